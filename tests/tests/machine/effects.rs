@@ -481,7 +481,7 @@ fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
     for effect in &effects.effects {
         assert!(effect.statement.contains("emulated"), "{effect:?}");
         if effect.outcome == EffectOutcome::Inconclusive {
-            let why = ["measure longer", "too few samples", "a single run"];
+            let why = ["measure longer", "too few samples", "one run does not show"];
             let says = |why: &&str| effect.statement.contains(*why);
             assert!(why.iter().any(says), "{effect:?}");
         }
@@ -500,7 +500,7 @@ fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
     }
     for part in [
         "Emulated machine",
-        "No deadline is judged here",
+        "Latency is not judged",
         "What the plan changed",
         "Unwanted activity on the domains' CPUs",
         "Which changes of the plan mattered",

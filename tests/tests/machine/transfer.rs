@@ -217,8 +217,8 @@ fn a_planted_false_wall_is_called_leaking() {
         verdict.statement
     );
     assert!(transfer_of(verdict) > 0.6, "{}", verdict.statement);
-    let separation = &judged.comparison.rows[2];
-    assert_eq!(separation.cells[1].answer, "none", "{separation:?}");
+    let isolation = &judged.comparison.rows[2];
+    assert_eq!(isolation.cells[1].answer, "not isolated", "{isolation:?}");
 }
 
 /// Set where the module has to make the blocks.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The answers at a glance: the table that OSADL's talk filled in by hand (Embedded Open Source
-//! Summit 2023), with a sentence for each domain. Both rest on the leading meter's verdicts alone.
+//! The comparison of the domains: a table of questions, after OSADL's talk at the Embedded Open Source
+//! Summit 2023, and a summary of each domain. Both rest on the verdicts of the first meter alone.
 
 use rampart_model::{
     Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
@@ -8,10 +8,10 @@ use rampart_model::{
 };
 
 use crate::emulated_answers;
-use crate::separation::separation;
+use crate::isolation::isolation;
 use crate::summary_sentence::sentence;
 
-/// Fills in sentences and table. On an `emulated` machine nothing rests on a time.
+/// Returns summaries and table. On an `emulated` machine no answer rests on a time.
 pub(crate) fn compare(
     plan: &EvaluationSettings,
     records: &[Record],
@@ -46,7 +46,7 @@ pub(crate) fn compare(
             })
             .collect(),
         rows: vec![
-            row("real-time in the domain", &|domain| {
+            row("meets the deadline", &|domain| {
                 if without_times(domain) {
                     emulated_answers::real_time(domain, records, verdicts)
                 } else {
@@ -63,19 +63,22 @@ pub(crate) fn compare(
                     same(domain, &asked(domain, Question::SameAsHost))
                 }
             }),
-            row("separation", &|domain| {
-                separation(plan, domain, verdicts, without_times(domain)).unwrap_or_else(|| {
-                    separation_from_loads(domain, &asked(domain, Question::Interference))
+            row("isolation", &|domain| {
+                isolation(plan, domain, verdicts, without_times(domain)).unwrap_or_else(|| {
+                    isolation_from_loads(domain, &asked(domain, Question::Interference))
                 })
             }),
-            row("complete independence from the host", &|domain| {
-                independence(domain, verdicts)
+            row("survives a host crash", &|domain| {
+                survives_host_crash(domain, verdicts)
             }),
         ],
     }
 }
 
-/// An answer that rests on no verdict.
+/// The answer if the verdicts decide nothing.
+pub(crate) const NOT_ENOUGH_DATA: &str = "not enough data";
+
+/// Returns an answer that rests on no verdict.
 pub(crate) fn answered(
     domain: &EvaluatedDomain,
     answer: &str,
@@ -118,7 +121,7 @@ impl<'a> Asked<'a> {
             .collect()
     }
 
-    /// `under idle, cpu@others`
+    /// Lists the conditions of the verdicts: `idle, cpu@others`.
     pub(crate) fn conditions(verdicts: &[&Verdict]) -> String {
         let words: Vec<String> = verdicts
             .iter()
@@ -127,7 +130,7 @@ impl<'a> Asked<'a> {
         words.join(", ")
     }
 
-    /// Yes if all hold, no if all fail, not always if some do, else undecided.
+    /// Answers yes if all verdicts hold, no if one fails, and otherwise that data is missing.
     fn entry(&self, domain: &EvaluatedDomain, words: &Words<'_>) -> ComparisonEntry {
         let bad: Vec<&Verdict> = [
             self.with(VerdictOutcome::Fails),
@@ -137,25 +140,30 @@ impl<'a> Asked<'a> {
         let held = self.with(VerdictOutcome::Holds);
         let (answer, outcome, reason) = if self.0.is_empty() {
             (
-                "not measured",
+                "not measured".to_owned(),
                 None,
-                "nothing valid was measured that would answer it".to_owned(),
+                "no valid run was measured".to_owned(),
             )
         } else if bad.len() == self.0.len() {
             (
-                words.no.0,
+                words.no.0.to_owned(),
                 Some(words.no.1),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if !bad.is_empty() {
             (
-                words.some,
+                format!(
+                    "{} ({} of {} conditions)",
+                    words.no.0,
+                    bad.len(),
+                    self.0.len()
+                ),
                 Some(VerdictOutcome::Leaks),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if held.len() == self.0.len() {
             (
-                words.yes,
+                words.yes.to_owned(),
                 Some(VerdictOutcome::Holds),
                 format!("{} under {}", words.good, Self::conditions(&held)),
             )
@@ -164,25 +172,24 @@ impl<'a> Asked<'a> {
             let so_far = if held.is_empty() {
                 String::new()
             } else {
-                format!("{} under {}; ", words.good, Self::conditions(&held))
+                format!("{} under {}. ", words.good, Self::conditions(&held))
             };
             (
-                "not decided",
+                NOT_ENOUGH_DATA.to_owned(),
                 Some(VerdictOutcome::Inconclusive),
-                format!("{so_far}the exposure does not decide it under {open}; measure longer"),
+                format!("{so_far}not enough data under {open}, measure longer"),
             )
         };
         ComparisonEntry {
             verdicts: self.0.iter().map(|verdict| verdict.id.clone()).collect(),
-            ..answered(domain, answer, outcome, &reason)
+            ..answered(domain, &answer, outcome, &reason)
         }
     }
 }
 
-/// How one question is answered.
+/// The answers to one question.
 struct Words<'a> {
     yes: &'a str,
-    some: &'a str,
     no: (&'a str, VerdictOutcome),
     good: &'a str,
     bad: &'a str,
@@ -191,7 +198,6 @@ struct Words<'a> {
 fn real_time(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "yes",
-        some: "not always",
         no: ("no", VerdictOutcome::Fails),
         good: "no cycle exceeded the deadline",
         bad: "the deadline was exceeded",
@@ -202,27 +208,25 @@ fn real_time(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
 fn same(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
         yes: "yes",
-        some: "not always",
         no: ("no", VerdictOutcome::Fails),
-        good: "no quantile is worse than the host's beyond the tolerance",
-        bad: "a quantile is worse than the host's",
+        good: "no quantile is worse than on the host by more than the tolerance",
+        bad: "a quantile is worse than on the host",
     };
     asked.entry(domain, &words)
 }
 
-fn separation_from_loads(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
+fn isolation_from_loads(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
     let words = Words {
-        yes: "holds",
-        some: "limited",
-        no: ("leaks", VerdictOutcome::Leaks),
-        good: "no quantile grows beyond the tolerance",
+        yes: "isolated",
+        no: ("not isolated", VerdictOutcome::Leaks),
+        good: "no quantile grows by more than the tolerance",
         bad: "a quantile grows",
     };
     asked.entry(domain, &words)
 }
 
-/// From a crash of the host where there was one; otherwise as it follows from how a kind is built.
-fn independence(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEntry {
+/// Answers from a crash of the host if there was one, otherwise from how the kind is built.
+fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEntry {
     use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
     let crashed = verdicts
         .iter()
@@ -234,13 +238,13 @@ fn independence(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEnt
             domain,
             "no",
             Some(Fails),
-            "it runs on the host's kernel and ends with it (by construction, not measured)",
+            "it runs on the host's kernel (by construction, not measured)",
         ),
         DomainKernel::AboveHost => answered(
             domain,
             "no",
             Some(Fails),
-            "its processors are threads of the host (by construction, not measured)",
+            "its virtual CPUs are threads of the host's kernel (by construction, not measured)",
         ),
         DomainKernel::Apart => answered(domain, "not measured", None, "the host was not crashed"),
     };
@@ -249,7 +253,7 @@ fn independence(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEnt
             let answer = match verdict.outcome {
                 Holds => "yes",
                 Fails | Leaks => "no",
-                Inconclusive => "not decided",
+                Inconclusive => NOT_ENOUGH_DATA,
             };
             answered(domain, answer, Some(verdict.outcome), &verdict.statement)
         }

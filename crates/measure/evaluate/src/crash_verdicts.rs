@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts from a crash of the host: who went on. Pure.
+//! Verdicts from a crash of the host: which domains survived. Pure.
 
 use rampart_model::{
     Condition, CrashRecord, CrashWitness, DomainKernel, DomainKind, EvaluationSettings, Exposure,
@@ -7,14 +7,13 @@ use rampart_model::{
     plural,
 };
 
-/// What became of each domain.
+/// Judges for each domain whether it survived the crash.
 ///
-/// A domain holds if its last sign of life came after the crash by more than is not known of its
-/// clock and of the pause between signs. It fails where no such sign came and none could fail to:
-/// on a channel of its own, or because it cannot go on by structure, as it runs on the host's
-/// kernel or its processors are the host's threads. Nothing is decided where nobody confirmed that
-/// the host is dead, of a domain that had fallen silent before, and of one whose signs leave through
-/// the host.
+/// A domain holds if its last sign of life came after the crash by more than the uncertainty of its
+/// clock and of the interval between signs. It fails if no such sign came although it would have been
+/// seen (on a channel of its own), or if it cannot run without the host's kernel. The verdict is
+/// inconclusive if the crash was not confirmed, if the domain was silent before the crash, or if its
+/// signs leave through the host.
 pub(crate) fn judge_crash(plan: &EvaluationSettings, crash: &CrashRecord) -> Vec<Verdict> {
     crash
         .witnesses
@@ -29,16 +28,16 @@ pub(crate) fn judge_crash(plan: &EvaluationSettings, crash: &CrashRecord) -> Vec
         .collect()
 }
 
-/// Why a domain of this kind cannot outlive the host's kernel; none for one that may.
+/// Returns why a domain of this kind cannot survive a crash of the host, or `None` if it can.
 fn bound_to_the_host(kind: DomainKind) -> Option<&'static str> {
     match kind.kernel() {
         DomainKernel::Host => Some("it runs on the host's kernel"),
-        DomainKernel::AboveHost => Some("its processors are threads of the host's kernel"),
+        DomainKernel::AboveHost => Some("its virtual CPUs are threads of the host's kernel"),
         DomainKernel::Apart => None,
     }
 }
 
-/// `; its records of that time hold 95 samples, without a gap and none lost`
+/// Formats `. Its records of that time: 95 samples, without a gap and none lost`.
 fn recorded(after: RecordedAfter) -> String {
     let gap = if after.without_gap {
         "without a gap"
@@ -50,7 +49,7 @@ fn recorded(after: RecordedAfter) -> String {
         lost => format!("{lost} lost"),
     };
     let samples = plural(after.samples, "sample");
-    format!("; its records of that time hold {samples}, {gap} and {lost}")
+    format!(". Its records of that time: {samples}, {gap} and {lost}")
 }
 
 fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) -> Verdict {
@@ -61,19 +60,19 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) 
     let (outcome, statement) = match (&crash.confirmed, witness.lived) {
         (None, _) => (
             VerdictOutcome::Inconclusive,
-            "nobody confirmed that the host was dead".to_owned(),
+            "the crash of the host was not confirmed".to_owned(),
         ),
         (_, None) => (
             VerdictOutcome::Inconclusive,
             match witness.invalid.first() {
-                Some(reason) => format!("nothing is known of it: {reason}"),
-                None => "nothing is known of it".to_owned(),
+                Some(reason) => format!("no data: {reason}"),
+                None => "no data".to_owned(),
             },
         ),
         (Some(_), Some(lived)) if lived.0 > margin => (
             VerdictOutcome::Holds,
             format!(
-                "it went on measuring for {} at least after the host's crash, known to {uncertainty}; {observed} were waited{}",
+                "it survived: it measured for at least {} after the crash (uncertainty {uncertainty}, observed for {observed}){}",
                 Nanos(lived.0.unsigned_abs()),
                 witness.after.map(recorded).unwrap_or_default(),
             ),
@@ -81,7 +80,7 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) 
         (Some(_), Some(lived)) if lived.0 < -margin => (
             VerdictOutcome::Inconclusive,
             format!(
-                "it had fallen silent {} before the host's crash",
+                "it was silent from {} before the crash",
                 Nanos(lived.0.unsigned_abs())
             ),
         ),
@@ -89,19 +88,19 @@ fn judge(crash: &CrashRecord, witness: &CrashWitness, kind: Option<DomainKind>) 
             (SignPath::OwnChannel | SignPath::Memory, _) => (
                 VerdictOutcome::Fails,
                 format!(
-                    "it ended with its host: no sign of life later than {uncertainty} after the crash in {observed} of waiting ({by})"
+                    "it did not survive: no sign of life later than {uncertainty} after the crash within {observed} ({by})"
                 ),
             ),
             (SignPath::ThroughHost, Some(bound)) => (
                 VerdictOutcome::Fails,
                 format!(
-                    "nothing was heard of it after the crash in {observed} of waiting ({by}); its signs leave through the host, but it cannot go on: {bound}"
+                    "it did not survive: {bound}. No sign of life after the crash within {observed} ({by}), but its signs leave through the host"
                 ),
             ),
             (SignPath::ThroughHost, None) => (
                 VerdictOutcome::Inconclusive,
                 format!(
-                    "nothing was heard of it after the crash in {observed} of waiting ({by}); its signs leave through the host, so that nothing follows"
+                    "no sign of life after the crash within {observed} ({by}), but its signs leave through the host"
                 ),
             ),
         },
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn who_lives_on_holds_and_who_ends_fails() {
+    fn survival_holds_and_silence_fails() {
         let millis = 1_000_000;
         let outcome =
             |lived, confirmed| verdict(lived, confirmed, SignPath::OwnChannel, DomainKind::Cell).0;
@@ -178,9 +177,9 @@ mod tests {
         }
     }
 
-    /// Silence proves nothing where no sign could come, unless the kind cannot live on anyway.
+    /// Silence proves nothing if the signs leave through the host, unless the kind cannot survive.
     #[test]
-    fn silence_through_the_host_proves_nothing_by_itself() {
+    fn silence_through_the_host_proves_nothing_alone() {
         for (kind, expected) in [
             (DomainKind::Task, VerdictOutcome::Fails),
             (DomainKind::Vm, VerdictOutcome::Fails),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers where times mean nothing, because the machine or a guest is emulated: from the policies
-//! that threads had in every run, and from which blocks stopped them. Pure.
+//! Answers for an emulated machine or guest, whose times are not judged: from the policies that the
+//! threads had in every run, and from the blocks that stopped them. Pure.
 
 use rampart_model::{
     CellPayload, ComparisonEntry, CpuSet, DomainKernel, EvaluatedDomain, EvaluationSettings,
@@ -9,12 +9,13 @@ use rampart_model::{
 
 use crate::comparison::answered;
 
-const NO_DEADLINE: &str = "its times are emulated and mean nothing, so that no deadline is judged";
-const NO_RATIO: &str = "its times are emulated, so that their ratio to the host's decides nothing";
+const IN_STRUCTURE: &str = "isolated in structure";
+const NOT_JUDGED: &str = "not judged";
+const NO_LATENCY: &str = "Latency is not judged on an emulated machine";
 
-/// Whether real-time work would be real-time there: all threads had the policy that they were asked
-/// for, and no block in another domain stops them. A block that does answers it, whatever policy
-/// they had.
+/// Answers whether the domain would meet a deadline: it is isolated in structure if all threads had a
+/// real-time policy and no block in another domain stops them. A block that stops it fails it whatever
+/// the policy.
 pub(crate) fn real_time(
     domain: &EvaluatedDomain,
     records: &[Record],
@@ -25,22 +26,22 @@ pub(crate) fn real_time(
     let (answer, outcome, reason) = match (placement, crossing(&from_others)) {
         (_, Some(crossing)) => ("no", VerdictOutcome::Fails, crossing),
         (Ok(placement), None) if all_hold(&from_others) => (
-            "in structure",
+            IN_STRUCTURE,
             VerdictOutcome::Holds,
             format!(
-                "{}, and no block in another domain that was tried stops it; {NO_DEADLINE}",
+                "{}, and no measured block in another domain stops it. {NO_LATENCY}",
                 placement.words
             ),
         ),
         (Ok(placement), None) => (
-            "not judged here",
+            NOT_JUDGED,
             VerdictOutcome::Inconclusive,
-            format!("{}; but {NO_DEADLINE}", placement.words),
+            format!("{}. {NO_LATENCY}", placement.words),
         ),
         (Err(why), None) => (
-            "not judged here",
+            NOT_JUDGED,
             VerdictOutcome::Inconclusive,
-            format!("{why}; and {NO_DEADLINE}"),
+            format!("{why}. {NO_LATENCY}"),
         ),
     };
     ComparisonEntry {
@@ -49,9 +50,8 @@ pub(crate) fn real_time(
     }
 }
 
-/// Whether a latency there would be the host's: it is made by the same kernel, under the same
-/// policy, and no block in another domain stops it. What a kernel of its own adds shows in times
-/// alone.
+/// Answers whether a latency would be as on the host: if the same kernel causes it under the same
+/// policy and no block in another domain stops it. The cost of an own kernel shows in times alone.
 pub(crate) fn same_as_host(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
@@ -60,25 +60,25 @@ pub(crate) fn same_as_host(
     ratios: &[&Verdict],
 ) -> ComparisonEntry {
     let from_others = blocks_of_others(domain, verdicts);
-    let open = |reason: String| ("not judged here", VerdictOutcome::Inconclusive, reason);
+    let open = |reason: String| (NOT_JUDGED, VerdictOutcome::Inconclusive, reason);
     let (answer, outcome, reason) = match domain.selection.kind.kernel() {
         DomainKernel::Host => match as_the_host(plan, domain, records, &from_others) {
             Ok(policy) => (
-                "in structure",
+                IN_STRUCTURE,
                 VerdictOutcome::Holds,
                 format!(
-                    "it runs on the host's kernel under the same policy {policy}, verified in every run of both, and no block in another domain that was tried stops it; {NO_RATIO}"
+                    "it runs on the host's kernel under the same policy {policy}, verified in every run of both, and no measured block in another domain stops it. {NO_LATENCY}"
                 ),
             ),
             Err(why) => open(format!(
-                "it runs on the host's kernel; but {why}, and {NO_RATIO}"
+                "it runs on the host's kernel, but {why}. {NO_LATENCY}"
             )),
         },
         DomainKernel::AboveHost => open(format!(
-            "it has a kernel of its own above the host's, and what that costs shows in times alone; {NO_RATIO}"
+            "its own kernel above the host's adds latency, which only times show. {NO_LATENCY}"
         )),
         DomainKernel::Apart => open(format!(
-            "its CPUs were taken from the host's kernel, and what that changes shows in times alone; {NO_RATIO}"
+            "its CPUs were taken from the host's kernel, which only times compare. {NO_LATENCY}"
         )),
     };
     let evidence = [ratios, &from_others].concat();
@@ -88,8 +88,8 @@ pub(crate) fn same_as_host(
     }
 }
 
-/// The policy that all threads of it and of the host had, where nothing else than that tells them
-/// apart; or what does.
+/// Returns the policy that all threads of the domain and of the host had, or the difference between
+/// the two.
 fn as_the_host(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
@@ -100,11 +100,11 @@ fn as_the_host(
     let is_host = |domain: &&EvaluatedDomain| domain.selection.kind.is_housekeeping();
     let host = plan.domains.iter().find(is_host);
     let host = host.ok_or("the host was not measured")?;
-    let host = Placement::of(host, records)
-        .map_err(|why| format!("nothing is verified of the host ({why})"))?;
+    let host =
+        Placement::of(host, records).map_err(|why| format!("the host is not verified ({why})"))?;
     if policy != host.policy {
         return Err(format!(
-            "its threads have the policy {policy}, and the host's {}",
+            "its threads have the policy {policy}, those of the host {}",
             host.policy
         ));
     }
@@ -112,15 +112,15 @@ fn as_the_host(
         return Err(crossing);
     }
     if from_others.is_empty() {
-        return Err("no block in another domain was tried".to_owned());
+        return Err("no block in another domain was measured".to_owned());
     }
     if !all_hold(from_others) {
-        return Err("whether blocks in other domains stop it is not decided".to_owned());
+        return Err("there is not enough data about blocks in other domains".to_owned());
     }
     Ok(policy)
 }
 
-/// Which blocks of other domains stop it; none where none does.
+/// Returns the blocks in other domains that stop it, or `None`.
 fn crossing(from_others: &[&Verdict]) -> Option<String> {
     let words: Vec<String> = from_others
         .iter()
@@ -152,14 +152,14 @@ fn blocks_of_others<'a>(domain: &EvaluatedDomain, verdicts: &'a [Verdict]) -> Ve
         .collect()
 }
 
-/// The one real-time policy that every thread had in every valid run, as the kernel confirmed it.
+/// The policy that every thread had in every valid run, as the kernel confirmed it.
 struct Placement {
     policy: SchedulingPolicy,
     words: String,
 }
 
 impl Placement {
-    /// The policy, or why none can be claimed.
+    /// Returns the policy, or why there is none that all runs share.
     fn of(domain: &EvaluatedDomain, records: &[Record]) -> Result<Self, String> {
         let runs: Vec<&Run> = records
             .iter()
@@ -172,7 +172,7 @@ impl Placement {
             .flat_map(|run| &run.threads)
             .map(|thread| thread.placement.policy);
         let Some(policy) = policies.next() else {
-            return Err("no thread of it was measured in a valid run".to_owned());
+            return Err("none of its threads was measured in a valid run".to_owned());
         };
         if let Some(other) = policies.find(|other| *other != policy) {
             return Err(format!(
@@ -194,7 +194,7 @@ impl Placement {
         }
         if !policy.is_real_time() {
             return Err(format!(
-                "its threads have the policy {policy}, which is none for real-time work"
+                "its threads have the policy {policy}, which is not a real-time policy"
             ));
         }
         let count = runs.len();
@@ -210,14 +210,14 @@ impl Placement {
         Ok(Self {
             policy,
             words: format!(
-                "its threads have the policy {policy} in its own kernel, and on the host's {outside}, both verified in each of {count} valid runs"
+                "its threads have the policy {policy} in its own kernel, and on the host {outside}, both verified in each of {count} valid runs"
             ),
         })
     }
 }
 
-/// What the host gave the threads that are a guest's real-time CPUs, the same in every run:
-/// `the threads that are its real-time CPUs have fifo:1, bound to CPU 3`.
+/// Returns policy and binding of the threads of a guest's real-time CPUs, the same in every run:
+/// `the threads of its real-time CPUs have fifo:1, bound to CPU 3`.
 fn host_side(domain: &EvaluatedDomain, runs: &[&Run]) -> Result<String, String> {
     let mut given: Option<SchedulingPolicy> = None;
     for run in runs {
@@ -241,7 +241,7 @@ fn host_side(domain: &EvaluatedDomain, runs: &[&Run]) -> Result<String, String> 
                 "in run {order} its virtual CPU on CPU {cpu} had the policy {policy} on the host"
             );
             if !policy.is_real_time() {
-                return Err(format!("{had}, which is none for real-time work"));
+                return Err(format!("{had}, which is not a real-time policy"));
             }
             if let Some(other) = given.filter(|given| *given != policy) {
                 return Err(format!("{had}, and another had {other}"));
@@ -251,10 +251,10 @@ fn host_side(domain: &EvaluatedDomain, runs: &[&Run]) -> Result<String, String> 
     }
     match given {
         Some(policy) => Ok(format!(
-            "the threads that are its real-time CPUs have {policy}, bound to {}",
+            "the threads of its real-time CPUs have {policy}, bound to {}",
             domain.cpus.named()
         )),
-        None => Err("no run tells what the host gave its virtual CPUs".to_owned()),
+        None => Err("no run recorded the host's policy of its virtual CPUs".to_owned()),
     }
 }
 
@@ -263,9 +263,8 @@ mod tests {
     use super::*;
     use rampart_model::{Evaluation, Verdict};
 
-    /// What a made-up evaluation on a simulated machine holds, as the page is tested with, with
-    /// walls that hold.
-    fn walls() -> Evaluation {
+    /// The test evaluation of the page, on a simulated machine, with domains that are isolated.
+    fn isolated() -> Evaluation {
         let text = include_str!("../../../show/web/fixtures/walls.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
         for verdict in &mut evaluation.verdicts {
@@ -304,34 +303,34 @@ mod tests {
     }
 
     #[test]
-    fn every_valid_run_must_have_had_the_policy() {
-        let mut evaluation = walls();
+    fn requires_the_policy_in_every_valid_run() {
+        let mut evaluation = isolated();
         let sound = real_time_of(&evaluation, "task");
-        assert_eq!(sound.answer, "in structure", "{sound:?}");
+        assert_eq!(sound.answer, IN_STRUCTURE, "{sound:?}");
         assert_eq!(sound.outcome, Some(VerdictOutcome::Holds));
         let last = threads(&mut evaluation, "task").pop().expect("a thread");
         last.placement.policy = SchedulingPolicy::Other;
         let one = real_time_of(&evaluation, "task");
-        assert_eq!(one.answer, "not judged here", "{one:?}");
+        assert_eq!(one.answer, NOT_JUDGED, "{one:?}");
         assert!(one.reason.contains("in another"), "{}", one.reason);
         for thread in threads(&mut evaluation, "task") {
             thread.placement.policy = SchedulingPolicy::Other;
         }
         let none = real_time_of(&evaluation, "task");
         assert!(
-            none.reason.contains("none for real-time"),
+            none.reason.contains("not a real-time policy"),
             "{}",
             none.reason
         );
     }
 
     #[test]
-    fn a_guest_needs_its_virtual_cpus_to_be_real_time_on_the_host_too() {
-        let mut evaluation = walls();
+    fn requires_real_time_virtual_cpus_on_the_host() {
+        let mut evaluation = isolated();
         let sound = real_time_of(&evaluation, "vm");
-        assert_eq!(sound.answer, "in structure", "{sound:?}");
+        assert_eq!(sound.answer, IN_STRUCTURE, "{sound:?}");
         assert!(
-            sound.reason.contains("in its own kernel") && sound.reason.contains("on the host's"),
+            sound.reason.contains("in its own kernel") && sound.reason.contains("on the host "),
             "{}",
             sound.reason
         );
@@ -345,7 +344,7 @@ mod tests {
             thread.cpus = "0-7".parse().expect("CPUs");
         }
         let floating = real_time_of(&evaluation, "vm");
-        assert_eq!(floating.answer, "not judged here");
+        assert_eq!(floating.answer, NOT_JUDGED);
         assert!(
             floating
                 .reason
@@ -355,7 +354,7 @@ mod tests {
         );
     }
 
-    /// What the host's blocks did to the task.
+    /// Returns the verdict on the host's blocks in the task.
     fn block_of_the_host(evaluation: &mut Evaluation) -> &mut Verdict {
         let of_the_host = |verdict: &&mut Verdict| {
             let by = verdict.disturbance.as_ref();
@@ -366,23 +365,23 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_crosses_is_told_whatever_the_policy() {
-        let mut evaluation = walls();
+    fn reports_a_block_that_stops_it_whatever_the_policy() {
+        let mut evaluation = isolated();
         block_of_the_host(&mut evaluation).outcome = VerdictOutcome::Leaks;
         let verified = real_time_of(&evaluation, "task");
         for thread in threads(&mut evaluation, "task") {
             thread.placement.policy = SchedulingPolicy::Other;
         }
         let unverified = real_time_of(&evaluation, "task");
-        for cell in [verified, unverified] {
-            assert_eq!(cell.answer, "no", "{cell:?}");
-            assert_eq!(cell.outcome, Some(VerdictOutcome::Fails));
-            assert!(cell.reason.contains("block:host"), "{}", cell.reason);
+        for entry in [verified, unverified] {
+            assert_eq!(entry.answer, "no", "{entry:?}");
+            assert_eq!(entry.outcome, Some(VerdictOutcome::Fails));
+            assert!(entry.reason.contains("block:host"), "{}", entry.reason);
         }
     }
 
     #[test]
-    fn what_keeps_a_domain_from_being_as_the_host_is_told() {
+    fn reports_the_difference_to_the_host() {
         let same = |evaluation: &Evaluation, name: &str| {
             let mut domains = evaluation.plan.domains.iter();
             let domain = domains.find(|domain| domain.name == name);
@@ -394,47 +393,47 @@ mod tests {
                 &[],
             )
         };
-        let sound = same(&walls(), "task");
-        assert_eq!(sound.answer, "in structure", "{sound:?}");
+        let sound = same(&isolated(), "task");
+        assert_eq!(sound.answer, IN_STRUCTURE, "{sound:?}");
         assert_eq!(sound.outcome, Some(VerdictOutcome::Holds));
-        let told = |change: &dyn Fn(&mut Evaluation), cause: &str| {
-            let mut evaluation = walls();
+        let check = |change: &dyn Fn(&mut Evaluation), cause: &str| {
+            let mut evaluation = isolated();
             change(&mut evaluation);
-            let cell = same(&evaluation, "task");
-            assert_eq!(cell.answer, "not judged here", "{cell:?}");
-            assert_eq!(cell.outcome, Some(VerdictOutcome::Inconclusive));
-            assert!(cell.reason.contains(cause), "{cause}: {}", cell.reason);
+            let entry = same(&evaluation, "task");
+            assert_eq!(entry.answer, NOT_JUDGED, "{entry:?}");
+            assert_eq!(entry.outcome, Some(VerdictOutcome::Inconclusive));
+            assert!(entry.reason.contains(cause), "{cause}: {}", entry.reason);
         };
-        told(
+        check(
             &|evaluation| block_of_the_host(evaluation).outcome = VerdictOutcome::Leaks,
             "blocks in other domains stop it: block:host",
         );
-        told(
+        check(
             &|evaluation| block_of_the_host(evaluation).outcome = VerdictOutcome::Inconclusive,
-            "is not decided",
+            "there is not enough data",
         );
-        told(
+        check(
             &|evaluation| evaluation.verdicts.clear(),
-            "no block in another domain was tried",
+            "no block in another domain was measured",
         );
-        told(
+        check(
             &|evaluation| {
                 for thread in threads(evaluation, "task") {
                     thread.placement.policy = SchedulingPolicy::Fifo(3);
                 }
             },
-            "the policy fifo:3, and the host's",
+            "the policy fifo:3, those of the host",
         );
         for (name, cause) in [
-            ("task", "no thread of it was measured in a valid run"),
-            ("host", "nothing is verified of the host"),
+            ("task", "none of its threads was measured in a valid run"),
+            ("host", "the host is not verified"),
         ] {
-            told(
+            check(
                 &|evaluation| evaluation.records.retain(|record| record.domain != name),
                 cause,
             );
         }
-        let guest = same(&walls(), "vm");
-        assert!(guest.reason.contains("a kernel of its own"), "{guest:?}");
+        let guest = same(&isolated(), "vm");
+        assert!(guest.reason.contains("its own kernel"), "{guest:?}");
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts in words, each with the figures it rests on.
+//! The statements of verdicts, each with the figures that it rests on.
 
 use rampart_model::{BlockKind, Exposure, Interval, Nanos, VerdictFigures, VerdictOutcome};
 use rampart_stats::{Basis, FEWEST_WINDOWS, Factors, SameAs, TRANSFER_TOLERANCE, Transfer};
 
-/// A share as people say it: `1 in 9 986`.
+/// Formats a share as `1 in 9 986`.
 fn one_in(share: f64) -> String {
     format!("1 in {}", grouped((1.0 / share.max(1e-18)).floor() as u64))
 }
 
-/// A count with thin groups of three digits.
+/// Formats a count in groups of three digits: `1 234 567`.
 pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -22,13 +22,13 @@ pub(crate) fn grouped(count: u64) -> String {
     text
 }
 
-/// The name of a quantile: `p99.9`.
+/// Formats a quantile as `p99.9`.
 pub(crate) fn quantile_name(quantile: f64) -> String {
     let percent = format!("{:.4}", quantile * 100.0);
     format!("p{}", percent.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// What a deadline's figures say.
+/// Returns the statement on a deadline.
 pub(crate) fn deadline(figures: &VerdictFigures, exposure: &Exposure, emulated: bool) -> String {
     let VerdictFigures::Deadline {
         deadline,
@@ -43,7 +43,7 @@ pub(crate) fn deadline(figures: &VerdictFigures, exposure: &Exposure, emulated: 
         return String::new();
     };
     if emulated {
-        return "the machine is emulated in software: its times mean nothing, and no deadline is judged".to_owned();
+        return "the deadline is not judged on an emulated machine".to_owned();
     }
     let confidence = confidence * 100.0;
     let seen = format!(
@@ -54,17 +54,17 @@ pub(crate) fn deadline(figures: &VerdictFigures, exposure: &Exposure, emulated: 
     );
     match time_between_violations {
         Some(between) => format!(
-            "{seen}: at {confidence:.0} % confidence at most {} cycles does, and violations are at least {between} apart on average",
+            "{seen}. At {confidence:.0} % confidence at most {} cycles exceeds it, and violations are at least {between} apart on average",
             one_in(*upper_bound)
         ),
         None => format!(
-            "{seen}: at {confidence:.0} % confidence up to {} cycles does",
+            "{seen}. At {confidence:.0} % confidence up to {} cycles exceeds it",
             one_in(*upper_bound)
         ),
     }
 }
 
-/// What ratios of quantiles say. `whose` completes "p99 is 1.2 times …".
+/// Returns the statement on ratios of quantiles. `whose` completes "p99 ×1.2 …".
 pub(crate) fn ratios(
     whose: &str,
     ratios: &[(f64, Interval)],
@@ -88,17 +88,18 @@ pub(crate) fn ratios(
         VerdictOutcome::Holds => format!("all within ×{tolerance}"),
         VerdictOutcome::Fails | VerdictOutcome::Leaks => format!("beyond ×{tolerance}"),
         VerdictOutcome::Inconclusive if !runs_compared => {
-            "a single run does not tell how runs differ".to_owned()
+            "not enough data: one run does not show how runs differ".to_owned()
         }
         VerdictOutcome::Inconclusive => {
-            format!("the intervals do not decide about ×{tolerance}; measure longer")
+            format!("not enough data to decide about ×{tolerance}, measure longer")
         }
     };
     format!("{} {whose}: {conclusion}", figures.join(", "))
 }
 
-/// The outcome and the sentence of ratios to the host. Of emulated times a ratio is a figure and no
-/// more: what the emulation of one path costs against that of another says nothing of real ones.
+/// Returns the outcome and the statement on ratios to the host.
+///
+/// Ratios of emulated times decide nothing: the costs of emulation are not those of hardware.
 pub(crate) fn same_as_host(
     found: &SameAs,
     tolerance: f64,
@@ -115,17 +116,16 @@ pub(crate) fn same_as_host(
     if emulated {
         return (
             VerdictOutcome::Inconclusive,
-            format!(
-                "{statement}; but these are emulated times, and nothing follows about real ones"
-            ),
+            format!("{statement}. Latency is not judged on an emulated machine"),
         );
     }
     (found.outcome, statement)
 }
 
-/// The outcome and the sentence of interference factors. On an emulated machine a load anywhere
-/// takes time from the emulation of all CPUs: that it holds means something there, that it leaks
-/// does not.
+/// Returns the outcome and the statement on interference factors.
+///
+/// On an emulated machine every load slows the emulation of all CPUs. A factor within the tolerance
+/// is evidence there, a larger one is not.
 pub(crate) fn interference(
     found: &Factors,
     tolerance: f64,
@@ -142,14 +142,14 @@ pub(crate) fn interference(
         return (
             VerdictOutcome::Inconclusive,
             format!(
-                "{statement}; but the machine is emulated, and a load anywhere slows the emulation of all its CPUs, so nothing follows about the wall"
+                "{statement}. This does not show missing isolation: on an emulated machine every load slows all CPUs"
             ),
         );
     }
     (found.outcome, statement)
 }
 
-/// What windows with and without blocks say.
+/// Returns the statement on windows with and without blocks.
 pub(crate) fn transfer(
     found: &Transfer,
     length: Nanos,
@@ -157,7 +157,7 @@ pub(crate) fn transfer(
     windows: (usize, usize),
 ) -> String {
     let interval = &found.transfer;
-    // A value that rounds to nothing has no sign.
+    // A value that rounds to zero has no sign.
     let part = |value: f64| format!("{value:.3}").replace("-0.000", "0.000");
     let figures = format!(
         "τ {} ({} to {}) of blocks of {length} ({kind}), p {}, {} windows with a block and {} without",
@@ -170,47 +170,49 @@ pub(crate) fn transfer(
     );
     let conclusion = match found.outcome {
         VerdictOutcome::Leaks if found.is_partial() => {
-            format!("some blocks cross: {}", crossed(found, windows))
+            format!("not isolated from some blocks: {}", crossed(found, windows))
         }
-        VerdictOutcome::Leaks => "blocks cross".to_owned(),
+        VerdictOutcome::Leaks => "not isolated from blocks".to_owned(),
         VerdictOutcome::Holds if found.crossed.0 == 0 => format!(
-            "no block crosses by more than {} of its length; a τ of {}, or one block in {:.0}, would have been seen",
+            "isolated: no block crosses by more than {} of its length. A τ of {}, or one block in {:.0}, would have been detected",
             found.crossing,
             part(found.smallest_detectable),
             1.0 / found.part_at_most.max(1e-9)
         ),
         VerdictOutcome::Holds => format!(
-            "blocks do no more than may happen without them: {}; at most one block in {:.1} crosses, and a τ of {} would have been seen",
+            "isolated: with blocks no more windows are late than may be without. {}. At most one block in {:.1} crosses, and a τ of {} would have been detected",
             crossed(found, windows),
             1.0 / found.part_at_most.max(1e-9),
             part(found.smallest_detectable),
         ),
         _ if windows.0.min(windows.1) < FEWEST_WINDOWS => {
-            format!("fewer than {FEWEST_WINDOWS} windows of a sort decide nothing; measure longer")
+            format!(
+                "not enough data: fewer than {FEWEST_WINDOWS} windows with or without a block, measure longer"
+            )
         }
         _ if found.transfer.high < TRANSFER_TOLERANCE => format!(
-            "the median holds, but {} ({} and {} by more than half), which may be blocks that cross: up to one in {:.1}; measure longer",
+            "not enough data: the median is isolated, but {} ({} and {} by more than half). Up to one block in {:.1} may cross. Measure longer",
             crossed(found, windows),
             found.crossed_whole.0,
             found.crossed_whole.1,
             1.0 / found.part_at_most.max(1e-9)
         ),
         _ => format!(
-            "the windows do not decide about a τ of {TRANSFER_TOLERANCE}; measure longer, or on a quieter machine"
+            "not enough data to decide about a τ of {TRANSFER_TOLERANCE}, measure longer or on a quieter machine"
         ),
     };
     format!("{figures}: {conclusion}")
 }
 
-/// How many windows are worse by a block's part, with one and without.
+/// Returns how many windows with and without a block are late by a part of a block.
 fn crossed(found: &Transfer, windows: (usize, usize)) -> String {
     format!(
-        "{} of {} windows with a block, and {} of {} without, are worse than usual by more than {} of a block",
+        "{} of {} windows with a block, and {} of {} without, are late by more than {} of a block",
         found.crossed.0, windows.0, found.crossed.1, windows.1, found.crossing
     )
 }
 
-/// A chance with the digits that matter.
+/// Formats a probability with its significant digits.
 fn probability(value: f64) -> String {
     if value < 0.01 {
         format!("{value:.4}")
@@ -219,10 +221,10 @@ fn probability(value: f64) -> String {
     }
 }
 
-/// Where nothing can be compared.
+/// Returns the statement of a comparison that lacks data.
 pub(crate) fn too_little(exposure: &Exposure) -> String {
     format!(
-        "{} samples in {} {} over {} are too little to compare",
+        "not enough data: {} samples in {} {} over {}",
         grouped(exposure.samples),
         exposure.runs,
         if exposure.runs == 1 { "run" } else { "runs" },
@@ -230,7 +232,7 @@ pub(crate) fn too_little(exposure: &Exposure) -> String {
     )
 }
 
-/// A factor with the digits that matter.
+/// Formats a factor with its significant digits.
 pub(crate) fn factor(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
@@ -244,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_read_as_people_write_them() {
+    fn formats_figures() {
         assert_eq!(grouped(1_234_567), "1 234 567");
         assert_eq!(grouped(999), "999");
         assert_eq!(one_in(1e-4), "1 in 10 000");
@@ -253,15 +255,14 @@ mod tests {
         assert_eq!(factor(123.4), "123");
     }
 
-    /// A verdict that holds although windows are worse says how many, and the level.
     #[test]
-    fn what_crossed_is_never_said_to_be_nothing() {
+    fn reports_how_many_windows_are_late_although_the_verdict_holds() {
         let windows = |late: usize| -> Vec<Nanos> {
             (0..30)
                 .map(|location| Nanos(if location < late { 900 } else { 5 }))
                 .collect()
         };
-        let said = |with: usize, without: usize| {
+        let statement = |with: usize, without: usize| {
             let found = rampart_stats::transfer(
                 &windows(with),
                 &windows(without),
@@ -275,15 +276,15 @@ mod tests {
                 transfer(&found, Nanos(1000), BlockKind::Module, (30, 30)),
             )
         };
-        let (outcome, text) = said(0, 0);
+        let (outcome, text) = statement(0, 0);
         assert_eq!(outcome, VerdictOutcome::Holds);
         assert!(text.contains("no block crosses by more than 0.1"), "{text}");
-        let (outcome, text) = said(3, 3);
+        let (outcome, text) = statement(3, 3);
         assert_eq!(outcome, VerdictOutcome::Holds);
         assert!(!text.contains("no block crosses"), "{text}");
         assert!(text.contains("3 of 30 windows with a block"), "{text}");
-        let (outcome, text) = said(3, 0);
+        let (outcome, text) = statement(3, 0);
         assert_eq!(outcome, VerdictOutcome::Inconclusive);
-        assert!(text.contains("up to one in 4.2"), "{text}");
+        assert!(text.contains("Up to one block in 4.2"), "{text}");
     }
 }

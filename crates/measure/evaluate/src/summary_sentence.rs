@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One sentence for each domain: deadline first, then the comparison with the host, then loads,
-//! then blocks. Pure.
+//! The summary of each domain: deadline, comparison with the host, loads, blocks. Pure.
 
 use rampart_model::{
     DisturbanceKind, EvaluatedDomain, EvaluationSettings, MeterKind, Question, Record, Side,
@@ -10,8 +9,9 @@ use rampart_model::{
 use crate::comparison::Asked;
 use crate::statements::{factor, grouped, quantile_name};
 
-/// The sentence of a domain. Where the machine or the domain is emulated, `times` is false, and no
-/// part of it rests on one.
+/// Returns the summary of a domain, a short sentence for each question.
+///
+/// `times` is false if the machine or the domain is emulated; no sentence rests on a time then.
 pub(crate) fn sentence(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
@@ -25,30 +25,35 @@ pub(crate) fn sentence(
     });
     let blocks = blocks_parts(plan, domain, verdicts);
     if !measured && blocks.is_empty() {
-        return "Nothing valid was measured.".to_owned();
+        return "No valid run was measured.".to_owned();
     }
     let asked = |question| Asked::new(verdicts, &domain.name, meter, question);
     let mut parts = Vec::new();
     if !measured {
-        parts.push("no valid run of the matrix was made".to_owned());
+        parts.push("no valid run of the matrix was measured".to_owned());
     } else if times {
         parts.push(deadline_part(&asked(Question::Deadline)));
         if !domain.selection.kind.is_housekeeping() {
             parts.push(same_part(&asked(Question::SameAsHost)));
         }
     } else {
-        parts.push("no deadline is judged here, nor a likeness to the host: emulated".to_owned());
+        parts.push("latency is not judged on an emulated machine".to_owned());
     }
     let loads = asked(Question::Interference);
     if !loads.0.is_empty() {
         parts.push(match overall(&loads) {
-            VerdictOutcome::Holds => "a load beside it does not reach it".to_owned(),
+            VerdictOutcome::Holds => "isolated from co-located loads".to_owned(),
             VerdictOutcome::Leaks => leak_part(&loads),
-            _ => "whether a load beside it reaches it is not decided".to_owned(),
+            _ => "not enough data to judge co-located loads".to_owned(),
         });
     }
     parts.extend(blocks);
-    let text = parts.join("; ");
+    let sentences: Vec<String> = parts.iter().map(|part| as_sentence(part)).collect();
+    sentences.join(" ")
+}
+
+/// Capitalises the first letter and adds a full stop.
+fn as_sentence(text: &str) -> String {
     let mut letters = text.chars();
     let first = letters
         .next()
@@ -59,19 +64,19 @@ pub(crate) fn sentence(
 
 fn same_part(same: &Asked<'_>) -> String {
     match overall(same) {
-        VerdictOutcome::Holds => "it is as good as the host".to_owned(),
+        VerdictOutcome::Holds => "latency is as good as on the host".to_owned(),
         VerdictOutcome::Fails => {
             let worse = same.with(VerdictOutcome::Fails);
             format!(
-                "it is worse than the host under {}",
+                "latency is worse than on the host under {}",
                 Asked::conditions(&worse)
             )
         }
-        _ => "whether it is as good as the host is not decided".to_owned(),
+        _ => "not enough data to compare it with the host".to_owned(),
     }
 }
 
-/// What blocks did to it: those in other domains, and those that the host's kernel makes under it.
+/// Returns the effects of blocks in other domains, and of the host's kernel under the domain.
 fn blocks_parts(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
@@ -93,9 +98,12 @@ fn blocks_parts(
         .iter()
         .any(|(outcome, _)| *outcome == VerdictOutcome::Inconclusive);
     if !felt.is_empty() {
-        parts.push(format!("blocks elsewhere stop it: {}", felt.join(", ")));
+        parts.push(format!(
+            "not isolated: blocks in other domains stop it ({})",
+            felt.join(", ")
+        ));
     } else if open {
-        parts.push("whether blocks elsewhere stop it is not decided".to_owned());
+        parts.push("not enough data to judge blocks in other domains".to_owned());
     } else if !elsewhere.is_empty() {
         let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
@@ -107,22 +115,22 @@ fn blocks_parts(
             .map(|other| other.name.as_str())
             .collect();
         parts.push(if names.len() + 1 == plan.domains.len() {
-            "blocks elsewhere do not stop it".to_owned()
+            "isolated: blocks in other domains do not stop it".to_owned()
         } else {
-            format!("blocks in {} do not stop it", names.join(", "))
+            format!("isolated: blocks in {} do not stop it", names.join(", "))
         });
     }
     for (outcome, _) in own.iter().filter(|(_, by)| by.side == Side::Under) {
         parts.push(
             match outcome {
                 VerdictOutcome::Leaks | VerdictOutcome::Fails => {
-                    "the host's kernel stops it by stopping the CPU under it"
+                    "a block of the host's kernel under it stops it"
                 }
                 VerdictOutcome::Holds => {
-                    "not even the host's kernel, stopping the CPU under it, stops it"
+                    "even a block of the host's kernel under it does not stop it"
                 }
                 VerdictOutcome::Inconclusive => {
-                    "whether the host's kernel stops it by stopping the CPU under it is not decided"
+                    "not enough data to judge blocks of the host's kernel under it"
                 }
             }
             .to_owned(),
@@ -131,7 +139,7 @@ fn blocks_parts(
     parts
 }
 
-/// The worst outcome among the verdicts.
+/// Returns the worst outcome of the verdicts.
 fn overall(asked: &Asked<'_>) -> VerdictOutcome {
     for outcome in [
         VerdictOutcome::Fails,
@@ -168,23 +176,23 @@ fn deadline_part(asked: &Asked<'_>) -> String {
         }
     }
     let (Some(limit), Some((max, condition))) = (limit, worst) else {
-        return "no deadline was judged".to_owned();
+        return "the deadline was not judged".to_owned();
     };
     let figures = format!("worst {max} under {condition}");
     match overall(asked) {
         VerdictOutcome::Holds => format!(
-            "meets {limit} in all of {} cycles, {figures}",
+            "meets the deadline of {limit} in all {} cycles, {figures}",
             grouped(total)
         ),
         VerdictOutcome::Fails => {
             format!(
-                "misses {limit} in {} of {} cycles, {figures}",
+                "misses the deadline of {limit} in {} of {} cycles, {figures}",
                 grouped(over),
                 grouped(total)
             )
         }
         _ => format!(
-            "whether it meets {limit} is not decided after {} cycles, {figures}",
+            "not enough data to judge the deadline of {limit} after {} cycles, {figures}",
             grouped(total)
         ),
     }
@@ -200,7 +208,7 @@ fn leak_part(asked: &Asked<'_>) -> String {
                     .is_none_or(|(estimate, _)| interval.estimate > *estimate)
                 {
                     let words = format!(
-                        "a load beside it reaches it: {} grows ×{} under {}",
+                        "not isolated from co-located loads: {} grows ×{} under {}",
                         quantile_name(*quantile),
                         factor(interval.estimate),
                         verdict.condition
@@ -211,7 +219,7 @@ fn leak_part(asked: &Asked<'_>) -> String {
         }
     }
     worst.map_or_else(
-        || "a load beside it reaches it".to_owned(),
+        || "not isolated from co-located loads".to_owned(),
         |(_, words)| words,
     )
 }

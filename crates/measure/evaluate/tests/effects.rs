@@ -126,7 +126,7 @@ fn a_plan_that_helps_is_better_and_one_that_harms_is_worse() {
         (
             1.0,
             EffectOutcome::NoDifferenceShown,
-            "would probably have been seen",
+            "would probably have been detected",
         ),
     ] {
         let effects = judged(&[(PlanVariant::Before, factor)], 6, false);
@@ -152,7 +152,7 @@ fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
     let effect = &effects.effects[0];
     assert_eq!(effect.outcome, EffectOutcome::Inconclusive);
     assert!(
-        effect.statement.contains("a single run"),
+        effect.statement.contains("one run does not show"),
         "{}",
         effect.statement
     );
@@ -204,7 +204,7 @@ fn changes_are_sorted_by_what_they_did() {
     assert!(
         effects.ablation[3]
             .statement
-            .contains("nothing differs in 1 comparison; a ratio of"),
+            .contains("no difference in 1 comparison. A ratio of"),
         "{:?}",
         effects.ablation[3]
     );

@@ -169,7 +169,7 @@ fn judged(emulated: bool) -> Judged {
 }
 
 #[test]
-fn each_question_is_asked_where_it_can_be_answered() {
+fn answers_each_question_that_the_records_allow() {
     let judged = judged(false);
     let count = |question| {
         judged
@@ -289,14 +289,16 @@ fn no_deadline_is_judged_on_an_emulated_machine() {
 
 /// Nothing on an emulated machine rests on a time: no outcome, no sentence, no answer.
 #[test]
-fn an_emulated_machine_claims_no_times() {
+fn judges_no_times_on_an_emulated_machine() {
     let judged = judged(true);
     for verdict in &judged.verdicts {
         if verdict.question == Question::SameAsHost {
             assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
             assert!(verdict.figures.is_some(), "the ratio stays a figure");
             assert!(
-                verdict.statement.contains("emulated times"),
+                verdict
+                    .statement
+                    .contains("not judged on an emulated machine"),
                 "{}",
                 verdict.statement
             );
@@ -304,7 +306,7 @@ fn an_emulated_machine_claims_no_times() {
     }
     for (domain, sentence) in &judged.comparison.sentences {
         assert!(
-            sentence.starts_with("No deadline is judged here"),
+            sentence.starts_with("Latency is not judged on an emulated machine"),
             "{domain}: {sentence}"
         );
         assert!(
@@ -313,7 +315,7 @@ fn an_emulated_machine_claims_no_times() {
         );
     }
     let same = &judged.comparison.rows[1].cells[1];
-    assert_eq!(same.answer, "not judged here");
+    assert_eq!(same.answer, "not judged");
     assert_eq!(same.outcome, Some(VerdictOutcome::Inconclusive));
     assert_eq!(same.verdicts.len(), 2);
 }
@@ -330,9 +332,9 @@ fn the_comparison_rests_on_its_verdicts() {
     assert_eq!(
         answers,
         [
-            vec!["not always", "yes"],
+            vec!["no (1 of 2 conditions)", "yes"],
             vec!["–", "yes"],
-            vec!["leaks", "holds"],
+            vec!["not isolated", "isolated"],
             vec!["–", "no"]
         ]
     );
@@ -360,18 +362,18 @@ fn the_comparison_rests_on_its_verdicts() {
     }
     let sentence = &judged.comparison.sentences[0].1;
     assert!(
-        sentence.starts_with("Misses 100 µs in 300 of 60 000 cycles, worst 52"),
+        sentence.starts_with("Misses the deadline of 100 µs in 300 of 60 000 cycles, worst 52"),
         "{sentence}"
     );
 }
 
 #[test]
-fn nothing_measured_is_said_and_not_judged() {
+fn does_not_judge_without_a_valid_run() {
     let judged = judge_records(&plan(Nanos::SECOND), &[], &Batches::new(), false);
     assert!(judged.verdicts.is_empty());
     assert_eq!(
         judged.comparison.sentences[0].1,
-        "Nothing valid was measured."
+        "No valid run was measured."
     );
     assert_eq!(judged.comparison.rows[0].cells[0].answer, "not measured");
 }

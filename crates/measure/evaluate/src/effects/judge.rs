@@ -140,14 +140,14 @@ fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEff
     }
 }
 
-/// Of the valid runs; none where none was counted.
+/// Sums the unwanted activity of the valid runs. Returns `None` if it was not counted.
 fn unwanted_activity(record: &Record) -> Option<UnwantedActivity> {
     let valid = record.runs.iter().filter(|run| run.invalid.is_empty());
     let counted = valid.filter_map(|run| run.unwanted_activity);
     counted.reduce(UnwantedActivity::and)
 }
 
-/// The highest quantile that differs: deadlines live in the tail.
+/// Returns the highest quantile that differs, since deadlines depend on the tail.
 fn decisive(ratios: &[EffectRatio]) -> Option<&EffectRatio> {
     ratios.iter().rev().find(|ratio| ratio.differs)
 }
@@ -161,7 +161,7 @@ fn outcome(basis: Option<Basis>, ratios: &[EffectRatio]) -> EffectOutcome {
         Some(_) => return EffectOutcome::Worse,
         None => {}
     }
-    // The worst of a few runs varies too much to be shown the same.
+    // The worst of a few runs varies too much to show equality.
     let mut quantiles = ratios
         .iter()
         .filter(|ratio| ratio.quantile < WORST_OF_RUN)
@@ -205,7 +205,7 @@ fn statement(
     variant: &PlanVariant,
 ) -> String {
     if ratios.is_empty() {
-        return "there are too few samples to compare".to_owned();
+        return "not enough data: too few samples".to_owned();
     }
     let figures: Vec<String> = ratios.iter().map(figure).collect();
     let differing = |shorter: bool| -> Vec<String> {
@@ -217,32 +217,34 @@ fn statement(
     };
     let smallest = smallest.map_or_else(String::new, |ratio| {
         format!(
-            "; a ratio of {} would probably have been seen",
+            ". A ratio of {} would probably have been detected",
             factor(ratio)
         )
     });
     let conclusion = match outcome {
         EffectOutcome::Better | EffectOutcome::Worse => {
-            let said: Vec<String> = [(true, "shorter"), (false, "longer")]
+            let parts: Vec<String> = [(true, "shorter"), (false, "longer")]
                 .into_iter()
                 .map(|(shorter, word)| (differing(shorter), word))
                 .filter(|(names, _)| !names.is_empty())
                 .map(|(names, word)| format!("{word} at {}", names.join(", ")))
                 .collect();
-            said.join(", ")
+            parts.join(", ")
         }
         EffectOutcome::NoDifferenceShown => {
             format!("no difference shown, all within ×{EFFECT_TOLERANCE}{smallest}")
         }
         EffectOutcome::Inconclusive if basis == Some(Basis::Runs) => {
-            format!("the intervals do not decide; measure longer{smallest}")
+            format!("not enough data, measure longer{smallest}")
         }
-        EffectOutcome::Inconclusive => "a single run does not tell how runs differ".to_owned(),
+        EffectOutcome::Inconclusive => {
+            "not enough data: one run does not show how runs differ".to_owned()
+        }
     };
     format!("{} of those {variant}: {conclusion}", figures.join(", "))
 }
 
-/// One change over all its comparisons; none where there is none.
+/// Returns the effect of a change over all its comparisons, or `None` if it has none.
 fn over_all(change: &PlanChange, effects: &[PlanEffect]) -> Option<ChangeEffect> {
     let own: Vec<&PlanEffect> = of(change, effects).collect();
     if own.is_empty() {
@@ -266,7 +268,7 @@ fn over_all(change: &PlanChange, effects: &[PlanEffect]) -> Option<ChangeEffect>
     let compared = plural(own.len(), "comparison");
     let found = match strongest(&own) {
         Some((effect, ratio)) => format!(
-            "better in {better} and worse in {worse} of {compared}; most: with it {} of {} by {} \
+            "better in {better} and worse in {worse} of {compared}. Largest: with it {} of {} by {} \
              under {}, p {}",
             figure(ratio),
             effect.domain,
@@ -275,11 +277,11 @@ fn over_all(change: &PlanChange, effects: &[PlanEffect]) -> Option<ChangeEffect>
             chance(ratio.p_value)
         ),
         None => format!(
-            "nothing differs in {compared}; {}",
+            "no difference in {compared}. {}",
             would_be_seen(&own, &compared)
         ),
     };
-    let statement = format!("{found}; {}", exposure(&own));
+    let statement = format!("{found}. {}", exposure(&own));
     Some(ChangeEffect {
         change: change.clone(),
         outcome,
@@ -287,26 +289,26 @@ fn over_all(change: &PlanChange, effects: &[PlanEffect]) -> Option<ChangeEffect>
     })
 }
 
-/// What could have been shown: only where all comparisons could have shown something.
+/// Returns the smallest ratio that all comparisons would have detected.
 fn would_be_seen(effects: &[&PlanEffect], compared: &str) -> String {
     let blind = effects
         .iter()
         .filter(|effect| effect.smallest_detectable.is_none())
         .count();
     if blind > 0 {
-        return format!("{blind} of {compared} had too few runs or samples to show anything");
+        return format!("{blind} of {compared} had too few runs or samples");
     }
     let smallest = effects
         .iter()
         .filter_map(|effect| effect.smallest_detectable)
         .fold(1.0, f64::max);
     format!(
-        "a ratio of {} would probably have been seen in each",
+        "A ratio of {} would probably have been detected in each",
         factor(smallest)
     )
 }
 
-/// What all comparisons of a change rest on together.
+/// Returns the exposure of all comparisons of a change together.
 fn exposure(effects: &[&PlanEffect]) -> String {
     let all = |side: fn(&PlanEffect) -> &Exposure, word: &str| {
         let sides = || effects.iter().map(|effect| side(effect));
@@ -342,7 +344,7 @@ fn size(ratio: &EffectRatio) -> f64 {
     ratio.ratio.estimate.ln().abs()
 }
 
-/// What harms first, then what helps, the largest first; what shows nothing last.
+/// Sorts changes: those that backfired, then those that helped, by size, then the rest.
 fn sort(ablation: &mut [ChangeEffect], effects: &[PlanEffect]) {
     let rank = |outcome: ChangeOutcome| match outcome {
         ChangeOutcome::Backfired => 0,

@@ -227,8 +227,8 @@ impl<'a> Row<'a> {
             },
         };
         let statement = match shown.reasons.first() {
-            Some(reason) => format!("the round does not count: {reason}"),
-            None => "nothing valid was measured".to_owned(),
+            Some(reason) => format!("the round is invalid: {reason}"),
+            None => "no valid run was measured".to_owned(),
         };
         Verdict {
             id: question.id(domain, MeterKind::Wakeup, self.disturbance),
@@ -261,7 +261,7 @@ impl<'a> Row<'a> {
         );
         let Some(found) = found else {
             verdict.statement = format!(
-                "{} windows with a block and {} without are nothing to compare",
+                "not enough data: {} windows with a block and {} without",
                 windows.with_block.len(),
                 windows.without_block.len()
             );
@@ -463,17 +463,17 @@ fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>, known: bool) -
     for verdict in &mut row {
         if felt {
             if is_own(verdict) {
-                verdict.statement = format!("the control: {}", verdict.statement);
+                verdict.statement = format!("positive control: {}", verdict.statement);
             }
         } else if !known {
             if is_own(verdict) {
                 verdict.statement = format!(
-                    "the control fails, and with it the row: its own blocks do not stop it for most of their length; {}",
+                    "the positive control fails: its own blocks do not stop it for most of their length. {}",
                     verdict.statement
                 );
             } else if verdict.figures.is_some() {
                 verdict.statement = format!(
-                    "nothing follows, because the blocks do not stop {} itself ({control}): {}",
+                    "the positive control failed: the blocks do not stop {} itself ({control}). {}",
                     disturbance.domain, verdict.statement
                 );
             }

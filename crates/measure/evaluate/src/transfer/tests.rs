@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts from simulated rounds whose walls are known: timelines with blocks let through or
-//! not, cut and judged as measured ones are.
+//! Verdicts from simulated rounds whose isolation is known: timelines with and without the effects of
+//! blocks, cut and judged like measured ones.
 
 use rampart_model::{
     BlockKind, BlockSpan, BlocksMade, ClockRelation, ComparisonEntry, ComparisonRow, CpuId, CpuSet,
@@ -34,7 +34,7 @@ const DOMAINS: [(&str, DomainKind); 4] = [
 type Walls<'a> = &'a dyn Fn(&Disturbance, &str) -> f64;
 
 /// Every wall stands; the host's kernel stops a guest by stopping the CPU under it.
-fn as_they_should_be(by: &Disturbance, domain: &str) -> f64 {
+fn isolated(by: &Disturbance, domain: &str) -> f64 {
     if by.domain == domain { 1.0 } else { 0.0 }
 }
 
@@ -268,8 +268,8 @@ fn answers(judged: &Judged, question: &str) -> Vec<String> {
 
 /// Each of the twenty-five cells, with a guest on a clock of its own.
 #[test]
-fn the_matrix_of_walls_comes_out_as_it_was_simulated() {
-    let judged = judged(&rounds(1, &BLOCKS, &as_they_should_be), false);
+fn reports_the_isolation_that_was_simulated() {
+    let judged = judged(&rounds(1, &BLOCKS, &isolated), false);
     assert_eq!(judged.verdicts.len(), 20);
     for by in disturbances(&BLOCKS) {
         for (domain, _) in DOMAINS {
@@ -287,7 +287,7 @@ fn the_matrix_of_walls_comes_out_as_it_was_simulated() {
                 "{}",
                 verdict.statement
             );
-            assert_eq!(verdict.statement.starts_with("the control: "), crosses);
+            assert_eq!(verdict.statement.starts_with("positive control: "), crosses);
             assert_eq!(
                 verdict.id,
                 format!("transfer/{domain}/wakeup/{by}"),
@@ -296,27 +296,30 @@ fn the_matrix_of_walls_comes_out_as_it_was_simulated() {
             assert_eq!(verdict.records, [by.to_string()]);
         }
     }
-    // Without loads the guest may be good, and that is not said.
+    // Without loads there is not enough data to call the guest good.
     assert_eq!(
-        answers(&judged, "separation"),
-        ["limited", "limited", "limited", "not decided"]
+        answers(&judged, "isolation"),
+        ["limited", "limited", "limited", "not enough data"]
     );
-    let reason = &cell_of(&judged, "separation", 3).reason;
+    let reason = &cell_of(&judged, "isolation", 3).reason;
     assert!(
-        reason.contains("loads were not measured with: host, task, container"),
+        reason.contains("not measured with loads: host, task, container"),
         "{reason}"
     );
     let sentence = &judged.comparison.sentences[3].1;
     assert!(
-        sentence.contains("blocks elsewhere do not stop it")
-            && sentence.contains("the host's kernel stops it by stopping the CPU under it"),
+        sentence.contains("Isolated: blocks in other domains do not stop it.")
+            && sentence.contains("A block of the host's kernel under it stops it."),
         "{sentence}"
     );
-    // Where loads decide nothing anyway, blocks are enough, and the reason says so.
-    let emulated = self::judged(&rounds(1, &BLOCKS, &as_they_should_be), true);
-    assert_eq!(answers(&emulated, "separation")[3], "good");
-    let reason = &cell_of(&emulated, "separation", 3).reason;
-    assert!(reason.contains("loads decide nothing here"), "{reason}");
+    // On an emulated machine, where loads are not judged, blocks are enough.
+    let emulated = self::judged(&rounds(1, &BLOCKS, &isolated), true);
+    assert_eq!(answers(&emulated, "isolation")[3], "good");
+    let reason = &cell_of(&emulated, "isolation", 3).reason;
+    assert!(
+        reason.contains("Loads are not judged on an emulated machine"),
+        "{reason}"
+    );
     for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
         for id in &cell.verdicts {
             assert!(
@@ -327,15 +330,15 @@ fn the_matrix_of_walls_comes_out_as_it_was_simulated() {
     }
 }
 
-/// A task that in truth shares the host's CPU.
+/// The task shares the host's CPU.
 #[test]
-fn a_planted_false_wall_is_called_leaking() {
-    let false_wall = |by: &Disturbance, domain: &str| {
+fn reports_missing_isolation_as_a_leak() {
+    let shared_cpu = |by: &Disturbance, domain: &str| {
         let shared = ["host", "task"];
         let both = shared.contains(&by.domain.as_str()) && shared.contains(&domain);
         f64::from(u8::from(both || by.domain == domain))
     };
-    let judged = judged(&rounds(2, &BLOCKS, &false_wall), false);
+    let judged = judged(&rounds(2, &BLOCKS, &shared_cpu), false);
     for (by, domain) in [("block:host", "task"), ("block:task", "host")] {
         let verdict = verdict(&judged, by, domain);
         assert_eq!(
@@ -351,23 +354,20 @@ fn a_planted_false_wall_is_called_leaking() {
         VerdictOutcome::Holds
     );
     assert_eq!(
-        answers(&judged, "separation"),
-        ["none", "none", "limited", "not decided"]
+        answers(&judged, "isolation"),
+        ["not isolated", "not isolated", "limited", "not enough data"]
     );
     let sentence = &judged.comparison.sentences[1].1;
     assert_eq!(
         sentence,
-        "No valid run of the matrix was made; blocks elsewhere stop it: block:host."
+        "No valid run of the matrix was measured. Not isolated: blocks in other domains stop it (block:host)."
     );
 }
 
 #[test]
-fn quiet_domains_are_not_called_leaking_in_twenty_of_twenty() {
+fn reports_no_leak_of_quiet_domains_in_twenty_evaluations() {
     for seed in 0..20 {
-        let judged = judged(
-            &rounds(100 + seed, &["block:host"], &as_they_should_be),
-            false,
-        );
+        let judged = judged(&rounds(100 + seed, &["block:host"], &isolated), false);
         for domain in ["task", "container", "vm"] {
             let verdict = verdict(&judged, "block:host", domain);
             assert_ne!(
@@ -380,14 +380,14 @@ fn quiet_domains_are_not_called_leaking_in_twenty_of_twenty() {
     }
 }
 
-/// Blocks that do not even stop their own CPU prove nothing, and the row says so.
+/// Blocks that do not stop their own CPU prove nothing.
 #[test]
-fn without_its_positive_control_a_row_says_nothing() {
+fn decides_nothing_without_the_positive_control() {
     let broken = |by: &Disturbance, domain: &str| {
         if by.domain == "task" {
             0.0
         } else {
-            as_they_should_be(by, domain)
+            isolated(by, domain)
         }
     };
     let judged = judged(&rounds(3, &BLOCKS, &broken), false);
@@ -395,7 +395,7 @@ fn without_its_positive_control_a_row_says_nothing() {
         let verdict = verdict(&judged, "block:task", domain);
         assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
         let said = if domain == "task" {
-            "the control fails"
+            "the positive control fails"
         } else {
             "do not stop task itself"
         };
@@ -405,37 +405,37 @@ fn without_its_positive_control_a_row_says_nothing() {
         verdict(&judged, "block:host", "task").outcome,
         VerdictOutcome::Holds
     );
-    assert_eq!(answers(&judged, "separation")[1], "not decided");
+    assert_eq!(answers(&judged, "isolation")[1], "not enough data");
 }
 
-/// A core that Linux does not reach: what a static partition shall show.
+/// A core that the host's kernel does not reach, like that of a cell.
 #[test]
-fn a_domain_that_not_even_the_host_stops_is_excellent() {
+fn isolation_from_the_host_kernel_is_excellent() {
     let excellent = |by: &Disturbance, domain: &str| {
         if by.side == Side::Under {
             0.0
         } else {
-            as_they_should_be(by, domain)
+            isolated(by, domain)
         }
     };
     let judged = judged(&rounds(4, &BLOCKS, &excellent), true);
-    // That the host's kernel can block is known from its own CPU.
-    assert_eq!(answers(&judged, "separation")[3], "excellent");
+    // The round of the host's own CPU shows that its kernel can block.
+    assert_eq!(answers(&judged, "isolation")[3], "excellent");
     let mut unknown = rounds(4, &BLOCKS, &excellent);
     unknown.retain(|round| round.id != "block:host");
     let judged = self::judged(&unknown, true);
-    assert_eq!(answers(&judged, "separation")[3], "not decided");
-    let reason = &cell_of(&judged, "separation", 3).reason;
+    assert_eq!(answers(&judged, "isolation")[3], "not enough data");
+    let reason = &cell_of(&judged, "isolation", 3).reason;
     assert!(
         reason.contains("not measured with: block:host in vm"),
         "{reason}"
     );
 }
 
-/// With one real-time CPU only the host is up beside each of the others.
+/// With one real-time CPU only the host runs at the same time as each of the others.
 #[test]
-fn pairs_that_were_never_up_together_are_named() {
-    let mut made = rounds(7, &BLOCKS, &as_they_should_be);
+fn names_pairs_that_never_ran_at_the_same_time() {
+    let mut made = rounds(7, &BLOCKS, &isolated);
     for round in &mut made {
         let by = round.disturbance.clone().expect("a disturbance");
         round.watched.retain(|watched| {
@@ -444,20 +444,20 @@ fn pairs_that_were_never_up_together_are_named() {
     }
     let judged = judged(&made, true);
     assert_eq!(
-        answers(&judged, "separation"),
-        ["limited", "limited", "limited", "not decided"]
+        answers(&judged, "isolation"),
+        ["limited", "limited", "limited", "not enough data"]
     );
     for (location, missing) in [
         (1, "not measured with: container, vm"),
         (2, "not measured with: task, vm"),
         (3, "not measured with: task, container"),
     ] {
-        let reason = &cell_of(&judged, "separation", location).reason;
+        let reason = &cell_of(&judged, "isolation", location).reason;
         assert!(reason.contains(missing), "{reason}");
     }
     let sentence = &judged.comparison.sentences[1].1;
     assert!(
-        sentence.contains("blocks in host do not stop it"),
+        sentence.contains("Isolated: blocks in host do not stop it."),
         "{sentence}"
     );
 }
@@ -465,7 +465,7 @@ fn pairs_that_were_never_up_together_are_named() {
 /// What was judged once is judged the same when more rounds came: nothing of it is drawn anew but
 /// what depends on them.
 #[test]
-fn verdicts_that_are_kept_are_those_that_would_be_drawn() {
+fn cached_verdicts_equal_new_ones() {
     let texts = [
         "block:host",
         "cache:task",
@@ -473,10 +473,10 @@ fn verdicts_that_are_kept_are_those_that_would_be_drawn() {
         "block:under:vm",
         "cache:task",
     ];
-    let mut all = rounds(8, &texts, &as_they_should_be);
+    let mut all = rounds(8, &texts, &isolated);
     let mut generator = Pcg64Mcg::seed_from_u64(9);
     for location in [1, 4] {
-        all.insert(location, round(&mut generator, None, &as_they_should_be));
+        all.insert(location, round(&mut generator, None, &isolated));
     }
     for (number, round) in all.iter_mut().enumerate() {
         round.id = format!("{}/0/{number}", round.id);
@@ -490,7 +490,7 @@ fn verdicts_that_are_kept_are_those_that_would_be_drawn() {
 }
 
 #[test]
-fn loads_are_held_against_the_quiet_rounds_between_them() {
+fn compares_loads_with_the_quiet_rounds_between_them() {
     let mut generator = Pcg64Mcg::seed_from_u64(5);
     let slow = |by: &Disturbance, domain: &str| match (by.kind, domain) {
         (DisturbanceKind::Load(LoadKind::Cache), "container") => 2.0,
@@ -526,8 +526,8 @@ fn loads_are_held_against_the_quiet_rounds_between_them() {
 }
 
 #[test]
-fn what_does_not_count_is_in_no_figure_and_told() {
-    let mut made = rounds(6, &["block:host"], &as_they_should_be);
+fn excludes_invalid_rounds_from_the_figures() {
+    let mut made = rounds(6, &["block:host"], &isolated);
     let bad = Finding::new(Severity::Error, "vm", "it never came up");
     made[0].watched[3].invalid = vec![bad.clone()];
     let partly = judged(&made, false);

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much a domain is separated from the others, from what blocks and loads did. Pure.
+//! The isolation of a domain from the others, from the effects of blocks and loads. Pure.
 //!
-//! The words are those of OSADL's talk (Embedded Open Source Summit 2023); what each of them takes
-//! is written down in `docs/verdicts.md`.
+//! The levels follow OSADL's talk at the Embedded Open Source Summit 2023. `docs/verdicts.md` defines
+//! what each of them requires.
 
 use rampart_model::{
     ComparisonEntry, DomainKernel, EvaluatedDomain, EvaluationSettings, Question, Side, Verdict,
     VerdictOutcome,
 };
 
-use crate::comparison::answered;
+use crate::comparison::{NOT_ENOUGH_DATA, answered};
 
-/// Verdicts on a domain as the one that is disturbed and as the one that disturbs.
-struct Walls<'a> {
-    /// Blocks of other domains' CPUs, in it.
+/// The verdicts on a domain, as the disturbed one and as the source of the disturbance.
+struct VerdictsByDirection<'a> {
+    /// On blocks in other domains, measured in this domain.
     inward: Vec<&'a Verdict>,
-    /// Its own blocks, in other domains.
+    /// On blocks in this domain, measured in other domains.
     outward: Vec<&'a Verdict>,
-    /// Blocks that the host's kernel makes on the CPUs under it, in it.
+    /// On blocks of the host's kernel on the CPUs under this domain, measured in it.
     under: Vec<&'a Verdict>,
-    /// Its own blocks, in itself.
+    /// On blocks in this domain, measured in it.
     own: Vec<&'a Verdict>,
-    /// Loads of other domains in it, and its own in them.
+    /// On loads of other domains in this domain, and of this domain in others.
     loads: Vec<&'a Verdict>,
 }
 
-impl<'a> Walls<'a> {
+impl<'a> VerdictsByDirection<'a> {
     fn of(domain: &str, verdicts: &'a [Verdict]) -> Self {
-        let mut walls = Self {
+        let mut verdicts_on = Self {
             inward: Vec::new(),
             outward: Vec::new(),
             under: Vec::new(),
@@ -39,22 +39,22 @@ impl<'a> Walls<'a> {
             match (verdict.question, &verdict.disturbance) {
                 (Question::Transfer, Some(by)) => {
                     let location = match (here, by.domain == domain, by.side) {
-                        (true, true, Side::Under) => &mut walls.under,
-                        (true, true, Side::Inside) => &mut walls.own,
-                        (true, false, _) => &mut walls.inward,
-                        (false, true, Side::Inside) => &mut walls.outward,
-                        // What the host's kernel does under it is none of its doing.
+                        (true, true, Side::Under) => &mut verdicts_on.under,
+                        (true, true, Side::Inside) => &mut verdicts_on.own,
+                        (true, false, _) => &mut verdicts_on.inward,
+                        (false, true, Side::Inside) => &mut verdicts_on.outward,
+                        // The host's kernel causes the blocks under a domain, not the domain.
                         _ => continue,
                     };
                     location.push(verdict);
                 }
                 (Question::Interference, Some(by)) if here != (by.domain == domain) => {
-                    walls.loads.push(verdict);
+                    verdicts_on.loads.push(verdict);
                 }
                 _ => {}
             }
         }
-        walls
+        verdicts_on
     }
 
     fn ids(&self) -> Vec<String> {
@@ -80,7 +80,7 @@ fn with<'a>(verdicts: &[&'a Verdict], outcome: VerdictOutcome) -> Vec<&'a Verdic
         .collect()
 }
 
-/// `block:host in task, block:task in host`
+/// Lists disturbances and affected domains: `block:host in task, block:task in host`.
 fn named(verdicts: &[&Verdict]) -> String {
     let words: Vec<String> = verdicts
         .iter()
@@ -92,27 +92,28 @@ fn named(verdicts: &[&Verdict]) -> String {
     words.join(", ")
 }
 
-/// The answer with its evidence; none where no block of or in this domain was judged. Where times
-/// are `emulated`, loads decide nothing, and blocks answer alone.
-pub(crate) fn separation(
+/// Returns the answer with its evidence, or `None` if no block in or of this domain was judged.
+///
+/// If times are `emulated`, only blocks count: a load anywhere slows the emulation of all CPUs.
+pub(crate) fn isolation(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
     verdicts: &[Verdict],
     emulated: bool,
 ) -> Option<ComparisonEntry> {
-    let walls = Walls::of(&domain.name, verdicts);
-    if walls.inward.is_empty() && walls.outward.is_empty() {
+    let verdicts_on = VerdictsByDirection::of(&domain.name, verdicts);
+    if verdicts_on.inward.is_empty() && verdicts_on.outward.is_empty() {
         return None;
     }
-    let (answer, outcome, reason) = answer(plan, domain, &walls, emulated);
+    let (answer, outcome, reason) = answer(plan, domain, &verdicts_on, emulated);
     Some(ComparisonEntry {
-        verdicts: walls.ids(),
+        verdicts: verdicts_on.ids(),
         ..answered(domain, answer, Some(outcome), &reason)
     })
 }
 
-/// Pairs of this domain with others of the plan that no verdict is about: the other's name where
-/// neither direction was measured, else the disturbance.
+/// Returns the pairs of this domain with others that no verdict covers: the other's name if neither
+/// direction was measured, otherwise the disturbance.
 fn not_measured(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
@@ -143,13 +144,13 @@ fn not_measured(
     missing
 }
 
-/// What is missing about loads before it can be said that none reaches across.
+/// Returns the reasons why the data about loads does not show isolation.
 fn open_about_loads(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
-    walls: &Walls<'_>,
+    verdicts_on: &VerdictsByDirection<'_>,
 ) -> Vec<String> {
-    let (inward, outward): (Vec<&Verdict>, Vec<&Verdict>) = walls
+    let (inward, outward): (Vec<&Verdict>, Vec<&Verdict>) = verdicts_on
         .loads
         .iter()
         .copied()
@@ -157,14 +158,14 @@ fn open_about_loads(
     let mut open = Vec::new();
     let missing = not_measured(plan, domain, &inward, &outward, "loads");
     if !missing.is_empty() {
-        open.push(format!(
-            "loads were not measured with: {}",
-            missing.join(", ")
-        ));
+        open.push(format!("not measured with loads: {}", missing.join(", ")));
     }
-    let undecided = with(&walls.loads, VerdictOutcome::Inconclusive);
+    let undecided = with(&verdicts_on.loads, VerdictOutcome::Inconclusive);
     if !undecided.is_empty() {
-        open.push(format!("loads are not decided: {}", named(&undecided)));
+        open.push(format!(
+            "not enough data about loads: {}",
+            named(&undecided)
+        ));
     }
     open
 }
@@ -172,62 +173,71 @@ fn open_about_loads(
 fn answer(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
-    walls: &Walls<'_>,
+    verdicts_on: &VerdictsByDirection<'_>,
     emulated: bool,
 ) -> (&'static str, VerdictOutcome, String) {
     use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
-    let across = [walls.inward.as_slice(), &walls.outward].concat();
+    let across = [verdicts_on.inward.as_slice(), &verdicts_on.outward].concat();
     let crossing = with(&across, Leaks);
     if !crossing.is_empty() {
-        return ("none", Fails, format!("blocks cross: {}", named(&crossing)));
+        return (
+            "not isolated",
+            Fails,
+            format!("affected by blocks: {}", named(&crossing)),
+        );
     }
     let open = with(&across, Inconclusive);
     if !open.is_empty() {
-        let why = "the windows do not decide about";
         return (
-            "not decided",
+            NOT_ENOUGH_DATA,
             Inconclusive,
-            format!("{why} {}", named(&open)),
+            format!("not enough data about {}", named(&open)),
         );
     }
-    let missing = not_measured(plan, domain, &walls.inward, &walls.outward, "block");
+    let missing = not_measured(
+        plan,
+        domain,
+        &verdicts_on.inward,
+        &verdicts_on.outward,
+        "block",
+    );
     let apart = if missing.is_empty() {
-        "no block of another domain reaches it, and its own reach no other".to_owned()
+        "isolated from blocks in both directions".to_owned()
     } else {
         format!(
-            "as far as it was measured no block of another domain reaches it, and its own reach no other (not measured with: {})",
+            "isolated from blocks in both directions as far as measured (not measured with: {})",
             missing.join(", ")
         )
     };
-    let leaking = with(&walls.loads, Leaks);
+    let leaking = with(&verdicts_on.loads, Leaks);
     if !leaking.is_empty() {
         return (
             "limited",
             Leaks,
-            format!("{apart}; but loads do: {}", named(&leaking)),
+            format!("{apart}, but not from loads: {}", named(&leaking)),
         );
     }
-    let about_loads = open_about_loads(plan, domain, walls);
+    let about_loads = open_about_loads(plan, domain, verdicts_on);
     if domain.selection.kind.kernel() == DomainKernel::Host {
-        let stopped = !with(&walls.own, Leaks).is_empty();
+        let stopped = !with(&verdicts_on.own, Leaks).is_empty();
         let how = if stopped {
-            "what stops that kernel on its CPU stops it, as its own blocks show"
+            "a block of that kernel stops it, as measured"
         } else {
-            "what stops that kernel on its CPU stops it"
+            "a block of that kernel stops it"
         };
         let beside = if about_loads.is_empty() {
             String::new()
         } else {
-            format!("; {}", about_loads.join("; "))
+            format!(". Loads: {}", about_loads.join(", "))
         };
         return (
             "limited",
             Leaks,
-            format!("{apart}; but it has no kernel of its own, only the host's: {how}{beside}"),
+            format!("{apart}, but it shares the host's kernel: {how}{beside}"),
         );
     }
     let about_loads_here = if emulated {
-        "; loads decide nothing here, where a load anywhere slows the emulation of all CPUs"
+        ". Loads are not judged on an emulated machine"
     } else {
         ""
     };
@@ -235,33 +245,32 @@ fn answer(
         let open = if emulated {
             String::new()
         } else {
-            about_loads.iter().map(|open| format!("; {open}")).collect()
+            about_loads.iter().map(|open| format!(", {open}")).collect()
         };
-        return ("not decided", Inconclusive, format!("{apart}{open}"));
+        return (NOT_ENOUGH_DATA, Inconclusive, format!("{apart}{open}"));
     }
-    let untouched = !walls.under.is_empty() && with(&walls.under, Holds).len() == walls.under.len();
-    if !with(&walls.under, Leaks).is_empty() {
+    let untouched = !verdicts_on.under.is_empty()
+        && with(&verdicts_on.under, Holds).len() == verdicts_on.under.len();
+    if !with(&verdicts_on.under, Leaks).is_empty() {
         (
             "good",
             Holds,
             format!(
-                "{apart}; only the host's kernel, blocking the CPU under it, stops it{about_loads_here}"
+                "{apart}, only a block of the host's kernel under it stops it{about_loads_here}"
             ),
         )
     } else if untouched {
         (
             "excellent",
             Holds,
-            format!(
-                "{apart}; not even the host's kernel, blocking its CPU, stops it{about_loads_here}"
-            ),
+            format!("{apart}, even from blocks of the host's kernel under it{about_loads_here}"),
         )
     } else {
         (
             "good",
             Holds,
             format!(
-                "{apart}; whether the host's kernel, blocking the CPU under it, stops it is not decided{about_loads_here}"
+                "{apart}, not enough data about blocks of the host's kernel under it{about_loads_here}"
             ),
         )
     }
