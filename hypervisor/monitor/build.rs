@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links the monitor by its own script, as the bytes that the driver copies into memory.
+//! Links the monitor with its own linker script to a flat binary.
 
 fn main() {
     println!("cargo:rerun-if-changed=monitor.ld");
@@ -8,16 +8,16 @@ fn main() {
         return;
     }
     let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    // Position independent: where the hypervisor's memory lies is only known when it is launched.
+    // Position independent: the address is known only at the launch.
     println!("cargo:rustc-link-arg-bins=-pie");
     println!("cargo:rustc-link-arg-bins=--no-dynamic-linker");
-    // Constants hold addresses too, and the entry completes them before they become read-only.
+    // Constants have relocations, which the entry applies before they become read-only.
     for option in ["norelro", "notext"] {
         println!("cargo:rustc-link-arg-bins=-z");
         println!("cargo:rustc-link-arg-bins={option}");
     }
     println!("cargo:rustc-link-arg-bins=-T{directory}/monitor.ld");
-    // With symbols for a debugger or a disassembler; without, as it is loaded.
+    // With RAMPART_MONITOR_SYMBOLS an ELF file for a debugger or disassembler, otherwise the flat binary.
     if std::env::var_os("RAMPART_MONITOR_SYMBOLS").is_none() {
         println!("cargo:rustc-link-arg-bins=--oformat=binary");
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Accesses that stage 2 does not let through and that are not served (`rampart-hypervisor-fast-path`): a
-//! cell's failure and the root's external abort.
+//! Stage-2 aborts that the fast path does not handle: a cell fails, the root takes an external abort.
 
 use core::arch::asm;
 
@@ -14,15 +13,15 @@ use crate::guest;
 use crate::manager::MANAGER;
 use crate::registers::{read_register, write_register};
 
-/// The address that was meant, if the latest exception was an abort. After a permission fault the cell's
-/// own tables say where FAR_EL2 lies; 0 in place of its page where they do not let EL1 read there.
+/// Returns the guest address of the latest abort. After a permission fault it is FAR_EL2 translated by the
+/// cell's own tables; the page is 0 if they do not permit EL1 to read it.
 pub(crate) fn address() -> u64 {
     let far = read_register!("far_el2");
     if !is_permission_fault(read_register!("esr_el2")) {
         return guest_address(read_register!("hpfar_el2"), far);
     }
     let kept = read_register!("par_el1");
-    // SAFETY: translates by the tables of EL1 into PAR_EL1, which is put back (Arm ARM C5.5, D24.2.131).
+    // SAFETY: translates by the tables of EL1 into PAR_EL1, which is restored (Arm ARM C5.5, D24.2.131).
     unsafe { asm!("at s1e1r, {}", "isb", in(reg) far, options(nostack)) };
     let found = read_register!("par_el1");
     write_register!("par_el1", kept);
@@ -30,7 +29,7 @@ pub(crate) fn address() -> u64 {
     guest_address(page, far)
 }
 
-/// Serves a data abort that is no access to a register, or one that is forbidden.
+/// Handles a data abort that is not an emulated register access, or a forbidden one.
 pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &DataAbort) {
     context.count(Exit::DataAbort);
     let (kind, reason) = if abort.write {
@@ -38,12 +37,12 @@ pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &Dat
     } else {
         (AccessKind::Read, StopReason::MemoryRead)
     };
-    // Cache maintenance by address is allowed where reading is (Arm ARM D7.5.9), and moves nothing.
+    // Cache maintenance by address needs the permission to read (Arm ARM D7.5.9) and transfers no data.
     let kind = if abort.maintenance { AccessKind::Read } else { kind };
     refuse(context, registers, abort.abort, kind, reason);
 }
 
-/// Serves an instruction abort.
+/// Handles an instruction abort.
 pub(crate) fn instruction(context: &Context<'_>, registers: &mut Registers, abort: Abort) {
     context.count(Exit::InstructionAbort);
     let (kind, reason) = (AccessKind::Execute, StopReason::MemoryExecute);
@@ -62,7 +61,7 @@ fn refuse(
         Abort::TableWalk => StopReason::TranslationTable,
         Abort::External => StopReason::ExternalAbort,
     };
-    if abort != Abort::External && may_try_again(context, abort, kind) {
+    if abort != Abort::External && should_retry(context, abort, kind) {
         return;
     }
     if context.cell == ROOT {
@@ -72,10 +71,9 @@ fn refuse(
     }
 }
 
-/// Whether the access is allowed after all: tables that change are broken before they are made anew
-/// (Arm ARM D8.17.1). While somebody changes them the guest tries again and again, which is not our
-/// waiting.
-fn may_try_again(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
+/// Returns whether the guest should retry the access, because it only hit a table update (break before
+/// make, Arm ARM D8.17.1). The guest retries until the update is complete; EL2 does not wait.
+fn should_retry(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
     let kind = if abort == Abort::TableWalk { AccessKind::Read } else { kind };
     if is_permission_fault(read_register!("esr_el2")) {
         return false;
@@ -85,7 +83,7 @@ fn may_try_again(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool 
     };
     let translation = manager.as_mut().and_then(|manager| manager.translation(context.cell));
     translation.is_some_and(|(stage_2, tables)| {
-        // A CPU whose memory was taken away is about to be told to park.
+        // A CPU whose root table is cleared is about to receive the order to park.
         stage_2.is_zapped(context.index) || stage_2.permits(address(), kind, &tables)
     })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cells as the root makes, starts, stops and ends them. One hypercall at a time: who comes while
-//! another is at work is told that it is busy.
+//! Creates, starts, stops and destroys cells. One management call runs at a time; concurrent calls return
+//! [`Outcome::Busy`].
 
 use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
@@ -29,11 +29,11 @@ use crate::registers::{instruction, now, read_register, wait_until};
 use crate::smc;
 use crate::stage2_memory::Tables;
 
-/// How long a CPU may take to park. It comes with its next instruction; what is waited for is an
-/// access of it to a slow device.
+/// Timeout for a CPU to park. It parks with its next instruction, but an access to a slow device can delay
+/// it.
 const PARK_MICROSECONDS: u64 = 100_000;
 
-/// How long another CPU may take for one access to a register.
+/// Timeout for another CPU's access to one register.
 const ACCESS_MICROSECONDS: u64 = 10_000;
 
 type Done = Result<(), Outcome>;
@@ -53,23 +53,23 @@ fn state(machine: &Machine, cell: u32) -> Result<CellState, Outcome> {
     }
 }
 
-/// The CPUs of a cell, with their indices.
+/// Returns the CPUs of a cell with their indices.
 fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static Cpu)> {
     (0..machine.cpu_count())
         .filter(move |index| machine.status().cpus[*index].cell() == cell)
         .filter_map(|index| Some((index, machine.cpu(index)?)))
 }
 
-/// Makes a cell of a configuration in the root's memory.
+/// Creates a cell from a configuration in the root's memory.
 pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Values) -> Done {
     with_manager(|manager| {
         let free = |cell: &u32| state(machine, *cell) == Err(Outcome::NoSuchCell);
         let number = (1..MAXIMUM_CELLS as u32).find(free).ok_or(Outcome::Exhausted)?;
         root_can_read(manager, start, bytes).ok_or(Outcome::Invalid)?;
-        // SAFETY: the root's own memory, which the monitor has mapped to read; the root may write
-        // while it is copied, and what is copied is what is checked.
-        let copy = |room: &mut [u8]| unsafe {
-            core::ptr::copy_nonoverlapping(start as *const u8, room.as_mut_ptr(), room.len());
+        // SAFETY: the root's own memory, which the monitor has mapped; the root may write it
+        // concurrently, but only the copy is checked and used.
+        let copy = |target: &mut [u8]| unsafe {
+            core::ptr::copy_nonoverlapping(start as *const u8, target.as_mut_ptr(), target.len());
         };
         let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
         let new = manager.read(number, Kind::Cell, bytes, copy);
@@ -97,7 +97,7 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
     })
 }
 
-/// The cells that are there.
+/// Returns the existing cells.
 pub(crate) fn live() -> Cells<'static> {
     core::array::from_fn(|cell| match cell as u32 {
         ROOT => None,
@@ -105,7 +105,7 @@ pub(crate) fn live() -> Cells<'static> {
     })
 }
 
-/// That all of it is the root's, and memory.
+/// Checks that the whole range is memory that the root may read.
 fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
     let end = start.checked_add(bytes)?;
     let system = Shared::of(ROOT).configuration()?;
@@ -122,7 +122,7 @@ fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
     right.then_some(())
 }
 
-/// Whether a CPU has left Linux.
+/// Returns whether a CPU has left Linux.
 fn has_left_linux(machine: &Machine, mpidr: u64) -> bool {
     let status = machine.status();
     status.cpu(mpidr).is_some_and(|cpu| {
@@ -130,11 +130,11 @@ fn has_left_linux(machine: &Machine, mpidr: u64) -> bool {
     })
 }
 
-/// Those of cells' interrupts that the root had triggered by an edge. Linux sets that once, when it finds
-/// the device, so it gets them back so.
+/// Interrupts of cells that were edge-triggered in the root. Linux configures them only when it probes the
+/// device, so they are restored when they return to it.
 static EDGE: SpiSet = SpiSet::none();
 
-/// Everything that the configuration names goes from the root to the cell.
+/// Moves all resources of the configuration from the root to the cell.
 fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configuration<'_>) -> Done {
     let first = new.cpus.first().copied().unwrap_or(0);
     for grant in new.interrupts {
@@ -175,27 +175,27 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
     of.cpus.iter().filter_map(|mpidr| machine.status().cpu(*mpidr))
 }
 
-/// The root's shared registers are those that no cell has bits of.
+/// Computes the root's bits of shared registers.
 fn share_registers() -> Done {
     let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others(ROOT))).is_some();
-    // Another CPU of the root holds it for one access.
+    // Another CPU of the root holds the lock for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
 
-/// Zeros in what no other cell has, also where a CPU looks that has its caches off.
+/// Zeroes the regions that no other cell has, to the point of coherency.
 fn wipe(number: u32, memory: &[MemoryRegion]) {
     memory.iter().filter(|region| is_wiped(region, others(number))).for_each(clear);
 }
 
-/// The cells but this one.
+/// Returns the configurations of all other cells.
 fn others(number: u32) -> impl Iterator<Item = &'static Configuration<'static>> {
     let others = (1..MAXIMUM_CELLS as u32).filter(move |cell| *cell != number);
     others.filter_map(|cell| Shared::of(cell).configuration())
 }
 
 fn clear(region: &MemoryRegion) {
-    // SAFETY: memory of the configuration that the monitor has mapped. It was taken from the root and
-    // from its cell before, so nobody else uses it; what they share nobody holds a reference to.
+    // SAFETY: memory of the configuration, mapped by the monitor. It is unmapped from the root and the
+    // cell, so it is not in use; the monitor has no references to shared memory.
     unsafe { core::ptr::write_bytes(region.physical as *mut u8, 0, region.bytes as usize) }
     // CTR_EL0.DminLine (Arm ARM D24.2.33): words of a line.
     let line = 4 << (read_register!("ctr_el0") >> 16 & 0xf);
@@ -206,7 +206,7 @@ fn clear(region: &MemoryRegion) {
     instruction!("dsb sy");
 }
 
-/// Everything of a cell that is not any more goes back to the root.
+/// Returns all resources of a destroyed cell to the root.
 fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Configuration<'_>) {
     if let Some(stage_2) = manager.stage_2[number as usize].take() {
         let pool = &mut manager.pool;
@@ -214,7 +214,7 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
     }
     wipe(number, old.memory);
     manager.set(number, None);
-    // Where the lock cannot be had the root has fewer bits than it could, and nobody more.
+    // If the lock is not available, the root has fewer bits than it could; no cell gets more.
     let _ = share_registers();
     for grant in old.interrupts {
         Shared::of(number).interrupts.remove(grant.number);
@@ -228,7 +228,7 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
     let (Some(system), Some((root, mut tables))) = (system, manager.translation(ROOT)) else {
         return;
     };
-    // What cannot be shown stays hidden: the root loses it, nobody else gets it.
+    // Memory that cannot be mapped stays unmapped: the root loses it, no cell gets it.
     let _ = memory_transfer::return_to_root(old, system, &live(), root, &mut tables);
     for index in indices(machine, old) {
         if let (Some(cpu), Some(root)) = (machine.cpu(index), root.root_of(index)) {
@@ -238,18 +238,18 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
     }
 }
 
-/// Shows the root a cell's loadable memory.
+/// Maps a cell's loadable memory for the root.
 pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
     with_manager(|manager| {
         state(machine, cell)?;
-        // Not while it runs: that is refused here. A failed one's other CPUs may not be parked yet.
+        // Refuses a running cell. The other CPUs of a failed cell may not be parked yet.
         machine.status().advance(cell, Event::Loadable, now())?;
         park_all(manager, machine, cell)?;
         show(manager, cell, true)
     })
 }
 
-/// Shows the loadable memory to the root, or takes it away again.
+/// Maps the loadable memory for the root, or unmaps it.
 fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
     let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
     let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
@@ -273,14 +273,14 @@ pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
         let first = indices(machine, configuration).next().ok_or(Outcome::Invalid)?;
         let cpu = machine.cpu(first).ok_or(Outcome::Invalid)?;
         machine.status().advance(cell, Event::Start, now())?;
-        // None but this CPU can turn it on before it has begun.
+        // Only this CPU can turn it on before the cell runs.
         let _ = machine.status().cpus[first].begin_to_turn_on();
         smc::start(machine, cpu, configuration.header.entry, configuration.header.argument);
         Ok(())
     })
 }
 
-/// Stops a cell: its CPUs are parked, its memory stays.
+/// Stops a cell: parks its CPUs and keeps its memory.
 pub(crate) fn stop(machine: &Machine, cell: u32) -> Done {
     with_manager(|manager| {
         state(machine, cell)?;
@@ -290,7 +290,7 @@ pub(crate) fn stop(machine: &Machine, cell: u32) -> Done {
     })
 }
 
-/// Ends a cell: wiped, and all that it had is the root's.
+/// Destroys a cell: wipes it and returns its resources to the root.
 pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
     with_manager(|manager| {
         if state(machine, cell)? == CellState::Running {
@@ -305,9 +305,9 @@ pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
     })
 }
 
-/// Parks all CPUs of a cell, which is not running any more by its state.
+/// Parks all CPUs of a cell, whose state is not running any more.
 fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
-    // A CPU that is being started looks at the state after it has said that it runs.
+    // A CPU that is being started reads the state after it has stored that it runs.
     fence(SeqCst);
     let mut busy = [false; MAXIMUM_CPUS];
     for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
@@ -329,9 +329,8 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     Ok(())
 }
 
-/// A CPU of the cell has failed or ended it: the others are to park too. They are kicked, and where
-/// the tables can be had at this moment their memory is taken away; else that is done by the next
-/// call of the root for this cell.
+/// Orders the other CPUs of a cell to park, after this one failed or ended it. If the manager's lock is
+/// available, their root tables are cleared too; otherwise the root's next call for this cell does it.
 pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
     let others = || cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
     let mut manager = MANAGER.try_lock();
@@ -349,19 +348,18 @@ pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
     }
 }
 
-/// The root is told that a cell's state has changed: by the interrupt that its configuration names
-/// for that, if any.
+/// Notifies the root of a change of a cell's state by the event interrupt of its configuration, if any.
 pub(crate) fn notify_root(machine: &Machine) {
     let platform = Shared::of(ROOT).configuration().and_then(|root| root.platform);
     let event = platform.map_or(0, |platform| platform.event_interrupt);
     if event != 0 {
-        // What is told is seen before the interrupt.
+        // The change must be visible before the interrupt.
         instruction!("dsb ish");
         gic::set_pending(machine, event);
     }
 }
 
-/// Fails the cells that have been silent for too long.
+/// Fails the cells whose watchdog has expired.
 pub(crate) fn check_watchdogs(machine: &Machine) {
     for cell in 1..MAXIMUM_CELLS as u32 {
         if !machine.status().is_overdue(cell, now()) {
@@ -370,7 +368,7 @@ pub(crate) fn check_watchdogs(machine: &Machine) {
         let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
         machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
         notify_root(machine);
-        // Not parked here? Then by the next call for this cell.
+        // If this does not park them, the next call for this cell does.
         let _ = with_manager(|manager| park_all(manager, machine, cell));
     }
 }

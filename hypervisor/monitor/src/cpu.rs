@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What each CPU has for itself: at the start of its memory this, at the end its stack.
+//! Per-CPU data: [`Cpu`] at the start of the CPU's memory, its stack at the end.
 
 use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -10,47 +10,47 @@ pub(crate) use rampart_hypervisor_fast_path::Registers;
 use crate::launch::LinuxState;
 use crate::registers::write_register;
 
-/// Of all that is a CPU's own, in bytes; the first page is [`Cpu`], the second is not there, so that
-/// a stack that grows too large faults.
+/// Size of each CPU's memory, in bytes; the first page is [`Cpu`], the second is an unmapped guard page
+/// below the stack.
 pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
 
-/// The start of a CPU's memory. Others may look at it and leave orders, so all that changes is atomic.
+/// The start of a CPU's memory. Other CPUs read it and write orders, so all fields that change are atomic.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Cpu {
-    /// The end of its memory. The first field: `vectors.s` reads it.
+    /// The end of its memory. Must be the first field: `vectors.s` reads it.
     pub(crate) stack_top: AtomicU64,
-    /// Where [`LinuxState`] lies while the CPU is being launched, then 0.
+    /// Address of [`LinuxState`] during the launch, then 0.
     pub(crate) launching: AtomicU64,
-    /// Its place in the header.
+    /// Its index in the header.
     pub(crate) index: AtomicU32,
-    /// What it does, [`Activity`] as a number.
+    /// Its [`Activity`].
     pub(crate) activity: AtomicU32,
-    /// Its [`order`], and whose exits it serves.
+    /// Its [`order`], and the owner for its exits.
     pub(crate) exit_state: ExitState,
-    /// The root table of its stage-2 translation, physically.
+    /// Physical address of the root table of its stage-2 translation.
     pub(crate) translation: AtomicU64,
-    /// Where it begins when it is started.
+    /// Entry address for the next start.
     pub(crate) entry: AtomicU64,
-    /// Its x0 then.
+    /// x0 for the next start.
     pub(crate) argument: AtomicU64,
-    /// Whether the management interrupt was enabled when Linux had it, its group and priority.
+    /// Linux's enable bit of the management interrupt.
     pub(crate) linux_enabled: AtomicU64,
-    /// See there.
+    /// Linux's group bit of the management interrupt.
     pub(crate) linux_group: AtomicU64,
-    /// See there.
+    /// Linux's priority of the management interrupt.
     pub(crate) linux_priority: AtomicU64,
-    /// What belongs to Linux's stub: SCTLR_EL2.
+    /// SCTLR_EL2 of Linux's stub.
     pub(crate) linux_system_control: AtomicU64,
-    /// VBAR_EL2.
+    /// VBAR_EL2 of Linux's stub.
     pub(crate) linux_vectors: AtomicU64,
-    /// HCR_EL2.
+    /// HCR_EL2 of Linux's stub.
     pub(crate) linux_hypervisor_control: AtomicU64,
-    /// CPTR_EL2.
+    /// CPTR_EL2 of Linux's stub.
     pub(crate) linux_feature_traps: AtomicU64,
 }
 
-/// What a CPU does.
+/// The activity of a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Activity {
@@ -62,31 +62,31 @@ pub(crate) enum Activity {
     Parked = 2,
 }
 
-/// What another CPU wants of it: [`PARK`], to leave what it runs and to wait, or one of these.
+/// Orders from other CPUs: [`PARK`], to leave the guest and wait, or one of these.
 pub(crate) mod order {
     pub(crate) use rampart_hypervisor_fast_path::PARK;
-    /// Nothing.
+    /// No order.
     pub(crate) const NONE: u32 = 0;
-    /// To begin at `entry`.
+    /// Start at `entry`.
     pub(crate) const START: u32 = 2;
-    /// To leave the machine: the hypervisor goes, and Linux has the CPU turned off.
+    /// Turn off by the firmware: the hypervisor ends, and Linux had turned the CPU off.
     pub(crate) const POWER_OFF: u32 = 3;
 }
 
 impl Cpu {
-    /// Whether it waits for an order.
+    /// Returns whether the CPU waits for an order.
     pub(crate) fn is_parked(&self) -> bool {
         self.activity.load(Acquire) == Activity::Parked as u32
     }
 
-    /// Makes it this CPU's: `vectors.s` finds it in TPIDR_EL2, which is software's own (Arm ARM
+    /// Stores its address in this CPU's TPIDR_EL2 for `vectors.s`; the register is for software use (Arm ARM
     /// D24.2.165).
     pub(crate) fn adopt(&'static self) {
         write_register!("tpidr_el2", core::ptr::from_ref(self) as u64);
     }
 }
 
-/// The stack after a launch: above what Linux gets back nothing.
+/// Size of Linux's state at the top of the stack during the launch.
 pub(crate) const LINUX_BYTES: usize = size_of::<LinuxState>();
 const _: () = assert!(LINUX_BYTES == 160);
 const _: () = assert!(size_of::<Registers>() == 256);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// How a CPU comes from Linux to EL2, and how it goes back.
+// The entry of a CPU from Linux to EL2, and its return.
 //
 // Arm ARM: Arm Architecture Reference Manual for A-profile, DDI 0487.
 
-// The header of interface.rs: what the driver copies, and what it has to fill in.
+// The header of interface.rs; the driver fills in the zeroed part.
 .section .header, "ax"
     .ascii  "RAMPART\0"
     .word   {revision}
@@ -14,8 +14,8 @@
     .quad   entry_offset
     .zero   {header_bytes} - 48
 
-// What a call keeps (AAPCS64, 6.1.1), and x18, in struct LinuxState of launch.rs.
-.macro kept_by_a_call pair, one
+// The callee-saved registers (AAPCS64, 6.1.1) and x18, in struct LinuxState of launch.rs.
+.macro callee_saved pair, one
     \pair   x19, x20, [sp, #48]
     \pair   x21, x22, [sp, #64]
     \pair   x23, x24, [sp, #80]
@@ -30,9 +30,9 @@
 // From the stub of Linux (HVC_SOFT_RESTART), at EL2 with the MMU off: x0 the header's physical
 // address, x1 the CPU's index, x2 the step, LAUNCH_PREPARE or LAUNCH_ENTER. x19 to x30 are Linux's.
 //
-// With the MMU off, loads and stores go to memory and not to the caches (Arm ARM D8.2.12), where the
-// driver has cleaned everything to. So nothing is written before the MMU is on, except the two tables
-// below, whose lines are then invalidated.
+// With the MMU off, loads and stores bypass the caches (Arm ARM D8.2.12); the driver has cleaned everything
+// to memory. So nothing is written before the MMU is on, except the two tables below, whose lines are then
+// invalidated.
 .global launch_entry
 launch_entry:
     adrp    x0, image_start
@@ -40,8 +40,8 @@ launch_entry:
     mrs     x10, vbar_el2
     cbz     x2, 2f
 
-    // Only in the first step: a translation of its own memory by itself, in blocks of 2 MiB (D8.3.1).
-    // The final tables are made under it.
+    // Only in the first step: identity-maps its own memory in blocks of 2 MiB (D8.3.1). The final tables are
+    // created with this mapping.
     adrp    x3, early_level_1
     adrp    x4, early_level_2
     lsr     x5, x0, #30
@@ -53,7 +53,7 @@ launch_entry:
     lsr     x7, x7, #21
     ubfx    x5, x0, #21, #9
     add     x5, x4, x5, lsl #3
-    // Normal memory, inner shareable, accessed, a block.
+    // A block of normal memory, inner shareable, access flag.
     mov     x6, #{early_block}
     orr     x6, x6, x0
 0:  str     x6, [x5]
@@ -71,7 +71,7 @@ launch_entry:
     msr     mair_el2, x4
     ldr     x4, ={translation_control}
     mrs     x5, id_aa64mmfr0_el1
-    // As many physical address bits as the CPU has (D24.2.187), in the field PS.
+    // Field PS: the physical address bits of the CPU (D24.2.187).
     bfi     x4, x5, #16, #3
     msr     tcr_el2, x4
     isb
@@ -83,7 +83,7 @@ launch_entry:
     msr     sctlr_el2, x4
     isb
 
-    // A stack, and on it what Linux gets back: struct LinuxState in launch.rs.
+    // The stack, with Linux's registers on it: struct LinuxState in launch.rs.
     ldr     x4, =core_bytes
     add     x3, x0, x4
     mov     x4, #{per_cpu_bytes}
@@ -97,10 +97,10 @@ launch_entry:
     stp     x9, x10, [sp]
     stp     x4, x5, [sp, #16]
     stp     x6, x7, [sp, #32]
-    kept_by_a_call stp, str
+    callee_saved stp, str
     cbz     x2, 5f
 
-    // The addresses in data are relative to where the image is (R_AARCH64_RELATIVE, AAELF64 5.7.17).
+    // Applies the relocations (R_AARCH64_RELATIVE, AAELF64 5.7.17).
     adrp    x4, relocations_start
     add     x4, x4, :lo12:relocations_start
     adrp    x5, relocations_end
@@ -113,8 +113,8 @@ launch_entry:
     str     x7, [x0, x6]
     b       4b
 
-    // launch(base, index, step, what Linux gets back): x0 is what Linux is told, x1 is 0 where EL2 is
-    // given back.
+    // launch(base, index, step, struct LinuxState): returns the outcome for Linux in x0, and x1 = 0 if EL2 is
+    // to be returned to Linux.
 5:  mov     x3, sp
     bl      launch
     cbz     x1, launch_undone
@@ -123,17 +123,17 @@ launch_entry:
     dsb     nsh
     isb
 
-// What Linux had in its registers, and the stack empty again; x0 is kept.
+// Restores Linux's registers except x0, and empties the stack.
 launch_return_registers:
     mov     x17, x30
     ldp     x4, x5, [sp, #16]
     msr     spsr_el2, x4
     msr     elr_el2, x5
-    kept_by_a_call ldp, ldr
+    callee_saved ldp, ldr
     add     sp, sp, #{linux_bytes}
     br      x17
 
-// The stub has EL2 again; x0 is what Linux is told. The stack holds struct LinuxState and nothing else.
+// Returns EL2 to the stub with the outcome in x0. The stack must hold only struct LinuxState.
 .global launch_undone
 launch_undone:
     ldp     x9, x10, [sp]
@@ -143,14 +143,14 @@ launch_undone:
     msr     cptr_el2, x7
     b       give_back
 
-// abandon_launch(outcome, struct LinuxState): undoes the launch from wherever it has come to.
+// abandon_launch(outcome, struct LinuxState): undoes the launch from any point.
 .global abandon_launch
 abandon_launch:
     mov     sp, x1
     b       launch_undone
 
-// leave_to_linux(registers, SCTLR_EL2, VBAR_EL2): the stub has EL2 again, after a hypercall. x16 and x17 are
-// lost. HCR_EL2 and its like have been given back already.
+// leave_to_linux(registers, SCTLR_EL2, VBAR_EL2): returns EL2 to the stub after a hypercall. x16 and x17 are
+// lost. HCR_EL2 and CPTR_EL2 are already restored.
 .global leave_to_linux
 leave_to_linux:
     mov     x17, x0
@@ -166,8 +166,8 @@ leave_to_linux:
     ldp     x28, x29, [x17, #224]
     ldr     x30, [x17, #240]
 
-// x9: SCTLR_EL2, x10: VBAR_EL2. From here on the caches are passed by, and nothing is loaded or
-// stored. The code lies where it says it lies, so it goes on without its translation.
+// x9: SCTLR_EL2, x10: VBAR_EL2. From here on caches are bypassed, and nothing is loaded or stored. The code
+// is identity-mapped, so it continues with the MMU off.
 give_back:
     dsb     sy
     msr     vbar_el2, x10

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a CPU comes from its cell to EL2, and what is done.
+//! Handles the exits that the fast path does not handle, and faults of the hypervisor itself.
 
 use core::panic::PanicInfo;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -16,7 +16,7 @@ use crate::park::park;
 use crate::registers::{instruction, now, read_register};
 use crate::{aborts, cells, gic, guest, hypercalls, launch, log, smc};
 
-/// Who came.
+/// The CPU and cell of an exit.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) machine: &'static Machine,
@@ -25,12 +25,12 @@ pub(crate) struct Context<'a> {
     pub(crate) index: usize,
     /// The number of its cell.
     pub(crate) cell: u32,
-    /// What belongs to the cell.
+    /// The data of the cell.
     pub(crate) shared: &'static Shared,
 }
 
 impl<'a> Context<'a> {
-    /// None before the launch.
+    /// Returns `None` before the launch.
     fn of(cpu: &'a Cpu) -> Option<Self> {
         let machine = Machine::get()?;
         let index = cpu.index.load(Relaxed) as usize;
@@ -38,23 +38,23 @@ impl<'a> Context<'a> {
         Some(Self { machine, cpu, index, cell, shared: Shared::of(cell) })
     }
 
-    /// The same for those who look up what it has.
+    /// Returns the caller for checks of ownership.
     pub(crate) fn caller(&self) -> Caller<'static> {
         Caller { status: self.machine.status(), cell: self.cell }
     }
 
-    /// Counts why.
+    /// Counts an exit.
     pub(crate) fn count(&self, exit: Exit) {
         self.machine.status().cpus[self.index].count(exit);
     }
 }
 
-/// The kinds of exception, as `vectors.s` numbers them.
+/// The kinds of exception, with the numbers of `vectors.s`.
 const SYNCHRONOUS: u64 = 0;
 const IRQ: u64 = 1;
 const FIQ: u64 = 2;
 
-/// Called by `vectors.s`, with the reason for which `handle_exit_fast` says that the cell fails, if any.
+/// Called by `vectors.s`. `forbidden` is the result of `handle_exit_fast`: the reason if the cell fails.
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbidden: u32) {
     let Some(context) = Context::of(cpu) else { return };
@@ -72,7 +72,7 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
             context.count(Exit::Management);
             gic::acknowledge_kick(context.machine, cpu);
         }
-        // Not routed here while a guest runs; what is pending is the guest's.
+        // Not routed here while a guest runs; a pending interrupt belongs to the guest.
         IRQ => context.count(Exit::Interrupt),
         _ => {
             context.count(Exit::SError);
@@ -120,15 +120,15 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, register: S
     if context.cell != ROOT {
         fail(context, registers, reason);
     } else if reason == StopReason::SetWay {
-        // It would reach other cells' lines, so it is left out. What it is for, turning caches off, no
-        // kernel does while it runs.
+        // Skipped, because it would affect other cells' lines. A running kernel does not need it: it is for
+        // turning caches off.
         guest::advance();
     } else {
         guest::inject_undefined();
     }
 }
 
-/// The cell did what it may not: recorded, its other CPUs taken, this one parked.
+/// Fails the cell: records the failure, parks this CPU and orders the others to park.
 pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     let machine = context.machine;
     let snapshot = Snapshot {
@@ -147,8 +147,8 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
     park(machine, context.cpu, registers);
 }
 
-/// Called by `vectors.s` when the hypervisor itself faulted. While it is launched, that is the
-/// launch's failure; later the cell's that ran on this CPU.
+/// Called by `vectors.s` when the hypervisor itself faults. During the launch, the launch fails; later, the
+/// cell of this CPU fails.
 #[unsafe(no_mangle)]
 extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     log::write_line(
@@ -161,8 +161,8 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     fail(&context, registers, StopReason::Hypervisor);
 }
 
-/// A panic becomes an exception of this level, so that both end in the same place. The log says where
-/// in the source, the line in hexadecimal digits.
+/// Turns a panic into an exception of this level, so that both are handled in the same way. Logs the source
+/// file and the line, in hexadecimal.
 pub(crate) fn panicked(information: &PanicInfo<'_>) -> ! {
     if let Some(location) = information.location() {
         log::write_line(location.file(), &[location.line().into()]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interrupt controller as the monitor itself uses it: finding the redistributors, the management
-//! interrupt, and what a CPU or an interrupt is left in for its next owner. Sections are of the GIC
+//! The monitor's own use of the interrupt controller: finding the redistributors, the management
+//! interrupt, and resetting a CPU's interface for its next owner. Section numbers are those of the GIC
 //! architecture specification (Arm IHI 0069).
 
 use core::sync::atomic::Ordering::Relaxed;
@@ -34,7 +34,7 @@ const GICR_TYPER: u64 = 0x0008;
 const GICR_ICFGR1: u64 = 0x0c04;
 /// The redistributor's second frame has the same registers at the same offsets.
 const PRIVATE_FRAME: u64 = 0x1_0000;
-/// How long a redistributor may take to turn interrupts off.
+/// Timeout for a redistributor to disable interrupts.
 const OFF_MICROSECONDS: u64 = 100;
 /// ICC_CTLR_EL1 (12.2.6): EOImode.
 const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
@@ -52,7 +52,7 @@ fn write(address: u64, value: u64) {
     Devices.write(address, Width::Word, value);
 }
 
-/// What the launch has to know of the controller.
+/// The properties of the controller, read at the launch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ControllerFacts {
     pub(crate) redistributors: [u64; MAXIMUM_CPUS],
@@ -62,7 +62,7 @@ pub(crate) struct ControllerFacts {
     pub(crate) lowest_mask: u8,
 }
 
-/// Looks at it. Its registers are mapped.
+/// Reads the properties of the controller, whose registers must be mapped.
 pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts, Outcome> {
     let typer = read(platform.distributor + GICD_TYPER);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
@@ -97,9 +97,9 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
     all.then_some(found).ok_or(Outcome::Unsuitable)
 }
 
-/// Whether ICC_PMR_EL1 is seen as priorities of the distributor are, with two security states. Only
-/// then the least bit that the CPU interface has is shifted out and reads as 0 (IHI 0069, 4.8.1). All
-/// interrupts are masked here, so none is let through meanwhile.
+/// Returns whether ICC_PMR_EL1 has the non-secure view of priorities, with two security states. Only then
+/// the lowest implemented bit is shifted out and reads as 0 (IHI 0069, 4.8.1). All interrupts are masked
+/// here, so changing the mask lets none through.
 fn is_mask_shifted() -> bool {
     let mask = read_register!("s3_0_c4_c6_0");
     // ICC_CTLR_EL1.PRIbits (12.2.6), one less than there are.
@@ -117,8 +117,8 @@ fn private_frame(machine: &Machine, cpu: &Cpu) -> u64 {
     machine.redistributors.get(index).copied().unwrap_or(0) + PRIVATE_FRAME
 }
 
-/// Takes the management interrupt of this CPU, better than anything that a cell can have (4.8). What
-/// it was is kept for [`give_back`].
+/// Sets up this CPU's management interrupt, with a higher priority than any of a cell (4.8). Saves Linux's
+/// settings for [`give_back`].
 pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let number = u64::from(machine.management());
@@ -134,8 +134,8 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
         write(frame + GICD_IGROUPR, read(frame + GICD_IGROUPR) & !bit);
         let control = read(machine.distributor + GICD_CTLR);
         write(machine.distributor + GICD_CTLR, control | ENABLE_BOTH_GROUPS);
-        // ICC_BPR0_EL1 (12.2.4): the interrupt also comes while the cell handles one of its own. Nobody
-        // else has interrupts of group 0, so what it was is of no use to Linux.
+        // ICC_BPR0_EL1 (12.2.4): the interrupt also preempts an interrupt of the cell. There are no other
+        // interrupts of group 0, so Linux's value is not saved.
         write_register!("s3_0_c12_c8_3", 0);
         // ICC_IGRPEN0_EL1 (12.2.15).
         write_register!("s3_0_c12_c12_6", 1);
@@ -144,7 +144,7 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
     synchronise();
 }
 
-/// Leaves it to Linux as it was.
+/// Restores Linux's settings of the management interrupt.
 pub(crate) fn give_back(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let number = u64::from(machine.management());
@@ -161,8 +161,8 @@ pub(crate) fn give_back(machine: &Machine, cpu: &Cpu) {
     synchronise();
 }
 
-/// Makes another CPU come to EL2, or wakes it there: at once where the interrupt is unmaskable, else
-/// with its next instruction, of which its memory has been taken away.
+/// Makes another CPU enter EL2, or wakes it there: at once if the interrupt is unmaskable, otherwise with its
+/// next instruction, because its root table is cleared.
 pub(crate) fn kick(machine: &Machine, mpidr: u64) {
     let affinity = |level: u64| mpidr >> level & 0xff;
     // ICC_SGI1R_EL1 and ICC_SGI0R_EL1 (12.2.22).
@@ -172,7 +172,7 @@ pub(crate) fn kick(machine: &Machine, mpidr: u64) {
         | u64::from(machine.management()) << 24
         | affinity(8) << 16
         | 1 << (affinity(0) & 0xf);
-    // What it is kicked for is seen before the interrupt.
+    // The order must be visible before the interrupt.
     instruction!("dsb ish");
     if machine.unmaskable {
         write_register!("s3_0_c12_c11_7", value);
@@ -180,12 +180,11 @@ pub(crate) fn kick(machine: &Machine, mpidr: u64) {
         write_register!("s3_0_c12_c11_5", value);
     }
     synchronise();
-    // A WFE is not ended by an interrupt that its cell masks (Arm ARM D1.6.1), but by an event.
+    // A masked interrupt does not end a WFE (Arm ARM D1.6.1), but an event does.
     instruction!("sev");
 }
 
-/// No priority is active any more: ICC_AP1Rn_EL1 (12.2.2), of which there are as many as
-/// ICC_CTLR_EL1.PRIbits tells.
+/// Clears the active priorities: ICC_AP1Rn_EL1 (12.2.2), whose number follows from ICC_CTLR_EL1.PRIbits.
 fn forget_active_priorities(machine: &Machine) {
     let priority_bits = (read_register!("s3_0_c12_c12_4") >> 8 & 7) + 1;
     write_register!("s3_0_c12_c9_0", 0);
@@ -197,8 +196,8 @@ fn forget_active_priorities(machine: &Machine) {
         write_register!("s3_0_c12_c9_3", 0);
     }
     synchronise();
-    // QEMU 7.2 drops these writes where there is an EL3. Each end of an interrupt (ICC_EOIR1_EL1, 12.2.10)
-    // takes one priority back; there are 128 at most.
+    // QEMU 7.2 ignores these writes if there is an EL3. Each end of an interrupt (ICC_EOIR1_EL1, 12.2.10)
+    // drops one priority; there are at most 128.
     let mut left = 128;
     while left > 0 && running_priority() != 0xff {
         write_register!("s3_0_c12_c12_1", u64::from(machine.management()));
@@ -207,23 +206,22 @@ fn forget_active_priorities(machine: &Machine) {
     }
 }
 
-/// Sleeps for a cell until an interrupt comes, its own or that of the management. The cell may have its
-/// CPU interface off, which does not count meanwhile. What wakes it stays pending.
+/// Sleeps for a cell until one of its interrupts or the management interrupt is pending. The CPU interface
+/// is enabled meanwhile, even if the cell has disabled it. The interrupt stays pending.
 pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
-    // In the middle of an interrupt that the management's does not preempt: with ICC_BPR1_EL1 = 7 and two
-    // security states the priorities that there are here are one (4.8.3). A WFI may end at once (Arm ARM
-    // D1.6.2), and then the CPU is taken by its memory.
+    // The cell handles an interrupt that the management interrupt does not preempt: with ICC_BPR1_EL1 = 7
+    // and two security states all priorities compare equal (4.8.3). A WFI may end at once (Arm ARM D1.6.2),
+    // and the CPU is then taken by clearing its root table.
     if running_priority() < machine.lowest_mask.into() {
         return;
     }
-    // A late kick may have been acknowledged by the cell: while it is active it comes no second time.
+    // The cell may have acknowledged a late kick: while it is active, it is not signalled again.
     write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.management());
     let control = read_register!("hcr_el2");
     // ICC_IGRPEN1_EL1 (12.2.16).
     let enabled = read_register!("s3_0_c12_c12_7");
     write_register!("s3_0_c12_c12_7", 1);
-    // Only interrupts that are routed here end a WFI of this level (Arm ARM D1.6.2). They are masked,
-    // so none is taken.
+    // Only interrupts routed to EL2 end a WFI at EL2 (Arm ARM D1.6.2). They are masked, so none is taken.
     write_register!("hcr_el2", control | hcr::IRQ | hcr::FIQ | hcr::SERROR);
     synchronise();
     instruction!("dsb sy", "wfi");
@@ -232,17 +230,16 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
     synchronise();
 }
 
-/// The kick has been heard. A guest never sees it: it is not pending any more when the guest runs.
+/// Clears the pending kick, so that the guest never takes it.
 pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     write(frame + GICD_ICPENDR, 1 << machine.management());
-    // The write has arrived when something can be read (12.1.6).
+    // Reading back ensures that the write has taken effect (12.1.6).
     let _ = read(frame + GICD_ICPENDR);
     instruction!("dsb sy");
 }
 
-/// Nothing that this CPU's last owner had set up comes any more: its private interrupts, and
-/// whatever it was in the middle of.
+/// Resets this CPU's private interrupts and CPU interface, so that nothing of its last owner remains.
 pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let owners = machine.private().0.into();
@@ -250,13 +247,13 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     write(frame + GICD_ICPENDR, owners);
     write(frame + GICD_ICACTIVER, owners);
     for word in 0..8 {
-        // The management interrupt's is the last byte of its word, and stays the best.
+        // The last byte of its word is the management interrupt's and keeps the highest priority.
         let own = if word == machine.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
         write(frame + GICD_IPRIORITYR + u64::from(4 * word), own * ORDINARY_PRIORITY);
     }
-    // GICR_CTLR.RWP (12.11.2): the trigger of an interrupt that is on is not to be changed.
+    // GICR_CTLR.RWP (12.11.2): the trigger of an enabled interrupt must not be changed.
     wait_until(OFF_MICROSECONDS, &mut || read(frame - PRIVATE_FRAME) & 1 << 3 == 0);
-    // Those of peripherals are triggered by a level (Arm BSA, B.2).
+    // Private peripheral interrupts are level-triggered (Arm BSA, B.2).
     write(frame + GICR_ICFGR1, 0);
     // ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
     write_register!("s3_0_c12_c12_7", 0);
@@ -267,9 +264,9 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     forget_active_priorities(machine);
 }
 
-/// Whether the management interrupt may end a WFI of this level. With two security states it is of
-/// group 1, which a CPU without an owner has off (ICC_IGRPEN1_EL1, 12.2.16); nothing else of that group
-/// is left on but what the cell's devices have raised.
+/// Enables or disables the wakeup of a WFI at EL2 by the management interrupt. With two security states it is
+/// in group 1, which a CPU without an owner has disabled (ICC_IGRPEN1_EL1, 12.2.16). Other enabled interrupts
+/// of that group can only be those of the cell's devices.
 pub(crate) fn enable_wakeup(machine: &Machine, on: bool) {
     if !machine.unmaskable {
         write_register!("s3_0_c12_c12_7", u64::from(on));
@@ -277,7 +274,7 @@ pub(crate) fn enable_wakeup(machine: &Machine, on: bool) {
     }
 }
 
-/// Makes a shared interrupt pending.
+/// Sets a shared interrupt pending.
 pub(crate) fn set_pending(machine: &Machine, number: u32) {
     let word = u64::from(number / 32) * 4;
     write(machine.distributor + GICD_ISPENDR + word, 1 << (number % 32));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What EL1 and EL0 of a CPU are in: taken from one owner, made ready for the next.
+//! The state of EL1 and EL0 of a CPU: wiped after one owner, set up for the next.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -16,12 +16,12 @@ use crate::registers::{
 };
 use crate::stage2_memory;
 
-/// SPSR_EL2 (Arm ARM C5.2.19): EL1 with its own stack, everything masked.
+/// SPSR_EL2 (Arm ARM C5.2.19): EL1 with SP_EL1, all exceptions masked.
 const AT_START: u64 = 0x3c5;
-/// SCTLR_EL1 (D24.2.148): its bits that are 1 where a feature is not there; no translation, no cache.
+/// SCTLR_EL1 (D24.2.148): bits that are 1 without their feature; MMU and caches off.
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
-/// Whose exits this CPU serves from now on.
+/// Sets the owner for this CPU's exits.
 fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     let index = cpu.index.load(Relaxed) as usize;
     let shared = Shared::of(cell);
@@ -46,12 +46,12 @@ fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     unsafe { cpu.exit_state.set_owner(owner) }
 }
 
-/// What traps while this cell runs on the CPU.
+/// Configures the traps and stage 2 for this cell on the CPU.
 pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     set_owner(machine, cpu, cell);
     let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
-        // As Linux had it, and behind stage 2. Its SErrors stay its own.
+        // Linux's value plus stage 2. Linux takes its SErrors itself.
         let taken = hcr::GENERAL_EXCEPTIONS | hcr::HOST | hcr::IRQ | hcr::FIQ | hcr::SERROR;
         let linux = cpu.linux_hypervisor_control.load(Relaxed) & !taken;
         linux | hcr::STAGE_2 | hcr::TRAP_SMC | hcr::TRAP_SET_WAY | hcr::AARCH64 | unmaskable
@@ -65,12 +65,12 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
             | hcr::TRAP_SET_WAY
             | hcr::AARCH64
             | hcr::POINTER_AUTHENTICATION
-            // Where its interrupts may be such that a sleeping CPU could not be woken.
+            // If the management interrupt can be masked, a sleeping CPU could not be woken.
             | if machine.unmaskable { hcr::FIQ } else { hcr::TRAP_WAIT }
     };
     write_register!("hcr_el2", control);
-    // ICH_HCR_EL2: what sends interrupts, masks and deactivates traps; the rest is direct.
-    // Where group 0 is ours, HCR_EL2.FMO shows the guest virtual registers of it, without an exit.
+    // ICH_HCR_EL2: registers that send, mask and deactivate interrupts trap; the others do not.
+    // If the hypervisor owns group 0, HCR_EL2.FMO gives the guest virtual registers of it, without an exit.
     let traps = if machine.unmaskable { TRAP_COMMON } else { TRAP_COMMON | TRAP_GROUP_0 };
     write_register!("s3_4_c12_c11_0", traps);
     write_register!("vtcr_el2", translation_control(machine));
@@ -80,8 +80,8 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     instruction!("tlbi vmalls12e1", "ic iallu", "dsb nsh", "isb");
 }
 
-/// VTCR_EL2 (D24.2.185): tables in normal memory, written back, inner shareable, of 4 KiB, from level
-/// 1; as many physical bits as the CPU has.
+/// VTCR_EL2 (D24.2.185): tables in normal write-back memory, inner shareable, of 4 KiB, from level 1; all
+/// physical address bits of the CPU.
 fn translation_control(machine: &Machine) -> u64 {
     let physical = read_register!("id_aa64mmfr0_el1") & 7;
     let first_level = 1 << 6;
@@ -94,13 +94,13 @@ fn translation_control(machine: &Machine) -> u64 {
         | u64::from(64 - machine.address_bits)
 }
 
-/// Nothing of the last owner is left in the CPU, and what it had set up is off.
+/// Clears the registers of the last owner, and disables its timers, debug and counters.
 pub(crate) fn wipe() {
-    // CNTP_CTL_EL0 and CNTV_CTL_EL0 (D24.10.14, D24.10.25); CNTVOFF_EL2 is 0 for everybody.
+    // CNTP_CTL_EL0 and CNTV_CTL_EL0 (D24.10.14, D24.10.25); CNTVOFF_EL2 is 0 for all cells.
     write_register!("cntp_ctl_el0", 0);
     write_register!("cntv_ctl_el0", 0);
     write_register!("sctlr_el1", SYSTEM_CONTROL_AT_START);
-    // SAFETY: all of them are EL1's, or set up what EL1 and EL0 do.
+    // SAFETY: these registers affect only EL1 and EL0.
     unsafe {
         core::arch::asm!(
             concat!(
@@ -138,17 +138,17 @@ pub(crate) fn wipe() {
     synchronise();
 }
 
-/// Single step, breakpoints and watchpoints (D24.3): as many as ID_AA64DFR0_EL1.BRPs and .WRPs tell,
-/// each one more than the field says.
+/// Clears single step, breakpoints and watchpoints (D24.3). Their numbers are ID_AA64DFR0_EL1.BRPs and .WRPs
+/// plus one.
 fn wipe_debug() {
     write_register!("mdscr_el1", 0);
     let features = read_register!("id_aa64dfr0_el1");
     macro_rules! clear {
         ($kind:literal, $last:expr) => {
-            // SAFETY: nothing of the monitor is in these registers; those that are not there are left out.
+            // SAFETY: the monitor does not use these registers; unimplemented ones are skipped.
             unsafe {
                 core::arch::asm!(
-                    // Two instructions for each number, the greatest first.
+                    // Two instructions per number, the highest number first.
                     "adr {at}, 2f",
                     "add {at}, {at}, {missing}, lsl #3",
                     "br {at}",
@@ -167,13 +167,13 @@ fn wipe_debug() {
     clear!("w", features >> 20 & 0xf);
 }
 
-/// The keys of pointer authentication, where ID_AA64ISAR1_EL1 (D24.2.64) has any: APA, API, GPA, GPI.
+/// Clears the keys of pointer authentication, if ID_AA64ISAR1_EL1 (D24.2.64: APA, API, GPA, GPI) has it.
 fn wipe_keys() {
     if read_register!("id_aa64isar1_el1") & 0xff00_0ff0 == 0 {
         return;
     }
     // APIA, APIB, APDA, APDB and APGA, the lower and the higher half of each.
-    // SAFETY: keys of EL1 and EL0; the monitor signs nothing.
+    // SAFETY: keys of EL1 and EL0; the monitor does not use pointer authentication.
     unsafe {
         core::arch::asm!(
             ".irp half, 1_0, 1_1, 1_2, 1_3, 2_0, 2_1, 2_2, 2_3, 3_0, 3_1",
@@ -184,9 +184,9 @@ fn wipe_keys() {
     }
 }
 
-/// V0 to V31, FPCR and FPSR.
+/// Clears V0 to V31, FPCR and FPSR.
 fn wipe_vectors() {
-    // SAFETY: nothing of the monitor is ever in these registers: its target has none.
+    // SAFETY: the monitor never uses these registers: its target is soft-float.
     unsafe {
         core::arch::asm!(
             ".arch_extension simd",
@@ -204,7 +204,7 @@ fn wipe_vectors() {
     }
 }
 
-/// What the CPU begins with when it returns.
+/// Sets the registers with which the CPU enters the guest.
 pub(crate) fn set_start_state(registers: &mut Registers, entry: u64, argument: u64) {
     *registers = Registers::ZERO;
     registers.set(0, argument);
@@ -217,8 +217,8 @@ pub(crate) fn advance() {
     write_register!("elr_el2", read_register!("elr_el2") + 4);
 }
 
-/// Gives the root an external abort where it touched what is not its own: its own affair then, as on
-/// a machine where nothing is there (Arm ARM D1.3.5, "Synchronous exception entry").
+/// Injects an external abort into the root for an access to memory that is not its own, as on a machine
+/// without memory at that address (Arm ARM D1.3.5, "Synchronous exception entry").
 pub(crate) fn inject_abort(instruction: bool) {
     let state = read_register!("spsr_el2");
     let from_el1 = state & 0xc == 4;
@@ -228,7 +228,7 @@ pub(crate) fn inject_abort(instruction: bool) {
     inject(class << 26 | 1 << 25 | 0x10, state);
 }
 
-/// The root did what no instruction does here: undefined (exception class 0).
+/// Injects an undefined-instruction exception (exception class 0) into the root.
 pub(crate) fn inject_undefined() {
     inject(1 << 25, read_register!("spsr_el2"));
 }
@@ -246,6 +246,6 @@ fn inject(syndrome: u64, state: u64) {
     write_register!("elr_el1", read_register!("elr_el2"));
     write_register!("spsr_el1", state);
     write_register!("elr_el2", read_register!("vbar_el1") + offset);
-    // PSTATE.PAN stays as it was, everything else as an exception makes it.
+    // PSTATE.PAN is kept, the other fields are those of an exception entry.
     write_register!("spsr_el2", AT_START | state & 1 << 22);
 }

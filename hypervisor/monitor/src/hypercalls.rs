@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! HVC: what the root asks for, and the little that a cell may.
+//! Executes hypercalls of the root and of cells.
 
 use core::sync::atomic::Ordering::Relaxed;
 
@@ -13,10 +13,10 @@ use crate::manager::{MANAGER, Shared};
 use crate::registers::now;
 use crate::{cells, gic, root};
 
-/// x1 to x3.
+/// The results in x1 to x3.
 pub(crate) type Values = [u64; 3];
 
-/// Serves `hvc #0`.
+/// Handles `hvc #0`.
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let [x0, x1, x2, x3, ..] = *registers.all();
     let mut values = [x1, x2, x3];
@@ -53,7 +53,7 @@ fn execute(
             Ok(())
         }
         Call::Interface => {
-            // Linux asks now and then, and so lets the cells be looked after.
+            // The driver makes this call periodically, so the watchdogs are checked here.
             if context.cell == ROOT {
                 cells::check_watchdogs(machine);
             }
@@ -69,9 +69,9 @@ fn execute(
     }
 }
 
-/// Makes an interrupt pending that its present owner has as a doorbell.
+/// Sets a doorbell's interrupt pending, if its current owner declares it as a doorbell.
 fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
-    // Others' configurations are looked at: none comes or goes meanwhile.
+    // The lock keeps the other cells' configurations from changing.
     let _held = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let configuration = context.shared.configuration().ok_or(Outcome::NotPermitted)?;
     let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;

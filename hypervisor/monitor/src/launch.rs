@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From Linux to EL2 in two steps. The first, on one CPU, checks and makes everything that can fail,
-//! and gives EL2 back. The second, on every CPU at the same time, only takes what was made: either all
-//! of them stay or none.
+//! The launch from Linux, in two steps. The first, on one CPU, makes all checks and allocations that can
+//! fail, and returns EL2 to Linux. The second, on all CPUs at the same time, only uses the result: either
+//! all CPUs stay in the hypervisor or none.
 
 use core::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
 
@@ -17,13 +17,13 @@ use crate::registers::{
 use crate::stage1::{Mapping, Usage};
 use crate::{root, stage1, vectors};
 
-/// What Linux had when it called; `entry.s` writes it and reads it.
+/// Linux's registers at the call; `entry.s` writes and reads it.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub(crate) struct LinuxState {
     /// SCTLR_EL2, with the MMU off.
     pub(crate) system_control: u64,
-    /// VBAR_EL2: all that it takes to give EL2 back.
+    /// VBAR_EL2, which suffices to return EL2.
     pub(crate) vectors: u64,
     /// SPSR_EL2.
     pub(crate) processor_state: u64,
@@ -37,17 +37,17 @@ pub(crate) struct LinuxState {
     pub(crate) registers: [u64; 14],
 }
 
-/// What `entry.s` does next.
+/// The result for `entry.s`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct LaunchResult {
-    /// For Linux.
+    /// The [`Outcome`] for Linux.
     pub(crate) outcome: i64,
-    /// Whether EL2 is ours from now on.
+    /// 1 if the hypervisor keeps EL2, otherwise 0.
     pub(crate) stays: u64,
 }
 
-// Of the linker's script; only their addresses mean something.
+// Symbols of the linker script; only their addresses are used.
 unsafe extern "C" {
     static image_start: u8;
     static rodata_start: u8;
@@ -56,7 +56,7 @@ unsafe extern "C" {
     fn abandon_launch(outcome: i64, linux: u64) -> !;
 }
 
-/// Called by `entry.s` on each CPU, with its own translation on and a stack.
+/// Called by `entry.s` on each CPU, with the MMU on and a stack.
 #[unsafe(no_mangle)]
 extern "C" fn launch(base: u64, index: u64, step: u64, linux: &LinuxState) -> LaunchResult {
     let result = if step == LAUNCH_PREPARE { prepare(base) } else { enter(index, linux) };
@@ -66,20 +66,20 @@ extern "C" fn launch(base: u64, index: u64, step: u64, linux: &LinuxState) -> La
     }
 }
 
-/// The hypervisor itself faulted: while it is launched, that is the launch's failure.
+/// After a fault of the hypervisor: abandons the launch if it is in progress.
 pub(crate) fn abandon_if_launching(cpu: &Cpu) {
     let linux = cpu.launching.swap(0, SeqCst);
     if linux != 0 {
         cpu.activity.store(Activity::Absent as u32, SeqCst);
-        // SAFETY: `enter` has put the place of the frame there, which is still on the stack: it
-        // lies above all that was pushed since.
+        // SAFETY: `enter` has stored the address of the frame, which is still on the stack, above
+        // everything pushed since.
         unsafe { abandon_launch(Outcome::Unsuitable as i64, linux) }
     }
 }
 
 fn prepare(base: u64) -> Result<(), Outcome> {
-    // SAFETY: the entry has mapped the hypervisor's memory, which begins with the header; the driver
-    // writes nothing while it waits for this call.
+    // SAFETY: the entry has mapped the hypervisor's memory, which starts with the header; the driver
+    // does not write it during this call.
     let header = unsafe { *(base as *const Header) };
     let layout = header.layout((&raw const image_start) as u64)?;
     let core_bytes = (&raw const core_end) as u64 - (&raw const image_start) as u64;
@@ -119,14 +119,14 @@ fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<()
     mapping.add(data, cpus.start - data, Usage::Data)?;
     for start in (0..cpu_count).map(|index| cpus.start + index * per_cpu) {
         mapping.add(start, PAGE_BYTES, Usage::Data)?;
-        // The page between is not there: a stack that grows too large faults.
+        // The page in between is the unmapped guard page of the stack.
         mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Usage::Data)?;
     }
     mapping.add(cpus.end, layout.memory.end - cpus.end, Usage::Data)?;
     root::map(system, &mut mapping)
 }
 
-/// How many CPUs have come, and what becomes of the launch: [`UNDECIDED`], then an [`Outcome`].
+/// Number of CPUs that have entered, and the outcome of the launch: [`UNDECIDED`], then an [`Outcome`].
 static ARRIVED: AtomicU32 = AtomicU32::new(0);
 static OUTCOME: AtomicI64 = AtomicI64::new(UNDECIDED);
 const UNDECIDED: i64 = 1;
@@ -140,7 +140,7 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     cpu.linux_vectors.store(linux.vectors, SeqCst);
     cpu.linux_hypervisor_control.store(linux.hypervisor_control, SeqCst);
     cpu.linux_feature_traps.store(linux.feature_traps, SeqCst);
-    // From here on a fault of the hypervisor comes to `handle_fault`.
+    // From here on `handle_fault` handles a fault of the hypervisor.
     write_register!("vbar_el2", vectors::address());
     write_register!("sctlr_el2", read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE);
     synchronise();
@@ -154,10 +154,10 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     if !wait_until(limit, &mut || OUTCOME.load(SeqCst) != UNDECIDED) {
         decide(Outcome::TimedOut);
     }
-    let verdict = OUTCOME.load(SeqCst);
-    if verdict != Outcome::Success as i64 {
+    let outcome = OUTCOME.load(SeqCst);
+    if outcome != Outcome::Success as i64 {
         cpu.launching.store(0, SeqCst);
-        return Err(Outcome::try_from(verdict).unwrap_or(Outcome::TimedOut));
+        return Err(Outcome::try_from(outcome).unwrap_or(Outcome::TimedOut));
     }
     root::begin(machine, cpu);
     cpu.activity.store(Activity::Running as u32, SeqCst);
@@ -165,7 +165,7 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// The first verdict stands: a CPU that comes late does not overturn it.
+/// Sets the outcome of the launch. Only the first call has an effect, so a late CPU cannot change it.
 fn decide(outcome: Outcome) {
     let _ = OUTCOME.compare_exchange(UNDECIDED, outcome as i64, SeqCst, SeqCst);
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What all CPUs share and nothing changes after the launch: where things lie. Written once, by the
-//! first step of the launch.
+//! Constant data of the machine, shared by all CPUs and written once, in the first step of the launch.
 
 use core::ops::Range;
 
@@ -12,86 +11,86 @@ use spin::Once;
 
 use crate::cpu::{Cpu, PER_CPU_BYTES};
 
-/// Where things lie, physically, which for the monitor is the same as virtually.
+/// Addresses and properties of the machine. Physical addresses are also the monitor's virtual addresses.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
-    /// As the driver filled it.
+    /// The header filled in by the driver.
     pub(crate) header: Header,
-    /// As it was checked.
+    /// The checked layout.
     pub(crate) layout: Layout,
     /// GICD.
     pub(crate) distributor: u64,
-    /// Where all of GICR is.
+    /// The range of all GICR frames.
     pub(crate) all_redistributors: Range<u64>,
     /// GICR of each CPU, by its index.
     pub(crate) redistributors: [u64; MAXIMUM_CPUS],
-    /// Of each GICR, in bytes.
+    /// Size of the frames of one CPU, in bytes.
     pub(crate) redistributor_bytes: u64,
-    /// The first interrupt that the distributor does not have.
+    /// One more than the largest interrupt number of the distributor.
     pub(crate) interrupt_end: u32,
-    /// Of guests' addresses.
+    /// Number of bits of guest addresses.
     pub(crate) address_bits: u32,
-    /// Whether the management interrupt is of group 0, an FIQ that nobody masks: only where the
-    /// distributor has one security state alone.
+    /// Whether the management interrupt is in group 0, an FIQ that no guest can mask: only if the
+    /// distributor has one security state.
     pub(crate) unmaskable: bool,
-    /// The least that a guest's ICC_PMR_EL1 may be, for the management interrupt to come through.
+    /// The minimum of a guest's ICC_PMR_EL1, so that the management interrupt is not masked.
     pub(crate) lowest_mask: u8,
 }
 
 static MACHINE: Once<Machine> = Once::new();
 
-/// The pages that the root may read.
+/// Returns the status pages.
 pub(crate) fn status(layout: &Layout) -> &'static Status {
-    // SAFETY: the layout was checked: the pages are aligned and the hypervisor's. They begin
-    // zeroed, and all fields are atomic.
+    // SAFETY: the layout is checked: the pages are aligned and inside the hypervisor's memory. They are
+    // zeroed at the start, and all fields are atomic.
     unsafe { &*(layout.status.start as *const Status) }
 }
 
 impl Machine {
-    /// Makes it known to all CPUs. Only for the first step of the launch.
+    /// Publishes the data to all CPUs. Only for the first step of the launch.
     pub(crate) fn set(machine: Self) -> &'static Self {
         MACHINE.call_once(|| machine)
     }
 
-    /// None before the first step of the launch is done.
+    /// Returns `None` before the first step of the launch is complete.
     pub(crate) fn get() -> Option<&'static Self> {
         MACHINE.get()
     }
 
-    /// How many CPUs there are.
+    /// Returns the number of CPUs.
     pub(crate) fn cpu_count(&self) -> usize {
         self.header.cpus().len()
     }
 
-    /// One of the CPUs; none where there are not so many.
+    /// Returns the data of a CPU, or `None` if there is no such CPU.
     pub(crate) fn cpu(&self, index: usize) -> Option<&'static Cpu> {
         if index >= self.cpu_count() {
             return None;
         }
         let at = self.layout.per_cpu.start + (index * PER_CPU_BYTES) as u64;
-        // SAFETY: the layout was checked: the memory of each CPU is its own and the hypervisor's. It
-        // begins zeroed, which is a valid `Cpu`, and all its fields are atomic.
+        // SAFETY: the layout is checked: each CPU has its own memory, inside the hypervisor's. It is
+        // zeroed at the start, which is a valid `Cpu`, and all its fields are atomic.
         Some(unsafe { &*(at as *const Cpu) })
     }
 
-    /// The pages that the root may read.
+    /// Returns the status pages.
     pub(crate) fn status(&self) -> &'static Status {
         status(&self.layout)
     }
 
-    /// The management interrupt: a number that Linux does not use, and where group 0 is ours one
-    /// that firmware would have.
+    /// Returns the number of the management interrupt: one that Linux does not use, and if the hypervisor owns
+    /// group 0, one of those reserved for firmware.
     pub(crate) fn management(&self) -> u32 {
         if self.unmaskable { 15 } else { 7 }
     }
 
-    /// The private interrupts that cells and the root have: not the management interrupt, and not
-    /// those of EL2 (maintenance 25, its timers 26 and 28: Arm BSA, B.2).
+    /// Returns the private interrupts of cells and the root: all except the management interrupt and those of
+    /// EL2 (maintenance 25, timers 26 and 28: Arm BSA, B.2).
     pub(crate) fn private(&self) -> PrivateMask {
         PrivateMask(!(1 << self.management() | 1 << 25 | 1 << 26 | 1 << 28))
     }
 
-    /// For the checks of configurations.
+    /// Returns the properties for the checks of configurations.
     pub(crate) fn facts(&self) -> machine_checks::Machine<'_> {
         machine_checks::Machine {
             hypervisor: self.layout.memory.clone(),

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The partitioning hypervisor's thin metal: entry, exceptions, registers and the state of each CPU.
-//! What it decides is in `rampart-hypervisor-core`. `make hypervisor` builds it for
-//! `aarch64-unknown-none-softfloat`, as the bytes that `kernel/rampart` copies into memory.
+//! The hardware-dependent part of the partitioning hypervisor: entry, exceptions, registers and per-CPU state.
+//! The decisions are in `rampart-hypervisor-core`. `make hypervisor` builds it for
+//! `aarch64-unknown-none-softfloat`, as the flat binary that `kernel/rampart` copies into memory.
 //!
-//! **Invariants:** no CPU waits for another without a limit; every way of failing ends with this CPU
-//! parked and the cell's failure recorded; nothing that a cell or the root says makes it panic.
+//! **Invariants:** no CPU waits for another without a limit; every failure ends with this CPU parked and the
+//! cell's failure recorded; no input of a cell or the root causes a panic.
 #![no_std]
 #![no_main]
 
@@ -27,7 +27,7 @@ mod stage1;
 mod stage2_memory;
 mod vectors;
 
-/// A mistake of ours: what it was doing is given up, as after a fault.
+/// Handles a panic like a fault of the hypervisor.
 #[panic_handler]
 fn panic(information: &core::panic::PanicInfo<'_>) -> ! {
     exits::panicked(information)

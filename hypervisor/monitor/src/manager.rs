@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root and the cells: what their own CPUs read at any time, and what one CPU at a time changes.
+//! The data of the root and the cells: [`Shared`] is read by their own CPUs at any time, [`Manager`] is used by
+//! one CPU at a time.
 
 use core::cell::UnsafeCell;
 
@@ -11,16 +12,16 @@ use spin::Mutex;
 
 use crate::stage2_memory::{Pool, Tables};
 
-/// What a cell's own CPUs read while it runs.
+/// The data of a cell that its own CPUs read while it runs.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The shared interrupts that it has.
+    /// Its shared interrupts.
     pub(crate) interrupts: SpiSet,
     configuration: UnsafeCell<Option<Configuration<'static>>>,
     blob: UnsafeCell<BlobBuffer>,
 }
 
-// SAFETY: what is in the two cells is changed by the holder of `MANAGER` alone (for the root by the
+// SAFETY: the contents of both `UnsafeCell`s are changed only by the holder of `MANAGER` (for the root by the
 // launch), and only while no CPU runs the cell; its CPUs are started afterwards, by an atomic store.
 unsafe impl Sync for Shared {}
 
@@ -32,41 +33,43 @@ static CELLS: [Shared; MAXIMUM_CELLS] = [const {
     }
 }; MAXIMUM_CELLS];
 
-/// Nobody waits for it: who does not get it says so, or tries again later.
+/// The manager. CPUs never wait for this lock: they return [`Outcome::Busy`] or retry later.
+///
+/// [`Outcome::Busy`]: rampart_hypervisor_core::interface::Outcome::Busy
 pub(crate) static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
 
 impl Shared {
-    /// The cell of this number; the root's where there is no such number, which no CPU has.
+    /// Returns the data of a cell; for an invalid number, which no CPU has, that of the root.
     pub(crate) fn of(cell: u32) -> &'static Self {
         CELLS.get(cell as usize).unwrap_or(&CELLS[ROOT as usize])
     }
 
-    /// What it was created with.
+    /// Returns the configuration, or `None` if the cell does not exist.
     pub(crate) fn configuration(&self) -> Option<&Configuration<'static>> {
         // SAFETY: see `Sync` above.
         unsafe { (*self.configuration.get()).as_ref() }
     }
 }
 
-/// What is changed by hypercalls, one at a time.
+/// The data that management calls change, one at a time.
 #[derive(Debug)]
 pub(crate) struct Manager {
     /// Pages for tables.
     pub(crate) pool: Pool,
-    /// By the cell's number.
+    /// Translations by the cell's number.
     pub(crate) stage_2: [Option<Stage2>; MAXIMUM_CELLS],
 }
 
 impl Manager {
-    /// A cell's translation with the memory for it; none where there is no such cell.
+    /// Returns a cell's translation with the memory for its tables, or `None` if the cell does not exist.
     pub(crate) fn translation(&mut self, cell: u32) -> Option<(&mut Stage2, Tables<'_>)> {
         let stage_2 = self.stage_2.get_mut(cell as usize)?.as_mut()?;
         let pool = &mut self.pool;
         Some((stage_2, Tables { pool, cell }))
     }
 
-    /// Copies and reads a configuration for a cell that is not there yet. It is the cell's only
-    /// when it is [`Manager::set`] that says so.
+    /// Copies and parses a configuration for a cell that does not exist yet. [`Manager::set`] makes it the
+    /// cell's configuration.
     pub(crate) fn read(
         &mut self,
         cell: u32,
@@ -75,14 +78,14 @@ impl Manager {
         copy: impl FnOnce(&mut [u8]),
     ) -> Result<Configuration<'static>, Refused> {
         let shared = Shared::of(cell);
-        // SAFETY: see `Shared`: `self` is held, and there is no such cell; nothing refers to what
-        // was in the buffer before, because `set` to nothing came before.
+        // SAFETY: see `Shared`: `self` is held, and the cell does not exist; there are no references to the
+        // buffer's old contents, because `set(None)` came before.
         let buffer = unsafe { &mut *shared.blob.get() };
         let bytes = buffer.fill(bytes, copy)?;
         Configuration::read(bytes, kind)
     }
 
-    /// What the cell has from now on; `None` where it is no more.
+    /// Sets the configuration of a cell; `None` if it is destroyed.
     pub(crate) fn set(&mut self, cell: u32, configuration: Option<Configuration<'static>>) {
         // SAFETY: see `Shared`: `self` is held, and no CPU runs the cell.
         unsafe { *Shared::of(cell).configuration.get() = configuration }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! System registers by their names, and the fields of them that are used here. Sections are of the
-//! Arm Architecture Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the
-//! GIC architecture specification (IHI 0069).
+//! System registers and the fields that are used here. Section numbers are those of the Arm Architecture
+//! Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the GIC architecture
+//! specification (IHI 0069).
 
 pub(crate) use rampart_hypervisor_fast_path::{instruction, read_register, write_register};
 
@@ -9,17 +9,17 @@ pub(crate) use rampart_hypervisor_fast_path::{instruction, read_register, write_
 pub(crate) mod hypervisor_control {
     /// VM: stage 2 translation.
     pub(crate) const STAGE_2: u64 = 1 << 0;
-    /// SWIO: an invalidation by set and way cleans too.
+    /// SWIO: invalidation by set and way also cleans.
     pub(crate) const SET_WAY_CLEANS: u64 = 1 << 1;
-    /// FMO: physical FIQs come to EL2 whatever EL1 masks.
+    /// FMO: physical FIQs are taken to EL2, regardless of EL1's mask.
     pub(crate) const FIQ: u64 = 1 << 3;
-    /// IMO: physical IRQs come to EL2.
+    /// IMO: physical IRQs are taken to EL2.
     pub(crate) const IRQ: u64 = 1 << 4;
-    /// AMO: physical SErrors come to EL2.
+    /// AMO: physical SErrors are taken to EL2.
     pub(crate) const SERROR: u64 = 1 << 5;
     /// TWI: a WFI that would sleep is trapped.
     pub(crate) const TRAP_WAIT: u64 = 1 << 13;
-    /// TID3 to TID0 stay clear: what the CPU is may be read.
+    /// TID3 to TID0 stay clear: the identification registers can be read.
     /// TSC: SMC of EL1 is trapped.
     pub(crate) const TRAP_SMC: u64 = 1 << 19;
     /// TIDCP: the implementation's own registers are exit_state.
@@ -38,46 +38,46 @@ pub(crate) mod hypervisor_control {
     pub(crate) const POINTER_AUTHENTICATION: u64 = 3 << 40;
 }
 
-/// SCTLR_EL2 (D24.2.149): its bits that are 1 without FEAT_VHE.
+/// SCTLR_EL2 (D24.2.149): bits that are 1 without FEAT_VHE.
 pub(crate) const SYSTEM_CONTROL_RES1: u64 = 0x30c5_0830;
 /// M, C, SA and I: translation, data cache, stack alignment, instruction cache.
 pub(crate) const SYSTEM_CONTROL: u64 = SYSTEM_CONTROL_RES1 | 1 | 1 << 2 | 1 << 3 | 1 << 12;
-/// WXN: what may be written is not executed.
+/// WXN: writable memory is never executable.
 pub(crate) const WRITE_NEVER_EXECUTE: u64 = 1 << 19;
 
-/// MAIR_EL2 (D24.2.111): 0 is normal memory, written back; 1 is a device, nGnRE.
+/// MAIR_EL2 (D24.2.111): index 0 is normal write-back memory; index 1 is device memory, nGnRE.
 pub(crate) const MEMORY_ATTRIBUTES: u64 = 0x04_ff;
 
-/// T0SZ of TCR_EL2: addresses of 39 bits, so that the first level of the tables is one page.
+/// Address bits for T0SZ of TCR_EL2: 39, so that the first level of tables is one page.
 pub(crate) const ADDRESS_BITS: u64 = 39;
-/// TCR_EL2 (D24.2.176) without PS: tables in normal memory, written back, inner shareable, 4 KiB.
+/// TCR_EL2 (D24.2.176) without PS: tables in normal write-back memory, inner shareable, 4 KiB.
 pub(crate) const TRANSLATION_CONTROL: u64 =
     1 << 31 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - ADDRESS_BITS);
 
-/// ICH_HCR_EL2.TC (IHI 0069 12.4.7): what is common to both groups of interrupts is trapped.
+/// ICH_HCR_EL2.TC (IHI 0069 12.4.7): the registers common to both groups of interrupts trap.
 pub(crate) const TRAP_COMMON: u64 = 1 << 10;
-/// TALL0: the registers of group 0 trap. With two security states they would end in the firmware, at
-/// EL3, which may stop the machine for it (SCR_EL3.FIQ).
+/// TALL0: the registers of group 0 trap. With two security states they would trap to the firmware at EL3,
+/// which may stop the machine (SCR_EL3.FIQ).
 pub(crate) const TRAP_GROUP_0: u64 = 1 << 11;
 
-/// All that was written to system registers holds for what follows.
+/// Makes earlier writes to system registers effective for later instructions.
 pub(crate) fn synchronise() {
     instruction!("isb");
 }
 
-/// All stores so far can be seen by every CPU and table walk.
+/// Makes earlier stores visible to all CPUs and table walks.
 pub(crate) fn stores_seen() {
     instruction!("dsb ish");
 }
 
-/// CNTPCT_EL0, the time.
+/// Returns the time, CNTPCT_EL0.
 pub(crate) fn now() -> u64 {
-    // Not before what stands before it (D12.1.2).
+    // Keeps the read after earlier instructions (D12.1.2).
     synchronise();
     read_register!("cntpct_el0")
 }
 
-/// Waits until the condition holds, no longer than that; whether it held.
+/// Waits until the condition is true, for at most this time. Returns whether it became true.
 pub(crate) fn wait_until(microseconds: u64, condition: &mut dyn FnMut() -> bool) -> bool {
     let begin = now();
     let limit = read_register!("cntfrq_el0").saturating_mul(microseconds) / 1_000_000;
@@ -88,7 +88,7 @@ pub(crate) fn wait_until(microseconds: u64, condition: &mut dyn FnMut() -> bool)
         if now().wrapping_sub(begin) > limit {
             return condition();
         }
-        // Others go first, on an emulated machine too.
+        // Lets other CPUs run first, also on an emulated machine.
         instruction!("yield");
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root: made at the launch from the system's configuration, and left again.
+//! The root: set up at the launch from the system's configuration, and the return of EL2 to Linux.
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -25,21 +25,22 @@ use crate::stage1::{Mapping, Usage};
 use crate::stage2_memory::Tables;
 
 unsafe extern "C" {
-    /// `entry.s`: the stub has EL2 again, and the caller goes on with `registers`.
+    /// `entry.s`: returns EL2 to the stub and continues the caller with `registers`.
     fn leave_to_linux(registers: *const Registers, system_control: u64, vectors: u64) -> !;
 }
 
-/// How long a CPU that Linux has turned off may take to leave, in microseconds.
+/// Timeout for a CPU that Linux has turned off to be turned off by the firmware, in microseconds.
 const POWER_OFF_MICROSECONDS: u64 = 100_000;
 
-/// Physical address bits by ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), as far as tables reach.
+/// Returns the physical address bits of ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), limited to what the
+/// tables support.
 fn address_bits() -> u32 {
     let range = read_register!("id_aa64mmfr0_el1") as usize & 0xf;
     let bits = [32, 36, 40, 42, 44].get(range).copied().unwrap_or(48);
     bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS)
 }
 
-/// Reads the system's configuration, under the early translation.
+/// Reads the system's configuration, with the early translation.
 pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let start = layout.pool.start;
@@ -49,11 +50,11 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
         stage_2: [const { None }; MAXIMUM_CELLS],
     });
     let blob = layout.configuration.clone();
-    let copy = |room: &mut [u8]| {
-        // SAFETY: the layout was checked: this is the hypervisor's memory, as long as `room`, and
-        // nothing else refers to it.
-        room.copy_from_slice(unsafe {
-            core::slice::from_raw_parts(blob.start as *const u8, room.len())
+    let copy = |target: &mut [u8]| {
+        // SAFETY: the layout is checked: this is the hypervisor's memory, as long as `target`, and there
+        // are no other references to it.
+        target.copy_from_slice(unsafe {
+            core::slice::from_raw_parts(blob.start as *const u8, target.len())
         });
     };
     let configuration = manager
@@ -63,7 +64,7 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     Ok(configuration)
 }
 
-/// Leaves the reason and the place in the status pages: the stub hands on one number alone.
+/// Stores reason and entry in the status pages, because the stub returns only one number.
 fn refuse(layout: &Layout, refused: Refused) -> Outcome {
     let status = status(layout);
     status.refusal.store(refused.refusal as u64, SeqCst);
@@ -71,8 +72,8 @@ fn refuse(layout: &Layout, refused: Refused) -> Outcome {
     Outcome::Refused
 }
 
-/// What the monitor needs of the machine beside its own memory: the interrupt controller, devices
-/// whose registers are shared, and all memory that can be a cell's, to wipe it.
+/// Maps for the monitor, besides its own memory: the interrupt controller, devices whose registers can be
+/// shared, and all memory that can be assigned to cells, to wipe it.
 pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
         mapping.add(platform.distributor, 1 << 16, Usage::Device)?;
@@ -81,7 +82,7 @@ pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(
     for region in system.memory {
         let purpose =
             if region.flags().contains(MemoryFlags::DEVICE) { Usage::Device } else { Usage::Data };
-        // Devices beyond what the monitor reaches are the root's as a whole.
+        // Devices beyond the monitor's address space cannot be shared.
         let end = (region.physical + region.bytes).min(1 << ADDRESS_BITS);
         if region.physical < end {
             mapping.add(region.physical, end - region.physical, purpose)?;
@@ -90,9 +91,8 @@ pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(
     Ok(())
 }
 
-/// Looks at the machine and checks the configuration against it. The interrupt controller can be
-/// read: under the early translation nothing but the hypervisor's memory is there, so this comes
-/// after the final one is on.
+/// Reads the properties of the machine and checks the configuration against them. Needs the final
+/// translation: the early one maps only the hypervisor's memory, not the interrupt controller.
 pub(crate) fn discover(
     header: Header,
     layout: Layout,
@@ -118,8 +118,8 @@ pub(crate) fn discover(
     Ok(machine)
 }
 
-/// Makes the root's translation: everything of the configuration, where it is, and the status pages
-/// to be read.
+/// Creates the root's translation: the regions of the configuration, identity-mapped, and the status pages,
+/// read-only.
 pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(), Outcome> {
     let exhausted = |_| Outcome::Exhausted;
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
@@ -142,7 +142,7 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     for number in 32..machine.interrupt_end {
         interrupts.insert(number);
     }
-    // Linux has them all on.
+    // In Linux all CPUs are on.
     let status = machine.status();
     for cpu in &status.cpus {
         cpu.set_power(CpuPower::On);
@@ -152,7 +152,7 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     Ok(())
 }
 
-/// Whether this CPU is the one that the header says.
+/// Checks that this CPU is the one in the header.
 pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
     const AFFINITY: u64 = 0xff_00ff_ffff;
     let index = cpu.index.load(Relaxed) as usize;
@@ -160,14 +160,14 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
     if machine.header.cpus().get(index) == Some(&own) { Ok(()) } else { Err(Outcome::Invalid) }
 }
 
-/// From here on this CPU's Linux is the root.
+/// Makes Linux on this CPU the root.
 pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
     gic::take(machine, cpu);
     guest::configure_traps(machine, cpu, ROOT);
 }
 
-/// Gives EL2 back on this CPU. The interrupts that are active stay so: the controller was never
-/// virtual, and Linux ends them itself.
+/// Returns EL2 to Linux on this CPU. Active interrupts stay active: the controller is not virtualised, so
+/// Linux ends them itself.
 pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<(), Outcome> {
     let machine = context.machine;
     if !machine.status().has_no_cells() {
@@ -184,14 +184,13 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
     let cpu = context.cpu;
     gic::give_back(machine, cpu);
     cpu.activity.store(0, SeqCst);
-    // ICH_HCR_EL2, as Linux's start leaves it (arch/arm64/kernel/head.S, el2_setup.h).
+    // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
     write_register!("s3_4_c12_c11_0", 0);
     write_register!("vttbr_el2", 0);
     write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));
     write_register!("cptr_el2", cpu.linux_feature_traps.load(Relaxed));
     registers.set(0, Outcome::Success as i64 as u64);
-    // SAFETY: the registers are those of the exit that is being served; nothing of this stack is
-    // used any more.
+    // SAFETY: the registers are those of the current exit; this stack is not used any more.
     unsafe {
         leave_to_linux(
             registers,

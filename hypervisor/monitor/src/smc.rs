@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SMC: PSCI is served here, what the configuration allows goes to the firmware.
+//! Handles SMCs: emulates PSCI and forwards the functions that the configuration permits.
 
 use core::arch::asm;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -18,7 +18,7 @@ use crate::{cells, gic, guest};
 /// PSCI CPU_OFF (Arm DEN 0022, 5.5).
 const CPU_OFF: u64 = 0x8400_0002;
 
-/// Serves `smc #0`.
+/// Handles `smc #0`.
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     guest::advance();
     let Some(configuration) = context.shared.configuration() else {
@@ -54,7 +54,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     }
 }
 
-/// Lets a parked CPU begin.
+/// Starts a parked CPU.
 pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     cpu.entry.store(entry, Relaxed);
     cpu.argument.store(argument, Relaxed);
@@ -62,7 +62,7 @@ pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     kick(machine, cpu);
 }
 
-/// Makes it look at its order.
+/// Makes a CPU check its order.
 pub(crate) fn kick(machine: &Machine, cpu: &Cpu) {
     let index = cpu.index.load(Relaxed) as usize;
     if let Some(mpidr) = machine.header.cpus().get(index) {
@@ -70,12 +70,12 @@ pub(crate) fn kick(machine: &Machine, cpu: &Cpu) {
     }
 }
 
-/// SYSTEM_OFF and SYSTEM_RESET: the cell's own end, not the machine's. The root ends the machine
-/// where it is alone in it; else only itself: cells go on.
+/// Handles SYSTEM_OFF and SYSTEM_RESET, which stop only the calling cell. For the root they are forwarded to
+/// the firmware if there are no cells; otherwise only the root stops and the cells continue.
 fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     let machine = context.machine;
     if context.cell != ROOT {
-        // It may have been stopped in the same moment, which is as well.
+        // The cell may have been stopped at the same time, which has the same result.
         let _ = machine.status().advance(context.cell, Event::End(reason), now());
         cells::park_others(machine, context.cell, context.cpu);
         cells::notify_root(machine);
@@ -88,8 +88,8 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
 
 fn forward(registers: &mut Registers) {
     let [x0, x1, x2, x3, x4, x5, x6, x7, ..] = registers.all();
-    // SAFETY: the configuration allows the call. By the calling convention (Arm DEN 0028, 2.6) it
-    // changes x0 to x17 at most.
+    // SAFETY: the configuration permits the call. By the calling convention (Arm DEN 0028, 2.6) it
+    // changes at most x0 to x17.
     unsafe {
         asm!(
             "smc #0",
@@ -102,8 +102,8 @@ fn forward(registers: &mut Registers) {
     }
 }
 
-/// The hypervisor goes: a CPU that Linux has turned off becomes one that the firmware has turned off.
-/// Returns only if the firmware refuses.
+/// Turns off, by the firmware, a CPU that Linux had turned off, because the hypervisor ends. Returns only if
+/// the firmware refuses.
 pub(crate) fn power_off(machine: &Machine, cpu: &Cpu) {
     gic::give_back(machine, cpu);
     cpu.activity.store(0, Release);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The monitor's own translation (stage 1 of EL2, Arm ARM D8.2 and D8.3): every address means itself.
-//! Made once, before any CPU uses it, and never changed.
-// The names are those by which `entry.s` knows them.
+//! The monitor's own translation (stage 1 of EL2, Arm ARM D8.2 and D8.3), an identity mapping. Created once,
+//! before any CPU uses it, and never changed.
+// `entry.s` uses these names.
 #![allow(non_upper_case_globals)]
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,10 +13,10 @@ use crate::registers::{ADDRESS_BITS, instruction, stores_seen, synchronise, writ
 const ENTRIES: usize = 512;
 const BLOCK_BYTES: u64 = 2 << 20;
 const LEVEL_1_BYTES: u64 = 1 << 30;
-/// Enough for 16 GiB in which each 2 MiB are of one kind, and for some that are not.
+/// Enough for 16 GiB of uniform 2 MiB blocks, and for some blocks of mixed pages.
 const TABLES: usize = 24;
 
-/// Descriptors (D8.3.1, D8.4.6, D8.5.2): a table, a page, the access flag, read-only, never executed.
+/// Descriptors (D8.3.1, D8.4.6, D8.5.2): table, page, block, access flag, read-only, never executed.
 const TABLE: u64 = 0b11;
 const PAGE: u64 = 0b11;
 const BLOCK: u64 = 0b01;
@@ -24,12 +24,12 @@ const ACCESSED: u64 = 1 << 10;
 const INNER_SHAREABLE: u64 = 3 << 8;
 const READ_ONLY: u64 = 1 << 7;
 const NEVER_EXECUTED: u64 = 1 << 54;
-/// AP\[1\] is 1 where there is one privilege level alone (D8.4.1).
+/// AP\[1\] is 1 in a translation regime with one privilege level (D8.4.1).
 const ONE_LEVEL: u64 = 1 << 6;
 const DEVICE: u64 = 1 << 2;
 const NEXT_TABLE: u64 = 0x0000_ffff_ffff_f000;
 
-/// What the monitor may do with memory of its own.
+/// The access rights of the monitor to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     /// Execute and read.
@@ -54,7 +54,7 @@ impl Usage {
     }
 }
 
-/// One page of entries. Atomic, because table walks read them: each is a single load and store.
+/// One page of entries. They are atomic, because table walks read them concurrently.
 #[repr(C, align(4096))]
 struct Table([AtomicU64; ENTRIES]);
 
@@ -76,27 +76,27 @@ impl Table {
     }
 }
 
-/// What `entry.s` fills for the first step, with the MMU off.
+/// Tables for the first step, filled by `entry.s` with the MMU off.
 #[unsafe(no_mangle)]
 static early_level_1: Table = Table::empty();
 #[unsafe(no_mangle)]
 static early_level_2: Table = Table::empty();
-/// What all CPUs use from the second step on.
+/// The table of all CPUs from the second step on.
 #[unsafe(no_mangle)]
 static final_level_1: Table = Table::empty();
 static POOL: [Table; TABLES] = [const { Table::empty() }; TABLES];
 
-/// The final tables while they are made.
+/// The final tables under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Mapping {
     taken: usize,
 }
 
 impl Mapping {
-    /// Adds whole pages, which mean themselves. What is there already stays.
+    /// Identity-maps whole pages. Existing mappings stay.
     ///
     /// # Errors
-    /// [`Outcome::Exhausted`]: too many tables, or an address that the tables cannot have.
+    /// [`Outcome::Exhausted`] if there are too many tables or the address is too large.
     pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Usage) -> Result<(), Outcome> {
         let end = start.checked_add(bytes).ok_or(Outcome::Exhausted)?;
         if end > 1 << ADDRESS_BITS || !start.is_multiple_of(PAGE_BYTES) {
@@ -110,7 +110,7 @@ impl Mapping {
         Ok(())
     }
 
-    /// The largest block or the page that begins here, unless something is there; how far that reaches.
+    /// Maps the largest possible block or page at `at`, unless it is mapped. Returns its remaining size.
     fn add_one(&mut self, at: u64, end: u64, purpose: Usage) -> Result<u64, Outcome> {
         let mut table = &final_level_1;
         for size in [LEVEL_1_BYTES, BLOCK_BYTES] {
@@ -132,7 +132,7 @@ impl Mapping {
         Ok(PAGE_BYTES)
     }
 
-    /// The table under an entry, made if there is none.
+    /// Returns the table of an entry, and creates it if there is none.
     fn below(&mut self, table: &Table, index: usize) -> Result<&'static Table, Outcome> {
         let entry = table.read(index);
         if entry != 0 {
@@ -146,7 +146,7 @@ impl Mapping {
     }
 }
 
-/// Lets the CPU that prepares the launch use the final tables in place of the early ones.
+/// Switches the CPU that prepares the launch from the early to the final tables.
 pub(crate) fn use_final() {
     stores_seen();
     write_register!("ttbr0_el2", final_level_1.address());

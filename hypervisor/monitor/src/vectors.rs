@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The assembly: how a CPU comes to EL2 and how it goes.
+//! The assembly of entry and exception vectors.
 
 use core::arch::global_asm;
 use core::mem::offset_of;
@@ -11,8 +11,8 @@ use rampart_hypervisor_fast_path::HANDLED_CALLEE_SAVED;
 use crate::cpu::{Cpu, LINUX_BYTES, PER_CPU_BYTES, Registers};
 use crate::registers::{MEMORY_ATTRIBUTES, SYSTEM_CONTROL, TRANSLATION_CONTROL};
 
-/// A block of normal memory that may be executed, read and written: valid, AttrIndx 0, inner
-/// shareable, accessed (Arm ARM D8.3.1.2).
+/// A block of executable, writable normal memory: valid, AttrIndx 0, inner shareable, access flag (Arm ARM
+/// D8.3.1.2).
 const EARLY_BLOCK: u64 = 1 | 3 << 8 | 1 << 10;
 
 global_asm!(
@@ -40,7 +40,7 @@ unsafe extern "C" {
     static exception_vectors: u8;
 }
 
-/// For VBAR_EL2 (Arm ARM D24.2.180).
+/// Returns the address for VBAR_EL2 (Arm ARM D24.2.180).
 pub(crate) fn address() -> u64 {
     (&raw const exception_vectors) as u64
 }

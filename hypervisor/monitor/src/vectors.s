@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The exceptions that are taken to EL2 (Arm ARM D1.3.1, "Exception vectors").
+// The exception vectors of EL2 (Arm ARM D1.3.1, "Exception vectors").
 
-// Registers two at a time, from an offset on the stack on.
+// Loads or stores pairs of registers from an offset on the stack.
 .macro pairs access, offset, one, two, more:vararg
     \access  \one, \two, [sp, #\offset]
     .ifnb \more
@@ -9,7 +9,7 @@
     .endif
 .endm
 
-// Those that a call may change (AAPCS64, 6.1.1), and those that it keeps.
+// Caller-saved and callee-saved registers (AAPCS64, 6.1.1).
 .macro x2_to_x17 access
     pairs   \access, 16, x2, x3, x4, x5, x6, x7, x8, x9, x10, x11, x12, x13, x14, x15, x16, x17
 .endm
@@ -30,7 +30,7 @@
     mov     x2, #\kind
     b       exit_taken
     .else
-    // What can be served at once is; the rest is handle_exit's.
+    // The fast path first; handle_exit handles the other exits.
     add     x1, x1, #{exit_state_offset}
     bl      handle_exit_fast
     cbz     w0, resume_caller_saved
@@ -47,7 +47,7 @@
 .balign 0x800
 .global exception_vectors
 exception_vectors:
-    // With SP_EL0, which is never used here; then with SP_EL2.
+    // With SP_EL0, which is never used at EL2; then with SP_EL2.
     .rept 8
     from_this_level
     .endr
@@ -56,7 +56,7 @@ exception_vectors:
     from_lower_level 1
     from_lower_level 2
     from_lower_level 3
-    // In AArch32, which HCR_EL2.RW leaves to EL0 alone.
+    // In AArch32, which with HCR_EL2.RW only EL0 can be in.
     from_lower_level 0
     from_lower_level 1
     from_lower_level 2
@@ -82,12 +82,11 @@ resume_caller_saved:
     ldp     x0, x1, [sp]
     add     sp, sp, #{registers_bytes}
     eret
-    // Nothing is fetched ahead beyond the return.
+    // No speculation beyond the return.
     dsb     nsh
     isb
 
-// The hypervisor itself faulted: what it was doing is given up, its stack begins anew, and the CPU
-// goes on with what handle_fault decides.
+// A fault of the hypervisor itself: abandons its current work, resets the stack and calls handle_fault.
 fault_taken:
     mrs     x1, tpidr_el2
     ldr     x2, [x1, #{stack_top_offset}]
