@@ -66,8 +66,10 @@ pub struct GuestThread {
 /// One setting of the machine or of the guest that real-time guests are known to need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestKnob {
-    /// The setting: a path, an option, a boot parameter.
-    pub name: String,
+    /// Id of the rule that expects it.
+    pub rule: String,
+    /// The setting: a path, an option, a parameter of the kernel command line.
+    pub location: String,
     /// What it should be.
     pub expected: String,
     /// What it is.
@@ -78,6 +80,9 @@ pub struct GuestKnob {
     pub applied: bool,
     /// Why it matters.
     pub reason: String,
+    /// The command or change that fixes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
 }
 
 /// A guest as it ran.

@@ -209,7 +209,7 @@ fn an_emulated_guest_measures_is_placed_stays_up_and_goes() {
         report
             .knobs
             .iter()
-            .find(|knob| knob.name.contains(name))
+            .find(|knob| knob.location.contains(name))
             .unwrap_or_else(|| panic!("no knob {name}"))
     };
     assert!(knob("all other threads").satisfied);

@@ -78,12 +78,23 @@ impl Knob {
     pub const fn rule(&self) -> Rule {
         Rule {
             id: self.name,
-            book: RuleBook::Machine,
-            severity: self.severity,
+            book: match self.group {
+                KnobGroup::Guest => RuleBook::Guest,
+                _ => RuleBook::Machine,
+            },
+            severity: self.rule_severity(),
             title: self.title,
             reason: self.reason,
             source: self.source,
             waivable: true,
+        }
+    }
+
+    /// Returns a note where no value is right for every machine, else the severity of the knob.
+    const fn rule_severity(&self) -> Severity {
+        match self.expected {
+            Expected::Informational if self.choices.is_empty() => Severity::Note,
+            _ => self.severity,
         }
     }
 }

@@ -22,6 +22,7 @@ mod division_ways;
 mod entry;
 mod facts;
 mod fix;
+pub mod guest;
 mod isolation;
 mod kernel_command_line;
 mod knob;

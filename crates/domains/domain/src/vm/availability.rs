@@ -7,7 +7,7 @@ use super::VmDomain;
 use super::guest_kernel::{GuestKernel, KernelLocations};
 use super::host_support::{self, Program};
 use super::program_libraries::Libraries;
-use super::{MODULES, accelerator, checks, is_real_time, kvm_probe};
+use super::{MODULES, accelerator, is_real_time, kernel_finding, kvm_probe};
 use crate::kernel_modules::ModuleTree;
 use crate::{Domain as _, task};
 
@@ -62,7 +62,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     let available = problems.is_empty();
     let mut findings = problems;
     if let Ok(kernel) = &kernel {
-        findings.extend(checks::not_real_time(kernel).filter(|_| is_real_time(domain.role)));
+        findings.extend(kernel_finding(kernel).filter(|_| is_real_time(domain.role)));
     }
     if is_real_time(domain.role) {
         findings.extend(task::weaknesses(machine));

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use rampart_model::{Accelerator, CpuId, CpuSet, SchedulingPolicy};
+use rampart_rules::guest::VirtualCpu;
 
 /// Name of the virtio-serial port that the agent inside answers on.
 pub(super) const PORT: &str = "rampart.agent";
@@ -37,15 +38,6 @@ pub(super) struct Backing {
     pub(super) node: Option<u32>,
     /// Whether all memory of the program is locked.
     pub(super) locked: bool,
-}
-
-/// One virtual CPU.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct VirtualCpu {
-    /// The CPUs of the host that it may run on: one, where it is bound.
-    pub(super) cpus: CpuSet,
-    /// The policy of its thread.
-    pub(super) policy: SchedulingPolicy,
 }
 
 /// A guest.

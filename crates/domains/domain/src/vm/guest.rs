@@ -11,14 +11,15 @@ use rampart_agent::{Agent, AgentCommand, AgentError, INIT};
 use rampart_host::StateDirectory;
 use rampart_model::{ClockRelation, CpuId, Finding, GuestReport, Machine, Nanos, Severity};
 use rampart_qemu::Qemu;
+use rampart_rules::guest::{HostFacts, guest_finding};
 use serde_json::json;
 
 use super::boot_watch::{Limits, Look, Watch, kvm_runs_no_guest};
 use super::description::Description;
 use super::guest_directories::GuestDirectory;
+use super::guest_settings;
 use super::host_support::Program;
 use super::initramfs::{self, Contents, LOAD};
-use super::knobs;
 use super::program_libraries::Libraries;
 use super::qemu_arguments::{AGENT_SOCKET, arguments};
 use super::thread_placement::GuestThreads;
@@ -55,7 +56,7 @@ pub(super) struct Guest {
     version: String,
     boot_time: Nanos,
     has_load: bool,
-    facts: knobs::HostFacts,
+    facts: HostFacts,
     limits: Limits,
     findings: Vec<Finding>,
     paused: bool,
@@ -119,7 +120,7 @@ impl Guest {
             version,
             boot_time: Nanos(u64::try_from(boot_time.as_nanos()).unwrap_or(u64::MAX)),
             has_load: parts.load.is_some(),
-            facts: knobs::HostFacts::read(Path::new("/"), parts.machine),
+            facts: guest_settings::read_host_facts(Path::new("/"), parts.machine),
             limits,
             findings,
             paused: false,
@@ -257,7 +258,7 @@ impl Guest {
             .iter()
             .map(|word: &OsString| word.to_string_lossy().into_owned())
             .collect();
-        let knobs = knobs::all(&knobs::Known {
+        let knobs = guest_settings::all(&guest_settings::Known {
             facts: &self.facts,
             guest: &self.description,
             command: &command,
@@ -267,7 +268,7 @@ impl Guest {
             firmware_interrupts: rampart_host::read_smi_count(),
         });
         let mut findings = self.findings.clone();
-        findings.extend(knobs.iter().filter_map(knobs::Knob::finding));
+        findings.extend(knobs.iter().filter_map(guest_finding));
         GuestReport {
             accelerator: self.description.accelerator,
             program: self.version.clone(),
@@ -283,7 +284,7 @@ impl Guest {
             locked_bytes: locked,
             pinned: self.description.pinned(),
             threads,
-            knobs: knobs.into_iter().map(|knob| knob.told).collect(),
+            knobs,
             boot_time: self.boot_time,
             clock,
             findings,

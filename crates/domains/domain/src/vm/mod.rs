@@ -8,18 +8,17 @@
 //! - `watch`, `guest`, `threads`, `store`: a guest that boots and is up.
 //! - `running`, `noisy`: a meter, or a load, in it.
 //! - `planned`: a guest of a plan, with a kernel or disk of its own.
-//! - `knobs`, `checks`: what real-time guests are known to need, as it is.
+//! - `guest_settings`: reads what the rules of guests judge.
 
 mod availability;
 mod boot_watch;
-mod checks;
 mod description;
 mod guest;
 mod guest_directories;
 mod guest_kernel;
+mod guest_settings;
 mod host_support;
 mod initramfs;
-mod knobs;
 mod kvm_probe;
 mod libvirt;
 mod libvirt_export;
@@ -33,10 +32,12 @@ mod thread_placement;
 use std::path::Path;
 use std::sync::PoisonError;
 
-use rampart_host::{MachineRoot, StateDirectory, read_machine};
+use rampart_host::{MachineRoot, StateDirectory, read_knob_values, read_machine};
 use rampart_model::{
     Accelerator, Availability, CpuSet, DomainKind, DomainSelection, Finding, GuestRole, Machine,
 };
+use rampart_rules::guest::{GUEST_PLACEMENT_RULES, guest_kernel_finding};
+use rampart_rules::{Isolation, Subject, findings_of};
 
 use self::description::{Board, Description, Wishes};
 use self::guest::{Guest, Parts};
@@ -241,10 +242,46 @@ fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
 /// What is weak about that guest on its machine.
 fn weaknesses(order: &Order<'_>, kernel: &GuestKernel) -> Vec<Finding> {
     if is_real_time(order.role) {
-        checks::all(order.machine, order.cpus, order.housekeeping, kernel)
+        let mut findings = placement_findings(
+            &MachineRoot::system(),
+            order.machine,
+            order.cpus,
+            order.housekeeping,
+        );
+        findings.extend(kernel_finding(kernel));
+        findings
     } else {
         Vec::new()
     }
+}
+
+/// Returns the findings about the CPUs of a real-time guest and about its host.
+fn placement_findings(
+    root: &MachineRoot,
+    machine: &Machine,
+    cpus: &CpuSet,
+    housekeeping: &CpuSet,
+) -> Vec<Finding> {
+    let readings = read_knob_values(root, cpus);
+    let isolation = Isolation {
+        real_time: cpus.clone(),
+        housekeeping: housekeeping.clone(),
+        has_guests: true,
+        ..Isolation::default()
+    };
+    let subject = Subject {
+        machine,
+        readings: &readings,
+    };
+    findings_of(GUEST_PLACEMENT_RULES, subject, &isolation)
+}
+
+/// Returns the finding of a guest kernel that is known not to be built for real time.
+fn kernel_finding(kernel: &GuestKernel) -> Option<Finding> {
+    let image = kernel.image.display().to_string();
+    (kernel.is_real_time() == Some(false))
+        .then(|| guest_kernel_finding(&image, &kernel.version, KERNEL_VARIABLE))
+        .flatten()
 }
 
 /// The modules that a guest loads: its bus, console and port, and the one that makes blocks where
@@ -258,4 +295,114 @@ fn guest_modules(kernel: &GuestKernel, meter: &Path) -> Result<Vec<Module>, Box<
     let mut modules = tree.closure(&MODULES)?;
     modules.extend(kernel_modules::of_blocks(&tree, &kernel.release, meter)?);
     Ok(modules)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use rampart_model::{Cpu, CpuId, MemoryNode};
+
+    use super::description::tests::set;
+    use super::*;
+
+    /// Four CPUs: 0 and 1 are siblings, 3 is of another node and faster.
+    fn machine(root: &MachineRoot) -> Machine {
+        let mut machine = read_machine(root);
+        machine.topology.online = set("0-3");
+        machine.topology.cpus = [("0-1", 0, 1), ("0-1", 0, 1), ("2", 0, 1), ("3", 1, 2)]
+            .into_iter()
+            .zip(0..)
+            .map(|((siblings, node, capacity), number)| Cpu {
+                id: CpuId(number),
+                core: None,
+                package: None,
+                node: Some(node),
+                siblings: set(siblings),
+                capacity: Some(capacity),
+            })
+            .collect();
+        machine.topology.nodes = [(0, "0-2"), (1, "3")]
+            .map(|(id, cpus)| MemoryNode {
+                id,
+                cpus: set(cpus),
+                memory: 1,
+            })
+            .into();
+        machine
+    }
+
+    fn rules(root: &MachineRoot, cpus: &str, housekeeping: &str) -> Vec<String> {
+        let findings = placement_findings(root, &machine(root), &set(cpus), &set(housekeeping));
+        assert!(findings.iter().all(|finding| finding.fix.is_some()));
+        findings.into_iter().filter_map(|one| one.rule).collect()
+    }
+
+    #[test]
+    fn reports_each_deviation_of_the_guests_cpus() {
+        let root = MachineRoot::at("/nowhere");
+        for (cpus, expected) in [
+            ("2", &[][..]),
+            ("1", &["sibling-threads"]),
+            ("0-1", &["boot-cpu"]),
+            ("2-3", &["one-memory-node", "one-kind-of-core"]),
+        ] {
+            let housekeeping = set("0-3").difference(&set(cpus)).to_string();
+            assert_eq!(rules(&root, cpus, &housekeeping), expected, "{cpus}");
+        }
+    }
+
+    #[test]
+    fn reports_managers_network_queues_and_missing_options() {
+        let directory = tempfile::tempdir().expect("directory");
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            fs::create_dir_all(path.parent().expect("parent")).expect("directory");
+            fs::write(path, text).expect("file");
+        };
+        for (process, name) in [
+            (2, "kthreadd"),
+            (7, "stalld"),
+            (8, "tuned"),
+            (10, "irqbalance"),
+        ] {
+            write(&format!("proc/{process}/comm"), &format!("{name}\n"));
+        }
+        for number in 0..4 {
+            write(
+                &format!("sys/class/net/eth0/queues/rx-{number}/rps_cpus"),
+                "0",
+            );
+        }
+        write("proc/sys/kernel/osrelease", "6.1.0\n");
+        write(
+            "boot/config-6.1.0",
+            "CONFIG_NO_HZ_FULL=y\nCONFIG_HIGH_RES_TIMERS=y\nCONFIG_KVM=m\n",
+        );
+        let root = MachineRoot::at(directory.path());
+        let expected = [
+            "config-cpusets",
+            "network-queues",
+            "irqbalance",
+            "tuned",
+            "stalld",
+        ];
+        assert_eq!(rules(&root, "2", "0-1"), expected);
+    }
+
+    #[test]
+    fn reports_a_guest_kernel_that_is_not_real_time() {
+        let mut kernel = GuestKernel {
+            image: "/boot/vmlinuz".into(),
+            release: "6.1".to_owned(),
+            version: "#1 SMP PREEMPT_DYNAMIC".to_owned(),
+            modules: None,
+        };
+        let finding = kernel_finding(&kernel).expect("a finding").to_string();
+        assert!(finding.contains("expected PREEMPT_RT"), "{finding}");
+        kernel.version = "#1 SMP PREEMPT_RT".to_owned();
+        assert_eq!(kernel_finding(&kernel), None);
+        kernel.version = String::new();
+        assert_eq!(kernel_finding(&kernel), None, "unknown");
+    }
 }

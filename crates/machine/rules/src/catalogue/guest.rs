@@ -26,6 +26,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Text("one to one, and no other thread there"),
         reason: "A virtual CPU that waits for its CPU stops all others that wait for its lock.",
         source: "libvirt formatdomain, cputune; SEAPATH ansible#438",
+        severity: Severity::Error,
         ..setting()
     },
     Knob {
@@ -226,6 +227,69 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest("-name NAME,debug-threads=on"),
         reason: "Whoever places threads later can tell virtual CPUs from the rest.",
         source: "QEMU's documentation of -name",
+        ..setting()
+    },
+    Knob {
+        name: "guest-accelerator",
+        title: "the processor itself runs the guest",
+        location: Place::Guest("<domain type='kvm'>; QEMU's -accel kvm"),
+        expected: Expected::Text("kvm"),
+        reason: "Emulated instructions have no bound in time.",
+        source: "QEMU's documentation of TCG; Documentation/virt/kvm/api.rst",
+        ..setting()
+    },
+    Knob {
+        name: "guest-isolation",
+        title: "the guest's kernel keeps its real-time CPUs free of its own work",
+        location: Place::Guest(
+            "isolcpus=, nohz_full= and rcu_nocbs= on the guest's kernel command line",
+        ),
+        expected: Expected::Text("all real-time CPUs of the guest, and no other"),
+        reason: "The guest's housekeeping belongs on its first CPU.",
+        source: "tuned realtime-virtual-guest; Documentation/admin-guide/cpu-isolation.rst",
+        ..setting()
+    },
+    Knob {
+        name: "guest-tick",
+        title: "a guest on an emulated machine keeps its tick",
+        location: Place::Guest("nohz= on the guest's kernel command line"),
+        expected: Expected::Text("off, and no nohz_full="),
+        reason: "An emulated processor may halt with an interrupt pending; without a tick it would never wake.",
+        source: "Rampart: seen with QEMU's TCG",
+        ..setting()
+    },
+    Knob {
+        name: "guest-starves-kernel-threads",
+        title: "virtual CPUs do not starve threads of the host's kernel",
+        location: Place::Guest(
+            "priorities of ksoftirqd, ktimers, rcuc and rcub on the guest's CPUs; sched_rt_runtime_us",
+        ),
+        expected: Expected::Text(
+            "threads of the kernel above the virtual CPU, or real-time throttling on",
+        ),
+        reason: "A busy virtual CPU never gives way: a thread of the kernel below it never runs, and the host hangs.",
+        source: "tuned realtime-virtual-host; Documentation/scheduler/sched-rt-group.rst",
+        severity: Severity::Error,
+        ..setting()
+    },
+    Knob {
+        name: "guest-firmware-interrupts",
+        title: "no firmware interrupt (SMI) while the guest runs",
+        location: Place::Guest("register 0x34 of the host, before and after"),
+        expected: Expected::Number(0),
+        reason: "The firmware stops all CPUs, and no kernel sees it.",
+        effect: KnobEffect::InFirmware,
+        source: "Intel SDM volume 4, MSR_SMI_COUNT",
+        ..setting()
+    },
+    Knob {
+        name: "guest-host-isolcpus",
+        title: "the host isolates the guest's CPUs from its start on",
+        location: Place::Guest("isolcpus=domain on the host's kernel command line"),
+        expected: Expected::Informational,
+        reason: "It keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time.",
+        effect: KnobEffect::AtRestart,
+        source: "Documentation/admin-guide/cpu-isolation.rst",
         ..setting()
     },
 ];

@@ -15,6 +15,18 @@ const fn parameter() -> Knob {
 
 pub(super) const KNOBS: &[Knob] = &[
     Knob {
+        name: "config-kvm",
+        title: "the kernel can run guests",
+        location: Place::KernelOption("CONFIG_KVM"),
+        expected: Expected::Present,
+        applies: &[When::Guests],
+        reason: "Without it the machine runs only emulated guests.",
+        cost: "None.",
+        source: "Documentation/virt/kvm/api.rst",
+        severity: Severity::Error,
+        ..Knob::of(KnobGroup::Kvm)
+    },
+    Knob {
         name: "kvm",
         title: "the machine can host guests",
         location: Place::Exists(&["/dev/kvm"]),

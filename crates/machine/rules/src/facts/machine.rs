@@ -122,4 +122,4 @@ pub(super) fn iommu(readings: &Readings) -> Judgement {
 
 /// An idle state that takes longer to wake from shows in a wakeup latency: PREEMPT_RT on quiet
 /// hardware wakes a thread in some 10 µs.
-pub(super) const DEEP: Nanos = Nanos::from_micros(10);
+pub(crate) const DEEP: Nanos = Nanos::from_micros(10);

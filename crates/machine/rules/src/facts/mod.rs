@@ -8,6 +8,7 @@ mod machine;
 use rampart_model::CheckLocation;
 
 pub(crate) use cpus::deep_idle_states;
+pub(crate) use machine::DEEP;
 
 use crate::check::Subject;
 use crate::{Isolation, Unread};

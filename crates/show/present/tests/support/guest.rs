@@ -33,7 +33,9 @@ fn thread(name: &str, id: u32, role: GuestThreadRole, on: &str, policy: &str) ->
 
 fn knob(name: &str, wanted: &str, present: &str, applied: bool, reason: &str) -> GuestKnob {
     GuestKnob {
-        name: name.to_owned(),
+        rule: "guest-memory".to_owned(),
+        fix: None,
+        location: name.to_owned(),
         expected: wanted.to_owned(),
         found: present.to_owned(),
         satisfied: wanted == present,

@@ -97,7 +97,7 @@ function knobs({ knobs: all }: GuestReport): HTMLElement {
   const sorted = [...all].sort((a, b) => Number(a.satisfied) - Number(b.satisfied));
   const rows = sorted.map((knob) =>
     row([
-      knob.name,
+      knob.location,
       element(
         "span",
         { class: `badge ${knob.satisfied ? "holds" : "leaks"}` },

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Settings of the host that are one file each.
 
-use rampart_rules::{Expected, Format, Isolation, Place, When, to_write};
+use crate::{Expected, Format, Isolation, Place, When, to_write};
 
 /// Limits real-time threads, where it says so.
 pub(super) const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 /// One file, or all files of one form.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
+pub struct HostFile {
     /// Its path. A part in braces stands for each that there is.
-    pub(super) path: &'static str,
-    /// What it should hold, where the catalogue of knobs does not have it, or has no one value for
-    /// all machines where a guest needs one.
-    own: Option<Expected>,
+    pub path: &'static str,
+    /// The rule and the expected value of a file that the catalogue does not have, or for which it
+    /// expects no one value on all machines where a guest needs one.
+    own: Option<(&'static str, Expected)>,
     /// Whether it matters with KVM only.
-    pub(super) kvm: bool,
-    pub(super) reason: &'static str,
+    pub kvm: bool,
+    /// Why a guest needs the expected value.
+    pub reason: &'static str,
 }
 
-const fn host(path: &'static str, reason: &'static str) -> Row {
-    Row {
+const fn host(path: &'static str, reason: &'static str) -> HostFile {
+    HostFile {
         path,
         own: None,
         kvm: false,
@@ -28,23 +29,28 @@ const fn host(path: &'static str, reason: &'static str) -> Row {
     }
 }
 
-const fn kvm(path: &'static str, reason: &'static str) -> Row {
-    Row {
+const fn kvm(path: &'static str, reason: &'static str) -> HostFile {
+    HostFile {
         kvm: true,
         ..host(path, reason)
     }
 }
 
-const fn own(path: &'static str, wanted: Expected, reason: &'static str) -> Row {
-    Row {
-        own: Some(wanted),
+const fn own(
+    rule: &'static str,
+    path: &'static str,
+    wanted: Expected,
+    reason: &'static str,
+) -> HostFile {
+    HostFile {
+        own: Some((rule, wanted)),
         ..host(path, reason)
     }
 }
 
 /// Every file, in the order of the list: firmware, kernel, memory, KVM. One that is not there is
 /// no knob of this machine.
-pub(super) const FILES: [Row; 27] = [
+pub const FILES: [HostFile; 27] = [
     host(
         "/sys/devices/system/cpu/smt/active",
         "a sibling shares the execution units and first caches of a real-time CPU; no core may be split between owners",
@@ -78,6 +84,7 @@ pub(super) const FILES: [Row; 27] = [
         "its interrupts cannot be masked",
     ),
     own(
+        "lockup-watchdog",
         "/proc/sys/kernel/soft_watchdog",
         Expected::Number(0),
         "the watchdog of soft lock-ups (`nosoftlockup` on the kernel command line) wakes a thread on every CPU",
@@ -87,16 +94,19 @@ pub(super) const FILES: [Row; 27] = [
         "the search for hung tasks walks over all of them; a guest that is stopped on purpose is one",
     ),
     own(
+        "rcu-thread-priority",
         "/sys/module/rcutree/parameters/kthread_prio",
         Expected::AtLeast(2),
         "RCU's threads (rcuc, rcub) must run before a busy virtual CPU, or memory is never given back; only at boot",
     ),
     own(
+        "processor-idle-limit",
         "/sys/module/processor/parameters/max_cstate",
         Expected::Informational,
         "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
     ),
     own(
+        "intel-idle-limit",
         "/sys/module/intel_idle/parameters/max_cstate",
         Expected::Informational,
         "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
@@ -166,11 +176,11 @@ fn parts(path: &str) -> Option<(&str, &str, &str)> {
     Some((before, name, after))
 }
 
-impl Row {
+impl HostFile {
     /// What the file should hold, and how it names CPUs: as the catalogue of knobs has it.
-    pub(super) fn wanted(&self) -> (Expected, Format) {
-        if let Some(wanted) = self.own {
-            return (wanted, Format::Text);
+    pub fn wanted(&self) -> (Expected, Format) {
+        if let Some((_, expected)) = self.own {
+            return (expected, Format::Text);
         }
         match self.in_catalogue() {
             Some((knob, format)) => (knob.expected, format),
@@ -178,15 +188,24 @@ impl Row {
         }
     }
 
-    fn in_catalogue(&self) -> Option<(&'static rampart_rules::Knob, Format)> {
-        rampart_rules::all().find_map(|knob| match knob.location {
+    /// Returns the id of the rule that expects the file's value.
+    #[must_use]
+    pub fn rule(&self) -> &'static str {
+        match self.own {
+            Some((rule, _)) => rule,
+            None => self.in_catalogue().map_or("", |(knob, _)| knob.name),
+        }
+    }
+
+    fn in_catalogue(&self) -> Option<(&'static crate::Knob, Format)> {
+        crate::all().find_map(|knob| match knob.location {
             Place::File(format, paths) if paths.contains(&self.path) => Some((knob, format)),
             _ => None,
         })
     }
 
     /// Whether it matters on a machine with so many memory nodes.
-    pub(super) fn applies(&self, nodes: usize) -> bool {
+    pub fn applies(&self, nodes: usize) -> bool {
         nodes > 1
             || self
                 .in_catalogue()
@@ -195,14 +214,14 @@ impl Row {
 
     /// Where its directory stands for several: that directory, and what the names there begin with
     /// and are followed by.
-    pub(super) fn listed(&self) -> Option<(&'static str, &'static str, &'static str)> {
+    pub fn listed(&self) -> Option<(&'static str, &'static str, &'static str)> {
         let (before, _, after) = parts(self.path)?;
         let (directory, beginning) = before.rsplit_once('/')?;
         Some((directory, beginning, after))
     }
 
     /// Whether this path is one of the row's, for these real-time CPUs.
-    pub(super) fn has(&self, path: &str, is_real_time: impl Fn(u32) -> bool) -> bool {
+    pub fn has(&self, path: &str, is_real_time: impl Fn(u32) -> bool) -> bool {
         let Some((before, name, after)) = parts(self.path) else {
             return path == self.path;
         };
@@ -212,7 +231,7 @@ impl Row {
     }
 
     /// Its path as a person would write it.
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match parts(self.path) {
             Some((before, _, after)) => format!("{before}*{after}"),
             None => self.path.to_owned(),
@@ -220,18 +239,14 @@ impl Row {
     }
 
     /// The command or change that sets the file; nothing where there is no right value.
-    pub(super) fn fix(&self, isolation: &Isolation) -> String {
+    pub fn fix(&self, isolation: &Isolation) -> String {
         let (wanted, format) = self.wanted();
         let Some(value) = to_write(wanted, format, isolation) else {
             return String::new();
         };
         if let Some(name) = self.path.strip_prefix("/proc/sys/") {
             let command = format!("sysctl {}={value}", name.replace('/', "."));
-            return if self.path == THROTTLING {
-                format!("{command}, once no real-time thread can run away")
-            } else {
-                command
-            };
+            return command;
         }
         let parameter = self.path.strip_prefix("/sys/module/");
         match parameter.and_then(|rest| rest.split_once("/parameters/")) {
@@ -249,7 +264,7 @@ mod tests {
     #[test]
     fn every_file_is_in_the_catalogue_or_has_a_wish_of_its_own() {
         for row in FILES {
-            let same = rampart_rules::all().filter(
+            let same = crate::all().filter(
                 |knob| matches!(knob.location, Place::File(_, paths) if paths.contains(&row.path)),
             );
             let expected = match row.own {

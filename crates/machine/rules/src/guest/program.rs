@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The program that runs the guest: what its command line says, its memory, its threads.
 
-use rampart_model::{Accelerator, GuestThreadRole, SchedulingPolicy, Severity};
+use rampart_model::{Accelerator, GuestThreadRole, SchedulingPolicy};
 
-use super::{Knob, Known};
+use super::{GuestSubject, Setting};
 
 /// Devices that wake the program's main loop and that a real-time guest is better without.
 const UNWANTED: [&str; 10] = [
@@ -50,10 +50,11 @@ impl<'a> Command<'a> {
     }
 
     /// A knob that is a setting of an option.
-    fn knob(self, of: Setting<'_>) -> Knob {
+    fn setting_of(self, of: QemuSetting<'_>) -> Setting {
         let present = self.setting(of.option, of.name);
         let satisfied = present == Some(of.wanted);
-        Knob::new(
+        Setting::new(
+            of.rule,
             of.knob,
             of.wanted,
             present.unwrap_or("not given, so as QEMU takes it"),
@@ -65,7 +66,8 @@ impl<'a> Command<'a> {
     }
 }
 
-struct Setting<'a> {
+struct QemuSetting<'a> {
+    rule: &'a str,
     knob: &'a str,
     option: &'a str,
     name: &'a str,
@@ -73,7 +75,7 @@ struct Setting<'a> {
     reason: &'a str,
 }
 
-pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn memory(known: &GuestSubject<'_>) -> Vec<Setting> {
     let command = Command(known.command);
     let backing = &known.guest.memory;
     let bytes = backing.mebibytes << 20;
@@ -83,8 +85,7 @@ pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
         .setting("-object", "hugetlbsize")
         .unwrap_or("unknown");
     vec![
-        Knob::new(
-            "huge pages behind the guest",
+        Setting::new("guest-memory", "huge pages behind the guest",
             format!("{} MiB in pages of 2 MiB or 1 GiB", backing.mebibytes),
             if huge {
                 format!("pages of {size} bytes")
@@ -95,28 +96,28 @@ pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
             "fewer misses of the translation caches, and no page is moved or split",
         )
         .applied(huge)
-        .fix_by_owner(format!(
+        .fix(format!(
             "echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
             backing.mebibytes.div_ceil(2)
         )),
-        Knob::new(
-            "-overcommit mem-lock",
+        Setting::new("guest-memory-locked", "-overcommit mem-lock",
             "on",
             format!("{locked} ({} MiB locked)", known.locked >> 20),
             known.locked >= bytes,
             "a page of the guest or its program that is not in memory costs milliseconds",
         )
         .applied(locked == "on")
-        .weighs(Severity::Warning)
         .fix("run as root, or with an unlimited RLIMIT_MEMLOCK (`ulimit -l unlimited`), and free memory"),
-        command.knob(Setting {
+        command.setting_of(QemuSetting {
+            rule: "same-page-merging",
             knob: "mem-merge (KSM) for the guest",
             option: "-machine",
             name: "mem-merge",
             wanted: "off",
             reason: "merged pages are copied at the next write",
         }),
-        command.knob(Setting {
+        command.setting_of(QemuSetting {
+            rule: "guest-memory-locked",
             knob: "prealloc for the guest's memory",
             option: "-object",
             name: "prealloc",
@@ -127,10 +128,11 @@ pub(super) fn memory(known: &Known<'_>) -> Vec<Knob> {
     ]
 }
 
-fn node(known: &Known<'_>, command: Command<'_>) -> Knob {
+fn node(known: &GuestSubject<'_>, command: Command<'_>) -> Setting {
     let bound = command.setting("-object", "host-nodes");
     let one = known.facts.nodes <= 1;
-    Knob::new(
+    Setting::new(
+        "guest-memory",
         "memory node",
         "that of the CPUs",
         match bound {
@@ -145,17 +147,17 @@ fn node(known: &Known<'_>, command: Command<'_>) -> Knob {
         "memory of another node is slower",
     )
     .applied(bound.is_some())
-    .weighs(Severity::Warning)
     .fix("choose CPUs of one node with --cpus")
 }
 
 /// What QEMU was told.
-pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn command(known: &GuestSubject<'_>) -> Vec<Setting> {
     let command = Command(known.command);
     let kvm = known.guest.accelerator == Accelerator::Kvm;
     let accelerator = command.first("-accel").unwrap_or("not given");
     let mut knobs = vec![
-        Knob::new(
+        Setting::new(
+            "guest-accelerator",
             "accelerator",
             "kvm",
             accelerator,
@@ -170,7 +172,8 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
     if kvm && known.guest.real_time {
         let model = command.first("-cpu").unwrap_or("not given");
         knobs.push(
-            Knob::new(
+            Setting::new(
+                "guest-processor",
                 "-cpu host",
                 "host",
                 model,
@@ -180,7 +183,8 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
             .applied(model == "host")
             .fix("give -cpu host"),
         );
-        knobs.push(command.knob(Setting {
+        knobs.push(command.setting_of(QemuSetting {
+            rule: "guest-counters",
             knob: "pmu",
             option: "-cpu",
             name: "pmu",
@@ -189,8 +193,7 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
         }));
         let hint = command.setting("-cpu", "kvm-hint-dedicated") == Some("on");
         knobs.push(
-            Knob::new(
-                "kvm-hint-dedicated",
+            Setting::new("guest-dedicated-hint", "kvm-hint-dedicated",
                 "on, where no virtual CPU shares its CPU with another or with the emulator",
                 if hint { "on" } else { "off" },
                 hint,
@@ -199,8 +202,7 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
             .applied(hint)
             .fix("keep two CPUs or more for ordinary work"),
         );
-        knobs.push(Knob::new(
-            "-overcommit cpu-pm",
+        knobs.push(Setting::new("guest-idle", "-overcommit cpu-pm",
             "on, where every virtual CPU has a CPU that nobody else needs; a choice to be made by measuring both",
             command.setting("-overcommit", "cpu-pm").unwrap_or("off"),
             true,
@@ -210,10 +212,11 @@ pub(super) fn command(known: &Known<'_>) -> Vec<Knob> {
     knobs
 }
 
-fn topology(command: Command<'_>) -> Knob {
+fn topology(command: Command<'_>) -> Setting {
     let is = |name| command.setting("-smp", name) == Some("1");
     let satisfied = is("sockets") && is("threads");
-    Knob::new(
+    Setting::new(
+        "guest-topology",
         "topology",
         "one socket, one thread a core",
         command.values("-smp").last().unwrap_or("not given"),
@@ -224,7 +227,7 @@ fn topology(command: Command<'_>) -> Knob {
     .fix("give -smp N,sockets=1,cores=N,threads=1")
 }
 
-fn devices(command: Command<'_>) -> Knob {
+fn devices(command: Command<'_>) -> Setting {
     let board = command.first("-machine").unwrap_or_default();
     let mut present: Vec<&str> = command
         .values("-device")
@@ -246,7 +249,8 @@ fn devices(command: Command<'_>) -> Knob {
             }
         }
     }
-    Knob::new(
+    Setting::new(
+        "guest-devices",
         "devices",
         "no USB, balloon, graphics, HPET or random source",
         format!("{board}: {}", present.join(", ")),
@@ -258,10 +262,10 @@ fn devices(command: Command<'_>) -> Knob {
 }
 
 /// Threads as they were read back.
-pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn threads(known: &GuestSubject<'_>) -> Vec<Setting> {
     let (guest, threads) = (known.guest, known.threads);
     let mut knobs = Vec::new();
-    let fix = "see what moves threads here (irqbalance, tuned, a manager of control groups), stop it, and measure again";
+    let fix = "stop what moves threads here (irqbalance, tuned, a manager of control groups), and measure again";
     for (number, cpu) in guest.cpus.iter().enumerate() {
         let role = u32::try_from(number).map(GuestThreadRole::VirtualCpu);
         let thread = threads.iter().find(|thread| Ok(thread.role) == role);
@@ -272,15 +276,13 @@ pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
         let satisfied =
             thread.is_some_and(|thread| thread.cpus == cpu.cpus && thread.policy == cpu.policy);
         knobs.push(
-            Knob::new(
-                format!("thread of virtual CPU {number}"),
+            Setting::new("guest-cpu-pinning", format!("thread of virtual CPU {number}"),
                 format!("CPU {}, {}", cpu.cpus, cpu.policy),
                 present,
                 satisfied,
                 "one physical CPU for each real-time virtual one, before the guest runs its first instruction",
             )
             .applied(satisfied)
-            .weighs(Severity::Error)
             .fix(fix),
         );
     }
@@ -291,13 +293,12 @@ pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
     };
     let strays: Vec<String> = others()
         .filter(|thread| {
-            !thread.cpus.is_subset(&guest.emulator) || thread.policy != SchedulingPolicy::Other
+            !thread.cpus.is_subset(guest.emulator) || thread.policy != SchedulingPolicy::Other
         })
         .map(|thread| format!("{} on CPU {}, {}", thread.name, thread.cpus, thread.policy))
         .collect();
     knobs.push(
-        Knob::new(
-            "all other threads of the program",
+        Setting::new("guest-emulator-pinning", "all other threads of the program",
             format!("CPU {}, other", guest.emulator),
             if strays.is_empty() {
                 format!("all {} of them", others().count())
@@ -308,7 +309,6 @@ pub(super) fn threads(known: &Known<'_>) -> Vec<Knob> {
             "the program's main loop and workers on a real-time CPU would wait for the virtual CPU for ever, and it for them",
         )
         .applied(strays.is_empty())
-        .weighs(Severity::Warning)
         .fix(fix),
     );
     knobs

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The host as it runs: firmware, power, files, the kernel's own threads, caches.
 
-use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, Severity, VitalThread};
-use rampart_rules::{Expected, Isolation, expected_text, satisfies};
+use crate::{Expected, Isolation, expected_text, satisfies};
+use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, VitalThread};
 
-use super::facts::SHALLOW;
-use super::table::{FILES, Row, THROTTLING};
-use super::{Knob, Known};
+use super::files::{FILES, HostFile, THROTTLING};
+use super::{GuestSubject, SHALLOW, Setting};
 
-pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn power(known: &GuestSubject<'_>) -> Vec<Setting> {
     let facts = known.facts;
     let limit = latency_held(known);
     let exit = format!("exit within {}", facts.idle_exit);
@@ -17,9 +16,9 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
     } else {
         facts.governors.join(", ")
     };
-    let mut knobs = vec![
-        Knob::new(
-            "idle states",
+    let mut knobs =
+        vec![
+        Setting::new("idle-states", "idle states",
             format!("exit within {SHALLOW} (C1)"),
             match &limit {
                 Some(held) => format!("{exit}, but {held}"),
@@ -28,19 +27,16 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
             facts.idle_exit <= SHALLOW || limit.is_some(),
             "a CPU in a deep idle state takes that long to answer an interrupt",
         )
-        .weighs(Severity::Warning)
-        .fix_by_owner(
+        .fix(
             "cpupower idle-set -D 10, or boot with processor.max_cstate=1 intel_idle.max_cstate=0",
         ),
-        Knob::new(
-            "frequency governors",
+        Setting::new("governor", "frequency governors",
             "performance, or no frequency scaling",
             governors,
             facts.governors.iter().all(|name| name == "performance"),
             "a CPU that first has to speed up answers late",
         )
-        .weighs(Severity::Warning)
-        .fix_by_owner(
+        .fix(
             "echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
         ),
         latency_limit(known),
@@ -48,31 +44,29 @@ pub(super) fn power(known: &Known<'_>) -> Vec<Knob> {
     if let (Some(before), Some(now)) = (facts.firmware_interrupts, known.firmware_interrupts) {
         let came = now.wrapping_sub(before) & 0xffff_ffff;
         knobs.push(
-            Knob::new(
+            Setting::new(
+                "guest-firmware-interrupts",
                 "firmware interrupts (SMI) since the guest was started",
                 "0",
                 came.to_string(),
                 came == 0,
                 "the firmware stops all CPUs, and no kernel sees it",
             )
-            .weighs(Severity::Warning)
-            .fix_by_owner(
-                "switch off in the firmware what makes them: legacy USB, power management, fwupd",
-            ),
+            .fix("switch off in the firmware what makes them: legacy USB, power management, fwupd"),
         );
     }
     knobs
 }
 
 /// The real-time CPUs that are held to a short exit, each by its own file.
-fn held_awake(known: &Known<'_>) -> CpuSet {
+fn held_awake(known: &GuestSubject<'_>) -> CpuSet {
     let cpus = known.real_time_cpus();
     let held = known.facts.held_awake.iter().copied();
     held.filter(|cpu| cpus.contains(*cpu)).collect()
 }
 
 /// What keeps the real-time CPUs out of the deep idle states that are on; none where nothing does.
-fn latency_held(known: &Known<'_>) -> Option<String> {
+fn latency_held(known: &GuestSubject<'_>) -> Option<String> {
     let cpus = known.real_time_cpus();
     if known
         .facts
@@ -87,7 +81,7 @@ fn latency_held(known: &Known<'_>) -> Option<String> {
 
 /// Power management's own bound (PM QoS): for all CPUs, or for each (Linux document
 /// `power/pm_qos_interface.rst`).
-fn latency_limit(known: &Known<'_>) -> Knob {
+fn latency_limit(known: &GuestSubject<'_>) -> Setting {
     let facts = known.facts;
     let all = match facts.latency_limit {
         // The kernel's own number for that is 2000 s.
@@ -101,19 +95,18 @@ fn latency_limit(known: &Known<'_>) -> Knob {
     } else {
         format!("{all}, at most {SHALLOW} for CPUs {held}")
     };
-    Knob::new(
-        "latency limit of the power management (cpu_dma_latency)",
+    Setting::new("idle-states", "latency limit of the power management (cpu_dma_latency)",
         format!("{SHALLOW} or less, or no idle state that is deeper"),
         present,
         latency_held(known).is_some() || facts.idle_exit <= SHALLOW,
         "without a limit an idle CPU goes as deep as it can",
     )
-    .fix_by_owner(
+    .fix(
         "echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us, or hold /dev/cpu_dma_latency open with 0 in it",
     )
 }
 
-pub(super) fn files(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn files(known: &GuestSubject<'_>) -> Vec<Setting> {
     let isolation = Isolation {
         real_time: known.real_time_cpus(),
         housekeeping: known.guest.housekeeping.clone(),
@@ -129,7 +122,7 @@ pub(super) fn files(known: &Known<'_>) -> Vec<Knob> {
 }
 
 /// One row of the table; none if none of its files is there.
-fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
+fn file(row: &HostFile, known: &GuestSubject<'_>, isolation: &Isolation) -> Option<Setting> {
     let is_real_time = |cpu| isolation.real_time.contains(CpuId(cpu));
     let files: Vec<(&str, &str)> = known
         .facts
@@ -151,10 +144,10 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
     let satisfied = wrong.is_empty();
     let present = match wrong.as_slice() {
         _ if row.listed().is_none() => first.to_owned(),
-        [] => format!("as wanted in {}", files.len()),
+        [] => format!("as expected in {}", files.len()),
         [first] => first.clone(),
         [first, ..] => format!(
-            "{first}; {} of {} are not as wanted",
+            "{first}; {} of {} are not as expected",
             wrong.len(),
             files.len()
         ),
@@ -162,7 +155,8 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
     // A shield sets these.
     let applied = wanted == Expected::NoRealTime && satisfied;
     Some(
-        Knob::new(
+        Setting::new(
+            row.rule(),
             row.name(),
             expected_text(wanted, Some(isolation)),
             present,
@@ -170,14 +164,14 @@ fn file(row: &Row, known: &Known<'_>, isolation: &Isolation) -> Option<Knob> {
             row.reason,
         )
         .applied(applied)
-        .fix_by_owner(row.fix(isolation)),
+        .fix(row.fix(isolation)),
     )
 }
 
 /// The kernel's threads of the CPUs must run before the virtual CPU on them, or the virtual CPU,
 /// which never gives way, starves them. Nothing of the sort where virtual CPUs take turns with
 /// all others.
-pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn kernel_threads(known: &GuestSubject<'_>) -> Vec<Setting> {
     let cpus = known.real_time_cpus();
     let virtual_cpu = known
         .guest
@@ -195,11 +189,6 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
         .files
         .get(THROTTLING)
         .is_some_and(|text| text != "-1");
-    let severity = if throttled {
-        Severity::Warning
-    } else {
-        Severity::Error
-    };
     let needed = virtual_cpu.saturating_add(1);
     VitalThread::ALL
         .into_iter()
@@ -220,18 +209,18 @@ pub(super) fn kernel_threads(known: &Known<'_>) -> Vec<Knob> {
             let fix = if prefix.starts_with("rcu") {
                 format!("boot the host with rcutree.kthread_prio={needed} or more")
             } else {
-                format!("chrt --fifo --pid {needed} $(pgrep -x {name}), and so for its like")
+                format!("chrt --fifo --pid {needed} $(pgrep -x {name})")
             };
             Some(
-                Knob::new(
+                Setting::new(
+                    if throttled { kind.knob } else { "guest-starves-kernel-threads" },
                     format!("{prefix}{} of the host", if kind.is_bound() { "CPU" } else { "NODE" }),
                     format!("fifo:{needed} or more"),
                     format!("{lowest} ({name})"),
                     priority(*lowest) > virtual_cpu,
                     "a thread of the kernel that may not run before a busy virtual CPU is starved by it, except for the real-time throttling's pauses",
                 )
-                .weighs(severity)
-                .fix_by_owner(fix),
+                .fix(fix),
             )
         })
         .collect()
@@ -246,7 +235,7 @@ fn priority(policy: SchedulingPolicy) -> u8 {
 }
 
 /// A part of the last-level cache of their own (Linux document `arch/x86/resctrl.rst`).
-pub(super) fn caches(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn caches(known: &GuestSubject<'_>) -> Vec<Setting> {
     let facts = known.facts;
     let present = match (facts.divides_caches, facts.cache_groups) {
         (false, _) => "the processor divides no cache",
@@ -254,14 +243,15 @@ pub(super) fn caches(known: &Known<'_>) -> Vec<Knob> {
         (true, Some(0)) => "all CPUs share it",
         (true, Some(_)) => "it is divided",
     };
-    let knob = Knob::new(
+    let knob = Setting::new(
+        "guest-cache",
         "resctrl (cache allocation)",
         "a part of the last-level cache for the real-time CPUs, where the processor can",
         present,
         !facts.divides_caches || facts.cache_groups.is_some_and(|groups| groups > 0),
         "a neighbour that fills a shared cache slows the guest down, whatever wall is between them",
     );
-    vec![knob.fix_by_owner(
+    vec![knob.fix(
         "mount -t resctrl resctrl /sys/fs/resctrl, and make a group with these CPUs and an exclusive schemata",
     )]
 }

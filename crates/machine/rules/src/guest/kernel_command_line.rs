@@ -2,26 +2,27 @@
 //! What only a kernel command line can: the host's, and the guest's (Linux document
 //! `admin-guide/kernel-parameters.txt`).
 
-use rampart_model::{CpuId, CpuSet, Severity};
-use rampart_rules::{IsolatedCpus, KernelCommandLine};
+use crate::{IsolatedCpus, KernelCommandLine};
+use rampart_model::{CpuId, CpuSet};
 
-use super::{Knob, Known};
+use super::{GuestSubject, Setting};
 
 /// The host's own kernel command line. Some of it a shield does at run time; the rest only the kernel command line can.
-pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
+pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
     let cpus = &known.real_time_cpus();
     let line = &KernelCommandLine::parse(&known.facts.command_line);
     let last = known.facts.possible.iter().next_back().unwrap_or(CpuId(0));
-    let row = |name: &str, wanted: String, satisfied: bool, reason: &str| {
+    let row = |rule: &str, name: &str, wanted: String, satisfied: bool, reason: &str| {
         let fix = format!("boot the host with {name}={wanted}");
-        Knob::new(
+        Setting::new(
+            rule,
             format!("{name}= on the host's kernel command line"),
             wanted,
             line.value(name).unwrap_or("absent"),
             satisfied,
             reason,
         )
-        .fix_by_owner(fix)
+        .fix(fix)
     };
     let covers = |name: &str| {
         let named = line.cpus(name, last);
@@ -29,8 +30,9 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     };
     let isolated = line.isolcpus(last);
     let covered = isolated.as_ref().filter(|all| cpus.is_subset(&all.cpus));
-    let word = |name: &str, wanted: &str, reason: &str| {
+    let word = |rule: &str, name: &str, wanted: &str, reason: &str| {
         row(
+            rule,
             name,
             wanted.to_owned(),
             line.value(name) == Some(wanted),
@@ -39,29 +41,32 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     };
     let mut knobs = vec![
         row(
+            "guest-host-isolcpus",
             "isolcpus",
             format!("domain,{cpus}"),
             covered.is_some_and(IsolatedCpus::keeps_balancing_away),
             "keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time",
         ),
-        Knob::new(
+        Setting::new(
+            "managed-interrupts",
             "managed_irq in isolcpus= on the host's kernel command line",
             format!("managed_irq,{cpus}"),
             line.value("isolcpus").unwrap_or("absent"),
             covered.is_some_and(IsolatedCpus::keeps_managed_interrupts_away),
             "keeps interrupts that the kernel places by itself off the CPUs; nothing else can",
         )
-        .fix_by_owner(format!(
+        .fix(format!(
             "boot the host with isolcpus=managed_irq,domain,{cpus}"
         )),
         row(
+            "nohz-full",
             "nohz_full",
             cpus.to_string(),
             covers("nohz_full"),
             "stops the tick while a virtual CPU runs alone; only at boot",
-        )
-        .weighs(Severity::Warning),
+        ),
         row(
+            "rcu-nocbs",
             "rcu_nocbs",
             cpus.to_string(),
             // `nohz_full=` brings it along (kernel-parameters.txt).
@@ -69,11 +74,13 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
             "moves RCU callbacks to threads elsewhere; only at boot",
         ),
         word(
+            "skew-tick",
             "skew_tick",
             "1",
             "keeps the ticks of all CPUs from meeting on one lock",
         ),
         word(
+            "tsc-reliable",
             "tsc",
             "reliable",
             "switches the watchdog of the clock source off",
@@ -81,18 +88,18 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     ];
     let affinity = line.cpus("irqaffinity", last);
     knobs.push(
-        Knob::new(
-            "irqaffinity= on the host's kernel command line",
+        Setting::new("irqaffinity", "irqaffinity= on the host's kernel command line",
             format!("CPUs without {cpus}"),
             line.value("irqaffinity").unwrap_or("absent"),
             affinity.is_some_and(|named| named.intersection(cpus).is_empty()),
             "an interrupt line of the IO-APIC changes its CPU only at its next interrupt, which may be hours later",
         )
-        .fix_by_owner(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
+        .fix(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
     );
     knobs.push(default_huge_page(known));
     if known.facts.iommus > 0 {
         knobs.push(word(
+            "iommu",
             "iommu",
             "pt",
             "without it each access of the host's own devices to memory is translated, at a price",
@@ -102,21 +109,20 @@ pub(super) fn of_host(known: &Known<'_>) -> Vec<Knob> {
     knobs
 }
 
-fn default_huge_page(known: &Known<'_>) -> Knob {
+fn default_huge_page(known: &GuestSubject<'_>) -> Setting {
     let line = KernelCommandLine::parse(&known.facts.command_line);
     let present = line.value("default_hugepagesz");
-    Knob::new(
-        "default_hugepagesz= on the host's kernel command line",
+    Setting::new("default-huge-page-size", "default_hugepagesz= on the host's kernel command line",
         "the size that the guest's memory has, reserved at boot",
         present.unwrap_or("absent"),
         present.is_some() || known.guest.memory.huge_page.is_some(),
         "once the machine has run for a while its memory is in pieces, and few huge pages are to be had",
     )
-    .fix_by_owner("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
+    .fix("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
 }
 
 /// 6.1 does not notice when these differ (kernel/sched/isolation.c).
-fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<Knob> {
+fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<Setting> {
     let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| line.cpus(name, last));
     let given: Vec<&CpuSet> = lists.iter().flatten().collect();
     let (first, rest) = given.split_first()?;
@@ -124,49 +130,48 @@ fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<K
         return None;
     }
     let present: Vec<String> = given.iter().map(ToString::to_string).collect();
-    let knob = Knob::new(
+    let knob = Setting::new(
+        "boot-lists-agree",
         "isolcpus=, nohz_full= and rcu_nocbs= on the host's kernel command line",
         "the same CPUs",
         present.join("; "),
         rest.iter().all(|other| other == first),
         "a CPU in one list and not in the other is half isolated, and the kernel does not say so",
     );
-    Some(
-        knob.weighs(Severity::Warning)
-            .fix_by_owner("boot the host with one list in all of them"),
-    )
+    Some(knob.fix("boot the host with one list in all of them"))
 }
 
 /// What the guest itself says.
-pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
-    let (guest, hello) = (known.guest, known.hello);
+pub(super) fn of_guest(known: &GuestSubject<'_>) -> Vec<Setting> {
+    let guest = known.guest;
     let wanted = guest.real_time_inside().to_string();
     let mut knobs = vec![
-        Knob::new(
+        Setting::new(
+            "guest-kernel",
             "guest kernel",
             "PREEMPT_RT",
-            hello.kernel_version.clone(),
-            hello.kernel_version.contains("PREEMPT_RT"),
+            known.kernel_version,
+            known.kernel_version.contains("PREEMPT_RT"),
             "without it latencies in the guest have no bound whatever the host does",
         )
-        .weighs(Severity::Warning)
         .fix(format!(
             "name a real-time kernel in {}",
-            super::super::KERNEL_VARIABLE
+            known.guest.kernel_variable
         )),
     ];
-    let line = KernelCommandLine::parse(&hello.kernel_command_line);
+    let line = KernelCommandLine::parse(known.kernel_command_line);
     let inside = guest.real_time_inside();
     let last = inside.iter().next_back().unwrap_or(CpuId(0));
     for name in ["isolcpus", "nohz_full", "rcu_nocbs"] {
         if name == "nohz_full" && guest.emulated {
-            knobs.push(tick_inside(&hello.kernel_command_line));
+            knobs.push(tick_inside(known));
             continue;
         }
         let present = line.value(name);
         let satisfied = line.cpus(name, last).is_some_and(|named| named == inside);
         knobs.push(
-            Knob::new(
+            Setting::new(
+                "guest-isolation",
                 format!("{name}= on the guest's kernel command line"),
                 wanted.clone(),
                 present.unwrap_or("absent"),
@@ -174,10 +179,9 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
                 "the guest's own housekeeping belongs on its first CPU",
             )
             .applied(satisfied)
-            .weighs(Severity::Warning)
             .fix(format!(
                 "name a kernel that knows {name}= in {}",
-                super::super::KERNEL_VARIABLE
+                known.guest.kernel_variable
             )),
         );
     }
@@ -185,21 +189,19 @@ pub(super) fn of_guest(known: &Known<'_>) -> Vec<Knob> {
 }
 
 /// On an emulated machine a guest keeps its tick; why, `Description::kernel_command_line` says.
-fn tick_inside(line: &str) -> Knob {
-    let line = rampart_rules::KernelCommandLine::parse(line);
+fn tick_inside(known: &GuestSubject<'_>) -> Setting {
+    let line = KernelCommandLine::parse(known.kernel_command_line);
     let present = line.value("nohz");
     let satisfied = present == Some("off");
-    Knob::new(
-        "nohz= on the guest's kernel command line",
+    Setting::new("guest-tick", "nohz= on the guest's kernel command line",
         "off, and no nohz_full=, on an emulated machine",
         present.unwrap_or("absent"),
         satisfied,
         "the emulated processor may halt with an interrupt that has come; the next tick wakes it, and without one it would sleep for ever",
     )
     .applied(satisfied)
-    .weighs(Severity::Warning)
     .fix(format!(
         "name a kernel that knows nohz= in {}",
-        super::super::KERNEL_VARIABLE
+        known.guest.kernel_variable
     ))
 }

@@ -3,11 +3,13 @@
 
 use std::path::Path;
 
-use rampart_model::{Accelerator, GuestThreadRole, Nanos, SchedulingPolicy};
+use rampart_model::{Accelerator, GuestThreadRole, Nanos, SchedulingPolicy, Severity};
 
 use super::super::description::Board;
 use super::super::description::tests::{example, set};
 use super::super::qemu_arguments::arguments;
+use rampart_rules::guest::guest_finding;
+
 use super::*;
 
 /// The knobs of a guest whose program runs with the arguments that it is given.
@@ -16,7 +18,7 @@ fn knobs(
     guest: &Description,
     threads: &[GuestThread],
     locked: u64,
-) -> Vec<Knob> {
+) -> Vec<GuestKnob> {
     let words = arguments(guest, Path::new("/run/guest"));
     let command: Vec<String> = words
         .iter()
@@ -31,8 +33,8 @@ fn with_command(
     command: &[String],
     threads: &[GuestThread],
     locked: u64,
-) -> Vec<Knob> {
-    all(&Known {
+) -> Vec<GuestKnob> {
+    let settings = all(&Known {
         facts,
         guest,
         command,
@@ -40,7 +42,14 @@ fn with_command(
         locked,
         hello: &hello(),
         firmware_interrupts: Some(9),
-    })
+    });
+    for setting in &settings {
+        let rule = rampart_rules::rule(&setting.rule);
+        let rule = rule.unwrap_or_else(|| panic!("{setting:?}"));
+        let severity = guest_finding(setting).map(|finding| finding.severity);
+        assert!(severity.is_none_or(|severity| severity == rule.severity));
+    }
+    settings
 }
 
 fn hello() -> AgentHello {
@@ -78,15 +87,15 @@ fn threads(guest: &Description) -> Vec<GuestThread> {
     threads
 }
 
-fn named<'a>(knobs: &'a [Knob], name: &str) -> &'a Knob {
+fn named<'a>(knobs: &'a [GuestKnob], name: &str) -> &'a GuestKnob {
     knobs
         .iter()
-        .find(|knob| knob.told.name.contains(name))
+        .find(|knob| knob.location.contains(name))
         .unwrap_or_else(|| panic!("no knob {name}"))
 }
 
-fn satisfied(knobs: &[Knob], name: &str) -> bool {
-    named(knobs, name).told.satisfied
+fn satisfied(knobs: &[GuestKnob], name: &str) -> bool {
+    named(knobs, name).satisfied
 }
 
 fn facts(command_line: &str, files: &[(&str, &str)]) -> HostFacts {
@@ -157,13 +166,13 @@ fn a_host_that_is_set_up_is_told_as_such() {
         "default_hugepagesz",
     ] {
         let knob = named(&found, name);
-        assert!(knob.told.satisfied, "{knob:?}");
-        assert_eq!(knob.finding(), None);
+        assert!(knob.satisfied, "{knob:?}");
+        assert_eq!(guest_finding(knob), None);
     }
     for name in ["halt_poll_ns", "skew_tick", "ksoftirqd/"] {
         let knob = named(&found, name);
-        assert!(!knob.told.satisfied, "{knob:?}");
-        let finding = knob.finding().expect("a finding");
+        assert!(!knob.satisfied, "{knob:?}");
+        let finding = guest_finding(knob).expect("a finding");
         assert!(finding.found.is_some() && finding.expected.is_some());
         assert!(finding.fix.is_some(), "{finding}");
     }
@@ -178,8 +187,8 @@ fn a_stray_thread_and_a_wrong_policy_are_seen() {
     let found = knobs(&facts("", &[]), &guest, &threads, 0);
     assert!(!satisfied(&found, "thread of virtual CPU 1"));
     let others = named(&found, "all other threads");
-    assert!(!others.told.satisfied);
-    assert!(others.told.found.contains("qemu"), "{}", others.told.found);
+    assert!(!others.satisfied);
+    assert!(others.found.contains("qemu"), "{}", others.found);
     assert!(!satisfied(&found, "mem-lock"));
 }
 
@@ -197,11 +206,7 @@ fn what_is_not_there_is_no_knob() {
     let guest = example(Accelerator::Tcg, Board::Pc);
     let facts = facts("", &[("/sys/module/kvm/parameters/halt_poll_ns", "0")]);
     let found = knobs(&facts, &guest, &threads(&guest), 0);
-    assert!(
-        !found
-            .iter()
-            .any(|knob| knob.told.name.contains("halt_poll"))
-    );
+    assert!(!found.iter().any(|knob| knob.location.contains("halt_poll")));
     assert!(!satisfied(&found, "accelerator"));
 }
 
@@ -242,9 +247,9 @@ fn what_the_command_line_does_not_say_is_not_claimed() {
         "devices",
     ] {
         let knob = named(&found, name);
-        assert!(!knob.told.satisfied && !knob.told.applied, "{knob:?}");
+        assert!(!knob.satisfied && !knob.applied, "{knob:?}");
     }
-    let devices = &named(&found, "devices").told.found;
+    let devices = &named(&found, "devices").found;
     assert!(devices.contains("virtio-balloon-pci"), "{devices}");
 }
 
@@ -284,7 +289,8 @@ fn starving_the_kernels_own_threads_is_a_problem_unless_all_is_throttled() {
         facts.kernel_threads.push(("rcub/0".to_owned(), policy));
         knobs(&facts, &guest, &threads(&guest), 0)
     };
-    let severity = |found: &[Knob], name| named(found, name).finding().map(|of| of.severity);
+    let severity =
+        |found: &[GuestKnob], name| guest_finding(named(found, name)).map(|of| of.severity);
     let bare = of("-1", SchedulingPolicy::Fifo(1));
     assert_eq!(severity(&bare, "ksoftirqd/"), Some(Severity::Error));
     assert_eq!(severity(&bare, "rcub/"), Some(Severity::Error));
@@ -301,11 +307,7 @@ fn virtual_cpus_that_take_turns_starve_nobody() {
         cpu.policy = SchedulingPolicy::Other;
     }
     let found = knobs(&facts("", &[]), &guest, &threads(&guest), 0);
-    assert!(
-        !found
-            .iter()
-            .any(|knob| knob.told.name.contains("ksoftirqd"))
-    );
+    assert!(!found.iter().any(|knob| knob.location.contains("ksoftirqd")));
 }
 
 #[test]
@@ -331,30 +333,30 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
     };
     let found = knobs(&facts, &guest, &threads(&guest), 0);
     for (name, fix) in [
-        ("hung_task", "sysctl kernel.hung_task_timeout_secs=600;"),
-        ("soft_watchdog", "sysctl kernel.soft_watchdog=0;"),
-        ("kthread_prio", "boot with rcutree.kthread_prio=2;"),
-        ("halt_poll_ns", "boot with kvm.halt_poll_ns=0;"),
+        ("hung_task", "sysctl kernel.hung_task_timeout_secs=600"),
+        ("soft_watchdog", "sysctl kernel.soft_watchdog=0"),
+        ("kthread_prio", "boot with rcutree.kthread_prio=2"),
+        ("halt_poll_ns", "boot with kvm.halt_poll_ns=0"),
         (
             "sched_rt_runtime_us",
-            "sysctl kernel.sched_rt_runtime_us=-1, once no real-time thread can run away;",
+            "sysctl kernel.sched_rt_runtime_us=-1",
         ),
-        ("swappiness", "sysctl vm.swappiness=10;"),
+        ("swappiness", "sysctl vm.swappiness=10"),
         (
             "workqueue/cpumask",
-            "echo 3 > /sys/devices/virtual/workqueue/cpumask;",
+            "echo 3 > /sys/devices/virtual/workqueue/cpumask",
         ),
         ("idle states", "cpupower"),
         ("cpu_dma_latency", "pm_qos_resume_latency_us"),
-        ("iommu=", "boot the host with iommu=pt;"),
+        ("iommu=", "boot the host with iommu=pt"),
         ("resctrl", "mount -t resctrl"),
         ("SMI", "firmware"),
     ] {
-        let finding = named(&found, name).finding().expect("a finding");
+        let finding = guest_finding(named(&found, name)).expect("a finding");
         let told = finding.fix.unwrap_or_default();
-        assert!(told.contains(fix) && told.ends_with(BY_OWNER), "{told}");
+        assert!(told.contains(fix), "{told}");
     }
-    assert_eq!(named(&found, "SMI").told.found, "2");
+    assert_eq!(named(&found, "SMI").found, "2");
 }
 
 #[test]
@@ -377,21 +379,17 @@ fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
     };
     let own = guest.kernel_command_line();
     let found = of(&own);
-    let inside: Vec<&Knob> = found
+    let inside: Vec<&GuestKnob> = found
         .iter()
-        .filter(|knob| {
-            knob.told
-                .name
-                .contains("on the guest's kernel command line")
-        })
+        .filter(|knob| knob.location.contains("on the guest's kernel command line"))
         .collect();
     assert_eq!(inside.len(), 3);
     for knob in inside {
-        assert!(knob.told.satisfied && knob.told.applied, "{knob:?}");
+        assert!(knob.satisfied && knob.applied, "{knob:?}");
     }
     let tick = named(&found, "nohz= on the guest");
-    assert_eq!(tick.told.found, "off");
-    assert!(tick.told.reason.contains("tick"));
+    assert_eq!(tick.found, "off");
+    assert!(tick.reason.contains("tick"));
     let other = of(&own.replace("nohz=off", ""));
     assert!(!satisfied(&other, "nohz= on the guest"));
 }
@@ -441,9 +439,9 @@ fn files_are_judged_as_the_catalogue_of_knobs_judges_them() {
         knobs(&facts, &guest, &threads(&guest), 0)
     };
     let (one, two) = (of(1), of(2));
-    assert!(!one.iter().any(|knob| knob.told.name == balancing));
+    assert!(!one.iter().any(|knob| knob.location == balancing));
     assert!(!satisfied(&two, balancing));
-    assert!(!one.iter().any(|knob| knob.told.name.contains("ignore_ce")));
+    assert!(!one.iter().any(|knob| knob.location.contains("ignore_ce")));
 }
 
 #[test]
@@ -459,10 +457,10 @@ fn all_that_is_wrong_of_one_form_is_one_row() {
         ],
     );
     let found = knobs(&facts, &guest, &threads(&guest), 0);
-    let told = &named(&found, "workqueue/*/cpumask").told;
+    let told = &named(&found, "workqueue/*/cpumask");
     assert_eq!(
         told.found,
-        format!("{queue}/a/cpumask is f; 2 of 3 are not as wanted")
+        format!("{queue}/a/cpumask is f; 2 of 3 are not as expected")
     );
     assert_eq!(told.expected, "within CPUs 0-1");
 }
