@@ -312,9 +312,11 @@ export type FrequencyFacts = {
 export type GuestKnob = {
   applied: boolean;
   expected: string;
+  fix?: string | null;
   found: string;
-  name: string;
+  location: string;
   reason: string;
+  rule: string;
   satisfied: boolean;
 };
 
