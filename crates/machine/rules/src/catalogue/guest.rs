@@ -25,6 +25,7 @@ pub(super) const KNOBS: &[Knob] = &[
         ),
         expected: Expected::Text("one to one, and no other thread there"),
         reason: "A virtual CPU that waits for its CPU stops all others that wait for its lock.",
+        fix: Some("stop what moves threads (irqbalance, tuned), and start the guest anew"),
         source: "libvirt formatdomain, cputune; SEAPATH ansible#438",
         severity: Severity::Error,
         ..setting()
@@ -268,6 +269,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "threads of the kernel above the virtual CPU, or real-time throttling on",
         ),
         reason: "A busy virtual CPU never gives way: a thread of the kernel below it never runs, and the host hangs.",
+        fix: Some("chrt --fifo --pid 2 $(pgrep '^(ksoftirqd|ktimers|rcuc|rcub)/')"),
         source: "tuned realtime-virtual-host; Documentation/scheduler/sched-rt-group.rst",
         severity: Severity::Error,
         ..setting()

@@ -175,7 +175,7 @@ fn knobs(all: &[GuestKnob]) -> Element {
                     (Outcome::Fails, "missing")
                 };
                 Row::new(vec![
-                    knob.name.as_str().into(),
+                    knob.location.as_str().into(),
                     Entry::outcome(Some(outcome), word),
                     Text::of(SpanStyle::Code, &knob.found).into(),
                     Text::of(SpanStyle::Code, &knob.expected).into(),
