@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which fields a cell has, and which belong to cells alone.
+//! Checks the fields of cells.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use rampart_model::{CellOptions, CellPayload, PlannedDomain};
 use crate::kinds::Fault;
 use crate::names::is_name;
 
-/// What a cell's directory of regions has room for, in bytes.
+/// Longest name in a cell's directory of regions, in bytes.
 const REGION_NAME_BYTES: usize = 32;
 
-/// A field of a domain of another kind that only cells have.
+/// Returns a field that only cells have.
 pub(crate) fn only(domain: &PlannedDomain) -> Option<&'static str> {
     let fields = [
         ("image", domain.image.is_some()),
@@ -21,7 +21,7 @@ pub(crate) fn only(domain: &PlannedDomain) -> Option<&'static str> {
     given.map(|(field, _)| field)
 }
 
-/// The first fault of a cell's fields.
+/// Returns the first fault of a cell's fields.
 pub(crate) fn fault(domain: &PlannedDomain) -> Option<Fault> {
     not_of_cells(domain)
         .or_else(|| missing(domain))
@@ -29,26 +29,30 @@ pub(crate) fn fault(domain: &PlannedDomain) -> Option<Fault> {
 }
 
 fn not_of_cells(domain: &PlannedDomain) -> Option<Fault> {
-    const NO_PROCESS: &str = "remove it: nothing of Linux runs in a cell";
+    const NO_PROCESS: &str = "remove it: no process of Linux runs in a cell";
     let page = domain.memory.as_ref();
     let fields = [
         (
             "vcpus",
             domain.vcpus.is_some(),
-            "a cell has CPUs of its own: write `cpus`",
+            "write `cpus`: a cell has no virtual CPUs",
         ),
         ("policy", domain.policy.is_some(), NO_PROCESS),
-        ("run", !domain.run.is_empty(), "a cell runs its `image`"),
+        (
+            "run",
+            !domain.run.is_empty(),
+            "remove it: a cell runs its `image`",
+        ),
         ("container", domain.container.is_some(), NO_PROCESS),
         (
             "kernel",
             domain.kernel.is_some(),
-            "a cell's kernel is its `image`",
+            "write the kernel as `image`",
         ),
         (
             "disk",
             domain.disk.is_some(),
-            "remove it: a cell has devices, and no emulated ones",
+            "remove it: a cell has no emulated devices",
         ),
         ("emulator", domain.emulator.is_some(), NO_PROCESS),
         ("service", domain.service.is_some(), NO_PROCESS),
@@ -57,18 +61,18 @@ fn not_of_cells(domain: &PlannedDomain) -> Option<Fault> {
         (
             "cache",
             domain.cache.is_some(),
-            "remove it: Linux does not divide caches for CPUs that it does not have",
+            "remove it: Linux does not divide caches for CPUs of cells",
         ),
         ("threads", !domain.threads.is_empty(), NO_PROCESS),
         (
             "interrupts",
             !domain.interrupts.is_empty(),
-            "a cell's interrupts come with its `devices`",
+            "remove it: a cell's interrupts come with its `devices`",
         ),
         (
             "memory",
             page.is_some_and(|memory| memory.hugepage.is_some() || memory.node.is_some()),
-            "of a cell's memory only the size can be said: it is kept from Linux",
+            "write only `size`: the memory is not Linux's",
         ),
     ];
     let (field, _, fix) = fields.into_iter().find(|(_, given, _)| *given)?;
@@ -105,12 +109,12 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
         let what = format!("domain `{}`: {what}", domain.name);
         Some(Fault::of("domain", what, fix).field(field))
     };
-    // As the hypervisor has it; 32 is the most that its configuration holds.
+    // The hypervisor's limit.
     if domain.name.len() > 32 || domain.name == "root" {
         return fault(
             "name",
-            "this cannot be a cell's name",
-            "use 32 characters at most, and not `root`",
+            "this is not a valid name of a cell",
+            "use at most 32 characters, and not `root`",
         );
     }
     if domain
@@ -120,21 +124,21 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
     {
         return fault(
             "memory",
-            "its size is nothing",
+            "the size is 0",
             "write for example { size = \"16MiB\" }",
         );
     }
     if domain.devices.iter().any(String::is_empty) {
         return fault(
             "devices",
-            "a device without a name",
+            "a device has no name",
             "rampart cell describe lists the devices",
         );
     }
     if options.watchdog.is_some_and(|watchdog| watchdog.0 == 0) {
         return fault(
             "cell",
-            "a watchdog of no time",
+            "the watchdog time is 0",
             "write for example watchdog = \"100ms\"",
         );
     }
@@ -142,8 +146,8 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
     if !linux && domain.initramfs.is_some() {
         return fault(
             "initramfs",
-            "a program without an operating system has no initial file system",
-            "remove it, or payload = \"bare-metal\"",
+            "a bare-metal program has no initial file system",
+            "remove it, or remove payload = \"bare-metal\"",
         );
     }
     if linux && domain.initramfs.is_none() {
@@ -156,8 +160,8 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
     if linux && options.argument != 0 {
         return fault(
             "cell",
-            "`argument` is for a program without an operating system",
-            "remove it, or initramfs",
+            "`argument` is for a bare-metal program",
+            "remove it, or remove `initramfs`",
         );
     }
     if let Some((what, fix)) = wrong_regions(&options, linux) {
@@ -166,36 +170,36 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
     if !linux && !options.arguments.is_empty() {
         return fault(
             "cell",
-            "`arguments` are for a Linux",
-            "remove them, or write argument = NUMBER",
+            "`arguments` is for Linux",
+            "remove it, or write argument = NUMBER",
         );
     }
     None
 }
 
-/// The first fault of the regions that it shares.
+/// Returns the first fault of the regions that a cell shares.
 fn wrong_regions(options: &CellOptions, linux: bool) -> Option<(String, &'static str)> {
-    // As `rampart cell create` has it: what is a number is a region without a name.
+    // `rampart cell create` takes a number for a region without a name.
     let is_region = |name: &str| is_name(name) && !name.bytes().all(|byte| byte.is_ascii_digit());
     let mut names = BTreeSet::new();
     for region in &options.shared {
         match &region.name {
             None if linux => {
                 return Some((
-                    "a region without a name, which its Linux would not find".to_owned(),
+                    "a region has no name, and its Linux would not find it".to_owned(),
                     "write for example { name = \"records\", size = \"64KiB\" }",
                 ));
             }
             Some(name) if !is_region(name) || name.len() > REGION_NAME_BYTES => {
                 return Some((
-                    format!("`{name}` cannot be a region's name"),
-                    "use 1 to 32 letters, digits, `-`, `_` and `.`, not digits alone",
+                    format!("`{name}` is not a valid name of a region"),
+                    "use 1 to 32 letters, digits, `-`, `_` and `.`, not only digits",
                 ));
             }
             Some(name) if !names.insert(name.clone()) => {
                 return Some((
-                    format!("two regions are called `{name}`"),
-                    "give one of them another name",
+                    format!("two regions have the name `{name}`"),
+                    "give each region a unique name",
                 ));
             }
             _ => {}
@@ -207,13 +211,13 @@ fn wrong_regions(options: &CellOptions, linux: bool) -> Option<(String, &'static
     });
     wrong.map(|read| {
         (
-            format!("`{read}` names no region of a cell"),
+            format!("`{read}` is not a region of a cell"),
             "write CELL:NAME, for example reads = [\"press:records\"]",
         )
     })
 }
 
-/// Whether a cell runs Linux.
+/// Returns whether a cell runs Linux.
 #[must_use]
 pub fn is_linux(domain: &PlannedDomain) -> bool {
     let options = domain.cell.as_ref();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The finer fields of a domain: container, memory, cache, threads, interrupts, devices.
+//! Checks the nested fields of a domain: container, memory, cache, threads, interrupts, devices.
 
 use rampart_model::{ContainerEngine, InterruptMatch, PlannedDomain};
 
 use crate::kinds::Fault;
 
-/// The first fault among them.
+/// Returns the first fault of these fields.
 pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
     let name = &domain.name;
     let fault = |field, what: &str, fix: &str| {
@@ -18,7 +18,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
         if container.image.is_some() && (container.rootfs.is_some() || embedded) {
             return fault(
                 "container",
-                "an image needs podman or docker, and no `rootfs` beside it",
+                "`image` requires podman or docker, and excludes `rootfs`",
                 "write { engine = \"podman\", image = \"NAME\" }, or { rootfs = \"DIRECTORY\" }",
             );
         }
@@ -26,14 +26,14 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
     if domain.run.first().is_some_and(String::is_empty) {
         return fault(
             "run",
-            "its program has no name",
-            "name the program first, then its arguments",
+            "the program of `run` has no name",
+            "write the program first, then its arguments",
         );
     }
     if domain.deadline.is_some_and(|deadline| deadline.0 == 0) {
         return fault(
             "deadline",
-            "a deadline of no time",
+            "the deadline is 0",
             "write for example \"100us\"",
         );
     }
@@ -42,7 +42,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
         if memory.size.0 == 0 || !page.is_power_of_two() || page < 4096 {
             return fault(
                 "memory",
-                "its size is nothing, or its huge pages are of no size that there is",
+                "the size is 0, or no processor has huge pages of this size",
                 "write for example { size = \"1GiB\", hugepage = \"2MiB\" }",
             );
         }
@@ -58,7 +58,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
         {
             return fault(
                 "cache",
-                "a share is either `ways` or `bytes`, more than none, and a bandwidth of 1 to 100 percent",
+                "a share is either `ways` or `bytes`, above 0, and a bandwidth of 1 to 100 percent",
                 "write for example { ways = 4, exclusive = true }",
             );
         }
@@ -66,7 +66,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
     if domain.threads.iter().any(|rule| rule.r#match.is_empty()) {
         return fault(
             "threads",
-            "a rule for threads without a name",
+            "an entry of `threads` has no name",
             "write match = \"worker*\"",
         );
     }
@@ -77,7 +77,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
     {
         return fault(
             "interrupts",
-            "an entry that says nothing would be every interrupt",
+            "an empty entry would match every interrupt",
             "write for example { action = \"eth1-*\" }",
         );
     }
@@ -85,14 +85,14 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
     if !is_cell && !domain.devices.iter().all(|device| is_pci_address(device)) {
         return fault(
             "devices",
-            "no address of a PCI device",
+            "this is not the address of a PCI device",
             "write it as in `lspci -D`: \"0000:03:00.0\"",
         );
     }
     None
 }
 
-/// Whether `text` is written `0000:03:00.0`.
+/// Returns whether `text` has the format `0000:03:00.0`.
 fn is_pci_address(text: &str) -> bool {
     let hexadecimal = |part: &str, digits: usize| {
         part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a text is no plan, with the place and the offending line.
+//! The error of an invalid plan, with its location and the invalid line.
 
 use std::ops::Range;
 
 use rampart_model::clean;
 
-/// Why a text is no plan.
+/// An invalid plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}:{column}: {what}; {fix}\n{excerpt}")]
 pub struct PlanError {
-    /// The file's name as the caller gave it.
+    /// Name of the file, as passed by the caller.
     pub file: String,
     /// Line, from 1.
     pub line: usize,
@@ -17,14 +17,14 @@ pub struct PlanError {
     pub column: usize,
     /// What is wrong.
     pub what: String,
-    /// What would be right.
+    /// The correction.
     pub fix: String,
-    /// The line, with a mark under the place.
+    /// The line, with a mark under the location.
     pub excerpt: String,
 }
 
 impl PlanError {
-    /// An error at bytes `span` of `text`.
+    /// Creates an error at the bytes `span` of `text`.
     pub(crate) fn new(
         text: &str,
         file: &str,
@@ -35,7 +35,7 @@ impl PlanError {
         let start = boundary(text, span.start);
         let (line, column) = position(text, start);
         let content = text.lines().nth(line - 1).unwrap_or_default();
-        // A value over several lines is marked to the end of its first one.
+        // The mark of a value over several lines ends with its first line.
         let marked = text
             .get(start..boundary(text, span.end))
             .and_then(|part| part.lines().next())
@@ -62,7 +62,7 @@ impl PlanError {
     }
 }
 
-/// Line and column, both from 1, of a byte of `text`.
+/// Returns line and column, both from 1, of a byte of `text`.
 pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..boundary(text, at)).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -74,7 +74,7 @@ pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     (line, column)
 }
 
-/// The nearest beginning of a character at or before `at`.
+/// Returns the nearest start of a character at or before `at`.
 fn boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {
@@ -83,7 +83,7 @@ fn boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// The line as it may be shown; a mark stands under it, so that tabs stay.
+/// Returns a line without control characters except tabs, so that the mark is under its location.
 fn printable(text: &str) -> String {
     let parts: Vec<String> = text.split('\t').map(clean).collect();
     parts.join("\t")
@@ -95,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_place_is_marked() {
+    fn marks_the_location() {
         let text = "a = 1\nb = \"é\" # x\n";
         let error = PlanError::new(text, "f", 10..14, "wrong", "right");
         assert_eq!((error.line, error.column), (2, 5));
@@ -104,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_span_of_any_text_has_a_place(text in any::<String>(), start in 0usize..90, end in 0usize..90) {
+        fn any_span_of_any_text_has_a_location(text in any::<String>(), start in 0usize..90, end in 0usize..90) {
             let error = PlanError::new(&text, "f", start..end, "w", "m");
             prop_assert!(error.line >= 1 && error.column >= 1);
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A topology in one line, so that a plan notices that the machine under it is another one.
+//! Fingerprints of topologies: one line, by which a plan detects another machine.
 //!
 //! `topology-1:0123456789abcdef architecture=x86_64 online=0-3 siblings=0,2/1,3 …`: version, a hash
-//! over the rest, and the rest in words. CPU numbers move when threads of cores are switched on or
-//! off in the firmware, which is why this is compared before a plan is used.
+//! of the rest, and the rest as text. CPU numbers change when threads of cores are switched in the
+//! firmware, so the fingerprint is compared before a plan is used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,9 +12,9 @@ use sha2::{Digest as _, Sha256};
 
 const VERSION: &str = "topology-1";
 
-/// The fingerprint of a machine's topology. It holds what a plan relies on: which CPUs there are,
-/// which share a core, a last-level cache, a node, and which are of which kind; no names, no sizes
-/// of memory, nothing that changes from boot to boot.
+/// Returns the fingerprint of a machine's topology: its CPUs, and which of them share a core, a
+/// last-level cache, a node or a kind of core. It has no names, no sizes of memory, and nothing that
+/// changes from boot to boot.
 #[must_use]
 pub fn fingerprint(machine: &Machine) -> String {
     let parts = parts(machine)
@@ -33,7 +33,7 @@ fn hash(text: &str) -> String {
         .collect()
 }
 
-/// Each part and its value; values hold no space.
+/// Returns each part with its value. Values contain no spaces.
 fn parts(machine: &Machine) -> Vec<(&'static str, String)> {
     let topology = &machine.topology;
     let cores: BTreeSet<CpuSet> = topology
@@ -83,8 +83,7 @@ fn joined(values: impl Iterator<Item = String>) -> String {
     }
 }
 
-/// How the topology of a machine differs from a fingerprint, one sentence each; empty where it
-/// does not.
+/// Returns the differences between a machine's topology and a fingerprint, one sentence each.
 #[must_use]
 pub fn difference(recorded: &str, machine: &Machine) -> Vec<String> {
     let present = fingerprint(machine);
@@ -92,14 +91,14 @@ pub fn difference(recorded: &str, machine: &Machine) -> Vec<String> {
         return Vec::new();
     }
     let Some((head, rest)) = recorded.split_once(' ') else {
-        return vec!["the recorded fingerprint has no parts that could be compared".to_owned()];
+        return vec!["the recorded fingerprint has no parts".to_owned()];
     };
     let Some((version, recorded_hash)) = head.split_once(':') else {
-        return vec!["the recorded fingerprint does not begin with its version".to_owned()];
+        return vec!["the recorded fingerprint does not start with a version".to_owned()];
     };
     if version != VERSION {
         return vec![format!(
-            "the recorded fingerprint is of version `{version}`, this is `{VERSION}`"
+            "the recorded fingerprint has version `{version}`, expected `{VERSION}`"
         )];
     }
     let before: BTreeMap<&str, &str> = rest
@@ -115,16 +114,15 @@ pub fn difference(recorded: &str, machine: &Machine) -> Vec<String> {
         .collect();
     if differences.is_empty() {
         differences.push(if hash(rest) == recorded_hash {
-            "the recorded fingerprint has parts that this version does not know".to_owned()
+            "the recorded fingerprint has unknown parts".to_owned()
         } else {
-            "the recorded fingerprint was changed by hand: its hash does not fit its parts"
-                .to_owned()
+            "the recorded fingerprint was edited: its hash does not match its parts".to_owned()
         });
     }
     differences
 }
 
-/// The groups that both sides do not have in common.
+/// Returns a sentence with the groups that only one side has.
 fn sentence(name: &str, before: &str, now: &str) -> String {
     let groups = |text: &str| -> BTreeSet<String> {
         text.split('/')

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which fields go together, whatever the machine. What depends on the machine is a rule.
+//! Checks the fields of a plan that exclude or require each other on any machine. What depends on the
+//! machine is a rule.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ use crate::details;
 use crate::locations::Step;
 use crate::names::{HOUSEKEEPING, is_name};
 
-/// What is wrong, and where.
+/// A contradiction between fields, with its location.
 #[derive(Debug)]
 pub(crate) struct Fault {
     section: &'static str,
@@ -45,7 +46,7 @@ impl Fault {
         self
     }
 
-    /// The way to it in the file.
+    /// Returns the steps to its location in the file.
     pub(crate) fn steps(&self) -> Vec<Step<'_>> {
         [Step::Field(self.section)]
             .into_iter()
@@ -55,13 +56,13 @@ impl Fault {
     }
 }
 
-/// The first fault of a plan.
+/// Returns the first fault of a plan.
 pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
     if plan.schema != PLAN_SCHEMA_VERSION {
         return Some(Fault::of(
             "schema",
-            format!("there is no form {} of a plan", plan.schema),
-            format!("write schema = {PLAN_SCHEMA_VERSION}, or leave it out"),
+            format!("schema version {} does not exist", plan.schema),
+            format!("write schema = {PLAN_SCHEMA_VERSION}, or remove it"),
         ));
     }
     let mut known: BTreeSet<&str> = BTreeSet::from([HOUSEKEEPING]);
@@ -86,10 +87,10 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
             Fault::of(
                 "boot",
                 format!(
-                    "`{}` is not one argument of the kernel",
+                    "`{}` is not a single kernel argument",
                     argument.escape_debug()
                 ),
-                "write each argument as an entry of its own, without spaces",
+                "write each argument as a separate entry, without spaces",
             )
             .field("arguments"),
         );
@@ -107,15 +108,15 @@ fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault>
     if !is_name(name) {
         return fault(
             "name",
-            format!("`{}` cannot be a domain's name", name.escape_debug()),
-            "use letters, digits, `-`, `_` and `.`, a letter or digit first, 64 at most; `housekeeping` is taken",
+            format!("`{}` is not a valid name of a domain", name.escape_debug()),
+            "use at most 64 letters, digits, `-`, `_` and `.`, starting with a letter or digit; `housekeeping` is reserved",
         );
     }
     if known.contains(name.as_str()) {
         return fault(
             "name",
-            format!("there are two domains `{name}`"),
-            "give each domain a name of its own",
+            format!("two domains have the name `{name}`"),
+            "give each domain a unique name",
         );
     }
     kind_fault(domain)
@@ -123,7 +124,7 @@ fn domain_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault>
         .or_else(|| details::first_fault(domain))
 }
 
-/// Fields that belong to other kinds, and fields that the kind cannot do without.
+/// Checks for fields that belong to other kinds, and for missing fields.
 fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
     let (name, kind) = (&domain.name, domain.kind);
     if kind.program() == DomainProgram::Image {
@@ -149,12 +150,12 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
         (
             "cpus",
             domain.cpus.is_some(),
-            "a guest's CPUs stand in `vcpus`",
+            "write the guest's CPUs in `vcpus`",
         ),
         (
             "policy",
             domain.policy.is_some(),
-            "a guest's policy stands in `vcpus`",
+            "write the guest's policy in `vcpus`",
         ),
         (
             "threads",
@@ -212,8 +213,8 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
         (Some(CpuRequest::Selector(_)), true) => Some(
             Fault::of(
                 "domain",
-                format!("domain `{name}` of kind host asks for CPUs of its own"),
-                "a host domain runs on housekeeping CPUs: list some of them, or leave `cpus` out",
+                format!("domain `{name}` of kind host requests CPUs of its own"),
+                "a host domain runs on housekeeping CPUs: list some of them, or remove `cpus`",
             )
             .field("cpus"),
         ),
@@ -236,7 +237,7 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
     if listed.as_ref().is_some_and(|cpus| cpus.is_empty()) {
         return fault(
             format!("domain `{name}` names no CPU"),
-            "name at least one, or ask for them: { count = 1 }",
+            "list at least one, or request them: { count = 1 }",
         );
     }
     let selector = selector?;
@@ -247,13 +248,13 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
         };
     if listed.is_some() && asks {
         return fault(
-            format!("domain `{name}` both lists its CPUs and asks for some by property"),
+            format!("domain `{name}` both lists its CPUs and requests some by property"),
             "keep either `cpus` or the properties",
         );
     }
     if selector.count == 0 {
         return fault(
-            format!("domain `{name}` asks for no CPU"),
+            format!("domain `{name}` requests 0 CPUs"),
             "write count = 1 or more",
         );
     }
@@ -262,8 +263,8 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
         .flatten()
         .find(|other| !known.contains(other.as_str()))?;
     fault(
-        format!("domain `{name}` refers to `{unknown}`, which is no domain before it"),
-        "name `housekeeping` or a domain that stands further up in the plan",
+        format!("domain `{name}` refers to `{unknown}`, which is not an earlier domain"),
+        "name `housekeeping` or a domain earlier in the plan",
     )
 }
 
@@ -286,15 +287,15 @@ fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {
     if !rule.waivable {
         return fault(
             "rule",
-            format!("the rule `{name}` cannot be waived: without it the plan cannot work"),
-            "change what breaks it".to_owned(),
+            format!("the rule `{name}` cannot be waived: a plan that breaks it cannot work"),
+            "change the plan so that it keeps the rule".to_owned(),
         );
     }
     if waiver.reason.trim().is_empty() {
         return fault(
             "reason",
-            format!("the waiver of `{name}` gives no reason"),
-            "say why the rule does not matter here".to_owned(),
+            format!("the waiver of `{name}` has no reason"),
+            "write why the rule does not matter here".to_owned(),
         );
     }
     let domain = waiver.domain.as_ref()?;
@@ -303,7 +304,7 @@ fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {
     }
     fault(
         "domain",
-        format!("the waiver of `{name}` is for `{domain}`, which is no domain"),
-        "name a domain of the plan, or leave `domain` out".to_owned(),
+        format!("the waiver of `{name}` is for `{domain}`, which is not a domain"),
+        "name a domain of the plan, or remove `domain`".to_owned(),
     )
 }

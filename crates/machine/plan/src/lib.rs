@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The plan of a machine: read from its file, resolved on a machine, checked against the rules
-//! that others learned the hard way, proposed from a topology, written, and drawn.
+//! The plan of a machine: parses, resolves, proposes, writes and exports it. The rules that a plan
+//! is judged by are in `rampart-rules`.
 //!
-//! **Invariant:** this crate is pure. It reads no file, asks no clock and starts nothing: text,
-//! [`Machine`](rampart_model::Machine) and [`Environment`](rampart_model::Surroundings) go in, a
-//! plan, its resolution or a text comes out. The same input gives the same output.
+//! **Invariant:** this crate is pure: it does no IO and reads no clock. The same
+//! [`Machine`](rampart_model::Machine), [`Environment`](rampart_model::Environment) and text give the
+//! same result.
 
 #![forbid(unsafe_code)]
 
@@ -32,14 +32,14 @@ pub use export::{
     kubernetes, libvirt, systemd, tuned,
 };
 pub use fingerprint::{difference, fingerprint};
-pub use locations::Places;
+pub use locations::DomainLines;
 pub use parse::parse;
 pub use picture::{PictureOptions, finding_line, html, terminal};
-pub use propose::{Proposal, ProposeError, Wish, propose};
+pub use propose::{Proposal, ProposalRequest, ProposeError, propose};
 pub use resolve::resolve;
 pub use write::write;
 
-/// The JSON Schema of a plan. A plan is TOML; its values are those of JSON.
+/// Returns the JSON Schema of a plan. A plan is TOML with the values of JSON.
 #[must_use]
 pub fn schema() -> schemars::Schema {
     schemars::schema_for!(rampart_model::Plan)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where in its file each part of a plan is active.
+//! Locations of the parts of a plan in its file.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::error::position;
 
-/// A step from a table or list to what it holds.
+/// A step from a table or a list to its content.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step<'a> {
     /// A field of a table.
@@ -18,8 +18,8 @@ pub(crate) enum Step<'a> {
     Entry(usize),
 }
 
-/// The bytes of what `steps` lead to, or of the last step that there is; the beginning of the text
-/// where there is none.
+/// Returns the bytes of the value at the end of `steps`, or at the last step that exists; the start of
+/// the text if none does.
 pub(crate) fn span(text: &str, steps: &[Step<'_>]) -> Range<usize> {
     let Ok(root) = DeTable::parse(text) else {
         return 0..0;
@@ -49,15 +49,15 @@ fn field<'a, 'i>(table: &'a DeTable<'i>, name: &str) -> Option<&'a Spanned<DeVal
         .map(|(_, value)| value)
 }
 
-/// The lines on which the domains of a plan begin.
+/// The first lines of the domains of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Places {
+pub struct DomainLines {
     machine: Option<usize>,
     domains: BTreeMap<String, usize>,
 }
 
-impl Places {
-    /// Reads the places from a plan's text. A text that is no TOML has none.
+impl DomainLines {
+    /// Reads the lines from a plan's text; none if the text is not TOML.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let Ok(root) = DeTable::parse(text) else {
@@ -81,7 +81,7 @@ impl Places {
         }
     }
 
-    /// The line of a domain's name, or of the section on the machine; from 1.
+    /// Returns the line, from 1, of a domain's name, or of the section `[machine]`.
     #[must_use]
     pub fn line(&self, domain: Option<&str>) -> Option<usize> {
         match domain {

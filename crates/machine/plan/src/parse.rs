@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the file's text to a plan.
+//! Parses plans.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ use crate::error::PlanError;
 use crate::kinds;
 use crate::locations;
 
-/// Examples of fields whose type is easily mistaken.
+/// Examples of fields whose type is easily confused.
 const EXAMPLES: [(&str, &str); 27] = [
     ("housekeeping", "housekeeping = \"0-1\""),
     ("fingerprint", "the text that `rampart plan show` prints"),
@@ -55,11 +55,11 @@ const EXAMPLES: [(&str, &str); 27] = [
     ("reason", "reason = \"why the rule does not matter here\""),
 ];
 
-/// Reads a plan. `file` is the name that errors give it.
+/// Parses a plan. Errors contain `file` as its name.
 ///
 /// # Errors
-/// If the text is no TOML, has unknown fields, values of a wrong type, or fields that do not go
-/// together; with line, column and the line itself.
+/// If the text is not TOML, has unknown fields, values of a wrong type, or fields that exclude each
+/// other. The error has line, column and the line itself.
 pub fn parse(text: &str, file: &str) -> Result<Plan, PlanError> {
     let plan: Plan = toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
@@ -76,7 +76,7 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanError> {
     }
 }
 
-/// What would be right at a place: an example of the field that stands there.
+/// Returns the correction at a location: an example of the field there.
 fn fix(text: &str, span: &Range<usize>) -> String {
     let before = text.get(..span.start).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |at| at + 1);
@@ -84,7 +84,7 @@ fn fix(text: &str, span: &Range<usize>) -> String {
         .get(line_start..)
         .and_then(|rest| rest.lines().next())
         .and_then(|line| {
-            // The field whose value the place is in; for a place on a field's name, that name.
+            // The field whose value or name contains the location.
             let upto = span.start.saturating_sub(line_start);
             let lead = line.get(..upto).unwrap_or(line);
             lead.rsplit(['{', ',', '='])
@@ -100,6 +100,6 @@ fn fix(text: &str, span: &Range<usize>) -> String {
     });
     match example {
         Some(example) => format!("write for example: {example}"),
-        None => "`rampart schema plan` has every field".to_owned(),
+        None => "`rampart schema plan` describes every field".to_owned(),
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan from a topology and a wish.
+//! Proposes plans for a topology.
 
 use std::collections::BTreeMap;
 
@@ -14,83 +14,83 @@ use crate::resolve::resolve;
 use crate::select::{Choice, Search, choose};
 use crate::write::write_with;
 
-/// What the user wishes.
+/// The requested domains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wish {
-    /// Real-time CPUs in all; none: one for each task and container, two for each guest where
+pub struct ProposalRequest {
+    /// Total number of real-time CPUs; `None`: one for each task and container, two for each guest if
     /// there are enough.
     pub real_time_cpus: Option<u32>,
-    /// How many tasks. Where nothing is wished for it is one.
+    /// Number of tasks. A request without any domain is one task.
     pub tasks: u32,
-    /// How many containers.
+    /// Number of containers.
     pub containers: u32,
-    /// How many guests.
+    /// Number of guests.
     pub guests: u32,
 }
 
-/// A proposed plan, and why it is so.
+/// A proposed plan with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proposal {
     /// The plan.
     pub plan: Plan,
-    /// Sentences for each domain, by its name.
+    /// Reasons for each domain, by its name.
     pub reasons: BTreeMap<String, Vec<String>>,
 }
 
 impl Proposal {
-    /// The plan as its file, with the reasons as comments.
+    /// Returns the plan's file, with the reasons as comments.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write_with(&self.plan, &self.reasons)
     }
 }
 
-/// Why there is no plan for this machine.
+/// A request that the machine cannot meet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// The CPUs do not suffice.
+    /// Too few CPUs.
     #[error(
-        "machine: it has no CPUs for this plan besides housekeeping (has {present}, needed {wanted}); fix: wish for fewer domains or CPUs, at most one for each core but the first"
+        "machine: too few CPUs besides housekeeping (expected {wanted}, found {present}); fix: request fewer domains or CPUs, at most one for each core except the first"
     )]
     NotEnough {
-        /// What there is.
+        /// The available CPUs.
         present: String,
-        /// What was wished for.
+        /// The requested CPUs.
         wanted: String,
     },
     /// Fewer CPUs than domains.
     #[error(
-        "--real-time-cpus: each domain needs a CPU of its own (is {cpus}, needed {domains} or more); fix: wish for more CPUs or fewer domains"
+        "--real-time-cpus: each domain needs its own CPU (expected {domains} or more, found {cpus}); fix: request more CPUs or fewer domains"
     )]
     FewerThanDomains {
-        /// CPUs wished for.
+        /// Requested CPUs.
         cpus: u32,
-        /// Domains wished for.
+        /// Requested domains.
         domains: u32,
     },
 }
 
-/// Above the policies that the plan gives (from the OpenShift node tuning operator).
+/// Priority of the kernel's threads, above the domains (from the OpenShift node tuning operator).
 const KERNEL_THREADS: u8 = 11;
-/// Under the kernel's own threads.
+/// Policy of domains, below the kernel's threads.
 const WORK: SchedulingPolicy = SchedulingPolicy::Fifo(KERNEL_THREADS - 1);
-/// As tuned's realtime-virtual-host has it: under everything else that is real-time.
+/// Policy of virtual CPUs, below all other real-time threads (from tuned's realtime-virtual-host).
 const VIRTUAL_CPU: SchedulingPolicy = SchedulingPolicy::Fifo(1);
-/// A guest's memory where nobody said more.
+/// Default memory of a guest.
 const GUEST_MEMORY: ByteSize = ByteSize(1 << 30);
-/// More domains or CPUs no machine has.
+/// An upper limit of domains and CPUs.
 const MOST: u32 = 8192;
 
-/// Proposes a plan: each domain on whole cores far from the boot CPU, the threads beside them idle,
-/// the rest housekeeping.
+/// Proposes a plan: each domain on whole cores far from the boot CPU, their siblings idle, the rest
+/// housekeeping.
 ///
 /// # Errors
-/// If the machine has too few cores for the wish.
-pub fn propose(machine: &Machine, wish: &Wish) -> Result<Proposal, ProposeError> {
-    let kinds = kinds(wish);
-    let sizes = match wish.real_time_cpus {
+/// If the machine has too few cores for the request.
+pub fn propose(machine: &Machine, request: &ProposalRequest) -> Result<Proposal, ProposeError> {
+    let kinds = kinds(request);
+    let sizes = match request.real_time_cpus {
         Some(cpus) => vec![shared_out(&kinds, cpus)?],
-        // A guest with one virtual CPU of its own is better than no guest.
+        // Second choice: guests with one virtual CPU.
         None => vec![usual(&kinds, 2), usual(&kinds, 1)],
     };
     let mut last = ProposeError::NotEnough {
@@ -106,12 +106,12 @@ pub fn propose(machine: &Machine, wish: &Wish) -> Result<Proposal, ProposeError>
     Err(last)
 }
 
-fn kinds(wish: &Wish) -> Vec<DomainKind> {
-    let none = wish.tasks == 0 && wish.containers == 0 && wish.guests == 0;
+fn kinds(request: &ProposalRequest) -> Vec<DomainKind> {
+    let none = request.tasks == 0 && request.containers == 0 && request.guests == 0;
     [
-        (DomainKind::Task, if none { 1 } else { wish.tasks }),
-        (DomainKind::Container, wish.containers),
-        (DomainKind::Vm, wish.guests),
+        (DomainKind::Task, if none { 1 } else { request.tasks }),
+        (DomainKind::Container, request.containers),
+        (DomainKind::Vm, request.guests),
     ]
     .into_iter()
     .flat_map(|(kind, count)| (0..count.min(MOST)).map(move |_| kind))
@@ -131,7 +131,7 @@ fn usual(kinds: &[DomainKind], guest: usize) -> Vec<usize> {
         .collect()
 }
 
-/// One CPU each, a second one for guests, and the rest in turn.
+/// Returns the number of CPUs of each domain: one each, a second one for guests, the rest in turn.
 fn shared_out(kinds: &[DomainKind], cpus: u32) -> Result<Vec<usize>, ProposeError> {
     let domains = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
     if cpus < domains {
@@ -156,11 +156,11 @@ fn shared_out(kinds: &[DomainKind], cpus: u32) -> Result<Vec<usize>, ProposeErro
     Ok(sizes)
 }
 
-/// CPUs for each domain, the largest first, so that the small ones fill what is left.
+/// Chooses CPUs for each domain, the largest domain first.
 fn place(machine: &Machine, sizes: &[usize]) -> Result<Vec<Choice>, ProposeError> {
     let topology = &machine.topology;
-    let house = topology.core(topology.online.first().unwrap_or(rampart_model::BOOT_CPU));
-    let mut free = topology.online.difference(&house);
+    let housekeeping = topology.core(topology.online.first().unwrap_or(rampart_model::BOOT_CPU));
+    let mut free = topology.online.difference(&housekeeping);
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|index| std::cmp::Reverse(sizes.get(*index).copied()));
     let mut choices: BTreeMap<usize, Choice> = BTreeMap::new();
@@ -168,7 +168,7 @@ fn place(machine: &Machine, sizes: &[usize]) -> Result<Vec<Choice>, ProposeError
         let search = Search {
             count: sizes.get(index).copied().unwrap_or(1),
             whole_cores: true,
-            housekeeping: house.clone(),
+            housekeeping: housekeeping.clone(),
             smt: SmtPolicy::IdleSibling,
             ..Search::default()
         };
@@ -176,19 +176,19 @@ fn place(machine: &Machine, sizes: &[usize]) -> Result<Vec<Choice>, ProposeError
             choose(machine, &free, &search).map_err(|present| ProposeError::NotEnough {
                 present,
                 wanted: format!(
-                    "{} whole cores in all, {} of them together",
+                    "{} whole cores in total, {} of them adjacent",
                     sizes.iter().sum::<usize>(),
                     search.count
                 ),
             })?;
-        free = free.difference(&beside(machine, &choice.cpus));
+        free = free.difference(&whole_cores(machine, &choice.cpus));
         choices.insert(index, choice);
     }
     Ok(choices.into_values().collect())
 }
 
-/// Every thread of the cores of `cpus`.
-fn beside(machine: &Machine, cpus: &CpuSet) -> CpuSet {
+/// Returns all threads of the cores of `cpus`.
+fn whole_cores(machine: &Machine, cpus: &CpuSet) -> CpuSet {
     cpus.iter().fold(CpuSet::new(), |all, cpu| {
         all.union(&machine.topology.core(cpu))
     })
@@ -196,7 +196,7 @@ fn beside(machine: &Machine, cpus: &CpuSet) -> CpuSet {
 
 fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Proposal {
     let taken = choices.iter().fold(CpuSet::new(), |all, choice| {
-        all.union(&beside(machine, &choice.cpus))
+        all.union(&whole_cores(machine, &choice.cpus))
     });
     let housekeeping = machine.topology.online.difference(&taken);
     let mut plan = Plan {
@@ -221,7 +221,7 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
         };
         plan.host.insert(kind.knob.to_owned(), choice);
     }
-    // A kernel command line that sets other CPUs aside has to change with the plan.
+    // A kernel command line that isolates other CPUs has to change with the plan.
     let resolved = resolve(machine, &plan, &Environment::default());
     let restart = resolved.findings.iter().any(|finding| {
         finding.rule() == "boot-lists-agree" && finding.finding.severity == Severity::Error
@@ -232,7 +232,7 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
     Proposal { plan, reasons }
 }
 
-/// The kind's word, with a number where there are several.
+/// Returns the name of the kind, with a number if there are several.
 fn name(kinds: &[DomainKind], index: usize, kind: DomainKind) -> String {
     let word = if kind.program() == DomainProgram::Guest {
         "guest"
@@ -263,7 +263,7 @@ fn domain(
             domain.vcpus = Some(VirtualCpus::Table(VirtualCpuRequest {
                 cpus: Some(cpus.clone()),
                 policy: Some(PlannedPolicy(VIRTUAL_CPU)),
-                // The first does the guest's own housekeeping.
+                // The first virtual CPU does the guest's own housekeeping.
                 real_time: (last > 0).then(|| (1..=last).map(CpuId).collect()),
                 ..VirtualCpuRequest::default()
             }));
@@ -276,17 +276,17 @@ fn domain(
                 domain.kernel = Some(format!("/boot/vmlinuz-{}", machine.kernel_release));
             }
             domain.emulator = Some(housekeeping.clone());
-            "name its own kernel or disk, its memory, and hugepage = \"2MiB\" once such pages are reserved"
+            "set its kernel or disk and its memory, and hugepage = \"2MiB\" once such pages are reserved"
         }
         DomainProgram::Container => {
             domain.cpus = Some(CpuRequest::List(cpus.clone()));
             domain.policy = Some(PlannedPolicy(WORK));
-            "say what it runs: container = { engine = \"podman\", image = \"NAME\" }, run = [\"PROGRAM\"], deadline = \"1ms\""
+            "set its program: container = { engine = \"podman\", image = \"NAME\" }, run = [\"PROGRAM\"], deadline = \"1ms\""
         }
         _ => {
             domain.cpus = Some(CpuRequest::List(cpus.clone()));
             domain.policy = Some(PlannedPolicy(WORK));
-            "say what it runs: run = [\"PROGRAM\", \"ARGUMENT\"], deadline = \"1ms\""
+            "set its program: run = [\"PROGRAM\", \"ARGUMENT\"], deadline = \"1ms\""
         }
     };
     (domain, remark.to_owned())

@@ -1,45 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs chosen by property. The choice is the same on every call, and says why.
+//! Chooses CPUs by property. The choice is deterministic, and has a reason.
 
 use std::collections::BTreeMap;
 
 use rampart_model::{CpuId, CpuSet, Machine, SmtPolicy};
 
-/// What is asked for, with names already looked up.
+/// Requested properties, with names resolved to CPUs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Search {
     pub(crate) count: usize,
     pub(crate) node: Option<u32>,
     pub(crate) whole_cores: bool,
-    /// Must share a last-level cache with one of these.
+    /// CPUs to share a last-level cache with.
     pub(crate) near: Option<CpuSet>,
-    /// Must share a last-level cache with none of these.
+    /// CPUs not to share a last-level cache with.
     pub(crate) far: Option<CpuSet>,
-    /// Whose last-level caches are better avoided.
+    /// CPUs whose last-level caches are avoided if possible.
     pub(crate) housekeeping: CpuSet,
     pub(crate) smt: SmtPolicy,
 }
 
-/// The chosen CPUs, and why these.
+/// The chosen CPUs, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) cpus: CpuSet,
     pub(crate) reason: String,
 }
 
-/// CPUs that are taken together: all free threads of a core that may work, or one thread.
+/// CPUs that are chosen together: the usable threads of a core, or one thread.
 #[derive(Debug, Clone)]
 struct Unit {
     cpus: CpuSet,
     whole: bool,
 }
 
-/// Chooses among `free`; the error says what there was instead.
+/// Chooses CPUs of `free`.
+///
+/// # Errors
+/// If there are too few; the error describes the available CPUs.
 pub(crate) fn choose(machine: &Machine, free: &CpuSet, search: &Search) -> Result<Choice, String> {
     let candidates = candidates(machine, free, search);
     let whole = units(machine, free, &candidates, search, true);
     let capacity = |units: &[Unit]| units.iter().map(|unit| unit.cpus.len()).sum::<usize>();
-    // Whole cores first, even where they are not asked for: half a core is no wall.
+    // Whole cores first, even if not requested: siblings disturb each other.
     if let Some(choice) = best(machine, &whole, search) {
         return Ok(choice);
     }
@@ -50,7 +53,7 @@ pub(crate) fn choose(machine: &Machine, free: &CpuSet, search: &Search) -> Resul
         }
     }
     Err(format!(
-        "{} CPUs ({candidates}) in {} whole cores, not enough of them on one memory node",
+        "{} CPUs ({candidates}) in {} whole cores, too few of them on one memory node",
         capacity(&whole),
         whole.len()
     )
@@ -96,7 +99,7 @@ fn units(
             continue;
         }
         let core = topology.core(id);
-        // Each core once, and only where no thread of it is anybody's.
+        // Each core once, and only if all its threads are free.
         if core.intersection(candidates).first() != Some(id) || !core.is_subset(free) {
             continue;
         }
@@ -109,11 +112,11 @@ fn units(
     units
 }
 
-/// What two CPUs of one choice should have in common.
+/// Properties that the CPUs of one choice have in common: node, capacity, last-level cache.
 type Group = (Option<u32>, u32, Option<CpuSet>);
 
-/// The best group of units with enough CPUs: under one last-level cache and of one kind of core
-/// where that can be, else of one kind of core, else on one memory node.
+/// Returns the best group of units with enough CPUs: under one last-level cache and of one kind of
+/// core, else of one kind of core, else on one memory node.
 fn best(machine: &Machine, units: &[Unit], search: &Search) -> Option<Choice> {
     let topology = &machine.topology;
     let group = |unit: &Unit, strictness: usize| -> Group {
@@ -147,8 +150,8 @@ fn best(machine: &Machine, units: &[Unit], search: &Search) -> Option<Choice> {
     None
 }
 
-/// `count` CPUs of a group: those that the kernel command line set aside first, then those far from the boot
-/// CPU.
+/// Takes `count` CPUs of a group: CPUs that the kernel command line isolates first, then CPUs far
+/// from the boot CPU.
 fn take(machine: &Machine, mut group: Vec<&Unit>, count: usize) -> Option<CpuSet> {
     group.sort_by_key(|unit| {
         let isolated = unit.cpus.is_subset(&machine.topology.isolated);
@@ -163,7 +166,7 @@ fn take(machine: &Machine, mut group: Vec<&Unit>, count: usize) -> Option<CpuSet
     (taken.len() == count && count > 0).then_some(taken)
 }
 
-/// The higher the better.
+/// Returns the rank of a choice; higher is better.
 fn rank(machine: &Machine, cpus: &CpuSet, search: &Search) -> (usize, u32, bool, Option<CpuId>) {
     let topology = &machine.topology;
     let slowest = cpus.iter().map(|id| topology.capacity(id)).min();
@@ -187,7 +190,7 @@ fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -
         if whole {
             "whole cores"
         } else {
-            "single threads of cores, as whole ones did not suffice"
+            "single threads of cores, since there are too few whole cores"
         }
         .to_owned(),
     );
@@ -203,10 +206,12 @@ fn reason(machine: &Machine, cpus: &CpuSet, units: &[Unit], strictness: usize) -
         )),
         (0, _) => {}
         (1, _) => parts.push("of one kind of core, under several caches".to_owned()),
-        _ => parts.push("of several kinds of cores, as one kind did not suffice".to_owned()),
+        _ => {
+            parts.push("of several kinds of cores, since there are too few of one kind".to_owned())
+        }
     }
     if cpus.is_subset(&topology.isolated) {
-        parts.push("set aside by the kernel command line".to_owned());
+        parts.push("isolated by the kernel command line".to_owned());
     }
     parts.join(", ")
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who owns each interrupt, who shares each cache and memory node, and who has a part of one alone.
+//! Owners of interrupts, and domains that share caches and memory nodes.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(crate) fn interrupts(
         .collect()
 }
 
-/// Who works on `cpus`.
+/// Returns the domains on `cpus`, including housekeeping.
 fn on(cpus: &CpuSet, domains: &[ResolvedDomain], housekeeping: &CpuSet) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = domains
         .iter()
@@ -92,8 +92,8 @@ pub(crate) fn nodes(
         .collect()
 }
 
-/// The caches as the domains' shares divide them; none where nobody asks, or what can be divided is
-/// not known. Groups of the plan itself, where it is applied, are not in the way.
+/// Divides the caches by the shares of the domains. Returns `None` if no domain has a share, or if the
+/// caches cannot be read. Ignores groups of the plan itself.
 pub(crate) fn division(
     environment: &Environment,
     domains: &[ResolvedDomain],
@@ -113,7 +113,7 @@ pub(crate) fn division(
     Some(divide(&allocation, &requests))
 }
 
-/// The huge pages of a guest: on the node that the plan names, else on that of its first CPU.
+/// Returns the huge pages of a guest, on the node that the plan names, else on the node of its CPUs.
 pub(crate) fn huge_pages(
     machine: &Machine,
     domain: &PlannedDomain,

@@ -62,7 +62,7 @@ domain = "vision"
 "#;
 
 #[test]
-fn everything_that_can_be_said_is_read() {
+fn parses_every_field() {
     let plan = parse(FULL, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(plan.domains.len(), 3);
     let control = plan.domain("press-control").expect("control");
@@ -78,7 +78,7 @@ fn everything_that_can_be_said_is_read() {
         plan,
         "{written}"
     );
-    let locations = rampart_plan::Places::of(FULL);
+    let locations = rampart_plan::DomainLines::of(FULL);
     assert_eq!(locations.line(Some("press-control")), Some(9));
     assert_eq!(locations.line(Some("nobody")), None);
 }
@@ -132,7 +132,7 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { count = 0 }\n",
         4,
         8,
-        &["asks for no CPU"],
+        &["requests 0 CPUs"],
     ),
     (
         "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"\"\n",
@@ -144,13 +144,13 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { count = 1, same-l3-as = \"b\" }\n",
         4,
         8,
-        &["`b`, which is no domain before it"],
+        &["`b`, which is not an earlier domain"],
     ),
     (
         "[[domain]]\nname = \"a b\"\nkind = \"task\"\ncpus = \"1\"\n",
         2,
         8,
-        &["cannot be a domain's name"],
+        &["not a valid name of a domain"],
     ),
     (
         "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\npolicy = { fifo = 100 }\n",
@@ -186,7 +186,7 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         "[[domain]]\nname = \"g\"\nkind = \"vm\"\ncpus = \"1\"\n",
         4,
         8,
-        &["stand in `vcpus`"],
+        &["in `vcpus`"],
     ),
     (
         "[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = { node = 0 }\n",
@@ -234,7 +234,7 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         "[boot]\narguments = [\"a b\"]\n",
         2,
         13,
-        &["not one argument"],
+        &["not a single kernel argument"],
     ),
     (
         "[[waive]]\nrule = \"no-such\"\nreason = \"x\"\n",
@@ -252,7 +252,7 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         "[[waive]]\nrule = \"one-owner\"\nreason = \" \"\n",
         3,
         10,
-        &["gives no reason"],
+        &["has no reason"],
     ),
     (
         "[[waive]]\nrule = \"cpu-exists\"\nreason = \"x\"\n",
@@ -264,14 +264,14 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         "[[waive]]\nrule = \"one-owner\"\nreason = \"x\"\ndomain = \"z\"\n",
         4,
         10,
-        &["`z`, which is no domain"],
+        &["`z`, which is not a domain"],
     ),
-    ("schema = 2\n", 1, 10, &["no form 2"]),
+    ("schema = 2\n", 1, 10, &["version 2"]),
     ("[machine\n", 1, 9, &[]),
 ];
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn reports_mistakes_with_their_location() {
     for (text, line, column, words) in MISTAKES {
         let error = parse(text, "plan.toml").expect_err(text);
         let message = error.to_string();
@@ -292,7 +292,7 @@ fn mistakes_are_told_with_their_place() {
 }
 
 #[test]
-fn two_domains_of_one_name_are_told() {
+fn reports_two_domains_with_one_name() {
     let domain = "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"1\"\n";
     let error = parse(&format!("{domain}{domain}"), "p").expect_err("twice");
     assert_eq!(error.line, 6);
@@ -339,7 +339,7 @@ proptest! {
     #[test]
     fn any_text_is_read_or_refused(text in ".{0,200}") {
         let _ = parse(&text, "any").map_err(|error| error.to_string());
-        let _ = rampart_plan::Places::of(&text);
+        let _ = rampart_plan::DomainLines::of(&text);
     }
 
     #[test]

@@ -17,7 +17,7 @@ fn wide(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn two_cpus() {
+fn draws_two_cpus() {
     let (machine, around) = recorded("virtual-machine");
     let plan = "[machine]\nhousekeeping = \"0\"\n[[domain]]\nname = \"control\"\nkind = \"task\"\ncpus = \"1\"\npolicy = { fifo = 10 }\n";
     let text = terminal(
@@ -35,7 +35,7 @@ fn two_cpus() {
 }
 
 #[test]
-fn a_hundred_and_twenty_eight_cpus_in_eighty_columns() {
+fn draws_128_cpus_in_80_columns() {
     let cores: Vec<String> = (0..64)
         .map(|core| format!("{core},{}", core + 64))
         .collect();
@@ -68,7 +68,7 @@ fn a_hundred_and_twenty_eight_cpus_in_eighty_columns() {
 }
 
 #[test]
-fn the_server_shows_what_is_shared() {
+fn draws_shared_caches_and_interrupts() {
     let (machine, around) = recorded("server");
     let plan = "[machine]\nhousekeeping = \"0-1,4-5\"\n[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"2-3\"\npolicy = { fifo = 1 }\ninterrupts = [{ action = \"eno1-rx-3\" }]\n[[domain]]\nname = \"vision\"\nkind = \"vm\"\nvcpus = { cpus = \"6-7\", policy = { fifo = 1 } }\nmemory = { size = \"1GiB\", hugepage = \"2MiB\" }\ndevices = [\"0000:81:00.0\"]\n[boot]\nreboot = \"plan\"\n";
     let resolved = resolve_in(&machine, plan, &around);
@@ -84,7 +84,7 @@ fn the_server_shows_what_is_shared() {
 }
 
 #[test]
-fn nothing_of_a_plan_becomes_markup() {
+fn escapes_texts_of_a_plan() {
     let evil = "<script>alert(1)</script>\\u001b[31m\\\"'&\\u202e";
     let plan = format!(
         "[machine]\nfingerprint = \"{evil}\"\n[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"2-3\"\n[[domain]]\nname = \"b\"\nkind = \"task\"\ncpus = \"3\"\n[[waive]]\nrule = \"one-owner\"\nreason = \"{evil}\"\n"
@@ -115,7 +115,7 @@ fn nothing_of_a_plan_becomes_markup() {
 }
 
 #[test]
-fn an_empty_plan_and_an_empty_machine_are_drawn() {
+fn draws_an_empty_plan_on_an_empty_machine() {
     let text = terminal(&resolve(&quad(), ""), PictureOptions::default());
     assert!(text.contains("####"), "{text}");
     let none = machine(&[], &[], &[]);

@@ -4,11 +4,11 @@
 mod support;
 
 use rampart_model::{CpuRole, DomainKind, PlanFinding};
-use rampart_plan::{ProposeError, Wish, parse, propose, resolve};
+use rampart_plan::{ProposalRequest, ProposeError, parse, propose, resolve};
 use support::{RECORDED, cpus, quad, recorded, threads};
 
 #[test]
-fn what_is_proposed_passes_its_own_check() {
+fn proposals_break_no_rule() {
     for name in RECORDED {
         let (machine, around) = recorded(name);
         let mut proposed = 0;
@@ -21,17 +21,17 @@ fn what_is_proposed_passes_its_own_check() {
                 (1, 1, 1),
                 (2, 0, 0),
             ] {
-                // The board's kernel has no KVM, and the rule on it says so.
+                // The board's kernel has no KVM.
                 if guests > 0 && name == "board" {
                     continue;
                 }
-                let wish = Wish {
+                let request = ProposalRequest {
                     real_time_cpus,
                     tasks,
                     containers,
                     guests,
                 };
-                let Ok(proposal) = propose(&machine, &wish) else {
+                let Ok(proposal) = propose(&machine, &request) else {
                     continue;
                 };
                 proposed += 1;
@@ -59,14 +59,14 @@ fn what_is_proposed_passes_its_own_check() {
 }
 
 #[test]
-fn the_wish_is_shared_out() {
+fn real_time_cpus_are_distributed_over_domains() {
     let quad = quad();
-    let wish = Wish {
+    let request = ProposalRequest {
         guests: 1,
         tasks: 1,
-        ..Wish::default()
+        ..ProposalRequest::default()
     };
-    let plan = propose(&quad, &wish).expect("three cores").plan;
+    let plan = propose(&quad, &request).expect("three cores").plan;
     assert_eq!(plan.machine.housekeeping, Some(cpus("0")));
     let kinds: Vec<DomainKind> = plan.domains.iter().map(|domain| domain.kind).collect();
     assert_eq!(kinds, [DomainKind::Task, DomainKind::Vm]);
@@ -75,10 +75,10 @@ fn the_wish_is_shared_out() {
         (vcpus.cpus, vcpus.real_time),
         (Some(cpus("2-3")), Some(cpus("1")))
     );
-    let tight = Wish {
+    let tight = ProposalRequest {
         guests: 1,
         tasks: 2,
-        ..Wish::default()
+        ..ProposalRequest::default()
     };
     let plan = propose(&quad, &tight).expect("three cores").plan;
     assert_eq!(
@@ -95,12 +95,12 @@ fn the_wish_is_shared_out() {
 }
 
 #[test]
-fn threads_beside_real_time_cpus_stay_idle() {
+fn siblings_of_real_time_cpus_stay_idle() {
     let plan = propose(
         &threads(),
-        &Wish {
+        &ProposalRequest {
             real_time_cpus: Some(2),
-            ..Wish::default()
+            ..ProposalRequest::default()
         },
     )
     .expect("plan")
@@ -109,22 +109,22 @@ fn threads_beside_real_time_cpus_stay_idle() {
 }
 
 #[test]
-fn what_the_machine_lacks_is_said() {
+fn reports_requests_that_the_machine_cannot_meet() {
     let quad = quad();
-    let many = Wish {
+    let many = ProposalRequest {
         tasks: 4,
-        ..Wish::default()
+        ..ProposalRequest::default()
     };
     let error = propose(&quad, &many).expect_err("three cores");
     assert!(matches!(error, ProposeError::NotEnough { .. }), "{error}");
     assert!(
-        error.to_string().contains("4 whole cores in all"),
+        error.to_string().contains("4 whole cores in total"),
         "{error}"
     );
-    let few = Wish {
+    let few = ProposalRequest {
         tasks: 2,
         real_time_cpus: Some(1),
-        ..Wish::default()
+        ..ProposalRequest::default()
     };
     let error = propose(&quad, &few).expect_err("one CPU");
     assert_eq!(
@@ -134,12 +134,12 @@ fn what_the_machine_lacks_is_said() {
             domains: 2
         }
     );
-    let absurd = Wish {
+    let absurd = ProposalRequest {
         real_time_cpus: Some(u32::MAX),
         tasks: u32::MAX,
-        ..Wish::default()
+        ..ProposalRequest::default()
     };
     assert!(propose(&quad, &absurd).is_err());
     let none = support::machine(&[], &[], &[]);
-    assert!(propose(&none, &Wish::default()).is_err());
+    assert!(propose(&none, &ProposalRequest::default()).is_err());
 }

@@ -15,7 +15,7 @@ fn of<'a>(resolved: &'a ResolvedPlan, name: &str) -> &'a rampart_model::Resolved
 }
 
 #[test]
-fn whole_cores_far_from_the_boot_cpu_are_preferred() {
+fn prefers_whole_cores_far_from_the_boot_cpu() {
     let resolved = resolve(&threads(), &asks("a", "count = 1"));
     assert_eq!(of(&resolved, "a").cpus, cpus("6"));
     assert_eq!(resolved.with_role(CpuRole::IdleSibling), cpus("7"));
@@ -29,7 +29,7 @@ fn whole_cores_far_from_the_boot_cpu_are_preferred() {
 }
 
 #[test]
-fn what_the_boot_line_set_aside_comes_first() {
+fn prefers_cpus_that_the_kernel_command_line_isolates() {
     let mut quad = quad();
     quad.topology.isolated = cpus("1");
     let resolved = resolve(&quad, &asks("a", "count = 1"));
@@ -38,12 +38,12 @@ fn what_the_boot_line_set_aside_comes_first() {
         of(&resolved, "a")
             .reasons
             .join(" ")
-            .contains("set aside by the kernel command line")
+            .contains("isolated by the kernel command line")
     );
 }
 
 #[test]
-fn nodes_and_caches_are_kept_to() {
+fn respects_nodes_and_caches() {
     let machine = threads();
     let at = |text: &str| {
         let resolved = resolve(&machine, text);
@@ -78,7 +78,7 @@ fn nodes_and_caches_are_kept_to() {
 }
 
 #[test]
-fn what_cannot_be_had_is_said() {
+fn reports_selectors_without_cpus() {
     let machine = threads();
     let resolved = resolve(&machine, &asks("a", "count = 3, whole-cores = true"));
     let finding = one(&resolved, "selector");
@@ -111,7 +111,7 @@ fn what_cannot_be_had_is_said() {
 }
 
 #[test]
-fn half_cores_are_taken_where_whole_ones_do_not_suffice() {
+fn takes_single_threads_if_whole_cores_are_too_few() {
     let resolved = resolve(&threads(), &asks("a", "count = 3"));
     assert_eq!(of(&resolved, "a").cpus.len(), 3);
     assert!(
@@ -123,7 +123,7 @@ fn half_cores_are_taken_where_whole_ones_do_not_suffice() {
 }
 
 #[test]
-fn one_owner_may_have_both_threads() {
+fn one_owner_can_have_both_threads() {
     let text = format!(
         "[machine]\nsmt = \"same-owner\"\n{}",
         asks("a", "count = 2")
@@ -134,7 +134,7 @@ fn one_owner_may_have_both_threads() {
 }
 
 #[test]
-fn with_threads_off_a_core_is_one_cpu() {
+fn without_smt_a_core_is_one_cpu() {
     let text = format!(
         "[machine]\nsmt = \"off\"\n{}",
         asks("a", "count = 2, whole-cores = true")
@@ -146,7 +146,7 @@ fn with_threads_off_a_core_is_one_cpu() {
 }
 
 #[test]
-fn lists_come_before_selectors_wherever_they_stand() {
+fn assigns_lists_before_selectors() {
     let listed = "[[domain]]\nname = \"b\"\nkind = \"task\"\ncpus = \"3\"\n";
     let resolved = resolve(&quad(), &format!("{}{listed}", asks("a", "count = 1")));
     assert_eq!(of(&resolved, "b").cpus, cpus("3"));
@@ -154,7 +154,7 @@ fn lists_come_before_selectors_wherever_they_stand() {
 }
 
 #[test]
-fn fast_cores_are_preferred_and_not_mixed() {
+fn prefers_fast_cores_and_does_not_mix_kinds() {
     let mut machine = machine(&["0", "1", "2", "3", "4", "5"], &["0-3", "4-5"], &["0-5"]);
     for cpu in &mut machine.topology.cpus {
         cpu.capacity = Some(if cpu.id.0 < 4 { 1024 } else { 500 });
@@ -168,7 +168,7 @@ fn fast_cores_are_preferred_and_not_mixed() {
 }
 
 #[test]
-fn a_guests_cpus_are_bound_in_rising_order() {
+fn binds_virtual_cpus_in_rising_order() {
     let text = "[machine]\nhousekeeping = \"0\"\n[[domain]]\nname = \"g\"\nkind = \"vm\"\nmemory = { size = \"1GiB\" }\nvcpus = { count = 2, policy = { fifo = 1 }, real-time = \"1\" }\nemulator = \"1\"\n";
     let resolved = resolve(&quad(), text);
     let roles: Vec<String> = resolved
@@ -196,7 +196,7 @@ fn a_guests_cpus_are_bound_in_rising_order() {
 }
 
 #[test]
-fn an_emulator_on_the_boot_cpu_does_not_take_it_from_housekeeping() {
+fn an_emulator_on_the_boot_cpu_leaves_it_housekeeping() {
     let text = "[[domain]]\nname = \"g\"\nkind = \"vm\"\nmemory = { size = \"1GiB\" }\nvcpus = \"2-3\"\nemulator = \"0\"\n";
     let resolved = resolve(&quad(), text);
     assert_eq!(resolved.housekeeping, cpus("0-1"));

@@ -11,7 +11,7 @@ use rampart_host::{
 use rampart_model::{
     ActivePlan, ChangeList, ChangeStep, Environment, Machine, Plan, Reboot, ResolvedPlan,
 };
-use rampart_plan::{Places, PlanError};
+use rampart_plan::{DomainLines, PlanError};
 use rampart_rules::{Isolation, Subject};
 
 /// Why a plan cannot be applied to a machine.
@@ -63,7 +63,7 @@ pub struct PlanFile {
     pub environment: Environment,
     /// The plan with every wish resolved to CPUs of the machine, and the findings.
     pub resolved: ResolvedPlan,
-    locations: Places,
+    locations: DomainLines,
 }
 
 impl PlanFile {
@@ -100,7 +100,7 @@ impl PlanFile {
         Ok(Self {
             path: path.to_owned(),
             file: file.display().to_string(),
-            locations: Places::of(&text),
+            locations: DomainLines::of(&text),
             resolved: rampart_plan::resolve(&machine, &plan, &environment),
             text,
             plan,

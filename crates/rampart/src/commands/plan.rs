@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rampart_host::read_machine;
 use rampart_model::{ExitCode, PlanFinding, ResolvedPlan, Severity, plural};
-use rampart_plan::{PictureOptions, Wish};
+use rampart_plan::{PictureOptions, ProposalRequest};
 use rampart_supervise::PlanFile;
 
 use crate::commands::recorded::RecordedMachine;
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
 
 fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
     let machine = read_machine(&arguments.recorded.root()?);
-    let wish = Wish {
+    let wish = ProposalRequest {
         real_time_cpus: arguments.real_time_cpus,
         tasks: arguments.tasks,
         containers: arguments.containers,

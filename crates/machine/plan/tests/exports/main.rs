@@ -4,7 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod silence;
+mod unsupported;
 mod snapshots;
 mod texts;
 mod tools;

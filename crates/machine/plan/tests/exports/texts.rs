@@ -22,7 +22,7 @@ fn words(script: &str, program: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_shell_takes_the_words_as_they_are() {
+fn a_shell_does_not_change_the_words() {
     let resolved = Resolved::on("server", PLANT);
     let exported = containers(&resolved.subject(), Engine::Podman);
     let words = words(text(&exported, "podman.sh"), "podman");
@@ -56,7 +56,7 @@ fn a_shell_takes_the_words_as_they_are() {
 }
 
 #[test]
-fn only_a_real_time_policy_brings_privileges() {
+fn grants_privileges_for_real_time_policies_only() {
     let resolved = Resolved::on("laptop", DESK);
     let exported = containers(&resolved.subject(), Engine::Docker);
     let script = text(&exported, "docker.sh");
@@ -80,7 +80,7 @@ fn only_a_real_time_policy_brings_privileges() {
 
 /// Budgets of control groups: only where the kernel asks for them and the engine knows them.
 #[test]
-fn a_budget_where_groups_have_one() {
+fn writes_a_budget_if_groups_have_one() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\npolicy = { fifo = 2 }\n\
         container = { engine = \"docker\", image = \"i\" }\n";
     let script = |groups: &str, asked: bool, left: Option<Nanos>| {
@@ -117,7 +117,7 @@ fn a_budget_where_groups_have_one() {
 }
 
 #[test]
-fn kubernetes_reads_what_was_meant() {
+fn kubernetes_parses_the_manifests() {
     let resolved = Resolved::on("server", PLANT);
     let exported = kubernetes(&resolved.subject()).expect("YAML");
     let read = |path: &str| -> Value {
@@ -156,7 +156,7 @@ fn kubernetes_reads_what_was_meant() {
 
 /// Names and programs of any sort stay on their line, in shell, YAML and units.
 #[test]
-fn nothing_escapes_from_its_word() {
+fn quotes_every_word() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\n\
         container = { engine = \"podman\", image = \"yes\" }\n\
         run = [\"a\\nrm -rf /\", \"$(x)\", \"- b: c\", \"no\", \"#\", \"\\u001b\", \"é\"]\n";

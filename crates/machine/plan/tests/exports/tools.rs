@@ -41,7 +41,7 @@ fn write(exported: &Exported, directory: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn systemd_understands_every_line() {
+fn systemd_accepts_every_line() {
     for (machine, plan) in [("server", PLANT), ("laptop", DESK)] {
         for means in [Means::Rampart("/bin/true"), Means::SystemdAlone] {
             let resolved = Resolved::on(machine, plan);
@@ -74,7 +74,7 @@ fn systemd_understands_every_line() {
 
 /// A line that systemd does not know is found: else the test above would prove nothing.
 #[test]
-fn systemd_tells_what_it_does_not_understand() {
+fn systemd_reports_unknown_lines() {
     let directory = tempfile::tempdir().expect("a directory");
     let unit = directory.path().join("rampart-x.service");
     fs::write(&unit, "[Service]\nExecStart=/bin/true\nAllowedCPU=1\n").expect("a file");
@@ -87,7 +87,7 @@ fn systemd_tells_what_it_does_not_understand() {
 }
 
 #[test]
-fn libvirt_takes_the_guests() {
+fn libvirt_accepts_the_guests() {
     for (machine, plan) in [("server", PLANT), ("laptop", DESK)] {
         let resolved = Resolved::on(machine, plan);
         let directory = tempfile::tempdir().expect("a directory");
@@ -133,7 +133,7 @@ fn a_shell_runs_the_script() {
 
 /// Options that the engines of this machine do not have would be in the way of the container.
 #[test]
-fn the_engine_has_the_options() {
+fn the_engine_supports_the_options() {
     let resolved = Resolved::on("server", PLANT);
     let exported = containers(&resolved.subject(), Engine::Podman);
     let text = &exported.files[0].text;
@@ -176,7 +176,7 @@ for section, options in config.items():
 "#;
 
 #[test]
-fn tuned_reads_the_profile() {
+fn tuned_loads_the_profile() {
     let resolved = Resolved::on("server", PLANT);
     let directory = tempfile::tempdir().expect("a directory");
     let paths = write(&tuned(&resolved.subject(), &settings()), directory.path());

@@ -10,7 +10,7 @@ use super::{DESK, PLANT, Resolved, support};
 
 /// What a plan says and the files of a tool do not is told, and stands in one of the files.
 #[test]
-fn what_is_told_stands_in_the_files_too() {
+fn findings_are_comments_in_the_files_too() {
     for (machine, plan) in [("server", PLANT), ("laptop", DESK)] {
         for (tool, exported) in Resolved::on(machine, plan).exports() {
             assert!(!exported.findings.is_empty(), "{tool}");
@@ -37,7 +37,7 @@ fn what_is_told_stands_in_the_files_too() {
 
 /// Fields that a kind of domain may have, and no tool but Rampart has a word for.
 #[test]
-fn each_field_without_a_word_is_named() {
+fn reports_every_unsupported_field() {
     let plan = "[machine]\nhousekeeping = \"0\"\nsmt = \"off\"\npolicy = \"warn\"\n\
         [[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\n\
         container = { engine = \"docker\", rootfs = \"/r\" }\ndeadline = \"1ms\"\nservice = \"2\"\n\
@@ -89,7 +89,7 @@ fn each_field_without_a_word_is_named() {
 }
 
 #[test]
-fn a_domain_that_is_not_written_is_told_with_the_reason() {
+fn reports_domains_that_are_not_written() {
     let resolved = Resolved::on("server", PLANT);
     let exported = libvirt(&resolved.subject(), None).expect("XML");
     let not: Vec<String> = exported
