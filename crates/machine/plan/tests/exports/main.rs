@@ -4,10 +4,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod unsupported;
 mod snapshots;
 mod texts;
 mod tools;
+mod unsupported;
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, Environment,
