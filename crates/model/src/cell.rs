@@ -38,7 +38,7 @@ pub struct CellExits {
 
 /// A cell while it measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct CellReport {
+pub struct CellExitReport {
     /// What ran in it.
     pub payload: CellPayload,
     /// The program or the kernel's image, and what it says of itself.
@@ -66,7 +66,7 @@ pub struct CellReport {
     pub findings: Vec<Finding>,
 }
 
-impl CellReport {
+impl CellExitReport {
     /// All exits, whatever for.
     #[must_use]
     pub fn all_exits(&self) -> u64 {
@@ -85,12 +85,12 @@ impl CellReport {
 mod tests {
     use super::*;
 
-    fn report(interrupt_exits: u64, interrupts: Option<u64>) -> CellReport {
+    fn report(interrupt_exits: u64, interrupts: Option<u64>) -> CellExitReport {
         let exits = |reason: &str, count| CellExits {
             reason: reason.to_owned(),
             count,
         };
-        CellReport {
+        CellExitReport {
             payload: CellPayload::BareMetal,
             program: String::new(),
             revision: 1,

@@ -96,7 +96,7 @@ pub use blocking::{
     BlocktestTransfer,
 };
 #[cfg(feature = "std")]
-pub use cell::{CellExits, CellPayload, CellReport};
+pub use cell::{CellExitReport, CellExits, CellPayload};
 #[cfg(feature = "std")]
 pub use check::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckLocation, CheckState,

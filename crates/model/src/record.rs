@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CellReport, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectiveSettings, Finding,
+    CellExitReport, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectiveSettings, Finding,
     GuestReport, MeterSettings, Nanos, SchedulingPolicy, Series, ShieldReport, UnwantedActivity,
 };
 
@@ -289,7 +289,7 @@ pub struct Run {
     pub guest: Option<GuestReport>,
     /// The cell, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<CellReport>,
+    pub cell: Option<CellExitReport>,
     /// The worst samples with their causes, where the kernel was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,
@@ -425,7 +425,7 @@ pub struct Measurement {
     pub guest: Option<GuestReport>,
     /// The cell, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<CellReport>,
+    pub cell: Option<CellExitReport>,
     /// The worst samples with their causes, where the kernel was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    BlockKind, BlockSpan, CellReport, ClockRelation, CpuId, CpuSet, Distribution, Finding,
+    BlockKind, BlockSpan, CellExitReport, ClockRelation, CpuId, CpuSet, Distribution, Finding,
     GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
 };
 
@@ -227,7 +227,7 @@ pub struct Watched {
     pub guest: Option<GuestReport>,
     /// The cell, where the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cell: Option<CellReport>,
+    pub cell: Option<CellExitReport>,
     /// Why it does not count; empty where it does.
     pub invalid: Vec<Finding>,
     /// Weaknesses that leave the figures standing.

@@ -99,7 +99,7 @@ struct Load {
 
 #[derive(Debug, Default)]
 #[repr(C)]
-struct Cell {
+struct CellRequest {
     cell: u32,
     reserved: u32,
     answer: Answer,
@@ -161,10 +161,10 @@ const ENABLE: u32 = command(0xa1, READ_WRITE, size_of::<Enable>());
 const DISABLE: u32 = command(0xa2, 0, 0);
 const CREATE: u32 = command(0xa3, READ_WRITE, size_of::<Create>());
 const LOAD: u32 = command(0xa4, READ_WRITE, size_of::<Load>());
-const START: u32 = command(0xa5, READ_WRITE, size_of::<Cell>());
-const STOP: u32 = command(0xa6, READ_WRITE, size_of::<Cell>());
-const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<Cell>());
-const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<Cell>());
+const START: u32 = command(0xa5, READ_WRITE, size_of::<CellRequest>());
+const STOP: u32 = command(0xa6, READ_WRITE, size_of::<CellRequest>());
+const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<CellRequest>());
+const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<CellRequest>());
 const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
 /// The driver.
@@ -295,9 +295,9 @@ impl Device {
     }
 
     fn cell(&self, what: &'static str, command: u32, cell: u32) -> Result<(), Error> {
-        let mut request = Cell {
+        let mut request = CellRequest {
             cell,
-            ..Cell::default()
+            ..CellRequest::default()
         };
         self.call(what, command, &mut request, |request| request.answer)?;
         Ok(())

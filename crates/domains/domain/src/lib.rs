@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use rampart_host::{Shield, StateDirectory};
 use rampart_model::{
-    ActiveDomain, Availability, CellPayload, CellReport, ClockRelation, ContainerEngine, CpuId,
+    ActiveDomain, Availability, CellExitReport, CellPayload, ClockRelation, ContainerEngine, CpuId,
     CpuSet, DomainKind, DomainSelection, EffectiveSettings, GuestReport, GuestRole, Machine,
     MeterEvent, MeterSettings, ShieldReport, SignInMemory,
 };
@@ -268,7 +268,7 @@ pub trait Running: std::fmt::Debug {
     }
 
     /// The cell as it was while it measured, if it is one.
-    fn cell(&self) -> Option<CellReport> {
+    fn cell(&self) -> Option<CellExitReport> {
         None
     }
 

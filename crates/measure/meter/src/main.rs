@@ -4,7 +4,7 @@
 
 use std::io::Write;
 
-use rampart_meter::program::{CellPlace, LoadWish, run_load};
+use rampart_meter::program::{CellMemoryLocation, LoadRequest, run_load};
 use rampart_model::ExitCode;
 
 const HELP: &str = "\
@@ -61,7 +61,7 @@ fn main() -> std::process::ExitCode {
             return rampart_meter::program::run_blocker(None).into();
         }
         [cell, location @ ..] if cell == "cell" && location.len() == 3 => {
-            match CellPlace::parse(location) {
+            match CellMemoryLocation::parse(location) {
                 Some(location) => return rampart_meter::program::run(Some(&location)).into(),
                 None => return not_understood(&arguments),
             }
@@ -69,7 +69,7 @@ fn main() -> std::process::ExitCode {
         [block, cell, location @ ..]
             if block == "block" && cell == "cell" && location.len() == 3 =>
         {
-            match CellPlace::parse(location) {
+            match CellMemoryLocation::parse(location) {
                 Some(location) => {
                     return rampart_meter::program::run_blocker(Some(&location)).into();
                 }
@@ -77,13 +77,13 @@ fn main() -> std::process::ExitCode {
             }
         }
         [load, cell, file, told, orders, wish @ ..] if load == "load" && cell == "cell" => {
-            let location = CellPlace::parse(&[file, told, orders].map(Clone::clone));
-            match location.zip(LoadWish::parse(wish)) {
+            let location = CellMemoryLocation::parse(&[file, told, orders].map(Clone::clone));
+            match location.zip(LoadRequest::parse(wish)) {
                 Some((location, wish)) => return run_load(&wish, Some(&location)).into(),
                 None => return not_understood(&arguments),
             }
         }
-        [load, wish @ ..] if load == "load" => match LoadWish::parse(wish) {
+        [load, wish @ ..] if load == "load" => match LoadRequest::parse(wish) {
             Some(wish) => return run_load(&wish, None).into(),
             None => return not_understood(&arguments),
         },

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // Exits of cells, summed over all that was measured in them. Without the browser.
-import type { CellReport, Evaluation } from "./evaluation";
+import type { CellExitReport, Evaluation } from "./evaluation";
 
 /** The sum of a cell's reports: of its valid runs, and of its valid parts of rounds. */
 export interface CellSum {
   readonly domain: string;
   /** The last of its reports. */
-  readonly last: CellReport;
+  readonly last: CellExitReport;
   readonly reports: number;
   /** Nanoseconds. */
   readonly observed: number;
@@ -38,13 +38,13 @@ function sumOf(evaluation: Evaluation, domain: string): CellSum | null {
       .filter((one) => one.domain === domain && one.invalid.length === 0)
       .flatMap((one) => one.cell ?? []),
   );
-  const all: CellReport[] = [...runs, ...rounds];
+  const all: CellExitReport[] = [...runs, ...rounds];
   const last = all[all.length - 1];
   if (!last) return null;
   const exits = new Map<string, number>();
   for (const { reason, count } of all.flatMap((report) => report.exits))
     exits.set(reason, (exits.get(reason) ?? 0) + count);
-  const sum = (of: (report: CellReport) => number) => all.reduce((total, report) => total + of(report), 0);
+  const sum = (of: (report: CellExitReport) => number) => all.reduce((total, report) => total + of(report), 0);
   return {
     domain,
     last,

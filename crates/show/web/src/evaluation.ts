@@ -87,7 +87,7 @@ export type CellExits = {
 
 export type CellPayload = "bare-metal" | "linux";
 
-export type CellReport = {
+export type CellExitReport = {
   cpus: CpuSet;
   exits: CellExits[];
   failure?: string | null;
@@ -561,7 +561,7 @@ export type RecordedAfter = {
 };
 
 export type Run = {
-  cell?: CellReport | null;
+  cell?: CellExitReport | null;
   duration: Nanos;
   effective_settings: EffectiveSettings;
   explained?: ExplainedWorst[];
@@ -804,7 +804,7 @@ export type WarmUp = {
 };
 
 export type Watched = {
-  cell?: CellReport | null;
+  cell?: CellExitReport | null;
   clock?: ClockRelation[];
   cpu: CpuId;
   domain: string;

@@ -2,13 +2,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { cellSums, exitsPerInterrupt } from "../src/cells";
-import type { CellReport, Evaluation } from "../src/evaluation";
+import type { CellExitReport, Evaluation } from "../src/evaluation";
 
 function report(
   exits: [string, number][],
   interruptExits: number,
   interrupts: number | undefined,
-): CellReport {
+): CellExitReport {
   return {
     payload: "bare-metal",
     program: "meter",
@@ -24,7 +24,7 @@ function report(
 }
 
 /** An evaluation as far as cells go: runs of one domain, and one round. */
-function evaluation(runs: { cell?: CellReport; invalid: unknown[] }[], watched: CellReport): Evaluation {
+function evaluation(runs: { cell?: CellExitReport; invalid: unknown[] }[], watched: CellExitReport): Evaluation {
   return {
     plan: { domains: [{ name: "host" }, { name: "cell" }] },
     records: [{ domain: "cell", runs }],

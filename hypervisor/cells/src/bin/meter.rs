@@ -18,7 +18,7 @@ use rampart_hypervisor_cells::{
 use rampart_meter::cell::blocks::Blocks;
 use rampart_meter::cell::loads::Loads;
 use rampart_meter::cell::memory::{
-    Informational, LOAD_BYTES, LOAD_START, ORDERS_BYTES, REVISION, TOLD_BYTES, Word,
+    CellOutput, LOAD_BYTES, LOAD_START, ORDERS_BYTES, OUTPUT_BYTES, REVISION, Word,
 };
 use rampart_meter::cell::orders::Orders;
 use rampart_meter::cell::program::{Hardware, Program};
@@ -34,7 +34,7 @@ const IDLE: Nanos = Nanos::from_millis(5);
 /// GICD_TYPER (GIC architecture specification, 12.9.38): reading it changes nothing.
 const TRAPPED: u64 = DISTRIBUTOR + 4;
 /// The first word of what the root writes, past the caches.
-const MAPPED: u64 = SHARED + TOLD_BYTES as u64;
+const MAPPED: u64 = SHARED + OUTPUT_BYTES as u64;
 /// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer's moment has come.
 const TIMER_STATUS: u64 = 1 << 2;
 
@@ -126,7 +126,7 @@ impl Hardware for Here {
 /// What the handler of interrupts works with.
 struct Handler {
     here: Here,
-    told: Informational<'static>,
+    output: CellOutput<'static>,
     blocks: Blocks<'static>,
 }
 
@@ -145,34 +145,34 @@ fn region(start: u64, bytes: usize) -> &'static [AtomicU64] {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(_: u64) {
-    let told = Informational::new(region(SHARED, TOLD_BYTES));
-    let orders = Orders::new(region(SHARED + TOLD_BYTES as u64, ORDERS_BYTES));
+    let output = CellOutput::new(region(SHARED, OUTPUT_BYTES));
+    let orders = Orders::new(region(SHARED + OUTPUT_BYTES as u64, ORDERS_BYTES));
     let scale = Timescale::of_frequency(read_register!("cntfrq_el0"));
-    if let (Some(told), Some(orders), Some(scale)) = (told, orders, scale) {
-        serve(told, orders, Here(scale));
+    if let (Some(output), Some(orders), Some(scale)) = (output, orders, scale) {
+        serve(output, orders, Here(scale));
     }
 }
 
 /// Carries out orders for ever. It returns if it cannot: the root waits for the revision, not for ever.
-fn serve(told: Informational<'static>, orders: Orders<'static>, here: Here) {
-    let Some(blocks) = Blocks::new(&told, orders) else {
+fn serve(output: CellOutput<'static>, orders: Orders<'static>, here: Here) {
+    let Some(blocks) = Blocks::new(&output, orders) else {
         return;
     };
     let Some(memory) = cacheable(LOAD_START, LOAD_BYTES as u64) else {
         return;
     };
-    let loads = Loads::new(told, orders, memory);
-    let Some(mut program) = Program::new(&here, (told, orders), loads) else {
+    let loads = Loads::new(output, orders, memory);
+    let Some(mut program) = Program::new(&here, (output, orders), loads) else {
         return;
     };
     // SAFETY: interrupts are still masked, see `Slot`.
-    unsafe { *HANDLER.0.get() = Some(Handler { here, told, blocks }) }
+    unsafe { *HANDLER.0.get() = Some(Handler { here, output, blocks }) }
     enable(TIMER);
     enable(BLOCK_TIMER);
     unmask();
-    told.write(Word::Frequency, read_register!("cntfrq_el0"));
-    told.write(Word::Revision, REVISION);
-    told.count(Word::Begun);
+    output.write(Word::Frequency, read_register!("cntfrq_el0"));
+    output.write(Word::Revision, REVISION);
+    output.count(Word::Begun);
     loop {
         program.serve();
         program.rest(here.now() + IDLE);
@@ -193,17 +193,17 @@ extern "C" fn cell_exception(now: u64) {
         TIMER => {
             write_register!("cntv_ctl_el0", 0);
             TAKEN.store(now, Relaxed);
-            handler.told.count(Word::Interrupts);
+            handler.output.count(Word::Interrupts);
         }
         BLOCK_TIMER => {
             write_register!("cntp_ctl_el0", 0);
-            handler.told.count(Word::Interrupts);
+            handler.output.count(Word::Interrupts);
             if let Some(at) = handler.blocks.step(&handler.here) {
                 write_register!("cntp_cval_el0", handler.here.tick_of(at));
                 write_register!("cntp_ctl_el0", 1);
             }
         }
-        _ => handler.told.count(Word::Unexpected),
+        _ => handler.output.count(Word::Unexpected),
     }
     if interrupt < 1020 {
         write_register!("s3_0_c12_c12_1", interrupt);

@@ -177,7 +177,7 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
         leftovers::kill();
         match end {
             End::Lost if options.stay => session.forget_caller(),
-            End::Lost | End::Informational => return Ok(()),
+            End::Lost | End::Requested => return Ok(()),
         }
     }
 }
@@ -206,7 +206,7 @@ fn serve_memory(
         let end = session.serve().map_err(ServeError::system("poll"))?;
         session.end_programs().map_err(ServeError::system("poll"))?;
         leftovers::kill();
-        if end == End::Informational || !options.stay {
+        if end == End::Requested || !options.stay {
             return Ok(());
         }
         signals = session.into_signals();

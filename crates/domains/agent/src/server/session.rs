@@ -31,7 +31,7 @@ pub(super) enum End {
     /// The near side went away.
     Lost,
     /// It said so, or a signal did.
-    Informational,
+    Requested,
 }
 
 /// What a descriptor that was polled belongs to.
@@ -238,7 +238,7 @@ impl Session {
         if came.child {
             self.reap();
         }
-        came.end.then_some(End::Informational)
+        came.end.then_some(End::Requested)
     }
 
     /// Takes in every child that ended, ours or an orphan.
@@ -334,7 +334,7 @@ impl Session {
                 self.outgoing
                     .push_urgent(&Frame::new(Kind::Time, 0, payload));
             }
-            Kind::PowerOff => return Ok(Some(End::Informational)),
+            Kind::PowerOff => return Ok(Some(End::Requested)),
             Kind::Alive => {}
             Kind::Input
             | Kind::Room

@@ -3,11 +3,11 @@
 //! Every change goes through the driver, which knows what there is whoever made it, so a process that
 //! is killed at any moment leaves nothing that another one does not find.
 
+mod cell_list;
 mod console;
 mod enable;
 mod error;
 mod log;
-mod report;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,12 +23,13 @@ use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
 use crate::shared::SharedMemory;
 
 pub use crate::linux::Console;
+pub use cell_list::{
+    CellListEntry, CpuReport, ExitCount, FailureReport, MemoryReport, state_of, state_word,
+    stop_words,
+};
 pub use console::console;
 pub use enable::{Disabled, EnableOrder, Enabled, disable, enable, is_enabled};
 pub use error::OperateError;
-pub use report::{
-    CellReport, CpuReport, ExitCount, FailureReport, MemoryReport, state_of, state_word, stop_words,
-};
 
 use error::told;
 use log::KernelLog;
@@ -354,7 +355,7 @@ impl Operator {
     ///
     /// # Errors
     /// While the hypervisor is not there.
-    pub fn list(&self) -> Result<Vec<CellReport>, OperateError> {
+    pub fn list(&self) -> Result<Vec<CellListEntry>, OperateError> {
         let in_use = self.required()?;
         let numbers = cpu_numbers();
         let status = self.status()?;
@@ -369,7 +370,7 @@ impl Operator {
     ///
     /// # Errors
     /// If there is none of this name.
-    pub fn report(&self, name: &str) -> Result<CellReport, OperateError> {
+    pub fn report(&self, name: &str) -> Result<CellListEntry, OperateError> {
         let cell = self.cell(name)?;
         Ok(reported(&cell, self.status()?.get(), &cpu_numbers()))
     }
@@ -379,7 +380,7 @@ fn reported(
     cell: &CellInUse,
     status: &rampart_hypervisor_core::interface::Status,
     numbers: &BTreeMap<u64, u32>,
-) -> CellReport {
+) -> CellListEntry {
     use std::sync::atomic::Ordering::Relaxed;
     let shown = &status.cells[cell.number as usize % status.cells.len()];
     let (state, reason) = state_of(shown);
@@ -392,7 +393,7 @@ fn reported(
     let by_cpu = configuration
         .cpus
         .iter()
-        .filter_map(|mpidr| report::cpu(status, location(mpidr)?, numbers.get(mpidr).copied()));
+        .filter_map(|mpidr| cell_list::cpu(status, location(mpidr)?, numbers.get(mpidr).copied()));
     let memory = configuration.memory.iter().map(|region| {
         let flags = region.flags();
         let purpose = if flags.contains(MemoryFlags::DEVICE) {
@@ -417,7 +418,7 @@ fn reported(
         .cpus
         .iter()
         .filter_map(|mpidr| numbers.get(mpidr));
-    CellReport {
+    CellListEntry {
         number: cell.number,
         name: cell.name.clone(),
         state: state_word(state).to_owned(),
@@ -432,7 +433,7 @@ fn reported(
             .map(|grant| grant.number)
             .collect(),
         by_cpu: by_cpu.collect(),
-        failure: report::failure(status, shown.failure.load(Relaxed)),
+        failure: cell_list::failure(status, shown.failure.load(Relaxed)),
     }
 }
 

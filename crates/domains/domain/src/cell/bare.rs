@@ -11,7 +11,7 @@ use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
 use rampart_cells::shared::SharedMemory;
 use rampart_host::{OnParentExit, StateDirectory, end_child, spawn_tied};
-use rampart_meter::cell::memory::{Informational, LOAD_BYTES, ORDERS_BYTES, TOLD_BYTES, Word};
+use rampart_meter::cell::memory::{CellOutput, LOAD_BYTES, ORDERS_BYTES, OUTPUT_BYTES, Word};
 use rampart_meter::timescale::Timescale;
 use rampart_model::{CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity};
 use rampart_model::{SignForm, SignInMemory, SignedNanos};
@@ -29,7 +29,7 @@ pub(super) const MEMORY_BYTES: u64 = (2 << 20) + LOAD_BYTES as u64;
 /// over by then, for the memory goes away under them.
 #[derive(Debug)]
 pub(super) struct BareCell {
-    told: SharedMemory,
+    output: SharedMemory,
     /// Physical addresses of what it tells, and of what it is told: offsets of the driver's device.
     locations: (u64, u64),
     meter: PathBuf,
@@ -52,26 +52,28 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
         cpus: CpuWish::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
-            own(TOLD_BYTES, Writer::Cell),
+            own(OUTPUT_BYTES, Writer::Cell),
             own(ORDERS_BYTES, Writer::Root),
         ],
         ..Request::new(file.name())
     };
     let resolved = operator.resolved(&request, start.housekeeping)?;
     let locations = match resolved.shared.as_slice() {
-        [told, orders] => (told.physical, orders.physical),
+        [output, orders] => (output.physical, orders.physical),
         _ => (0, 0),
     };
     operator.create(&resolved)?;
     let started = || {
-        let told = operator.device().map_shared(locations.0, TOLD_BYTES, false);
-        let told = told.map_err(DomainError::file("see the cell's memory at", DEVICE))?;
+        let output = operator
+            .device()
+            .map_shared(locations.0, OUTPUT_BYTES, false);
+        let output = output.map_err(DomainError::file("see the cell's memory at", DEVICE))?;
         operator.load(file.name(), None, &bytes)?;
         operator.start(file.name())?;
-        Ok(told)
+        Ok(output)
     };
-    let told = match started() {
-        Ok(told) => told,
+    let output = match started() {
+        Ok(output) => output,
         Err(error) => {
             // The first error is the one to be told.
             let _ = operator.destroy(file.name());
@@ -80,7 +82,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
     };
     let name = program.display().to_string();
     Ok(BareCell {
-        told,
+        output,
         locations,
         meter: start.meter.to_owned(),
         launched: Launched::new(operator, file, &resolved, (CellPayload::BareMetal, name)),
@@ -116,8 +118,8 @@ impl BareCell {
 
     /// Where it writes down its last sample; none where its clock cannot be read here.
     pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
-        let told = Informational::new(self.told.words())?;
-        let scale = Timescale::of_frequency(told.read(Word::Frequency))?;
+        let output = CellOutput::new(self.output.words())?;
+        let scale = Timescale::of_frequency(output.read(Word::Frequency))?;
         let (before, cell, after) = (
             clock_monotonic(),
             scale.moment(counter()?),
@@ -134,7 +136,7 @@ impl BareCell {
 
     /// Interrupts that it has handled since it was started.
     pub(super) fn interrupts(&self) -> Option<u64> {
-        Informational::new(self.told.words()).map(|told| told.read(Word::Interrupts))
+        CellOutput::new(self.output.words()).map(|output| output.read(Word::Interrupts))
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use rampart_cells::operate::{self, Operator};
 use rampart_cells::resolve::Resolved;
 use rampart_hypervisor_core::interface::REVISION;
-use rampart_model::{CellExits, CellPayload, CellReport, CpuSet, Finding, Nanos};
+use rampart_model::{CellExitReport, CellExits, CellPayload, CpuSet, Finding, Nanos};
 
 use super::cell_records::CellFile;
 use crate::DomainError;
@@ -77,7 +77,7 @@ impl Launched {
 
     /// Why it does not run; none where it does.
     pub(super) fn failure(&self) -> Option<String> {
-        let told = |report: operate::CellReport| {
+        let told = |report: operate::CellListEntry| {
             let reason = report.stop_reason.unwrap_or_else(|| report.state.clone());
             let failure = report.failure.map(|failure| {
                 format!(
@@ -141,7 +141,7 @@ impl Launched {
     }
 
     /// What is to be told of it; none where its exits could not be read.
-    pub(super) fn report(&self) -> Option<CellReport> {
+    pub(super) fn report(&self) -> Option<CellExitReport> {
         let (Look { by_reason, .. }, Some(last)) = self.looks.as_ref()? else {
             return None;
         };
@@ -155,7 +155,7 @@ impl Launched {
             })
         });
         let interrupts = last.interrupts.zip(first.interrupts);
-        Some(CellReport {
+        Some(CellExitReport {
             payload: self.payload,
             program: self.program.clone(),
             revision: REVISION,

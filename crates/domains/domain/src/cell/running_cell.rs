@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rampart_host::Shield;
 use rampart_model::{
-    CellReport, CpuId, CpuSet, EffectiveSettings, MeterEvent, MeterSettings, Nanos, PlacedBy,
+    CellExitReport, CpuId, CpuSet, EffectiveSettings, MeterEvent, MeterSettings, Nanos, PlacedBy,
     SchedulingPolicy, ShieldReport, SignInMemory,
 };
 
@@ -201,7 +201,7 @@ impl Running for RunningCell {
         }
     }
 
-    fn cell(&self) -> Option<CellReport> {
+    fn cell(&self) -> Option<CellExitReport> {
         self.up.launched().report()
     }
 

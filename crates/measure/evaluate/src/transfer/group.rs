@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
-    Batch, CellReport, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
+    Batch, CellExitReport, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
     MeterEvent, MeterSettings, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
 };
 
@@ -62,7 +62,7 @@ pub(crate) struct Member {
     /// How its clock relates to the host's, as often as that was asked; empty where it is the same.
     pub(crate) clock: Vec<ClockRelation>,
     pub(crate) guest: Option<GuestReport>,
-    pub(crate) cell: Option<CellReport>,
+    pub(crate) cell: Option<CellExitReport>,
     /// Why it did not come up, or was lost.
     failed: Option<Finding>,
     /// Why it does not count.

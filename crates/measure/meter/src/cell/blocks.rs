@@ -5,7 +5,7 @@
 use rampart_model::Nanos;
 use rampart_ring::records::Writer;
 
-use super::memory::Informational;
+use super::memory::CellOutput;
 use super::orders::{Block, Orders};
 use super::records::Record;
 use crate::engine::Clock;
@@ -26,10 +26,10 @@ pub struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     /// Ready for the first order that comes from now on; none if its ring has no room.
     #[must_use]
-    pub fn new(told: &Informational<'a>, orders: Orders<'a>) -> Option<Self> {
+    pub fn new(output: &CellOutput<'a>, orders: Orders<'a>) -> Option<Self> {
         Some(Self {
             orders,
-            writer: Writer::begin(told.blocks())?,
+            writer: Writer::begin(output.blocks())?,
             number: orders.block_number(),
             order: None,
             made: 0,

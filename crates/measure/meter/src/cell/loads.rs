@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU64;
 
 use rampart_model::Nanos;
 
-use super::memory::{Informational, Word};
+use super::memory::{CellOutput, Word};
 use super::orders::{LoadOrder, Orders};
 use crate::engine::Clock;
 use crate::engine::load::Load;
@@ -18,7 +18,7 @@ const SLICES: u32 = 4;
 /// What makes loads.
 #[derive(Debug)]
 pub struct Loads<'a> {
-    told: Informational<'a>,
+    output: CellOutput<'a>,
     orders: Orders<'a>,
     memory: &'a [AtomicU64],
     /// Of the order that is carried out, or was.
@@ -31,9 +31,9 @@ pub struct Loads<'a> {
 impl<'a> Loads<'a> {
     /// Ready for the first order that comes from now on; loads are made in this memory.
     #[must_use]
-    pub fn new(told: Informational<'a>, orders: Orders<'a>, memory: &'a [AtomicU64]) -> Self {
+    pub fn new(output: CellOutput<'a>, orders: Orders<'a>, memory: &'a [AtomicU64]) -> Self {
         Self {
-            told,
+            output,
             orders,
             memory,
             number: orders.load_number(),
@@ -64,8 +64,8 @@ impl<'a> Loads<'a> {
         self.slices += u64::from(SLICES);
         // What interrupted it is in this too: handlers are short beside a load's whole time.
         self.time += clock.now().saturating_sub(begin);
-        self.told.write(Word::LoadTime, self.time.0);
-        self.told.write(Word::LoadSlices, self.slices);
+        self.output.write(Word::LoadTime, self.time.0);
+        self.output.write(Word::LoadSlices, self.slices);
         true
     }
 
@@ -74,19 +74,19 @@ impl<'a> Loads<'a> {
         (self.slices, self.time) = (0, Nanos::ZERO);
         let Some(LoadOrder { form, until }) = self.orders.load() else {
             // Nothing that this program knows: it is over at once, without a slice.
-            self.told.write(Word::LoadTime, 0);
-            self.told.write(Word::LoadSlices, 0);
-            self.told.write(Word::LoadBegun, number);
-            self.told.write(Word::LoadEnded, number);
+            self.output.write(Word::LoadTime, 0);
+            self.output.write(Word::LoadSlices, 0);
+            self.output.write(Word::LoadBegun, number);
+            self.output.write(Word::LoadEnded, number);
             return;
         };
         self.load = Some((Load::new(form, self.memory), until));
-        self.told.write(Word::LoadBegun, number);
+        self.output.write(Word::LoadBegun, number);
     }
 
     fn end(&mut self) {
         if self.load.take().is_some() {
-            self.told.write(Word::LoadEnded, self.number);
+            self.output.write(Word::LoadEnded, self.number);
         }
     }
 }

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Of everything in [`crate::cell`].
 pub const REVISION: u64 = 2;
 /// The region that the cell writes, in bytes.
-pub const TOLD_BYTES: usize = 1 << 20;
+pub const OUTPUT_BYTES: usize = 1 << 20;
 /// The region that the root writes, in bytes.
 pub const ORDERS_BYTES: usize = 4096;
 
@@ -54,13 +54,13 @@ pub enum Word {
 
 /// The region that the cell writes.
 #[derive(Debug, Clone, Copy)]
-pub struct Informational<'a>(&'a [AtomicU64]);
+pub struct CellOutput<'a>(&'a [AtomicU64]);
 
-impl<'a> Informational<'a> {
+impl<'a> CellOutput<'a> {
     /// In this memory; none if it is too small.
     #[must_use]
     pub fn new(words: &'a [AtomicU64]) -> Option<Self> {
-        Some(Self(words.get(..TOLD_BYTES / 8)?))
+        Some(Self(words.get(..OUTPUT_BYTES / 8)?))
     }
 
     /// A single word.

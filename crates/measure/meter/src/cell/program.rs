@@ -7,7 +7,7 @@ use rampart_model::Nanos;
 use rampart_ring::records::Writer;
 
 use super::loads::Loads;
-use super::memory::{Informational, Word};
+use super::memory::{CellOutput, Word};
 use super::orders::{Measure, Meter, Orders};
 use super::records::{Done, Record};
 use crate::engine::control_loop::ControlLoop;
@@ -73,7 +73,7 @@ enum Engine {
 #[derive(Debug)]
 pub struct Program<'a, H> {
     hardware: &'a H,
-    told: Informational<'a>,
+    output: CellOutput<'a>,
     orders: Orders<'a>,
     writer: Writer<'a>,
     /// Number of the order that was carried out last.
@@ -90,14 +90,14 @@ impl<'a, H: Hardware> Program<'a, H> {
     #[must_use]
     pub fn new(
         hardware: &'a H,
-        (told, orders): (Informational<'a>, Orders<'a>),
+        (output, orders): (CellOutput<'a>, Orders<'a>),
         loads: Loads<'a>,
     ) -> Option<Self> {
         Some(Self {
             hardware,
-            told,
+            output,
             orders,
-            writer: Writer::begin(told.samples())?,
+            writer: Writer::begin(output.samples())?,
             served: orders.measure_number(),
             blocks: Cell::new(orders.block_number()),
             loads: RefCell::new(loads),
@@ -143,7 +143,7 @@ impl<'a, H: Hardware> Program<'a, H> {
     fn inside(&mut self, number: u64, is_noise: bool) -> Inside<'_, 'a, H> {
         Inside {
             hardware: self.hardware,
-            told: self.told,
+            output: self.output,
             orders: self.orders,
             writer: &mut self.writer,
             blocks: &self.blocks,
@@ -207,7 +207,7 @@ impl<'a, H: Hardware> Program<'a, H> {
             }
         };
         let is_noise = matches!(engine, Engine::Noise(_));
-        let told = self.told;
+        let output = self.output;
         let orders = self.orders;
         let mut inside = self.inside(number, is_noise);
         inside.sleep_until(start);
@@ -217,7 +217,7 @@ impl<'a, H: Hardware> Program<'a, H> {
         }
         Record::WarmedUp { order: number }.write(inside.writer);
         let begun = inside.now();
-        let interrupts = told.read(Word::Interrupts);
+        let interrupts = output.read(Word::Interrupts);
         let noise = engine.run(&mut inside, end);
         let (turns, shortest, lowered) = match &engine {
             Engine::Fwq(work) => (
@@ -232,7 +232,7 @@ impl<'a, H: Hardware> Program<'a, H> {
             begun,
             ended: inside.now(),
             stopped: orders.ends(number),
-            interrupts: told.read(Word::Interrupts).wrapping_sub(interrupts),
+            interrupts: output.read(Word::Interrupts).wrapping_sub(interrupts),
             turns,
             shortest,
             lowered,
@@ -300,7 +300,7 @@ fn load_until(
 /// What the loops find in a cell.
 struct Inside<'p, 'a, H> {
     hardware: &'a H,
-    told: Informational<'a>,
+    output: CellOutput<'a>,
     orders: Orders<'a>,
     writer: &'p mut Writer<'a>,
     blocks: &'p Cell<u64>,
@@ -396,6 +396,6 @@ impl<H: Hardware> Sink for Inside<'_, '_, H> {
             None => sample,
         };
         Record::Sample(sample).write(self.writer);
-        self.told.write(Word::LastSample, sample.at);
+        self.output.write(Word::LastSample, sample.at);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, CpuSet, ExitCode, Nanos, SchedulingPolicy};
 
-use super::CellPlace;
+use super::CellMemoryLocation;
 use super::cell::CellLoad;
 use crate::engine::load::{Load, LoadForm};
 use crate::linux::{clock, scheduling};
@@ -27,13 +27,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadWish {
+pub struct LoadRequest {
     form: LoadForm,
     cpu: CpuId,
     duration: Duration,
 }
 
-impl LoadWish {
+impl LoadRequest {
     /// From the arguments `KIND --cpu CPU --seconds SECONDS`; none where they are not that, or of a load
     /// that needs more than CPU and memory.
     #[must_use]
@@ -65,7 +65,7 @@ const fn name(form: LoadForm) -> &'static str {
 
 /// Runs it, here or in a cell.
 #[must_use]
-pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
+pub fn run_load(request: &LoadRequest, cell: Option<&CellMemoryLocation>) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
     // It waits for the end of the input for ever, and ends with the process.
@@ -75,8 +75,8 @@ pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
         told.store(true, Ordering::Relaxed);
     });
     let done = match cell {
-        Some(location) => in_cell(wish, location, &stop),
-        None => here(wish, &stop),
+        Some(location) => in_cell(request, location, &stop),
+        None => here(request, &stop),
     };
     let Err(what) = done else {
         return ExitCode::Success;
@@ -85,32 +85,36 @@ pub fn run_load(wish: &LoadWish, cell: Option<&CellPlace>) -> ExitCode {
     ExitCode::Failure
 }
 
-fn here(wish: &LoadWish, stop: &AtomicBool) -> Result<(), String> {
-    let cpu = wish.cpu;
+fn here(request: &LoadRequest, stop: &AtomicBool) -> Result<(), String> {
+    let cpu = request.cpu;
     let placed = scheduling::set_policy(SchedulingPolicy::Other)
         .and_then(|()| scheduling::set_affinity(&CpuSet::single(cpu)));
     placed.map_err(|error| format!("CPU {cpu}: {error}"))?;
-    let words = match wish.form {
+    let words = match request.form {
         LoadForm::Cpu => 0,
         LoadForm::Memory | LoadForm::Cache => MEMORY_BYTES / 8,
     };
     // Written, so that it is there before the load counts as begun.
     let memory: Vec<AtomicU64> = (0..words as u64).map(AtomicU64::new).collect();
-    let mut load = Load::new(wish.form, &memory);
+    let mut load = Load::new(request.form, &memory);
     let (begin, before) = (Instant::now(), clock::thread_cpu());
-    begun(wish);
-    while begin.elapsed() < wish.duration && !stop.load(Ordering::Relaxed) {
+    begun(request);
+    while begin.elapsed() < request.duration && !stop.load(Ordering::Relaxed) {
         for _ in 0..SLICES {
             load.slice();
         }
     }
-    ended(wish, clock::thread_cpu().saturating_sub(before));
+    ended(request, clock::thread_cpu().saturating_sub(before));
     Ok(())
 }
 
-fn in_cell(wish: &LoadWish, location: &CellPlace, stop: &AtomicBool) -> Result<(), String> {
+fn in_cell(
+    request: &LoadRequest,
+    location: &CellMemoryLocation,
+    stop: &AtomicBool,
+) -> Result<(), String> {
     let silent = |what: &str| format!("the program in the cell does not answer: {what}");
-    let mut load = CellLoad::give(location, wish.form, Nanos::from(wish.duration))
+    let mut load = CellLoad::give(location, request.form, Nanos::from(request.duration))
         .map_err(|refusal| refusal.finding.to_string())?;
     let begin = Instant::now();
     while !load.has_begun() {
@@ -119,32 +123,32 @@ fn in_cell(wish: &LoadWish, location: &CellPlace, stop: &AtomicBool) -> Result<(
         }
         std::thread::sleep(PAUSE);
     }
-    begun(wish);
+    begun(request);
     while !load.has_ended() {
         if stop.load(Ordering::Relaxed) {
             load.end().map_err(|refusal| refusal.finding.to_string())?;
         }
-        if begin.elapsed() > wish.duration + PATIENCE {
+        if begin.elapsed() > request.duration + PATIENCE {
             return Err(silent("its load has not ended"));
         }
         std::thread::sleep(PAUSE);
     }
-    ended(wish, load.time());
+    ended(request, load.time());
     Ok(())
 }
 
-fn begun(wish: &LoadWish) {
+fn begun(request: &LoadRequest) {
     say(&format!(
         "rampart-meter load: {} begun on CPU {}",
-        name(wish.form),
-        wish.cpu
+        name(request.form),
+        request.cpu
     ));
 }
 
-fn ended(wish: &LoadWish, time: Nanos) {
+fn ended(request: &LoadRequest, time: Nanos) {
     say(&format!(
         "rampart-meter load: {} ended, CPU time {} ns",
-        name(wish.form),
+        name(request.form),
         time.0
     ));
 }
@@ -159,16 +163,16 @@ fn say(line: &str) {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Option<LoadWish> {
+    fn parsed(line: &str) -> Option<LoadRequest> {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        LoadWish::parse(&words)
+        LoadRequest::parse(&words)
     }
 
     #[test]
     fn loads_are_those_of_cpu_and_memory() {
-        let wish = parsed("cache --cpu 3 --seconds 12").expect("a load");
-        assert_eq!((wish.form, wish.cpu), (LoadForm::Cache, CpuId(3)));
-        assert_eq!(wish.duration, Duration::from_secs(12));
+        let request = parsed("cache --cpu 3 --seconds 12").expect("a load");
+        assert_eq!((request.form, request.cpu), (LoadForm::Cache, CpuId(3)));
+        assert_eq!(request.duration, Duration::from_secs(12));
         for wrong in [
             "io --cpu 0 --seconds 1",
             "idle --cpu 0 --seconds 1",
@@ -183,17 +187,17 @@ mod tests {
     fn a_load_has_the_time_of_its_cpu() {
         let cpu = scheduling::affinity().expect("ours").first().expect("one");
         let before = clock::thread_cpu();
-        let wish = LoadWish {
+        let request = LoadRequest {
             form: LoadForm::Cache,
             cpu,
             duration: Duration::from_millis(50),
         };
-        here(&wish, &AtomicBool::new(false)).expect("it runs");
+        here(&request, &AtomicBool::new(false)).expect("it runs");
         assert!(clock::thread_cpu() > before);
         // Told to end, it does not take its ten minutes.
-        let long = LoadWish {
+        let long = LoadRequest {
             duration: Duration::from_secs(600),
-            ..wish
+            ..request
         };
         here(&long, &AtomicBool::new(true)).expect("it runs");
     }

@@ -9,7 +9,7 @@
 //!
 //! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice, in a
 //! conversation of its own ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]).
-//! With a [`CellPlace`] either is done by a cell without an operating system, for which this program
+//! With a [`CellMemoryLocation`] either is done by a cell without an operating system, for which this program
 //! stands in. What `rampart-meter agent` does is in `rampart-agent`.
 
 mod backward;
@@ -28,6 +28,6 @@ mod thread;
 mod worst;
 
 pub use blocker::run_blocker;
-pub use cell::CellPlace;
-pub use load::{LoadWish, run_load};
+pub use cell::CellMemoryLocation;
+pub use load::{LoadRequest, run_load};
 pub use session::run;

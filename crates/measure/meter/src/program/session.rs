@@ -14,7 +14,7 @@ use rampart_model::{
     MeterRequest, MeterSettings, Nanos, PlacedBy, Refusal, Severity, ThreadReady,
 };
 
-use super::cell::{self, CellMemory, CellPlace, relay};
+use super::cell::{self, CellMemory, CellMemoryLocation, relay};
 use super::collector::{Collector, CounterClock};
 use super::console::{Console, OutputClosed};
 use super::conversation::{End, REQUEST, conclude, ignored};
@@ -47,14 +47,14 @@ const STACK: usize = 128 * 1024;
 /// without an operating system, and returns the exit code: 0 when it came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
 /// the output to its end.
 #[must_use]
-pub fn run(cell: Option<&CellPlace>) -> ExitCode {
+pub fn run(cell: Option<&CellMemoryLocation>) -> ExitCode {
     let mut console = Console::new();
     let ended = converse(cell, &mut console);
     conclude(&mut console, ended, MeterEvent::Refused)
 }
 
 /// Measurements one after the other, until the input ends.
-fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> {
+fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<(), End> {
     // Between two measurements the main thread is on its housekeeping CPUs, so what the program was
     // given at first is asked for here.
     let allowed = scheduling::affinity()

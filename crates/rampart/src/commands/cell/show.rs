@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
-use rampart_cells::operate::{self, CellReport, CellState, OperateError, Operator};
+use rampart_cells::operate::{self, CellListEntry, CellState, OperateError, Operator};
 use rampart_model::{ExitCode, Finding, Severity};
 
 use super::{ConsoleArguments, Describe, List, Read, Stats};
@@ -61,7 +61,7 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
-fn more(text: &mut String, cell: &CellReport) {
+fn more(text: &mut String, cell: &CellListEntry) {
     for part in &cell.memory {
         let mut line = format!(
             "      {:7} {}, in the cell at {:#x}",

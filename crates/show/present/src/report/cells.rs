@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{CellPayload, CellReport, Evaluation, Nanos, plural};
+use rampart_model::{CellPayload, CellExitReport, Evaluation, Nanos, plural};
 
 use super::Report;
 use super::findings::findings;
@@ -16,7 +16,7 @@ use crate::format;
 #[derive(Debug)]
 struct CellSum<'a> {
     domain: &'a str,
-    last: &'a CellReport,
+    last: &'a CellExitReport,
     reports: usize,
     observed: Nanos,
     exits: BTreeMap<&'a str, u64>,
@@ -48,7 +48,7 @@ fn sum<'a>(evaluation: &'a Evaluation, domain: &'a str) -> Option<CellSum<'a>> {
         .flat_map(|round| &round.watched)
         .filter(|watched| watched.domain == domain && watched.invalid.is_empty())
         .filter_map(|watched| watched.cell.as_ref());
-    let all: Vec<&CellReport> = runs.chain(rounds).collect();
+    let all: Vec<&CellExitReport> = runs.chain(rounds).collect();
     let mut sum = CellSum {
         domain,
         last: all.last()?,

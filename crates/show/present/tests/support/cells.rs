@@ -3,7 +3,7 @@
 //! to the hypervisor, and that they outlive the host.
 
 use rampart_model::{
-    Bench, BlockKind, CellExits, CellPayload, CellReport, CrashRecord, CrashWitness,
+    Bench, BlockKind, CellExitReport, CellExits, CellPayload, CrashRecord, CrashWitness,
     DisturbanceKind, DomainKind, DomainSelection, EvaluatedDomain, Evaluation, Finding, LoadKind,
     MeterKind, Nanos, Participant, RecordedAfter, Severity, SignForm, SignInMemory, SignPath,
     SignedNanos, TransferGroup, TransferSettings,
@@ -144,8 +144,8 @@ fn disturb(evaluation: &mut Evaluation, domains: &[EvaluatedDomain]) {
 }
 
 /// What each measurement in a cell tells: the bare one never came to the hypervisor.
-fn report(name: &str, observed: Nanos) -> Option<CellReport> {
-    let bare = CellReport {
+fn report(name: &str, observed: Nanos) -> Option<CellExitReport> {
+    let bare = CellExitReport {
         payload: CellPayload::BareMetal,
         program: "/usr/lib/rampart/rampart-cell-meter".to_owned(),
         revision: 1,
@@ -160,7 +160,7 @@ fn report(name: &str, observed: Nanos) -> Option<CellReport> {
     };
     match name {
         "cell" => Some(bare),
-        "cell:linux" => Some(CellReport {
+        "cell:linux" => Some(CellExitReport {
             payload: CellPayload::Linux,
             program: "/boot/vmlinuz-6.1.0-56-rt-arm64, Linux 6.1.0-56-rt-arm64".to_owned(),
             cpus: cpus("3"),

@@ -14,7 +14,7 @@ use rampart_model::{
 
 use self::module::{Missing, Module};
 use self::spin::Spin;
-use super::cell::{self, CellBlocks, CellPlace};
+use super::cell::{self, CellBlocks, CellMemoryLocation};
 use super::console::Console;
 use super::conversation::{End, Requests, conclude, ignored, refuse_plan};
 use crate::engine::schedule::Spacing;
@@ -38,13 +38,13 @@ const REQUESTS: Requests = Requests {
 /// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
 /// the output to its end.
 #[must_use]
-pub fn run_blocker(cell: Option<&CellPlace>) -> ExitCode {
+pub fn run_blocker(cell: Option<&CellMemoryLocation>) -> ExitCode {
     let mut console = Console::new();
     let ended = converse(cell, &mut console);
     conclude(&mut console, ended, BlockerEvent::Refused)
 }
 
-fn converse(cell: Option<&CellPlace>, console: &mut Console) -> Result<(), End> {
+fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<(), End> {
     let Some(line) = console.wait_for_line()? else {
         return Err(REQUESTS.none().into());
     };
@@ -153,7 +153,7 @@ struct Blocker {
 
 impl Blocker {
     /// A cell that stops itself.
-    fn of_cell(location: &CellPlace, plan: &BlockSettings) -> Result<Self, Refusal> {
+    fn of_cell(location: &CellMemoryLocation, plan: &BlockSettings) -> Result<Self, Refusal> {
         within(plan, cell::LONGEST, cell::SHARE)?;
         Ok(Self {
             maker: Maker::Cell(Box::new(CellBlocks::prepare(location, plan)?)),

@@ -9,7 +9,7 @@ use rampart_model::{
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
 
 use super::clock::CellClock;
-use super::memory::{CellMemory, CellPlace, silent};
+use super::memory::{CellMemory, CellMemoryLocation, silent};
 use crate::cell::orders::Block;
 use crate::cell::records::Record;
 use crate::linux::clock;
@@ -34,7 +34,7 @@ pub(in crate::program) struct CellBlocks {
     cpu: CpuId,
     /// Records that were read by now, and so not to be looked at again.
     order: Option<(u64, Instant)>,
-    told: u32,
+    reported: u32,
     made: Option<u64>,
     latest: Nanos,
     lost: u64,
@@ -43,7 +43,7 @@ pub(in crate::program) struct CellBlocks {
 impl CellBlocks {
     /// Finds the cell.
     pub(in crate::program) fn prepare(
-        location: &CellPlace,
+        location: &CellMemoryLocation,
         plan: &BlockSettings,
     ) -> Result<Self, Refusal> {
         let mut cpus = plan.cpus.iter();
@@ -65,7 +65,7 @@ impl CellBlocks {
             clock,
             cpu,
             order: None,
-            told: 0,
+            reported: 0,
             made: None,
             latest: Nanos::ZERO,
             lost: 0,
@@ -105,9 +105,9 @@ impl CellBlocks {
             return Ok((spans, false));
         };
         self.clock.update();
-        let told = self.memory.told()?;
+        let output = self.memory.output()?;
         // The ring holds more than a thousand blocks: read from its start, what was told is left out.
-        let Some(mut reader) = Reader::new(told.blocks()) else {
+        let Some(mut reader) = Reader::new(output.blocks()) else {
             return Err(silent("a ring for its blocks", Duration::ZERO));
         };
         let mut room = [0; MAXIMUM_RECORD_BYTES];
@@ -126,11 +126,11 @@ impl CellBlocks {
                     let Ok(sequence) = u32::try_from(sequence) else {
                         continue;
                     };
-                    if sequence < self.told {
+                    if sequence < self.reported {
                         continue;
                     }
-                    self.lost += u64::from(sequence - self.told);
-                    self.told = sequence + 1;
+                    self.lost += u64::from(sequence - self.reported);
+                    self.reported = sequence + 1;
                     spans.push(BlockSpan {
                         cpu: self.cpu,
                         sequence,

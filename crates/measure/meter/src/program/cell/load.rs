@@ -4,7 +4,7 @@
 use rampart_model::{Nanos, Refusal};
 
 use super::clock::CellClock;
-use super::memory::{CellMemory, CellPlace};
+use super::memory::{CellMemory, CellMemoryLocation};
 use crate::cell::memory::Word;
 use crate::cell::orders::LoadOrder;
 use crate::engine::load::LoadForm;
@@ -21,7 +21,7 @@ pub(in crate::program) struct CellLoad {
 impl CellLoad {
     /// Lets the cell do it for so long from now on.
     pub(in crate::program) fn give(
-        location: &CellPlace,
+        location: &CellMemoryLocation,
         form: LoadForm,
         duration: Nanos,
     ) -> Result<Self, Refusal> {
@@ -38,7 +38,7 @@ impl CellLoad {
     }
 
     fn read(&self, word: Word) -> u64 {
-        self.memory.told().map_or(0, |told| told.read(word))
+        self.memory.output().map_or(0, |output| output.read(word))
     }
 
     /// Whether it has done something.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rampart_model::{Finding, Refusal, RefusalKind, Severity};
 use rampart_ring::mapping::SharedMapping;
 
-use crate::cell::memory::{Informational, ORDERS_BYTES, REVISION, TOLD_BYTES, Word};
+use crate::cell::memory::{CellOutput, ORDERS_BYTES, OUTPUT_BYTES, REVISION, Word};
 use crate::cell::orders::Orders;
 use crate::linux::diagnosis;
 use crate::timescale::Timescale;
@@ -23,26 +23,26 @@ pub(super) const PLACE: &str = "the cell's memory";
 
 /// The two regions that root and cell share, in a file that shows them: `/dev/rampart`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CellPlace {
+pub struct CellMemoryLocation {
     /// The file.
     pub file: PathBuf,
     /// Where the region begins in it that the cell writes, in bytes.
-    pub told: u64,
+    pub output: u64,
     /// Where that begins that the root writes.
     pub orders: u64,
 }
 
-impl CellPlace {
+impl CellMemoryLocation {
     /// From the arguments `FILE TOLD ORDERS`; none where they are not that.
     #[must_use]
     pub fn parse(arguments: &[OsString]) -> Option<Self> {
-        let [file, told, orders] = arguments else {
+        let [file, output, orders] = arguments else {
             return None;
         };
         let number = |text: &OsString| text.to_str()?.parse().ok();
         Some(Self {
             file: file.into(),
-            told: number(told)?,
+            output: number(output)?,
             orders: number(orders)?,
         })
     }
@@ -51,12 +51,12 @@ impl CellPlace {
 /// The regions, open.
 #[derive(Debug)]
 pub(crate) struct CellMemory {
-    told: SharedMapping,
+    output: SharedMapping,
     orders: SharedMapping,
 }
 
 impl CellMemory {
-    pub(crate) fn open(location: &CellPlace) -> Result<Self, Refusal> {
+    pub(crate) fn open(location: &CellMemoryLocation) -> Result<Self, Refusal> {
         let region = |offset, bytes, writable| {
             map(&location.file, offset, bytes, writable).map_err(|cause| {
                 let location = format!("{} at {offset:#x}", location.file.display());
@@ -64,13 +64,13 @@ impl CellMemory {
             })
         };
         Ok(Self {
-            told: region(location.told, TOLD_BYTES, false)?,
+            output: region(location.output, OUTPUT_BYTES, false)?,
             orders: region(location.orders, ORDERS_BYTES, true)?,
         })
     }
 
-    pub(super) fn told(&self) -> Result<Informational<'_>, Refusal> {
-        Informational::new(self.told.words()).ok_or_else(too_small)
+    pub(super) fn output(&self) -> Result<CellOutput<'_>, Refusal> {
+        CellOutput::new(self.output.words()).ok_or_else(too_small)
     }
 
     pub(super) fn orders(&self) -> Result<Orders<'_>, Refusal> {
@@ -79,12 +79,12 @@ impl CellMemory {
 
     /// Waits until its program has begun; the scale of its clock.
     pub(super) fn scale(&self) -> Result<Timescale, Refusal> {
-        let told = self.told()?;
+        let output = self.output()?;
         let begin = Instant::now();
-        while told.read(Word::Revision) == 0 && begin.elapsed() < BEGIN_PATIENCE {
+        while output.read(Word::Revision) == 0 && begin.elapsed() < BEGIN_PATIENCE {
             std::thread::sleep(PAUSE);
         }
-        let revision = told.read(Word::Revision);
+        let revision = output.read(Word::Revision);
         if revision != REVISION {
             let finding = if revision == 0 {
                 let what = "the program in the cell has not begun within 8 s";
@@ -96,7 +96,7 @@ impl CellMemory {
             };
             return Err(refused(finding));
         }
-        let hertz = told.read(Word::Frequency);
+        let hertz = output.read(Word::Frequency);
         Timescale::of_frequency(hertz).ok_or_else(|| {
             let finding = problem("the cell's counter is none to measure with");
             refused(finding.values(format!("{hertz} Hz"), "more than 16 kHz"))

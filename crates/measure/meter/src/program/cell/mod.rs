@@ -18,7 +18,7 @@ use rampart_model::{Finding, MeterSettings, Refusal, RefusalKind, Severity};
 pub(super) use blocks::{CellBlocks, LONGEST, SHARE};
 pub(super) use load::CellLoad;
 pub(super) use memory::CellMemory;
-pub use memory::CellPlace;
+pub use memory::CellMemoryLocation;
 pub(super) use relay::relay;
 
 /// What a cell's clock reads (Arm ARM D24.10.24).

@@ -39,19 +39,19 @@ pub(in crate::program) fn relay(assignment: Assignment, memory: &CellMemory) {
 }
 
 /// What is read from the cell's ring.
-struct Cell<'a> {
+struct CellRing<'a> {
     reader: Reader<'a>,
-    room: Box<[u8; MAXIMUM_RECORD_BYTES]>,
+    buffer: Box<[u8; MAXIMUM_RECORD_BYTES]>,
     /// Samples that were overwritten before they were read.
     lost: u64,
 }
 
-impl Cell<'_> {
+impl CellRing<'_> {
     /// The next record; none if there is nothing new.
     fn next(&mut self) -> Option<Record> {
         loop {
-            match self.reader.read(&mut self.room) {
-                Read::Record { kind, bytes } => match Record::read(kind, &self.room[..bytes]) {
+            match self.reader.read(&mut self.buffer) {
+                Read::Record { kind, bytes } => match Record::read(kind, &self.buffer[..bytes]) {
                     Some(record) => return Some(record),
                     None => self.lost += 1,
                 },
@@ -77,7 +77,7 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
     } = assignment;
     let tell = |report| reports.send((cpu, report)).is_ok();
     boundary.read_until.store(0, Ordering::Release);
-    let told = memory.told()?;
+    let output = memory.output()?;
     let orders = memory.orders()?;
     if !tell(Report::Placed(thread_id())) {
         return Ok(());
@@ -86,11 +86,11 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
         return Ok(());
     };
     let scale = memory.scale()?;
-    let reader = Reader::new(told.samples())
+    let reader = Reader::new(output.samples())
         .ok_or_else(|| silent("a ring for its samples", Duration::ZERO))?;
-    let mut cell = Cell {
+    let mut cell = CellRing {
         reader,
-        room: Box::new([0; MAXIMUM_RECORD_BYTES]),
+        buffer: Box::new([0; MAXIMUM_RECORD_BYTES]),
         lost: 0,
     };
     let threshold = prepare(&plan, orders, &mut cell)?;
@@ -142,7 +142,7 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
 fn prepare(
     plan: &MeterSettings,
     orders: Orders<'_>,
-    cell: &mut Cell<'_>,
+    cell: &mut CellRing<'_>,
 ) -> Result<Nanos, Refusal> {
     orders.end(orders.measure_number());
     let number = orders.give_measure(&Measure::Prepare {
@@ -175,7 +175,7 @@ fn prepare(
 
 /// Hands on what is in the ring; what the measurement came to, once it is over.
 fn take(
-    cell: &mut Cell<'_>,
+    cell: &mut CellRing<'_>,
     number: u64,
     clock: &mut CellClock,
     producer: &mut Producer,

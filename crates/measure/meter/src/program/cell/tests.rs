@@ -13,11 +13,11 @@ use rampart_model::{
 
 use super::blocks::CellBlocks;
 use super::load::CellLoad;
-use super::memory::{CellMemory, CellPlace, map};
+use super::memory::{CellMemory, CellMemoryLocation, map};
 use super::relay::relay;
 use crate::cell::blocks::Blocks;
 use crate::cell::loads::Loads;
-use crate::cell::memory::{Informational, ORDERS_BYTES, REVISION, TOLD_BYTES, Word};
+use crate::cell::memory::{CellOutput, ORDERS_BYTES, OUTPUT_BYTES, REVISION, Word};
 use crate::cell::orders::Orders;
 use crate::cell::program::{Hardware, Program};
 use crate::engine::load::LoadForm;
@@ -102,7 +102,7 @@ impl Registers for Thread<'_> {
 
 /// A cell that runs while this lives.
 struct Running {
-    location: CellPlace,
+    location: CellMemoryLocation,
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
     _directory: tempfile::TempDir,
@@ -112,35 +112,35 @@ impl Running {
     fn start(revision: u64) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("memory");
-        let bytes = vec![0; TOLD_BYTES + ORDERS_BYTES];
+        let bytes = vec![0; OUTPUT_BYTES + ORDERS_BYTES];
         std::fs::write(&file, bytes).expect("written");
-        let location = CellPlace {
+        let location = CellMemoryLocation {
             file,
-            told: 0,
-            orders: TOLD_BYTES as u64,
+            output: 0,
+            orders: OUTPUT_BYTES as u64,
         };
         let stop = Arc::new(AtomicBool::new(false));
         let (there, ended) = (location.clone(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
-            let told = map(&there.file, 0, TOLD_BYTES, true).expect("told");
+            let output = map(&there.file, 0, OUTPUT_BYTES, true).expect("output");
             let orders = map(&there.file, there.orders, ORDERS_BYTES, false);
             let orders = orders.expect("orders");
-            let told = Informational::new(told.words()).expect("room");
+            let output = CellOutput::new(output.words()).expect("room");
             let orders = Orders::new(orders.words()).expect("room");
             let hertz = CounterKind::Hardware.first_scale().expect("it moves");
             let hertz = hertz.ticks(Nanos::SECOND);
             let hardware = Thread {
                 scale: Timescale::of_frequency(hertz).expect("a counter"),
-                blocks: RefCell::new(Blocks::new(&told, orders).expect("room")),
+                blocks: RefCell::new(Blocks::new(&output, orders).expect("room")),
                 next: Cell::new(None),
                 timer: Cell::default(),
             };
             let memory: Vec<AtomicU64> = (0..1 << 12).map(AtomicU64::new).collect();
-            let loads = Loads::new(told, orders, &memory);
-            let program = Program::new(&hardware, (told, orders), loads);
+            let loads = Loads::new(output, orders, &memory);
+            let program = Program::new(&hardware, (output, orders), loads);
             let mut program = program.expect("room");
-            told.write(Word::Frequency, hertz);
-            told.write(Word::Revision, revision);
+            output.write(Word::Frequency, hertz);
+            output.write(Word::Revision, revision);
             while !ended.load(Ordering::Relaxed) {
                 program.serve();
                 program.rest(hardware.now() + Nanos::from_millis(1));
@@ -178,7 +178,7 @@ fn plan(meter: MeterKind) -> MeterSettings {
 fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nanos) {
     let memory = CellMemory::open(&cell.location).expect("memory");
     let (producer, mut consumer) = ring(1 << 16);
-    let (commands, told) = channel();
+    let (commands, output) = channel();
     let (sender, reports) = channel();
     let boundary = Arc::new(Boundary::default());
     let assignment = Assignment {
@@ -191,7 +191,7 @@ fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nan
         producer,
         boundary: Arc::clone(&boundary),
         stop: Arc::default(),
-        commands: told,
+        commands: output,
         reports: sender,
     };
     let thread = std::thread::spawn(move || relay(assignment, &memory));
@@ -334,7 +334,7 @@ fn a_program_of_another_revision_is_refused() {
     let refusal = memory.scale().expect_err("another revision");
     assert_eq!(refusal.kind, RefusalKind::System);
     assert_eq!(refusal.finding.found, Some((REVISION + 1).to_string()));
-    let nowhere = CellPlace {
+    let nowhere = CellMemoryLocation {
         file: "/nowhere".into(),
         ..cell.location.clone()
     };
@@ -360,9 +360,9 @@ fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
         CellLoad::give(&cell.location, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
     wait_for("the next one's begin", || next.has_begun());
     assert!(!next.has_ended());
-    next.end().expect("told");
+    next.end().expect("output");
     wait_for("its early end", || next.has_ended());
-    assert!(next.time() > Nanos::ZERO, "what it did stays told");
+    assert!(next.time() > Nanos::ZERO, "what it did stays output");
 }
 
 fn wait_for(what: &str, mut seen: impl FnMut() -> bool) {

@@ -85,7 +85,7 @@ pub struct MemoryReport {
 /// One cell.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct CellReport {
+pub struct CellListEntry {
     /// Its number.
     pub number: u32,
     /// Its name.
