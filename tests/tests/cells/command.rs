@@ -183,10 +183,10 @@ fn made(said: &Said<'_>) {
 }
 
 fn refused(said: &Said<'_>) {
-    said.refused("cpu-taken", &["CPU 3", "cell press has it"]);
+    said.refused("cpu-taken", &["CPU 3", "owned by cell press"]);
     said.refused(
         "cpu-of-linux",
-        &["CPU 0", "keeps house", "take some of 1-2"],
+        &["CPU 0", "housekeeping", "use CPUs of 1-2"],
     );
     said.refused("name-taken", &["rampart cell destroy press"]);
     said.refused("too-much", &["memory", "256MiB", "1GiB"]);

@@ -169,8 +169,8 @@ fn named(said: &Said<'_>, text: &str) {
     said.went_well("enable");
     assert_eq!(said.json("greet")["shared"][0]["name"], "greeting");
     assert!(said.of("echo", 0).contains("name greeting"));
-    said.refused("name-twice", &["called a", "a name of its own"]);
-    said.refused("name-taken", &["called greeting"]);
+    said.refused("name-twice", &["name a", "a unique name"]);
+    said.refused("name-taken", &["name greeting"]);
     said.refused("no-region", &["farewell", "named greeting"]);
     said.refused("not-the-writer", &["the root cannot write to it"]);
     said.went_well("start");

@@ -36,9 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// With what was tried and the kernel's answer.
 pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
     let [device, program, rest @ ..] = arguments else {
-        return Err(io::Error::other(
-            "enter-root needs a device and a program to become",
-        ));
+        return Err(io::Error::other("enter-root needs a device and a program"));
     };
     for location in ["/proc", "/dev", "/read-only", "/written", "/root"] {
         fs::create_dir_all(location).map_err(saying("make", location))?;
@@ -102,7 +100,7 @@ fn wait_for(device: &Path) -> io::Result<()> {
     while !device.exists() {
         if Instant::now() > until {
             return Err(io::Error::other(format!(
-                "{}: there is no such device",
+                "{}: no such device",
                 device.display()
             )));
         }

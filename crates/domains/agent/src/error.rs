@@ -9,21 +9,21 @@ use std::time::Duration;
 pub enum AgentError {
     /// Nobody answered.
     #[error(
-        "the agent has not answered within {} s, needed an answer; fix: see on its console whether that machine hangs or is too busy, and start it anew", .0.as_secs_f64()
+        "the agent has not answered within {} s; fix: see its console for whether the machine hangs or is too busy, and restart it", .0.as_secs_f64()
     )]
     Silent(Duration),
     /// The byte stream ended or broke.
     #[error(
-        "the connection to the agent is lost{}; fix: see whether that machine still runs and can be reached, and start anew",
+        "the connection to the agent is lost{}; fix: check that the machine runs and is reachable, and run the command again",
         .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default()
     )]
     Lost(Option<String>),
     /// Something came that is no word of the conversation.
-    #[error("what comes from the agent is not understood: {0}")]
+    #[error("the agent sent an invalid frame: {0}")]
     Unintelligible(String),
     /// The other side is of another version.
     #[error(
-        "the agent speaks version {theirs} of the protocol, this program version {ours}; use programs of one build on both sides"
+        "the agent has protocol version {theirs}, this program {ours}; fix: use programs of the same version on both sides"
     )]
     Version {
         /// Its version.
@@ -32,7 +32,7 @@ pub enum AgentError {
         ours: u32,
     },
     /// A program did not start.
-    #[error("`{program}` cannot be started there: {reason}")]
+    #[error("the agent cannot start `{program}`: {reason}")]
     NotStarted {
         /// The program.
         program: String,
@@ -43,7 +43,7 @@ pub enum AgentError {
     #[error("{0}")]
     Impossible(String),
     /// Something on this side.
-    #[error("the agent cannot be spoken with: {0}")]
+    #[error("cannot communicate with the agent: {0}")]
     Here(#[from] io::Error),
 }
 

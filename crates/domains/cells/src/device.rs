@@ -23,7 +23,7 @@ pub const DEVICE: &str = "/dev/rampart";
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The device cannot be opened.
-    #[error("{path}: {source}; load the driver: modprobe rampart")]
+    #[error("cannot open {path}: {source}; fix: modprobe rampart")]
     Open {
         /// Of the device.
         path: String,
@@ -31,7 +31,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The driver refused; it says in the kernel's log what is missing.
-    #[error("{what}: {source}; the reason is in the kernel's log: dmesg")]
+    #[error("{what}: {source}; fix: dmesg shows the reason")]
     Driver {
         /// What was asked for.
         what: &'static str,
@@ -39,7 +39,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The hypervisor refused.
-    #[error("{what}: the hypervisor answers {outcome:?}")]
+    #[error("{what}: the hypervisor returns {outcome:?}")]
     Hypervisor {
         /// What was asked for.
         what: &'static str,

@@ -102,7 +102,7 @@ impl<Output: Write> Archive<Output> {
     ) -> io::Result<()> {
         let length = u32::try_from(content.len()).map_err(|_| {
             io::Error::other(format!(
-                "{path} has {} bytes, at most {} fit into an initramfs",
+                "{path} has {} bytes; an initramfs holds files of at most {}",
                 content.len(),
                 u32::MAX
             ))

@@ -20,7 +20,7 @@ pub enum QemuError {
         source: io::Error,
     },
     /// It ended before it answered.
-    #[error("{}: ended with {status} before it answered; it says: {said}", .program.display())]
+    #[error("{}: ended with {status} before it answered; its output: {said}", .program.display())]
     EndedAtOnce {
         /// The program.
         program: PathBuf,
@@ -76,7 +76,7 @@ pub enum QmpError {
         description: String,
     },
     /// No answer in time.
-    #[error("QEMU has not answered `{command}` in {limit:?}")]
+    #[error("QEMU has not answered `{command}` within {limit:?}")]
     NoAnswer {
         /// The command.
         command: String,
@@ -84,13 +84,13 @@ pub enum QmpError {
         limit: Duration,
     },
     /// The connection is closed: QEMU is gone.
-    #[error("QEMU has closed the connection while `{command}` waited for an answer")]
+    #[error("QEMU closed the connection before it answered `{command}`")]
     Closed {
         /// The command.
         command: String,
     },
     /// The greeting is not QMP's.
-    #[error("the greeting on the socket is not QMP's: `{text}`")]
+    #[error("the socket does not send a QMP greeting: `{text}`")]
     NotQmp {
         /// What was read.
         text: String,

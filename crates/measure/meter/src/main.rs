@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program that carries the engines into a domain. Its arguments are here, the rest is in
-//! the library.
+//! The program `rampart-meter`: its arguments. The rest is in the library.
 
 use std::io::Write;
 
@@ -8,48 +7,52 @@ use rampart_meter::program::{CellMemoryLocation, LoadRequest, run_load};
 use rampart_model::ExitCode;
 
 const HELP: &str = "\
-rampart-meter measures latency where it is started; `rampart measure` and `rampart evaluate`
-start it and render what it says.
+Measure latency on CPUs of this machine. `rampart measure` and `rampart evaluate`
+start this program and render its results.
 
 Usage: rampart-meter [--help | --version]
-       rampart-meter block [cell FILE TOLD ORDERS]
-       rampart-meter cell FILE TOLD ORDERS
-       rampart-meter load [cell FILE TOLD ORDERS] cpu|memory|cache --cpu CPU --seconds SECONDS
+       rampart-meter cell FILE OUTPUT ORDERS
+       rampart-meter block [cell FILE OUTPUT ORDERS]
+       rampart-meter load [cell FILE OUTPUT ORDERS]
+                          cpu|memory|cache --cpu CPU --seconds SECONDS
        rampart-meter show FILE
        rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
-                           [--console START+BYTES] [--init] [--stay] [--silence SECONDS]
+                           [--console START+BYTES] [--init] [--stay]
+                           [--silence SECONDS]
 
-It takes one JSON object a line on standard input: first {\"prepare\":{…}} with a plan, then
-\"go\":{} in an object of its own; {\"stop\":{}} or the end of the input ends it early. It answers
-with one JSON object a line: ready, started, batch…, finished; or refused, with the reason.
-`rampart schema meter-request` and `rampart schema meter-event` print the form of both.
+Without a command it measures. It reads one JSON object a line: first
+{\"prepare\":{…}} with a plan, then {\"go\":{}}; {\"stop\":{}} or the end of the
+input ends the measurement early. It writes one JSON object a line: ready,
+started, batch…, finished; or refused, with the reason. `rampart schema
+meter-request` and `rampart schema meter-event` print their schemas.
 
-With the word block it stops CPUs for others to notice, in a conversation of the same form: ready,
-blocked…, finished (`rampart schema blocker-request` and `blocker-event`).
+Commands:
+  cell    Measure in a cell without an operating system (rampart-cell-meter).
+          FILE maps its memory: the region that the cell writes begins at
+          byte OUTPUT, the region that it reads at byte ORDERS.
+  block   Stop CPUs for set times, by requests and events of the same form:
+          ready, blocked…, finished (blocker-request, blocker-event).
+  load    Keep a CPU or the memory busy, and print the begin and the end with
+          the CPU time used. The end of the input ends it early.
+  show    Copy a file, such as /proc/interrupts, to the standard output.
+  agent   Start programs for a caller that has no other access: over the
+          virtio-serial port NAME, over memory that a cell shares with the
+          root, or over standard input and output.
 
-With the word cell either is done by `rampart-cell-meter`, in a cell without an operating system whose
-memory FILE shows: what the cell tells from byte TOLD on, and what it is told from ORDERS on.
+Options of agent:
+  --console START+BYTES  write the kernel log into this memory
+  --init                 prepare the machine as process 1, and power it off
+  --stay                 wait for the next caller when one disconnects
+  --silence SECONDS      treat a caller that sends nothing for so long as gone
 
-With the word load it keeps a CPU or the memory busy for so long, or lets such a cell do it, and tells
-when that begins and ends, with the CPU time that it had; the end of its input ends it early.
-
-With the word show it writes a file to standard output, as /proc/interrupts where there is no other
-program to do so.
-
-As agent it starts programs for a near side that has no other way in: over the virtio-serial
-port NAME, over memory that a cell shares with the root, or standard input and output; with
---console it carries the kernel's log into such memory. With --init it is process 1 of a machine that it makes
-ready and at the end powers off; with --stay it waits for the next near side when one goes away;
-with --silence it takes one for gone that says nothing for so long.
-
-Measuring never changes the machine. Exit codes: 0 finished, 1 failed, 2 the plan makes no sense,
-4 something that the plan needs is missing.
+Measuring changes no setting of the machine. Exit codes: 0 finished; 1 failed;
+2 wrong arguments or plan; 4 a precondition is missing.
 ";
 
 fn main() -> std::process::ExitCode {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if std::process::id() == 1 {
-        // The kernel puts words of its command line that it does not know before those for us.
+        // The kernel passes unknown words of its command line before our arguments.
         let ours = arguments
             .iter()
             .position(|word| word == "enter-root" || word == "agent");
@@ -63,7 +66,7 @@ fn main() -> std::process::ExitCode {
         [cell, location @ ..] if cell == "cell" && location.len() == 3 => {
             match CellMemoryLocation::parse(location) {
                 Some(location) => return rampart_meter::program::run(Some(&location)).into(),
-                None => return not_understood(&arguments),
+                None => return unknown_arguments(&arguments),
             }
         }
         [block, cell, location @ ..]
@@ -73,19 +76,19 @@ fn main() -> std::process::ExitCode {
                 Some(location) => {
                     return rampart_meter::program::run_blocker(Some(&location)).into();
                 }
-                None => return not_understood(&arguments),
+                None => return unknown_arguments(&arguments),
             }
         }
-        [load, cell, file, told, orders, wish @ ..] if load == "load" && cell == "cell" => {
-            let location = CellMemoryLocation::parse(&[file, told, orders].map(Clone::clone));
+        [load, cell, file, output, orders, wish @ ..] if load == "load" && cell == "cell" => {
+            let location = CellMemoryLocation::parse(&[file, output, orders].map(Clone::clone));
             match location.zip(LoadRequest::parse(wish)) {
                 Some((location, wish)) => return run_load(&wish, Some(&location)).into(),
-                None => return not_understood(&arguments),
+                None => return unknown_arguments(&arguments),
             }
         }
         [load, wish @ ..] if load == "load" => match LoadRequest::parse(wish) {
             Some(wish) => return run_load(&wish, None).into(),
-            None => return not_understood(&arguments),
+            None => return unknown_arguments(&arguments),
         },
         [argument] if argument == "--help" || argument == "-h" => HELP.to_owned(),
         [argument] if argument == "--version" || argument == "-V" => {
@@ -94,7 +97,7 @@ fn main() -> std::process::ExitCode {
         [argument, file] if argument == "show" => return show(file),
         [argument, options @ ..] if argument == "agent" => return agent(options),
         [argument, options @ ..] if argument == "enter-root" => return enter_root(options),
-        wrong => return not_understood(wrong),
+        wrong => return unknown_arguments(wrong),
     };
     match std::io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::Success.into(),
@@ -102,39 +105,41 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn not_understood(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
+fn unknown_arguments(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
     let words: Vec<_> = arguments
         .iter()
         .map(|word| word.to_string_lossy())
         .collect();
     let text = format!(
-        "rampart-meter: `{}` is not understood; needed block, cell, load, show or agent with what belongs to it, \
-         --help, --version, or nothing: then a plan comes on standard input\n",
+        "rampart-meter: unknown arguments `{}`; fix: see `rampart-meter --help`\n",
         words.join(" ")
     );
-    // Whoever closed standard error does not want to know.
+    // Standard error may be closed.
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::Usage.into()
 }
 
-/// A file as it is.
+/// Copies a file to the standard output.
 fn show(file: &std::ffi::OsStr) -> std::process::ExitCode {
     let shown = std::fs::read(file).and_then(|text| std::io::stdout().write_all(&text));
     let Err(error) = shown else {
         return ExitCode::Success.into();
     };
-    let text = format!("rampart-meter show: {}: {error}\n", file.display());
-    // Whoever closed standard error does not want to know.
+    let text = format!(
+        "rampart-meter show: cannot read {}: {error}\n",
+        file.display()
+    );
+    // Standard error may be closed.
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::Failure.into()
 }
 
-/// The first program of a simulated machine; `agent --init` is its second.
+/// Enters the root file system as the first program of a simulated machine; `agent --init` is the second.
 fn enter_root(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
     // It returns only if it fails.
     let Err(error) = rampart_agent::enter_root(arguments);
     let text = format!("rampart-meter enter-root: {error}\n");
-    // Whoever closed standard error does not want to know.
+    // Standard error may be closed.
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::Failure.into()
 }
@@ -151,7 +156,7 @@ fn agent(options: &[std::ffi::OsString]) -> std::process::ExitCode {
         rampart_agent::ServeError::System { .. } => ExitCode::Failure,
     };
     let text = format!("rampart-meter agent: {error}\n");
-    // Whoever closed standard error does not want to know.
+    // Standard error may be closed.
     let _ = std::io::stderr().write_all(text.as_bytes());
     code.into()
 }

@@ -95,7 +95,7 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
         format!("{count} gaps of {shortest} to {longest} on CPU {cpu} look")
     };
     let what = format!(
-        "{gaps} like {} at work, which takes {} in each {}, and not like noise of the machine",
+        "{gaps} like {}, which takes {} in each {}, not like noise of the machine",
         join(&|brake| brake.name.clone(), " or "),
         first.taken,
         first.period,
@@ -108,7 +108,7 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
         )
         .values(
             join(&|brake| brake.present.clone(), ", "),
-            "switched off, or a policy that leaves time to others",
+            "off, or a policy that leaves time for other threads",
         )
         .fix(join(&|brake| brake.fix.clone(), "; or ")),
     )
@@ -166,10 +166,7 @@ mod tests {
             brake("other", 300),
         ];
         let finding = explain(CpuId(0), &seen, &brakes).expect("explained");
-        assert!(
-            finding.what.contains("throttling or server at work"),
-            "{finding}"
-        );
+        assert!(finding.what.contains("throttling or server,"), "{finding}");
         assert_eq!(finding.location, "/throttling, /server");
     }
 

@@ -275,7 +275,7 @@ impl Agent {
         let text = serde_json::to_vec(command).map_err(io::Error::from)?;
         if text.len() > LONGEST {
             return Err(AgentError::Impossible(format!(
-                "a command line with environment of {} bytes is longer than the {LONGEST} that are sent",
+                "the command line and environment have {} bytes, more than the maximum of {LONGEST}",
                 text.len()
             )));
         }
@@ -384,7 +384,7 @@ impl Inner {
             if timed_out {
                 // Part of a frame may be out: nothing can follow it.
                 self.shared.lose(format!(
-                    "it has taken nothing for {} s",
+                    "it has read nothing for {} s",
                     SEND_PATIENCE.as_secs()
                 ));
             }
@@ -431,7 +431,7 @@ impl Inner {
                 && self.shared.quiet() >= self.patience.answer
             {
                 self.shared.lose(format!(
-                    "nothing has come from it for {:.0} s",
+                    "it has sent nothing for {:.0} s",
                     self.shared.quiet().as_secs_f64()
                 ));
             }
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
         assert!(begin.elapsed() >= Duration::from_millis(800));
         let told = agent.lost().map(|error| error.to_string());
-        assert!(told.is_some_and(|told| told.contains("nothing has come")));
+        assert!(told.is_some_and(|told| told.contains("sent nothing")));
         // From then on nobody waits at all.
         let error = process.stdin.write(b"x").expect_err("lost");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");

@@ -40,7 +40,7 @@ impl FromStr for MemoryPlace {
                     .then_some(Self { start, bytes })
             })
             .ok_or_else(|| {
-                format!("`{text}` is no place in memory, as 0x7fc00000+0x40000 in whole pages")
+                format!("`{text}` is not a range of whole pages such as 0x7fc00000+0x40000")
             })
     }
 }

@@ -44,11 +44,11 @@ pub(super) fn make_ready(without_console: bool) -> Vec<String> {
             // Somebody before us mounted it.
             Ok(()) | Err(Errno::BUSY) => {}
             Err(_) if !needed => {}
-            Err(error) => problems.push(format!("{location}: {kind} cannot be mounted: {error}")),
+            Err(error) => problems.push(format!("cannot mount {kind} on {location}: {error}")),
         }
     }
     if without_console && let Err(error) = kernel_log::take_standard_error() {
-        problems.push(format!("/dev/kmsg cannot be written: {error}"));
+        problems.push(format!("cannot write /dev/kmsg: {error}"));
     }
     for (link, target) in [
         ("/dev/fd", "/proc/self/fd"),
@@ -84,7 +84,7 @@ pub(crate) fn load_modules(list: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for (path, parameters) in modules(&text) {
         if let Err(error) = load_module(path, parameters) {
-            problems.push(format!("{path}: the module cannot be loaded: {error}"));
+            problems.push(format!("cannot load the module {path}: {error}"));
         }
     }
     problems
@@ -146,6 +146,6 @@ mod tests {
         fs::write(&list, "/nowhere/a.ko\n").expect("list");
         let problems = load_modules(&list);
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].starts_with("/nowhere/a.ko: "), "{problems:?}");
+        assert!(problems[0].contains("/nowhere/a.ko: "), "{problems:?}");
     }
 }

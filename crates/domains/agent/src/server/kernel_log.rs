@@ -29,7 +29,7 @@ pub(super) fn carry(memory: &'static [AtomicU64]) -> io::Result<()> {
                     }
                     // EPIPE: it was overwritten before it was read; the next is the oldest there is.
                     Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {
-                        let _ = writer.write(4, b"(the kernel's log was faster than its reader)");
+                        let _ = writer.write(4, b"(lines of the kernel log were lost)");
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => return,

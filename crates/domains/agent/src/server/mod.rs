@@ -46,12 +46,12 @@ pub struct ServeOptions {
 pub enum ServeError {
     /// The arguments make no sense.
     #[error(
-        "{0}; write rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES] [--console START+BYTES] [--init] [--stay] [--silence SECONDS]"
+        "{0}; usage: rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES] [--console START+BYTES] [--init] [--stay] [--silence SECONDS]"
     )]
     Usage(String),
     /// The port is not there.
     #[error(
-        "there is no virtio-serial port `{name}` ({present}); give the machine one of that name"
+        "no virtio-serial port `{name}` ({present}); fix: give the machine a port of that name"
     )]
     NoPort {
         /// The name asked for.
@@ -90,7 +90,7 @@ impl ServeOptions {
                     .next()
                     .and_then(|value| value.into_string().ok())
                     .ok_or_else(|| {
-                        ServeError::Usage(format!("{} lacks its value", argument.display()))
+                        ServeError::Usage(format!("{} needs a value", argument.display()))
                     })
             };
             match argument.to_str() {
@@ -103,15 +103,13 @@ impl ServeOptions {
                 Some("--silence") => {
                     let text = value()?;
                     let seconds = text.parse().map_err(|_| {
-                        ServeError::Usage(format!("--silence is `{text}`, not a number of seconds"))
+                        ServeError::Usage(format!("--silence: `{text}` is not a number of seconds"))
                     })?;
                     options.silence = Some(Duration::from_secs(seconds));
                 }
                 _ => {
                     let text = argument.display();
-                    return Err(ServeError::Usage(format!(
-                        "`{text}` is no argument of agent"
-                    )));
+                    return Err(ServeError::Usage(format!("unknown argument `{text}`")));
                 }
             }
         }
@@ -119,7 +117,7 @@ impl ServeOptions {
             (Some(reads), Some(writes)) if options.port.is_none() => Some((reads, writes)),
             (None, None) => None,
             _ => {
-                let text = "--reads and --writes are needed together, and without --port";
+                let text = "--reads and --writes need each other, and exclude --port";
                 return Err(ServeError::Usage(text.to_owned()));
             }
         };
@@ -150,12 +148,12 @@ pub fn serve(options: &ServeOptions) -> Result<(), ServeError> {
 fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeError> {
     let signals = signals::Signals::take().map_err(ServeError::system("signals"))?;
     if let Err(error) = leftovers::adopt() {
-        problems.push(format!("orphans cannot be adopted: {error}"));
+        problems.push(format!("cannot adopt orphaned processes: {error}"));
     }
     if let Some(console) = options.console {
         let carried = console.map(true).and_then(kernel_log::carry);
         if let Err(error) = carried {
-            problems.push(format!("{console}: no console there: {error}"));
+            problems.push(format!("{console}: cannot open the console: {error}"));
         }
     }
     if let Some((reads, writes)) = options.memory {

@@ -46,9 +46,9 @@ pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
             return Err(ServeError::NoPort {
                 name: name.to_owned(),
                 present: if names.is_empty() {
-                    "there are none".to_owned()
+                    "no port".to_owned()
                 } else {
-                    format!("there are {}", names.join(", "))
+                    format!("ports: {}", names.join(", "))
                 },
             });
         }

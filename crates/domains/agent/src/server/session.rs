@@ -399,7 +399,7 @@ impl Session {
         let started = match serde_json::from_slice::<AgentCommand>(payload) {
             Err(error) => Err(error.to_string()),
             Ok(_) if self.programs.contains_key(&number) => {
-                Err(format!("there already is a program {number}"))
+                Err(format!("program {number} exists already"))
             }
             Ok(command) => Program::start(&command).map_err(|error| error.to_string()),
         };

@@ -34,10 +34,10 @@ fn controller(description: &Description, found: &mut Vec<Finding>) {
             Finding::new(
                 Severity::Error,
                 "interrupt controller",
-                "no GIC is in the device tree",
+                "the device tree has no GIC",
             )
             .values("none", "a node compatible with arm,gic-v3")
-            .fix("take a machine with a GICv3; cells need its CPU interface"),
+            .fix("use a machine with a GICv3; cells need its CPU interface"),
         );
         return;
     };
@@ -47,10 +47,10 @@ fn controller(description: &Description, found: &mut Vec<Finding>) {
             Finding::new(
                 Severity::Error,
                 location,
-                "its interrupts cannot be given to cells without exits",
+                "its interrupts need exits to the hypervisor",
             )
             .values(format!("GICv{}", controller.version), "GICv3 or later")
-            .fix("take a machine with a GICv3; for QEMU: -M virt,virtualization=on,gic-version=3"),
+            .fix("use a machine with a GICv3 (QEMU: -M virt,virtualization=on,gic-version=3)"),
         );
         return;
     }
@@ -59,13 +59,13 @@ fn controller(description: &Description, found: &mut Vec<Finding>) {
             Finding::new(
                 Severity::Error,
                 location.clone(),
-                "the hypervisor knows redistributors in one region alone",
+                "the hypervisor supports one region of redistributors",
             )
             .values(
                 format!("{} regions", controller.redistributors.len()),
                 "1 region",
             )
-            .fix("use the CPUs of one region: maxcpus= on the kernel's command line is not enough, the tree has to say so"),
+            .fix("remove the CPUs of the other regions from the device tree (maxcpus= on the kernel command line is not enough)"),
         );
     }
     if !controller.translation_services.is_empty() {
@@ -73,13 +73,13 @@ fn controller(description: &Description, found: &mut Vec<Finding>) {
             Finding::new(
                 Severity::Warning,
                 location,
-                "its ITS writes memory by itself and stays with the root, which is trusted with it",
+                "its ITS can write any memory and stays with the root",
             )
             .values(
                 format!("{} ITS", controller.translation_services.len()),
-                "none, or a root that is trusted",
+                "no ITS, or a trusted root",
             )
-            .fix("disable the ITS in the firmware's device tree where no PCI device needs it; for QEMU: its=off"),
+            .fix("disable the ITS in the firmware's device tree if no PCI device needs it (QEMU: its=off)"),
         );
     }
 }
@@ -91,10 +91,10 @@ fn cpus(description: &Description, found: &mut Vec<Finding>) {
             Finding::new(
                 Severity::Error,
                 "CPUs",
-                "a machine is split between Linux and at least one cell",
+                "the number of CPUs does not allow a cell",
             )
             .values(format!("{count}"), format!("2 to {MAXIMUM_CPUS}"))
-            .fix("take a machine with that many CPUs"),
+            .fix("use a machine with that many CPUs"),
         );
     }
     let others: Vec<&str> = description
@@ -108,10 +108,10 @@ fn cpus(description: &Description, found: &mut Vec<Finding>) {
             Finding::new(
                 Severity::Error,
                 others.join(", "),
-                "CPUs that are not turned on and off by PSCI cannot leave Linux",
+                "only CPUs that PSCI turns on and off can leave Linux",
             )
             .values("another enable-method", "enable-method = \"psci\"")
-            .fix("take a firmware with PSCI (Trusted Firmware-A), and its device tree"),
+            .fix("use a firmware with PSCI (Trusted Firmware-A), and its device tree"),
         );
     }
 }
@@ -142,8 +142,8 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
         ),
         None => (
             Severity::Warning,
-            "which memory Linux uses is not known, and none is reserved for cells",
-            "/proc/iomem not read".to_owned(),
+            "the memory of Linux is unknown, and none is reserved for cells",
+            "cannot read /proc/iomem".to_owned(),
         ),
     };
     found.push(
@@ -154,7 +154,7 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
                 (0, _) => "describe the running machine: the device tree in a file has no memory"
                     .to_owned(),
                 (_, Some(_)) => fix,
-                (_, None) => format!("as root, or with --iomem FILE; else {fix}"),
+                (_, None) => format!("run as root or with --iomem FILE; otherwise {fix}"),
             }),
     );
 }
@@ -296,7 +296,7 @@ fn in_memory(description: &Description, devices: &[&Device], found: &mut Vec<Fin
                 Finding::new(
                     Severity::Warning,
                     device.path.clone(),
-                    format!("its range {} lies in memory", listed(&parts)),
+                    format!("its range {} overlaps memory", listed(&parts)),
                 )
                 .values("in memory", "beside it")
                 .fix("leave the device with the root"),

@@ -63,12 +63,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<Flattened<'_>, String> {
     let (version, compatible) = (field(5)?, field(6)?);
     if version < VERSION || compatible > VERSION {
         return Err(format!(
-            "it is of version {version}, and {VERSION} can be read"
+            "it has version {version}; the supported version is {VERSION}"
         ));
     }
     let bytes = bytes
         .get(..size as usize)
-        .ok_or_else(|| format!("it is shorter than the {size} bytes that it says"))?;
+        .ok_or_else(|| format!("it is shorter than its stated size of {size} bytes"))?;
     let mut found = Flattened {
         items: Vec::new(),
         reservations: reservations(bytes, reserved as usize)
@@ -80,7 +80,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Flattened<'_>, String> {
         strings as usize,
         &mut found.items,
     )
-    .map_err(|at| format!("byte {at} is not what it should be"))?;
+    .map_err(|at| format!("byte {at} is invalid"))?;
     Ok(found)
 }
 

@@ -19,7 +19,7 @@ const MOST_PROPERTY_BYTES: u64 = 1 << 20;
 pub enum TreeError {
     /// It cannot be read.
     #[error(
-        "{path}: {source}; a machine is described from its device tree: name one with --tree DIRECTORY or --tree FILE.dtb"
+        "cannot read the device tree {path}: {source}; fix: name one with --tree DIRECTORY or --tree FILE.dtb"
     )]
     Read {
         /// What was to be read.
@@ -28,7 +28,7 @@ pub enum TreeError {
         source: io::Error,
     },
     /// It is no flattened device tree.
-    #[error("{path}: {reason}; needed is a flattened device tree as `dtc -O dtb` writes it")]
+    #[error("{path} is not a flattened device tree: {reason}; fix: write one with `dtc -O dtb`")]
     Format {
         /// The file.
         path: PathBuf,

@@ -11,10 +11,7 @@ use super::{Description, Device, Interrupt, InterruptKind, RangeUse, Span};
 #[must_use]
 pub fn text(description: &Description, all: bool) -> String {
     let mut text = String::new();
-    let model = description
-        .model
-        .as_deref()
-        .unwrap_or("a machine without a model");
+    let model = description.model.as_deref().unwrap_or("unknown model");
     let _ = writeln!(text, "{model} ({})", description.compatible.join(", "));
     cpus(&mut text, description);
     memory(&mut text, description);
@@ -85,7 +82,7 @@ fn memory(text: &mut String, description: &Description) {
 fn controller(text: &mut String, description: &Description) {
     let _ = writeln!(text, "\nInterrupt controller");
     let Some(controller) = &description.interrupt_controller else {
-        let _ = writeln!(text, "  none that is known");
+        let _ = writeln!(text, "  unknown");
         return;
     };
     let _ = writeln!(text, "  GICv{}  {}", controller.version, controller.path);

@@ -44,9 +44,9 @@ impl Console {
             match reader.read(&mut room) {
                 Read::Record { bytes, .. } => lines.push(printable(&room[..bytes])),
                 Read::Nothing | Read::NoRing => break,
-                Read::Lost(words) => lines.push(format!("({words} words were lost)")),
-                Read::Began => lines.push("(it began anew)".to_owned()),
-                Read::Damaged => lines.push("(what follows was damaged)".to_owned()),
+                Read::Lost(words) => lines.push(format!("({words} words lost)")),
+                Read::Began => lines.push("(restarted)".to_owned()),
+                Read::Damaged => lines.push("(damaged record)".to_owned()),
             }
         }
         self.mark = reader.mark();

@@ -17,11 +17,11 @@ pub enum LinuxError {
     Device(#[from] Error),
     /// The kernel image.
     #[error(
-        "the kernel image cannot be used: {0}; give it an arm64 Image, as /boot/vmlinuz-RELEASE of Debian is"
+        "unusable kernel image: {0}; fix: use an arm64 Image such as /boot/vmlinuz-RELEASE of Debian"
     )]
     Image(String),
     /// Its configuration would be refused.
-    #[error("the configuration of the cell is refused: {0:?}")]
+    #[error("the configuration of the cell is invalid: {0:?}")]
     Configuration(Refused),
     /// A region that a Linux cell needs is not in its configuration.
     #[error(
@@ -33,7 +33,7 @@ pub enum LinuxError {
     },
     /// A region is seen elsewhere than it is.
     #[error(
-        "memory at {physical:#x} is seen at {guest:#x}; a Linux cell sees its memory where it is"
+        "memory at {physical:#x} is mapped at {guest:#x}; the memory of a Linux cell must be mapped at its physical address"
     )]
     Moved {
         /// Where it is.
@@ -43,14 +43,14 @@ pub enum LinuxError {
     },
     /// Its memory begins or ends where no kernel can be.
     #[error(
-        "memory at {start:#x} is not in whole blocks of 2 MiB, or is no more than one; a kernel begins at a multiple of 2 MiB"
+        "memory at {start:#x} is not a multiple of 2 MiB, or only 2 MiB; a kernel needs more, at a multiple of 2 MiB"
     )]
     Unaligned {
         /// Where.
         start: u64,
     },
     /// Too little memory.
-    #[error("the cell has {} MiB, its kernel and initramfs need {} MiB; give it more memory", .present >> 20, .needed.div_ceil(1 << 20))]
+    #[error("the cell has {} MiB, its kernel and initramfs need {} MiB; fix: give the cell more memory", .present >> 20, .needed.div_ceil(1 << 20))]
     TooSmall {
         /// In bytes.
         present: u64,
@@ -59,7 +59,7 @@ pub enum LinuxError {
     },
     /// The system's configuration has no interrupt controller.
     #[error(
-        "the driver does not say where the interrupt controller is; driver and program are of different revisions: make build, make modules"
+        "the driver does not report the address of the interrupt controller; fix: use driver and program of the same version"
     )]
     NoPlatform,
     /// Something of this machine.
@@ -72,7 +72,7 @@ pub enum LinuxError {
     },
     /// Its first program does not answer.
     #[error(
-        "cell {name}: nothing answers after {} s ({source}); it is {state:?} ({reason:?}), and said last: {last}",
+        "cell {name}: no answer within {} s ({source}); it is {state:?} ({reason:?}), its last console output: {last}",
         .patience.as_secs()
     )]
     Silent {

@@ -42,7 +42,7 @@ impl KernelImage {
         let bytes = unpacked(file)?;
         let wrong = |what: &str| LinuxError::Image(what.to_owned());
         if bytes.get(MAGIC..MAGIC + 4) != Some(b"ARM\x64") {
-            return Err(wrong("it has no header of an arm64 Image"));
+            return Err(wrong("it has no arm64 Image header"));
         }
         let number = |at: usize| word(&bytes, at, 8);
         let (Some(text_offset), Some(memory_bytes), Some(flags)) =
@@ -166,9 +166,9 @@ pub(super) mod tests {
         };
         let packed = gzip(&good);
         for (file, reason) in [
-            (vec![], "no header"),
-            (b"\x7fELF".to_vec(), "no header"),
-            (good[..40].to_vec(), "no header"),
+            (vec![], "no arm64 Image header"),
+            (b"\x7fELF".to_vec(), "no arm64 Image header"),
+            (good[..40].to_vec(), "no arm64 Image header"),
             (changed(IMAGE_SIZE + 1, 0), "how much memory"),
             (changed(IMAGE_SIZE + 6, 1), "how much memory"),
             (changed(TEXT_OFFSET + 3, 1), "2 MiB"),

@@ -101,7 +101,7 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
         device::Error::Open { path, source } => {
             Finding::new(Severity::Error, path.clone(), source.to_string()).fix(
                 match source.kind() {
-                    std::io::ErrorKind::PermissionDenied => "as root",
+                    std::io::ErrorKind::PermissionDenied => "run the command as root",
                     _ => "modprobe rampart, or rampart cell enable --module FILE",
                 },
             )
@@ -113,18 +113,18 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
                 said
             };
             let fix = match source.raw_os_error() {
-                Some(libc::EPERM) => "as root",
+                Some(libc::EPERM) => "run the command as root",
                 Some(libc::ENOENT) if *what == "enable" => {
-                    "install the hypervisor's image as /lib/firmware/rampart.bin, or name it: rampart cell enable --image FILE"
+                    "rampart cell enable --image FILE, or install the image as /lib/firmware/rampart.bin"
                 }
                 Some(libc::ENODEV) if *what != "enable" => "rampart cell enable",
                 Some(libc::EPROTONOSUPPORT | libc::ENOTTY) => {
-                    "take program, driver and image from one build"
+                    "use program, driver and image of the same version"
                 }
                 Some(libc::EOPNOTSUPP) => {
-                    "add kvm-arm.mode=nvhe to the kernel's command line, and restart"
+                    "add kvm-arm.mode=nvhe to the kernel command line, and restart"
                 }
-                _ => "fix what the reason names, and try again; dmesg has it too",
+                _ => "dmesg, for the reason",
             };
             Finding::new(Severity::Error, format!("/dev/rampart, {what}"), reason).fix(fix)
         }
@@ -132,7 +132,7 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
             Severity::Error,
             format!("hypervisor, {what}"),
             if said.is_empty() {
-                "it refuses".to_owned()
+                "the hypervisor refuses".to_owned()
             } else {
                 said
             },
@@ -148,7 +148,7 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
             format!("hypervisor, {what}, entry {index} of a table of the configuration"),
             refusal.text(),
         )
-        .fix("docs/hypervisor.md explains each reason; rampart cell list says who has what"),
+        .fix("rampart cell list shows the owners; docs/hypervisor.md explains each reason"),
     };
     OperateError::refused(finding)
 }
@@ -157,16 +157,16 @@ fn fix_of(outcome: rampart_hypervisor_core::interface::Outcome) -> &'static str 
     use rampart_hypervisor_core::interface::Outcome;
     match outcome {
         Outcome::WrongState => {
-            "rampart cell list says what state the cell is in; stop it, or load it first"
+            "rampart cell list shows the state of the cell; stop or load it first"
         }
         Outcome::Exhausted => {
             "destroy a cell, or enable the hypervisor with more memory (--memory)"
         }
-        Outcome::CpuInUse => "try again; the CPU was still on its way out of Linux",
-        Outcome::TimedOut => "look at the cell with rampart cell list --verbose, then destroy it",
-        Outcome::WrongRevision => "take program, driver and image from one build",
+        Outcome::CpuInUse => "run the command again; the CPU was still leaving Linux",
+        Outcome::TimedOut => "rampart cell list --verbose, then rampart cell destroy",
+        Outcome::WrongRevision => "use program, driver and image of the same version",
         Outcome::NoSuchCell => "rampart cell list",
-        Outcome::Busy => "try again",
+        Outcome::Busy => "run the command again",
         _ => "dmesg, and docs/hypervisor.md",
     }
 }

@@ -87,7 +87,7 @@ impl Operator {
             Finding::new(
                 Severity::Error,
                 "hypervisor",
-                "it is not there, so there are no cells",
+                "the hypervisor is not enabled, so there are no cells",
             )
             .values("disabled", "enabled")
             .fix("rampart cell enable"),
@@ -102,7 +102,7 @@ impl Operator {
         let in_use = self.required()?;
         let names: Vec<&str> = in_use.cells.iter().map(|cell| cell.name.as_str()).collect();
         let names = if names.is_empty() {
-            "there is none".to_owned()
+            "no cell".to_owned()
         } else {
             format!("one of {}", names.join(", "))
         };
@@ -174,18 +174,18 @@ impl Operator {
             );
             OperateError::refused(
                 Finding::new(Severity::Error, location, what)
-                    .fix("create it with fewer names, or without"),
+                    .fix("create the cell with fewer names, or without"),
             )
         };
         let mapped = self
             .device
             .map_shared(location.physical, location.bytes as usize, true);
-        let memory = mapped.map_err(|error| failed(format!("it cannot be mapped: {error}")))?;
+        let memory = mapped.map_err(|error| failed(format!("cannot map it: {error}")))?;
         if directory::write(memory.words(), &entries) {
             return Ok(());
         }
         Err(failed(format!(
-            "{} names; there is room for {}",
+            "{} names; the maximum is {}",
             entries.len(),
             directory::MOST_ENTRIES
         )))
@@ -202,7 +202,7 @@ impl Operator {
         let Some(region) = cell.region(wanted) else {
             let names: Vec<&str> = cell.names.all().collect();
             return Err(OperateError::Usage(
-                Finding::new(Severity::Error, location, "there is no such region")
+                Finding::new(Severity::Error, location, "no such region")
                     .values(
                         format!("`{wanted}`"),
                         format!(
@@ -216,7 +216,7 @@ impl Operator {
                         ),
                     )
                     .fix(format!(
-                        "rampart cell list --verbose shows the regions of {name}"
+                        "rampart cell list --verbose, for the regions of {name}"
                     )),
             ));
         };
@@ -226,14 +226,9 @@ impl Operator {
             .map_shared(region.physical, region.bytes as usize, writable);
         mapped.map_err(|error| {
             OperateError::refused(
-                Finding::new(
-                    Severity::Error,
-                    location,
-                    format!("it cannot be mapped: {error}"),
-                )
-                .fix(format!(
-                    "rampart cell list says whether {name} is still there"
-                )),
+                Finding::new(Severity::Error, location, format!("cannot map it: {error}")).fix(
+                    format!("rampart cell list, for whether {name} still exists"),
+                ),
             )
         })
     }
@@ -253,7 +248,7 @@ impl Operator {
                 Finding::new(
                     Severity::Error,
                     format!("cell {name}"),
-                    "it cannot be loaded now",
+                    "a running cell cannot be loaded",
                 )
                 .values("running", "created, stopped or failed")
                 .fix(format!("rampart cell stop {name}")),
@@ -286,7 +281,7 @@ impl Operator {
                 Finding::new(
                     Severity::Error,
                     format!("cell {name}, address {at:#x}"),
-                    "what is to be loaded does not fit there",
+                    "the file does not fit there",
                 )
                 .values(
                     format!("{} bytes", data.len()),
@@ -487,10 +482,10 @@ pub(crate) fn wrong_architecture() -> Finding {
     Finding::new(
         Severity::Error,
         "this machine",
-        "cells are a matter of arm64 machines with a GICv3",
+        "cells need an arm64 machine with a GICv3",
     )
     .values(std::env::consts::ARCH, "aarch64")
-    .fix("take such a machine, or try it on the simulated one: rampart sim --architecture aarch64 run -- COMMAND")
+    .fix("rampart sim --architecture aarch64 run -- COMMAND, on a simulated machine")
 }
 
 /// Whether the machine's description has a problem, and which.

@@ -29,7 +29,7 @@ pub(super) fn effective_settings(
             Ok(device) => chosen.push(device),
             Err(what) => found.push(
                 problem(format!("cell {}, device {wish}", request.name), what)
-                    .fix("rampart cell describe --all lists the devices; name one by its path"),
+                    .fix("rampart cell describe --all lists the devices and their paths"),
             ),
         }
     }
@@ -86,7 +86,7 @@ fn device<'a>(description: &'a Description, wish: &str) -> Result<&'a Device, St
     };
     let all: Vec<&Device> = description.devices.iter().filter(is_meant).collect();
     match all[..] {
-        [] => Err("there is no such device in the device tree".to_owned()),
+        [] => Err("the device tree has no such device".to_owned()),
         [one] => Ok(one),
         _ => {
             let exact = all
@@ -94,7 +94,7 @@ fn device<'a>(description: &'a Description, wish: &str) -> Result<&'a Device, St
                 .find(|device| device.path == wish || device.name() == wish);
             exact.copied().ok_or_else(|| {
                 let paths: Vec<&str> = all.iter().map(|device| device.path.as_str()).collect();
-                format!("several devices are meant: {}", paths.join(", "))
+                format!("the name is ambiguous: {}", paths.join(", "))
             })
         }
     }
@@ -117,8 +117,11 @@ fn refusals(
     let controller = description.interrupt_controller.as_ref();
     if controller.is_some_and(|controller| device.path.starts_with(&controller.path)) {
         found.push(
-            problem(location, "the interrupt controller is given to nobody")
-                .fix("leave it out: every cell sees its own interrupts there"),
+            problem(
+                location,
+                "the interrupt controller cannot be given to a cell",
+            )
+            .fix("leave it out: each cell has its own view of it"),
         );
         return;
     }
@@ -130,10 +133,10 @@ fn refusals(
         found.push(
             problem(
                 location,
-                "a PCI host bridge reaches all memory by its devices",
+                "the devices of a PCI host bridge can access all memory",
             )
             .values("no IOMMU is set up", "an IOMMU")
-            .fix("leave it with the root"),
+            .fix("leave the device with the root"),
         );
         return;
     }
@@ -162,13 +165,11 @@ fn refusals(
                     Severity::Warning,
                     location.clone(),
                     format!(
-                        "its interrupt {} comes through {through}, and not to the cell",
+                        "its interrupt {} goes through {through}, so it does not reach the cell",
                         interrupt.number
                     ),
                 )
-                .fix(format!(
-                    "give the cell {through} too, if nobody else needs it"
-                )),
+                .fix(format!("give {through} to the cell, too")),
             );
         }
     }
@@ -181,9 +182,9 @@ fn refusals(
             Finding::new(
                 Severity::Warning,
                 location,
-                "it writes memory by itself, wherever the cell's program tells it to",
+                "the device can write any memory on behalf of the cell",
             )
-            .values("no IOMMU is set up", "an IOMMU, or a cell that is trusted"),
+            .values("no IOMMU is set up", "an IOMMU, or a trusted cell"),
         );
     }
 }
@@ -223,24 +224,30 @@ fn neighbours(
     }
     if !beside.is_empty() {
         found.push(
-            problem(location.to_owned(), "others are in the same pages of 4 KiB")
-                .values(beside.join(", "), "pages of its own")
-                .fix("ask for these too, or for single registers instead of the device"),
+            problem(
+                location.to_owned(),
+                "other devices are in the same pages of 4 KiB",
+            )
+            .values(beside.join(", "), "pages of its own")
+            .fix("request these devices too, or single registers (--register)"),
         );
     }
     if !raising.is_empty() {
         found.push(
-            problem(location.to_owned(), "others raise the same interrupt")
-                .values(raising.join(", "), "an interrupt of its own")
-                .fix("ask for these too"),
+            problem(
+                location.to_owned(),
+                "other devices raise the same interrupt",
+            )
+            .values(raising.join(", "), "an interrupt of its own")
+            .fix("request these devices too"),
         );
     }
     let memory = spans::common(&own, &description.memory);
     if let Some(span) = memory.first() {
         found.push(
-            problem(location.to_owned(), "a range of it lies in memory")
-                .values(span.to_string(), "registers beside memory")
-                .fix("leave it with the root"),
+            problem(location.to_owned(), "a range of the device overlaps memory")
+                .values(span.to_string(), "registers outside memory")
+                .fix("leave the device with the root"),
         );
     }
 }
@@ -275,9 +282,12 @@ fn owners(in_use: &InUse, device: &Device, location: &str, found: &mut Vec<Findi
     };
     if let Some(cell) = in_use.cells.iter().find(has) {
         found.push(
-            problem(location.to_owned(), "another cell has it, or a part of it")
-                .values(format!("cell {}", cell.name), "nobody")
-                .fix(format!("rampart cell destroy {}", cell.name)),
+            problem(
+                location.to_owned(),
+                "another cell owns the device or a part of it",
+            )
+            .values(format!("cell {}", cell.name), "no owner")
+            .fix(format!("rampart cell destroy {}", cell.name)),
         );
     }
 }

@@ -109,13 +109,13 @@ pub(super) fn placed(
         found.push(
             problem(
                 format!("cell {}, memory", request.name),
-                "a program without an operating system has no room for it",
+                "the memory is too large for a program without an operating system",
             )
             .values(
                 ByteSize(bytes).to_string(),
                 format!("{} at most", ByteSize(end - BARE_MEMORY)),
             )
-            .fix("ask for less, or write kind linux"),
+            .fix("request less memory"),
         );
     }
     placed
@@ -155,7 +155,7 @@ fn neighbour(
         },
     );
     let location = format!("cell {}, shared region {index}", request.name);
-    let what = format!("the region {wanted} of cell {cell} is not there");
+    let what = format!("cell {cell} has no region {wanted}");
     Err(problem(location, what)
         .values(present, "the name or the number of a shared region of a cell")
         .fix(format!(
@@ -179,10 +179,10 @@ fn call(
         found.push(
             problem(
                 location,
-                format!("another region of this cell is called {name}"),
+                format!("another region of this cell has the name {name}"),
             )
-            .values("a name twice", "a name of its own")
-            .fix("give one of them another name, as in --shared-of OTHER=CELL:NAME"),
+            .values("used twice", "a unique name")
+            .fix("rename one of them, as in --shared-of OTHER=CELL:NAME"),
         );
     } else {
         names.insert(region, name);
@@ -237,10 +237,10 @@ fn too_little(
     problem(
         format!("cell {}, {what}", request.name),
         format!(
-            "of the {} that are kept from Linux not as much is free in one piece",
+            "no contiguous part of this size is free in the {} that are kept from Linux",
             ByteSize(kept)
         ),
     )
     .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
-    .fix("ask for less, `rampart cell destroy` a cell, or keep more from Linux (mem=, a reserved-memory node)")
+    .fix("request less, destroy a cell (rampart cell destroy), or keep more memory from Linux (mem=, a reserved-memory node)")
 }

@@ -276,7 +276,7 @@ pub fn resolve(
                 format!("cell {}, entry {} of a table", request.name, refused.index),
                 format!("the hypervisor would refuse it: {}", refused.refusal.text()),
             )
-            .fix("ask for something else; docs/hypervisor.md explains each reason"),
+            .fix("change the request; docs/hypervisor.md explains each reason"),
         );
         return Err(found);
     }
@@ -306,7 +306,7 @@ fn name(request: &Request, in_use: &InUse, found: &mut Vec<Finding>) {
         found.push(
             problem(
                 format!("cell `{}`", name.escape_debug()),
-                "this cannot be a cell's name",
+                "invalid name of a cell",
             )
             .values(
                 format!("{} characters", name.chars().count()),
@@ -317,8 +317,8 @@ fn name(request: &Request, in_use: &InUse, found: &mut Vec<Finding>) {
     }
     if in_use.cells.iter().any(|cell| cell.name == *name) {
         found.push(
-            problem(format!("cell {name}"), "there is a cell of this name")
-                .values("there", "a name of its own")
+            problem(format!("cell {name}"), "a cell of this name exists")
+                .values("in use", "a unique name")
                 .fix(format!("rampart cell destroy {name}")),
         );
     }
@@ -357,7 +357,7 @@ fn cpus(
             let count = *count as usize;
             if count == 0 || usable.len() < count {
                 found.push(
-                    problem(location, "not as many CPUs are free")
+                    problem(location, "too few CPUs are free")
                         .values(
                             format!(
                                 "{} ({})",
@@ -366,7 +366,7 @@ fn cpus(
                             ),
                             format!("{}", count.max(1)),
                         )
-                        .fix("ask for fewer, or `rampart cell destroy` a cell that has some"),
+                        .fix("request fewer, or destroy a cell (rampart cell destroy)"),
                 );
                 return None;
             }
@@ -377,27 +377,27 @@ fn cpus(
             for cpu in cpus.iter() {
                 let refusal = if !all.contains(cpu) {
                     Some((
-                        "it is not in the device tree".to_owned(),
-                        format!("some of {all}"),
+                        "not in the device tree".to_owned(),
+                        format!("one of {all}"),
                         "rampart cell describe lists the CPUs".to_owned(),
                     ))
                 } else if let Some(cell) = owner(cpu) {
                     Some((
-                        format!("cell {} has it", cell.name),
+                        format!("owned by cell {}", cell.name),
                         "a free CPU".to_owned(),
-                        format!("rampart cell destroy {}, or take some of {free}", cell.name),
+                        format!("rampart cell destroy {}, or use CPUs of {free}", cell.name),
                     ))
                 } else if in_use.offline.contains(cpu) {
                     Some((
-                        "it is offline".to_owned(),
+                        "offline".to_owned(),
                         "online".to_owned(),
                         format!("echo 1 >/sys/devices/system/cpu/cpu{}/online", cpu.0),
                     ))
                 } else if in_use.housekeeping.contains(cpu) || cpu.0 == 0 {
                     Some((
-                        "it keeps house for Linux".to_owned(),
+                        "a housekeeping CPU of Linux".to_owned(),
                         "a CPU that Linux can leave".to_owned(),
-                        format!("take some of {free}"),
+                        format!("use CPUs of {free}"),
                     ))
                 } else {
                     None
@@ -406,7 +406,7 @@ fn cpus(
                     found.push(
                         problem(
                             format!("cell {}, CPU {}", request.name, cpu.0),
-                            "the CPU cannot be the cell's",
+                            "the CPU is not available to the cell",
                         )
                         .values(present, needed)
                         .fix(fix),
@@ -417,7 +417,7 @@ fn cpus(
                 found.push(
                     problem(location, "no CPU is named")
                         .values("none", "at least one")
-                        .fix(format!("take some of {free}")),
+                        .fix(format!("use CPUs of {free}")),
                 );
             }
             (found.len() == before).then(|| cpus.iter().collect())
@@ -440,10 +440,10 @@ fn bells(
         found.push(
             problem(
                 format!("cell {}, doorbells", request.name),
-                "not as many shared interrupts are without a device",
+                "too few shared interrupts are unused by devices",
             )
             .values(format!("{}", free.len()), format!("{wanted}"))
-            .fix("ask for fewer"),
+            .fix("request fewer doorbells"),
         );
     }
     let own = free.into_iter().take(wanted).collect();
@@ -462,7 +462,7 @@ fn bells(
             None => found.push(
                 problem(
                     format!("cell {}, doorbell of {name}", request.name),
-                    "there is no such bell to ring",
+                    "no such doorbell",
                 )
                 .values(
                     if cell.is_some() {

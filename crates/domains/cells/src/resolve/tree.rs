@@ -178,13 +178,13 @@ impl Tree<'_> {
         let all: Vec<[u32; 3]> = device.interrupts.iter().map_while(word).collect();
         if let Some(first) = device.interrupts.get(all.len()) {
             let what = format!(
-                "its Linux gets {} of its {} interrupts, those before the first that cannot be had",
+                "its Linux gets {} of its {} interrupts: those before the first one that is not available",
                 all.len(),
                 device.interrupts.len()
             );
             let kind = match first.kind {
-                InterruptKind::Private => "a private one of each CPU".to_owned(),
-                InterruptKind::Extended => "an extended one".to_owned(),
+                InterruptKind::Private => "a private interrupt of each CPU".to_owned(),
+                InterruptKind::Extended => "an extended interrupt".to_owned(),
                 _ => format!(
                     "one of {}",
                     first.controller.as_deref().unwrap_or("another controller")
@@ -195,7 +195,8 @@ impl Tree<'_> {
                 "a shared interrupt of the GIC",
             );
             self.found.push(
-                finding.fix("use a driver that does without, or leave the device with the root"),
+                finding
+                    .fix("use a driver that does not need it, or leave the device with the root"),
             );
         }
         (!all.is_empty()).then(|| ("interrupts".to_owned(), words(&all.concat())))
@@ -239,7 +240,7 @@ impl Tree<'_> {
         let what = format!("its Linux gets the device without `{property}`");
         if property.starts_with("pinctrl") {
             // They were set before, and nobody changes them.
-            let what = format!("{what}: its pins stay as they are");
+            let what = format!("{what}: its pins stay unchanged");
             self.found.push(self.finding(device, Severity::Note, what));
             return;
         }
@@ -250,7 +251,7 @@ impl Tree<'_> {
                     "a device of this cell, or a clock of fixed frequency",
                 )
                 .fix(format!(
-                    "give the cell {path} too, if nobody else needs it; a driver that cannot do without refuses the device"
+                    "give {path} to the cell, too; otherwise a driver that needs it refuses the device"
                 )),
         );
     }

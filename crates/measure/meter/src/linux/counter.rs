@@ -129,7 +129,7 @@ fn judge(source: &str, constant: Option<bool>) -> (CounterKind, Vec<Finding>) {
     if source == "tsc" {
         if constant == Some(false) {
             let finding = warning(
-                "the processor does not say that its TSC runs at a constant rate; noise reads clock_gettime instead of the TSC",
+                "the CPU does not report a TSC of constant rate; noise reads clock_gettime instead of the TSC",
                 Severity::Warning,
             )
             .values("no constant_tsc in /proc/cpuinfo", "constant_tsc");
@@ -144,14 +144,14 @@ fn judge(source: &str, constant: Option<bool>) -> (CounterKind, Vec<Finding>) {
             CounterKind::Hardware
         };
         let finding = warning(
-            "the kernel's clock source cannot be read, so nothing is known about the clock",
+            "cannot read the kernel's clock source, so the quality of the clock is unknown",
             Severity::Note,
         )
         .values("unreadable", "tsc or arch_sys_counter");
         return (counter, vec![finding]);
     }
     let finding = warning(
-        "the kernel's clock source is not the processor's own counter: readings cost more and may jump; noise reads clock_gettime",
+        "the kernel's clock source is not the CPU's counter: reads take longer and may jump; noise reads clock_gettime",
         Severity::Warning,
     )
     .values(source, "tsc or arch_sys_counter")

@@ -89,7 +89,7 @@ pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
         )),
         Some(_) => problem(
             location,
-            "the program was started with an affinity that leaves this CPU out, though its cpuset has it",
+            "the program was started with an affinity that excludes this CPU, although its cpuset contains it",
         )
         .values(allowed.to_string(), format!("a set with {cpu}"))
         .fix(format!(
@@ -98,7 +98,7 @@ pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
         )),
         None => problem(
             location,
-            "the CPU is outside the affinity (Cpus_allowed_list in /proc/self/status) that the program was given",
+            "the affinity of the program (Cpus_allowed_list in /proc/self/status) excludes the CPU",
         )
         .values(allowed.to_string(), format!("a set with {cpu}"))
         .fix(format!(
@@ -113,16 +113,16 @@ pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
 pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
     let mut finding = problem(
         format!("thread {thread}"),
-        "the thread is not bound to its CPU alone",
+        "the thread is not bound to exactly its CPU",
     )
     .values(present.to_string(), cpu.to_string());
     finding.fix = Some(match cpuset() {
         Some((file, cpus)) if !cpus.contains(cpu) => format!(
-            "echo {} > {}, then taskset -cp {cpu} on the thread",
+            "echo {} > {}, then taskset -cp {cpu} TID",
             cpus.union(&CpuSet::single(cpu)),
             file.display()
         ),
-        _ => format!("taskset -cp {cpu} on the thread before it is told to go"),
+        _ => format!("taskset -cp {cpu} TID, before the request `go`"),
     });
     refusal(RefusalKind::AffinityNotGranted, finding)
 }
@@ -130,9 +130,9 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
 /// A thread's placement was right at the start of the measurement and is no longer.
 pub(crate) fn changed(refusal: Refusal) -> Refusal {
     let Refusal { kind, mut finding } = refusal;
-    finding.what = format!("{}: it changed during the measurement", finding.what);
+    finding.what = format!("{}, since the measurement began", finding.what);
     finding.fix = Some(
-        "keep others (a cpuset that is being set up, a tuning daemon) from changing policies and affinities while it measures".to_owned(),
+        "keep other programs (a tuning daemon, the setup of a cpuset) from changing policies and affinities during a measurement".to_owned(),
     );
     Refusal { kind, finding }
 }
@@ -154,10 +154,10 @@ pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str
     };
     let finding = problem(
         format!("thread {thread}"),
-        "the thread does not have the policy that was asked for",
+        "the thread does not have the requested policy",
     )
     .values(present, wanted.to_string())
-    .fix(format!("{command} before it is told to go"));
+    .fix(format!("{command}, before the request `go`"));
     refusal(RefusalKind::PolicyNotGranted, finding)
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
             if deadline {
                 return refusal(RefusalKind::PolicyNotGranted, problem(
                     location,
-                    "a deadline thread has to be allowed on every CPU of its root domain, and that domain needs a deadline budget; this thread's affinity or cpuset leaves some out",
+                    "a deadline thread must be allowed on each CPU of its root domain, which needs a deadline budget; the affinity or cpuset of this thread excludes some CPUs",
                 )
                 .values(
                     super::scheduling::affinity().map_or_else(|_| "unknown".to_owned(), |cpus| cpus.to_string()),
@@ -187,13 +187,13 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
             let seccomp = files::field("/proc/self/status", "Seccomp").as_deref() == Some("2");
             let finding = problem(
                 location,
-                "the kernel refuses the policy although the privilege for it is there",
+                "the kernel refuses the policy although the program has the privilege",
             )
             .values("EPERM", "permission");
             refusal(RefusalKind::PolicyNotGranted, if seccomp {
                 finding.fix("allow sched_setattr in the seccomp filter of this container")
             } else {
-                finding.fix("look for a security module that forbids it (dmesg, audit log)")
+                finding.fix("dmesg and the audit log, for a security module that forbids it")
             })
         }
         Some(libc::EBUSY) if deadline => {
@@ -201,7 +201,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
             let period = files::text("/proc/sys/kernel/sched_rt_period_us");
             refusal(RefusalKind::PolicyNotGranted, problem(
                 location,
-                "admission control refuses: with this thread, deadline threads would be promised more than their share of the CPUs",
+                "admission control refuses: with this thread, deadline threads would reserve more than their share of the CPUs",
             )
             .values(
                 format!(
@@ -211,18 +211,18 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
                 ),
                 "runtime ÷ period of all deadline threads together below that, for each CPU",
             )
-            .fix("ask for a smaller runtime or a longer period, or end other deadline threads"))
+            .fix("use a shorter runtime or a longer period, or end other deadline threads"))
         }
         Some(libc::EINVAL) if deadline => refusal(RefusalKind::PolicyNotGranted, problem(
             location,
-            "the kernel does not take these deadline parameters",
+            "the kernel does not accept these deadline parameters",
         )
         .values(
             wanted.to_string(),
             "a period within kernel.sched_deadline_period_min_us and _max_us (by default 100 µs and 4 s)",
         )
         .fix("choose another period, or change these two sysctls")),
-        _ => system(&location, "it cannot be set", cause),
+        _ => system(&location, "cannot set it", cause),
     }
 }
 
@@ -255,7 +255,7 @@ fn no_budget(wanted: SchedulingPolicy) -> Option<Refusal> {
         .collect();
     let finding = problem(
         file(&group.directory).display().to_string(),
-        "the kernel was built with RT_GROUP_SCHED, and this control group has no real-time budget, so no thread in it can be real-time, whatever its capabilities",
+        "the kernel was built with RT_GROUP_SCHED, and this control group has no real-time budget, so no thread in it can have a real-time policy, whatever its capabilities",
     )
     .values("0", "more than 0")
     .fix(format!("{}{also}", commands.join(" && ")));
@@ -304,16 +304,16 @@ fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
     };
     let location = format!("scheduling policy {wanted}");
     let finding = match needed {
-        Some(needed) => problem(location, format!("the privilege for it is missing{namespace}"))
+        Some(needed) => problem(location, format!("the privilege is missing{namespace}"))
             .values(
                 format!("RLIMIT_RTPRIO {limit}, no CAP_SYS_NICE"),
                 format!("RLIMIT_RTPRIO of at least {needed}, or CAP_SYS_NICE"),
             )
             .fix(format!(
-                "run as root, or prlimit --pid $$ --rtprio={needed} from root before starting (services: LimitRTPRIO={needed}; containers: --ulimit rtprio={needed} or --cap-add SYS_NICE)"
+                "run as root, or as root before: prlimit --pid $$ --rtprio={needed} (services: LimitRTPRIO={needed}; containers: --ulimit rtprio={needed} or --cap-add SYS_NICE)"
             )),
-        None => problem(location, format!("the privilege for it is missing{namespace}"))
-            .values("no CAP_SYS_NICE", "CAP_SYS_NICE; no limit can replace it")
+        None => problem(location, format!("the privilege is missing{namespace}"))
+            .values("no CAP_SYS_NICE", "CAP_SYS_NICE (no limit replaces it)")
             .fix("run as root (containers: --cap-add SYS_NICE)"),
     };
     Some(refusal(RefusalKind::PolicyNotGranted, finding))
@@ -325,9 +325,9 @@ pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
     let size = memory::size();
     let what = match cause.raw_os_error() {
         Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) => {
-            "the program may not lock all its memory".to_owned()
+            "the limit does not allow the program to lock its memory".to_owned()
         }
-        _ => format!("memory cannot be locked: {cause}"),
+        _ => format!("cannot lock memory: {cause}"),
     };
     let finding = problem("locked memory", what)
         .values(
@@ -342,6 +342,6 @@ pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
                 },
             ),
         )
-        .fix("prlimit --pid $$ --memlock=unlimited from root before starting (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK), or measure without locking");
+        .fix("as root before: prlimit --pid $$ --memlock=unlimited (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK), or measure without locking");
     refusal(RefusalKind::MemoryNotLocked, finding)
 }

@@ -74,7 +74,7 @@ impl Requests {
             {
                 return self.wrong_protocol(&protocol.to_string());
             }
-            self.bad(&format!("it cannot be read: {cause}"))
+            self.bad(&format!("cannot read: {cause}"))
         })
     }
 
@@ -94,14 +94,14 @@ impl Requests {
 
     /// Another request came than the one whose turn it is.
     pub(super) fn out_of_turn(&self, needed: &str) -> Refusal {
-        let mut refusal = self.bad("it comes out of turn");
+        let mut refusal = self.bad("it is out of sequence");
         refusal.finding = refusal.finding.values("another request", needed);
         refusal
     }
 
     fn bad(&self, what: &str) -> Refusal {
         refuse(Finding::new(Severity::Error, REQUEST, what).fix(format!(
-            "start it through `{}`, or see `rampart schema {}` for the form of a request",
+            "{}, or `rampart schema {}` for the format of a request",
             self.command, self.schema
         )))
     }
@@ -111,7 +111,7 @@ impl Requests {
             Finding::new(
                 Severity::Error,
                 REQUEST,
-                "it is of another version of the conversation",
+                "the request has another protocol version",
             )
             .values(present, self.protocol.to_string())
             .fix("use rampart and rampart-meter of the same version"),

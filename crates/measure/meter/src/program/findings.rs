@@ -41,7 +41,7 @@ pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
         Err(cause) => {
             return Some(diagnosis::system(
                 PLACE,
-                "its resolution cannot be read",
+                "cannot read its resolution",
                 &cause,
             ));
         }
@@ -52,7 +52,7 @@ pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
             Finding::new(
                 Severity::Error,
                 PLACE,
-                "its timers are too coarse: the kernel runs without high-resolution timers",
+                "the timers are too coarse: high-resolution timers are off",
             )
             .values(resolution.to_string(), "1 ns")
             .fix("boot without highres=off, on a kernel with CONFIG_HIGH_RES_TIMERS"),
@@ -77,8 +77,8 @@ pub(super) fn stuck_counter() -> Refusal {
         kind: RefusalKind::ClockUnsuitable,
         finding: Finding::new(
             Severity::Error,
-            "the processor's counter",
-            "it does not move forward together with CLOCK_MONOTONIC",
+            "the CPU's counter",
+            "the counter does not advance with CLOCK_MONOTONIC",
         ),
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn remarks(plan: &MeterSettings) -> Option<Finding> {
         Finding::new(
             Severity::Note,
             "affinity",
-            "deadline threads have to be allowed on every CPU of their root domain, so they are not bound; cpus_seen says where the samples were taken",
+            "deadline threads must be allowed on each CPU of their root domain, so they are not bound; cpus_seen lists the CPUs of the samples",
         )
     })
 }
@@ -109,10 +109,10 @@ pub(super) fn silent() -> Refusal {
         finding: Finding::new(
             Severity::Error,
             "a measuring thread",
-            "it does not answer: something of higher priority holds its CPU all the time, or its real-time budget is used up",
+            "the thread does not answer: a thread of higher priority occupies its CPU, or its real-time budget is used up",
         )
-        .values(threads.join("; "), "an answer at once")
-        .fix("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+        .values(threads.join("; "), "an answer")
+        .fix("ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio, to find it"),
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
     const PLACE: &str = "housekeeping CPUs of the meter";
     let read = || {
         scheduling::affinity()
-            .map_err(|cause| diagnosis::system(PLACE, "the affinity cannot be read", &cause))
+            .map_err(|cause| diagnosis::system(PLACE, "cannot read the affinity", &cause))
     };
     let allowed = read()?;
     let wanted = if plan.housekeeping.is_empty() {
@@ -32,7 +32,7 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
         return Err(match (cause.raw_os_error(), wanted.first()) {
             (Some(libc::EINVAL), Some(cpu)) => diagnosis::unusable_cpu(&wanted, &allowed, true)
                 .unwrap_or_else(|| diagnosis::outside(cpu, &allowed)),
-            _ => diagnosis::system(PLACE, "the main thread cannot be moved there", &cause),
+            _ => diagnosis::system(PLACE, "cannot move the main thread there", &cause),
         });
     }
     let cpus = read()?;
@@ -42,7 +42,7 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
             Finding::new(
                 Severity::Warning,
                 PLACE,
-                "the rest of the program runs on a measured CPU and disturbs it some twenty times a second",
+                "the rest of the program runs on a measured CPU and disturbs it about 20 times a second",
             )
             .values(cpus.to_string(), format!("CPUs other than {}", plan.cpus))
             .fix("give the program a CPU that is not measured"),
@@ -52,7 +52,7 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
             Finding::new(
                 Severity::Warning,
                 PLACE,
-                "the cpuset leaves out some of the CPUs that were asked for",
+                "the cpuset excludes some of the requested CPUs",
             )
             .values(cpus.to_string(), wanted.to_string()),
         )

@@ -119,7 +119,7 @@ fn in_cell(
     let begin = Instant::now();
     while !load.has_begun() {
         if begin.elapsed() > PATIENCE {
-            return Err(silent("its load has not begun"));
+            return Err(silent("the load has not begun"));
         }
         std::thread::sleep(PAUSE);
     }
@@ -129,7 +129,7 @@ fn in_cell(
             load.end().map_err(|refusal| refusal.finding.to_string())?;
         }
         if begin.elapsed() > request.duration + PATIENCE {
-            return Err(silent("its load has not ended"));
+            return Err(silent("the load has not ended"));
         }
         std::thread::sleep(PAUSE);
     }

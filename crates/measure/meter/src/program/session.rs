@@ -58,7 +58,7 @@ fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<
     // Between two measurements the main thread is on its housekeeping CPUs, so what the program was
     // given at first is asked for here.
     let allowed = scheduling::affinity()
-        .map_err(|cause| diagnosis::system("the program", "its affinity cannot be read", &cause))?;
+        .map_err(|cause| diagnosis::system("the program", "cannot read its affinity", &cause))?;
     let Some(line) = console.wait_for_line()? else {
         return Err(REQUESTS.none().into());
     };
@@ -99,7 +99,7 @@ fn measure_once(
                 findings: vec![Finding::new(
                     Severity::Note,
                     REQUEST,
-                    "it was ended before it began to measure",
+                    "the measurement was stopped before it began",
                 )],
             });
             return Ok(console.flush()?);
@@ -242,7 +242,7 @@ impl Session {
                 })
                 .map_err(|cause| {
                     let location = format!("thread {}", thread::name(cpu));
-                    diagnosis::system(&location, "it cannot be created", &cause)
+                    diagnosis::system(&location, "cannot create it", &cause)
                 })?;
             self.threads.push(Measuring {
                 collector: Collector::new(cpu, &plan, consumer, boundary),

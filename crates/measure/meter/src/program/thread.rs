@@ -249,7 +249,7 @@ impl Assignment {
             let location = format!("thread {}", name(self.cpu));
             return Err(match cause.raw_os_error() {
                 Some(libc::EINVAL) => diagnosis::outside(self.cpu, &self.allowed),
-                _ => diagnosis::system(&location, "it cannot be bound to its CPU", &cause),
+                _ => diagnosis::system(&location, "cannot bind it to its CPU", &cause),
             });
         }
         scheduling::set_policy(self.plan.policy)
@@ -276,13 +276,13 @@ impl Checks<'_> {
         let name = name(self.cpu);
         let location = format!("thread {name}");
         let policy = scheduling::policy()
-            .map_err(|cause| diagnosis::system(&location, "its policy cannot be read", &cause))?;
+            .map_err(|cause| diagnosis::system(&location, "cannot read its policy", &cause))?;
         if policy != EffectivePolicy::Known(self.plan.policy) {
             let present = policy.to_string();
             return Err(diagnosis::other_policy(&name, self.plan.policy, &present));
         }
         let affinity = scheduling::affinity()
-            .map_err(|cause| diagnosis::system(&location, "its affinity cannot be read", &cause))?;
+            .map_err(|cause| diagnosis::system(&location, "cannot read its affinity", &cause))?;
         if affinity != CpuSet::single(self.cpu) && !self.roams() {
             return Err(diagnosis::affinity(&name, self.cpu, &affinity));
         }

@@ -41,9 +41,9 @@ fn assert_refused((refusal, code): &(Refusal, i32), kind: RefusalKind, words: &[
 fn what_cannot_be_read() {
     let good = text_of(&plan(MeterKind::Wakeup));
     for (line, words) in [
-        ("{", &["cannot be read"] as &[&str]),
-        ("", &["cannot be read"]),
-        ("[1, 2]", &["cannot be read"]),
+        ("{", &["cannot read"] as &[&str]),
+        ("", &["cannot read"]),
+        ("[1, 2]", &["cannot read"]),
         ("{\"go\":{}}", &["prepare"]),
         (&good.replace("\"aligned\"", "\"alined\""), &["alined"]),
         (&good.replace("\"other\"", "\"fifo:100\""), &["fifo:100"]),

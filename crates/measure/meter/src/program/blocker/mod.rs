@@ -130,13 +130,13 @@ fn endless() -> Refusal {
         finding: Finding::new(
             Severity::Error,
             "blocks",
-            "they were told to end and go on: a thread or the module does not answer",
+            "blocks continue after the request to stop: a thread or the module does not answer",
         )
         .values(
-            "no end",
-            format!("an end within {} s", LAST_TICKS as i32 * TICK / 1000),
+            "still running",
+            format!("stopped within {} s", LAST_TICKS as i32 * TICK / 1000),
         )
-        .fix("see what the kernel says: dmesg"),
+        .fix("dmesg, for the kernel's messages"),
     }
 }
 
@@ -163,7 +163,7 @@ impl Blocker {
 
     fn prepare(plan: &BlockSettings) -> Result<Self, Refusal> {
         let allowed = scheduling::affinity().map_err(|cause| {
-            diagnosis::system("the program", "its affinity cannot be read", &cause)
+            diagnosis::system("the program", "cannot read its affinity", &cause)
         })?;
         if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, &allowed, false) {
             return Err(refusal);
@@ -254,8 +254,8 @@ impl Blocker {
             findings.push(
                 Finding::new(
                     Severity::Warning,
-                    "moments of the blocks",
-                    "a block came so late that pauses were shortened",
+                    "times of the blocks",
+                    "a block began so late that pauses were shortened",
                 )
                 .values(
                     format!("{latest} late"),
@@ -283,15 +283,15 @@ fn settle(plan: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Ref
     if others.is_empty() {
         return Ok(Some(Finding::new(
             Severity::Note,
-            "the program that makes the blocks",
-            "it has no CPU that is not stopped, so it tells of blocks late",
+            "the blocking program",
+            "each of its CPUs is stopped, so it reports blocks late",
         )));
     }
     if others != *allowed {
         scheduling::set_affinity(&others).map_err(|cause| {
             diagnosis::system(
                 "the program",
-                "it cannot leave the CPUs that are to be stopped",
+                "it cannot leave the CPUs that it stops",
                 &cause,
             )
         })?;
@@ -311,11 +311,10 @@ fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusa
     if plan.length > longest {
         return refuse(
             "length",
-            "the block is too long: watchdogs and other CPUs would wait for this one",
+            "the block is too long: watchdogs and other CPUs would wait for the stopped CPU",
             plan.length.to_string(),
             format!("{longest} or less"),
-            "ask for shorter blocks; the module's limit can be raised when it is loaded: longest_us="
-                .to_owned(),
+            "use shorter blocks, or load the module with a higher limit (longest_us=)".to_owned(),
         );
     }
     let present = plan.share_percent();
@@ -324,10 +323,10 @@ fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusa
         let pause = Nanos((whole as u64).saturating_sub(plan.length.0));
         return refuse(
             "pause",
-            "the blocks would take too much of the time",
+            "the blocks would take too large a share of the time",
             format!("{present} %"),
             format!("{share} % or less"),
-            format!("ask for a pause of {pause} or longer"),
+            format!("use a pause of {pause} or longer"),
         );
     }
     Ok(())
@@ -396,11 +395,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told_with_its_reason() {
         let reason = |line: &str| plan(line.as_bytes()).expect_err("refused").finding.what;
-        assert!(reason("{").starts_with("it cannot be read"));
-        assert_eq!(reason(r#"{"go":{}}"#), "it comes out of turn");
+        assert!(reason("{").starts_with("cannot read"));
+        assert_eq!(reason(r#"{"go":{}}"#), "it is out of sequence");
         assert_eq!(
             reason(r#"{"prepare":{"protocol":0,"plan":{"other":1}}}"#),
-            "it is of another version of the conversation"
+            "the request has another protocol version"
         );
         let text = serde_json::to_string(&BlockerRequest::Prepare {
             protocol: BLOCKER_PROTOCOL_VERSION,

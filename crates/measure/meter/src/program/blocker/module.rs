@@ -117,14 +117,18 @@ impl Module {
             latest: Nanos::ZERO,
         };
         module.query().map_err(|cause| {
-            Missing::Refused(diagnosis::system(DEVICE, "it does not answer", &cause))
+            Missing::Refused(diagnosis::system(
+                DEVICE,
+                "the module does not answer",
+                &cause,
+            ))
         })?;
         if module.state.version != VERSION {
             return Err(Missing::Refused(refusal(
                 RefusalKind::System,
                 problem("the loaded module is of another version")
                     .values(module.state.version.to_string(), VERSION.to_string())
-                    .fix("load the module that belongs to this version of Rampart"),
+                    .fix("load the module of this version of Rampart"),
             )));
         }
         Ok(module)
@@ -183,11 +187,11 @@ impl Module {
                 Finding::new(
                     Severity::Error,
                     format!("CPUs {}", plan.cpus),
-                    "a CPU that is to be stopped is not online",
+                    "a CPU to stop is offline",
                 ),
             ),
             Some(libc::EPERM) => no_privilege(),
-            _ => diagnosis::system(DEVICE, "it refuses the plan", &cause),
+            _ => diagnosis::system(DEVICE, "the module refuses the plan", &cause),
         })
     }
 
@@ -219,7 +223,7 @@ impl Module {
                 }
                 Err(cause) if cause.kind() == io::ErrorKind::Interrupted => continue,
                 Err(cause) => {
-                    return Err(diagnosis::system(DEVICE, "it cannot be read", &cause));
+                    return Err(diagnosis::system(DEVICE, "cannot read", &cause));
                 }
             };
             for record in records.iter().take(bytes / size_of::<Record>()) {
@@ -255,12 +259,12 @@ impl Module {
         if self.query().is_ok() {
             warn(
                 self.state.lost,
-                "blocks that were made and are not told of, because nobody read in time",
+                "blocks that are missing from the report because they were not read in time",
             );
             let skipped = if stopped { 0 } else { self.state.skipped };
             warn(
                 skipped,
-                "blocks that were not made, because their CPU was taken offline",
+                "blocks that were not made because their CPU went offline",
             );
         }
         findings
@@ -273,16 +277,16 @@ fn not_opened(cause: &io::Error) -> Missing {
             RefusalKind::System,
             problem("the kernel module blocksys is not loaded")
                 .values("absent", "the device")
-                .fix("modprobe blocksys; kernel/blocksys/README.md says how to build it"),
+                .fix("modprobe blocksys (to build it: kernel/blocksys/README.md)"),
         )),
         Some(libc::EPERM | libc::EACCES) => Missing::Unavailable(no_privilege()),
         Some(libc::EBUSY) => Missing::Refused(refusal(
             RefusalKind::System,
-            problem("somebody else makes blocks with it")
+            problem("another program uses the module")
                 .values("opened", "free")
-                .fix("wait for the other rampart, or look for it: fuser /dev/blocksys"),
+                .fix("wait for the other program (fuser /dev/blocksys shows it)"),
         )),
-        _ => Missing::Refused(diagnosis::system(DEVICE, "it cannot be opened", cause)),
+        _ => Missing::Refused(diagnosis::system(DEVICE, "cannot open", cause)),
     }
 }
 

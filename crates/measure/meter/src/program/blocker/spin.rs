@@ -94,11 +94,7 @@ impl Spin {
                 .stack_size(STACK)
                 .spawn(move || worker.carry_out())
                 .map_err(|cause| {
-                    diagnosis::system(
-                        &format!("thread {}", name(cpu)),
-                        "it cannot be started",
-                        &cause,
-                    )
+                    diagnosis::system(&format!("thread {}", name(cpu)), "cannot start it", &cause)
                 })?;
             spin.threads.push(Thread {
                 id: spin.placed()?,
@@ -124,7 +120,7 @@ impl Spin {
                 Err(silent("it ended before it began"))
             }
             Err(RecvTimeoutError::Timeout) => Err(silent(
-                "it does not answer: something of its own rank holds its CPU",
+                "it does not answer: a thread of the same priority occupies its CPU",
             )),
         }
     }
@@ -192,11 +188,11 @@ impl Spin {
                 Finding::new(
                     Severity::Warning,
                     "blocks by a spinning thread",
-                    "some had holes: the thread was away from its CPU, or interrupted, in the middle of a block",
+                    "some blocks had gaps: the thread lost its CPU, or was interrupted, during a block",
                 )
                 .values(
-                    format!("{} away at once, in blocks of {}", self.worst_hole, self.length),
-                    "no time away",
+                    format!("a gap of {} in blocks of {}", self.worst_hole, self.length),
+                    "no gap",
                 )
                 .fix("load the kernel module blocksys"),
             );
@@ -206,7 +202,7 @@ impl Spin {
                 Finding::new(
                     Severity::Warning,
                     "blocks by a spinning thread",
-                    "some were on another CPU than asked: somebody changed the thread's affinity",
+                    "some blocks were on another CPU: another program changed the thread's affinity",
                 )
                 .values(self.strays.to_string(), "0"),
             );
@@ -229,8 +225,8 @@ fn name(cpu: CpuId) -> String {
 fn silent(what: &str) -> Refusal {
     Refusal {
         kind: RefusalKind::System,
-        finding: Finding::new(Severity::Error, "a thread that is to block its CPU", what)
-            .fix("look for it with: ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
+        finding: Finding::new(Severity::Error, "a blocking thread", what)
+            .fix("ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio, to find it"),
     }
 }
 
@@ -240,9 +236,9 @@ fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
         Finding::new(
             Severity::Warning,
             "blocks by a spinning thread",
-            "interrupts, deadline threads and the kernel's own stopper threads still get through, so a block shows only what it takes from threads",
+            "interrupts, deadline threads and the kernel's stopper threads still run during a block, so it shows only its effect on other threads",
         )
-        .fix("load the kernel module blocksys, which turns interrupts and preemption off"),
+        .fix("load the kernel module blocksys, which disables interrupts and preemption"),
     ];
     for cpu in plan.cpus.iter().take(1) {
         for brake in brakes::of_cpu(cpu) {
@@ -255,7 +251,7 @@ fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
                         Severity::Warning,
                         brake.location,
                         format!(
-                            "{} may cut blocks: ordinary threads get a share of the CPU",
+                            "{} may interrupt blocks: ordinary threads get a share of the CPU",
                             brake.name
                         ),
                     )
@@ -297,11 +293,10 @@ impl Worker {
         let wanted = CpuSet::single(self.cpu);
         scheduling::set_affinity(&wanted).map_err(|cause| match cause.raw_os_error() {
             Some(libc::EINVAL) => diagnosis::outside(self.cpu, &self.allowed),
-            _ => diagnosis::system(&location, "it cannot be bound to its CPU", &cause),
+            _ => diagnosis::system(&location, "cannot bind it to its CPU", &cause),
         })?;
         scheduling::set_policy(POLICY).map_err(|cause| diagnosis::policy(POLICY, &cause))?;
-        let unreadable =
-            |cause| diagnosis::system(&location, "its placement cannot be read", &cause);
+        let unreadable = |cause| diagnosis::system(&location, "cannot read its placement", &cause);
         let present = scheduling::affinity().map_err(unreadable)?;
         if present != wanted {
             return Err(diagnosis::affinity(&name(self.cpu), self.cpu, &present));

@@ -166,7 +166,7 @@ impl CellBlocks {
         if self.lost == 0 {
             return Vec::new();
         }
-        let what = "blocks were made that were not read in time";
+        let what = "some blocks were not read in time";
         vec![
             Finding::new(Severity::Warning, "blocks of the cell", what)
                 .values(self.lost.to_string(), "0"),

@@ -60,7 +60,7 @@ impl CellMemory {
         let region = |offset, bytes, writable| {
             map(&location.file, offset, bytes, writable).map_err(|cause| {
                 let location = format!("{} at {offset:#x}", location.file.display());
-                diagnosis::system(&location, "the memory of the cell cannot be seen", &cause)
+                diagnosis::system(&location, "cannot map the memory of the cell", &cause)
             })
         };
         Ok(Self {
@@ -87,18 +87,18 @@ impl CellMemory {
         let revision = output.read(Word::Revision);
         if revision != REVISION {
             let finding = if revision == 0 {
-                let what = "the program in the cell has not begun within 8 s";
-                problem(what).fix("see with `rampart cell list` whether the cell runs, and why not")
+                let what = "the program in the cell has not started within 8 s";
+                problem(what).fix("rampart cell list, for the state of the cell")
             } else {
-                problem("the program in the cell is of another revision")
+                problem("the program in the cell has another revision")
                     .values(revision.to_string(), REVISION.to_string())
-                    .fix("build both anew: make hypervisor, make build ARCH=aarch64")
+                    .fix("use rampart-meter and rampart-cell-meter of the same version")
             };
             return Err(refused(finding));
         }
         let hertz = output.read(Word::Frequency);
         Timescale::of_frequency(hertz).ok_or_else(|| {
-            let finding = problem("the cell's counter is none to measure with");
+            let finding = problem("the cell's counter is too slow to measure with");
             refused(finding.values(format!("{hertz} Hz"), "more than 16 kHz"))
         })
     }
@@ -133,10 +133,12 @@ pub(super) fn silent(what: &str, waited: Duration) -> Refusal {
             "silence",
             format!("{what} within {:.0} s", waited.as_secs_f64()),
         )
-        .fix("see with `rampart cell list` whether the cell runs, and why not");
+        .fix("rampart cell list, for the state of the cell");
     refused(finding)
 }
 
 fn too_small() -> Refusal {
-    refused(problem("it is smaller than what the program there uses"))
+    refused(problem(
+        "the shared memory is smaller than the cell's program needs",
+    ))
 }

@@ -210,9 +210,9 @@ fn not_understood() -> Refusal {
         rampart_model::Finding::new(
             rampart_model::Severity::Error,
             super::memory::PLACE,
-            "the program in the cell does not understand an order",
+            "the program in the cell does not know an order",
         )
-        .fix("build both anew: make hypervisor, make build ARCH=aarch64"),
+        .fix("use rampart-meter and rampart-cell-meter of the same version"),
     )
 }
 
