@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{CellPayload, CellExitReport, Evaluation, Nanos, plural};
+use rampart_model::{CellExitReport, CellPayload, Evaluation, Nanos, plural};
 
 use super::Report;
 use super::findings::findings;
