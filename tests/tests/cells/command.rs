@@ -228,7 +228,7 @@ fn planned(said: &Said<'_>) {
     said.went_well("apply");
     assert!(
         said.of("nobody-enters", 2)
-            .contains("nothing of Linux runs in a cell")
+            .contains("a cell runs no process of this Linux")
     );
     let up = said.json("up");
     assert_eq!(up[0]["outcome"], "running", "{up:#}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The active plan, and where each of its domains is.
+//! The active plan, and where programs of its domains can be put.
 
 use rampart_host::{
     PlacementGroup, StateDirectory, ThreadPlacement, active_plan, boot_id, home_group, is_inside,
@@ -11,32 +11,32 @@ use rampart_model::{
 
 use crate::SuperviseError;
 
-/// The word that stands for the housekeeping CPUs where a domain's name could stand.
+/// The name of the housekeeping CPUs as a destination, in place of a domain's name.
 pub const HOUSEKEEPING: &str = "housekeeping";
 
-/// The active plan applied.
+/// The active plan with its parsed text.
 #[derive(Debug, Clone)]
 pub struct LoadedPlan {
-    /// What stands.
+    /// The active plan.
     pub plan: ActivePlan,
-    /// The plan as its text says it.
+    /// The parsed text of the plan.
     pub planned: Plan,
 }
 
-/// Where programs can be put.
+/// A set of CPUs where programs can be put: a domain or the housekeeping CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
-    /// Name of the domain, or `housekeeping`.
+    /// Name of the domain, or [`HOUSEKEEPING`].
     pub name: String,
-    /// Its kind; none for housekeeping.
+    /// Kind of the domain; `None` for housekeeping.
     pub kind: Option<DomainKind>,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// The wall around them; none for housekeeping.
+    /// Isolation of these CPUs; `None` for housekeeping.
     pub isolation: Option<IsolationMechanism>,
-    /// Its control group; [`PlacementGroup::AsIs`] where it has none.
+    /// Control group of the domain; [`PlacementGroup::AsIs`] if it has none.
     pub group: PlacementGroup,
-    /// The policy that the plan gives to what runs there; none where it does not say.
+    /// Scheduling policy from the plan; `None` if the plan sets none.
     pub policy: Option<SchedulingPolicy>,
 }
 
@@ -45,10 +45,10 @@ fn missing(location: &str, what: &str, fix: String) -> SuperviseError {
 }
 
 impl LoadedPlan {
-    /// The active plan; none where none is applied.
+    /// Loads the active plan; returns `None` if no plan is applied.
     ///
     /// # Errors
-    /// If it cannot be read, or only a part of it stands.
+    /// If the plan cannot be read or is applied only in part.
     pub fn load(state: &StateDirectory) -> Result<Option<Self>, SuperviseError> {
         let Some(plan) = active_plan(state)? else {
             return Ok(None);
@@ -59,7 +59,7 @@ impl LoadedPlan {
             _ if plan.boot != boot_id() => {
                 return Err(missing(
                     &file,
-                    "the machine was restarted since the plan was applied, so its walls are gone",
+                    "the machine was restarted after the plan was applied, so its isolation is not in effect",
                     apply,
                 ));
             }
@@ -67,14 +67,14 @@ impl LoadedPlan {
             ActivePlanState::Begun => {
                 return Err(missing(
                     &file,
-                    "the plan is being applied, or its application was broken off",
-                    format!("wait for it, or `rampart release`, then `{apply}`"),
+                    "the plan is being applied, or applying it was interrupted",
+                    format!("rampart release && {apply}"),
                 ));
             }
             ActivePlanState::AwaitsRestart => {
                 return Err(missing(
                     &file,
-                    "the plan waits for a restart of the machine, so its walls do not stand yet",
+                    "the plan waits for a restart of the machine, so its isolation is not in effect yet",
                     format!("restart the machine, then `{apply}`"),
                 ));
             }
@@ -83,10 +83,10 @@ impl LoadedPlan {
         Ok(Some(Self { plan, planned }))
     }
 
-    /// The active plan.
+    /// Loads the active plan.
     ///
     /// # Errors
-    /// If none does.
+    /// As [`Self::load`], and if no plan is active.
     pub fn required(state: &StateDirectory) -> Result<Self, SuperviseError> {
         Self::load(state)?.ok_or_else(|| {
             missing(
@@ -97,10 +97,10 @@ impl LoadedPlan {
         })
     }
 
-    /// What the plan says of a domain.
+    /// Returns a domain of the plan.
     ///
     /// # Errors
-    /// If it has none of this name.
+    /// If the plan has no domain of this name.
     pub fn domain(&self, name: &str) -> Result<&PlannedDomain, SuperviseError> {
         self.planned.domain(name).ok_or_else(|| self.unknown(name))
     }
@@ -122,17 +122,17 @@ impl LoadedPlan {
         )
     }
 
-    /// Where programs can be put: every domain in the order of the plan, then housekeeping.
+    /// Returns all destinations: the domains in the order of the plan, then housekeeping.
     #[must_use]
     pub fn destinations(&self) -> Vec<Destination> {
-        let domains = self.plan.domains.iter().map(|standing| {
-            let planned = self.planned.domain(&standing.name);
+        let domains = self.plan.domains.iter().map(|domain| {
+            let planned = self.planned.domain(&domain.name);
             Destination {
-                name: standing.name.clone(),
-                kind: Some(standing.kind),
-                cpus: standing.cpus.clone(),
-                isolation: Some(standing.isolation),
-                group: PlacementGroup::of(standing),
+                name: domain.name.clone(),
+                kind: Some(domain.kind),
+                cpus: domain.cpus.clone(),
+                isolation: Some(domain.isolation),
+                group: PlacementGroup::of(domain),
                 policy: planned.and_then(|domain| domain.policy.map(|policy| policy.0)),
             }
         });
@@ -147,10 +147,10 @@ impl LoadedPlan {
         domains.chain([housekeeping]).collect()
     }
 
-    /// Where programs of a domain, or of `housekeeping`, are put.
+    /// Returns the destination of this name: a domain or `housekeeping`.
     ///
     /// # Errors
-    /// If the plan has none of this name.
+    /// If the plan has no domain of this name.
     pub fn destination(&self, name: &str) -> Result<Destination, SuperviseError> {
         self.destinations()
             .into_iter()
@@ -158,11 +158,11 @@ impl LoadedPlan {
             .ok_or_else(|| self.unknown(name))
     }
 
-    /// The place of a process in a destination. What has no control group of its own leaves that of
-    /// another domain, and stays in any other.
+    /// Returns the placement of a process in a destination. If the destination has no control group,
+    /// the process leaves the group of a domain and keeps any other group.
     ///
     /// # Errors
-    /// If `cpus` are not the destination's.
+    /// If the destination is a cell, or `cpus` are not a subset of its CPUs.
     pub fn placement(
         &self,
         destination: &Destination,
@@ -176,10 +176,10 @@ impl LoadedPlan {
                 Finding::new(
                     Severity::Error,
                     format!("domain {}", destination.name),
-                    "nothing of Linux runs in a cell",
+                    "a cell runs no process of this Linux",
                 )
                 .values("a cell", "a task or container")
-                .fix(format!("rampart up {} starts its image", destination.name)),
+                .fix(format!("rampart up {}", destination.name)),
             ));
         }
         let wanted = cpus.unwrap_or(&destination.cpus);
@@ -187,16 +187,16 @@ impl LoadedPlan {
             let finding = Finding::new(
                 Severity::Error,
                 format!("--cpus {wanted}"),
-                format!("these are not all CPUs of `{}`", destination.name),
+                format!("not all of these CPUs belong to `{}`", destination.name),
             );
             return Err(SuperviseError::Usage(
                 finding
                     .values(wanted.to_string(), format!("some of {}", destination.cpus))
-                    .fix("name some of these, or another domain"),
+                    .fix(format!("use --cpus {}", destination.cpus)),
             ));
         }
         let group = match &destination.group {
-            PlacementGroup::AsIs => self.way_out(process),
+            PlacementGroup::AsIs => self.group_outside(process),
             group => group.clone(),
         };
         Ok(ThreadPlacement {
@@ -207,8 +207,8 @@ impl LoadedPlan {
         })
     }
 
-    /// Out of the control group of a domain, where a process is in one.
-    fn way_out(&self, process: u32) -> PlacementGroup {
+    /// Returns a group outside the domains if the process is in the group of a domain.
+    fn group_outside(&self, process: u32) -> PlacementGroup {
         for domain in &self.plan.domains {
             let Some(group) = &domain.group else { continue };
             let group = match domain.unified {
@@ -233,11 +233,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_plan_the_mend_is_to_apply_one() {
+    fn the_fix_for_a_missing_plan_is_to_apply_one() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         assert!(LoadedPlan::load(&state).expect("none").is_none());
-        let error = LoadedPlan::required(&state).expect_err("none stands");
+        let error = LoadedPlan::required(&state).expect_err("no plan is active");
         assert!(error.to_string().contains("rampart apply PLAN"), "{error}");
         assert!(matches!(error, SuperviseError::Missing(_)), "{error:?}");
     }

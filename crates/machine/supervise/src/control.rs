@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `up` and `down`: start and end supervisors, and what supervisors that were killed left behind.
+//! `up` and `down`: start and end supervisors, and end programs whose supervisor was killed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,19 +17,19 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::active_plan::LoadedPlan;
 use crate::program::cell::refused;
-use crate::program::{LOOK_AGAIN, gone_within, has_work};
+use crate::program::{POLL, gone_within, has_work};
 use crate::record::{Files, liveness, supervised};
 use crate::supervisor::nothing_to_run;
 use crate::{SuperviseError, log};
 
-/// How long `up` waits for a program to be in its place: an engine may have to fetch an image.
+/// Time limit of `up` for the start of a program: an engine may have to fetch an image.
 const UP_LIMIT: Duration = Duration::from_secs(330);
-/// How much longer than its program a supervisor may take to end.
+/// Time limit for the end of a supervisor after the end of its program.
 const SUPERVISOR_LIMIT: Duration = Duration::from_secs(30);
-/// How long a killed process may take to be gone.
+/// Time limit for the end of a killed process.
 const KILLED: Duration = Duration::from_secs(10);
 
-/// The program that supervisors and programs are started with: `rampart` itself.
+/// The `rampart` program, with which supervisors and tasks are started.
 #[derive(Debug, Clone)]
 pub struct Launcher {
     /// Its path.
@@ -38,35 +38,34 @@ pub struct Launcher {
     pub version: String,
 }
 
-/// What `up` did about a domain.
+/// The result of `up` for a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpOutcome {
-    /// Its program runs in its place.
+    /// The program runs in its domain.
     Running(SupervisedDomain),
-    /// It was up before.
+    /// The program was up before.
     Already(SupervisedDomain),
-    /// Its program has ended by now, and is not started again.
+    /// The program has ended already and is not restarted.
     Ended(SupervisedDomain),
-    /// Its program has ended by now, and is started again after a pause.
+    /// The program has ended already and is restarted after a pause.
     Restarting(SupervisedDomain),
-    /// The plan gives it nothing to run.
+    /// The plan names no program for the domain.
     Nothing(Finding),
 }
 
-/// Starts what a domain of the active plan runs under a supervisor that goes on alone, and waits
-/// until it is seen in its place.
+/// Starts the program of a domain under a detached supervisor and waits until the program runs.
 ///
 /// # Errors
-/// If it does not get there.
+/// If the program does not start, or runs already without a supervisor.
 pub fn up(
     state: &StateDirectory,
-    standing: &LoadedPlan,
+    active: &LoadedPlan,
     name: &str,
     launcher: &Launcher,
 ) -> Result<UpOutcome, SuperviseError> {
-    let domain = standing.domain(name)?;
+    let domain = active.domain(name)?;
     if !has_work(domain) {
-        return Ok(UpOutcome::Nothing(nothing_to_run(standing, name)));
+        return Ok(UpOutcome::Nothing(nothing_to_run(active, name)));
     }
     if let Some(known) = supervised(state, name)? {
         let alive = liveness(&known);
@@ -94,9 +93,9 @@ pub fn up(
                 Finding::new(
                     Severity::Error,
                     format!("domain {name}"),
-                    format!("its supervisor ended before the program ran ({status}): {said}"),
+                    format!("the supervisor ended before the program ran ({status}): {said}"),
                 )
-                .fix(format!("see {}", files.log().display())),
+                .fix(format!("less {}", files.log().display())),
             ));
         }
         if begin.elapsed() >= UP_LIMIT {
@@ -106,18 +105,18 @@ pub fn up(
                     Severity::Error,
                     format!("domain {name}"),
                     format!(
-                        "its program was not in its place within {} s, and was ended",
+                        "the program did not start within {} s and was ended",
                         UP_LIMIT.as_secs()
                     ),
                 )
-                .fix(format!("see {}", files.log().display())),
+                .fix(format!("less {}", files.log().display())),
             ));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL);
     }
 }
 
-/// What a record answers to who waits for its program; none as long as it is not known.
+/// Returns the result of `up` that a record means, or `None` while the program is starting.
 fn reached(known: SupervisedDomain) -> Option<Result<UpOutcome, SuperviseError>> {
     match known.state {
         SupervisedState::Running => Some(Ok(UpOutcome::Running(known))),
@@ -146,7 +145,7 @@ fn start(
     command
         .args(["up", "--foreground", name])
         .env("RAMPART_STATE_DIR", state)
-        // It holds no directory that somebody may want to unmount.
+        // It keeps no file system busy.
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(out)
@@ -154,7 +153,7 @@ fn start(
     spawn_detached(command).map_err(|cause| SuperviseError::NotStarted {
         program: launcher.program.display().to_string(),
         cause,
-        fix: "install rampart again".to_owned(),
+        fix: "reinstall rampart".to_owned(),
     })
 }
 
@@ -163,43 +162,43 @@ fn last_finding(known: &SupervisedDomain) -> Finding {
         Finding::new(
             Severity::Error,
             format!("domain {}", known.name),
-            "its program could not be started",
+            "the program could not be started",
         )
-        .fix(format!("see {}", known.log))
+        .fix(format!("less {}", known.log))
     })
 }
 
-/// What to say of a program that nobody watches over.
+/// Returns the finding about a program without a supervisor.
 fn orphaned(known: &SupervisedDomain) -> Finding {
     let program = known.program.map_or_else(
-        || "what it started".to_owned(),
-        |program| format!("its program (process {})", program.process),
+        || "the program".to_owned(),
+        |program| format!("the program (process {})", program.process),
     );
     Finding::new(
         Severity::Error,
         format!("domain {}", known.name),
         format!(
-            "its supervisor (process {}) was killed, and {program} runs unsupervised",
+            "the supervisor (process {}) was killed, and {program} runs unsupervised",
             known.supervisor.process
         ),
     )
-    .fix(format!("rampart down {0}, then rampart up {0}", known.name))
+    .fix(format!("rampart down {0} && rampart up {0}", known.name))
 }
 
-/// What `down` did about a domain.
+/// The result of `down` for a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DownOutcome {
-    /// Its program was ended; how, in words.
+    /// The program was ended, with a description of how.
     Ended(String),
-    /// Nothing of it ran.
+    /// Neither program nor supervisor ran.
     WasDown,
 }
 
-/// Ends what a domain runs, and its supervisor: asks, and kills when `limit` is over. What a killed
-/// supervisor left behind is ended too.
+/// Ends the program of a domain and its supervisor with SIGTERM, and with SIGKILL after `limit`. Ends
+/// a program whose supervisor was killed too.
 ///
 /// # Errors
-/// If something of it cannot be ended.
+/// If the program cannot be ended.
 pub fn down(
     state: &StateDirectory,
     name: &str,
@@ -216,15 +215,15 @@ pub fn down(
     let mut record = known;
     if alive.supervisor {
         let path = files.limit();
-        // Where it cannot be written, on a full disk perhaps, the supervisor's own does.
+        // If the file cannot be written (full disk), the supervisor uses its default.
         let _ = fs::write(&path, limit.as_millis().to_string());
         signal(record.supervisor, Signal::TERM);
         if gone(record.supervisor, limit + SUPERVISOR_LIMIT) {
             record = supervised(state, name)?.unwrap_or(record);
-            // One that was killed at that moment leaves its program.
+            // A supervisor that was killed at that moment leaves its program.
             if !liveness(&record).program {
                 return Ok(DownOutcome::Ended(record.last_exit.map_or_else(
-                    || "it had no program at that moment".to_owned(),
+                    || "no program ran at that moment".to_owned(),
                     |last| last.status,
                 )));
             }
@@ -239,11 +238,11 @@ pub fn down(
     record.container = None;
     files.write(&record)?;
     Ok(DownOutcome::Ended(format!(
-        "{how}; its supervisor was gone or did not answer"
+        "{how}; the supervisor was dead or did not answer"
     )))
 }
 
-/// Ends a program that nobody watches over.
+/// Ends a program without a supervisor. Returns how.
 fn end_orphan(
     known: &SupervisedDomain,
     files: &Files,
@@ -255,7 +254,7 @@ fn end_orphan(
         return Ok("the cell was destroyed".to_owned());
     }
     let Some(program) = known.program else {
-        return Ok("it had no program".to_owned());
+        return Ok("no program ran".to_owned());
     };
     if let Some(container) = &known.container {
         let container = PlannedContainer::left(
@@ -264,7 +263,7 @@ fn end_orphan(
             PathBuf::from(&container.program),
             PathBuf::from(&container.directory),
         );
-        // Whatever that answers, what counts is whether it is gone.
+        // The result does not matter if the process ends.
         let _ = container.stop(limit);
         let stopped = gone(program, limit);
         container.remove()?;
@@ -282,7 +281,7 @@ fn end_orphan(
         "ended by SIGTERM"
     } else {
         signal_group(program, Signal::KILL);
-        "ended by SIGKILL, after SIGTERM had not ended it"
+        "ended by SIGKILL, because it ignored SIGTERM"
     };
     if !gone(program, KILLED) {
         return Err(stays(known, program));
@@ -297,13 +296,10 @@ fn stays(known: &SupervisedDomain, program: ProcessIdentity) -> SuperviseError {
         Finding::new(
             Severity::Error,
             format!("domain {}", known.name),
-            format!(
-                "process {} does not end, not even by SIGKILL",
-                program.process
-            ),
+            format!("process {} did not end after SIGKILL", program.process),
         )
         .fix(format!(
-            "see in /proc/{}/stack what it waits for in the kernel",
+            "see what it waits for: cat /proc/{}/stack",
             program.process
         )),
     )
@@ -326,7 +322,7 @@ fn gone(identity: ProcessIdentity, limit: Duration) -> bool {
 }
 
 fn signal(identity: ProcessIdentity, signal: Signal) {
-    // One that is gone is what is wanted.
+    // The process may have ended already.
     if let Some(pid) = pid(identity) {
         let _ = kill_process(pid, signal);
     }
@@ -346,7 +342,7 @@ mod tests {
     use crate::record::tests::example;
 
     #[test]
-    fn a_program_that_is_started_again_has_not_ended_for_good() {
+    fn reports_a_restart_as_restarting_and_not_as_ended() {
         let after_an_end = |state| {
             reached(SupervisedDomain {
                 state,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a program is not where a plan wants it.
+//! Errors of starting, placing and ending programs of domains.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,40 +9,40 @@ use rampart_host::HostError;
 use rampart_model::Finding;
 use rampart_plan::PlanError;
 
-/// Why a program is not where a plan wants it.
+/// An error of starting, placing or ending the program of a domain.
 #[derive(Debug, thiserror::Error)]
 pub enum SuperviseError {
-    /// The request names something that is not there.
+    /// The request names a domain or CPU that does not exist.
     #[error("{0}")]
     Usage(Finding),
-    /// Something that it needs is missing: a active plan, a supervisor, a place.
+    /// A precondition is missing: an active plan, a supervisor, the placement of a thread.
     #[error("{0}")]
     Missing(Finding),
-    /// The machine refuses.
+    /// The machine refused a change.
     #[error(transparent)]
     Host(#[from] HostError),
     /// The container or guest did not start.
     #[error(transparent)]
     Domain(#[from] DomainError),
-    /// The text of the active plan is none.
+    /// The text of the active plan cannot be parsed.
     #[error("the active plan cannot be read: {0}")]
     Plan(#[from] PlanError),
     /// A program could not be started.
-    #[error("{program}: cannot be started: {cause}; fix: {fix}")]
+    #[error("cannot start {program}: {cause}; fix: {fix}")]
     NotStarted {
         /// The program.
         program: String,
         /// The kernel's answer.
         cause: io::Error,
-        /// What fixes it.
+        /// The fix.
         fix: String,
     },
-    /// A file could not be read, written or made.
-    #[error("{}: cannot {action}: {cause}; fix: make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR", .path.display())]
+    /// A file could not be read, written or created.
+    #[error("cannot {action} {}: {cause}; fix: run as root, or set RAMPART_STATE_DIR to a writable directory with free space", .path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
         /// The kernel's answer.
         cause: io::Error,

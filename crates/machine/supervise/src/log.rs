@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The output of a domain's program: one file and the one before it, each bounded.
+//! The output of a domain's program: a log file and its predecessor, each bounded in size.
 //!
-//! The program writes to the file itself and not through its supervisor, so that it goes on when
-//! that is killed, and never waits for it. The file is opened for appending; cutting it to nothing
-//! therefore makes the program go on at its beginning.
+//! The program writes to the file directly, not through its supervisor. It therefore continues when
+//! the supervisor is killed and never waits for it. The file is opened for appending, so that the
+//! program continues at the start of the file after a truncation.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The size at which a log is set aside, in bytes; looked at each second.
+/// Size at which a log is rotated, in bytes; checked each second.
 pub(crate) const LIMIT: u64 = 4 << 20;
 
-/// Opens it for appending.
+/// Opens a log for appending.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Where a log is set aside.
+/// Returns the path of the rotated log.
 pub(crate) fn previous(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".1");
     PathBuf::from(name)
 }
 
-/// Copies a log that has reached `limit` to the file beside it and empties it. What is written
-/// between the two is lost.
+/// Copies a log that has reached `limit` bytes to [`previous`] and truncates it. Output written
+/// between the two steps is lost.
 pub(crate) fn rotate(path: &Path, limit: u64) -> io::Result<bool> {
     if fs::metadata(path)?.len() < limit {
         return Ok(false);
@@ -35,7 +35,7 @@ pub(crate) fn rotate(path: &Path, limit: u64) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The last lines of a log, for a message.
+/// Returns the last lines of a log, for a message.
 pub(crate) fn tail(path: &Path, lines: usize) -> Vec<String> {
     let text = fs::read(path).unwrap_or_default();
     let from = text.len().saturating_sub(8192);
@@ -53,7 +53,7 @@ mod tests {
     use std::io::Write as _;
 
     #[test]
-    fn a_full_log_is_set_aside_and_its_writer_goes_on() {
+    fn rotates_a_full_log_while_its_writer_continues() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("press.log");
         let mut writer = open(&path).expect("open");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is known of each domain, on disk: `domains/NAME.json` in the state directory, replaced as a
-//! whole.
+//! The record of each domain: `domains/NAME.json` in the state directory, replaced atomically.
 
 use std::fs;
 use std::io;
@@ -19,9 +18,9 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Those of a domain; their directory is made.
+    /// Returns the files of a domain and creates their directory.
     pub(crate) fn of(state: &StateDirectory, name: &str) -> Result<Self, SuperviseError> {
-        // Programs run elsewhere than here, so no path may be relative.
+        // Supervisors run in another directory, so relative paths would not resolve.
         let directory = std::path::absolute(directory(state))
             .map_err(SuperviseError::file("find", directory(state)))?;
         fs::create_dir_all(&directory)
@@ -36,27 +35,27 @@ impl Files {
         self.directory.join(format!("{}.{end}", self.name))
     }
 
-    /// Its record.
+    /// Returns the path of the record.
     pub(crate) fn record(&self) -> PathBuf {
         self.with("json")
     }
 
-    /// The output of its program.
+    /// Returns the path of the program's output.
     pub(crate) fn log(&self) -> PathBuf {
         self.with("log")
     }
 
-    /// Held by its supervisor.
+    /// Returns the path of the lock that the supervisor holds.
     pub(crate) fn lock(&self) -> PathBuf {
         self.with("lock")
     }
 
-    /// How long its program may take to end, from whoever asks for that.
+    /// Returns the path of the file in which `down` passes the time limit for the program's end.
     pub(crate) fn limit(&self) -> PathBuf {
         self.with("limit")
     }
 
-    /// What its container or guest needs.
+    /// Returns the directory of the container or guest.
     pub(crate) fn inside(&self) -> PathBuf {
         self.with("run")
     }
@@ -73,10 +72,10 @@ fn directory(state: &StateDirectory) -> PathBuf {
     state.path().join("domains")
 }
 
-/// What is known of a domain; none where nobody has started it.
+/// Returns the record of a domain, or `None` if the domain was never started.
 ///
 /// # Errors
-/// If its record cannot be read.
+/// If the record cannot be read.
 pub fn supervised(
     state: &StateDirectory,
     name: &str,
@@ -92,10 +91,10 @@ fn read(path: &Path) -> Result<Option<SupervisedDomain>, SuperviseError> {
     };
     serde_json::from_slice(&text)
         .map(Some)
-        .map_err(|cause| SuperviseError::file("understand", path)(cause.into()))
+        .map_err(|cause| SuperviseError::file("parse", path)(cause.into()))
 }
 
-/// What is known of every domain that anybody has started, by name.
+/// Returns the records of all domains that were ever started, ordered by name.
 ///
 /// # Errors
 /// If a record cannot be read.
@@ -114,24 +113,24 @@ pub fn supervised_all(state: &StateDirectory) -> Result<Vec<SupervisedDomain>, S
         .collect()
 }
 
-/// Who of a domain is alive, whatever its record says.
+/// Whether the processes of a domain are alive, independent of the state in its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Liveness {
-    /// Its supervisor.
+    /// Whether the supervisor is alive.
     pub supervisor: bool,
-    /// Its program.
+    /// Whether the program is alive.
     pub program: bool,
 }
 
 impl Liveness {
-    /// Whether the program runs and nobody watches over it: its supervisor was killed.
+    /// Returns whether the program runs without a supervisor, because that was killed.
     #[must_use]
     pub const fn is_orphaned(self) -> bool {
         self.program && !self.supervisor
     }
 }
 
-/// Who of a domain is alive.
+/// Returns which processes of a domain are alive.
 #[must_use]
 pub fn liveness(domain: &SupervisedDomain) -> Liveness {
     let same_boot = domain.boot == boot_id();
@@ -141,7 +140,7 @@ pub fn liveness(domain: &SupervisedDomain) -> Liveness {
     Liveness {
         supervisor: alive(&domain.supervisor),
         program: match domain.kind.program() {
-            // The driver knows it, whoever brought it up.
+            // The driver knows the cell even if its supervisor was killed.
             DomainProgram::Image => same_boot && rampart_cells::operate::is_there(&domain.name),
             _ => domain.program.as_ref().is_some_and(alive),
         },
@@ -178,7 +177,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_record_is_replaced_and_read_again() {
+    fn replaces_and_reads_a_record() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         assert_eq!(supervised(&state, "press").expect("none"), None);
@@ -198,7 +197,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_living_are_told_from_those_with_their_number() {
+    fn recognises_a_reused_process_number() {
         let mut domain = example();
         let both = Liveness {
             supervisor: true,
@@ -206,7 +205,10 @@ pub(crate) mod tests {
         };
         assert_eq!(liveness(&domain), both);
         domain.supervisor.start += 1;
-        assert!(liveness(&domain).is_orphaned(), "the number is another's");
+        assert!(
+            liveness(&domain).is_orphaned(),
+            "another process has the number"
+        );
         domain.boot = "another".to_owned();
         assert!(!liveness(&domain).program && !liveness(&domain).is_orphaned());
     }

@@ -1,43 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether and when a program that ended is started again. Pure: what ended when goes in, the
-//! decision comes out.
+//! Decides whether and when a program that ended is restarted. Pure.
 
 use rampart_model::{Nanos, Restart};
 
 /// The pause before the first restart.
 pub(crate) const FIRST_PAUSE: Nanos = Nanos::from_millis(100);
-/// The pause doubles with each restart, up to this.
+/// The longest pause; the pause doubles with each restart up to this value.
 pub(crate) const LONGEST_PAUSE: Nanos = Nanos::from_secs(30);
-/// A program that ran so long has started well: the pause begins anew.
+/// A program that ran at least this long resets the pause.
 pub(crate) const STEADY: Nanos = Nanos::from_secs(60);
-/// So many restarts within [`WINDOW`]; one more, and it is given up.
+/// Restarts allowed within [`WINDOW`]; at the next end the supervisor gives up.
 pub(crate) const MOST_RESTARTS: usize = 10;
 /// The time within which restarts are counted.
 pub(crate) const WINDOW: Nanos = Nanos::from_secs(600);
 
-/// One end of a program.
+/// The end of one run of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunEnd {
-    /// When, on any clock that goes on steadily.
+    /// Time of the end, on a monotonic clock.
     pub at: Nanos,
-    /// How long it had run.
+    /// Duration of the run.
     pub ran: Nanos,
-    /// Whether it ended with success.
+    /// Whether the program ended successfully.
     pub success: bool,
 }
 
-/// What follows an end.
+/// The action that follows the end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// The plan does not have it started again.
+    /// No restart, as the plan asks.
     Stay,
-    /// It is started again after this pause.
+    /// A restart after this pause.
     Restart(Nanos),
-    /// It was started again too often: so many restarts within the time.
+    /// No restart: the program was restarted this many times within [`WINDOW`].
     GiveUp(usize),
 }
 
-/// What follows the last of these ends, the oldest first.
+/// Returns the action that follows the last of these ends, which are ordered by time.
 #[must_use]
 pub fn decide(rule: Restart, endings: &[RunEnd]) -> Decision {
     let Some(last) = endings.last() else {
@@ -74,7 +73,7 @@ pub fn decide(rule: Restart, endings: &[RunEnd]) -> Decision {
 mod tests {
     use super::*;
 
-    /// Ends at these seconds, each after so many seconds.
+    /// Returns ends at these times, each after a run of `ran` seconds.
     fn endings(at: &[u64], ran: u64, success: bool) -> Vec<RunEnd> {
         at.iter()
             .map(|at| RunEnd {
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rule_decides_by_how_it_ended() {
+    fn restarts_by_the_rule_and_the_exit() {
         let failed = endings(&[5], 5, false);
         let done = endings(&[5], 5, true);
         let again = Decision::Restart(FIRST_PAUSE);
@@ -102,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn the_pause_doubles_up_to_its_longest() {
+    fn doubles_the_pause_up_to_its_limit() {
         let mut at = Vec::new();
         let mut pauses = Vec::new();
         for number in 0..11 {
-            // So far apart that no limit is met.
+            // Far enough apart that the limit of restarts is not reached.
             at.push(number * 1000);
             match decide(Restart::Always, &endings(&at, 0, false)) {
                 Decision::Restart(pause) => pauses.push(pause.0 / 1_000_000),
@@ -122,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_begins_anew() {
+    fn a_long_run_resets_the_pause() {
         let mut all = endings(&[1, 2, 3], 0, false);
         all.extend(endings(&[100], 97, false));
         assert_eq!(
@@ -132,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_restarts_in_the_time_are_enough() {
+    fn gives_up_after_too_many_restarts_within_the_window() {
         let quick: Vec<u64> = (0..=10).collect();
         assert_eq!(
             decide(Restart::Always, &endings(&quick[..10], 1, false)),
@@ -142,7 +141,7 @@ mod tests {
             decide(Restart::Always, &endings(&quick, 1, false)),
             Decision::GiveUp(10)
         );
-        // The same number spread over more than the time goes on.
+        // The same number of restarts over a longer time is allowed.
         let slow: Vec<u64> = (0..=20).map(|number| number * 61).collect();
         assert!(matches!(
             decide(Restart::Always, &endings(&slow, 61, false)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The process that watches over what one domain runs.
+//! The supervisor: the process that watches the program of one domain.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,23 +18,23 @@ use crate::record::Files;
 use crate::restart::{Decision, MOST_RESTARTS, RunEnd, WINDOW, decide};
 use crate::{SuperviseError, log};
 
-/// How long a program may take to end where nobody says otherwise.
+/// Default time limit for the end of a program.
 pub const END_LIMIT: Duration = Duration::from_secs(10);
-/// Pause between two looks whether the program, or the wish that it ends, has come.
-const LOOK: Duration = Duration::from_millis(50);
-/// Pause between two looks at its threads and its log.
-const TEND: Duration = Duration::from_secs(1);
-/// Findings that a record keeps; a program that makes wrong threads all the time makes many.
+/// Pause between two checks for the program's end or a request to stop.
+const POLL: Duration = Duration::from_millis(50);
+/// Pause between two checks of the threads and the log.
+const CHECK: Duration = Duration::from_secs(1);
+/// Maximum number of findings in a record.
 const FINDINGS_KEPT: usize = 20;
 
-/// Starts what a domain of the active plan runs, and watches over it until it has ended for good
-/// or `stop` is set. This process keeps itself on the housekeeping CPUs. `on_change` hears of each
-/// new state, `on_trouble` of a record that cannot be written while the program runs: it is watched
-/// all the same, and the record is tried again each second.
+/// Starts the program of a domain and watches it until it has ended without a restart or `stop` is
+/// set. Moves this process to the housekeeping CPUs. Calls `on_change` with each new state, and
+/// `on_trouble` if the record cannot be written while the program runs; the program is still
+/// watched then, and the write is retried each second.
 ///
 /// # Errors
-/// If no plan is active, the domain runs nothing, another supervisor has it, or the record of its first
-/// start cannot be written.
+/// If no plan is active, the domain has no program, another supervisor runs, or the record of the
+/// first start cannot be written.
 pub fn supervise(
     state: &StateDirectory,
     name: &str,
@@ -43,18 +43,18 @@ pub fn supervise(
     mut on_change: impl FnMut(&SupervisedDomain),
     mut on_trouble: impl FnMut(&SuperviseError),
 ) -> Result<SupervisedState, SuperviseError> {
-    let standing = LoadedPlan::required(state)?;
-    let domain = standing.domain(name)?;
-    let destination = standing.destination(name)?;
+    let active = LoadedPlan::required(state)?;
+    let domain = active.domain(name)?;
+    let destination = active.destination(name)?;
     if !program::has_work(domain) {
-        return Err(SuperviseError::Usage(nothing_to_run(&standing, name)));
+        return Err(SuperviseError::Usage(nothing_to_run(&active, name)));
     }
     let files = Files::of(state, name)?;
     let _lock = lock(&files, name)?;
     // From a `down` whose supervisor had no program at that moment. None is for this one yet: nobody
     // knows of it before its first record.
     let _ = std::fs::remove_file(files.limit());
-    keep_house(&standing)?;
+    move_to_housekeeping(&active)?;
     let own = std::process::id();
     let mut watch = Watch {
         record: SupervisedDomain {
@@ -78,7 +78,7 @@ pub fn supervise(
         },
         order: StartRequest {
             state,
-            standing: &standing,
+            active: &active,
             domain,
             destination: &destination,
             files: &files,
@@ -92,16 +92,16 @@ pub fn supervise(
     watch.run()
 }
 
-/// What to say of a domain without anything to run.
-pub(crate) fn nothing_to_run(standing: &LoadedPlan, name: &str) -> Finding {
+/// Returns the finding about a domain without a program.
+pub(crate) fn nothing_to_run(active: &LoadedPlan, name: &str) -> Finding {
     Finding::new(
         Severity::Error,
         format!("domain {name}"),
-        "the plan does not say what it runs",
+        "the plan names no program for this domain",
     )
     .fix(format!(
-        "write run = [\"PROGRAM\"] (for a guest kernel or disk) into {} and apply it again, or `rampart run {name} -- PROGRAM`",
-        standing.plan.file
+        "write run = [\"PROGRAM\"] (for a guest: kernel or disk) into {} and apply it again, or run: rampart run {name} -- PROGRAM",
+        active.plan.file
     ))
 }
 
@@ -114,20 +114,20 @@ fn lock(files: &Files, name: &str) -> Result<File, SuperviseError> {
             Finding::new(
                 Severity::Error,
                 path.display().to_string(),
-                format!("another supervisor has the domain `{name}`"),
+                format!("another supervisor runs for the domain `{name}`"),
             )
             .fix(format!("rampart down {name}")),
         )),
     }
 }
 
-/// Moves this process to where ordinary work is.
-fn keep_house(standing: &LoadedPlan) -> Result<(), SuperviseError> {
+/// Moves this process to the housekeeping CPUs.
+fn move_to_housekeeping(active: &LoadedPlan) -> Result<(), SuperviseError> {
     let own = std::process::id();
-    let house = standing.destination(HOUSEKEEPING)?;
+    let housekeeping = active.destination(HOUSEKEEPING)?;
     let location = ThreadPlacement {
         policy: None,
-        ..standing.placement(&house, own, None, None, None)?
+        ..active.placement(&housekeeping, own, None, None, None)?
     };
     let refused = place_process(own, &location)?
         .into_iter()
@@ -143,7 +143,7 @@ struct Watch<'a> {
     order: StartRequest<'a>,
     on_change: &'a mut dyn FnMut(&SupervisedDomain),
     on_trouble: &'a mut dyn FnMut(&SuperviseError),
-    /// Whether the record on disk is an older one.
+    /// Whether the record on disk is outdated.
     is_unwritten: bool,
 }
 
@@ -162,7 +162,7 @@ impl Watch<'_> {
                         None => return Ok(SupervisedState::Stopped),
                     }
                 }
-                // What does not start the first time is told at once, to whoever waits for it.
+                // A failure of the first start is returned to the waiting `up`.
                 Err(error) if endings.is_empty() => {
                     self.note(vec![failure(self.order.domain.name.as_str(), &error)]);
                     self.keep(SupervisedState::Failed);
@@ -205,7 +205,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Watches over a program that runs; how it ended, none where it was stopped.
+    /// Watches a running program. Returns how it ended, or `None` if it was stopped.
     fn attend(
         &mut self,
         mut program: Box<dyn Program>,
@@ -218,11 +218,11 @@ impl Watch<'_> {
         if self.record.restarts > 0 {
             self.keep(SupervisedState::Running);
         } else if let Err(error) = self.change(SupervisedState::Running) {
-            // Nothing runs that nobody can know of.
+            // A program without a record could not be ended by `down`.
             program.stop(END_LIMIT);
             return Err(error);
         }
-        let mut tended = Instant::now();
+        let mut checked = Instant::now();
         loop {
             if let Some(ended) = program.ended() {
                 return Ok(Some(ended));
@@ -233,22 +233,22 @@ impl Watch<'_> {
                 self.keep(SupervisedState::Stopped);
                 return Ok(None);
             }
-            if tended.elapsed() >= TEND {
-                tended = Instant::now();
-                let findings = program.tend();
+            if checked.elapsed() >= CHECK {
+                checked = Instant::now();
+                let findings = program.place_new_threads();
                 if self.note(findings) {
                     self.keep(SupervisedState::Running);
                 } else if self.is_unwritten {
                     self.write();
                 }
-                // A log that cannot be set aside now may be the next time.
+                // A failed rotation is retried at the next check.
                 let _ = log::rotate(&self.order.files.log(), log::LIMIT);
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(POLL);
         }
     }
 
-    /// The limit that whoever ends it has left, once.
+    /// Takes the time limit that `down` has left, or returns the default.
     fn end_limit(&self) -> Duration {
         let path = self.order.files.limit();
         let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -258,7 +258,7 @@ impl Watch<'_> {
             .map_or(END_LIMIT, Duration::from_millis)
     }
 
-    /// Whether it was to stop meanwhile.
+    /// Sleeps for `pause`. Returns whether a stop was requested meanwhile.
     fn sleep(&self, pause: Nanos) -> bool {
         let until = Instant::now() + Duration::from_nanos(pause.0);
         loop {
@@ -269,11 +269,11 @@ impl Watch<'_> {
             if left.is_zero() {
                 return false;
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(POLL));
         }
     }
 
-    /// Keeps what is new of these findings; whether anything is.
+    /// Records new findings. Returns whether there were any.
     fn note(&mut self, findings: Vec<Finding>) -> bool {
         let before = self.record.findings.len();
         for finding in findings {
@@ -295,7 +295,7 @@ impl Watch<'_> {
         });
     }
 
-    /// A new state of a program that nobody knows of before it is on disk.
+    /// Writes a new state and fails if it cannot be written.
     fn change(&mut self, state: SupervisedState) -> Result<(), SuperviseError> {
         self.record.state = state;
         self.order.files.write(&self.record)?;
@@ -303,7 +303,7 @@ impl Watch<'_> {
         Ok(())
     }
 
-    /// A new state of a program that is known: it is watched also where the disk is full.
+    /// Writes a new state; a failed write is retried later.
     fn keep(&mut self, state: SupervisedState) {
         self.record.state = state;
         self.write();
@@ -333,12 +333,12 @@ fn gave_up(record: &SupervisedDomain, restarts: usize) -> Finding {
         Severity::Error,
         format!("domain {}", record.name),
         format!(
-            "its program was started again {restarts} times within {} minutes and is given up",
+            "the program was restarted {restarts} times within {} minutes; no further restart",
             WINDOW.0 / 60_000_000_000
         ),
     )
     .fix(format!(
-        "see {}, fix the program, then `rampart up {}`",
+        "fix the cause in {}, then run: rampart up {}",
         record.log, record.name
     ))
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a thread of a domain belongs, by its name. Pure.
+//! Placement of a domain's threads by their names. Pure.
 
 use rampart_host::{PlacementGroup, ThreadPlacement};
 use rampart_model::{CpuSet, PlannedDomain};
 
-/// The place that the plan's `threads` give to a thread of this name; none where no entry matches,
-/// and it keeps what it has. The first entry that matches counts.
+/// Returns the placement that the first matching entry of the plan's `threads` gives to a thread of
+/// this name, or `None` if no entry matches.
 pub(crate) fn placement_of_thread(
     domain: &PlannedDomain,
     cpus: &CpuSet,
@@ -26,7 +26,7 @@ mod tests {
     use rampart_model::{DomainKind, PlannedPolicy, SchedulingPolicy, ThreadRule};
 
     #[test]
-    fn the_first_rule_that_matches_counts_and_the_domain_fills_the_rest() {
+    fn takes_the_first_matching_rule_and_the_rest_from_the_domain() {
         let rule = |pattern: &str, cpus: Option<&str>, policy| ThreadRule {
             r#match: pattern.to_owned(),
             cpus: cpus.map(|cpus| cpus.parse().expect("CPUs")),

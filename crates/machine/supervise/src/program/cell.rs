@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell: it runs beside Linux, under the hypervisor, and outlives this process. Who looks for it
-//! finds it by its name, in the driver.
+//! A cell. It runs beside Linux under the hypervisor and outlives this process; the driver knows it
+//! by its name.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -24,7 +24,7 @@ struct Cell {
     number: u32,
     log: File,
     console: Option<Console>,
-    /// Of a Linux; it destroys its cell when it is dropped.
+    /// Set for a cell that runs Linux; destroys the cell when dropped.
     linux: Option<LinuxCell>,
 }
 
@@ -36,12 +36,12 @@ pub(super) fn start(
     let log = crate::log::open(&path).map_err(SuperviseError::file("write the log", &path))?;
     enable(order)?;
     let operator = Operator::open().map_err(refused)?;
-    // One that ended, or that a killed supervisor left: its memory is not this one's.
+    // A cell that ended, or that a killed supervisor left, is not reused.
     if operate::is_there(&domain.name) {
         operator.destroy(&domain.name).map_err(refused)?;
     }
     let image = read(domain, domain.image.as_deref())?;
-    let housekeeping = &order.standing.plan.resolved.housekeeping;
+    let housekeeping = &order.active.plan.resolved.housekeeping;
     let resolved = operator
         .resolved(&request(order), housekeeping)
         .map_err(refused)?;
@@ -63,7 +63,7 @@ pub(super) fn start(
             .load(&domain.name, None, &image)
             .and_then(|_| operator.start(&domain.name));
         if let Err(error) = begun {
-            // The first error is the one to be told.
+            // The first error is returned.
             let _ = operator.destroy(&domain.name);
             return Err(refused(error));
         }
@@ -80,32 +80,29 @@ pub(super) fn start(
     Ok((Box::new(cell), findings))
 }
 
-/// Brings the hypervisor under Linux, if it is not there. That this is so is on disk before, so that
-/// `rampart release` takes it away again.
+/// Enables the hypervisor if it is not enabled. Records this on disk before, so that
+/// `rampart release` disables it again.
 fn enable(order: &StartRequest<'_>) -> Result<(), SuperviseError> {
     if operate::is_enabled() {
         return Ok(());
     }
     let mark = hypervisor_mark(order.state.path());
-    fs::write(
-        &mark,
-        "rampart up enabled the hypervisor; before it was not there\n",
-    )
-    .and_then(|()| File::open(&mark)?.sync_all())
-    .map_err(SuperviseError::file("write", &mark))?;
+    fs::write(&mark, "rampart up enabled the hypervisor\n")
+        .and_then(|()| File::open(&mark)?.sync_all())
+        .map_err(SuperviseError::file("write", &mark))?;
     operate::enable(order.state, &EnableOrder::default()).map_err(refused)?;
     Ok(())
 }
 
-/// The file that says that `up` enabled the hypervisor.
+/// Returns the file that records that `up` enabled the hypervisor.
 fn hypervisor_mark(state: &Path) -> std::path::PathBuf {
     state.join("hypervisor-enabled")
 }
 
-/// Takes the hypervisor away that `up` brought; whether there was one.
+/// Disables the hypervisor if `up` enabled it. Returns whether it was enabled.
 ///
 /// # Errors
-/// What keeps it, as cells that somebody made by hand.
+/// If the hypervisor cannot be disabled, for example because other cells exist.
 pub(crate) fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding> {
     let mark = hypervisor_mark(state.path());
     if !mark.exists() {
@@ -119,7 +116,7 @@ pub(crate) fn release_hypervisor(state: &StateDirectory) -> Result<bool, Finding
         Finding::new(
             Severity::Warning,
             mark.display().to_string(),
-            format!("it cannot be removed: {error}"),
+            format!("cannot remove the file: {error}"),
         )
         .fix(format!("rm {}", mark.display()))
     })?;
@@ -130,7 +127,7 @@ fn options(domain: &PlannedDomain) -> CellOptions {
     domain.cell.clone().unwrap_or_default()
 }
 
-/// What the plan asks for.
+/// Returns the request for the cell of the plan.
 fn request(order: &StartRequest<'_>) -> Request {
     let domain = order.domain;
     let options = options(domain);
@@ -154,7 +151,7 @@ fn request(order: &StartRequest<'_>) -> Request {
         };
         let own = options.shared.iter().map(wish);
         if rampart_plan::is_linux(domain) {
-            // Behind those that a Linux has by convention.
+            // After the regions that every Linux cell has.
             request.shared.extend(own);
         } else {
             request.shared = own.collect();
@@ -186,11 +183,11 @@ fn read(domain: &PlannedDomain, path: Option<&str>) -> Result<Vec<u8>, Supervise
 fn missing(domain: &PlannedDomain, what: String) -> SuperviseError {
     SuperviseError::Missing(
         Finding::new(Severity::Error, format!("cell {}", domain.name), what)
-            .fix("change the plan, and apply it again"),
+            .fix("change the plan and apply it again"),
     )
 }
 
-/// The first thing that stands in the way, with the others behind it.
+/// Returns the first finding of an error, with the others appended.
 pub(crate) fn refused(error: OperateError) -> SuperviseError {
     let mut findings = error.findings().to_vec();
     let mut first = findings.remove(0);
@@ -202,7 +199,7 @@ pub(crate) fn refused(error: OperateError) -> SuperviseError {
 }
 
 impl Cell {
-    /// What it said since the last time goes to the log.
+    /// Appends new console output to the log.
     fn listen(&mut self) {
         if self.console.is_none() {
             self.console = operate::console(&self.operator, &self.name).ok();
@@ -242,29 +239,29 @@ impl Program for Cell {
         let ended = match state {
             Ok((CellState::Running, _)) => return None,
             Ok((CellState::Free, _)) => ProgramExit {
-                status: "somebody destroyed it".to_owned(),
+                status: "destroyed by another program".to_owned(),
                 success: false,
             },
             Ok((_, reason)) => self.end(reason),
             Err(_) => ProgramExit {
-                status: "the hypervisor is gone".to_owned(),
+                status: "the hypervisor was disabled".to_owned(),
                 success: false,
             },
         };
         self.listen();
-        // What failed stays to be looked at, until it is started again or ended.
+        // A failed cell remains for inspection until it is restarted or ended.
         if let Some(linux) = self.linux.take() {
             linux.leave();
         }
         Some(ended)
     }
 
-    fn tend(&mut self) -> Vec<Finding> {
+    fn place_new_threads(&mut self) -> Vec<Finding> {
         self.listen();
         Vec::new()
     }
 
-    /// A cell is not asked: its memory is taken away, and it cannot tell.
+    /// Destroys the cell without asking it: its memory is taken away.
     fn stop(&mut self, _limit: Duration) -> ProgramExit {
         self.listen();
         let destroyed = match self.linux.take() {
@@ -280,7 +277,7 @@ impl Program for Cell {
                 success: true,
             },
             Err(error) => ProgramExit {
-                status: format!("it is not destroyed: {error}"),
+                status: format!("not destroyed: {error}"),
                 success: false,
             },
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A container: its engine runs it in the foreground below us, below the domain's control group
-//! where the engine takes one; its threads are placed from outside, so that it needs no privilege
-//! for that.
+//! A container. Its engine runs it in the foreground as a child, below the domain's control group if
+//! the engine accepts one. Its threads are placed from outside, so that it needs no privilege for
+//! scheduling.
 
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
@@ -14,15 +14,14 @@ use rampart_model::{ContainerSource, Finding, Severity, SupervisedContainer};
 use super::{Program, ProgramExit, StartRequest, ThreadPlacer, end, judge, logged, wait};
 use crate::SuperviseError;
 
-/// How long an engine may take until the container's first process runs; it may have to fetch an
-/// image.
+/// Time limit for the container's first process; the engine may have to fetch an image.
 const START_LIMIT: Duration = Duration::from_secs(300);
 
 struct Container {
     child: Child,
     container: PlannedContainer,
     process: u32,
-    tended: ThreadPlacer,
+    threads: ThreadPlacer,
     record: SupervisedContainer,
 }
 
@@ -31,7 +30,7 @@ pub(super) fn start(
 ) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
     let nothing = ContainerSource::default();
     let destination = order.destination;
-    // The engine has the group relative to the root of each hierarchy.
+    // Engines take the group relative to the root of each hierarchy.
     let parent = destination.group.in_hierarchy();
     let parent = parent.map(|group| group.display().to_string());
     run(order, &nothing, parent, destination.group.clone())
@@ -70,7 +69,7 @@ fn run(
                 },
             )
             .fix(format!(
-                "see {}, which ends with: {log}",
+                "less {} (it ends with: {log})",
                 order.files.log().display()
             )),
         ));
@@ -83,12 +82,12 @@ fn run(
         },
         child,
         process,
-        tended: ThreadPlacer::new(order),
+        threads: ThreadPlacer::new(order),
         container,
     };
     match program.place(order, group) {
         Ok(mut findings) => {
-            findings.extend(program.tend());
+            findings.extend(program.place_new_threads());
             Ok((Box::new(program), findings))
         }
         Err(error) => {
@@ -105,13 +104,13 @@ fn spawn(command: Command, order: &StartRequest<'_>) -> Result<Child, SuperviseE
         .map_err(|cause| SuperviseError::NotStarted {
             program,
             cause,
-            fix: "install it again".to_owned(),
+            fix: "reinstall the container engine".to_owned(),
         })
 }
 
 impl Container {
-    /// Gives all threads inside the domain's CPUs and policy, and the domain's group to what stands
-    /// in one that the engine has chosen.
+    /// Gives all threads the domain's CPUs and policy, and the domain's group if the engine chose
+    /// another.
     fn place(
         &self,
         order: &StartRequest<'_>,
@@ -129,7 +128,7 @@ impl Container {
         };
         let mut placed = place_process(self.process, &location)?;
         for child in descendants(self.process) {
-            // One that has ended meanwhile needs no place.
+            // A process that has ended meanwhile needs no placement.
             placed.extend(place_process(child, &location).unwrap_or_default());
         }
         judge(placed)
@@ -148,25 +147,25 @@ impl Program for Container {
             .ok()
             .flatten()
             .map(ProgramExit::from)?;
-        // A directory that stays is emptied at the next start.
+        // The next start empties a directory that remains.
         let _ = self.container.remove();
         Some(ended)
     }
 
-    fn tend(&mut self) -> Vec<Finding> {
-        self.tended.tend(self.process)
+    fn place_new_threads(&mut self) -> Vec<Finding> {
+        self.threads.place_new_threads(self.process)
     }
 
     fn stop(&mut self, limit: Duration) -> ProgramExit {
         let asked = self.container.stop(limit);
         let mut ended = wait(&mut self.child, limit);
         if ended.is_none() || asked.is_err() {
-            // Whatever is in its way, it does not stay.
+            // The engine removes the container by force.
             let _ = self.container.remove();
             ended = ended.map(Some).unwrap_or_else(|| {
                 wait(&mut self.child, Duration::from_secs(10)).map(|ended| ProgramExit {
                     status: format!(
-                        "{}, removed after it had not stopped within {} s",
+                        "{}, removed because it did not stop within {} s",
                         ended.status,
                         limit.as_secs_f64()
                     ),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest: its emulator is a child of ours that does not outlive us.
+//! A guest. Its emulator is a child process that ends with the supervisor.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rampart_domain::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlacement};
 use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
 
-use super::{LOOK_AGAIN, Program, ProgramExit, StartRequest};
+use super::{POLL, Program, ProgramExit, StartRequest};
 use crate::SuperviseError;
 
 struct Guest(Option<PlannedGuest>, u32);
@@ -21,10 +21,10 @@ pub(super) fn start(
     Ok((Box::new(Guest(Some(guest), process)), findings))
 }
 
-/// The guest that the plan asks for, on the CPUs that it got.
+/// Returns the order for the guest of the plan on its resolved CPUs.
 fn describe(order: &StartRequest<'_>) -> Result<GuestOrder, SuperviseError> {
     let domain = order.domain;
-    let resolved = order.standing.plan.resolved.domain(&domain.name);
+    let resolved = order.active.plan.resolved.domain(&domain.name);
     let (Some(vcpus), Some(memory), Some(resolved)) = (&domain.vcpus, &domain.memory, resolved)
     else {
         let finding = Finding::new(
@@ -36,7 +36,7 @@ fn describe(order: &StartRequest<'_>) -> Result<GuestOrder, SuperviseError> {
             "write vcpus = { count = 2 } and memory = { size = \"1GiB\" }",
         )));
     };
-    let housekeeping = &order.standing.plan.resolved.housekeeping;
+    let housekeeping = &order.active.plan.resolved.housekeeping;
     let or_housekeeping = |cpus: &CpuSet| {
         if cpus.is_empty() {
             housekeeping.clone()
@@ -105,7 +105,7 @@ impl Program for Guest {
         }
     }
 
-    fn tend(&mut self) -> Vec<Finding> {
+    fn place_new_threads(&mut self) -> Vec<Finding> {
         let Some(guest) = &mut self.0 else {
             return Vec::new();
         };
@@ -113,7 +113,7 @@ impl Program for Guest {
             vec![Finding::new(
                 Severity::Warning,
                 format!("process {}", self.1),
-                format!("a new thread is not in its place: {error}"),
+                format!("a new thread is not placed: {error}"),
             )]
         })
     }
@@ -132,12 +132,12 @@ impl Program for Guest {
                 guest.end();
                 return ended.into();
             }
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL);
         }
         guest.end();
         ProgramExit {
             status: format!(
-                "ended by its monitor, after it had not powered off within {} s",
+                "ended by its monitor, because it did not power off within {} s",
                 limit.as_secs_f64()
             ),
             success: false,

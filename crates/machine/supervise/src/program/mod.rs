@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a domain of a plan runs: one module a kind.
+//! Programs of domains: one module for each kind.
 
 pub(crate) mod cell;
 mod container;
@@ -19,23 +19,23 @@ use crate::active_plan::{Destination, LoadedPlan};
 use crate::control::Launcher;
 use crate::record::Files;
 
-/// Pause between two looks at something that ends.
-pub(crate) const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Pause between two checks of a process that is ending.
+pub(crate) const POLL: Duration = Duration::from_millis(20);
 
-/// What a program is started with.
+/// The input for starting a program.
 #[derive(Debug)]
 pub(crate) struct StartRequest<'a> {
     pub(crate) state: &'a StateDirectory,
-    pub(crate) standing: &'a LoadedPlan,
+    pub(crate) active: &'a LoadedPlan,
     pub(crate) domain: &'a PlannedDomain,
     pub(crate) destination: &'a Destination,
     pub(crate) files: &'a Files,
     pub(crate) launcher: &'a Launcher,
-    /// Set when it is to end, even before it runs.
+    /// Set to request a stop, even before the program runs.
     pub(crate) stop: &'a std::sync::atomic::AtomicBool,
 }
 
-/// How a program ended.
+/// The exit of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProgramExit {
     pub(crate) status: String,
@@ -51,21 +51,21 @@ impl From<ExitStatus> for ProgramExit {
     }
 }
 
-/// A program that was started in its place.
+/// A program that was started in its domain.
 pub(crate) trait Program {
-    /// Its first process, as we see it; none where Linux runs nothing of it.
+    /// Returns its first process, or `None` if it has no process of this Linux.
     fn process(&self) -> Option<u32>;
 
-    /// How it ended; none as long as it runs.
+    /// Returns how the program ended, or `None` while it runs.
     fn ended(&mut self) -> Option<ProgramExit>;
 
-    /// Looks after it, once a second: threads that are new. Says what is amiss.
-    fn tend(&mut self) -> Vec<Finding>;
+    /// Places new threads; called once a second. Returns findings about refusals.
+    fn place_new_threads(&mut self) -> Vec<Finding>;
 
-    /// Asks it to end, ends it when `limit` is over, and leaves nothing of it.
+    /// Asks the program to end, kills it after `limit`, and removes its files.
     fn stop(&mut self, limit: Duration) -> ProgramExit;
 
-    /// The container that it is.
+    /// Returns the container, if the program is one.
     fn container(&self) -> Option<SupervisedContainer> {
         None
     }
@@ -81,7 +81,7 @@ pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
     }
 }
 
-/// Starts what a domain runs, in its place. The findings tell what was not granted as asked.
+/// Starts the program of a domain. The findings report settings that differ from the plan.
 pub(crate) fn start(
     order: &StartRequest<'_>,
 ) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
@@ -102,7 +102,7 @@ pub(crate) fn start(
     }
 }
 
-/// A command whose output goes to the log, in a process group of its own.
+/// Redirects the output of a command to the log and gives it a process group of its own.
 fn logged(mut command: Command, files: &Files) -> Result<Command, SuperviseError> {
     use std::os::unix::process::CommandExt as _;
     let path = files.log();
@@ -119,7 +119,10 @@ fn logged(mut command: Command, files: &Files) -> Result<Command, SuperviseError
     Ok(command)
 }
 
-/// Splits what became of threads into the first refusal and what is only to be told.
+/// Returns the notes about placed threads, each once.
+///
+/// # Errors
+/// The first refusal.
 fn judge(placed: Vec<PlacedThread>) -> Result<Vec<Finding>, SuperviseError> {
     let mut notes: Vec<Finding> = Vec::new();
     for thread in placed {
@@ -127,7 +130,7 @@ fn judge(placed: Vec<PlacedThread>) -> Result<Vec<Finding>, SuperviseError> {
             return Err(SuperviseError::Missing(finding));
         }
         for note in thread.notes {
-            // The same is said of each thread.
+            // Each thread has the same note.
             if !notes.iter().any(|known| known.what == note.what) {
                 notes.push(note);
             }
@@ -140,7 +143,7 @@ fn group_of(process: u32) -> Option<Pid> {
     i32::try_from(process).ok().and_then(Pid::from_raw)
 }
 
-/// Waits until a child has ended, at most `limit`.
+/// Waits at most `limit` for the end of a child. Returns `None` if it still runs.
 fn wait(child: &mut Child, limit: Duration) -> Option<ProgramExit> {
     rampart_host::wait_within(child, limit)
         .ok()
@@ -148,12 +151,12 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ProgramExit> {
         .map(ProgramExit::from)
 }
 
-/// Ends a child and its process group: SIGTERM, then SIGKILL when the limit is over.
+/// Ends a child and its process group: SIGTERM, then SIGKILL after `limit`.
 fn end(child: &mut Child, limit: Duration) -> ProgramExit {
     let group = group_of(child.id());
     let signal = |signal| {
         if let Some(group) = group {
-            // A group that is gone is what is wanted.
+            // The group may have ended already.
             let _ = kill_process_group(group, signal);
         }
     };
@@ -163,25 +166,26 @@ fn end(child: &mut Child, limit: Duration) -> ProgramExit {
         rampart_host::end_child(child).map_or_else(
             || ProgramExit {
                 status: format!(
-                    "SIGTERM and SIGKILL, and it has not ended; it hangs in the kernel: cat /proc/{}/stack",
+                    "not ended after SIGTERM and SIGKILL; it waits in the kernel: cat /proc/{}/stack",
                     child.id()
                 ),
                 success: false,
             },
             |status| ProgramExit {
-                status: format!("{status}, after SIGTERM had not ended it within {} s", limit.as_secs_f64()),
+                status: format!("{status}, because it did not end within {} s of SIGTERM", limit.as_secs_f64()),
                 success: false,
             },
         )
     });
-    // Children of its own that stayed.
+    // Its own children may still run.
     signal(Signal::KILL);
     ended
 }
 
-/// Where a program has ended by itself: ends what it started and left, which would run on beside its
-/// next start. Before it is reaped, so that its number is nobody else's yet.
-fn end_what_stayed(child: &Child) {
+/// Kills the rest of the process group of a child that has ended by itself, which would otherwise run
+/// beside the restarted program. Must be called before the child is reaped, while its number is
+/// not reused.
+fn end_rest_of_group(child: &Child) {
     let Some(group) = group_of(child.id()) else {
         return;
     };
@@ -191,24 +195,24 @@ fn end_what_stayed(child: &Child) {
     }
 }
 
-/// Whether a process with this start is gone within `limit`.
+/// Returns whether the process with this start time ends within `limit`.
 pub(crate) fn gone_within(process: u32, start: u64, limit: Duration) -> bool {
     let begin = Instant::now();
     while rampart_host::process_start(process) == Some(start) {
         if begin.elapsed() >= limit {
             return false;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL);
     }
     true
 }
 
-/// The threads of a program that the plan's `threads` speak of.
+/// Places the threads of a program by the plan's `threads`.
 #[derive(Debug)]
 struct ThreadPlacer {
     domain: PlannedDomain,
     cpus: rampart_model::CpuSet,
-    /// Threads that are in their place, with the names that they had then.
+    /// Threads that are placed, with their names at that time.
     seen: std::collections::BTreeMap<u32, String>,
 }
 
@@ -221,9 +225,8 @@ impl ThreadPlacer {
         }
     }
 
-    /// Puts the threads of a process, and of those that it made, in their places, where they are
-    /// new or have another name by now.
-    fn tend(&mut self, process: u32) -> Vec<Finding> {
+    /// Places the threads of a process and its descendants that are new or have another name.
+    fn place_new_threads(&mut self, process: u32) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.domain.threads.is_empty() {
             return findings;
@@ -235,7 +238,7 @@ impl ThreadPlacer {
             for (thread, name) in rampart_host::process_threads(process) {
                 if self.seen.get(&thread) != Some(&name)
                     && let Some(location) = crate::thread_rules::placement_of_thread(&self.domain, &self.cpus, &name)
-                    // One that ends meanwhile needs no place.
+                    // A thread that has ended meanwhile needs no placement.
                     && let Ok(placed) = rampart_host::place_thread(thread, &location)
                 {
                     findings.extend(placed.refused);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A program of this machine. `rampart run` puts itself in the domain and becomes it, so that not
-//! one instruction of it runs elsewhere.
+//! A task. `rampart run` moves itself into the domain and then executes the program, so that the
+//! program executes no instruction outside the domain.
 
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
@@ -12,12 +12,12 @@ use rampart_model::{Finding, Severity};
 use super::{Program, ProgramExit, StartRequest, ThreadPlacer, end, logged};
 use crate::SuperviseError;
 
-/// How long the way from the start to the program's first instruction may take.
+/// Time limit from the start to the program's first instruction.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(30);
 
 struct Task {
     child: Child,
-    tended: ThreadPlacer,
+    threads: ThreadPlacer,
 }
 
 pub(super) fn start(
@@ -26,7 +26,7 @@ pub(super) fn start(
     let not_started = |cause| SuperviseError::NotStarted {
         program: order.launcher.program.display().to_string(),
         cause,
-        fix: "install rampart again".to_owned(),
+        fix: "reinstall rampart".to_owned(),
     };
     let mut command = Command::new(&order.launcher.program);
     command
@@ -34,11 +34,11 @@ pub(super) fn start(
         .args(&order.domain.run)
         .env("RAMPART_STATE_DIR", order.state.path());
     let mut command = logged(command, order.files)?;
-    // The pipe closes when the program takes over; a refusal comes through it before.
+    // The pipe closes when the program is executed; a refusal is written to it before.
     let (mut answer, report) = std::io::pipe().map_err(not_started)?;
     command.stdin(Stdio::from(report));
     let mut child = command.spawn().map_err(not_started)?;
-    // It holds the other end of the pipe.
+    // The command holds the other end of the pipe.
     drop(command);
     let (sender, said) = channel();
     std::thread::spawn(move || {
@@ -58,12 +58,12 @@ pub(super) fn start(
                 Severity::Error,
                 format!("domain {}", order.domain.name),
                 format!(
-                    "`{}` was not reached within {} s",
+                    "`{}` was not executed within {} s",
                     order.domain.run.join(" "),
                     LAUNCH_LIMIT.as_secs()
                 ),
             )
-            .fix("see with `top` what keeps the domain's CPUs busy"),
+            .fix("see what keeps the domain's CPUs busy: top -H"),
         ),
     };
     if let Some(finding) = refusal {
@@ -72,9 +72,9 @@ pub(super) fn start(
     }
     let mut task = Task {
         child,
-        tended: ThreadPlacer::new(order),
+        threads: ThreadPlacer::new(order),
     };
-    let findings = task.tend();
+    let findings = task.place_new_threads();
     Ok((Box::new(task), findings))
 }
 
@@ -84,12 +84,12 @@ impl Program for Task {
     }
 
     fn ended(&mut self) -> Option<ProgramExit> {
-        super::end_what_stayed(&self.child);
+        super::end_rest_of_group(&self.child);
         self.child.try_wait().ok().flatten().map(ProgramExit::from)
     }
 
-    fn tend(&mut self) -> Vec<Finding> {
-        self.tended.tend(self.child.id())
+    fn place_new_threads(&mut self) -> Vec<Finding> {
+        self.threads.place_new_threads(self.child.id())
     }
 
     fn stop(&mut self, limit: Duration) -> ProgramExit {

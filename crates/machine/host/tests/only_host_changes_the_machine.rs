@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Watches the invariant of this crate in the sources of all others: only `rampart-host` changes the
+//! machine. Every other source file that changes files is listed with the files that it changes, and
+//! names no path of the machine in such a call.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Calls that change files.
+const CALLS: [&str; 14] = [
+    "fs::write(",
+    "fs::copy(",
+    "fs::rename(",
+    "fs::hard_link(",
+    "fs::set_permissions(",
+    "fs::create_dir(",
+    "fs::create_dir_all(",
+    "fs::remove_file(",
+    "fs::remove_dir(",
+    "fs::remove_dir_all(",
+    "File::create(",
+    "OpenOptions::new(",
+    "symlink(",
+    "mount(",
+];
+
+/// Directories of the machine that only `rampart-host` changes.
+const MACHINE: [&str; 6] = ["\"/sys", "\"/proc", "\"/lib", "\"/etc", "\"/boot", "\"/usr"];
+
+/// Prefixes of paths below `crates/`, with the files that the sources there change.
+const ALLOWED: [(&str, &str); 15] = [
+    ("domains/agent/src/", "files of the guest whose init it is"),
+    ("domains/cells/src/device.rs", "the device of the driver"),
+    ("domains/cells/src/operate/log.rs", "a log that the user names"),
+    ("domains/domain/src/", "the state directory and exports"),
+    ("domains/qemu/src/process.rs", "the directory of a guest"),
+    ("machine/recorded/src/lib.rs", "recorded machines, for tests"),
+    ("machine/supervise/src/", "the state directory"),
+    ("measure/bench/src/", "results and simulated machines"),
+    ("measure/evaluate/src/store.rs", "results"),
+    ("measure/load/src/load.rs", "the directory of a load"),
+    ("measure/meter/src/program/cell/memory.rs", "memory shared with a cell"),
+    ("rampart/src/commands/documents.rs", "a directory that the user names"),
+    ("rampart/src/commands/evaluate_on.rs", "results"),
+    ("rampart/src/commands/export/", "a directory that the user names"),
+    ("show/", "the page, when it is built"),
+];
+
+fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).expect("a directory").flatten() {
+        let path = entry.path();
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if path.is_dir() {
+            let skipped = ["tests", "examples", "target", "node_modules", "fixtures"];
+            if !skipped.contains(&&*name) {
+                sources(&path, found);
+            }
+        } else if name.ends_with(".rs") && !name.ends_with("tests.rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Returns the calls in a source that change files, each up to the end of its statement. The
+/// module of its tests is left out.
+fn changing_calls(text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let code: Vec<&str> = code
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect();
+    let code = code.join("\n");
+    let is_whole_name = |before: &str| {
+        !before.ends_with(|last: char| last.is_alphanumeric() || last == '_')
+    };
+    CALLS
+        .iter()
+        .flat_map(|call| code.match_indices(call))
+        .filter_map(|(at, _)| code.split_at_checked(at))
+        .filter(|(before, _)| is_whole_name(before))
+        .map(|(_, call)| call.split(';').next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn other_crates_change_only_their_own_files() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let crates = crates.canonicalize().expect("the crates");
+    let mut files = Vec::new();
+    sources(&crates, &mut files);
+    assert!(files.len() > 200, "{} sources", files.len());
+    let mut wrong = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(&crates).expect("below").display().to_string();
+        if name.starts_with("machine/host/") {
+            continue;
+        }
+        let is_allowed = ALLOWED.iter().any(|(prefix, _)| name.starts_with(prefix));
+        let is_in_guest = name.starts_with("domains/agent/");
+        for call in changing_calls(&fs::read_to_string(&file).expect("a source")) {
+            let changes_machine = MACHINE.iter().any(|path| call.contains(path));
+            if !is_allowed || (changes_machine && !is_in_guest) {
+                wrong.push(format!("{name}: {}", call.lines().next().unwrap_or_default()));
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "only rampart-host changes the machine; list what these change in ALLOWED, or move them:\n{}",
+        wrong.join("\n")
+    );
+}
