@@ -134,7 +134,10 @@ kind = \"host\"
     assert!(again.contains("is up"), "{again}");
     refuse(state, &["up", "moon"], 2, "no domain `moon`");
     let nothing = run(state, &["up", "idle"]);
-    assert!(stdout(&nothing, 4).contains("names no program"), "{nothing:?}");
+    assert!(
+        stdout(&nothing, 4).contains("names no program"),
+        "{nothing:?}"
+    );
 
     // The thread that appeared later has its own policy.
     let end = Instant::now() + Duration::from_secs(30);

@@ -31,18 +31,33 @@ const MACHINE: [&str; 6] = ["\"/sys", "\"/proc", "\"/lib", "\"/etc", "\"/boot", 
 const ALLOWED: [(&str, &str); 15] = [
     ("domains/agent/src/", "files of the guest whose init it is"),
     ("domains/cells/src/device.rs", "the device of the driver"),
-    ("domains/cells/src/operate/log.rs", "a log that the user names"),
+    (
+        "domains/cells/src/operate/log.rs",
+        "a log that the user names",
+    ),
     ("domains/domain/src/", "the state directory and exports"),
     ("domains/qemu/src/process.rs", "the directory of a guest"),
-    ("machine/recorded/src/lib.rs", "recorded machines, for tests"),
+    (
+        "machine/recorded/src/lib.rs",
+        "recorded machines, for tests",
+    ),
     ("machine/supervise/src/", "the state directory"),
     ("measure/bench/src/", "results and simulated machines"),
     ("measure/evaluate/src/store.rs", "results"),
     ("measure/load/src/load.rs", "the directory of a load"),
-    ("measure/meter/src/program/cell/memory.rs", "memory shared with a cell"),
-    ("rampart/src/commands/documents.rs", "a directory that the user names"),
+    (
+        "measure/meter/src/program/cell/memory.rs",
+        "memory shared with a cell",
+    ),
+    (
+        "rampart/src/commands/documents.rs",
+        "a directory that the user names",
+    ),
     ("rampart/src/commands/evaluate_on.rs", "results"),
-    ("rampart/src/commands/export/", "a directory that the user names"),
+    (
+        "rampart/src/commands/export/",
+        "a directory that the user names",
+    ),
     ("show/", "the page, when it is built"),
 ];
 
@@ -71,9 +86,8 @@ fn changing_calls(text: &str) -> Vec<String> {
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect();
     let code = code.join("\n");
-    let is_whole_name = |before: &str| {
-        !before.ends_with(|last: char| last.is_alphanumeric() || last == '_')
-    };
+    let is_whole_name =
+        |before: &str| !before.ends_with(|last: char| last.is_alphanumeric() || last == '_');
     CALLS
         .iter()
         .flat_map(|call| code.match_indices(call))
@@ -92,7 +106,11 @@ fn other_crates_change_only_their_own_files() {
     assert!(files.len() > 200, "{} sources", files.len());
     let mut wrong = Vec::new();
     for file in files {
-        let name = file.strip_prefix(&crates).expect("below").display().to_string();
+        let name = file
+            .strip_prefix(&crates)
+            .expect("below")
+            .display()
+            .to_string();
         if name.starts_with("machine/host/") {
             continue;
         }
@@ -101,7 +119,10 @@ fn other_crates_change_only_their_own_files() {
         for call in changing_calls(&fs::read_to_string(&file).expect("a source")) {
             let changes_machine = MACHINE.iter().any(|path| call.contains(path));
             if !is_allowed || (changes_machine && !is_in_guest) {
-                wrong.push(format!("{name}: {}", call.lines().next().unwrap_or_default()));
+                wrong.push(format!(
+                    "{name}: {}",
+                    call.lines().next().unwrap_or_default()
+                ));
             }
         }
     }
