@@ -25,11 +25,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// These two for this architecture, those in the directory `ARCHITECTURE` beside them for
-    /// another (where `make build ARCH=…` puts them).
+    /// Returns the programs of an architecture: these for this machine's, otherwise those in the
+    /// directory `ARCHITECTURE` beside them.
     ///
     /// # Errors
-    /// If they are not there.
+    /// If they do not exist.
     pub fn for_architecture(&self, architecture: &str, machine: &str) -> Result<Self, BenchError> {
         if architecture == std::env::consts::ARCH {
             return Ok(self.clone());
@@ -252,7 +252,9 @@ mod tests {
         assert_eq!(ours.for_architecture(here, "x").expect("ours"), ours);
         let error = ours.for_architecture("riscv64", "x").expect_err("none");
         assert!(
-            error.to_string().contains("make build ARCH=riscv64"),
+            error
+                .to_string()
+                .contains("install the programs of rampart for riscv64"),
             "{error}"
         );
         assert!(matches!(error, BenchError::NoProgram { .. }), "{error:?}");

@@ -13,9 +13,7 @@ use crate::sim::SimError;
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
     /// `ssh` is not there.
-    #[error(
-        "ssh:{host}: cannot start ssh: {source}; install OpenSSH's client (apt-get install openssh-client)"
-    )]
+    #[error("ssh:{host}: cannot start ssh: {source}; fix: apt-get install openssh-client")]
     NoSsh {
         /// The machine.
         host: String,
@@ -23,7 +21,7 @@ pub enum BenchError {
         source: io::Error,
     },
     /// No connection came about.
-    #[error("ssh:{host}: cannot connect: {said}; try `ssh {host} true`")]
+    #[error("ssh:{host}: cannot connect: {said}; fix: ssh {host} true, to see the cause")]
     NotConnected {
         /// The machine.
         host: String,
@@ -37,11 +35,11 @@ pub enum BenchError {
         machine: String,
         /// Why.
         reason: String,
-        /// What fixes it.
+        /// The fix.
         fix: String,
     },
-    /// The programs for that machine are not here.
-    #[error("{machine}: it is {architecture}, and {} is not here; make it with `make build ARCH={architecture}`", path.display())]
+    /// The programs for that machine do not exist.
+    #[error("{machine}: it is {architecture}, and {} does not exist; fix: install the programs of rampart for {architecture} there", path.display())]
     NoProgram {
         /// The machine.
         machine: String,
@@ -74,7 +72,7 @@ pub enum BenchError {
     },
     /// A program there neither ends nor says anything.
     #[error(
-        "{machine}: nothing has come from `{command}` for {} s and it does not end; it was killed. \
+        "{machine}: no output from `{command}` for {} s, and it did not end when asked, so it was killed. \
          Fix: see what holds it there; what it left changed is restored by `rampart release` there",
         silence.as_secs()
     )]
@@ -106,6 +104,6 @@ fn in_words(text: &str) -> String {
     if text.is_empty() {
         String::new()
     } else {
-        format!("; ssh says: {text}")
+        format!(", ssh reports: {text}")
     }
 }

@@ -105,7 +105,7 @@ pub fn run<T: Send>(
                 }
                 Some(_) => continue,
                 None if silence >= patience.working => say(&format!(
-                    "rampart: {}: nothing has come from `{command}` for {} s; it is asked to end",
+                    "rampart: {}: no output from `{command}` for {} s, asking it to end",
                     machine.name(),
                     silence.as_secs()
                 )),

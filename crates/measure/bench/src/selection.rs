@@ -63,7 +63,7 @@ impl fmt::Display for BenchSelection {
 /// Why a text names no bench.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no bench; write local, sim, {}, or ssh:[USER@]HOST[:PORT]",
+    "`{text}` is not a bench; fix: write local, sim, {}, or ssh:[USER@]HOST[:PORT]",
     Architecture::names().map(|name| format!("sim:{name}")).join(", ")
 )]
 pub struct ParseBenchError {

@@ -204,11 +204,11 @@ impl Connection {
 
     fn no_news(&self) -> BenchError {
         let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = said.back().map(|line| format!("; ssh says: {line}"));
+        let last = said.back().map(|line| format!(", ssh reports: {line}"));
         BenchError::NotConnected {
             host: self.host.to_string(),
             said: format!(
-                "nothing has come from there for {} s{}",
+                "no output from there for {} s{}",
                 NEWS_LIMIT.as_secs(),
                 last.unwrap_or_default()
             ),

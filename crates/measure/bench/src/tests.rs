@@ -132,7 +132,7 @@ fn a_program_that_says_nothing_and_does_not_end_is_ended() {
         "{text}"
     );
     assert!(
-        lines.iter().any(|line| line.contains("asked to end")),
+        lines.iter().any(|line| line.contains("asking it to end")),
         "{lines:?}"
     );
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An evaluation on a machine whose plan stands applied: whether it may begin, and where it measures.
+//! An evaluation on a machine with an active plan: whether it may begin, and on which CPUs.
 
 use rampart_host::{StateDirectory, active_domain, refuse_if_a_plan_is_active};
 use rampart_model::{ActivePlan, EvaluationSettings, Machine};
@@ -7,67 +7,66 @@ use rampart_model::{ActivePlan, EvaluationSettings, Machine};
 use crate::EvaluateError;
 use crate::effects::PlanRequest;
 
-/// Refuses what cannot be measured while this plan stands: another plan, and a comparison, which
-/// begins without it.
+/// Refuses to measure another plan than the active one, and to compare, which begins without a plan.
 ///
 /// # Errors
-/// With what has to be taken back.
+/// Names the active plan if the request conflicts with it.
 pub(crate) fn refuse_comparison(
-    standing: Option<&ActivePlan>,
+    active: Option<&ActivePlan>,
     request: Option<&PlanRequest>,
 ) -> Result<(), EvaluateError> {
-    let (Some(standing), Some(request)) = (standing, request) else {
+    let (Some(active), Some(request)) = (active, request) else {
         return Ok(());
     };
     if request.compares() {
         return Err(EvaluateError::PlanIsActive {
-            file: standing.file.clone(),
+            file: active.file.clone(),
         });
     }
-    if !request.is(&standing.resolved) {
+    if !request.is(&active.resolved) {
         return Err(EvaluateError::AnotherPlanIsActive {
             file: request.file.clone(),
-            standing: standing.file.clone(),
+            active: active.file.clone(),
         });
     }
     Ok(())
 }
 
-/// The machine with all CPUs that a meter can be brought to: an isolated partition takes its CPUs from
-/// everybody outside, this process among them, and who enters its group has them (Linux
+/// Returns the machine with all CPUs that a meter can use: an isolated partition takes its CPUs from
+/// all processes outside, including this one, and a meter that enters its group can use them (Linux
 /// Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition).
-pub(crate) fn with_reachable_cpus(machine: &Machine, standing: Option<&ActivePlan>) -> Machine {
+pub(crate) fn with_reachable_cpus(machine: &Machine, active: Option<&ActivePlan>) -> Machine {
     let mut machine = machine.clone();
-    let domains = standing.iter().flat_map(|plan| &plan.domains);
+    let domains = active.iter().flat_map(|plan| &plan.domains);
     for domain in domains.filter(|domain| domain.group.is_some()) {
         machine.topology.allowed = machine.topology.allowed.union(&domain.cpus);
     }
     machine
 }
 
-/// Notes in the plan of an experiment whether a wall stands for each of its domains. One that has none
-/// raises its own, which must not be in the way of the plan.
+/// Records in the settings whether the isolation of each domain is in effect. A domain without one gets
+/// its own for each run.
 ///
 /// # Errors
-/// If it is.
+/// If that isolation would conflict with the active plan.
 pub(crate) fn note_isolation(
     plan: &mut EvaluationSettings,
-    standing: Option<&ActivePlan>,
+    active: Option<&ActivePlan>,
     state: &StateDirectory,
 ) -> Result<(), EvaluateError> {
-    if standing.is_none() {
+    if active.is_none() {
         return Ok(());
     }
-    let mut all_stand = true;
+    let mut all_isolated = true;
     for domain in &plan.domains {
         if !domain.selection.kind.is_housekeeping() && active_domain(state, &domain.cpus)?.is_none()
         {
             refuse_if_a_plan_is_active(state, &domain.cpus)?;
-            all_stand = false;
+            all_isolated = false;
         }
     }
     if let Some(measured) = &mut plan.measured {
-        measured.stands = all_stand;
+        measured.stands = all_isolated;
     }
     Ok(())
 }
@@ -78,9 +77,9 @@ mod tests {
     use crate::effects::variants::tests::request;
     use rampart_host::{MachineRoot, read_machine};
 
-    /// A plan with a domain behind a wall and one without.
-    fn standing() -> ActivePlan {
-        let mut standing: ActivePlan = serde_json::from_value(serde_json::json!({
+    /// A plan with an isolated domain and one without isolation.
+    fn active_plan() -> ActivePlan {
+        let mut active: ActivePlan = serde_json::from_value(serde_json::json!({
             "schema_version": 1, "tool_version": "0", "state": "active", "applied_at": 0,
             "boot": "", "file": "standing.toml", "text": "",
             "resolved": request(false, false, 0).resolved,
@@ -94,16 +93,16 @@ mod tests {
             }
         }))
         .expect("an active plan");
-        standing.resolved.fingerprint = "of another day".to_owned();
-        standing
+        active.resolved.fingerprint = "of another day".to_owned();
+        active
     }
 
     #[test]
-    fn a_plan_that_stands_is_measured_and_neither_compared_nor_replaced() {
-        let standing = standing();
+    fn measures_the_active_plan_and_refuses_comparison_and_other_plans() {
+        let active = active_plan();
         let asked = |before_after, ablate| {
             let request = request(before_after, ablate, 1);
-            refuse_comparison(Some(&standing), Some(&request))
+            refuse_comparison(Some(&active), Some(&request))
         };
         asked(false, false).expect("it is measured");
         for (before_after, ablate) in [(true, false), (false, true)] {
@@ -115,7 +114,7 @@ mod tests {
                 "{why}"
             );
         }
-        let mut other = standing.clone();
+        let mut other = active.clone();
         other.resolved.domains.clear();
         other.resolved.boot = serde_json::from_value(serde_json::json!({ "arguments": ["nosmt"] }))
             .expect("a boot section");
@@ -125,22 +124,22 @@ mod tests {
             matches!(why, EvaluateError::AnotherPlanIsActive { .. }),
             "{why}"
         );
-        refuse_comparison(None, Some(&request(true, true, 1))).expect("nothing stands");
-        refuse_comparison(Some(&standing), None).expect("no plan is asked for");
+        refuse_comparison(None, Some(&request(true, true, 1))).expect("no plan is active");
+        refuse_comparison(Some(&active), None).expect("no plan is asked for");
     }
 
     #[test]
-    fn the_cpus_behind_a_standing_wall_can_be_reached() {
+    fn reaches_the_cpus_of_an_isolated_partition() {
         let mut machine = read_machine(&MachineRoot::system());
         machine.topology.allowed = "0-1".parse().expect("CPUs");
-        let reached = |standing| {
-            with_reachable_cpus(&machine, standing)
+        let reached = |active| {
+            with_reachable_cpus(&machine, active)
                 .topology
                 .allowed
                 .to_string()
         };
         assert_eq!(reached(None), "0-1");
         // Where the wall is affinity alone nothing was taken, and nothing can be entered.
-        assert_eq!(reached(Some(&standing())), "0-2");
+        assert_eq!(reached(Some(&active_plan())), "0-2");
     }
 }

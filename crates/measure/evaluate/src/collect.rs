@@ -158,7 +158,7 @@ impl RecordCollector {
             vec![Finding::new(
                 Severity::Error,
                 self.record.id.clone(),
-                "none of its runs is valid; their reasons stand with them",
+                "none of its runs is valid, see the reasons of each run",
             )]
         } else {
             Vec::new()

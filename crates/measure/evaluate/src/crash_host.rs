@@ -110,7 +110,7 @@ pub(crate) fn crash_host(
         &mut || {},
     );
     if let Some(error) = failed {
-        return not_done(format!("nobody takes the signs of life: {error}"));
+        return not_done(format!("cannot send the signs of life: {error}"));
     }
     let written = trigger.fire();
     // Where this goes on, the machine lives.

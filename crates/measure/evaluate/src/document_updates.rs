@@ -156,7 +156,7 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
         findings.extend(left_out.flatten());
         if findings.is_empty() {
             let what = if compared {
-                "its turn did not come, or what it was to be measured in did not stand"
+                "the evaluation ended before it, or its variant of the plan could not be applied"
             } else {
                 "the evaluation ended before its turn came"
             };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What starts the domains of an evaluation, and the neighbours that are up beside them.
+//! The domains of an evaluation, and the noisy guests that run beside them.
 
 use std::path::Path;
 
@@ -9,9 +9,8 @@ use rampart_model::{CpuSet, EvaluatedDomain, Finding, MeterKind, MeterSettings, 
 
 use crate::run::reason;
 
-/// One starter for each domain of the plan, kept for the whole evaluation: what stays up between
-/// two starts stays with it, and ends when it is dropped. Walls are lowered in the opposite order
-/// of their raising, so they are dropped the last first.
+/// The domains, kept for the whole evaluation. A part that stays up between two runs ends when its
+/// domain is dropped. The last is dropped first, since isolation is removed in reverse order.
 #[derive(Debug)]
 pub(crate) struct Domains(Vec<Box<dyn Domain>>);
 
@@ -20,7 +19,7 @@ impl Domains {
         Self::behind(domains, &|_| IsolationChoice::Usual)
     }
 
-    /// Each behind the wall that is chosen for it.
+    /// Creates each domain with the isolation that is chosen for it.
     fn behind(
         domains: &[EvaluatedDomain],
         isolation: &dyn Fn(&EvaluatedDomain) -> IsolationChoice,
@@ -34,7 +33,7 @@ impl Domains {
         )
     }
 
-    /// What starts the domain at this place of the plan.
+    /// Returns the domain at this index of the settings.
     pub(crate) fn of(&self, location: usize) -> &dyn Domain {
         self.0[location].as_ref()
     }
@@ -45,7 +44,7 @@ impl Domains {
         *self = Self::new(domains);
     }
 
-    /// Ends all that stayed up; from now on each stands behind the wall that is chosen for it.
+    /// Ends all that stayed up. From now on each domain has the isolation that is chosen for it.
     pub(crate) fn renew_behind(
         &mut self,
         domains: &[EvaluatedDomain],
@@ -66,17 +65,17 @@ impl Drop for Domains {
     }
 }
 
-/// Guests that are up and loaded for the whole evaluation, and not measured.
+/// Guests that run and are loaded for the whole evaluation, and are not measured.
 #[derive(Debug)]
 pub(crate) struct NoisyGuests {
     running: Vec<(String, Box<dyn Running>)>,
-    /// Outlive what they started.
-    _starters: Domains,
+    /// Dropped after the running guests.
+    _domains: Domains,
 }
 
 impl NoisyGuests {
-    /// Starts them; one that does not come up is told in `findings`, and the evaluation goes on
-    /// without it.
+    /// Starts the guests. The evaluation continues without a guest that does not start, with an entry in
+    /// `findings`.
     pub(crate) fn start(
         domains: &[EvaluatedDomain],
         meter: &Path,
@@ -100,7 +99,7 @@ impl NoisyGuests {
                 Err(error) => findings.push(Finding {
                     severity: Severity::Warning,
                     what: format!(
-                        "this neighbour did not come up, so the figures are without it: {}",
+                        "this noisy neighbour did not start, so the figures are without it: {}",
                         reason(&domain.name, &error).what
                     ),
                     ..reason(&domain.name, &error)
@@ -109,12 +108,11 @@ impl NoisyGuests {
         }
         Self {
             running,
-            _starters: starters,
+            _domains: starters,
         }
     }
 
-    /// Looks after them, so that threads that were born meanwhile find their place; one that is
-    /// gone is told, and the figures from here on are without it.
+    /// Places new threads of the guests. Returns a finding for each guest that has ended.
     pub(crate) fn tend(&mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         self.running.retain_mut(|(name, running)| {
@@ -124,7 +122,7 @@ impl NoisyGuests {
                     findings.push(Finding::new(
                         Severity::Warning,
                         name.as_str(),
-                        format!("this neighbour ended early, so that later figures are without it: {error}"),
+                        format!("this noisy neighbour ended early, so later figures are without it: {error}"),
                     ));
                     false
                 }
@@ -133,7 +131,7 @@ impl NoisyGuests {
         findings
     }
 
-    /// Ends them; what went wrong is told.
+    /// Ends the guests. Returns a finding for each failure.
     pub(crate) fn finish(mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         while let Some((name, running)) = self.running.pop() {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong with an evaluation as a whole. What goes wrong with one run stays in its
-//! record instead.
+//! Errors of an evaluation as a whole. An error of one run is in its record instead.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,20 +7,20 @@ use std::time::Duration;
 
 use rampart_model::{Condition, CpuSet, Finding, Nanos};
 
-/// Why there is no evaluation.
+/// An error that ends an evaluation.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluateError {
     /// The process may use no online CPU.
-    #[error("no usable CPU: this process is allowed none of the CPUs that are online")]
+    #[error("no usable CPU: this process may run on none of the online CPUs")]
     NoCpu,
-    /// The CPUs asked for are not there.
+    /// The requested CPUs are not usable.
     #[error(
-        "--cpus: `{asked}` is not usable (usable here: {usable}); choose among those, or widen the cpuset or `taskset` that rampart was started in"
+        "--cpus: cannot use CPUs {asked} (expected some of {usable}); fix: rampart evaluate --cpus {usable}, or start rampart without taskset and outside of a restricted cpuset"
     )]
     CpusUnusable {
-        /// What was asked for.
+        /// The requested one.
         asked: CpuSet,
-        /// What could be used.
+        /// The usable CPUs.
         usable: CpuSet,
     },
     /// A named domain cannot be hosted.
@@ -32,146 +31,147 @@ pub enum EvaluateError {
         /// The reasons with their fixes.
         findings: Vec<Finding>,
     },
-    /// A load on other CPUs, where there are none.
-    #[error("--loads: `{condition}` needs a CPU that is not measured, and there is none; write `{}@same`, or measure fewer CPUs with --cpus", condition.load.word())]
+    /// A load needs CPUs that are not measured, and there are none.
+    #[error("--loads: `{condition}` needs a CPU that is not measured, and every CPU is measured; fix: --loads {}@same, or fewer CPUs with --cpus", condition.load.word())]
     NoOtherCpu {
         /// The condition.
         condition: Condition,
     },
-    /// The time does not suffice for one short run of each cell.
+    /// The time is too short for one short run of each entry of the matrix.
     #[error(
-        "--for {total}: too short for {entries} entries of the matrix; give at least --for {}, or fewer --domains, --loads or --meters",
+        "--for {total}: too short for {entries} entries of the matrix; fix: --for {}, or fewer --domains, --loads or --meters",
         needed.as_argument()
     )]
     TooShort {
-        /// The time asked for.
+        /// The requested time.
         total: Nanos,
-        /// Cells of the matrix.
+        /// Number of entries of the matrix.
         entries: u64,
-        /// The shortest total that would do, with the disturbances that were asked for.
+        /// The shortest sufficient time, including the requested disturbances.
         needed: Nanos,
     },
-    /// The time does not suffice to compare with the plan and without.
+    /// The time is too short for a comparison with and without the plan.
     #[error(
-        "--for {total}: too short to compare the machine in {variants} states, with the plan and without it or a part of it; give at least --for {}, or fewer --domains, --loads or --meters, or leave --for out",
+        "--for {total}: too short to compare {variants} variants of the plan; fix: --for {}, or fewer --domains, --loads or --meters, or omit --for",
         needed.as_argument()
     )]
     TooShortToCompare {
-        /// The time asked for.
+        /// The requested time.
         total: Nanos,
-        /// What is compared, the whole plan among it.
+        /// Number of compared variants, including the whole plan.
         variants: usize,
-        /// The shortest time that would do.
+        /// The shortest sufficient time.
         needed: Nanos,
     },
-    /// A domain is named that the plan does not have.
-    #[error("--domains: `{asked}` is not in the plan; it has {}", names.join(", "))]
+    /// The plan has no domain of this name.
+    #[error("--domains: the plan has no domain `{asked}` (expected {})", names.join(", "))]
     NotInPlan {
-        /// What was asked for.
+        /// The requested one.
         asked: String,
-        /// What could be.
+        /// The domains of the plan.
         names: Vec<String>,
     },
-    /// The plan leaves nothing to measure.
-    #[error("{file}: no domain of the plan can be measured here{}", list(findings))]
+    /// No domain of the plan can be measured.
+    #[error(
+        "{file}: no domain of the plan can be measured on this machine{}",
+        list(findings)
+    )]
     NothingInPlan {
         /// The plan's file.
         file: String,
         /// The reasons with their fixes.
         findings: Vec<Finding>,
     },
-    /// A plan stands applied, and the comparison has to begin without.
+    /// A plan is active, and a comparison has to begin without one.
     #[error(
-        "{file}: stands applied, and the comparison begins without it; take it back with `rampart release`, and apply it again afterwards"
+        "{file}: is the active plan, and a comparison begins without one; fix: rampart release"
     )]
     PlanIsActive {
         /// The plan's file.
         file: String,
     },
-    /// Another plan than the one that is to be measured stands applied.
-    #[error(
-        "{file}: cannot be measured while {standing} stands applied, whose settings or domains are others; take that back with `rampart release` first"
-    )]
+    /// Another plan than the one to be measured is active.
+    #[error("{file}: cannot be measured while the plan {active} is active; fix: rampart release")]
     AnotherPlanIsActive {
         /// The file of the plan to be measured.
         file: String,
         /// The file of the active plan.
-        standing: String,
+        active: String,
     },
-    /// The machine cannot be changed, or a plan is in the way.
+    /// The machine cannot be changed, or an active plan prevents it.
     #[error(transparent)]
     Host(#[from] rampart_host::HostError),
-    /// The time does not suffice for the disturbances that were asked for.
+    /// The time is too short for the requested disturbances.
     #[error(
-        "--disturb: {budget} of the time is too short for {rounds} disturbances, which need {needed} at least; give more time with --for {}, or fewer disturbances or domains",
+        "--disturb: {rounds} disturbances need at least {needed}, and their part of the time is {budget}; fix: --for {}, or fewer disturbances or domains",
         total.as_argument()
     )]
     TooShortForDisturbances {
-        /// The part of the time that disturbances get.
+        /// The part of the time for disturbances.
         budget: Nanos,
-        /// Disturbances asked for.
+        /// Number of requested disturbances.
         rounds: u64,
-        /// The shortest part that would do.
+        /// The shortest sufficient part.
         needed: Nanos,
-        /// The shortest total that would do, of which the matrix gets its part.
+        /// The shortest sufficient total, including the matrix.
         total: Nanos,
     },
-    /// A disturbance of a domain that is not there, or that has no other to be watched.
-    #[error("--disturb: `{asked}` cannot be done in this evaluation; possible are {}", possible.join(", "))]
+    /// The domain of a disturbance is not measured, or no other domain runs at the same time.
+    #[error("--disturb: this evaluation cannot include `{asked}` (expected {})", possible.join(", "))]
     NoSuchDisturbance {
-        /// What was asked for.
+        /// The requested one.
         asked: String,
-        /// Disturbances of the same sort that can be.
+        /// Possible disturbances of the same kind.
         possible: Vec<String>,
     },
-    /// A meter cannot be asked that.
-    #[error("the meter cannot do what was asked{}", list(findings))]
+    /// The settings of a meter are invalid.
+    #[error("invalid settings of the meter{}", list(findings))]
     BadPlan {
-        /// What is wrong.
+        /// The invalid settings.
         findings: Vec<Finding>,
     },
     /// The result directory cannot be written.
-    #[error("{}: cannot be written: {source}; choose another place with --out", path.display())]
+    #[error("cannot write {}: {source}; fix: choose another directory with --out", path.display())]
     Output {
         /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// There is an evaluation already.
-    #[error("{}: holds an evaluation already, which is not overwritten; choose another place with --out", path.display())]
+    /// The result directory has an evaluation already.
+    #[error("{}: has an evaluation, which is not overwritten; fix: choose another directory with --out", path.display())]
     OutputTaken {
         /// The directory.
         path: PathBuf,
     },
     /// The document cannot be read.
-    #[error("{}: cannot be read: {source}; name the directory that `rampart evaluate` printed", path.display())]
+    #[error("cannot read {}: {source}; fix: give the directory that `rampart evaluate` printed", path.display())]
     Unreadable {
         /// The document.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// The document is none.
-    #[error("{}: is not an evaluation document: {reason}", path.display())]
+    /// The file is not an evaluation document.
+    #[error("{}: not an evaluation document: {reason}", path.display())]
     NotAnEvaluation {
         /// The document.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         reason: String,
     },
     /// A load program is missing.
     #[error(transparent)]
     Load(#[from] rampart_load::LoadError),
-    /// The meter of a single measurement is lost.
+    /// The meter of a single measurement does not respond.
     #[error(
-        "{domain}: the meter has said nothing for {} s after its time was over, and was ended; see with `ps` what else has its CPUs, or with `dmesg` what became of it",
+        "{domain}: the meter did not end within {} s after its time and was killed; fix: check with `ps` for other work on its CPUs and with `dmesg` for a kernel message",
         waited.as_secs()
     )]
     Silent {
-        /// In which domain.
+        /// The domain.
         domain: String,
-        /// For how long it was waited for.
+        /// The time waited for its end.
         waited: Duration,
     },
     /// The domain of a single measurement failed.

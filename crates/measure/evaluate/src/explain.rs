@@ -164,7 +164,7 @@ fn from_outside(guest: &GuestReport) -> Finding {
         Severity::Note,
         PLACE,
         format!(
-            "the trace is that of the guest's host: it names what took the CPU from the thread of the virtual one; what the guest's own kernel did meanwhile it does not see. The clocks are known to each other to ±{uncertainty}, and no sample shorter than twice that is explained"
+            "the trace is that of the guest's host: it names what took the CPU from the thread of the virtual CPU, and does not see the guest's own kernel. The clocks are known to each other to ±{uncertainty}, and no sample shorter than twice that is explained"
         ),
     )
 }

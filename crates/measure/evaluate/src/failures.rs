@@ -43,7 +43,7 @@ impl Failures {
         (row.count >= MOST_IN_A_ROW).then(|| Finding {
             severity: Severity::Error,
             what: format!(
-                "it failed {} times in a row and was left out from then on; the last time: {}",
+                "it failed {} times in a row and was left out from then on. Last failure: {}",
                 row.count, row.last.what
             ),
             location: domain.to_owned(),

@@ -341,7 +341,7 @@ fn told_neighbour(neighbour: &EvaluatedDomain) -> Finding {
     Finding::new(
         Severity::Note,
         neighbour.name.as_str(),
-        "a neighbour: it is up and loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
+        "a noisy neighbour: it runs and is loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
     )
     .values(neighbour.description.as_str(), "nothing")
 }
@@ -434,7 +434,7 @@ fn wishes(
     let real_time = request.policy.is_none_or(|policy| policy.is_real_time());
     if !real_time {
         not_measured.push(undisturbed(
-            "under a time-sharing policy latencies depend on everything that runs, so that what crosses a wall does not stand out",
+            "under a time-sharing policy latencies depend on everything that runs, so that missing isolation is hard to detect",
             "run where real-time policies are granted, or insist with --disturb block",
         ));
         return None;

@@ -78,17 +78,17 @@ pub(crate) fn real_time_cpus(
     // better than nothing, and the machine's findings name the sharing.
     if last.len() < usable.len() || usable.len() == 1 {
         let cores = match (given, differ) {
-            (1, false) => "the last core; --cpus names others",
-            (1, true) => "the last of the strongest cores; --cpus names others",
-            (_, false) => "the last cores; --cpus names others",
-            (_, true) => "the strongest cores, of these the last; --cpus names others",
+            (1, false) => "the last core (change with --cpus)",
+            (1, true) => "the last of the strongest cores (change with --cpus)",
+            (_, false) => "the last cores (change with --cpus)",
+            (_, true) => "the strongest cores, of these the last (change with --cpus)",
         };
         proposed(last, cores)
     } else {
         let last = usable.iter().next_back().map(CpuSet::single);
         proposed(
             last.unwrap_or_default(),
-            "the last CPU of the only core; --cpus names others",
+            "the last CPU of the only core (change with --cpus)",
         )
     }
 }
@@ -206,7 +206,7 @@ mod tests {
             let (cpus, why) = proposed(machine, asked);
             format!("{cpus}: {why}")
         };
-        assert!(told(&machine, None).starts_with("2: the last core;"));
+        assert!(told(&machine, None).starts_with("2: the last core (change"));
         assert_eq!(told(&machine, Some("0")), "0: named with --cpus");
         // Named by the user, although it is among the isolated.
         machine.topology.isolated = "1-2".parse().expect("CPUs");
@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(told(&machine, None), "1-2: isolated already");
         // All are isolated: nothing was chosen by that.
         machine.topology.isolated = "0-2".parse().expect("CPUs");
-        assert!(told(&machine, None).starts_with("2: the last core;"));
+        assert!(told(&machine, None).starts_with("2: the last core (change"));
     }
 
     #[test]

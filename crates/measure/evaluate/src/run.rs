@@ -276,7 +276,7 @@ fn listen(
         }
         if Instant::now() > deadline {
             return Err(CutOff::ByDomain(problem(format!(
-                "the meter has said nothing for {} s after its time was over; it was ended",
+                "the meter did not end within {} s after its time and was killed",
                 patience.as_secs()
             ))));
         }
@@ -478,6 +478,6 @@ mod tests {
         let Err(CutOff::ByDomain(why)) = cut else {
             panic!("{cut:?}");
         };
-        assert!(why.what.contains("has said nothing"), "{why}");
+        assert!(why.what.contains("did not end within"), "{why}");
     }
 }

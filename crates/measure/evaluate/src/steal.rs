@@ -12,7 +12,7 @@ pub(crate) fn finding(location: &str, part: f64) -> Option<Finding> {
         Finding::new(
             Severity::Warning,
             location,
-            "the hypervisor under this machine gave CPU time to others; the figures contain it",
+            "the hypervisor below this machine took CPU time from it, which is part of the figures",
         )
         .values(format!("{:.1} % steal", part * 100.0), "0 %")
     })

@@ -73,7 +73,7 @@ impl<'a> StopCondition<'a> {
             Finding::new(
                 Severity::Error,
                 "evaluation",
-                "it took so much longer than planned that it was ended; what was measured until then is judged",
+                "ended early because it took much longer than planned, and judged from the runs until then",
             )
             .values(
                 Nanos::from(*elapsed).to_string(),

@@ -200,7 +200,7 @@ pub fn read(path: &Path) -> Result<Evaluation, EvaluateError> {
         return Err(EvaluateError::NotAnEvaluation {
             path: path.clone(),
             reason: format!(
-                "its schema version is {schema_version}, this program reads up to {EVALUATION_SCHEMA_VERSION}; use a newer rampart"
+                "its schema version is {schema_version}, expected at most {EVALUATION_SCHEMA_VERSION}; fix: use a newer rampart"
             ),
         });
     }

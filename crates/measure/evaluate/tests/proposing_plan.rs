@@ -196,7 +196,7 @@ fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
         matches!(refused, EvaluateError::TooShortToCompare { .. }),
         "{refused}"
     );
-    assert!(refused.to_string().contains("at least"), "{refused}");
+    assert!(refused.to_string().contains("fix: --for "), "{refused}");
     let order = proposed(compared(true, false), Some(60))
         .expect("a matrix")
         .plan

@@ -12,7 +12,7 @@ use rampart_model::Refusal;
 pub enum BlocksError {
     /// The program cannot be started.
     #[error(
-        "{program}: cannot be started: {source}; fix: build it with `make build`, or install it beside `rampart`, and make it executable"
+        "{program}: cannot be started: {source}; fix: install it in the directory of `rampart` and make it executable"
     )]
     NotStarted {
         /// The program.
@@ -25,7 +25,7 @@ pub enum BlocksError {
     Refused(Box<Refusal>),
     /// Its conversation is of another version.
     #[error(
-        "{program}: speaks version {present} of the conversation, needed {}; fix: take rampart and rampart-meter of the same build",
+        "{program}: has protocol version {present}, expected {}; fix: install rampart and rampart-meter of the same version",
         rampart_model::BLOCKER_PROTOCOL_VERSION
     )]
     OtherVersion {

@@ -84,7 +84,7 @@ pub fn record_inside(command: Vec<String>, cpu: CpuId, said: &str) -> StressorRe
         None => {
             let tail: Vec<&str> = said.lines().rev().take(3).collect();
             Some(format!(
-                "it did not come to its end; it said: {}",
+                "it did not end, last output: {}",
                 if tail.is_empty() {
                     "nothing".to_owned()
                 } else {

@@ -360,7 +360,7 @@ impl Stressor {
             let what = if self.has_ended() {
                 self.how_it_ended()
             } else {
-                format!("it has no workers; it said: {}", self.said())
+                format!("it has no workers, output: {}", self.said())
             };
             return Seen::Amiss { what };
         }
@@ -389,7 +389,7 @@ impl Stressor {
         };
         // The readers need a moment to take over what it said last.
         thread::sleep(Duration::from_millis(20));
-        format!("it has ended ({status}); it said: {}", self.said())
+        format!("it has ended ({status}), output: {}", self.said())
     }
 
     fn said(&self) -> String {

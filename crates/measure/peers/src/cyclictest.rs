@@ -71,7 +71,7 @@ pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError>
     findings.push(Finding::new(
         Severity::Note,
         "cyclictest",
-        "periods that it skipped are neither told nor corrected for; numbers are those of its threads, not of CPUs",
+        "skipped periods are neither reported nor corrected, and numbers are those of its threads, not of CPUs",
     ));
     let mut series = Vec::with_capacity(columns.len());
     for column in columns {

@@ -28,7 +28,7 @@ pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
             findings.push(Finding::new(
                 Severity::Warning,
                 format!("{}-{:03}", column.name, column.number),
-                "how many samples lay beyond the last bucket is not told",
+                "the number of samples beyond the last bucket is not reported",
             ));
         }
         let (one, amiss) = column.finish(unit, width, end);
@@ -75,7 +75,7 @@ fn unit(text: &str) -> Result<u64, PeerError> {
             _ => None,
         })
         .ok_or(missing(
-            "its time unit is not told",
+            "its time unit is not reported",
             "run it without --no-header",
         ))
 }

@@ -69,7 +69,7 @@ impl Column {
                     Finding::new(
                         Severity::Warning,
                         location,
-                        "its rows and what is beyond them do not add up to the count that the tool tells",
+                        "its rows and what is beyond them do not add up to the count that the tool reports",
                     )
                     .values(counted.to_string(), told.to_string()),
                 );

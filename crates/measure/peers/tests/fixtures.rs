@@ -106,7 +106,7 @@ fn timerlat_of_two_cpus_and_wide_buckets() {
             ("Thr", 1, 5_984, Some(0), [Some(46), Some(119), Some(5_948)]),
         ]
     );
-    // The upper edge of the last bucket is not told where the tool knows better.
+    // The upper edge of the last bucket is not reported where the tool knows better.
     assert_eq!(
         read.series[1].quantile(1.0),
         Some(PeerQuantile::AtMost(Nanos::from_micros(6_082)))
@@ -223,7 +223,7 @@ fn what_does_not_add_up_or_fit_is_told() {
     assert!(
         read.findings
             .iter()
-            .any(|finding| finding.what.contains("is not told"))
+            .any(|finding| finding.what.contains("is not reported"))
     );
     assert!(matches!(
         read_rtla("T: 0 ( 1) P:80"),

@@ -38,7 +38,7 @@ pub enum SimError {
         source: io::Error,
     },
     /// A program of this machine failed.
-    #[error("`{command}` ended with {status}; it says: {said}")]
+    #[error("`{command}` ended with {status}, output: {said}")]
     ProgramFailed {
         /// Its command line, shortened.
         command: String,
@@ -122,7 +122,7 @@ pub enum SimError {
     Qemu(#[from] QemuError),
     /// The machine did not come up in time.
     #[error(
-        "the simulated machine has not come up within {} s; its last lines:\n{}", .limit.as_secs(),
+        "the simulated machine did not start within {} s, last lines of its console:\n{}", .limit.as_secs(),
         indented(.console)
     )]
     NeverUp {
@@ -132,13 +132,13 @@ pub enum SimError {
         console: Vec<String>,
     },
     /// The kernel panicked.
-    #[error("the simulated machine's kernel has panicked; its last lines:\n{}", indented(.console))]
+    #[error("the simulated machine's kernel panicked, last lines of its console:\n{}", indented(.console))]
     Panicked {
         /// The end of its console.
         console: Vec<String>,
     },
     /// The machine switched itself off or was reset.
-    #[error("the simulated machine has ended ({how}); its last lines:\n{}", indented(.console))]
+    #[error("the simulated machine has ended ({how}), last lines of its console:\n{}", indented(.console))]
     Ended {
         /// How, in QEMU's words.
         how: String,
@@ -147,7 +147,7 @@ pub enum SimError {
     },
     /// The machine runs and says nothing.
     #[error(
-        "the simulated machine has said nothing for {} s and is taken for hung; its last lines:\n{}",
+        "the simulated machine has not responded for {} s, last lines of its console:\n{}",
         .silence.as_secs(), indented(.console)
     )]
     Hung {

@@ -217,8 +217,8 @@ impl Sim {
     #[must_use]
     pub fn panic_sign(&self) -> &'static str {
         match self.architecture.panic_device {
-            Some(_) => "QEMU: the kernel told its pvpanic device of a panic",
-            None => "its console: the kernel told of a panic",
+            Some(_) => "QEMU: the kernel reported a panic to its pvpanic device",
+            None => "its console: the kernel reported a panic",
         }
     }
 

@@ -40,7 +40,9 @@ impl FromStr for Forward {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no pair of ports; write HERE:THERE, as 2222:22");
+        let wrong = || {
+            format!("`{text}` is not a pair of ports; fix: write HERE:THERE, for example 2222:22")
+        };
         let (here, there) = text.split_once(':').ok_or_else(wrong)?;
         Ok(Self {
             here: here.parse().map_err(|_| wrong())?,

@@ -16,7 +16,7 @@ use crate::statements::{factor, quantile_name};
 const TAIL: f64 = 0.99;
 
 /// What is said of figures from an emulated machine.
-const EMULATED: &str = "; this machine is emulated, and on a real one it may be otherwise";
+const EMULATED: &str = ". This machine is emulated, a real one may differ";
 
 /// A comparison before it is known how many there are.
 struct Found<'a> {

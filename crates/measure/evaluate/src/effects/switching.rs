@@ -84,7 +84,7 @@ impl<'a> Switching<'a> {
             self.find(Finding::new(
                 Severity::Error,
                 plan.to_string(),
-                "nobody here applies plans",
+                "this caller cannot apply plans",
             ));
             return false;
         };

@@ -102,8 +102,8 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
         _ if is_switched(step) => return None,
         // Nothing changes there, with the plan or without.
         StepAction::Skip | StepAction::AsWanted => return None,
-        StepAction::Expect => "the plan expects somebody else to make it, and nobody has",
-        StepAction::ByHand => "it is made by hand, and not switched between runs",
+        StepAction::Expect => "the plan expects it from another program, which has not made it",
+        StepAction::ByHand => "it is made manually and cannot change between runs",
         StepAction::Apply | StepAction::AtRestart => {
             "it needs a restart, and is the same in all legs: as the machine was started"
         }

@@ -67,7 +67,7 @@ impl Blocking {
                     Finding::new(
                         Severity::Warning,
                         member.name.as_str(),
-                        "what makes the blocks allows no longer ones, so that they stand out less from the quiet latencies",
+                        "the source of the blocks limits their length, so that they are harder to tell from quiet latencies",
                     )
                     .values(longest.to_string(), plan.length.to_string()),
                 );

@@ -97,7 +97,7 @@ impl BlockLength {
                 Severity::Warning,
                 location,
                 format!(
-                    "the worst quiet latency was {}, and no block is long enough to stand out from it clearly; intervals are wide",
+                    "the worst quiet latency was {}, and the longest possible block is not much longer, so that the intervals are wide",
                     self.quiet
                 ),
             )

@@ -147,9 +147,10 @@ impl Member {
     fn hear_batch(&mut self, batch: &Batch, slots: Slots) {
         if let Err((what, needed)) = slots.check(batch, self.started, &self.cpus) {
             let location = self.name.as_str();
-            let finding = Finding::new(Severity::Error, location, "its meter tells what cannot be")
-                .values(what, needed)
-                .fix("take `rampart` and `rampart-meter` from the same build");
+            let finding =
+                Finding::new(Severity::Error, location, "its meter reported invalid data")
+                    .values(what, needed)
+                    .fix("take `rampart` and `rampart-meter` from the same build");
             self.fail(finding);
             return;
         }
