@@ -214,7 +214,26 @@ pub struct KnobEntry {
     pub choices: Vec<KnobOpinion>,
 }
 
-/// All knobs: what `rampart knobs --json` prints.
+/// One rule that is no knob.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct RuleEntry {
+    /// Its stable id.
+    pub id: String,
+    /// What it judges, as a heading.
+    pub book: String,
+    /// What is expected, in a few words.
+    pub title: String,
+    /// Why.
+    pub reason: String,
+    /// Where the rule comes from.
+    pub source: String,
+    /// Severity of a deviation.
+    pub severity: Severity,
+    /// Whether a plan may waive it.
+    pub waivable: bool,
+}
+
+/// All knobs and rules: what `rampart knobs --json` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KnobCatalogue {
     /// [`KNOB_CATALOGUE_SCHEMA_VERSION`].
@@ -223,4 +242,6 @@ pub struct KnobCatalogue {
     pub tool_version: String,
     /// The knobs, by group.
     pub knobs: Vec<KnobEntry>,
+    /// The rules of plans and of the state of an active plan, which are no knobs.
+    pub rules: Vec<RuleEntry>,
 }

@@ -137,6 +137,7 @@ pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread,
 #[cfg(feature = "std")]
 pub use knob::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobGroup, KnobOpinion,
+    RuleEntry,
 };
 #[cfg(feature = "std")]
 pub use machine::{

@@ -2,12 +2,12 @@
 //! Knobs as they are shown: the catalogue as a document.
 
 use rampart_model::{
-    KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobOpinion,
+    KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobOpinion, RuleEntry,
 };
 
 use crate::compare::expected_text;
 use crate::fix::{undo, verify};
-use crate::{Choice, Isolation, Knob, Place};
+use crate::{Choice, Isolation, Knob, Place, Rule, RuleBook};
 
 /// The whole catalogue as a document.
 #[must_use]
@@ -16,7 +16,27 @@ pub fn catalogue_document(tool_version: &str) -> KnobCatalogue {
         schema_version: KNOB_CATALOGUE_SCHEMA_VERSION,
         tool_version: tool_version.to_owned(),
         knobs: crate::all().map(entry).collect(),
+        rules: crate::all_rules().filter_map(rule_entry).collect(),
     }
+}
+
+/// Returns a rule as it is shown; `None` if it is a knob.
+#[must_use]
+pub fn rule_entry(rule: Rule) -> Option<RuleEntry> {
+    let book = match rule.book {
+        RuleBook::Machine | RuleBook::Guest => return None,
+        RuleBook::Plan => "Plans",
+        RuleBook::State => "The state of an active plan",
+    };
+    Some(RuleEntry {
+        id: rule.id.to_owned(),
+        book: book.to_owned(),
+        title: rule.title.to_owned(),
+        reason: rule.reason.to_owned(),
+        source: rule.source.to_owned(),
+        severity: rule.severity,
+        waivable: rule.waivable,
+    })
 }
 
 /// One knob as it is shown.

@@ -43,13 +43,13 @@ pub use check::{Subject, check};
 pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
 pub use compare::{expected_text, marked, satisfies, to_write};
 pub use division::{CacheRequest, DividedGroup, Division, Indivisible, cache_requests, divide};
-pub use entry::{catalogue_document, entry};
+pub use entry::{catalogue_document, entry, rule_entry};
 pub use facts::Fact;
 pub use isolation::Isolation;
 pub use kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Place, When};
 pub use machine::figures::{FIGURE_RULES, MANAGER_RULES, figure_findings, findings_of};
-pub use page::{entry_text, list_text, page};
+pub use page::{entry_text, list_text, page, rule_text};
 pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan};
 pub use readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,

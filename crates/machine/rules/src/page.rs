@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The catalogue for people: a list, one entry, and the page docs/knobs.md.
 
-use rampart_model::{KnobCatalogue, KnobEntry, KnobGroup};
+use rampart_model::{KnobCatalogue, KnobEntry, KnobGroup, RuleEntry};
 
 use crate::text::wrapped;
 
@@ -32,7 +32,45 @@ pub fn list_text(catalogue: &KnobCatalogue) -> String {
             text.push_str(&format!("  {:width$}  {}\n", knob.name, knob.title));
         }
     }
+    for rules in books(catalogue) {
+        text.push_str(&format!("\n{}\n", rules[0].book));
+        for rule in rules {
+            let indent = " ".repeat(width + 4);
+            text += &wrapped(&format!("  {:width$}  ", rule.id), &indent, &rule.title);
+        }
+    }
     text
+}
+
+/// Returns the rules of each book that has some.
+fn books(catalogue: &KnobCatalogue) -> impl Iterator<Item = &[RuleEntry]> {
+    catalogue
+        .rules
+        .chunk_by(|one, other| one.book == other.book)
+}
+
+/// Returns one rule in full.
+#[must_use]
+pub fn rule_text(rule: &RuleEntry) -> String {
+    let mut text = wrapped("", "  ", &format!("{}: {}", rule.id, rule.title));
+    for (label, words) in rule_rows(rule) {
+        text += &wrapped(&format!("  {label:<9} "), "            ", &words);
+    }
+    text
+}
+
+fn rule_rows(rule: &RuleEntry) -> [(&'static str, String); 4] {
+    let waivable = if rule.waivable {
+        "; a plan may waive it"
+    } else {
+        ""
+    };
+    [
+        ("judges", rule.book.clone()),
+        ("why", rule.reason.clone()),
+        ("source", rule.source.clone()),
+        ("severity", format!("{}{waivable}", rule.severity)),
+    ]
 }
 
 /// One knob in full.
@@ -50,7 +88,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("group", knob.group.title().to_owned()),
         ("where", knob.locations.join(", or ")),
-        ("wanted", knob.expected.clone()),
+        ("expected", knob.expected.clone()),
     ];
     if !knob.applies.is_empty() {
         rows.push(("matters", format!("for {}", knob.applies.join("; "))));
@@ -73,7 +111,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     rows.push(("verify", knob.verify.clone()));
     rows.push(("undo", knob.undo.clone()));
     rows.push(("source", knob.source.clone()));
-    rows.push(("if not", knob.severity.to_string()));
+    rows.push(("severity", knob.severity.to_string()));
     rows
 }
 
@@ -111,6 +149,15 @@ pub fn page(catalogue: &KnobCatalogue) -> String {
                 first = false;
             }
             entry_markdown(&mut text, knob);
+        }
+    }
+    for rules in books(catalogue) {
+        text.push_str(&format!("\n## Rules: {}\n\n", rules[0].book));
+        for rule in rules {
+            text.push_str(&format!(
+                "- `{}` ({}): {}. {} Source: {}.\n",
+                rule.id, rule.severity, rule.title, rule.reason, rule.source
+            ));
         }
     }
     text

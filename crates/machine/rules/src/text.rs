@@ -100,12 +100,12 @@ fn summary(check: &Check) -> String {
     let verdict = if check.is_unfit() {
         "Not fit for real-time work"
     } else {
-        "No problem"
+        "No errors"
     };
     format!(
-        "{verdict}: {}, {} advice, {} ok; {} told, {} not read, {} not of this machine.",
+        "{verdict}: {}, {}, {} ok, {} informational, {} not read, {} not applicable.",
         plural(counts.errors, "error"),
-        counts.warnings,
+        plural(counts.warnings, "warning"),
         counts.ok,
         counts.informational,
         counts.not_read,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What applying a plan changes on the recorded machines.
 
-use std::path::Path;
-
 use rampart_host::{MachineRoot, read_environment, read_knob_values, read_machine};
 use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
 use rampart_rules::{

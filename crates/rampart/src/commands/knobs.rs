@@ -2,7 +2,7 @@
 //! `rampart knobs`: the catalogue.
 
 use rampart_model::ExitCode;
-use rampart_rules::{catalogue_document, entry, entry_text, list_text, named, page};
+use rampart_rules::{catalogue_document, entry_text, list_text, page, rule_text};
 
 use crate::arguments::Knobs;
 use crate::commands::VERSION;
@@ -16,12 +16,17 @@ pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::Success);
     }
     if let Some(name) = &arguments.name {
-        let knob = named(name).ok_or_else(|| unknown(name))?;
+        catalogue.knobs.retain(|knob| knob.name == *name);
+        catalogue.rules.retain(|rule| rule.id == *name);
+        let text = match (catalogue.knobs.first(), catalogue.rules.first()) {
+            (Some(knob), _) => entry_text(knob),
+            (None, Some(rule)) => rule_text(rule),
+            (None, None) => return Err(unknown(name)),
+        };
         if !arguments.json {
-            output::print(&entry_text(&entry(knob)))?;
+            output::print(&text)?;
             return Ok(ExitCode::Success);
         }
-        catalogue.knobs.retain(|knob| knob.name == *name);
     }
     if arguments.json {
         output::print_json(&catalogue)?;

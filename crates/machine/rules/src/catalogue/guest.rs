@@ -241,7 +241,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-isolation",
-        title: "the guest's kernel keeps its real-time CPUs free of its own work",
+        title: "the guest keeps its real-time CPUs free of other work",
         location: Place::Guest(
             "isolcpus=, nohz_full= and rcu_nocbs= on the guest's kernel command line",
         ),
@@ -261,7 +261,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-starves-kernel-threads",
-        title: "virtual CPUs do not starve threads of the host's kernel",
+        title: "virtual CPUs do not starve the kernel",
         location: Place::Guest(
             "priorities of ksoftirqd, ktimers, rcuc and rcub on the guest's CPUs; sched_rt_runtime_us",
         ),
@@ -276,7 +276,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-firmware-interrupts",
-        title: "no firmware interrupt (SMI) while the guest runs",
+        title: "no SMI while the guest runs",
         location: Place::Guest("register 0x34 of the host, before and after"),
         expected: Expected::Number(0),
         reason: "The firmware stops all CPUs, and no kernel sees it.",
@@ -286,7 +286,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-host-isolcpus",
-        title: "the host isolates the guest's CPUs from its start on",
+        title: "the host isolates the guest's CPUs at boot",
         location: Place::Guest("isolcpus=domain on the host's kernel command line"),
         expected: Expected::Informational,
         reason: "It keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time.",
