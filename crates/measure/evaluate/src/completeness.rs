@@ -173,7 +173,7 @@ mod tests {
 
     /// What a made-up evaluation on a simulated machine holds, as the page is tested with.
     fn walls() -> Evaluation {
-        let text = include_str!("../../../show/web/fixtures/walls.json");
+        let text = include_str!("../../../show/present/tests/documents/transfers.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
         for round in &mut evaluation.transfers {
             round.invalid.clear();

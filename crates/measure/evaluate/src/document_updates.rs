@@ -228,7 +228,7 @@ mod tests {
 
     /// A complete evaluation, as the page is tested with.
     fn complete() -> Evaluation {
-        let text = include_str!("../../../show/web/fixtures/walls.json");
+        let text = include_str!("../../../show/present/tests/documents/transfers.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
         for round in &mut evaluation.transfers {
             round.invalid.clear();

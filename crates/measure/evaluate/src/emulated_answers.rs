@@ -265,7 +265,7 @@ mod tests {
 
     /// The test evaluation of the page, on a simulated machine, with domains that are isolated.
     fn isolated() -> Evaluation {
-        let text = include_str!("../../../show/web/fixtures/walls.json");
+        let text = include_str!("../../../show/present/tests/documents/transfers.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
         for verdict in &mut evaluation.verdicts {
             let by = verdict.disturbance.as_ref();

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-use crate::element::{Axis, Drawing, Element, Outcome, Text};
+use crate::element::{Drawing, Element, Outcome, Text};
 
 /// Latencies as histograms, with switches.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, schemars::JsonSchema)]
@@ -110,8 +110,6 @@ pub struct MatrixGroup {
     pub name: String,
     /// What the figures are.
     pub about: String,
-    /// The axis of the drawings.
-    pub axis: Option<Axis>,
     /// What the reader must know.
     pub remark: Text,
     /// The rows.

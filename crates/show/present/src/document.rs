@@ -1,15 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The document itself: as JSON, and inside the page that draws it.
+//! The evaluation document as JSON, and the page that shows it.
 
 use rampart_model::Evaluation;
+use serde::Serialize;
 
-/// The page, built from `web/`.
-const PAGE: &str = include_str!("../../web/dist/page.html");
+use crate::element::Element;
+use crate::report::report;
+use crate::static_html;
 
-/// The empty element of [`PAGE`] that the document goes into; `build.rs` checks that it is there.
-const PLACEHOLDER: &str = r#"<script type="application/json" id="evaluation"></script>"#;
+/// The page as `build.rs` found it; empty if it was not built.
+const PAGE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.html"));
 
-/// The evaluation as JSON, one field a line.
+/// The version of [`PageData`]; the page refuses others.
+const VERSION: u32 = 1;
+
+/// What the page draws.
+#[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
+pub struct PageData {
+    /// The version of the elements.
+    pub version: u32,
+    /// The title of the page.
+    pub title: String,
+    /// The report.
+    pub elements: Vec<Element>,
+}
+
+impl PageData {
+    /// Returns what the page draws of an evaluation.
+    #[must_use]
+    pub fn new(evaluation: &Evaluation) -> Self {
+        Self {
+            version: VERSION,
+            title: format!("{}: Rampart evaluation", evaluation.machine.host_name),
+            elements: report(evaluation),
+        }
+    }
+}
+
+/// Returns the evaluation as JSON, one field a line.
 ///
 /// # Panics
 /// Never: the document's types are numbers, texts, lists and structures, all of which JSON has.
@@ -18,26 +46,36 @@ pub fn json(evaluation: &Evaluation) -> String {
     serde_json::to_string_pretty(evaluation).expect("the document's types are those of JSON")
 }
 
-/// The evaluation as one HTML page that needs no network and no other file.
+/// Returns the evaluation as one HTML page that needs no network and no other file. If the
+/// interactive page was not built, the page is static.
 ///
 /// # Panics
 /// Never, for the same reason as [`json`].
 #[must_use]
 pub fn html(evaluation: &Evaluation) -> String {
-    let document =
-        serde_json::to_string(evaluation).expect("the document's types are those of JSON");
-    fill(PAGE, &document)
+    let data = PageData::new(evaluation);
+    if PAGE.is_empty() {
+        return static_html::page(&data.title, &data.elements);
+    }
+    let text = "the types are those of JSON";
+    let page = fill(PAGE, "elements", &serde_json::to_string(&data).expect(text));
+    fill(
+        &page,
+        "evaluation",
+        &serde_json::to_string(evaluation).expect(text),
+    )
 }
 
-/// Puts `document` into the placeholder of `page`.
-fn fill(page: &str, document: &str) -> String {
-    let element = PLACEHOLDER.replace("></", &format!(">{}</", for_script(document)));
-    page.replacen(PLACEHOLDER, &element, 1)
+/// Puts JSON into the empty element of a page with this id; `build.rs` checks that it is there.
+fn fill(page: &str, id: &str, json: &str) -> String {
+    let empty = format!(r#"<script type="application/json" id="{id}"></script>"#);
+    let element = empty.replace("></", &format!(">{}</", for_script(json)));
+    page.replacen(&empty, &element, 1)
 }
 
 /// JSON that a `script` element can hold. `<` would let `</script` end the element and `<!--`
 /// change how the rest is read (HTML standard, "Restrictions for contents of script elements");
-/// U+2028 and U+2029 are line ends to older script readers. In JSON all of them stand only within
+/// U+2028 and U+2029 are line ends to older script readers. In JSON all of them are only within
 /// texts, where an escape means the same.
 fn for_script(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len() + json.len() / 64);
@@ -60,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn nothing_in_the_document_ends_its_element() {
+    fn escapes_what_would_end_the_element() {
         let text = "</script><!-- \u{2028}\u{2029} & ü";
         let escaped = for_script(&serde_json::to_string(text).expect("json"));
         for forbidden in ['<', '>', '&', '\u{2028}', '\u{2029}'] {
@@ -73,10 +111,11 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_names_the_placeholder_is_filled_once() {
-        let page = format!("<a>{PLACEHOLDER}</a>");
-        let document = serde_json::to_string(PLACEHOLDER).expect("json");
-        let filled = fill(&page, &document);
+    fn fills_the_element_once_though_the_document_contains_it() {
+        let empty = r#"<script type="application/json" id="evaluation"></script>"#;
+        let page = format!("<a>{empty}</a>");
+        let document = serde_json::to_string(empty).expect("json");
+        let filled = fill(&page, "evaluation", &document);
         assert_eq!(filled.matches("</script>").count(), 1);
         assert_eq!(filled.matches("id=\"evaluation\"").count(), 1);
     }

@@ -10,8 +10,8 @@ use rampart_model::{
 pub(crate) fn count(value: u64) -> String {
     match value {
         0..1_000_000 => grouped(value),
-        1_000_000..1_000_000_000 => scaled(value as f64 / 1e6, "M"),
-        1_000_000_000..1_000_000_000_000 => scaled(value as f64 / 1e9, "G"),
+        1_000_000..999_500_000 => scaled(value as f64 / 1e6, "M"),
+        999_500_000..999_500_000_000 => scaled(value as f64 / 1e9, "G"),
         _ => scaled(value as f64 / 1e12, "T"),
     }
 }
@@ -371,6 +371,7 @@ mod tests {
             (1_000, "1 000"),
             (999_999, "999 999"),
             (1_230_000, "1.23 M"),
+            (999_700_000, "1.00 G"),
             (1_000_000_000, "1.00 G"),
             (u64::MAX, "18446744 T"),
         ] {

@@ -14,10 +14,11 @@ mod format;
 mod junit;
 mod markdown;
 mod report;
+mod static_html;
 mod terminal;
 mod transfer_matrix;
 
-pub use document::{html, json};
+pub use document::{PageData, html, json};
 pub use element::Element;
 pub use junit::junit;
 pub use markdown::markdown;

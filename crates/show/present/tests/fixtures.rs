@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The page's fixtures are these made-up documents, and the page's types are the model's. Both
-//! are written here, so that neither can drift: after a change of the model run
+//! The page's fixtures are the elements of the test documents, and the page's types are those of
+//! the elements. Both are written here. After a change of the elements run
 //! `RAMPART_UPDATE=1 cargo test -p rampart-present --test fixtures`.
 
 mod support;
@@ -9,29 +9,28 @@ mod typescript;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{Distribution, Evaluation, Nanos};
+use rampart_model::{Evaluation, Nanos};
+use rampart_present::PageData;
 
-fn web(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../web")
-        .join(path)
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// Compares a generated file with the committed one, or writes it.
 fn same(path: &str, generated: &str) {
-    let file = web(path);
+    let file = file(path);
     if std::env::var_os("RAMPART_UPDATE").is_some() {
         fs::write(&file, generated).expect("the file can be written");
     }
     let committed = fs::read_to_string(&file).unwrap_or_default();
     assert!(
         committed == generated,
-        "web/{path} is not what the model gives now; write it again with RAMPART_UPDATE=1 cargo test -p rampart-present --test fixtures"
+        "{path} is out of date; write it again with RAMPART_UPDATE=1 cargo test -p rampart-present --test fixtures"
     );
 }
 
 #[test]
-fn fixtures_are_up_to_date_and_fit_the_schema() {
+fn documents_fit_the_schema_and_are_read_back() {
     let schema = schemars::schema_for!(Evaluation);
     let validator = jsonschema::validator_for(schema.as_value()).expect("the schema is one");
     for (name, evaluation) in support::all() {
@@ -44,21 +43,35 @@ fn fixtures_are_up_to_date_and_fit_the_schema() {
         assert!(errors.is_empty(), "{name}: {errors:?}");
         let read: Evaluation = serde_json::from_value(value).expect("an evaluation");
         assert_eq!(&read, evaluation, "{name}");
-        same(&format!("fixtures/{name}.json"), &format!("{text}\n"));
     }
 }
 
 #[test]
-fn the_page_knows_the_types_of_the_model() {
+fn fixtures_of_the_page_are_up_to_date() {
+    for (name, evaluation) in support::all() {
+        let text = serde_json::to_string(&PageData::new(evaluation)).expect("json");
+        same(
+            &format!("../web/fixtures/{name}.json"),
+            &format!("{text}\n"),
+        );
+    }
+    let transfers = serde_json::to_string(support::named("transfers")).expect("json");
+    same("tests/documents/transfers.json", &format!("{transfers}\n"));
+}
+
+#[test]
+fn the_page_has_the_types_of_the_elements() {
+    let settings = schemars::generate::SchemaSettings::default().for_serialize();
+    let schema = settings.into_generator().into_root_schema_for::<PageData>();
     same(
-        "src/evaluation.ts",
-        &typescript::types(schemars::schema_for!(Evaluation).as_value()),
+        "../web/src/elements.ts",
+        &typescript::types(schema.as_value()),
     );
 }
 
-/// What the page must say or compute just as the model does: times as text, quantiles.
+/// Times and quantiles that the page writes on axes as the model does.
 #[test]
-fn the_page_agrees_with_the_model() {
+fn the_page_formats_times_as_the_model() {
     let mut times = vec![
         0,
         1,
@@ -78,16 +91,6 @@ fn the_page_agrees_with_the_model() {
         .into_iter()
         .map(|nanos| (nanos, Nanos(nanos).to_string()))
         .collect();
-    let mut quantiles = Vec::new();
-    for record in &support::named("full").records {
-        let mut all = Distribution::default();
-        for cpu in &record.cpus {
-            all.merge(&cpu.series[0].seen);
-        }
-        for part in [0.0, 0.25, 0.5, 0.99, 0.9999, 1.0] {
-            quantiles.push((&record.id, part, all.quantile(part)));
-        }
-    }
-    let agreed = serde_json::json!({ "times": times, "quantiles": quantiles });
-    same("fixtures/agreed.json", &format!("{agreed}\n"));
+    let agreed = serde_json::json!({ "times": times });
+    same("../web/fixtures/agreed.json", &format!("{agreed}\n"));
 }

@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // The latency chart: uPlot with a deadline, maxima, zoom, a reading line and keys.
 import uPlot from "uplot";
-import type { AxisKind, Range } from "./distribution";
-import { survival } from "./distribution";
+import { type AxisKind, type Distribution, type Range, survival } from "./distribution";
 import { element } from "./dom";
 import { Drawing, FONT } from "./drawing";
 import { count, grouped, percent, time } from "./figures";
-import { binAt, type Plot, plot, type View, wideEnough, zoomed } from "./plot";
-import { type Curve, logMarks } from "./select";
+import { binAt, logMarks, type Plot, plot, type View, wideEnough, zoomed } from "./plot";
 import { colour, curveColour, curveDash } from "./theme";
 
 /** The unit of the time axis. */
 export type Unit = "us" | "ms";
 
 export type ChartSettings = {
-  curves: Curve[];
-  /** Keys of curves that are not drawn. */
+  curves: { label: string; distribution: Distribution; max_text: string }[];
+  /** Labels of curves that are not drawn. */
   hidden: ReadonlySet<string>;
   view: View;
   kind: AxisKind;
   unit: Unit;
   deadline: number | null;
+  deadlineLabel: string;
   range: Range | null;
   height: number;
   /** What the time is, for the axis. */
@@ -152,7 +151,7 @@ export class Chart extends Drawing {
         {},
         ...curves.map((curve, index) => ({
           label: curve.label,
-          show: !hidden.has(curve.key),
+          show: !hidden.has(curve.label),
           stroke: () => curveColour(index),
           dash: curveDash(index),
           width: many ? 1 : 1.75,
@@ -177,7 +176,7 @@ export class Chart extends Drawing {
   private drawMarks(u: uPlot): void {
     const { ctx, bbox } = u;
     const scale = window.devicePixelRatio;
-    const { deadline, curves, hidden } = this.settings;
+    const { deadline, deadlineLabel, curves, hidden } = this.settings;
     ctx.save();
     ctx.font = FONT.replace("11px", `${11 * scale}px`);
     ctx.textBaseline = "bottom";
@@ -192,16 +191,16 @@ export class Chart extends Drawing {
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
       ctx.setLineDash([]);
-      const text = `deadline ${time(deadline)}`;
+      const text = deadlineLabel;
       const room = bbox.left + bbox.width - x;
       ctx.textAlign =
         room < ctx.measureText(text).width / 2 ? "right" : x - bbox.left < 60 * scale ? "left" : "center";
       ctx.fillText(text, ctx.textAlign === "right" ? bbox.left + bbox.width : x, bbox.top - 3 * scale);
     }
-    const shown = curves.filter((curve) => !hidden.has(curve.key)).length;
+    const shown = curves.filter((curve) => !hidden.has(curve.label)).length;
     curves.forEach((curve, index) => {
       const max = curve.distribution.max;
-      if (hidden.has(curve.key) || max === null || max === undefined || max < from || max > to) return;
+      if (hidden.has(curve.label) || max === null || max === undefined || max < from || max > to) return;
       const x = u.valToPos(max, "x", true);
       const y = bbox.top + bbox.height;
       ctx.fillStyle = curveColour(index);
@@ -214,7 +213,7 @@ export class Chart extends Drawing {
       if (shown > 6 || bbox.width < 420 * scale) return;
       ctx.textAlign = x > bbox.left + bbox.width * 0.8 ? "right" : "left";
       const side = ctx.textAlign === "right" ? -6 : 6;
-      const text = `${curve.label} ${time(max)}`;
+      const text = `${curve.label} ${curve.max_text}`;
       const height = y - (2 + (index % 6) * 13) * scale;
       // A rim in the colour of the paper keeps the name apart from curves behind it.
       ctx.strokeStyle = colour("surface");
@@ -226,7 +225,7 @@ export class Chart extends Drawing {
     ctx.restore();
   }
 
-  /** Says what the reading line stands on. */
+  /** Shows the values at the reading line. */
   private read(u: uPlot): void {
     const left = u.cursor.left ?? -1;
     const of = this.plot;
@@ -240,7 +239,7 @@ export class Chart extends Drawing {
     const to = of.edges[at + 1] ?? from;
     const rows = curves
       .map((curve, index) => ({ curve, index, bin: of.values[index]?.[at] ?? 0 }))
-      .filter(({ curve }) => !hidden.has(curve.key))
+      .filter(({ curve }) => !hidden.has(curve.label))
       .slice(0, 12)
       .map(({ curve, index, bin }) => {
         const samples = this.settings.view === "histogram" ? [`${count(bin < 1 ? 0 : bin)} samples`] : [];

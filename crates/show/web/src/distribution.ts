@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Distributions as the document has them, and what a chart needs of them. Pure functions.
-import type { Bucket, Distribution } from "./evaluation";
+// Distributions as the elements have them, sorted into the bins that a chart draws. Pure functions.
+import type { Buckets } from "./elements";
+
+export type Distribution = Buckets;
 
 export const EMPTY: Distribution = { samples: 0, min: null, max: null, buckets: [] };
-
-/** Linear steps between a power of two and the next in the document's buckets. */
-const STEPS = 1024;
-
-/** The highest value of the bucket whose lowest is `lowest`. */
-export function bucketHighest(lowest: number): number {
-  // Exact up to 2^53, some hundred days; the model's own rule in floating point.
-  if (lowest < 2 * STEPS) return lowest;
-  return lowest + 2 ** (Math.floor(Math.log2(lowest)) - Math.log2(STEPS)) - 1;
-}
 
 /** All samples of several distributions. */
 export function merge(all: readonly Distribution[]): Distribution {
@@ -28,28 +20,8 @@ export function merge(all: readonly Distribution[]): Distribution {
     if (one.max !== null && one.max !== undefined) max = Math.max(max ?? one.max, one.max);
     for (const [value, count] of one.buckets) counts.set(value, (counts.get(value) ?? 0) + count);
   }
-  const buckets: Bucket[] = [...counts].sort((a, b) => a[0] - b[0]);
+  const buckets: [number, number][] = [...counts].sort((a, b) => a[0] - b[0]);
   return { samples, min, max, buckets };
-}
-
-/** The smallest time that at least the part `quantile` of the samples does not exceed. */
-export function quantile(of: Distribution, part: number): number | null {
-  if (of.max === null || of.max === undefined || of.samples === 0) return null;
-  const rank = Math.min(Math.max(Math.ceil(part * of.samples), 1), of.samples);
-  let seen = 0;
-  for (const [value, count] of of.buckets) {
-    seen += count;
-    if (seen >= rank) return Math.min(bucketHighest(value), of.max);
-  }
-  return of.max;
-}
-
-/** At least this many samples must lie above a quantile before it is shown. */
-const SAMPLES_ABOVE = 10;
-
-/** The quantile, if enough samples lie above it to mean something. */
-export function backedQuantile(of: Distribution, part: number): number | null {
-  return of.samples * (1 - part) >= SAMPLES_ABOVE * (1 - 1e-6) ? quantile(of, part) : null;
 }
 
 /** How the time axis runs. */

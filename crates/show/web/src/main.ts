@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The page: a pure rendering of the evaluation document that stands in it.
-import { append, element } from "./dom";
-import type { Evaluation } from "./evaluation";
-import { exactSeed } from "./figures";
-import { comparison, head, sentences, verdictLocations } from "./sections/answer";
-import { cells } from "./sections/cells";
-import { crash } from "./sections/crash";
-import { planEffects } from "./sections/effects";
-import { effective_settings, machineFacts } from "./sections/facts";
-import { guests } from "./sections/guests";
-import { latency } from "./sections/latency";
-import { findings, notMeasured, provenance, reading } from "./sections/rest";
-import { deadline, interference, sameAsHost } from "./sections/verdicts";
-import { walls } from "./sections/walls";
+// The page: draws the elements that are in it.
+import { element } from "./dom";
+import type { Element, PageData } from "./elements";
+import { all, text } from "./render";
 import { isDark, onThemeChange, setTheme } from "./theme";
 
-/** The version of the document that this page was written for; within it fields are only added. */
-const SCHEMA_VERSION = 1;
+/** The version of the elements that this page draws. */
+const VERSION = 1;
 
 function themeButton(): HTMLElement {
   const button = element("button", {
@@ -33,86 +23,84 @@ function themeButton(): HTMLElement {
   return button;
 }
 
-function navigation(page: HTMLElement): HTMLElement {
-  const links = [...page.querySelectorAll("section[id]")].map((one) => {
-    const title = one.querySelector("h2")?.textContent ?? "";
-    return element("a", { href: `#${one.id}` }, NAMES[one.id] ?? title);
-  });
+function navigation(links: readonly (readonly [string, string])[]): HTMLElement {
   return element(
     "nav",
     { "aria-label": "Parts of the page" },
     element("a", { href: "#top", class: "mark" }, "Rampart"),
-    element("div", { class: "links" }, ...links),
+    element("div", { class: "links" }, ...links.map(([id, name]) => element("a", { href: `#${id}` }, name))),
     themeButton(),
   );
 }
 
-/** Short names for the bar. */
-const NAMES: { [id: string]: string } = {
-  "plan-effects": "Plan",
-  ablation: "Changes",
-  walls: "Walls",
-  crash: "Crash",
-  "same-as-host": "Host",
-  domains: "Granted",
-  machine: "Machine",
-  deadline: "Deadline",
-  worst: "Worst",
-  "not-measured": "Not measured",
-  reading: "Reading",
-  again: "Again",
-};
+/** Details that are always open are part of the page like all else. */
+function flat(elements: readonly Element[]): Element[] {
+  return elements.flatMap((of) => (of.kind === "detail" && of.summary == null ? flat(of.elements) : [of]));
+}
 
-function render(text: string): HTMLElement {
-  const evaluation = JSON.parse(text) as Evaluation;
-  if (evaluation.schema_version > SCHEMA_VERSION) {
-    throw new Error(
-      `this document is of version ${evaluation.schema_version}, and this page knows ${SCHEMA_VERSION}; render it with the rampart that wrote it`,
-    );
+/** The header, a section for each heading of level 2, and their links. */
+function sections(elements: readonly Element[]): HTMLElement[] {
+  const links: [string, string][] = [];
+  const header = element("header", { id: "top" });
+  const made: HTMLElement[] = [header];
+  let part = header;
+  for (const of of elements) {
+    if (of.kind === "heading" && of.level === 1) {
+      part.append(element("h1", {}, text(of.text)));
+    } else if (of.kind === "heading" && of.level === 2) {
+      const title = `${of.id}-title`;
+      part = element(
+        "section",
+        { id: of.id, "aria-labelledby": title },
+        element("h2", { id: title }, text(of.text)),
+      );
+      links.push([of.id, of.name]);
+      made.push(part);
+    } else {
+      part.append(...all([of]));
+    }
   }
-  document.title = `${evaluation.machine.host_name}: Rampart evaluation`;
-  const locations = verdictLocations(evaluation);
-  const main = element("main", {});
-  append(main, [
-    element("header", { id: "top" }, ...head(evaluation)),
-    sentences(evaluation, locations),
-    comparison(evaluation, locations),
-    ...planEffects(evaluation),
-    walls(evaluation, locations),
-    crash(evaluation, locations),
-    ...latency(evaluation),
-    deadline(evaluation, locations),
-    interference(evaluation, locations),
-    sameAsHost(evaluation, locations),
-    effective_settings(evaluation),
-    guests(evaluation),
-    cells(evaluation),
-    machineFacts(evaluation),
-    findings(evaluation),
-    notMeasured(evaluation),
-    reading(evaluation),
-    provenance(evaluation, exactSeed(text), text),
+  return [navigation(links), element("main", {}, ...made)];
+}
+
+function save(evaluation: string): HTMLElement {
+  return element(
+    "button",
+    {
+      type: "button",
+      class: "screen",
+      onclick: () => {
+        const url = URL.createObjectURL(new Blob([evaluation], { type: "application/json" }));
+        element("a", { href: url, download: "evaluation.json" }).click();
+        URL.revokeObjectURL(url);
+      },
+    },
+    "Save evaluation.json",
+  );
+}
+
+function render(data: PageData, evaluation: string): HTMLElement[] {
+  if (data.version !== VERSION) {
+    throw new Error(`elements of version ${data.version}, expected ${VERSION}: render the document again`);
+  }
+  document.title = data.title;
+  const made = sections(flat(data.elements));
+  made[1]?.append(
+    element("p", { class: "screen" }, "The whole document is in this page: ", save(evaluation)),
     element("footer", {}, "Made by Rampart. Charts by uPlot (MIT licence, Leon Sorokin)."),
-  ]);
-  return element("div", {}, navigation(main), main);
+  );
+  return made;
 }
 
 const page = document.getElementById("page");
-const text = document.getElementById("evaluation")?.textContent ?? "";
-if (page !== null) {
-  try {
-    page.replaceChildren(...render(text).childNodes);
-  } catch (error) {
-    // A page that stays white would say nothing at all.
-    const reason = error instanceof Error ? error.message : String(error);
-    page.replaceChildren(
-      element(
-        "main",
-        {},
-        element("h1", {}, "This report cannot be shown"),
-        element("p", {}, text === "" ? "There is no evaluation in this page." : reason),
-      ),
-    );
-    console.error(error);
-  }
+const embedded = (id: string) => document.getElementById(id)?.textContent ?? "";
+try {
+  if (embedded("elements") === "") throw new Error("there is no report in this page");
+  page?.replaceChildren(...render(JSON.parse(embedded("elements")) as PageData, embedded("evaluation")));
+} catch (error) {
+  const reason = error instanceof Error ? error.message : String(error);
+  page?.replaceChildren(
+    element("main", {}, element("h1", {}, "This report cannot be shown"), element("p", {}, reason)),
+  );
+  console.error(error);
 }

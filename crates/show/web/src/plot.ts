@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 // What a chart draws: numbers from distributions. Pure functions.
-import { type AxisKind, binEdges, type Range, rebin, survival, wholeRange } from "./distribution";
-import type { Distribution } from "./evaluation";
+import {
+  type AxisKind,
+  binEdges,
+  type Distribution,
+  type Range,
+  rebin,
+  survival,
+  wholeRange,
+} from "./distribution";
 
 /** Histogram: samples in each bin. Survival: the share of samples later than a time. */
 export type View = "histogram" | "survival";
@@ -79,4 +86,18 @@ export function zoomed(kind: AxisKind, [from, to]: Range, factor: number, centre
 /** The narrowest stretch that zooming ends at: a thousandth, or a few ns. */
 export function wideEnough([from, to]: Range): boolean {
   return to - from >= 4 && to / Math.max(from, 1) > 1.002;
+}
+
+/** Round places for marks on a logarithmic axis: decades, with 2 and 5 where there is space. */
+export function logMarks([from, to]: readonly [number, number]): number[] {
+  const decades = Math.log10(to / from);
+  const steps = decades > 3.2 ? [1] : decades > 1.2 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+  const marks: number[] = [];
+  for (let power = Math.floor(Math.log10(from)); power <= Math.ceil(Math.log10(to)); power++) {
+    for (const step of steps) {
+      const mark = step * 10 ** power;
+      if (mark >= from * 0.9999 && mark <= to * 1.0001) marks.push(Number(mark.toPrecision(6)));
+    }
+  }
+  return marks;
 }

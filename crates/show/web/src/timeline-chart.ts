@@ -3,15 +3,16 @@
 import uPlot from "uplot";
 import { element } from "./dom";
 import { Drawing, FONT } from "./drawing";
+import type { Trace } from "./elements";
 import { time } from "./figures";
-import { logMarks } from "./select";
+import { logMarks } from "./plot";
 import { colour, curveColour } from "./theme";
-import type { Stretch, Trace } from "./walls";
+
+/** A stretch of time in seconds from the start of the round. */
+export type Stretch = { from: number; to: number };
 
 export type TimelineSettings = {
   trace: Trace;
-  /** Number of the curve whose colour the latencies have. */
-  curve: number;
   kind: "log" | "linear";
   /** Lowest and highest latency of the axis in ns, so that charts can be compared. */
   values: readonly [number, number];
@@ -50,8 +51,8 @@ export class TimelineChart extends Drawing {
   override draw(): void {
     const width = this.cleared();
     if (this.settings === null || width === null) return;
-    const { slots } = this.settings.trace;
-    const data = [slots.map(({ at }) => at), slots.map(({ worst }) => worst)] as uPlot.AlignedData;
+    const { worst, slot } = this.settings.trace;
+    const data = [worst.map((_, index) => index * slot), worst] as uPlot.AlignedData;
     this.uplot = new uPlot(this.options(this.settings, width), data, this.area);
   }
 
@@ -129,7 +130,7 @@ export class TimelineChart extends Drawing {
       ctx.fillStyle = colour(name);
       ctx.fillRect(left, top, Math.max(right - left, scale), height);
     };
-    for (const one of trace.windows) if (one.block === null) fill(one, "control-back", bbox.top, bbox.height);
+    for (const one of trace.windows) if (one.block == null) fill(one, "control-back", bbox.top, bbox.height);
     for (const block of trace.blocks) {
       // What is not known of the clocks is shaded more lightly on both sides.
       const { from, to } = block;
@@ -138,7 +139,7 @@ export class TimelineChart extends Drawing {
       fill(block, "block-back", bbox.top, bbox.height);
     }
     for (const one of trace.windows) {
-      const name = one.block === null ? "control-line" : "block-line";
+      const name = one.block == null ? "control-line" : "block-line";
       fill(one, name, bbox.top - LANE * scale, (LANE - 1.5) * scale);
     }
     ctx.restore();
@@ -147,22 +148,23 @@ export class TimelineChart extends Drawing {
   /** A bar for each slot; where several fall on one pixel, the highest. */
   private drawSlots(u: uPlot): void {
     if (this.settings === null) return;
-    const { trace, curve, values } = this.settings;
+    const { trace, values } = this.settings;
     const { ctx, bbox } = u;
     const bottom = bbox.top + bbox.height;
     ctx.save();
     ctx.beginPath();
     ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
     ctx.clip();
-    ctx.fillStyle = curveColour(curve);
+    ctx.fillStyle = curveColour(trace.curve);
     let column = { left: 0, right: 0, worst: 0 };
     const flush = () => {
       if (column.worst <= 0) return;
       const top = u.valToPos(Math.max(column.worst, values[0]), "y", true);
       ctx.fillRect(column.left, top, Math.max(column.right - column.left, 1), Math.max(bottom - top, 1));
     };
-    for (const { at, worst } of trace.slots) {
+    for (const [index, worst] of trace.worst.entries()) {
       if (worst === null) continue;
+      const at = index * trace.slot;
       const left = Math.round(u.valToPos(at, "x", true));
       const right = Math.round(u.valToPos(at + trace.slot, "x", true));
       if (left === column.left && column.worst > 0) {
@@ -176,7 +178,7 @@ export class TimelineChart extends Drawing {
     ctx.restore();
   }
 
-  /** Says what the reading line stands on. */
+  /** Shows the values at the reading line. */
   private read(u: uPlot): void {
     const left = u.cursor.left ?? -1;
     if (this.settings === null || left < 0) {
@@ -185,18 +187,18 @@ export class TimelineChart extends Drawing {
     }
     const { trace } = this.settings;
     const at = u.posToVal(left, "x");
-    const found = trace.slots[Math.floor(at / trace.slot)];
+    const found = trace.worst[Math.floor(at / trace.slot)];
     const block = trace.blocks.find((one) => one.from <= at && at < one.to);
     const within = trace.windows.find((one) => one.from <= at && at < one.to);
     const lines = [
-      found?.worst != null
-        ? `worst of this slot ${time(found.worst)}`
-        : found
+      found != null
+        ? `worst of this slot ${time(found)}`
+        : found === null
           ? "no sample ended in this slot"
           : "nothing was measured here",
       block && `in block ${block.sequence} of ${time((block.to - block.from) * 1e9)} on CPU ${block.cpu}`,
       within &&
-        `${within.block === null ? "control window" : `window of block ${within.block}`}: worst ${within.worst === null ? "–" : time(within.worst)}`,
+        `${within.block == null ? "control window" : `window of block ${within.block}`}: worst ${within.worst == null ? "–" : time(within.worst)}`,
     ].filter((line) => line !== undefined);
     this.say(
       u,

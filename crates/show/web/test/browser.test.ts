@@ -6,10 +6,12 @@ import { describe, test } from "node:test";
 import { pathToFileURL } from "node:url";
 import type { Page } from "playwright-core";
 import {
+  EVALUATION,
   inFolder,
   newPage,
   open,
   overflow,
+  read,
   rendered,
   settled,
   skip,
@@ -17,7 +19,7 @@ import {
   withBrowser,
 } from "./support-browser";
 
-const FIXTURES = ["full", "killed", "single-cpu", "empty", "wide", "walls", "plan", "cells"];
+const FIXTURES = ["full", "killed", "single-cpu", "empty", "wide", "transfers", "plan", "cells"];
 
 describe("the page in a browser", { skip }, () => {
   withBrowser();
@@ -137,7 +139,7 @@ describe("the page in a browser", { skip }, () => {
     });
   });
 
-  test("the reading line says what it stands on, for mouse and keys", async () => {
+  test("the reading line shows values, for mouse and keys", async () => {
     await open("full", async (page) => {
       await page.locator(".chart").scrollIntoViewIfNeeded();
       const box = await page.locator(".chart .u-over").boundingBox();
@@ -337,7 +339,7 @@ describe("the page in a browser", { skip }, () => {
     });
   });
 
-  test("a record without samples says so", async () => {
+  test("a record without samples is named", async () => {
     await open("wide", async (page) => {
       await pick(page, "io@others");
       await settled(page);
@@ -346,12 +348,9 @@ describe("the page in a browser", { skip }, () => {
     });
   });
 
-  test("what is not whole says so at the top", async () => {
+  test("an incomplete evaluation is named at the top", async () => {
     await open("killed", async (page) => {
-      assert.match(
-        await page.locator("header").innerText(),
-        /Killed half-way, or still running: 7 of 27 runs/,
-      );
+      assert.match(await page.locator("header").innerText(), /Killed, or still running: 7 of 27 runs/);
     });
     await open("single-cpu", async (page) => {
       assert.match(
@@ -365,7 +364,7 @@ describe("the page in a browser", { skip }, () => {
       assert.match(await page.locator("#not-measured").innerText(), /sudo rampart evaluate/);
     });
     await open("full", async (page) => {
-      assert.match(await page.locator("header").innerText(), /1 of 18\srecords is invalid/);
+      assert.match(await page.locator("header").innerText(), /1 of 18 records is invalid/);
     });
   });
 
@@ -374,22 +373,17 @@ describe("the page in a browser", { skip }, () => {
       const waiting = page.waitForEvent("download");
       await page.getByRole("button", { name: "Save evaluation.json" }).click();
       const path = await (await waiting).path();
-      assert.equal(readFileSync(path, "utf8"), readFileSync("fixtures/full.json", "utf8").trim());
+      assert.equal(readFileSync(path, "utf8"), EVALUATION);
       assert.match(await page.locator("#again").innerText(), /18046744073709551557/);
     });
   });
 
-  test("a document from the future is refused in words", async () => {
+  test("elements of another version are refused in words", async () => {
     const file = inFolder("future.html");
-    writeFileSync(
-      file,
-      rendered(
-        readFileSync("fixtures/empty.json", "utf8").replace('"schema_version":1', '"schema_version":2'),
-      ),
-    );
+    writeFileSync(file, rendered(JSON.stringify({ ...read("empty"), version: 2 })));
     const page = await newPage();
     await page.goto(pathToFileURL(file).href);
-    assert.match(await page.locator("main").innerText(), /version 2, and this page knows 1/);
+    assert.match(await page.locator("main").innerText(), /elements of version 2, expected 1/);
     await page.close();
   });
 });

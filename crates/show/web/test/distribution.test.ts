@@ -3,19 +3,16 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   type AxisKind,
-  backedQuantile,
   binEdges,
-  bucketHighest,
+  type Distribution,
   EMPTY,
   merge,
-  quantile,
   type Range,
   rebin,
   roundWidth,
   survival,
   wholeRange,
 } from "../src/distribution";
-import type { Distribution } from "../src/evaluation";
 import { random, samples, sum } from "./support";
 
 const kinds: AxisKind[] = ["log", "linear"];
@@ -103,36 +100,6 @@ test("merging is counting together", () => {
   assert.deepEqual(merge([]), EMPTY);
   assert.equal(merge([a]), a);
   assert.deepEqual(merge([a, EMPTY]), a);
-});
-
-test("quantiles end at the maximum and need ten samples above", () => {
-  const of: Distribution = {
-    samples: 1000,
-    min: 100,
-    max: 5001,
-    buckets: [
-      [100, 989],
-      [5000, 11],
-    ],
-  };
-  assert.equal(quantile(of, 0.5), 100);
-  assert.equal(quantile(of, 1), 5001);
-  assert.equal(quantile(of, 0.99), 5001);
-  assert.equal(backedQuantile(of, 0.99), 5001);
-  assert.equal(backedQuantile(of, 0.999), null);
-  assert.equal(quantile(EMPTY, 0.5), null);
-});
-
-test("buckets are as wide as the model's", () => {
-  for (const [lowest, highest] of [
-    [0, 0],
-    [2047, 2047],
-    [2048, 2049],
-    [4096, 4099],
-    [2_000_683_008, 2_001_731_583],
-  ] as const) {
-    assert.equal(bucketHighest(lowest), highest);
-  }
 });
 
 test("widths are round", () => {

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { after, before } from "node:test";
 import { pathToFileURL } from "node:url";
 import { type Browser, chromium, type Page } from "playwright-core";
+import type { PageData } from "../src/elements";
 
 const executable = [
   process.env["CHROMIUM"],
@@ -20,16 +21,25 @@ if (skip && process.env["RAMPART_SKIPPED"]) {
   appendFileSync(process.env["RAMPART_SKIPPED"], "the page not tested in a browser, for want of chromium\n");
 }
 
-/** As crates/show/present does it. */
-export function rendered(document: string): string {
-  const page = readFileSync("dist/page.html", "utf8");
-  const mark = '<script type="application/json" id="evaluation"></script>';
-  assert.equal(page.split(mark).length, 2, "the page has one place for the document");
-  const safe = document
-    .trim()
-    .replace(/[<>&\u2028\u2029]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
-  return page.replace(mark, () => mark.replace("></", () => `>${safe}</`));
+/** Fills the page as crates/show/present does. */
+export function rendered(elements: string, evaluation = EVALUATION): string {
+  let page = readFileSync("dist/page.html", "utf8");
+  for (const [id, json] of [
+    ["elements", elements],
+    ["evaluation", evaluation],
+  ] as const) {
+    const mark = `<script type="application/json" id="${id}"></script>`;
+    assert.equal(page.split(mark).length, 2, `the page has one place for ${id}`);
+    const safe = json
+      .trim()
+      .replace(/[<>&\u2028\u2029]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    page = page.replace(mark, () => mark.replace("></", () => `>${safe}</`));
+  }
+  return page;
 }
+
+/** Stands for the document in tests that only look at elements. */
+export const EVALUATION = '{"seed":18046744073709551557,"text":"its own digits"}';
 
 let browser: Browser;
 let folder: string;
@@ -53,10 +63,15 @@ export function withBrowser(): void {
 /** A page of its own, for what `open` does not do. */
 export const newPage = () => browser.newPage();
 
+const fixture = (name: string) => readFileSync(`fixtures/${name}.json`, "utf8");
+
+/** The elements of a fixture, to be changed. */
+export const read = (name: string) => JSON.parse(fixture(name)) as PageData;
+
 /** A place for files. */
 export const inFolder = (name: string) => join(folder, name);
 
-type Options = { dark?: boolean; width?: number; document?: string };
+type Options = { dark?: boolean; width?: number; elements?: PageData };
 
 /** Opens a fixture, does something, and fails on any error, dialog or request. */
 export async function open(
@@ -65,12 +80,14 @@ export async function open(
   options: Options = {},
 ): Promise<void> {
   const file = join(folder, `${name}.html`);
-  writeFileSync(file, rendered(options.document ?? readFileSync(`fixtures/${name}.json`, "utf8")));
+  writeFileSync(file, rendered(options.elements ? JSON.stringify(options.elements) : fixture(name)));
   const context = await browser.newContext({
     viewport: { width: options.width ?? 1280, height: 800 },
     colorScheme: options.dark ? "dark" : "light",
     offline: true,
   });
+  // A selector that matches nothing fails at once instead of after half a minute.
+  context.setDefaultTimeout(5000);
   const page = await context.newPage();
   const wrong: string[] = [];
   page.on("console", (message) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-import type { Distribution } from "../src/evaluation";
+import type { Distribution } from "../src/distribution";
 
 /** Numbers from 0 up to 1, the same each time (a 32-bit linear congruential generator). */
 export function random(seed: number): () => number {
@@ -12,7 +12,7 @@ export function random(seed: number): () => number {
 
 export const sum = (all: readonly number[]) => all.reduce((total, one) => total + one, 0);
 
-/** The document's bucket that holds a time. */
+/** The lowest value of the bucket that holds a time. */
 function lowest(value: number): number {
   if (value < 2048) return value;
   const width = 2 ** (Math.floor(Math.log2(value)) - 10);

@@ -276,7 +276,10 @@ pub(super) fn comparison(report: &Report<'_>) -> Vec<Element> {
                 .iter()
                 .filter_map(|id| evaluation.verdicts.iter().find(|verdict| verdict.id == *id))
                 .collect();
-            let mut entry = Entry::outcome(of.outcome.map(Outcome::from), &of.answer);
+            let mut entry = Entry::outcome(
+                of.outcome.map(Outcome::from),
+                Text::of(SpanStyle::Strong, &of.answer),
+            );
             entry.detail = vec![Element::remark(Text::prose(&format::prose(&of.reason)))];
             entry
                 .detail

@@ -35,7 +35,6 @@ pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
             title: "Part of a block that reaches the watched domain".into(),
             name: "Blocks".to_owned(),
             about: "part that reaches the watched domain: 0 none of it, 1 all".to_owned(),
-            axis: None,
             rows: rows.collect(),
             remark: block_remark(evaluation, &blocks).into(),
         });
@@ -61,7 +60,6 @@ pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
             title: "Factor by which a load slows the watched domain".into(),
             name: "Loads".to_owned(),
             about: "factor on the largest of the compared quantiles: 1 no effect".to_owned(),
-            axis: Some(axis.axis()),
             rows: rows.collect(),
             remark: format!(
                 "Quantile under load divided by the same quantile without it, the largest of those compared: 1 is no effect, \

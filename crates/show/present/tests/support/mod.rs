@@ -13,8 +13,8 @@ mod judged;
 mod machine;
 mod measure;
 mod plan;
+mod simulated;
 mod transfers;
-mod walls;
 
 use rampart_model::{
     Availability, Condition, ContainerEngine, CpuSet, DomainKind, DomainSelection,
@@ -389,7 +389,7 @@ pub(crate) fn all() -> &'static [(&'static str, Evaluation); 8] {
             ("single-cpu", single_cpu()),
             ("empty", empty()),
             ("wide", wide()),
-            ("walls", walls::walls()),
+            ("transfers", simulated::transfers()),
             ("plan", plan::plan()),
             ("cells", cells::cells()),
         ]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! TypeScript types from a JSON Schema, as far as schemars writes it for the evaluation document.
+//! TypeScript types from a JSON Schema, as far as schemars writes it for the elements.
 //! What it does not know it refuses, rather than guess. Descriptions are left out: the model has
 //! them, and rewording one there must not change a file here.
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 pub(crate) fn types(schema: &Value) -> String {
     let mut text = String::from(
         "// SPDX-License-Identifier: Apache-2.0 OR MIT\n\
-         // Written by crates/show/present/tests/fixtures.rs from the model; change the model instead.\n",
+         // Written by crates/show/present/tests/fixtures.rs from the elements; change those instead.\n",
     );
     let mut definitions: Vec<(String, &Value)> = vec![(name_of(schema), schema)];
     if let Some(map) = schema.get("$defs").and_then(Value::as_object) {
@@ -39,7 +39,12 @@ fn type_of(schema: &Value, indent: &str) -> String {
         return "unknown".to_owned();
     };
     if let Some(target) = map.get("$ref").and_then(Value::as_str) {
-        return target.rsplit('/').next().expect("a name").to_owned();
+        let name = target.rsplit('/').next().expect("a name").to_owned();
+        // A variant that has the fields of a structure, and its own name beside them.
+        return match map.contains_key("properties") {
+            true => format!("{name} & {}", object(map, indent)),
+            false => name,
+        };
     }
     if let Some(constant) = map.get("const") {
         return constant.to_string();

@@ -10,7 +10,7 @@ use rampart_model::{
 
 use super::{IDLE, Scenario, cpus, domain, guest, judged, loaded, transfers};
 
-pub(crate) fn walls() -> Evaluation {
+pub(crate) fn transfers() -> Evaluation {
     let mut domains = vec![
         domain(
             "host",

@@ -1,35 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The plot that this field knows, its switches, and the figures of what it shows.
-import { Chart, type Unit } from "../chart";
-import { type AxisKind, type Range, wholeRange } from "../distribution";
-import { append, choice, element, section } from "../dom";
-import type { Evaluation } from "../evaluation";
-import { count, time, timeOrDash } from "../figures";
-import type { View } from "../plot";
-import {
-  type Curve,
-  conditions,
-  curves,
-  domains,
-  type Grouping,
-  hasCorrected,
-  isEmulated,
-  type Quantity,
-  quantities,
-  seriesWords,
-} from "../select";
-import { COLOURS, curveDash, lightWhilePrinting, onThemeChange } from "../theme";
-import { figures } from "./figures-table";
-import { worstEvents } from "./worst";
+// The histograms and their switches, which other parts of the page follow.
+import { Chart, type Unit } from "./chart";
+import { type AxisKind, type Distribution, merge, type Range, wholeRange } from "./distribution";
+import { choice, element } from "./dom";
+import type { Curve, Facet, Grouping, LatencyChart, LatencyView } from "./elements";
+import type { View } from "./plot";
+import { choose } from "./state";
+import { COLOURS, curveDash, lightWhilePrinting, onThemeChange } from "./theme";
 
 /** The facet that stands for all of them, side by side. */
 const ALL = "\u0000all";
 
 type State = {
-  quantity: Quantity;
-  corrected: boolean;
-  grouping: Grouping;
-  /** A condition, or a domain where conditions are the curves. */
+  of: LatencyView;
+  /** Number of the grouping. */
+  grouping: number;
+  /** A condition, or a domain if the curves are conditions. */
   facet: string;
   view: View;
   kind: AxisKind;
@@ -54,54 +40,40 @@ function legend(
         "button",
         {
           type: "button",
-          "data-key": curve.key,
-          "aria-pressed": String(!hidden.has(curve.key)),
-          title: hidden.has(curve.key) ? "Show this curve" : "Hide this curve",
-          onclick: () => toggle(curve.key),
+          "data-key": curve.label,
+          "aria-pressed": String(!hidden.has(curve.label)),
+          title: hidden.has(curve.label) ? "Show this curve" : "Hide this curve",
+          onclick: () => toggle(curve.label),
         },
         element("i", {
           class: "swatch line",
           style: `border-top: 3px ${style} var(--curve-${index % COLOURS})`,
         }),
         element("span", { class: "name" }, curve.label),
-        element("span", { class: "max" }, "max ", element("b", {}, timeOrDash(curve.distribution.max))),
-        element("span", { class: "samples" }, `${count(curve.distribution.samples)} samples`),
+        element("span", { class: "max" }, "max ", element("b", {}, curve.max_text)),
+        element("span", { class: "samples" }, curve.samples_text),
       );
     }),
   );
 }
 
-/** The section and, because they follow its switches, the figures and the worst events. */
-export function latency(evaluation: Evaluation): HTMLElement[] {
-  const all = quantities(evaluation);
-  const first = all[0];
-  if (first === undefined) {
-    return [section("latency", "Latency", element("p", {}, "Nothing was measured."))];
-  }
-  return new Latency(evaluation, all, first).elements;
-}
-
-class Latency {
+/** The switches, the charts and their legend. */
+export class LatencySection {
   readonly elements: HTMLElement[];
   private readonly switches = element("div", { class: "switches" });
   private readonly charts = element("div", { class: "charts" });
   private readonly legend = element("div", {});
   private readonly note = element("p", { class: "remark" });
-  private readonly figures = section("figures", "Figures");
-  private readonly worst = section("worst", "Worst events");
   private drawn: Chart[] = [];
   private readonly state: State;
-  private readonly evaluation: Evaluation;
-  private readonly quantities: Quantity[];
+  private readonly merged = new Map<Curve, Distribution>();
 
-  constructor(evaluation: Evaluation, all: Quantity[], first: Quantity) {
-    this.evaluation = evaluation;
-    this.quantities = all;
+  constructor(private readonly chart: LatencyChart) {
+    const first = chart.views[0] as LatencyView;
     this.state = {
-      quantity: first,
-      corrected: false,
-      grouping: "domains",
-      facet: conditions(evaluation)[0] ?? "",
+      of: first,
+      grouping: 0,
+      facet: first.groupings[0]?.facets[0]?.name ?? "",
       view: "histogram",
       kind: "log",
       unit: "us",
@@ -122,16 +94,10 @@ class Latency {
       ),
     );
     this.elements = [
-      section(
-        "latency",
-        "Latency",
-        this.switches,
-        element("div", { class: "plot" }, zoom, this.charts),
-        this.legend,
-        this.note,
-      ),
-      this.figures,
-      this.worst,
+      this.switches,
+      element("div", { class: "plot" }, zoom, this.charts),
+      this.legend,
+      this.note,
     ];
     this.render();
     onThemeChange(() => {
@@ -170,33 +136,35 @@ class Latency {
     }
   }
 
+  private grouping(): Grouping {
+    return this.state.of.groupings[this.state.grouping] as Grouping;
+  }
+
   private facetNames(): string[] {
-    return this.state.grouping === "conditions" ? domains(this.evaluation) : conditions(this.evaluation);
+    return this.grouping().facets.map((facet) => facet.name);
   }
 
   private render(): void {
     const names = this.facetNames();
-    if (this.state.facet !== ALL && !names.includes(this.state.facet)) this.state.facet = names[0] ?? "";
+    const { state } = this;
+    if (state.facet !== ALL && !names.includes(state.facet)) state.facet = names[0] ?? "";
     this.renderSwitches(names);
     this.drawCharts();
     this.renderLegend();
-    this.renderFigures();
+    const all = state.facet === ALL || !this.grouping().by_condition;
+    choose(state.of.key, all ? "" : state.facet);
   }
 
   private renderSwitches(names: string[]): void {
     const { state } = this;
-    const byConditions = state.grouping === "conditions";
     const facets: (readonly [string, string])[] = names.map((name) => [name, name] as const);
     if (names.length > 1) facets.push([ALL, "all side by side"]);
-    const facetChoice = choice(byConditions ? "Domain" : "Condition", facets, state.facet, (facet) =>
-      this.set({ facet, range: null }),
-    );
-    const groupings: (readonly [Grouping, string])[] = [["domains", "domain"]];
-    if (this.evaluation.records.some((record) => record.cpus.length > 1)) groupings.push(["cpus", "CPU"]);
-    if (conditions(this.evaluation).length > 1) groupings.push(["conditions", "condition"]);
-    const key = (of: Quantity) => `${of.meter}/${of.series}`;
+    const { views } = this.chart;
+    const quantities = views.filter((view) => !view.corrected);
+    const { groupings, quantity, corrected } = state.of;
+    const both = views.filter((view) => view.quantity === quantity);
     this.switches.replaceChildren(
-      facetChoice,
+      choice(this.grouping().facet, facets, state.facet, (facet) => this.set({ facet, range: null })),
       choice(
         "Show",
         [
@@ -224,20 +192,20 @@ class Latency {
         state.unit,
         (unit) => this.set({ unit }),
       ),
-      ...(this.quantities.length > 1
+      ...(quantities.length > 1
         ? [
             choice(
               "Quantity",
-              this.quantities.map((of) => [key(of), `${of.meter}: ${seriesWords(of.series)}`] as const),
-              key(state.quantity),
+              quantities.map((of) => [of.quantity, of.quantity] as const),
+              quantity,
               (chosen) => {
-                const quantity = this.quantities.find((of) => key(of) === chosen);
-                if (quantity) this.set({ quantity, range: null, corrected: false });
+                const of = quantities.find((one) => one.quantity === chosen);
+                if (of) this.set({ of, range: null });
               },
             ),
           ]
         : []),
-      ...(hasCorrected(this.evaluation, state.quantity)
+      ...(both.length > 1
         ? [
             choice(
               "Missed periods",
@@ -245,32 +213,37 @@ class Latency {
                 ["seen", "as seen"],
                 ["corrected", "corrected"],
               ] as const,
-              state.corrected ? "corrected" : "seen",
-              (chosen) => this.set({ corrected: chosen === "corrected" }),
+              corrected ? "corrected" : "seen",
+              (chosen) => {
+                const of = both.find((one) => one.corrected === (chosen === "corrected"));
+                if (of) this.set({ of });
+              },
             ),
           ]
         : []),
       ...(groupings.length > 1
         ? [
-            choice("One curve each", groupings, state.grouping, (grouping) =>
-              this.set({ grouping, range: null, hidden: new Set() }),
+            choice(
+              "One curve each",
+              groupings.map((of, index) => [String(index), of.name] as const),
+              String(state.grouping),
+              (index) => this.set({ grouping: Number(index), range: null, hidden: new Set() }),
             ),
           ]
         : []),
     );
   }
 
-  private curvesOf(facet: string): Curve[] {
-    const { quantity, corrected, grouping } = this.state;
-    return curves(this.evaluation, quantity, corrected, grouping, facet);
+  private curvesOf(name: string): Curve[] {
+    return this.grouping().facets.find((facet: Facet) => facet.name === name)?.curves ?? [];
   }
 
-  /** The deadline of the plan, where the series is compared with it. */
-  private deadline(): number | null {
-    const { meter, series } = this.state.quantity;
-    const compared = series === "lateness" || series === "response";
-    const record = this.evaluation.records.find((one) => one.plan.meter === meter);
-    return compared ? (record?.plan.deadline ?? this.evaluation.plan.deadline) : null;
+  /** What a curve draws: of several CPUs all samples together. */
+  private distribution(of: Curve): Distribution {
+    const known =
+      this.merged.get(of) ?? merge(of.parts.flatMap((part) => this.chart.distributions[part] ?? []));
+    this.merged.set(of, known);
+    return known;
   }
 
   private drawCharts(): void {
@@ -283,15 +256,16 @@ class Latency {
     const range = state.range ?? (small ? this.commonRange(facets) : null);
     const figures = facets.map((facet, index) => {
       const settings = {
-        curves: this.curvesOf(facet),
+        curves: this.curvesOf(facet).map((curve) => ({ ...curve, distribution: this.distribution(curve) })),
         hidden: state.hidden,
         view: state.view,
         kind: state.kind,
         unit: state.unit,
-        deadline: this.deadline(),
+        deadline: state.of.deadline ?? null,
+        deadlineLabel: state.of.deadline_label,
         range,
         height: small ? 230 : 380,
-        quantity: seriesWords(state.quantity.series),
+        quantity: state.of.series,
         label: `${state.view === "histogram" ? "Histogram" : "Share of samples later than a time"}, ${facet}`,
         onZoom: (to: Range | null) => this.set({ range: to }),
       };
@@ -311,8 +285,8 @@ class Latency {
   }
 
   private commonRange(facets: readonly string[]): Range | null {
-    const all = facets.flatMap((facet) => this.curvesOf(facet).map((curve) => curve.distribution));
-    return wholeRange(this.state.kind, all, this.deadline());
+    const all = facets.flatMap((facet) => this.curvesOf(facet).map((curve) => this.distribution(curve)));
+    return wholeRange(this.state.kind, all, this.state.of.deadline ?? null);
   }
 
   private renderLegend(): void {
@@ -329,16 +303,13 @@ class Latency {
         }
       }),
     );
-    const deadline = this.deadline();
-    const emulated = domains(this.evaluation).filter((name) => isEmulated(this.evaluation, name));
     this.note.replaceChildren(
       state.facet === ALL ? `Maxima of the legend: ${facet}. ` : "",
       "Drag to zoom, double-click to see all. ",
       state.view === "histogram"
-        ? "Counts stand on a logarithmic axis; ▼ marks the latest sample of a curve. "
+        ? "Counts are on a logarithmic axis; ▼ marks the latest sample of a curve. "
         : "Height: the share of samples that came later than the time below it. ",
-      deadline === null ? "This quantity has no deadline." : `Deadline ${time(deadline)}.`,
-      emulated.length > 0 ? ` Emulated, so that these times mean nothing: ${emulated.join(", ")}.` : "",
+      state.of.note,
     );
   }
 
@@ -347,15 +318,5 @@ class Latency {
     const names = this.facetNames();
     const lengths = names.map((name) => this.curvesOf(name).length);
     return names[lengths.indexOf(Math.max(...lengths))] ?? "";
-  }
-
-  private renderFigures(): void {
-    const { quantity, corrected, grouping, facet } = this.state;
-    const condition = grouping === "conditions" || facet === ALL ? null : facet;
-    const title = (of: HTMLElement) => of.querySelector("h2") ?? "";
-    this.figures.replaceChildren(title(this.figures));
-    append(this.figures, figures(this.evaluation, quantity, corrected, condition));
-    this.worst.replaceChildren(title(this.worst));
-    append(this.worst, worstEvents(this.evaluation, quantity, condition));
   }
 }
