@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cells: what runs in one, and how often it came to the hypervisor.
+//! Cells: their payload, and their exits to the hypervisor.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{CpuSet, Finding, Nanos};
 
-/// What runs in a cell.
+/// Payload of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CellPayload {
@@ -17,7 +17,7 @@ pub enum CellPayload {
 }
 
 impl CellPayload {
-    /// The words for it.
+    /// Returns the name of the payload.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -27,21 +27,21 @@ impl CellPayload {
     }
 }
 
-/// Exits of one sort.
+/// Number of exits for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CellExits {
-    /// For what a CPU came to the hypervisor: `psci`, `distributor`, `software-interrupt` …
+    /// Reason of the exits: `psci`, `distributor`, `software-interrupt` …
     pub reason: String,
-    /// How often.
+    /// Number of exits.
     pub count: u64,
 }
 
-/// A cell while it measured.
+/// Exits of a cell during a measurement.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CellExitReport {
-    /// What ran in it.
+    /// Its payload.
     pub payload: CellPayload,
-    /// The program or the kernel's image, and what it says of itself.
+    /// The program or kernel image, with its version.
     pub program: String,
     /// Revision of the interface between hypervisor and root.
     pub revision: u32,
@@ -49,31 +49,30 @@ pub struct CellExitReport {
     pub cpus: CpuSet,
     /// Its own memory in bytes.
     pub memory_bytes: u64,
-    /// The time that was looked at: from before the warm-up until after the measurement.
+    /// Observed time: from before the warm-up until after the measurement.
     pub observed: Nanos,
-    /// How often its CPUs came to the hypervisor in that time, by reason; those that never did are
-    /// left out.
+    /// Exits of its CPUs in that time, by reason; reasons without exits are left out.
     pub exits: Vec<CellExits>,
-    /// Those of them because of an interrupt: taken at the hypervisor's level, or deactivated there.
+    /// Exits caused by interrupts that were taken or deactivated at the hypervisor's level.
     pub interrupt_exits: u64,
-    /// Interrupts that it handled in that time, by its own count; none where it was not asked.
+    /// Interrupts that it handled in that time by its own count; `None` if it was not queried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupts: Option<u64>,
-    /// What ended it, if it failed: the reason and where.
+    /// Reason and address of its failure, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// What is weaker than it could be.
+    /// Warnings about its isolation.
     pub findings: Vec<Finding>,
 }
 
 impl CellExitReport {
-    /// All exits, whatever for.
+    /// Returns the number of all exits.
     #[must_use]
     pub fn all_exits(&self) -> u64 {
         self.exits.iter().map(|exits| exits.count).sum()
     }
 
-    /// Exits because of interrupts for each interrupt; none where no interrupt was counted.
+    /// Returns the interrupt exits for each interrupt, or `None` if no interrupt was counted.
     #[must_use]
     pub fn exits_per_interrupt(&self) -> Option<f64> {
         let interrupts = self.interrupts.filter(|count| *count > 0)?;

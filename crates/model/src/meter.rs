@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Meters: what is asked of one, and the conversation with the program that carries it.
+//! Meters: the settings of a measurement, and the protocol of the program `rampart-meter`.
 //!
-//! The conversation is one JSON object a line: [`MeterRequest`] on the program's standard input,
+//! The protocol is one JSON object a line: [`MeterRequest`] on the program's standard input,
 //! [`MeterEvent`] on its standard output. It is the same in a process, a container and,
 //! over a serial line, a guest.
 
@@ -15,7 +15,7 @@ use crate::{
     ThreadOutcome,
 };
 
-/// Version of the conversation. A program refuses another version than its own.
+/// Version of the protocol. A program refuses any other version.
 pub const METER_PROTOCOL_VERSION: u32 = 1;
 
 /// The meters.
@@ -38,19 +38,19 @@ pub enum MeterKind {
     Wakeup,
     /// Gaps in a loop that does nothing but read the counter.
     Noise,
-    /// The time that one fixed piece of work takes, again and again.
+    /// Time of a fixed amount of work, repeatedly.
     Fwq,
     /// A periodic control loop with work and a deadline.
     Loop,
-    /// Timer to interrupt handler, where no operating system stands between.
+    /// Timer to interrupt handler, without an operating system.
     Irq,
-    /// Accesses of a device's register, on a page that is mapped and on one that traps.
+    /// Reads of a device register, on a mapped page and on a page that traps.
     Mmio,
 }
 
-/// Why a text names no meter.
+/// Error of parsing the name of a meter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no meter `{0}`; the meters are wakeup, noise, fwq, loop, irq and mmio")]
+#[error("unknown meter `{0}`; the meters are wakeup, noise, fwq, loop, irq and mmio")]
 pub struct ParseMeterKindError(pub String);
 
 impl MeterKind {
@@ -64,7 +64,7 @@ impl MeterKind {
         Self::Mmio,
     ];
 
-    /// The word for it.
+    /// Returns the name of the meter.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl MeterKind {
         }
     }
 
-    /// The series that verdicts rest on and that the worst events come from.
+    /// Returns the series that verdicts and the worst events are based on.
     #[must_use]
     pub const fn primary_series(self) -> Series {
         match self {
@@ -90,7 +90,7 @@ impl MeterKind {
         }
     }
 
-    /// Whether it takes its samples at planned moments, [`MeterSettings::interval`] apart.
+    /// Returns whether the meter takes its samples at planned times, [`MeterSettings::interval`] apart.
     #[must_use]
     pub const fn is_periodic(self) -> bool {
         match self {
@@ -99,8 +99,8 @@ impl MeterKind {
         }
     }
 
-    /// Whether it needs the processor without an operating system: handlers of interrupts and
-    /// pages of devices are a kernel's own.
+    /// Returns whether the meter needs a CPU without an operating system, since only a kernel handles
+    /// interrupts and maps device pages.
     #[must_use]
     pub const fn needs_bare_metal(self) -> bool {
         match self {
@@ -109,7 +109,7 @@ impl MeterKind {
         }
     }
 
-    /// Whether it can measure in this domain.
+    /// Returns whether the meter can measure in this domain.
     #[must_use]
     pub fn measures_in(self, domain: &DomainSelection) -> bool {
         !self.needs_bare_metal() || domain.cell == Some(CellPayload::BareMetal)
@@ -153,7 +153,7 @@ impl FromStr for MeterKind {
     }
 }
 
-/// One measured quantity. All are lengths of time.
+/// A measured quantity. All quantities are durations.
 #[derive(
     Debug,
     Clone,
@@ -169,9 +169,9 @@ impl FromStr for MeterKind {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Series {
-    /// `wakeup`: the moment of waking minus the planned moment.
+    /// `wakeup`: the time of waking minus the planned time.
     Lateness,
-    /// `noise`: time between two neighbouring reads of the counter, where over the threshold.
+    /// `noise`: time between two consecutive reads of the counter, if over the threshold.
     Gap,
     /// `fwq`: time of a quantum minus the shortest seen.
     Excess,
@@ -185,20 +185,20 @@ pub enum Series {
     PeriodEarly,
     /// `irq`: the handler's first reading of the counter minus the timer's compare value.
     Delivery,
-    /// `mmio`: one read of a register on a page that traps, the mean of a batch.
+    /// `mmio`: one read of a register on a page that traps, the mean of 64 reads.
     TrappedAccess,
     /// `mmio`: the same on a page that is mapped.
     MappedAccess,
 }
 
-/// Who gives the measuring threads their CPU and policy.
+/// Who sets CPU and policy of the measuring threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacedBy {
     /// The program itself, with its own privileges.
     Itself,
-    /// Whoever started it, between [`MeterEvent::Ready`] and [`MeterRequest::Go`], so that the
-    /// program needs no privilege. It checks the result all the same.
+    /// The caller, between [`MeterEvent::Ready`] and [`MeterRequest::Go`], so that the program
+    /// needs no privilege. The program verifies the result.
     Outside,
 }
 
@@ -206,40 +206,38 @@ pub enum PlacedBy {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeterSettings {
-    /// Which meter.
+    /// The meter.
     pub meter: MeterKind,
     /// One measuring thread for each of these CPUs.
     pub cpus: CpuSet,
-    /// Where everything else of the program runs: reader of the rings, output. Empty: anywhere
-    /// the program may run that is not measured; if nothing is left, on a measured CPU, and the
-    /// record says so.
+    /// CPUs of the other threads: reader of the rings, output. Empty: all CPUs that the program
+    /// may use and that are not measured; if there are none, a measured CPU, with a warning.
     pub housekeeping: CpuSet,
     /// Policy of the measuring threads.
     pub policy: SchedulingPolicy,
     /// Who sets CPU and policy.
     pub placed_by: PlacedBy,
-    /// How long to measure, warm-up apart.
+    /// Duration of the measurement, without the warm-up.
     pub duration: Nanos,
-    /// How long to run before; shown, not mixed in.
+    /// Duration of the warm-up, which is shown and is part of no figure.
     pub warm_up: Nanos,
     /// Of the periodic meters ([`MeterKind::is_periodic`]): the period, at least 20 µs.
     pub interval: Nanos,
-    /// Of the same: a period of its own for each thread, in the order of `cpus`. Empty: all
-    /// have `interval`.
+    /// Periodic meters: the period of each thread, in the order of `cpus`. Empty: `interval` for
+    /// all.
     #[serde(default)]
     pub intervals: Vec<Nanos>,
-    /// Of the same: all threads at the same moments, instead of spread over the period.
+    /// Periodic meters: all threads wake at the same times instead of spread over the period.
     pub aligned: bool,
-    /// `noise`: the shortest gap that is kept; none: three times the loop's own period, and
-    /// at least 200 ns.
+    /// `noise`: the shortest gap that is kept. `None`: three turns of the loop, at least 200 ns.
     pub threshold: Option<Nanos>,
     /// `fwq`: length of the quantum; `loop`: length of the work, both when undisturbed.
     pub work: Nanos,
     /// Samples of the primary series over this are counted exactly.
     pub deadline: Option<Nanos>,
-    /// How many of the worst samples to keep with their moments, for each thread.
+    /// How many of the worst samples each thread keeps with their times.
     pub worst: u32,
-    /// Length of the batches in which distributions leave.
+    /// Length of the batches in which distributions are reported.
     pub batch: Nanos,
     /// Keep the worst sample of the primary series in each slot of this length, so that samples
     /// can be held against what happened in time; none: do not. At least 1 ms, and `batch` is a
@@ -247,7 +245,7 @@ pub struct MeterSettings {
     /// whatever batch they are in. The warm-up has a grid of its own, from its own start on.
     #[serde(default)]
     pub timeline: Option<Nanos>,
-    /// Lock all memory. Without it a page fault may be measured; they are counted either way.
+    /// Lock all memory. Page faults are counted either way.
     pub lock_memory: bool,
 }
 
@@ -296,7 +294,7 @@ impl MeterSettings {
             .unwrap_or(self.interval)
     }
 
-    /// What makes no sense in this plan, whatever the machine.
+    /// Returns the errors of these settings that do not depend on the machine.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         use crate::Severity::Error;
@@ -307,7 +305,7 @@ impl MeterSettings {
         if self.cpus.is_empty() {
             problem(
                 "cpus",
-                "there is nothing to measure on",
+                "no CPU to measure",
                 "empty".to_owned(),
                 "at least one CPU",
             );
@@ -315,7 +313,7 @@ impl MeterSettings {
         if self.duration == Nanos::ZERO {
             problem(
                 "duration",
-                "there is no time to measure in",
+                "the duration is zero",
                 self.duration.to_string(),
                 "more than 0",
             );
@@ -350,7 +348,7 @@ impl MeterSettings {
         if !self.intervals.is_empty() && self.intervals.len() != self.cpus.len() {
             problem(
                 "interval",
-                "there is not one interval for each CPU",
+                "the number of intervals does not match the CPUs",
                 format!("{} for {} CPUs", self.intervals.len(), self.cpus.len()),
                 "one for all, or one for each",
             );
@@ -403,7 +401,7 @@ impl MeterSettings {
     }
 }
 
-/// To the program.
+/// A request to the program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[expect(
@@ -411,22 +409,22 @@ impl MeterSettings {
     reason = "one request of a measurement carries the plan"
 )]
 pub enum MeterRequest {
-    /// The first line: get ready for this plan. The number is [`METER_PROTOCOL_VERSION`]. It may come
+    /// The first line: prepare this measurement. The number is [`METER_PROTOCOL_VERSION`]. It may come
     /// again after `Finished`, for another measurement by the same process.
     Prepare {
         /// The caller's protocol version.
         protocol: u32,
-        /// What to do.
+        /// The settings of the measurement.
         plan: MeterSettings,
     },
-    /// Placement from outside is done; check it and measure.
+    /// Verify the placement, and measure.
     Go {},
-    /// End now and report what was measured. The end of the input means the same, and ends the
-    /// program. Between two measurements it means nothing.
+    /// End the measurement and report it. The end of the input has the same effect and ends the
+    /// program. Between two measurements it is ignored.
     Stop {},
 }
 
-/// From the program, for each measurement in this order: one `Ready`, one `Started`, any number of
+/// An event from the program, for each measurement in this order: one `Ready`, one `Started`, any number of
 /// `Batch`, one `Finished`; a `Refused` in place of any of them is the last line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -440,54 +438,54 @@ pub enum MeterEvent {
         /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at that moment, to tell the time of day.
         realtime_offset: Nanos,
     },
-    /// A stretch of one thread's samples.
+    /// Samples of one thread over a period of time.
     Batch(Batch),
-    /// The end: what each thread got and saw.
+    /// The end: the effective settings and the totals of each thread.
     Finished {
         /// One for each CPU of the plan, in rising order.
         threads: Vec<ThreadOutcome>,
-        /// Weaknesses that leave the figures standing, for example a clock source.
+        /// Warnings that do not invalidate the figures, for example about the clock source.
         findings: Vec<Finding>,
     },
-    /// The plan cannot be carried out as asked; nothing more comes.
+    /// The measurement is refused; no further event follows.
     Refused(Refusal),
 }
 
-/// What [`MeterEvent::Ready`] says.
+/// Content of [`MeterEvent::Ready`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MeterReady {
     /// [`METER_PROTOCOL_VERSION`] of the program.
     pub protocol: u32,
     /// Version of the program.
     pub version: String,
-    /// Its process, as it sees it itself; in a container this is another number than outside.
+    /// Its process id in its own PID namespace.
     pub process: u32,
     /// Its measuring threads.
     pub threads: Vec<ThreadReady>,
 }
 
-/// One measuring thread that waits.
+/// A measuring thread that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ThreadReady {
-    /// The CPU that it is meant for.
+    /// The CPU that it will measure.
     pub cpu: CpuId,
     /// Its name in `/proc/PID/task/TID/comm`, `meter/CPU`; the way to find it from outside.
     pub name: String,
-    /// Its thread id, as the program sees it itself.
+    /// Its thread id in the PID namespace of the program.
     pub thread: u32,
 }
 
-/// Whether samples count.
+/// Phase of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Before; shown and not mixed in.
+    /// Before the measurement; part of no figure.
     WarmUp,
     /// The measurement.
     Measured,
 }
 
-/// What one thread saw in one stretch of time.
+/// Samples of one thread over a period of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Batch {
     /// The thread's CPU.
@@ -520,9 +518,9 @@ pub struct Batch {
 /// One series in one batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SeriesBatch {
-    /// Which quantity.
+    /// The quantity.
     pub series: Series,
-    /// As seen.
+    /// Distribution of the samples as taken.
     pub seen: Distribution,
     /// With one sample added for each missed period, as late as a wake at its planned moment
     /// would have been (Gil Tene, "How NOT to measure latency": coordinated omission). None
@@ -531,27 +529,27 @@ pub struct SeriesBatch {
     pub corrected: Option<Distribution>,
 }
 
-/// Why a meter does not measure. Callers tell the user, and exit with
+/// Reason why a meter does not measure. Callers report it and exit with
 /// [`crate::ExitCode::PreconditionMissing`], or [`crate::ExitCode::Usage`] for a bad plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refusal {
-    /// The sort of reason.
+    /// Kind of the reason.
     pub kind: RefusalKind,
-    /// The reason with its place, values and fix.
+    /// The reason with its location, values and fix.
     pub finding: Finding,
 }
 
-/// Sorts of reasons.
+/// Kinds of reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The plan makes no sense, or cannot be read, or is of another protocol version.
+    /// The plan is invalid or unreadable, or has another protocol version.
     BadPlan,
     /// A CPU is not online.
     CpuOffline,
-    /// A CPU is outside the cpuset or affinity that the program was given.
+    /// A CPU is outside the cpuset or affinity of the program.
     CpuOutsideCpuset,
-    /// A thread does not run where it was asked to.
+    /// A thread does not run on its CPU.
     AffinityNotGranted,
     /// The policy was not granted for lack of privilege.
     PolicyNotGranted,
@@ -560,10 +558,10 @@ pub enum RefusalKind {
     NoRealTimeBudget,
     /// Memory could not be locked.
     MemoryNotLocked,
-    /// The meter measures only where there is no operating system.
+    /// The meter needs a CPU without an operating system.
     NeedsBareMetal,
-    /// The clock or counter cannot be measured with.
+    /// The clock or counter is unsuitable for measuring.
     ClockUnsuitable,
-    /// The operating system refused something else; a bug or a lack of resources.
+    /// The operating system refused another request: a bug or a lack of resources.
     System,
 }

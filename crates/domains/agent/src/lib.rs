@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hand inside: a program that starts others on a machine or guest that has no network, over
-//! one byte stream, and the side that speaks with it.
+//! The guest agent: starts programs on a machine or guest that has no network, over one byte stream;
+//! and the client that talks to it.
 //!
-//! - [`serve`]: what `rampart-meter agent` does. One thread, one `poll` loop: it wakes for work
-//!   and for nothing else, because what it is carried into is measured.
-//! - [`Agent`]: the near side. Starts programs over there and gives their three streams.
-//! - `frame`: the form of what goes between them; pure.
+//! - [`serve`]: the agent, `rampart-meter agent`. One thread with one `poll` loop that wakes only for
+//!   work, because the agent runs where latency is measured.
+//! - [`Agent`]: the client. Starts programs there and returns their three streams.
+//! - `frame`: the format of what they exchange; pure.
 //!
-//! **Flow.** Each stream of each program has a window: nobody sends more than the other side said
-//! it has room for. So both sides always read the byte stream, a slow reader stops its own
-//! program and nobody else's, and memory is bounded by windows times programs.
+//! **Flow control.** Each stream of each program has a window: a side sends no more than the other side
+//! has announced space for. Both sides always read the byte stream, so a slow reader stops only its own
+//! program, and memory is bounded by windows times programs.
 //!
-//! **Nothing outlives the connection.** When the byte stream ends, every program that was started
-//! over it is asked to end and then made to; as process 1 the machine is powered off.
+//! **Nothing outlives the connection.** When the byte stream ends, the agent asks each program that was
+//! started over it to end, then kills it; as process 1 it powers the machine off.
 
 mod client;
 mod enter_root;

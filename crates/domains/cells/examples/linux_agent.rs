@@ -21,10 +21,10 @@ use std::time::{Duration, Instant};
 use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
-use rampart_cells::machine::Machine;
 use rampart_cells::names::RegionNames;
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::Request;
+use rampart_cells::system_configuration::Machine;
 use rampart_hypervisor_core::interface::{Exit, StopReason};
 use rampart_model::{
     CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterRequest, MeterSettings,
@@ -41,7 +41,7 @@ const SPAN: Span = Span {
 const BOOT_PATIENCE: Duration = Duration::from_secs(150);
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Where this program is in a cell.
-const HAND: &str = "/bin/hand";
+const GUEST_PROGRAM: &str = "/bin/guest-program";
 /// A device whose driver is in the kernel.
 const CLOCK: &str = "pl031@9010000";
 /// Of a second each.
@@ -67,12 +67,12 @@ struct Parts {
 
 impl Parts {
     fn read(kernel: &str, meter: &str) -> Result<Self> {
-        let hand = std::fs::read(std::env::current_exe()?)?;
+        let program = std::fs::read(std::env::current_exe()?)?;
         Ok(Self {
             image: std::fs::read(kernel)?,
             initramfs: initramfs(
                 &std::fs::read(meter)?,
-                &[(HAND.trim_start_matches('/'), 0o755, &hand)],
+                &[(GUEST_PROGRAM.trim_start_matches('/'), 0o755, &program)],
             )?,
         })
     }
@@ -299,7 +299,8 @@ fn one_cpu(parts: &Parts) -> Result<()> {
 /// A program that ends its machine, which it does at the end of its input. It is killed when what comes
 /// back is dropped.
 fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
-    let AgentProcess { stdin, handle, .. } = agent.spawn(&AgentCommand::new([HAND, word]))?;
+    let AgentProcess { stdin, handle, .. } =
+        agent.spawn(&AgentCommand::new([GUEST_PROGRAM, word]))?;
     drop(stdin);
     Ok(handle)
 }
@@ -420,7 +421,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
     };
     let before = counted()?;
     let exits = cell.exits()?;
-    let told = output(&agent, &[HAND, "alarms"])?;
+    let told = output(&agent, &[GUEST_PROGRAM, "alarms"])?;
     let exits = since(&cell, &exits)?;
     let interrupts = counted()? - before;
     println!("figure device: interrupts {interrupts} exits {exits:?}");

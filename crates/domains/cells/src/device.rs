@@ -14,7 +14,7 @@ use rampart_ring::mapping::SharedMapping;
 use zerocopy::IntoBytes as _;
 
 use crate::names::RegionNames;
-use crate::shared::SharedMemory;
+use crate::shared_memory::SharedMemory;
 
 /// The driver's device.
 pub const DEVICE: &str = "/dev/rampart";

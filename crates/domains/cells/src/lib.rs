@@ -7,11 +7,11 @@ pub mod describe;
 pub mod device;
 pub mod linux;
 mod lost;
-pub mod machine;
 pub mod names;
 pub mod operate;
 pub mod resolve;
-pub mod shared;
+pub mod shared_memory;
+pub mod system_configuration;
 
 #[cfg(test)]
 mod tests;

@@ -109,7 +109,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
         {
             continue;
         }
-        let page = crate::shared::PAGE_BYTES;
+        let page = crate::shared_memory::PAGE_BYTES;
         // SAFETY: a page of a mapping that is watched because it may go away; what was there is gone.
         let put = unsafe {
             libc::mmap(
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn memory_that_goes_away_reads_as_zeros_and_is_told() {
-        let page = crate::shared::PAGE_BYTES;
+        let page = crate::shared_memory::PAGE_BYTES;
         let file: File = tempfile::tempfile().expect("a file");
         file.set_len(2 * page as u64).expect("its size");
         // SAFETY: a new mapping; nobody refers to it.

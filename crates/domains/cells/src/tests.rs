@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rampart_hypervisor_core::format::MemoryFlags;
 
-use crate::machine::Machine;
+use crate::system_configuration::Machine;
 
 fn property(tree: &Path, name: &str, words: &[u32]) {
     let path = tree.join(name);

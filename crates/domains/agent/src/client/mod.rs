@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The near side.
 
+mod connection_state;
 mod process;
-mod shared;
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use rampart_model::{ClockRelation, Nanos, SignedNanos};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use connection_state::{ConnectionState, State};
 pub use process::{AgentHandle, AgentInput, AgentOutput, AgentProcess};
-use shared::{Shared, State};
 
 use crate::AgentError;
 use crate::frame::{Frame, Kind, LONGEST, greeting};
@@ -55,7 +55,7 @@ pub struct Agent {
 }
 
 pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ConnectionState>,
     writer: Mutex<Box<dyn Write + Send>>,
     hello: AgentHello,
     patience: Patience,
@@ -177,7 +177,7 @@ impl Agent {
         later: Patience,
     ) -> Result<Self, AgentError> {
         let own = own_bytes();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(ConnectionState::default());
         let for_reader = Arc::clone(&shared);
         std::thread::Builder::new()
             .name("agent".to_owned())
@@ -395,11 +395,11 @@ impl Inner {
     }
 
     /// Asks the far side for its time: when we asked, and the answer; none if none comes in time.
-    fn ask(&self, patience: Duration) -> Result<Option<(u64, shared::Time)>, AgentError> {
+    fn ask(&self, patience: Duration) -> Result<Option<(u64, connection_state::Time)>, AgentError> {
         let mut question = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         *question = question.wrapping_add(1);
         let asked = *question;
-        let sent = shared::monotonic_now();
+        let sent = connection_state::monotonic_now();
         self.send(&Frame::new(Kind::Clock, 0, asked.to_le_bytes()))?;
         let answer = self.shared.wait(patience, |state| {
             let answer = state.time.filter(|time| time.question == asked);
@@ -467,7 +467,7 @@ fn own_bytes() -> [u8; 8] {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
-    hasher.write_u64(shared::monotonic_now());
+    hasher.write_u64(connection_state::monotonic_now());
     // No zero, so that no beginning of a greeting is found inside one.
     hasher.finish().to_le_bytes().map(|byte| byte.max(1))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Inner;
-use super::shared::{Process, State, Stream};
+use super::connection_state::{Process, State, Stream};
 use crate::AgentError;
 use crate::frame::{Frame, Kind, LONGEST, WINDOW};
 use crate::words::TerminalSize;

@@ -223,9 +223,9 @@ mod tests {
     fn reads_its_arguments() {
         assert_eq!(parse("").expect("none"), ServeOptions::default());
         assert_eq!(
-            parse("--port hand.0 --init --stay --silence 30").expect("all"),
+            parse("--port agent.0 --init --stay --silence 30").expect("all"),
             ServeOptions {
-                port: Some("hand.0".to_owned()),
+                port: Some("agent.0".to_owned()),
                 init: true,
                 stay: true,
                 silence: Some(Duration::from_secs(30)),
@@ -245,7 +245,7 @@ mod tests {
         for wrong in [
             "--port",
             "--silence soon",
-            "hand",
+            "unknown",
             "--silence",
             "--reads 0x1000+0x1000",
             "--port x --reads 0x1000+0x1000 --writes 0x2000+0x1000",

@@ -100,7 +100,10 @@ mod tests {
     #[test]
     fn finds_ports_by_the_name_in_sys() {
         let directory = tempfile::tempdir().expect("a directory");
-        for (device, name) in [("vport1p1", "org.example.0\n"), ("vport1p2", "hand\n")] {
+        for (device, name) in [
+            ("vport1p1", "org.example.0\n"),
+            ("vport1p2", "agent-port\n"),
+        ] {
             let port = directory.path().join(device);
             fs::create_dir(&port).expect("port");
             fs::write(port.join("name"), name).expect("name");
@@ -110,7 +113,7 @@ mod tests {
         found.sort();
         assert_eq!(
             found,
-            [("vport1p1", "org.example.0"), ("vport1p2", "hand")]
+            [("vport1p1", "org.example.0"), ("vport1p2", "agent-port")]
                 .map(|(device, name)| (device.to_owned(), name.to_owned()))
         );
         assert!(ports(Path::new("/nowhere")).is_empty());

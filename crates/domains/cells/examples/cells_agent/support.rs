@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rampart_cells::device::{Device, Error};
-use rampart_cells::machine::Machine;
+use rampart_cells::system_configuration::Machine;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion,

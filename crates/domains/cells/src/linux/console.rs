@@ -3,7 +3,7 @@
 
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Mark, Read, Reader};
 
-use crate::shared::SharedMemory;
+use crate::shared_memory::SharedMemory;
 
 /// No more is read at once, so that a cell that never stops talking holds nobody up.
 const MOST_AT_ONCE: usize = 4096;

@@ -30,7 +30,7 @@ pub use tree::{FIRST_PHANDLE, TreeContents, TreeNode, device_tree};
 
 use crate::device::Device;
 use crate::names::RegionNames;
-use crate::shared::SharedMemory;
+use crate::shared_memory::SharedMemory;
 
 /// Of a kernel's memory, in bytes (Linux, Documentation/arch/arm64/booting.rst).
 pub const ALIGNMENT: u64 = 2 << 20;
@@ -179,7 +179,7 @@ impl LinuxCell {
         &self.regions
     }
 
-    /// The hand inside, which starts programs there as in any guest. There is one at a time: an earlier
+    /// The guest agent, which starts programs there as in any guest. There is one at a time: an earlier
     /// one loses its connection, and its programs end.
     ///
     /// # Errors

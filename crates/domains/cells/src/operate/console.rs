@@ -10,7 +10,7 @@ use super::{OperateError, Operator};
 use crate::device::Device;
 use crate::linux::Console;
 use crate::resolve::CellInUse;
-use crate::shared::SharedMemory;
+use crate::shared_memory::SharedMemory;
 
 /// The console of a cell, from its oldest line that is whole.
 ///

@@ -12,7 +12,7 @@ use rampart_model::{ByteSize, Finding, Severity};
 use super::{OperateError, Operator, offline, problems, wrong_architecture};
 use crate::describe::{Description, Sources, Span, describe, spans};
 use crate::device::DEVICE;
-use crate::machine::Machine;
+use crate::system_configuration::Machine;
 
 /// Default size of the hypervisor's memory: its image, its tables and space for some cells.
 const DEFAULT_BYTES: u64 = 8 << 20;

@@ -8,7 +8,7 @@ use rampart_model::{Finding, Severity};
 
 use crate::describe::TreeError;
 use crate::device;
-use crate::machine;
+use crate::system_configuration;
 
 /// Why something was not done.
 #[derive(Debug)]
@@ -85,11 +85,11 @@ impl From<HostError> for OperateError {
     }
 }
 
-impl From<machine::Error> for OperateError {
-    fn from(error: machine::Error) -> Self {
+impl From<system_configuration::Error> for OperateError {
+    fn from(error: system_configuration::Error) -> Self {
         match error {
-            machine::Error::Tree(error) => error.into(),
-            machine::Error::Unsuitable(finding) => Self::refused(finding),
+            system_configuration::Error::Tree(error) => error.into(),
+            system_configuration::Error::Unsuitable(finding) => Self::refused(finding),
         }
     }
 }

@@ -20,7 +20,7 @@ use rampart_ring::directory::{self, Entry};
 use crate::describe::{Description, Sources, Span, describe};
 use crate::device::{self, Device};
 use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
-use crate::shared::SharedMemory;
+use crate::shared_memory::SharedMemory;
 
 pub use crate::linux::Console;
 pub use cell_list::{

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rampart_cells::device::DEVICE;
 use rampart_cells::operate::Operator;
 use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
-use rampart_cells::shared::SharedMemory;
+use rampart_cells::shared_memory::SharedMemory;
 use rampart_host::{OnParentExit, StateDirectory, end_child, spawn_tied};
 use rampart_meter::cell::memory::{CellOutput, LOAD_BYTES, ORDERS_BYTES, OUTPUT_BYTES, Word};
 use rampart_meter::timescale::Timescale;

@@ -12,7 +12,7 @@ use rampart_model::{CpuId, CpuSet, Finding, Refusal, RefusalKind, SchedulingPoli
 
 use super::files::{self, Group};
 use super::privilege::{self, Capability, Resource};
-use super::{cpus, memory};
+use super::{cpus, memory_locking};
 
 fn refusal(kind: RefusalKind, finding: Finding) -> Refusal {
     Refusal { kind, finding }
@@ -322,7 +322,7 @@ fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
 /// Memory could not be locked.
 pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
     let limit = privilege::limit(Resource::LockedMemory).unwrap_or(0);
-    let size = memory::size();
+    let size = memory_locking::size();
     let what = match cause.raw_os_error() {
         Some(libc::EPERM | libc::ENOMEM | libc::EAGAIN) => {
             "the limit does not allow the program to lock its memory".to_owned()

@@ -9,7 +9,7 @@ pub(crate) mod cpus;
 pub(crate) mod diagnosis;
 pub(crate) mod environment;
 pub(crate) mod files;
-pub(crate) mod memory;
+pub(crate) mod memory_locking;
 pub(crate) mod privilege;
 pub(crate) mod raw;
 pub(crate) mod rseq;

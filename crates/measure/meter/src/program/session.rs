@@ -23,7 +23,7 @@ use super::housekeeping::{self, House};
 use super::thread::{self, Assignment, Boundary, Command, Outcome, Report};
 use crate::linux::counter::{self, CounterKind};
 use crate::linux::usage::Steal;
-use crate::linux::{clock, diagnosis, memory, scheduling, wake};
+use crate::linux::{clock, diagnosis, memory_locking, scheduling, wake};
 use crate::ring::ring;
 use crate::timescale::Timescale;
 
@@ -305,7 +305,7 @@ impl Session {
         self.house = housekeeping::settle(&self.plan)?;
         self.findings.extend(self.house.finding.take());
         if self.plan.lock_memory {
-            memory::lock().map_err(|cause| diagnosis::memory_not_locked(&cause))?;
+            memory_locking::lock().map_err(|cause| diagnosis::memory_not_locked(&cause))?;
             self.memory_locked = true;
         }
         self.tell(Command::Verify);

@@ -22,7 +22,7 @@ use crate::linux::counter::CounterKind;
 use crate::linux::environment::{ByClock, LinuxThread};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
-use crate::linux::{diagnosis, memory, thread_id, usage};
+use crate::linux::{diagnosis, memory_locking, thread_id, usage};
 use crate::ring::Producer;
 use crate::timescale::Timescale;
 
@@ -159,7 +159,7 @@ impl Assignment {
         self.verify()?;
         let mut producer = self.producer;
         producer.prefault();
-        memory::prefault_stack();
+        memory_locking::prefault_stack();
         let mut thread = LinuxThread {
             producer,
             cpu: CurrentCpu::of_this_thread(),

@@ -18,7 +18,7 @@ use crate::engine::schedule::Schedule;
 use crate::linux::clock::{self, FastClock};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
-use crate::linux::{brakes, diagnosis, memory, thread_id, wake};
+use crate::linux::{brakes, diagnosis, memory_locking, thread_id, wake};
 
 /// The longest block: as the module's default.
 pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
@@ -102,7 +102,7 @@ impl Spin {
                 done: false,
             });
         }
-        if let Err(cause) = memory::lock() {
+        if let Err(cause) = memory_locking::lock() {
             let finding = diagnosis::memory_not_locked(&cause).finding;
             spin.findings.push(Finding {
                 severity: Severity::Note,
@@ -306,7 +306,7 @@ impl Worker {
             let present = policy.to_string();
             return Err(diagnosis::other_policy(&name(self.cpu), POLICY, &present));
         }
-        memory::prefault_stack();
+        memory_locking::prefault_stack();
         Ok(())
     }
 

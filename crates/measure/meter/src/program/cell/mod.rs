@@ -3,7 +3,7 @@
 //! CPU, with loops of its own ([`crate::cell`]), and this program stands in for it.
 //!
 //! To the rest of the program it looks like a measuring thread that is on no CPU of ours: a thread
-//! reads what the cell writes, turns its moments into ours, and hands the samples on.
+//! reads what the cell writes, converts its times to the clock of the root, and forwards the samples.
 
 mod blocks;
 mod clock;

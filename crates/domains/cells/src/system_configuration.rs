@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system's configuration, from the machine's description. Everything beside memory and the
-//! interrupt controller is taken for devices of the root.
+//! Builds the configuration of the hypervisor's root from the description of the machine. All addresses
+//! besides memory and the interrupt controller are treated as devices of the root.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeping memory in memory.
+//! Locks the memory of the process.
 
 use std::io;
 

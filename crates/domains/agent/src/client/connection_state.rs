@@ -61,12 +61,12 @@ pub(crate) enum Lost {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub(crate) struct ConnectionState {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-impl Shared {
+impl ConnectionState {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
