@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What else runs while a meter measures.
+/// The load that runs while a meter measures.
 #[derive(
     Debug,
     Clone,
@@ -22,9 +22,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadKind {
-    /// Nothing that Rampart started.
+    /// No load.
     Idle,
-    /// Arithmetic, never waiting.
+    /// Arithmetic without waiting.
     Cpu,
     /// Memory bandwidth and page faults.
     Memory,
@@ -34,7 +34,7 @@ pub enum LoadKind {
     Io,
 }
 
-/// Where a load runs, seen from the measured CPUs.
+/// The location of a load, relative to the measured CPUs.
 #[derive(
     Debug,
     Clone,
@@ -50,13 +50,13 @@ pub enum LoadKind {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadLocation {
-    /// On the measured CPUs themselves, under the time-sharing policy.
+    /// On the measured CPUs, under the time-sharing policy.
     Same,
     /// On every other online CPU.
     Others,
 }
 
-/// A load and its place. Written `idle`, `cpu@others`, `cache@same`.
+/// A load and its location. Written `idle`, `cpu@others`, `cache@same`.
 #[derive(
     Debug,
     Clone,
@@ -71,30 +71,30 @@ pub enum LoadLocation {
     schemars::JsonSchema,
 )]
 pub struct Condition {
-    /// What runs.
+    /// The load.
     pub load: LoadKind,
-    /// Where; none for idle.
+    /// Its location, or `None` for idle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<LoadLocation>,
 }
 
-/// Why a text is not a condition.
+/// The error of a text that is not a condition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a load: {reason}; write `idle`, or one of cpu, memory, cache, io, with `@same` or `@others` for its place"
 )]
 pub struct ParseConditionError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The cause.
     pub reason: String,
 }
 
 impl LoadKind {
-    /// Every load, the quietest first.
+    /// Every load, ordered by intensity.
     pub const ALL: [Self; 5] = [Self::Idle, Self::Cpu, Self::Memory, Self::Cache, Self::Io];
 
-    /// The word for it.
+    /// Returns its name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -108,7 +108,7 @@ impl LoadKind {
 }
 
 impl LoadLocation {
-    /// The word for it.
+    /// Returns its name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -119,7 +119,7 @@ impl LoadLocation {
 }
 
 impl Condition {
-    /// Nothing runs that Rampart started.
+    /// The condition without a load.
     pub const IDLE: Self = Self {
         load: LoadKind::Idle,
         location: None,
@@ -138,7 +138,7 @@ impl fmt::Display for Condition {
 impl FromStr for Condition {
     type Err = ParseConditionError;
 
-    /// A load without a place stands on the other CPUs.
+    /// Parses a condition. A load without a location runs on the other CPUs.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = |reason: String| ParseConditionError {
             text: text.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kinds of domains, the walls around them, and what they were granted.
+//! Kinds of domains, their properties, their isolation and their effective settings.
 
 use std::fmt;
 use std::str::FromStr;
@@ -196,11 +196,11 @@ impl fmt::Display for DomainKind {
     }
 }
 
-/// What runs a container.
+/// The program that runs a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ContainerEngine {
-    /// `runc` or `crun` on a bundle that Rampart writes, whichever works here.
+    /// `runc` or `crun` on a bundle that Rampart writes, whichever works on this machine.
     Embedded,
     /// `podman`.
     Podman,
@@ -208,16 +208,16 @@ pub enum ContainerEngine {
     Docker,
 }
 
-/// What sort of guest.
+/// The role of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestRole {
-    /// By KVM, its virtual CPUs bound and real-time.
+    /// A KVM guest whose virtual CPUs are bound and real-time.
     RealTime,
-    /// By KVM, on the housekeeping CPUs, under the time-sharing policy and loaded all the time: a
-    /// neighbour. It is not measured.
+    /// A noisy neighbour: a KVM guest on the housekeeping CPUs, under the time-sharing policy and loaded
+    /// all the time. It is not measured.
     Noisy,
-    /// As a real-time one, by software emulation: for machines whose KVM runs no guest.
+    /// A real-time guest by software emulation, for machines whose KVM runs no guest.
     Emulated,
 }
 
@@ -227,13 +227,13 @@ pub enum GuestRole {
 pub struct DomainSelection {
     /// The kind.
     pub kind: DomainKind,
-    /// For a container: what runs it.
+    /// The engine of a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<ContainerEngine>,
-    /// For a guest: what sort.
+    /// The role of a guest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestRole>,
-    /// For a cell: what runs in it.
+    /// The payload of a cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellPayload>,
 }
@@ -267,10 +267,10 @@ impl DomainSelection {
     }
 }
 
-/// Why a text names no domain.
+/// The error of a text that names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no domain `{0}`; write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux"
+    "unknown domain `{0}`; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux"
 )]
 pub struct ParseDomainError(pub String);
 
@@ -318,41 +318,41 @@ impl FromStr for DomainSelection {
     }
 }
 
-/// Whether this machine can host a kind of domain, and if not, why and what would change it.
+/// Whether this machine can host a domain, with the reasons against it and their fixes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Availability {
     /// The domain.
     pub domain: DomainSelection,
-    /// Whether it can be measured here and now.
+    /// Whether it can be measured on this machine now.
     pub available: bool,
-    /// What it would be here, in a sentence: the wall, the program that runs it.
+    /// A summary: its isolation and the program that runs it.
     pub description: String,
-    /// The reasons against it, or weaknesses that leave it possible.
+    /// The reasons against it, or its weaknesses.
     pub findings: Vec<Finding>,
 }
 
-/// What keeps ordinary work away from a domain's CPUs, as the kernel confirmed it.
+/// The mechanism that keeps ordinary work off a domain's CPUs, as the kernel confirmed it.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationMechanism {
-    /// Nothing: the CPUs are everybody's.
+    /// None: ordinary work may use the CPUs.
     None,
-    /// The domain's threads are bound to the CPUs; others may come there too.
+    /// The domain's threads are bound to the CPUs, which other threads may use too.
     AffinityOnly,
-    /// A cpuset (cgroup v1) of its own; ordinary tasks were moved to another.
+    /// An own cpuset (cgroup v1). Ordinary tasks were moved to another.
     CpusetV1,
-    /// A cgroup v2 partition of type `isolated` that the kernel calls valid.
+    /// A cgroup v2 partition of type `isolated` that the kernel reports as valid.
     IsolatedPartition,
-    /// A cell under Rampart's hypervisor, raised when the cell is up: its CPUs leave Linux then.
+    /// A cell under Rampart's hypervisor. Its CPUs are offline in Linux while the cell is up.
     Cell,
 }
 
 impl fmt::Display for IsolationMechanism {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Self::None => "no wall",
+            Self::None => "no isolation",
             Self::AffinityOnly => "affinity alone",
             Self::CpusetV1 => "cpuset (cgroup v1)",
             Self::IsolatedPartition => "isolated partition (cgroup v2)",
@@ -361,53 +361,53 @@ impl fmt::Display for IsolationMechanism {
     }
 }
 
-/// One interrupt and where it went.
+/// An interrupt that was moved off the shielded CPUs, or could not be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct InterruptMove {
     /// Its number.
     pub interrupt: u32,
-    /// Who asked for it, from `/proc/interrupts`.
+    /// The name of its handler in `/proc/interrupts`.
     pub name: String,
-    /// Whether it is off the shielded CPUs now.
+    /// Whether it no longer comes to the shielded CPUs.
     pub moved: bool,
-    /// Why not.
+    /// The reason if it could not be moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A shield as it stood, read back from the kernel.
+/// The state of a shield, read back from the kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ShieldReport {
     /// The shielded CPUs.
     pub cpus: CpuSet,
-    /// The wall that was really got.
+    /// The isolation that is in effect.
     pub isolation: IsolationMechanism,
-    /// What `cpuset.cpus.partition` read back, where there is one.
+    /// The content of `cpuset.cpus.partition`, if the file exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
     /// Interrupts that could have come to the shielded CPUs.
     pub interrupts: Vec<InterruptMove>,
-    /// The mask of unbound workqueues after the change; none where it could not be changed.
+    /// The mask of unbound workqueues after the change, or `None` if it could not be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workqueues: Option<CpuSet>,
-    /// Tasks that were moved away, and tasks that could not be (per-CPU kernel threads).
+    /// Number of tasks that were moved away.
     pub tasks_moved: u32,
-    /// Tasks of the kernel that stay because they belong to the CPU.
+    /// Number of per-CPU kernel threads that stay.
     pub tasks_left: u32,
-    /// What is weaker than it could be.
+    /// The weaknesses of the shield.
     pub findings: Vec<Finding>,
 }
 
-/// What a domain was given.
+/// The effective settings of a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EffectiveSettings {
-    /// The program that ran it and its version, for example `runc 1.1.5`; empty for a process.
+    /// The program that ran it with its version, for example `runc 1.1.5`. Empty for a process.
     pub runtime: String,
     /// Capabilities in the program's permitted set, as the kernel names them.
     pub capabilities: Vec<String>,
-    /// Resource limits that were raised: name and value.
+    /// The raised resource limits: name and value.
     pub limits: Vec<String>,
-    /// Who set policy and affinity: `itself` or `outside`.
+    /// The setter of policy and affinity: `itself` or `outside`.
     pub placed_by: String,
     /// The program's control groups, one `controller:path` each.
     pub control_groups: Vec<String>,

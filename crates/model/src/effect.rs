@@ -92,7 +92,7 @@ pub enum EffectOutcome {
     Worse,
     /// No quantile differs, and each interval lies within the tolerance.
     NoDifferenceShown,
-    /// The exposure does not decide it.
+    /// There is not enough data.
     Inconclusive,
 }
 
@@ -164,7 +164,7 @@ pub enum ChangeOutcome {
     Mixed,
     /// Nothing differs, and every comparison could have shown it.
     NoDifferenceShown,
-    /// The exposure does not decide it.
+    /// There is not enough data.
     Inconclusive,
 }
 

@@ -72,13 +72,13 @@ impl Question {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictOutcome {
-    /// The deadline, or the wall, holds as far as the exposure shows.
+    /// The deadline or the isolation holds as far as the exposure shows.
     Holds,
-    /// A disturbance crosses the wall.
+    /// A disturbance reaches the domain: it is not isolated.
     Leaks,
-    /// The deadline was missed, or it is worse than the host.
+    /// The deadline was missed, or the latency is worse than on the host.
     Fails,
-    /// The exposure does not decide it.
+    /// There is not enough data.
     Inconclusive,
 }
 
@@ -106,15 +106,14 @@ pub struct Interval {
     pub confidence: f64,
 }
 
-/// How many windows are worse than the usual quiet one by a part of a block, with a block in them
-/// and without.
+/// The number of windows with and without a block that are late by a part of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Crossed {
-    /// By more than this part of a block.
+    /// The part of a block.
     pub level: f64,
-    /// Windows with a block.
+    /// Number of windows with a block.
     pub with_block: u32,
-    /// Windows without.
+    /// Number of windows without a block.
     pub without_block: u32,
     /// At most this part of all blocks crosses so far, one-sided, at the confidence of the
     /// transfer's interval (Clopper and Pearson 1934).
@@ -180,9 +179,9 @@ pub enum VerdictFigures {
         kind: BlockKind,
         /// Median length of the blocks as they were made.
         length: Nanos,
-        /// Windows with a block.
+        /// Number of windows with a block.
         with_block: u32,
-        /// Windows without.
+        /// Number of windows without a block.
         without_block: u32,
         /// Up to this transfer the wall counts as holding.
         tolerance: f64,

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Texts for people: numbers of things, texts from outside, lines of a width.
 
-/// How many of something: `1 warning`, `2 warnings`. `one` is the word for one; its plural ends
-/// with `s`.
+/// Formats a count with its noun: `1 warning`, `2 warnings`. The plural of `one` ends with `s`.
 #[must_use]
 pub fn plural(count: impl std::fmt::Display, one: &str) -> String {
     let count = count.to_string();
@@ -10,9 +9,8 @@ pub fn plural(count: impl std::fmt::Display, one: &str) -> String {
     format!("{count} {one}{ending}")
 }
 
-/// A text from outside as one line that may be shown: characters that steer a terminal, or change
-/// the direction of reading (Unicode annex 9, 2.1 to 2.6), become visible; tabs and ends of lines
-/// become spaces.
+/// Returns an external text as one printable line: control characters and those that change the
+/// direction of text (Unicode annex 9, 2.1 to 2.6) become visible, tabs and line ends become spaces.
 #[must_use]
 pub fn clean(text: &str) -> String {
     text.chars()
@@ -28,7 +26,7 @@ pub fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Whether a character is not seen itself and changes what is seen.
+/// Returns whether a character is invisible and changes the displayed text.
 fn steers(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -41,9 +39,9 @@ fn steers(character: char) -> bool {
         )
 }
 
-/// The words of a text in lines of at most `width` characters; `first` and `rest` stand before the
-/// first and the other lines and count too. A longer word stays whole, so that a command can be
-/// copied. At least one line.
+/// Wraps a text into at least one line of at most `width` characters. `first` and `rest` are the
+/// prefixes of the first and the other lines and count too. A longer word stays whole, so that a
+/// command can be copied.
 #[must_use]
 pub fn wrapped(first: &str, rest: &str, text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![first.to_owned()];
