@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How caches and memory bandwidth can be divided, and how they are
-//! (Documentation/filesystems/resctrl.rst; Arm's MPAM has the same files).
+//! Division of caches and memory bandwidth (Documentation/filesystems/resctrl.rst; Arm's MPAM has the
+//! same files).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::CpuSet;
 
-/// Ways of a cache, one bit each, as schemata write them: hexadecimal.
+/// Ways of a cache, one bit each, in hexadecimal as in schemata.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
 )]
@@ -17,7 +17,7 @@ use crate::CpuSet;
 pub struct WayMask(pub u64);
 
 impl WayMask {
-    /// `count` ways from number `first` on; none where they are more than a mask holds.
+    /// Returns `count` ways from number `first` on; `None` if they do not fit into a mask.
     #[must_use]
     pub fn run(first: u32, count: u32) -> Option<Self> {
         if first.checked_add(count)? > u64::BITS {
@@ -27,7 +27,7 @@ impl WayMask {
         Some(Self(ones.checked_shl(first).unwrap_or(0)))
     }
 
-    /// Reads what a schemata or an `info` file says.
+    /// Parses a mask of a schemata or `info` file.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.trim();
@@ -35,19 +35,19 @@ impl WayMask {
         u64::from_str_radix(digits, 16).ok().map(Self)
     }
 
-    /// How many ways.
+    /// Returns the number of ways.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// The number after the highest way.
+    /// Returns the number after the highest way.
     #[must_use]
     pub const fn end(self) -> u32 {
         u64::BITS - self.0.leading_zeros()
     }
 
-    /// Whether the ways lie side by side, and there is one.
+    /// Returns whether there are ways, and all are adjacent.
     #[must_use]
     pub const fn is_contiguous(self) -> bool {
         self.0 != 0
@@ -57,25 +57,25 @@ impl WayMask {
             || self.0 == u64::MAX
     }
 
-    /// The ways of both.
+    /// Returns the ways of either mask.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The ways that are not the other's.
+    /// Returns the ways that are not in the other mask.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Whether some ways are in both.
+    /// Returns whether some ways are in both masks.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// The longest run of ways side by side, the lowest of those that are as long.
+    /// Returns the longest run of adjacent ways; the lowest of several.
     #[must_use]
     pub fn longest_run(self) -> Self {
         let mut longest = Self(0);
@@ -131,40 +131,40 @@ impl schemars::JsonSchema for WayMask {
     }
 }
 
-/// Whether caches can be divided here.
+/// Support for dividing caches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CacheControl {
-    /// The kernel has no resctrl: it was built without, or the processor cannot divide.
+    /// The kernel has no resctrl, or the processor does not support it.
     Absent,
-    /// It has, and nobody mounted it: what can be divided is not shown before.
+    /// resctrl is supported and not mounted, so its resources are unknown.
     NotMounted,
-    /// What can be divided, and how it is.
+    /// Resources that can be divided, and their groups.
     Mounted(Allocation),
 }
 
-/// What can be divided, and how it is.
+/// Resources that can be divided, and their groups.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Allocation {
-    /// Where resctrl is mounted.
+    /// Mount point of resctrl.
     pub point: String,
-    /// Caches; one whose code and data are divided apart is here twice (CDP).
+    /// Caches; twice for a cache whose code and data are divided separately (CDP).
     pub caches: Vec<CacheResource>,
-    /// Memory bandwidth; none where it cannot be divided.
+    /// Memory bandwidth; `None` if it cannot be divided.
     pub bandwidth: Option<BandwidthResource>,
-    /// How many groups there can be, the default one among them (`num_closids`).
+    /// Maximum number of groups, including the default group (`num_closids`).
     pub most_groups: u32,
-    /// The groups that there are. The default one has no name.
+    /// The groups. The default group has an empty name.
     pub groups: Vec<AllocationGroup>,
 }
 
-/// One cache, or one of the same in each package.
+/// One instance of a cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceInstance {
     /// Its number in schemata: the `id` of the cache.
     pub id: u32,
     /// The online CPUs that use it.
     pub cpus: CpuSet,
-    /// Bytes; 0 where the firmware does not say.
+    /// Size in bytes; 0 if the firmware does not report it.
     pub size: u64,
 }
 
@@ -177,63 +177,63 @@ pub struct CacheResource {
     pub level: u32,
     /// All of its ways (`cbm_mask`).
     pub all: WayMask,
-    /// The fewest ways that a group may have (`min_cbm_bits`).
+    /// Minimum number of ways of a group (`min_cbm_bits`).
     pub fewest: u32,
-    /// Ways that devices write into as well (`shareable_bits`).
+    /// Ways that devices write to as well (`shareable_bits`).
     pub shareable: WayMask,
-    /// Whether a group's ways need not lie side by side (`sparse_masks`, from 6.7 on).
+    /// Whether a group's ways need not be adjacent (`sparse_masks`, from 6.7 on).
     pub sparse: bool,
-    /// Each of them.
+    /// Its instances.
     pub instances: Vec<ResourceInstance>,
 }
 
 /// Memory bandwidth that can be divided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BandwidthResource {
-    /// The least that a group may have (`min_bandwidth`).
+    /// Minimum of a group (`min_bandwidth`).
     pub least: u32,
     /// Values are rounded up to a multiple of this (`bandwidth_gran`).
     pub step: u32,
-    /// Whether values are parts of a hundred. They are not where resctrl was mounted with
-    /// `mba_MBps`, and on AMD's processors.
+    /// Whether values are percentages. They are not if resctrl is mounted with `mba_MBps`, and on AMD
+    /// processors.
     pub percent: bool,
-    /// Each of them, by the last-level cache before it.
+    /// Its instances, by last-level cache.
     pub instances: Vec<ResourceInstance>,
 }
 
-/// A group of tasks and CPUs with a part of what is divided.
+/// A group of tasks and CPUs with a share of the resources.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AllocationGroup {
-    /// Its name; the default one has none.
+    /// Its name; empty for the default group.
     pub name: String,
-    /// Its CPUs. The default group has all that are in no other.
+    /// Its CPUs. The default group has all CPUs without another group.
     pub cpus: CpuSet,
     /// `shareable`, `exclusive`, or one of the pseudo-locked modes.
     pub mode: String,
-    /// What it may use.
+    /// Its share.
     pub schemata: Schemata,
 }
 
 impl AllocationGroup {
-    /// Name of the group of a plan's domain.
+    /// Returns the name of the group of a plan's domain.
     #[must_use]
     pub fn name_of(domain: &str) -> String {
         format!("rampart-{domain}")
     }
 
-    /// Its ways of one cache.
+    /// Returns its ways of one cache.
     #[must_use]
     pub fn ways(&self, resource: &str, id: u32) -> Option<WayMask> {
         WayMask::parse(self.schemata.0.get(resource)?.get(&id)?)
     }
 }
 
-/// What a schemata file says: resource, instance, value. Two texts that mean the same are equal.
+/// Contents of a schemata file: resource, instance, value. Texts with the same meaning are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schemata(pub BTreeMap<String, BTreeMap<u32, String>>);
 
 impl Schemata {
-    /// Reads lines such as `L3:0=ff;1=0f`; what is no such line is left out.
+    /// Parses lines such as `L3:0=ff;1=0f`; ignores other lines.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut all = Self::default();
@@ -253,7 +253,7 @@ impl Schemata {
         all
     }
 
-    /// Gives an instance of a resource a value.
+    /// Sets the value of an instance of a resource.
     pub fn set(&mut self, resource: &str, id: u32, value: &str) {
         // Masks are read back with zeros in front, and bandwidth with space.
         let plain = value.trim_start_matches('0');
@@ -262,7 +262,7 @@ impl Schemata {
         values.insert(id, plain.to_ascii_lowercase());
     }
 
-    /// The same without what `other` does not name.
+    /// Returns only the entries that `other` has too.
     #[must_use]
     pub fn about(&self, other: &Self) -> Self {
         let mut named = Self::default();
@@ -279,7 +279,7 @@ impl Schemata {
 }
 
 impl fmt::Display for Schemata {
-    /// One line a resource, as the kernel takes them.
+    /// Formats one line for each resource, as the kernel accepts them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, (resource, values)) in self.0.iter().enumerate() {
             if number > 0 {
@@ -295,7 +295,7 @@ impl fmt::Display for Schemata {
     }
 }
 
-/// Ways of one cache that a domain of a plan gets.
+/// Ways of one cache that belong to a domain of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CacheWays {
     /// Its level.
@@ -306,9 +306,9 @@ pub struct CacheWays {
     pub ways: WayMask,
     /// All ways of the cache.
     pub all: WayMask,
-    /// Bytes of these ways; 0 where the size of the cache is not known.
+    /// Size of these ways in bytes; 0 if the size of the cache is not known.
     pub size: u64,
-    /// Whether nobody else may fill them.
+    /// Whether no other group may fill them.
     pub exclusive: bool,
 }
 

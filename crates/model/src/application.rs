@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What applying a plan does to a machine, and what stands applied.
+//! The changes of a plan to a machine, and the active plan.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use crate::{CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, ResolvedPlan
 /// Version of [`ChangeList`] and [`ActivePlan`] as documents. Within it fields are only added.
 pub const APPLICATION_SCHEMA_VERSION: u32 = 1;
 
-/// What a step changes.
+/// Subject of a step.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum StepKind {
-    /// The wall around a domain's CPUs: control groups, interrupts, workqueues.
+    /// The isolation of a domain's CPUs: control groups, interrupts, workqueues.
     Isolation,
     /// A domain's share of a cache and of memory bandwidth.
     Cache,
@@ -26,25 +26,25 @@ pub enum StepKind {
     KernelCommandLine,
 }
 
-/// What is done about a step.
+/// Action of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum StepAction {
     /// Rampart makes the change.
     Apply,
-    /// It is as wanted already.
+    /// It already has the expected value.
     AsWanted,
-    /// The plan leaves it alone.
+    /// The plan skips it.
     Skip,
-    /// The plan expects somebody else to have made it, and nobody has.
+    /// The plan expects other software to make the change, and it is not made.
     Expect,
     /// It waits for the restart that `rampart apply --boot` prepares.
     AtRestart,
-    /// Rampart does not make changes of this kind; [`ChangeStep::fix`] says how.
+    /// Rampart does not make changes of this kind; [`ChangeStep::fix`] has the manual step.
     ByHand,
 }
 
-/// Where a value is written.
+/// Target of a written value.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -60,51 +60,50 @@ pub enum ChangeTarget {
     ThreadPolicy(u32),
     /// The CPUs of a thread, by its number.
     ThreadAffinity(u32),
-    /// A service that is stopped, by systemd's own means.
+    /// A service that is stopped through systemd.
     Service(String),
-    /// A file that says which ways of caches and how much memory bandwidth a group may use. Other
-    /// resources that it names are not meant.
+    /// A file with a group's cache ways and memory bandwidth. Its other resources are not changed.
     Schemata(String),
 }
 
-/// One place that gets another value.
+/// One location that gets another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangeLocation {
-    /// What is written to.
+    /// The target.
     pub target: ChangeTarget,
-    /// It in words, with its name where the path does not tell.
+    /// Description of the target.
     pub location: String,
-    /// What is there.
+    /// The present value.
     pub present: String,
-    /// What is written: a text, CPUs as a list, or a policy such as `fifo:11`.
+    /// The written value: a text, CPUs as a list, or a policy such as `fifo:11`.
     pub value: String,
 }
 
-/// One thing that applying a plan is about.
+/// One step of applying a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangeStep {
-    /// What it changes.
+    /// Its subject.
     pub kind: StepKind,
-    /// Name of the domain whose wall or share it is, of the knob, or of the boot parameter.
+    /// Name of the domain, the knob or the boot parameter.
     pub name: String,
-    /// What it is, in a few words.
+    /// Title of the change.
     pub title: String,
-    /// What is done about it.
+    /// Its action.
     pub action: StepAction,
-    /// Why that is done, where the action alone does not tell.
+    /// Reason for the action.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// What is, over all places.
+    /// The present value, summarised over all locations.
     pub present: String,
-    /// What shall be.
+    /// The expected value.
     pub wanted: String,
-    /// Each place that gets another value; where all is as wanted, each with what it has.
+    /// Each location that gets another value; if all are as expected, each with its present value.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub locations: Vec<ChangeLocation>,
-    /// How the change disturbs what runs; none: it does not.
+    /// How the change disrupts running work; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruptive: Option<String>,
-    /// How a person does it.
+    /// The manual step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
     /// Where the rule comes from.
@@ -112,7 +111,7 @@ pub struct ChangeStep {
     pub source: String,
 }
 
-/// Everything that applying a plan is about, in the order in which it is done.
+/// All steps of applying a plan, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangeList {
     /// [`APPLICATION_SCHEMA_VERSION`].
@@ -121,13 +120,12 @@ pub struct ChangeList {
     pub tool_version: String,
     /// The steps.
     pub steps: Vec<ChangeStep>,
-    /// Arguments that the kernel has to be started with, those that it has already among them;
-    /// empty where the plan needs none.
+    /// Kernel arguments that the plan needs, including those that are already set.
     pub boot_arguments: Vec<String>,
 }
 
 impl ChangeList {
-    /// The steps that change something now.
+    /// Returns the steps that make a change now.
     pub fn to_apply(&self) -> impl Iterator<Item = &ChangeStep> {
         self.steps
             .iter()
@@ -135,7 +133,7 @@ impl ChangeList {
     }
 }
 
-/// A domain of an applied plan, with the wall that it really got.
+/// A domain of the active plan, with the isolation in effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ActiveDomain {
     /// Its name.
@@ -144,16 +142,16 @@ pub struct ActiveDomain {
     pub kind: DomainKind,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// The wall around them.
+    /// The isolation in effect.
     pub isolation: IsolationMechanism,
-    /// For a wall of cgroup v2: what the kernel calls the partition, for example `isolated`.
+    /// For cgroup v2: the kernel's state of the partition, for example `isolated`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
-    /// Absolute path of its control group; none where the wall is affinity alone.
+    /// Absolute path of its control group; `None` if the isolation is affinity alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Absolute path of the group that its processes enter: its own, or one below it where a v2
-    /// group could not be made threaded.
+    /// Absolute path of the group that its processes enter: its own, or one below it if a v2 group could
+    /// not be made threaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub members: Option<String>,
     /// Whether that group is of cgroup v2.
@@ -161,20 +159,20 @@ pub struct ActiveDomain {
     pub unified: bool,
 }
 
-/// How far the application of a plan is.
+/// Progress of applying a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ActivePlanState {
-    /// It was begun; where nobody is at it any more, it was broken off, and `release` undoes it.
+    /// It was started; if no process continues it, it was interrupted, and `release` undoes it.
     Begun,
-    /// The kernel command line is written, and the machine has to be restarted; `apply` goes on then.
+    /// The kernel command line is written, and the machine has to be restarted before `apply` continues.
     AwaitsRestart,
-    /// All of it stands.
+    /// It is applied completely.
     Active,
 }
 
 impl ActivePlanState {
-    /// The word for it, as documents have it.
+    /// Returns the state's name in documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -196,40 +194,39 @@ impl fmt::Display for ActivePlanState {
     }
 }
 
-/// A plan that is applied to this machine: what `plan.json` in the state directory holds.
+/// The active plan: the contents of `plan.json` in the state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ActivePlan {
     /// [`APPLICATION_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the tool that wrote it.
     pub tool_version: String,
-    /// How far it is.
+    /// Progress of its application.
     pub state: ActivePlanState,
-    /// When it was applied, since the epoch.
+    /// When it was applied, as time since the epoch.
     pub applied_at: Nanos,
-    /// `/proc/sys/kernel/random/boot_id` then.
+    /// `/proc/sys/kernel/random/boot_id` at that time.
     pub boot: String,
     /// The plan's file.
     pub file: String,
-    /// The text of the plan as it was.
+    /// The text of the plan at that time.
     pub text: String,
     /// The plan resolved on this machine.
     pub resolved: ResolvedPlan,
-    /// Its domains with the walls that they got, in the order of the plan.
+    /// Its domains with the isolation in effect, in the order of the plan.
     pub domains: Vec<ActiveDomain>,
-    /// What was done.
+    /// The steps.
     pub changes: ChangeList,
-    /// What was not granted as asked.
+    /// Settings that differ from the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
-    /// Numbers of the interrupts that the kernel did not let be moved off the domains' CPUs; each is
-    /// among the findings too.
+    /// Interrupts that the kernel refused to move off the domains' CPUs; each has a finding too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept_interrupts: Vec<u32>,
 }
 
 impl ActivePlan {
-    /// The domain of this name.
+    /// Returns the domain with this name.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&ActiveDomain> {
         self.domains.iter().find(|domain| domain.name == name)

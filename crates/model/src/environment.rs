@@ -1,40 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the rules of a plan need to know of a machine besides what figures depend on.
+//! Facts about a machine that the rules of plans need besides [`Machine`](crate::Machine).
 
 use std::collections::BTreeMap;
 
 use crate::{CacheControl, CpuId, CpuSet, Nanos, SchedulingPolicy};
 
-/// Facts around a plan. None, or a missing entry, means that it is not known: a rule then says so
-/// and guesses nothing.
+/// Facts about a machine. `None` or a missing entry is unknown: the rule is then not decided.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Environment {
     /// Huge pages by node and size.
     pub huge_pages: Option<Vec<HugePages>>,
-    /// How caches and memory bandwidth can be divided.
+    /// Control of caches and memory bandwidth.
     pub cache_control: Option<CacheControl>,
-    /// The kernel's own threads for each CPU whose priority matters.
+    /// The kernel's threads of each CPU whose priority matters.
     pub kernel_threads: Option<Vec<KernelThread>>,
-    /// Options that the kernel was built with, by name, and whether they are on.
+    /// Kernel options by name, and whether they are set.
     pub kernel_options: BTreeMap<String, bool>,
-    /// Programs at work that tune the machine too.
+    /// Running software that tunes the machine.
     pub managers: Option<Vec<String>>,
-    /// Interrupts that somebody asked for.
+    /// Interrupts with a handler.
     pub interrupts: Option<Vec<Interrupt>>,
     /// Network interfaces of real devices, with the number of their receive queues.
     pub network_queues: Option<Vec<NetworkQueues>>,
-    /// What who asks is allowed.
+    /// Limits of this process.
     pub limits: Option<ResourceLimits>,
-    /// Real-time time a second that control groups can still be given, where budgets belong to
-    /// groups.
+    /// Real-time budget per second that is still available to control groups, if groups have budgets.
     pub group_budget: Option<Nanos>,
-    /// How many firmware interrupts came while this was read, and in what time.
+    /// Number of firmware interrupts while this was read, and the time.
     pub firmware_interrupts: Option<(u64, Nanos)>,
     /// Whether the NMI watchdog is on.
     pub nmi_watchdog: Option<bool>,
-    /// Kernels of guests by path, and whether they are built for real time.
+    /// Kernels of guests by path, and whether they have PREEMPT_RT.
     pub guest_kernels: BTreeMap<String, bool>,
-    /// PCI devices by address, with their memory node.
+    /// Memory nodes of PCI devices, by address.
     pub device_nodes: BTreeMap<String, u32>,
 }
 
@@ -43,15 +41,15 @@ pub struct Environment {
 pub struct HugePages {
     /// The node.
     pub node: u32,
-    /// Bytes of a page.
+    /// Size of a page in bytes.
     pub size: u64,
-    /// How many are reserved.
+    /// Number of reserved pages.
     pub total: u64,
-    /// How many of them are free.
+    /// Number of free pages.
     pub free: u64,
 }
 
-/// A thread of the kernel that serves one CPU.
+/// A kernel thread of one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelThread {
     /// Its name, for example `rcuc/3`.
@@ -67,13 +65,13 @@ pub struct KernelThread {
 pub struct Interrupt {
     /// Its number.
     pub number: u32,
-    /// Who asked for it; several with commas between.
+    /// Its drivers or devices, separated by commas.
     pub action: String,
     /// The interrupt controller.
     pub chip: String,
     /// The flow, for example `edge`.
     pub name: String,
-    /// Where it may go.
+    /// Its affinity.
     pub cpus: Option<CpuSet>,
 }
 
@@ -86,10 +84,10 @@ pub struct NetworkQueues {
     pub queues: u32,
 }
 
-/// What a process is allowed.
+/// Limits of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResourceLimits {
-    /// Bytes that it may lock (`RLIMIT_MEMLOCK`); none: no limit.
+    /// Bytes that it may lock (`RLIMIT_MEMLOCK`); `None` without a limit.
     pub locked_memory: Option<u64>,
     /// Highest real-time priority (`RLIMIT_RTPRIO`).
     pub real_time_priority: u64,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine at one moment: what runs where, and what holds. Two of them make a status.
+//! The state of a machine at one moment. A status compares two of them.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use crate::{
     Allocation, ChangeTarget, CpuId, CpuSet, Nanos, ProgramState, SchedulingPolicy, SupervisedState,
 };
 
-/// What was seen at one moment. Counters run since boot; a rate is the difference of two.
+/// The state of a machine at one moment. Counters start at boot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Observation {
-    /// The moment, since boot (`/proc/uptime`, or the running machine's clock).
+    /// Time since boot (`/proc/uptime`, or the running machine's clock).
     pub at: Nanos,
     /// The machine's name.
     pub host_name: String,
@@ -18,37 +18,36 @@ pub struct Observation {
     pub boot: Option<String>,
     /// Online CPUs.
     pub online: CpuSet,
-    /// What keeps CPUs apart, plan or none.
+    /// The isolation in effect, with or without a plan.
     pub isolation: ObservedIsolation,
     /// Each online CPU.
     pub cpus: BTreeMap<CpuId, ObservedCpu>,
-    /// Every thread that could be read.
+    /// Every readable thread.
     pub threads: Vec<ObservedThread>,
     /// `/proc/interrupts`, in its order.
     pub interrupts: Vec<ObservedInterrupt>,
     /// `/proc/softirqs`, in its order.
     pub softirqs: Vec<ObservedCount>,
-    /// The control groups that were asked for, by their path.
+    /// The requested control groups, by path.
     pub groups: BTreeMap<String, ObservedGroup>,
-    /// The places that were asked for, but for those that this process may not read; none: it is
-    /// not there.
+    /// The requested locations that this process may read; `None` if a location does not exist.
     pub values: Vec<(ChangeTarget, Option<String>)>,
-    /// How caches are divided, where the plan has shares of them.
+    /// The division of caches, if the plan has shares.
     pub allocation: Option<Allocation>,
-    /// The text of the plan's file; none where it is not there, or cannot be read.
+    /// The text of the plan's file; `None` if it does not exist or cannot be read.
     pub plan_text: Option<String>,
-    /// Whether the plan's file is not there.
+    /// Whether the plan's file does not exist.
     pub plan_gone: bool,
-    /// What the supervisors of the domains' programs wrote.
+    /// Records of the domains' supervisors.
     pub programs: Vec<ObservedProgram>,
 }
 
-/// What keeps CPUs apart on a machine.
+/// Isolation in effect on a machine.
 #[derive(
     Debug, Clone, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 pub struct ObservedIsolation {
-    /// CPUs that `isolcpus=` or isolated partitions took from the scheduler's balancing.
+    /// CPUs that `isolcpus=` or isolated partitions exclude from load balancing.
     pub isolated: CpuSet,
     /// CPUs whose tick `nohz_full=` stops.
     pub nohz_full: CpuSet,
@@ -56,15 +55,15 @@ pub struct ObservedIsolation {
     pub partitions: Vec<ObservedPartition>,
 }
 
-/// A control group that claims CPUs.
+/// A control group with exclusive CPUs.
 #[derive(
     Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema,
 )]
 pub struct ObservedPartition {
     /// Absolute path of the group.
     pub group: String,
-    /// What the kernel calls it: `isolated`, `root`, `isolated invalid (…)`, or `exclusive` for a
-    /// cpuset of cgroup v1.
+    /// The kernel's state: `isolated`, `root`, `isolated invalid (…)`, or `exclusive` for a cpuset of
+    /// cgroup v1.
     pub kind: String,
     /// Its CPUs.
     pub cpus: CpuSet,
@@ -77,37 +76,37 @@ pub struct ObservedCpu {
     pub busy: Nanos,
     /// All CPU time.
     pub total: Nanos,
-    /// The CPUs of its core, itself among them.
+    /// The CPUs of its core, including itself.
     pub siblings: CpuSet,
 }
 
 /// One thread (proc_pid_stat(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedThread {
-    /// Its process.
+    /// Its process id.
     pub process: u32,
-    /// Its own number.
+    /// Its thread id.
     pub thread: u32,
     /// The process that started its process.
     pub parent: u32,
-    /// When it started, in clock ticks since boot: with the number it names one thread for ever.
+    /// When it started, in clock ticks since boot; unique together with the thread id.
     pub start: u64,
     /// Its name.
     pub name: String,
     /// Whether it belongs to the kernel.
     pub kernel: bool,
-    /// Whether the kernel keeps it on its CPU.
+    /// Whether it is bound to its CPU.
     pub bound: bool,
-    /// `R` where it runs or wants to.
+    /// State; `R` if it is runnable.
     pub state: char,
-    /// Its policy; the figures of `SCHED_DEADLINE` are not told there.
+    /// Its policy, without the times of `SCHED_DEADLINE`.
     pub policy: Option<SchedulingPolicy>,
     /// The CPU that it ran on last.
     pub cpu: CpuId,
-    /// CPU time that it used: by `/proc/TID/schedstat` to the nanosecond, else in ticks of 10 ms.
+    /// CPU time that it used, from `/proc/TID/schedstat` in ns, else in ticks of 10 ms.
     pub cpu_time: Nanos,
-    /// Where it may run; read only of threads that ran last on a CPU that was asked for, and of
-    /// members of a group that was.
+    /// Its affinity; read only for threads that ran last on a requested CPU, and for members of a
+    /// requested group.
     pub affinity: Option<CpuSet>,
 }
 
@@ -123,49 +122,49 @@ pub struct ObservedCount {
 /// One line of `/proc/interrupts`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObservedInterrupt {
-    /// A number, or a word such as `LOC`.
+    /// A number, or an abbreviation such as `LOC`.
     pub name: String,
-    /// What it is for: driver or device, or the kernel's own words for it.
+    /// Driver or device, or the kernel's description.
     pub action: String,
     /// Counts since boot.
     pub counts: BTreeMap<CpuId, u64>,
-    /// Where it may arrive; none for those of each CPU.
+    /// Its affinity; `None` for interrupts of each CPU.
     pub affinity: Option<CpuSet>,
-    /// Where it does arrive, where the kernel tells.
+    /// Its effective affinity, if the kernel reports it.
     pub effective: Option<CpuSet>,
 }
 
-/// A control group as it is.
+/// State of a control group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ObservedGroup {
-    /// Whether it is there.
+    /// Whether it exists.
     pub exists: bool,
     /// `cpuset.cpus`.
     pub cpus: Option<CpuSet>,
-    /// Those of them that it really has.
+    /// Its effective CPUs.
     pub effective: Option<CpuSet>,
-    /// `cpuset.cpus.partition`, the reason of an invalid one with it.
+    /// `cpuset.cpus.partition`, with the reason of an invalid partition.
     pub partition: Option<String>,
-    /// Its threads, and those of the groups below it.
+    /// Its threads, including those of groups below it.
     pub threads: Vec<u32>,
 }
 
-/// What the supervisor of a domain's program wrote last, and whether they still are.
+/// The last record of a domain's supervisor, and whether the processes still run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObservedProgram {
     /// The domain.
     pub domain: String,
-    /// The program's process.
+    /// Process id of the program.
     pub process: Option<u32>,
     /// Whether the supervisor is alive.
     pub supervised: bool,
     /// Whether the program is alive.
     pub alive: bool,
-    /// How the file says it stands.
+    /// The recorded state.
     pub state: SupervisedState,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u64,
-    /// How it ended last, in words.
+    /// Description of its last end.
     pub last_exit: Option<String>,
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What runs in a domain of a active plan, as `domains/NAME.json` in the state directory tells.
+//! The program of a domain of the active plan: the contents of `domains/NAME.json` in the state
+//! directory.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,32 +9,32 @@ use crate::{ContainerEngine, DomainKind, Finding, Nanos};
 /// Version of [`SupervisedDomain`] as a document. Within it fields are only added.
 pub const SUPERVISION_SCHEMA_VERSION: u32 = 1;
 
-/// How a domain's program stands, as its supervisor last wrote it.
+/// State of a domain's program, as its supervisor last recorded it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SupervisedState {
     /// Its supervisor is starting it.
     Starting,
-    /// It runs in its place.
+    /// It runs in its domain.
     Running,
-    /// It ended, and is started again after a pause.
+    /// It ended, and restarts after a pause.
     Waiting,
-    /// It ended, and the plan does not have it started again.
+    /// It ended, and the plan does not restart it.
     Ended,
     /// It could not be started or placed, or ended too often.
     Failed,
-    /// It was ended by `rampart down`.
+    /// `rampart down` stopped it.
     Stopped,
 }
 
 impl SupervisedState {
-    /// Whether a supervisor is at work in this state.
+    /// Returns whether a supervisor is active in this state.
     #[must_use]
     pub const fn is_up(self) -> bool {
         matches!(self, Self::Starting | Self::Running | Self::Waiting)
     }
 
-    /// The word for it.
+    /// Returns the state's name in documents.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -47,38 +48,38 @@ impl SupervisedState {
     }
 }
 
-/// A process, told from a later one with the same number.
+/// Identity of a process, unique among processes with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessIdentity {
-    /// Its number.
+    /// Its process id.
     pub process: u32,
     /// When it started, in clock ticks since boot.
     pub start: u64,
 }
 
-/// How a program ended the last time.
+/// The last end of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LastExit {
-    /// When, since the epoch.
+    /// When it ended, as time since the epoch.
     pub at: Nanos,
-    /// How, in words: an exit status or a signal.
+    /// Description: an exit status or a signal.
     pub status: String,
-    /// Whether that is a success.
+    /// Whether it is a success.
     pub success: bool,
 }
 
-/// The container that a domain's program is.
+/// The container of a domain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SupervisedContainer {
-    /// What runs it.
+    /// Its engine.
     pub engine: ContainerEngine,
     /// The runtime's or engine's program.
     pub program: String,
-    /// The directory of what the runtime needs.
+    /// The runtime's directory.
     pub directory: String,
 }
 
-/// One domain and what runs in it.
+/// A domain and its program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SupervisedDomain {
     /// [`SUPERVISION_SCHEMA_VERSION`].
@@ -89,29 +90,29 @@ pub struct SupervisedDomain {
     pub name: String,
     /// Its kind.
     pub kind: DomainKind,
-    /// How it stands.
+    /// Its state.
     pub state: SupervisedState,
-    /// `/proc/sys/kernel/random/boot_id`: after a restart of the machine nothing of it runs.
+    /// `/proc/sys/kernel/random/boot_id`: with another value none of it runs.
     pub boot: String,
-    /// The process that watches over it.
+    /// Its supervisor's process.
     pub supervisor: ProcessIdentity,
     /// Its program; for a container the first process inside, for a guest its emulator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ProcessIdentity>,
-    /// When the program was last started, since the epoch.
+    /// When the program was last started, as time since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Nanos>,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// How it ended the last time.
+    /// Its last end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_exit: Option<LastExit>,
-    /// The file that its output goes to.
+    /// The file with its output.
     pub log: String,
-    /// The container that it is.
+    /// Its container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<SupervisedContainer>,
-    /// What was not granted as asked, or why it failed.
+    /// Settings that differ from the plan, or the reason of a failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
 }

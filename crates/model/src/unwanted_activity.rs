@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What comes to a CPU without being of those who work there.
+//! Activity on a CPU that does not belong to its domain.
 
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// Softirqs that do the work of devices (include/linux/interrupt.h). The others serve the CPU
-/// itself and its own timers.
+/// Softirqs of devices (include/linux/interrupt.h). The others belong to the CPU and its timers.
 const DEVICE_SOFTIRQS: [&str; 6] = ["HI", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET"];
 /// Numbered interrupts that belong to each CPU: the timers of Arm.
 const TIMERS: [&str; 4] = [
@@ -15,28 +14,27 @@ const TIMERS: [&str; 4] = [
     "kvm guest ptimer",
     "arch_mem_timer",
 ];
-/// What the kernel calls interrupts by which one CPU makes another do something: `CAL`, `TLB` and
-/// `IWI` of x86, and the inter-processor interrupts of Arm. Rescheduling is a wake, the domain's own
-/// as a rule.
+/// Names of interrupts by which one CPU makes another run a function: `CAL`, `TLB` and `IWI` of x86,
+/// and the inter-processor interrupts of Arm. Rescheduling is usually a wakeup of the domain.
 const CROSS_CALLS: [&str; 3] = ["Function call", "TLB shootdowns", "IRQ work"];
-/// What x86 calls the timer of each CPU.
+/// Name of the timer of each CPU on x86.
 const LOCAL_TIMER: &str = "Local timer interrupts";
 
-/// Where a line of `/proc/interrupts` comes from.
+/// Source of a line of `/proc/interrupts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InterruptSort {
     /// A device.
     Device,
     /// The CPU's own timer.
     Timer,
-    /// Another CPU that wants something done.
+    /// A function call of another CPU.
     CrossCall,
-    /// The CPU itself, and wakes of its threads.
+    /// The CPU itself, and wakeups of its threads.
     Own,
 }
 
 impl InterruptSort {
-    /// Of a line with this name (a number, or a word such as `LOC`) and action.
+    /// Returns the source of a line with this name (a number, or an abbreviation such as `LOC`) and action.
     #[must_use]
     pub fn of(name: &str, action: &str) -> Self {
         if action == LOCAL_TIMER || TIMERS.contains(&action) {
@@ -51,37 +49,36 @@ impl InterruptSort {
     }
 }
 
-/// Whether a softirq of this name does the work of a device.
+/// Returns whether a softirq of this name belongs to devices.
 #[must_use]
 pub fn is_device_softirq(name: &str) -> bool {
     DEVICE_SOFTIRQS.contains(&name)
 }
 
-/// What came to a domain's CPUs while a meter measured there, all of them together. What belongs to
-/// the evaluation itself, its meters, guests and loads, is not in it. Counts of the kernel, which are
-/// true of an emulated machine too.
+/// Unwanted activity on all CPUs of a domain during a measurement. Excludes the evaluation's own
+/// meters, guests and loads. The counts are the kernel's, and valid on an emulated machine too.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct UnwantedActivity {
-    /// How long was counted: from before the warm-up until after the measurement.
+    /// Counted time: from before the warm-up until after the measurement.
     pub watched: Nanos,
     /// Interrupts of devices.
     pub device_interrupts: u64,
-    /// Softirqs that do the work of devices.
+    /// Softirqs of devices.
     pub device_softirqs: u64,
     /// Calls of other CPUs.
     pub cross_calls: u64,
-    /// Interrupts of the CPUs' own timers: ticks, and those that the meter asked for.
+    /// Interrupts of the CPUs' timers: ticks, and timers of the meter.
     pub timer_interrupts: u64,
-    /// CPU time of threads of the kernel.
+    /// CPU time of kernel threads.
     pub kernel_threads: Nanos,
-    /// CPU time of programs that are not of the domain.
+    /// CPU time of programs outside the domain.
     pub programs: Nanos,
 }
 
 impl UnwantedActivity {
-    /// Those of both.
+    /// Returns the sum of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -95,7 +92,7 @@ impl UnwantedActivity {
         }
     }
 
-    /// A count as a rate a second.
+    /// Returns a count as a rate in 1/s.
     #[must_use]
     pub fn per_second(&self, count: u64) -> f64 {
         count as f64 / self.watched.as_secs_f64().max(f64::MIN_POSITIVE)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only a cell has: a static partition under Rampart's hypervisor.
+//! Fields of cells: static partitions under Rampart's hypervisor.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,33 +7,33 @@ use super::size::ByteSize;
 use super::{is_default, time_text};
 use crate::{CellPayload, Nanos};
 
-/// What a cell asks for besides CPUs, memory, image and devices.
+/// Options of a cell besides CPUs, memory, image and devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CellOptions {
-    /// What its image is; without it `linux` where the cell has an `initramfs`, else `bare-metal`.
+    /// Kind of the image; by default `linux` if the cell has an `initramfs`, else `bare-metal`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub payload: Option<CellPayload>,
-    /// Words for the command line of its Linux.
+    /// Arguments for the command line of its Linux.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub arguments: String,
-    /// x0 of a program without an operating system when it starts.
+    /// Value of x0 at the start of a bare-metal program.
     #[serde(default, skip_serializing_if = "is_default")]
     pub argument: u64,
-    /// Regions that it shares with the root and with other cells. Without any a program without an
-    /// operating system has one of 64KiB that it writes; a Linux has them besides its console.
+    /// Regions that it shares with the root and with other cells. By default a bare-metal program has
+    /// one of 64KiB that it writes; a Linux has them besides its console.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared: Vec<CellRegion>,
-    /// Regions of cells further up in the plan that it reads: `CELL:NAME`.
+    /// Regions of earlier cells of the plan that it reads: `CELL:NAME`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
-    /// How many doorbells it has: interrupts by which others ring it.
+    /// Number of its doorbells: interrupts that others raise in it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub bells: u32,
-    /// Cells further up in the plan whose doorbell it rings.
+    /// Earlier cells of the plan whose doorbell it rings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<String>,
-    /// It fails when it gives no sign of life for so long; without it there is no watchdog.
+    /// Time without a sign of life after which the cell has failed; by default no watchdog.
     #[serde(
         default,
         with = "time_text::optional",
@@ -47,17 +47,17 @@ pub struct CellOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CellRegion {
-    /// What the root and cells find it by; a region of a Linux needs one.
+    /// Name by which the root and cells find it; required for a region of a Linux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its size, in whole pages of 4 KiB.
     pub size: ByteSize,
-    /// Who writes it; the other one reads. Without it the cell.
+    /// The writer; the other side reads. By default the cell.
     #[serde(default, skip_serializing_if = "is_default")]
     pub writer: CellWriter,
 }
 
-/// Who writes a shared region.
+/// The writer of a shared region.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]

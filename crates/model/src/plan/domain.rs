@@ -10,7 +10,7 @@ use super::selector::CpuRequest;
 use super::{is_default, is_false, time_text};
 use crate::{ContainerEngine, CpuSet, DomainKind, Nanos, SchedulingPolicy};
 
-/// A domain and what it owns. Which fields a kind may have is checked when the plan is read.
+/// A domain and its resources. The parser checks which fields a kind may have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct PlannedDomain {
@@ -18,13 +18,13 @@ pub struct PlannedDomain {
     pub name: String,
     /// Its kind.
     pub kind: DomainKind,
-    /// Its CPUs, listed or asked for by property; a guest has `vcpus` instead.
+    /// Its CPUs, listed or requested by property; a guest has `vcpus` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuRequest>,
     /// A guest's virtual CPUs and the CPUs they are bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<VirtualCpus>,
-    /// Policy of its threads where no entry of `threads` says otherwise; a guest's is in `vcpus`.
+    /// Policy of its threads without an entry in `threads`; a guest's is in `vcpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PlannedPolicy>,
     /// Its deadline: `rampart evaluate` judges by it.
@@ -38,13 +38,13 @@ pub struct PlannedDomain {
     /// Program and arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub run: Vec<String>,
-    /// When it is started again after it ended.
+    /// When it is restarted.
     #[serde(default, skip_serializing_if = "is_default")]
     pub restart: Restart,
-    /// What a container runs from.
+    /// Image or root directory of a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<ContainerSource>,
-    /// A guest's memory, or a cell's, of which only the size can be said.
+    /// Memory of a guest or a cell; a cell has only `size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<GuestMemory>,
     /// A guest's kernel: a path on this machine.
@@ -56,28 +56,27 @@ pub struct PlannedDomain {
     /// A guest's disk: a path on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<String>,
-    /// CPUs for the threads of a guest's emulator that are no virtual CPU; without it the
-    /// housekeeping CPUs.
+    /// CPUs of the emulator's threads besides the virtual CPUs; by default the housekeeping CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub emulator: Option<CpuSet>,
-    /// CPUs for what serves the domain from outside: I/O threads, vhost, proxies; without it the
+    /// CPUs of service threads outside the domain: I/O threads, vhost, proxies; by default the
     /// housekeeping CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<CpuSet>,
     /// Whether a guest's idle virtual CPU keeps its CPU (QEMU's `-overcommit cpu-pm=on`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub cpu_pm: bool,
-    /// Whether a guest is told that its CPUs are never taken from it (`KVM_HINTS_REALTIME`).
+    /// Whether the guest gets the hint that its CPUs are dedicated (`KVM_HINTS_REALTIME`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub hint_dedicated: bool,
-    /// PCI devices given to a guest, for example `0000:03:00.0`; for a cell devices of the device
-    /// tree, for example `/pl061@9030000`.
+    /// PCI devices of a guest, for example `0000:03:00.0`; devices of the device tree for a cell, for
+    /// example `/pl061@9030000`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
-    /// What a cell runs: a path on this machine, of a plain binary or of a Linux kernel.
+    /// Image of a cell, a plain binary or a Linux kernel: a path on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// What only a cell has.
+    /// Options of a cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellOptions>,
     /// Its share of a cache and of memory bandwidth.
@@ -92,7 +91,7 @@ pub struct PlannedDomain {
 }
 
 impl PlannedDomain {
-    /// A domain of which nothing is known but name and kind.
+    /// Returns a domain with only a name and a kind.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: DomainKind) -> Self {
         Self {
@@ -157,7 +156,7 @@ impl PlannedDomain {
     }
 }
 
-/// When a domain is started again after it ended.
+/// When a domain is restarted.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -166,48 +165,47 @@ pub enum Restart {
     /// Never.
     #[default]
     Never,
-    /// When it ended with an error or a signal.
+    /// After an error or a signal.
     OnFailure,
-    /// Whenever it ended.
+    /// After every end.
     Always,
 }
 
-/// What a container runs from: an image, or a directory that is its root file system.
+/// Source of a container: an image, or a directory with its root file system.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ContainerSource {
-    /// What runs it; without it the one that Rampart brings along.
+    /// The engine; by default the embedded one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<ContainerEngine>,
     /// An image of podman or docker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// A directory.
+    /// A directory with the root file system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rootfs: Option<String>,
 }
 
-/// What threads of one name get. Threads appear after their program has begun, so they are
-/// matched whenever one is seen.
+/// Settings of threads by name. They apply to threads that start later too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ThreadRule {
-    /// The thread's name as in `/proc/PID/task/TID/comm`; `*` stands for any text.
+    /// The thread's name as in `/proc/PID/task/TID/comm`; `*` matches any text.
     pub r#match: String,
-    /// CPUs of the domain that they may use; without it all of them.
+    /// CPUs of the domain that they may use; by default all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// Their policy; without it that of the domain.
+    /// Their policy; by default the policy of the domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PlannedPolicy>,
 }
 
-/// Interrupts by what they are, because their numbers change. All fields that are given must
-/// match; `*` stands for any text.
+/// Interrupts by their properties, since their numbers change. All fields must match; `*` matches
+/// any text.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct InterruptMatch {
-    /// Who asked for it: a driver or device, as in the last column of `/proc/interrupts`.
+    /// Its driver or device, as in the last column of `/proc/interrupts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
     /// The interrupt controller, as in `/sys/kernel/irq/N/chip_name`.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest of a plan gets: virtual CPUs and memory; and a domain's share of a cache.
+//! Virtual CPUs and memory of a guest, and a domain's share of a cache.
 
 use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,53 +11,53 @@ use super::size::ByteSize;
 use super::{is_default, is_false};
 use crate::CpuSet;
 
-/// A guest's virtual CPUs: `"2-3"` binds the first to CPU 2 and the second to CPU 3; a table says
-/// more.
+/// A guest's virtual CPUs: `"2-3"` binds the first to CPU 2 and the second to CPU 3; a table has
+/// more options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VirtualCpus {
-    /// One for each of these CPUs, in rising order.
+    /// One for each of these CPUs, in ascending order.
     List(CpuSet),
-    /// With their number, policy, and CPUs listed or asked for by property.
+    /// With their number, policy, and CPUs listed or requested by property.
     Table(VirtualCpuRequest),
 }
 
-/// Virtual CPUs in full.
+/// Options of virtual CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct VirtualCpuRequest {
-    /// How many; without it one for each CPU of `cpus`.
+    /// Number of virtual CPUs; by default one for each CPU of `cpus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u32>,
-    /// The CPUs that they are bound to, in rising order; without it they are chosen.
+    /// The CPUs that they are bound to, in ascending order; by default they are chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// Policy of the real-time ones.
+    /// Policy of the real-time virtual CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PlannedPolicy>,
-    /// Numbers of the virtual CPUs that do real-time work, from 0; without it all. The others do
-    /// the guest's housekeeping under the time-sharing policy.
+    /// Numbers, from 0, of the real-time virtual CPUs; by default all. The others do the guest's
+    /// housekeeping under the time-sharing policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub real_time: Option<CpuSet>,
-    /// Choose on this memory node.
+    /// Choose CPUs on this memory node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Choose only cores of which no thread is anybody else's.
+    /// Choose only cores without a thread of another owner.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole_cores: bool,
-    /// Choose under the last-level cache of this domain.
+    /// Choose CPUs under the last-level cache of this domain.
     #[serde(
         default,
         rename = "same-l3-as",
         skip_serializing_if = "Option::is_none"
     )]
     pub same_l3_as: Option<String>,
-    /// Choose under another last-level cache than this domain's; `housekeeping` is one too.
+    /// Choose CPUs under another last-level cache than this domain's; also `housekeeping`.
     #[serde(default, rename = "not-l3-of", skip_serializing_if = "Option::is_none")]
     pub not_l3_of: Option<String>,
 }
 
 impl VirtualCpus {
-    /// The same in full.
+    /// Returns all options.
     #[must_use]
     pub fn request(&self) -> VirtualCpuRequest {
         match self {
@@ -71,7 +71,7 @@ impl VirtualCpus {
 }
 
 impl VirtualCpuRequest {
-    /// How many virtual CPUs there are; none where neither number nor CPUs are given.
+    /// Returns the number of virtual CPUs; `None` if neither `count` nor `cpus` is set.
     #[must_use]
     pub fn number(&self) -> Option<u32> {
         self.count.or_else(|| {
@@ -81,7 +81,7 @@ impl VirtualCpuRequest {
         })
     }
 
-    /// What is asked of the CPUs.
+    /// Returns the requested properties of the CPUs.
     #[must_use]
     pub fn selector(&self) -> CpuSelector {
         CpuSelector {
@@ -151,12 +151,12 @@ impl schemars::JsonSchema for VirtualCpus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct GuestMemory {
-    /// How much.
+    /// Size of the memory.
     pub size: ByteSize,
-    /// Size of the huge pages behind it; without it ordinary pages.
+    /// Size of its huge pages; by default ordinary pages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hugepage: Option<ByteSize>,
-    /// The memory node that it comes from; without it that of the domain's CPUs.
+    /// Its memory node; by default the node of the domain's CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
 }
@@ -165,16 +165,16 @@ pub struct GuestMemory {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CacheShare {
-    /// Ways of the cache.
+    /// Number of ways of the cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ways: Option<u32>,
-    /// The same as a size, rounded up to whole ways.
+    /// Size of the share, rounded up to whole ways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<ByteSize>,
-    /// Whether nobody else may fill these ways.
+    /// Whether no other group may fill these ways.
     #[serde(default, skip_serializing_if = "is_default")]
     pub exclusive: bool,
-    /// Memory bandwidth at most, in percent.
+    /// Maximum memory bandwidth, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_percent: Option<u32>,
 }

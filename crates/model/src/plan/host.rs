@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Settings of the machine, its boot, and rules that are broken on purpose.
+//! Settings of the machine, its boot, and waivers.
 
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -7,25 +7,25 @@ use std::fmt;
 
 use super::is_default;
 
-/// What is done about a setting: `"skip"`, or with a value where sources disagree, as
+/// The choice for a setting: `"skip"`, or with a value if sources differ, as
 /// `{ action = "apply", value = "1" }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnobChoice {
-    /// What is done.
+    /// The action.
     pub action: KnobAction,
-    /// The value to take; without it the one that the catalogue wants.
+    /// The value; by default the value of the catalogue.
     pub value: Option<String>,
 }
 
-/// What is done about a setting.
+/// The action for a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnobAction {
-    /// Rampart sets it, and verifies it.
+    /// Rampart sets and verifies it.
     Apply,
-    /// Rampart leaves it alone and says nothing of it.
+    /// Rampart neither changes nor verifies it.
     Skip,
-    /// Somebody else sets it; Rampart only verifies it.
+    /// Other software sets it; Rampart verifies it.
     Expect,
 }
 
@@ -51,9 +51,9 @@ impl fmt::Display for KnobChoice {
 #[derive(Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct KnobTable {
-    /// What is done.
+    /// The action.
     action: KnobAction,
-    /// The value to take.
+    /// The value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     value: Option<String>,
 }
@@ -119,11 +119,11 @@ impl schemars::JsonSchema for KnobChoice {
     }
 }
 
-/// What needs a restart.
+/// Changes that need a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct BootSection {
-    /// Arguments for the kernel besides those that follow from the plan.
+    /// Kernel arguments in addition to those that follow from the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
     /// Whether the plan may need a restart.
@@ -132,7 +132,7 @@ pub struct BootSection {
 }
 
 impl BootSection {
-    /// Whether it says nothing.
+    /// Returns whether the section is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -145,23 +145,23 @@ impl BootSection {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Reboot {
-    /// No: the kernel command line has to fit as it is.
+    /// The kernel command line must fit as it is.
     #[default]
     Never,
-    /// Yes: the kernel command line is to be changed, and the machine restarted by its owner.
+    /// The kernel command line may be changed; the owner restarts the machine.
     Plan,
 }
 
-/// A rule that is broken on purpose.
+/// A rule that the plan breaks intentionally.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Waiver {
-    /// The rule's name.
+    /// Id of the rule.
     pub rule: String,
-    /// Why.
+    /// The reason.
     #[schemars(length(min = 1))]
     pub reason: String,
-    /// For this domain only; without it for all.
+    /// Only for this domain; by default for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
 }

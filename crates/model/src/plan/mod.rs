@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The plan: one file that names a machine's domains and what each owns.
+//! The plan: one file that names a machine's domains and their resources.
 //!
-//! These types are the file's sections. They say what can be written; whether it makes sense on
-//! a machine is decided by `rampart-plan`.
+//! These types are the sections of the file. `rampart-plan` checks and resolves them.
 
 mod cell;
 mod domain;
@@ -34,14 +33,14 @@ pub use resolved::{
 pub use selector::{CpuRequest, CpuSelector};
 pub use size::{ByteSize, ParseByteSizeError};
 
-/// Version of the plan's form, in its field `schema`.
+/// Version of the plan's schema, in its field `schema`.
 pub const PLAN_SCHEMA_VERSION: u32 = 1;
 
-/// A plan as its file says it.
+/// The contents of a plan's file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Plan {
-    /// Version of the form; 1.
+    /// Version of the schema; 1.
     #[serde(default = "current_version")]
     pub schema: u32,
     /// The machine as a whole.
@@ -50,13 +49,13 @@ pub struct Plan {
     /// The domains, in the order in which they choose their CPUs.
     #[serde(default, rename = "domain", skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<PlannedDomain>,
-    /// What is done about each setting of the machine, by the setting's name.
+    /// The choice for each setting of the machine, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub host: BTreeMap<String, KnobChoice>,
-    /// What needs a restart.
+    /// Changes that need a restart.
     #[serde(default, skip_serializing_if = "BootSection::is_empty")]
     pub boot: BootSection,
-    /// Rules that are broken on purpose.
+    /// Rules that the plan breaks intentionally.
     #[serde(default, rename = "waive", skip_serializing_if = "Vec::is_empty")]
     pub waivers: Vec<Waiver>,
 }
@@ -66,7 +65,7 @@ const fn current_version() -> u32 {
 }
 
 impl Default for Plan {
-    /// The plan without domains: everything is housekeeping.
+    /// The empty plan: all CPUs are housekeeping.
     fn default() -> Self {
         Self {
             schema: PLAN_SCHEMA_VERSION,
@@ -80,7 +79,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The domain of this name.
+    /// Returns the domain with this name.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&PlannedDomain> {
         self.domains.iter().find(|domain| domain.name == name)
@@ -91,23 +90,22 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct MachineSection {
-    /// CPUs for ordinary work and for everything that disturbs; without it all that no domain
-    /// takes.
+    /// CPUs for ordinary work and interrupts; by default all CPUs without a domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub housekeeping: Option<CpuSet>,
-    /// The topology that the plan was made for, as `rampart plan show` prints it; on another one
-    /// the plan is refused.
+    /// The topology that the plan was written for, as `rampart plan show` prints it; on another
+    /// topology the plan is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<String>,
-    /// What becomes of the other threads of a real-time core.
+    /// State of the other threads of a real-time core.
     #[serde(default, skip_serializing_if = "is_default")]
     pub smt: SmtPolicy,
-    /// Whether broken rules refuse the plan.
+    /// Enforcement of rules.
     #[serde(default, skip_serializing_if = "is_default")]
     pub policy: Enforcement,
 }
 
-/// What becomes of the other threads of a core whose first thread does real-time work.
+/// State of the other threads of a core whose first thread does real-time work.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -115,23 +113,23 @@ pub struct MachineSection {
 pub enum SmtPolicy {
     /// One thread of each core of the whole machine stays online.
     Off,
-    /// They stay online and nobody gets them.
+    /// They stay online and idle.
     #[default]
     IdleSibling,
-    /// They may work, for the same domain only.
+    /// They may work for the same domain.
     SameOwner,
 }
 
-/// Whether a broken rule refuses the plan.
+/// Enforcement of rules.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Enforcement {
-    /// Yes, unless the rule is waived.
+    /// An error refuses the plan, unless it is waived.
     #[default]
     Strict,
-    /// Only where the plan cannot work at all; the rest is a warning.
+    /// An error refuses the plan only if it cannot work at all; other errors are warnings.
     Warn,
 }
 

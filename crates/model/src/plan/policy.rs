@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scheduling policies as a plan writes them.
+//! Scheduling policies in the format of a plan.
 
 use serde::de::{Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::ser::SerializeMap as _;
@@ -9,9 +9,9 @@ use std::fmt;
 use super::time_text::{TimeText, exact};
 use crate::SchedulingPolicy;
 
-/// A scheduling policy, written `"other"`, `{ fifo = 80 }`, `{ rr = 10 }` or
-/// `{ deadline = { runtime = "200us", deadline = "1ms", period = "1ms" } }`; read also in the form
-/// of the command line, as `"fifo:80"`.
+/// A scheduling policy: `"other"`, `{ fifo = 80 }`, `{ rr = 10 }` or
+/// `{ deadline = { runtime = "200us", deadline = "1ms", period = "1ms" } }`; also in the format of
+/// the command line, as `"fifo:80"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PlannedPolicy(pub SchedulingPolicy);
 
@@ -20,13 +20,13 @@ pub struct PlannedPolicy(pub SchedulingPolicy);
 struct Reservation {
     /// CPU time in each period.
     runtime: TimeText,
-    /// By when in the period.
+    /// Deadline relative to the start of the period.
     deadline: TimeText,
     /// Length of the period.
     period: TimeText,
 }
 
-/// Exactly one of them.
+/// Exactly one field is set.
 #[derive(Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct PolicyTable {

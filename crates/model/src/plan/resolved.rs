@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan resolved on a machine: who owns every CPU, interrupt, cache and memory node.
+//! A plan resolved on a machine: the owner of every CPU, interrupt, cache and memory node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,27 +9,27 @@ use serde::{Deserialize, Serialize};
 use super::{BootSection, ByteSize, CacheShare, KnobChoice, PlanFinding, SmtPolicy};
 use crate::{CacheKind, CacheWays, CpuId, CpuSet, DomainKind, SchedulingPolicy};
 
-/// What a CPU is for.
+/// Role of a CPU.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuRole {
-    /// Ordinary work, interrupts, and what serves the domains.
+    /// Ordinary work, interrupts, service threads of domains.
     Housekeeping,
-    /// Its domain's threads.
+    /// Threads of its domain.
     RealTime,
-    /// Its guest's virtual CPU of this number.
+    /// The virtual CPU of this number of its guest.
     VirtualCpu(u32),
-    /// Its guest's emulator.
+    /// The emulator of its guest.
     Emulator,
-    /// What serves its domain from outside.
+    /// Service threads of its domain.
     Service,
-    /// Nothing: another thread of its core does real-time work.
+    /// Idle: another thread of its core does real-time work.
     IdleSibling,
-    /// Nothing: it is to be taken offline.
+    /// The plan takes it offline.
     Offline,
-    /// The plan says nothing of it.
+    /// The plan does not mention it.
     Unassigned,
 }
 
@@ -49,17 +49,17 @@ impl fmt::Display for CpuRole {
     }
 }
 
-/// One CPU and who owns it.
+/// A CPU and its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CpuOwnership {
     /// The CPU.
     pub cpu: CpuId,
-    /// Its domain; none for housekeeping CPUs and for those that do nothing.
+    /// Its domain; `None` for housekeeping CPUs and idle CPUs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// What it is for.
+    /// Its role.
     pub role: CpuRole,
-    /// Policy of what runs there; none where the plan sets none.
+    /// Policy of its threads; `None` if the plan sets none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<SchedulingPolicy>,
     /// Its memory node.
@@ -67,34 +67,33 @@ pub struct CpuOwnership {
     pub node: Option<u32>,
 }
 
-/// One domain with the CPUs it got.
+/// A domain and its CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ResolvedDomain {
     /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: DomainKind,
-    /// Its CPUs: real-time ones, and for a guest those of its virtual CPUs.
+    /// Its CPUs; for a guest those of its virtual CPUs.
     pub cpus: CpuSet,
-    /// For a guest: the CPU of each virtual CPU, in order; none where there is none for it.
+    /// For a guest: the CPU of each virtual CPU, in order; `None` if there are too few.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub virtual_cpus: Vec<Option<CpuId>>,
     /// For a guest: the CPUs of its emulator.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub emulator: CpuSet,
-    /// The CPUs of what serves it from outside.
+    /// The CPUs of its service threads.
     #[serde(default, skip_serializing_if = "CpuSet::is_empty")]
     pub service: CpuSet,
     /// The highest policy of its threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<SchedulingPolicy>,
-    /// How its CPUs were chosen, one sentence each.
+    /// Reasons for the choice of its CPUs.
     pub reasons: Vec<String>,
-    /// The share of a cache and of memory bandwidth that it asks for.
+    /// The share of a cache and of memory bandwidth that it requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheShare>,
-    /// The ways that it gets for that; empty where that is not known before resctrl is mounted, and
-    /// where it asks for none.
+    /// The ways of that share; empty if resctrl is not mounted, or if it requests none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cache_ways: Vec<CacheWays>,
     /// For a guest: the huge pages of its memory.
@@ -105,110 +104,110 @@ pub struct ResolvedDomain {
 /// The huge pages of a guest's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestPages {
-    /// The memory node that they are on.
+    /// Their memory node.
     pub node: u32,
-    /// Size of one.
+    /// Size of a page.
     pub size: ByteSize,
-    /// How many.
+    /// Number of pages.
     pub count: u64,
 }
 
-/// One interrupt and where it belongs.
+/// An interrupt and its owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct InterruptOwnership {
     /// Its number now.
     pub number: u32,
-    /// Who asked for it.
+    /// Its driver or device.
     pub action: String,
-    /// The domain that it belongs to; none: housekeeping.
+    /// Its domain; `None` for housekeeping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The CPUs that it is to go to.
+    /// Its target CPUs.
     pub cpus: CpuSet,
 }
 
-/// A cache of several CPUs and who shares it.
+/// A cache of several CPUs and the domains that share it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CacheSharing {
-    /// 1 is nearest to the core.
+    /// Its level; 1 is nearest to the core.
     pub level: u32,
-    /// What it holds.
+    /// Its contents.
     pub kind: CacheKind,
-    /// Bytes; 0 where the firmware does not say.
+    /// Size in bytes; 0 if the firmware does not report it.
     pub size: u64,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// The domains on them, `housekeeping` among them where it is.
+    /// The domains on these CPUs, including `housekeeping`.
     pub domains: BTreeSet<String>,
 }
 
-/// A memory node and who shares it.
+/// A memory node and the domains that share it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeSharing {
     /// Its number.
     pub id: u32,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// Bytes.
+    /// Size in bytes.
     pub memory: u64,
-    /// The domains on it, `housekeeping` among them where it is.
+    /// The domains on it, including `housekeeping`.
     pub domains: BTreeSet<String>,
 }
 
 /// A plan resolved on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ResolvedPlan {
-    /// Version of this form.
+    /// Version of the schema.
     pub schema_version: u32,
     /// Version of the tool that resolved it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool_version: String,
-    /// The topology that it was resolved on.
+    /// Fingerprint of the topology that it was resolved on.
     pub fingerprint: String,
     /// CPUs for ordinary work.
     pub housekeeping: CpuSet,
-    /// CPUs that domains own for their work: those that are shielded.
+    /// CPUs of domains that Linux isolates.
     pub real_time: CpuSet,
-    /// What becomes of the other threads of real-time cores.
+    /// State of the other threads of real-time cores.
     pub smt: SmtPolicy,
     /// Every CPU of the machine that could be online.
     pub cpus: Vec<CpuOwnership>,
     /// Every domain, in the order of the plan.
     pub domains: Vec<ResolvedDomain>,
-    /// Every interrupt that somebody asked for.
+    /// Every interrupt with a handler.
     pub interrupts: Vec<InterruptOwnership>,
     /// Every cache of more than one CPU.
     pub caches: Vec<CacheSharing>,
     /// Every memory node.
     pub nodes: Vec<NodeSharing>,
-    /// What is done about each setting, by its name.
+    /// The choice for each setting, by its name.
     pub host: BTreeMap<String, KnobChoice>,
-    /// What needs a restart.
+    /// Changes that need a restart.
     pub boot: BootSection,
-    /// Rules that are broken, and rules that could not be decided; the gravest first.
+    /// Findings, the most severe first.
     pub findings: Vec<PlanFinding>,
 }
 
 impl ResolvedPlan {
-    /// Whether a finding refuses it.
+    /// Returns whether a finding refuses the plan.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.findings.iter().any(PlanFinding::refuses)
     }
 
-    /// The domain of this name.
+    /// Returns the domain with this name.
     #[must_use]
     pub fn domain(&self, name: &str) -> Option<&ResolvedDomain> {
         self.domains.iter().find(|domain| domain.name == name)
     }
 
-    /// Who owns a CPU; none where the machine has no such CPU.
+    /// Returns the ownership of a CPU; `None` if the machine has no such CPU.
     #[must_use]
     pub fn cpu(&self, cpu: CpuId) -> Option<&CpuOwnership> {
         self.cpus.iter().find(|ownership| ownership.cpu == cpu)
     }
 
-    /// The CPUs of this role.
+    /// Returns the CPUs with this role.
     #[must_use]
     pub fn with_role(&self, role: CpuRole) -> CpuSet {
         self.cpus

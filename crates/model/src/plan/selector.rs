@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs listed, or asked for by property.
+//! CPUs listed, or requested by property.
 
 use serde::de::{MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -11,33 +11,33 @@ use crate::CpuSet;
 /// CPUs of a domain: `"1-3"`, or `{ count = 2, whole-cores = true }`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuRequest {
-    /// These.
+    /// Listed CPUs.
     List(CpuSet),
-    /// Some with these properties.
+    /// CPUs with these properties.
     Selector(CpuSelector),
 }
 
-/// Properties of the CPUs that a domain wants.
+/// Properties of the CPUs that a domain requests.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CpuSelector {
-    /// How many.
+    /// Number of CPUs.
     #[schemars(range(min = 1))]
     pub count: u32,
     /// On this memory node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<u32>,
-    /// Only cores of which no thread is anybody else's.
+    /// Only cores without a thread of another owner.
     #[serde(default, skip_serializing_if = "is_false")]
     pub whole_cores: bool,
-    /// Under the last-level cache of this domain; `housekeeping` is one too.
+    /// Under the last-level cache of this domain; also `housekeeping`.
     #[serde(
         default,
         rename = "same-l3-as",
         skip_serializing_if = "Option::is_none"
     )]
     pub same_l3_as: Option<String>,
-    /// Under another last-level cache than this domain's; `housekeeping` is one too.
+    /// Under another last-level cache than this domain's; also `housekeeping`.
     #[serde(default, rename = "not-l3-of", skip_serializing_if = "Option::is_none")]
     pub not_l3_of: Option<String>,
 }

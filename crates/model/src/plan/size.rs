@@ -9,15 +9,15 @@ use std::str::FromStr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(pub u64);
 
-/// Why a text is no size.
+/// An invalid size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a size: {reason}; write a whole number and B, KiB, MiB, GiB or TiB, for example `2MiB`"
 )]
 pub struct ParseByteSizeError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The mistake.
     pub reason: &'static str,
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Times as a plan writes them: exact, with a unit, as `"100us"`.
+//! Times in the format of a plan: exact, with a unit, as `"100us"`.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Nanos;
 
-/// The time in the largest unit that keeps it whole.
+/// Returns the time in the largest unit without a fraction.
 pub(super) fn exact(time: Nanos) -> String {
     let units = [
         (3_600_000_000_000, "h"),
@@ -56,7 +56,7 @@ impl schemars::JsonSchema for TimeText {
     }
 }
 
-/// For fields that are an `Option<Nanos>`.
+/// Serialises fields of type `Option<Nanos>`.
 pub(super) mod optional {
     use super::{Deserialize, Deserializer, Nanos, Serialize, Serializer, TimeText};
 
