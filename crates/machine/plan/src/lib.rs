@@ -27,6 +27,7 @@ mod write;
 
 pub use cell::is_linux;
 pub use error::PlanError;
+pub use export::libvirt_elements;
 pub use export::{
     DomainField, Engine, Exported, ExportedFile, MARK, MachineField, Means, Subject, containers,
     kubernetes, libvirt, systemd, tuned,

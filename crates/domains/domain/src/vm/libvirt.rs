@@ -3,100 +3,46 @@
 
 use std::io;
 
-use quick_xml::Writer;
 use quick_xml::events::{BytesText, Event};
-use rampart_model::{Accelerator, SchedulingPolicy};
+use rampart_model::Accelerator;
+use rampart_plan::libvirt_elements::{
+    XmlWriter as Output, empty, libvirt_document, memory_backing, memory_node, processor, text,
+    text_with, virtual_cpu_policy,
+};
 
 use super::description::{Description, PORT};
 
 /// The document. Where libvirt gives less than the description asks, a comment in it says so.
 pub(super) fn document(guest: &Description) -> io::Result<String> {
-    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
-    let kind = match guest.accelerator {
-        Accelerator::Kvm => "kvm",
-        Accelerator::Tcg => "qemu",
+    let memory = &guest.memory;
+    let (kind, cpu): (_, &[(&str, &str)]) = match guest.accelerator {
+        Accelerator::Kvm => (
+            "kvm",
+            &[("mode", "host-passthrough"), ("migratable", "off")],
+        ),
+        Accelerator::Tcg => ("qemu", &[("mode", "maximum")]),
     };
-    writer
-        .create_element("domain")
-        .with_attribute(("type", kind))
-        .write_inner_content(|writer| {
-            text(writer, "name", &guest.name)?;
-            writer
-                .create_element("memory")
-                .with_attribute(("unit", "MiB"))
-                .write_text_content(BytesText::new(&guest.memory.mebibytes.to_string()))?;
-            memory(writer, guest)?;
-            writer
-                .create_element("vcpu")
-                .with_attribute(("placement", "static"))
-                .with_attribute(("cpuset", guest.housekeeping.to_string().as_str()))
-                .write_text_content(BytesText::new(&guest.cpus.len().to_string()))?;
-            tuning(writer, guest)?;
-            if let Some(node) = guest.memory.node {
-                writer
-                    .create_element("numatune")
-                    .write_inner_content(|writer| {
-                        writer
-                            .create_element("memory")
-                            .with_attribute(("mode", "strict"))
-                            .with_attribute(("nodeset", node.to_string().as_str()))
-                            .write_empty()?;
-                        Ok(())
-                    })?;
-            }
-            boot(writer, guest)?;
-            features(writer, guest)?;
-            processor(writer, guest)?;
-            clock(writer, guest)?;
-            text(writer, "on_poweroff", "destroy")?;
-            text(writer, "on_reboot", "destroy")?;
-            text(writer, "on_crash", "destroy")?;
-            devices(writer)
-        })?;
-    let mut bytes = writer.into_inner();
-    bytes.push(b'\n');
-    String::from_utf8(bytes).map_err(io::Error::other)
-}
-
-type Output = Writer<Vec<u8>>;
-
-fn text(writer: &mut Output, name: &str, value: &str) -> io::Result<()> {
-    writer
-        .create_element(name)
-        .write_text_content(BytesText::new(value))?;
-    Ok(())
-}
-
-fn empty(writer: &mut Output, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
-    writer
-        .create_element(name)
-        .with_attributes(attributes.iter().copied())
-        .write_empty()?;
-    Ok(())
-}
-
-fn memory(writer: &mut Output, guest: &Description) -> io::Result<()> {
-    writer
-        .create_element("memoryBacking")
-        .write_inner_content(|writer| {
-            if let Some(bytes) = guest.memory.huge_page {
-                writer
-                    .create_element("hugepages")
-                    .write_inner_content(|writer| {
-                        let kibibytes = (bytes / 1024).to_string();
-                        empty(writer, "page", &[("size", &kibibytes), ("unit", "KiB")])
-                    })?;
-            }
-            empty(writer, "nosharepages", &[])?;
-            if guest.memory.locked {
-                empty(writer, "locked", &[])?;
-            }
-            if guest.real_time {
-                empty(writer, "allocation", &[("mode", "immediate")])?;
-            }
-            Ok(())
-        })?;
-    Ok(())
+    libvirt_document(&[("type", kind)], |writer| {
+        text(writer, "name", &guest.name)?;
+        let size = memory.mebibytes.to_string();
+        text_with(writer, "memory", &[("unit", "MiB")], &size)?;
+        memory_backing(writer, memory.huge_page, memory.locked, guest.real_time)?;
+        let housekeeping = guest.housekeeping.to_string();
+        let placement = [("placement", "static"), ("cpuset", housekeeping.as_str())];
+        text_with(writer, "vcpu", &placement, &guest.cpus.len().to_string())?;
+        tuning(writer, guest)?;
+        if let Some(node) = guest.memory.node {
+            memory_node(writer, node)?;
+        }
+        boot(writer, guest)?;
+        features(writer, guest)?;
+        processor(writer, cpu, guest.cpus.len())?;
+        clock(writer, guest)?;
+        text(writer, "on_poweroff", "destroy")?;
+        text(writer, "on_reboot", "destroy")?;
+        text(writer, "on_crash", "destroy")?;
+        devices(writer)
+    })
 }
 
 fn tuning(writer: &mut Output, guest: &Description) -> io::Result<()> {
@@ -110,18 +56,7 @@ fn tuning(writer: &mut Output, guest: &Description) -> io::Result<()> {
             let emulator = guest.emulator.to_string();
             empty(writer, "emulatorpin", &[("cpuset", &emulator)])?;
             for (number, cpu) in guest.cpus.iter().enumerate() {
-                let number = number.to_string();
-                let (scheduler, priority) = match cpu.policy {
-                    SchedulingPolicy::Fifo(priority) => ("fifo", priority.to_string()),
-                    SchedulingPolicy::RoundRobin(priority) => ("rr", priority.to_string()),
-                    SchedulingPolicy::Other | SchedulingPolicy::Deadline { .. } => continue,
-                };
-                let attributes = [
-                    ("vcpus", number.as_str()),
-                    ("scheduler", scheduler),
-                    ("priority", &priority),
-                ];
-                empty(writer, "vcpusched", &attributes)?;
+                virtual_cpu_policy(writer, &number.to_string(), cpu.policy)?;
             }
             Ok(())
         })?;
@@ -130,12 +65,9 @@ fn tuning(writer: &mut Output, guest: &Description) -> io::Result<()> {
 
 fn boot(writer: &mut Output, guest: &Description) -> io::Result<()> {
     writer.create_element("os").write_inner_content(|writer| {
-        writer
-            .create_element("type")
-            .with_attribute(("arch", std::env::consts::ARCH))
-            // libvirt cannot describe the board `microvm`.
-            .with_attribute(("machine", "q35"))
-            .write_text_content(BytesText::new("hvm"))?;
+        // libvirt cannot describe the board `microvm`.
+        let board = [("arch", std::env::consts::ARCH), ("machine", "q35")];
+        text_with(writer, "type", &board, "hvm")?;
         text(writer, "kernel", &guest.kernel.display().to_string())?;
         text(writer, "initrd", &guest.initramfs.display().to_string())?;
         text(writer, "cmdline", &guest.kernel_command_line())
@@ -169,28 +101,6 @@ fn features(writer: &mut Output, guest: &Description) -> io::Result<()> {
 
 fn comment(writer: &mut Output, words: &str) -> io::Result<()> {
     writer.write_event(Event::Comment(BytesText::new(&format!(" {words} "))))
-}
-
-fn processor(writer: &mut Output, guest: &Description) -> io::Result<()> {
-    let cores = guest.cpus.len().to_string();
-    let topology = |writer: &mut Output| {
-        let attributes = [
-            ("sockets", "1"),
-            ("dies", "1"),
-            ("cores", cores.as_str()),
-            ("threads", "1"),
-        ];
-        empty(writer, "topology", &attributes)
-    };
-    let attributes: &[(&str, &str)] = match guest.accelerator {
-        Accelerator::Kvm => &[("mode", "host-passthrough"), ("migratable", "off")],
-        Accelerator::Tcg => &[("mode", "maximum")],
-    };
-    writer
-        .create_element("cpu")
-        .with_attributes(attributes.iter().copied())
-        .write_inner_content(topology)?;
-    Ok(())
 }
 
 fn clock(writer: &mut Output, guest: &Description) -> io::Result<()> {

@@ -93,18 +93,18 @@ impl Engine {
                     Finding::new(
                         Severity::Warning,
                         format!("domain `{}`, policy", planned.name),
-                        "this kernel gives real-time policies to groups that have a budget \
+                        "this kernel permits real-time policies only to groups with a budget \
                          (CONFIG_RT_GROUP_SCHED), and none is left",
                     )
-                    .values("no real-time time left", "a budget in cpu.rt_runtime_us")
+                    .values("no real-time budget left", "a budget in cpu.rt_runtime_us")
                     .fix("lower cpu.rt_runtime_us of other groups, or sysctl kernel.sched_rt_runtime_us=-1"),
                 ),
                 Budget::Unknown => findings.push(
                     Finding::new(
                         Severity::Warning,
                         format!("domain `{}`, policy", planned.name),
-                        "this kernel gives real-time policies to groups that have a budget \
-                         (CONFIG_RT_GROUP_SCHED), and how much is left cannot be read",
+                        "this kernel permits real-time policies only to groups with a budget \
+                         (CONFIG_RT_GROUP_SCHED), and the budget left cannot be read",
                     )
                     .fix("--cpu-rt-runtime with microseconds of each second that are left"),
                 ),
@@ -144,7 +144,7 @@ impl Engine {
         let from = planned.container.clone().unwrap_or_default();
         match (from.image, from.rootfs) {
             (Some(image), _) if image.starts_with('-') => Err((
-                format!("`{}` is no name of an image", image.escape_debug()),
+                format!("`{}` is not the name of an image", image.escape_debug()),
                 "name the image as in `podman images`",
             )),
             (Some(image), _) => {
@@ -159,7 +159,7 @@ impl Engine {
                 Ok(())
             }
             (None, None) => Err((
-                "the plan names neither an image nor a root directory for it".to_owned(),
+                "the plan has neither an image nor a root directory for it".to_owned(),
                 "write container = { engine = \"podman\", image = \"NAME\" } in the plan",
             )),
         }
@@ -170,17 +170,17 @@ impl Engine {
         let named = planned.container.as_ref().and_then(|from| from.engine);
         match field {
             DomainField::Isolation => Lost(
-                "the engine binds the container to its CPUs and keeps nobody else away from them",
+                "the engine binds the container to its CPUs and does not isolate them",
                 "rampart apply, or the slices of rampart export systemd",
             ),
             DomainField::Engine => match (self, named) {
                 (Self::Podman, Some(ContainerEngine::Podman))
                 | (Self::Docker, Some(ContainerEngine::Docker)) => Said,
-                _ => Apart("the plan names another engine"),
+                _ => Apart("the plan has another engine"),
             },
             DomainField::RootFileSystem if self == Self::Docker => Lost(
-                "docker runs images alone, no directories",
-                "make an image of it by the command above the line",
+                "docker runs only images, not directories",
+                "create an image with the command above",
             ),
             DomainField::Cpus
             | DomainField::Run
@@ -188,16 +188,16 @@ impl Engine {
             | DomainField::Image
             | DomainField::RootFileSystem => Said,
             DomainField::Priority => Lost(
-                "the engine grants the policy (limits, SYS_NICE) and sets none",
-                "the program asks for it itself, or is given it by the command below the line",
+                "the engine permits the policy (limits, SYS_NICE) and does not set it",
+                "set it in the program, or with the command below",
             ),
             DomainField::Reservation => Lost(
-                "the engine grants SCHED_DEADLINE (SYS_NICE) and sets none",
-                "the program asks for it itself, on CPUs that are a scheduling domain of their own",
+                "the engine permits SCHED_DEADLINE (SYS_NICE) and does not set it",
+                "set it in the program, on CPUs of a separate scheduling domain",
             ),
-            DomainField::Deadline => Apart("rampart evaluate judges by it; no tool is told"),
+            DomainField::Deadline => Apart("only rampart evaluate judges by it"),
             DomainField::Service => Lost(
-                "the engine knows no threads that serve a container from outside",
+                "the engine does not support service threads outside the container",
                 "taskset for them, or rampart up",
             ),
             DomainField::CacheWays
@@ -209,13 +209,13 @@ impl Engine {
             ),
             DomainField::Threads => Lost(
                 "the engine gives all threads the same CPUs",
-                "the program places its threads itself, or rampart up does",
+                "place the threads in the program, or use rampart up",
             ),
             DomainField::Interrupts => Lost(
-                "the engine places no interrupts",
-                "the commands below the line, each time that the driver asks for its interrupts anew",
+                "the engine does not place interrupts",
+                "run the commands below each time that the driver requests its interrupts",
             ),
-            // No container has them.
+            // Fields of other kinds.
             DomainField::VirtualCpus
             | DomainField::Memory
             | DomainField::HugePages
@@ -277,7 +277,7 @@ fn budget(subject: &Subject<'_>) -> Budget {
 fn of_machine(field: MachineField) -> Answer {
     match field {
         MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
-            Apart("for Rampart's own judgement: no tool is told")
+            Apart("only Rampart judges by it")
         }
         MachineField::Housekeeping
         | MachineField::SiblingsOffline
@@ -287,7 +287,7 @@ fn of_machine(field: MachineField) -> Answer {
         | MachineField::BootArguments
         | MachineField::Reboot
         | MachineField::OtherInterrupts => Lost(
-            "a container engine sets nothing of the machine",
+            "a container engine does not change the machine",
             "rampart apply, or rampart export systemd and tuned",
         ),
     }
@@ -302,7 +302,7 @@ pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
     let mut parts = Vec::new();
     for (planned, got) in subject.domains() {
         if planned.kind.program() != DomainProgram::Container {
-            let why = format!("it is of kind {}, no container", planned.kind);
+            let why = format!("it is of kind {}, not a container", planned.kind);
             gaps.not_written(
                 planned,
                 why,
@@ -315,8 +315,8 @@ pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
             .and_then(|command| match words::shell(&command.words) {
                 Some(line) => Ok((command, line)),
                 None => Err((
-                    "a word of its command line holds a character that no shell takes".to_owned(),
-                    "take it out of `run`",
+                    "its command line has a character that no shell accepts".to_owned(),
+                    "remove it from `run`",
                 )),
             });
         let (command, line) = match written {

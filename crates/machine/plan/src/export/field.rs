@@ -56,7 +56,7 @@ impl MachineField {
 /// What a plan says of a domain, or what Rampart does for it without being told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainField {
-    /// The wall: nobody else works on the domain's CPUs, and the kernel does not balance into them.
+    /// Isolation of the domain's CPUs from other work and from load balancing.
     Isolation,
     /// The domain's CPUs.
     Cpus,
@@ -123,7 +123,7 @@ impl DomainField {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Isolation => "the wall",
+            Self::Isolation => "isolation",
             Self::Cpus => "cpus",
             Self::VirtualCpus => "vcpus",
             Self::Priority => "policy",

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a tool has no words for, collected while its files are written.
+//! Collects the fields that a tool does not support.
 
 use rampart_model::{Finding, PlannedDomain, Severity};
 
 use super::field::{self, DomainField, MachineField};
 use super::{MARK, Subject, words};
 
-/// What a tool makes of a field.
+/// A tool's support for a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Its files say it.
+    /// Its files contain it.
     Said,
-    /// It is no matter for the tool: Rampart's own judgement, or decided by now.
+    /// It does not concern the tool; the reason.
     Apart(&'static str),
-    /// The tool has no word for it; why, and what does it instead.
+    /// The tool does not support it; the reason, and an alternative.
     Lost(&'static str, &'static str),
 }
 
-/// One of them.
+/// One unsupported field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gap {
-    /// The domain that it is about; none: the machine.
+    /// Its domain; `None` for the machine.
     domain: Option<String>,
     finding: Finding,
 }
 
-/// All of them.
+/// The unsupported fields of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Gaps(Vec<Gap>);
 
 impl Gaps {
-    /// What the tool answers for everything that the plan says of the machine.
+    /// Adds the tool's answers for the machine.
     pub(super) fn of_machine(
         &mut self,
         subject: &Subject<'_>,
@@ -41,7 +41,7 @@ impl Gaps {
         self.answers(None, answers);
     }
 
-    /// The same for a domain.
+    /// Adds the tool's answers for a domain.
     pub(super) fn of_domain(
         &mut self,
         domain: &PlannedDomain,
@@ -52,7 +52,7 @@ impl Gaps {
         self.answers(Some(&domain.name), answers);
     }
 
-    /// Fields with the same answer are told together.
+    /// Adds one finding for all fields with the same answer.
     fn answers(
         &mut self,
         domain: Option<&str>,
@@ -77,7 +77,7 @@ impl Gaps {
         }
     }
 
-    /// Something that no single field is about.
+    /// Adds a finding that is not about a single field.
     pub(super) fn add(&mut self, domain: Option<&str>, finding: Finding) {
         self.0.push(Gap {
             domain: domain.map(str::to_owned),
@@ -85,19 +85,19 @@ impl Gaps {
         });
     }
 
-    /// A domain that is not written at all, and why.
+    /// Adds a domain that is not written, with the reason.
     pub(super) fn not_written(&mut self, domain: &PlannedDomain, why: String, fix: &str) {
         let location = format!("domain `{}`", domain.name);
         let finding = Finding::new(Severity::Warning, location, format!("not written: {why}"));
         self.add(Some(&domain.name), finding.fix(fix));
     }
 
-    /// The findings for who asked.
+    /// Returns all findings.
     pub(super) fn into_findings(self) -> Vec<Finding> {
         self.0.into_iter().map(|gap| gap.finding).collect()
     }
 
-    /// The findings about one domain.
+    /// Returns the findings about one domain.
     pub(super) fn of(&self, domain: &str) -> Vec<Finding> {
         self.0
             .iter()
@@ -106,8 +106,8 @@ impl Gaps {
             .collect()
     }
 
-    /// The head of a file: what it is, and what it does not say of the machine or of one domain.
-    /// Each line stands alone; the caller makes comments of them.
+    /// Returns the lines at the top of a file: its source, and the fields that it does not support. The
+    /// caller formats them as comments.
     pub(super) fn head(&self, tool: &str, subject: &Subject<'_>, part: Part<'_>) -> Vec<String> {
         let mut lines = vec![format!(
             "{MARK} {tool} from {}.",
@@ -128,14 +128,14 @@ impl Gaps {
             .flat_map(|gap| words::listed(&gap.finding.to_string()))
             .collect();
         if !told.is_empty() {
-            lines.push("What this file does not say:".to_owned());
+            lines.push("Not supported by this file:".to_owned());
             lines.extend(told);
         }
         lines
     }
 }
 
-/// Of what a file tells the gaps.
+/// The part of a plan that a file reports on.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Part<'a> {
     /// The machine.

@@ -94,7 +94,7 @@ fn answer(field: DomainField) -> Answer {
         DomainField::RootFileSystem => {
             Lost("pods run images alone", "make an image of the directory")
         }
-        DomainField::Deadline => Apart("rampart evaluate judges by it; no tool is told"),
+        DomainField::Deadline => Apart("only rampart evaluate judges by it"),
         DomainField::Service => Lost(
             "Kubernetes knows no threads that serve a pod from outside",
             "taskset for them on the node",
@@ -108,7 +108,7 @@ fn answer(field: DomainField) -> Answer {
         ),
         DomainField::Threads => Lost(
             "Kubernetes gives all threads the same CPUs",
-            "the program places its threads itself",
+            "place the threads in the program",
         ),
         DomainField::Interrupts => Lost(
             "Kubernetes places no interrupts",
@@ -136,7 +136,7 @@ fn of_machine(field: MachineField) -> Answer {
     match field {
         MachineField::Housekeeping | MachineField::Siblings => Said,
         MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
-            Apart("for Rampart's own judgement: no tool is told")
+            Apart("only Rampart judges by it")
         }
         MachineField::SiblingsOffline
         | MachineField::ExpectedSettings
@@ -226,7 +226,7 @@ fn file(name: &str, head: &[String], text: &str) -> ExportedFile {
 fn image(planned: &PlannedDomain) -> Result<String, (String, &'static str)> {
     if planned.kind.program() != DomainProgram::Container {
         return Err((
-            format!("it is of kind {}, no container", planned.kind),
+            format!("it is of kind {}, not a container", planned.kind),
             "rampart export systemd, or libvirt for guests",
         ));
     }

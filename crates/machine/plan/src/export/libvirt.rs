@@ -3,11 +3,8 @@
 
 use std::io;
 
-use quick_xml::Writer;
-use quick_xml::events::BytesText;
 use rampart_model::{
-    CpuSet, DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart, SchedulingPolicy,
-    Severity,
+    CpuSet, DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart, Severity,
 };
 
 use super::field::{DomainField, MachineField};
@@ -15,11 +12,13 @@ use super::gaps::Answer::{self, Apart, Lost, Said};
 use super::gaps::{Gaps, Part};
 use super::libvirt_cache::cache;
 use super::libvirt_devices::devices;
+use super::libvirt_elements::{
+    XmlWriter as Output, empty, libvirt_document, memory_backing, memory_node, processor, text,
+    text_with, virtual_cpu_policy,
+};
 use super::{Exported, ExportedFile, Subject, interrupts};
 
-pub(super) type Output = Writer<Vec<u8>>;
-
-/// A guest that is written.
+/// A guest of the plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guest<'a> {
     pub(super) subject: &'a Subject<'a>,
@@ -31,7 +30,7 @@ pub(super) struct Guest<'a> {
 fn of_machine(field: MachineField) -> Answer {
     match field {
         MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
-            Apart("for Rampart's own judgement: no tool is told")
+            Apart("only Rampart judges by it")
         }
         MachineField::Housekeeping
         | MachineField::SiblingsOffline
@@ -41,7 +40,7 @@ fn of_machine(field: MachineField) -> Answer {
         | MachineField::BootArguments
         | MachineField::Reboot
         | MachineField::OtherInterrupts => Lost(
-            "a guest's definition sets nothing of the machine",
+            "a guest's definition does not change the machine",
             "rampart apply, or rampart export systemd and tuned",
         ),
     }
@@ -51,23 +50,23 @@ fn of_machine(field: MachineField) -> Answer {
 fn of_domain(field: DomainField) -> Answer {
     match field {
         DomainField::Isolation => Lost(
-            "libvirt binds the guest's threads and keeps nobody else away from their CPUs",
+            "libvirt binds the guest's threads and does not isolate their CPUs",
             "rampart apply, or rampart export systemd",
         ),
         DomainField::Reservation => Lost(
-            "libvirt gives virtual CPUs no SCHED_DEADLINE",
+            "libvirt does not support SCHED_DEADLINE for virtual CPUs",
             "a priority instead: vcpus = { policy = { fifo = 1 } }",
         ),
-        DomainField::Deadline => Apart("rampart evaluate judges by it; no tool is told"),
+        DomainField::Deadline => Apart("only rampart evaluate judges by it"),
         DomainField::Service => Lost(
-            "libvirt binds I/O threads to these CPUs; the kernel's vhost threads have no word",
+            "libvirt binds I/O threads to these CPUs, but not the kernel's vhost threads",
             "rampart up, or taskset for the threads vhost-PID",
         ),
         DomainField::Interrupts => Lost(
-            "libvirt places no interrupts",
-            "the commands below, each time that the driver asks for its interrupts anew",
+            "libvirt does not place interrupts",
+            "run the commands below each time that the driver requests its interrupts",
         ),
-        // What cannot be said of these on the machine at hand is told one by one.
+        // Findings report the limits on this machine one by one.
         DomainField::VirtualCpus
         | DomainField::Priority
         | DomainField::Restart
@@ -85,7 +84,7 @@ fn of_domain(field: DomainField) -> Answer {
         | DomainField::CacheBytes
         | DomainField::CacheExclusive
         | DomainField::Bandwidth => Said,
-        // No guest has them.
+        // Fields of other kinds.
         DomainField::Cpus
         | DomainField::Run
         | DomainField::Engine
@@ -100,7 +99,7 @@ fn of_domain(field: DomainField) -> Answer {
 /// Writes the guests of a plan, or the one of this name.
 ///
 /// # Errors
-/// If the XML cannot be written, which memory alone could be the cause of.
+/// If the XML cannot be written to memory.
 pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported> {
     let mut files = Vec::new();
     let mut findings = Vec::new();
@@ -111,7 +110,7 @@ pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported
             continue;
         }
         if planned.kind.program() != DomainProgram::Guest {
-            let why = format!("it is of kind {}, no guest", planned.kind);
+            let why = format!("it is of kind {}, not a guest", planned.kind);
             machine.not_written(
                 planned,
                 why,
@@ -145,13 +144,13 @@ pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported
     })
 }
 
-/// Two hyphens would end a comment of XML.
+/// Formats lines for an XML comment, which two hyphens would end.
 fn in_comment(lines: &[String]) -> String {
     let text = lines.join("\n").replace("--", "- -").replace("--", "- -");
     text.trim_end_matches('-').to_owned()
 }
 
-/// What no element can say.
+/// Adds findings for what no element supports.
 fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
     let name = &guest.planned.name;
     let mut add = |severity, field: &str, what: &str, fix: String| {
@@ -163,7 +162,7 @@ fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
         add(
             Severity::Note,
             "interrupts",
-            "as root, by the numbers that they have now",
+            "as root, with their present numbers",
             commands.join("; "),
         );
     }
@@ -172,10 +171,10 @@ fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
         add(
             Severity::Note,
             "kernel",
-            "a plan has no kernel command line for the guest's kernel, which has to set its real-time CPUs \
-             apart too",
+            "a plan has no kernel command line for the guest's kernel, which has to isolate its real-time CPUs \
+             too",
             format!(
-                "a cmdline element with isolcpus=managed_irq,domain,{inside} nohz_full={inside} \
+                "add a cmdline element with isolcpus=managed_irq,domain,{inside} nohz_full={inside} \
                  rcu_nocbs={inside} and what the guest's root needs"
             ),
         );
@@ -184,7 +183,7 @@ fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
         add(
             Severity::Warning,
             "kernel, disk",
-            "the plan names neither, so that the guest has nothing to boot from",
+            "the plan has neither, so the guest cannot boot",
             "write kernel = \"/path\" or disk = \"/path\" in the plan".to_owned(),
         );
     }
@@ -192,13 +191,13 @@ fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
         add(
             Severity::Warning,
             "vcpus",
-            "a virtual CPU has no CPU of its own; it floats over the housekeeping CPUs",
-            "give it one in the plan".to_owned(),
+            "a virtual CPU has no CPU of its own, and runs on the housekeeping CPUs",
+            "name more CPUs in the plan".to_owned(),
         );
     }
 }
 
-/// The numbers of the virtual CPUs that do real-time work.
+/// Returns the numbers of the real-time virtual CPUs.
 fn real_time_inside(guest: &Guest<'_>) -> CpuSet {
     let request = guest
         .planned
@@ -231,111 +230,50 @@ impl Guest<'_> {
     }
 }
 
-pub(super) fn text(writer: &mut Output, name: &str, value: &str) -> io::Result<()> {
-    writer
-        .create_element(name)
-        .write_text_content(BytesText::new(value))?;
-    Ok(())
-}
-
-pub(super) fn empty(
-    writer: &mut Output,
-    name: &str,
-    attributes: &[(&str, &str)],
-) -> io::Result<()> {
-    writer
-        .create_element(name)
-        .with_attributes(attributes.iter().copied())
-        .write_empty()?;
-    Ok(())
-}
-
 fn document(guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<String> {
-    let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
     let (planned, got) = (guest.planned, guest.got);
     let mut attributes = vec![("type", "kvm")];
     if planned.cpu_pm {
         attributes.push(("xmlns:qemu", "http://libvirt.org/schemas/domain/qemu/1.0"));
     }
-    writer
-        .create_element("domain")
-        .with_attributes(attributes)
-        .write_inner_content(|writer| {
-            text(writer, "name", &planned.name)?;
-            if let Some(memory) = &planned.memory {
-                writer
-                    .create_element("memory")
-                    .with_attribute(("unit", "b"))
-                    .write_text_content(BytesText::new(&memory.size.0.to_string()))?;
-            }
-            memory_backing(writer, guest)?;
-            writer
-                .create_element("vcpu")
-                .with_attribute(("placement", "static"))
-                .with_attribute((
-                    "cpuset",
-                    guest.subject.resolved.housekeeping.to_string().as_str(),
-                ))
-                .write_text_content(BytesText::new(&got.virtual_cpus.len().to_string()))?;
-            if planned.disk.is_some() {
-                text(writer, "iothreads", "1")?;
-            }
-            tuning(writer, guest, gaps)?;
-            if let Some(node) = node(guest) {
-                writer
-                    .create_element("numatune")
-                    .write_inner_content(|writer| {
-                        let nodes = node.to_string();
-                        empty(writer, "memory", &[("mode", "strict"), ("nodeset", &nodes)])
-                    })?;
-            }
-            // A slice of its own, outside machine.slice, which keeps to the housekeeping CPUs.
-            writer
-                .create_element("resource")
-                .write_inner_content(|writer| {
-                    text(writer, "partition", &format!("/rampart/{}", planned.name))
-                })?;
-            boot(writer, guest)?;
-            features(writer, guest)?;
-            processor(writer, guest)?;
-            clock(writer, guest)?;
-            events(writer, planned.restart)?;
-            devices(writer, guest)?;
-            command_line(writer, guest)
-        })?;
-    let mut bytes = writer.into_inner();
-    bytes.push(b'\n');
-    String::from_utf8(bytes).map_err(io::Error::other)
+    libvirt_document(&attributes, |writer| {
+        text(writer, "name", &planned.name)?;
+        if let Some(memory) = &planned.memory {
+            let bytes = memory.size.0.to_string();
+            text_with(writer, "memory", &[("unit", "b")], &bytes)?;
+        }
+        let page = planned.memory.as_ref().and_then(|memory| memory.hugepage);
+        let real_time = guest.is_real_time();
+        memory_backing(writer, page.map(|page| page.0), real_time, real_time)?;
+        let housekeeping = guest.subject.resolved.housekeeping.to_string();
+        let placement = [("placement", "static"), ("cpuset", housekeeping.as_str())];
+        let count = got.virtual_cpus.len();
+        text_with(writer, "vcpu", &placement, &count.to_string())?;
+        if planned.disk.is_some() {
+            text(writer, "iothreads", "1")?;
+        }
+        tuning(writer, guest, gaps)?;
+        if let Some(node) = node(guest) {
+            memory_node(writer, node)?;
+        }
+        // A slice outside machine.slice, which is limited to the housekeeping CPUs.
+        writer
+            .create_element("resource")
+            .write_inner_content(|writer| {
+                text(writer, "partition", &format!("/rampart/{}", planned.name))
+            })?;
+        boot(writer, guest)?;
+        features(writer, guest)?;
+        let passthrough = [("mode", "host-passthrough"), ("migratable", "off")];
+        processor(writer, &passthrough, count)?;
+        clock(writer, guest)?;
+        events(writer, planned.restart)?;
+        devices(writer, guest)?;
+        command_line(writer, guest)
+    })
 }
 
-fn memory_backing(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
-    let page = guest
-        .planned
-        .memory
-        .as_ref()
-        .and_then(|memory| memory.hugepage);
-    writer
-        .create_element("memoryBacking")
-        .write_inner_content(|writer| {
-            if let Some(page) = page {
-                writer
-                    .create_element("hugepages")
-                    .write_inner_content(|writer| {
-                        let kibibytes = (page.0 / 1024).to_string();
-                        empty(writer, "page", &[("size", &kibibytes), ("unit", "KiB")])
-                    })?;
-            }
-            empty(writer, "nosharepages", &[])?;
-            if guest.is_real_time() {
-                empty(writer, "locked", &[])?;
-                empty(writer, "allocation", &[("mode", "immediate")])?;
-            }
-            Ok(())
-        })?;
-    Ok(())
-}
-
-/// The memory node: the plan's, or the only one of the guest's CPUs.
+/// Returns the memory node: the plan's, or the only node of the guest's CPUs.
 fn node(guest: &Guest<'_>) -> Option<u32> {
     let named = guest.planned.memory.as_ref().and_then(|memory| memory.node);
     let nodes = guest.subject.told_nodes(&guest.got.cpus);
@@ -350,11 +288,6 @@ fn tuning(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result
         .as_ref()
         .and_then(|vcpus| vcpus.request().policy)
         .map(|policy| policy.0);
-    let scheduler = match policy {
-        Some(SchedulingPolicy::Fifo(priority)) => Some(("fifo", priority.to_string())),
-        Some(SchedulingPolicy::RoundRobin(priority)) => Some(("rr", priority.to_string())),
-        _ => None,
-    };
     writer
         .create_element("cputune")
         .write_inner_content(|writer| {
@@ -372,17 +305,8 @@ fn tuning(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result
                 empty(writer, "iothreadpin", &attributes)?;
             }
             let inside = real_time_inside(guest);
-            if let (Some((scheduler, priority)), false) = (&scheduler, inside.is_empty()) {
-                let attributes = [
-                    ("vcpus", inside.to_string()),
-                    ("scheduler", (*scheduler).to_owned()),
-                    ("priority", priority.clone()),
-                ];
-                let attributes: Vec<(&str, &str)> = attributes
-                    .iter()
-                    .map(|(name, value)| (*name, value.as_str()))
-                    .collect();
-                empty(writer, "vcpusched", &attributes)?;
+            if let (Some(policy), false) = (policy, inside.is_empty()) {
+                virtual_cpu_policy(writer, &inside.to_string(), policy)?;
             }
             cache(writer, guest, gaps)
         })?;
@@ -393,11 +317,8 @@ fn boot(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
     let machine = guest.subject.machine;
     let board = if guest.is_x86() { "q35" } else { "virt" };
     writer.create_element("os").write_inner_content(|writer| {
-        writer
-            .create_element("type")
-            .with_attribute(("arch", machine.architecture.as_str()))
-            .with_attribute(("machine", board))
-            .write_text_content(BytesText::new("hvm"))?;
+        let board = [("arch", machine.architecture.as_str()), ("machine", board)];
+        text_with(writer, "type", &board, "hvm")?;
         if let Some(kernel) = &guest.planned.kernel {
             text(writer, "kernel", kernel)?;
         }
@@ -438,24 +359,6 @@ fn features(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn processor(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
-    let cores = guest.got.virtual_cpus.len().to_string();
-    writer
-        .create_element("cpu")
-        .with_attribute(("mode", "host-passthrough"))
-        .with_attribute(("migratable", "off"))
-        .write_inner_content(|writer| {
-            let attributes = [
-                ("sockets", "1"),
-                ("dies", "1"),
-                ("cores", cores.as_str()),
-                ("threads", "1"),
-            ];
-            empty(writer, "topology", &attributes)
-        })?;
-    Ok(())
-}
-
 fn clock(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
     let clock = writer
         .create_element("clock")
@@ -472,7 +375,7 @@ fn clock(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
 }
 
 fn events(writer: &mut Output, restart: Restart) -> io::Result<()> {
-    // A guest that resets itself has failed, as it has under `rampart up`.
+    // A guest that resets itself has failed, as under `rampart up`.
     let (end, failure) = match restart {
         Restart::Never => ("destroy", "destroy"),
         Restart::OnFailure => ("destroy", "restart"),
@@ -483,8 +386,8 @@ fn events(writer: &mut Output, restart: Restart) -> io::Result<()> {
     text(writer, "on_crash", failure)
 }
 
-/// What libvirt has no element for and QEMU has: a second `-overcommit` sets everything of it anew,
-/// so that the lock of memory is said again.
+/// Writes QEMU options without a libvirt element. A second `-overcommit` replaces the first, so it
+/// repeats the memory lock.
 fn command_line(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
     if !guest.planned.cpu_pm {
         return Ok(());

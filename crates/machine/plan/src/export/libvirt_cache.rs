@@ -7,7 +7,8 @@ use std::io;
 use rampart_model::{Cache, CacheKind, Finding, Severity};
 
 use super::gaps::Gaps;
-use super::libvirt::{Guest, Output, empty};
+use super::libvirt::Guest;
+use super::libvirt_elements::{XmlWriter as Output, empty};
 
 /// Writes the share, or tells why it cannot be written here.
 pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<()> {
@@ -34,13 +35,13 @@ pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> 
         lost(
             "the machine has no last-level cache of level 3, or several, which libvirt names by \
              numbers that are not known here",
-            "cachetune and memorytune by hand, with the numbers that virsh capabilities prints",
+            "write cachetune and memorytune manually, with the numbers that virsh capabilities prints",
         );
         return Ok(());
     };
     if share.ways.is_some() {
         lost(
-            "libvirt counts bytes of a cache and no ways",
+            "libvirt divides a cache by bytes, not by ways",
             "write the share as `bytes` in the plan",
         );
     }

@@ -4,7 +4,8 @@
 
 use std::io;
 
-use super::libvirt::{Guest, Output, empty};
+use super::libvirt::Guest;
+use super::libvirt_elements::{XmlWriter as Output, empty};
 
 pub(super) fn devices(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> {
     writer

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan in the words of other tools, as far as they have them.
+//! Exports plans to other tools, as far as they support them.
 //!
-//! **Invariant:** nothing is left out in silence. [`MachineField`] and [`DomainField`] list all that
-//! a plan says and what Rampart does besides; each tool answers for each of them, and what it has no word for becomes a
-//! finding and a comment in the files. A new field of the plan does not compile before every tool
-//! has its answer.
+//! **Invariant:** every unsupported field is reported. [`MachineField`] and [`DomainField`] list all
+//! fields of a plan and the implicit actions of Rampart. Each tool has an answer for each of them; an
+//! unsupported field becomes a finding and a comment in the files. A new field of the plan does not
+//! compile before every tool has an answer.
 
 mod engine;
 mod field;
@@ -15,6 +15,7 @@ mod kubernetes;
 mod libvirt;
 mod libvirt_cache;
 mod libvirt_devices;
+pub mod libvirt_elements;
 mod systemd;
 mod systemd_answers;
 mod systemd_machine;

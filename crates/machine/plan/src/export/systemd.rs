@@ -13,7 +13,7 @@ use super::{Exported, ExportedFile, Subject, words};
 /// Who carries a plan out that systemd starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means<'a> {
-    /// Rampart, by this program: `rampart apply` makes the walls, `rampart up` starts the domains.
+    /// Rampart, by this program: `rampart apply` isolates the CPUs, `rampart up` starts the domains.
     Rampart(&'a str),
     /// systemd alone, as far as it can.
     SystemdAlone,
@@ -102,7 +102,7 @@ fn usage(means: Means<'_>) -> Vec<String> {
         }
         Means::SystemdAlone => {
             "systemd carries the units out alone; without `--without-rampart` they run under \
-             Rampart, which makes the walls."
+             Rampart, which isolates the CPUs."
         }
     };
     let mut lines = words::broken(other);

@@ -8,10 +8,10 @@ use super::gaps::Answer::{self, Apart, Lost, Said};
 use super::systemd::Means;
 
 const BY_APPLY: &str =
-    "systemd has no word for it; `rampart apply` does it when rampart-apply.service starts";
-const BY_UP: &str = "systemd has no word for it; `rampart up`, which the unit starts, does it";
+    "systemd does not support it; `rampart apply` sets it when rampart-apply.service starts";
+const BY_UP: &str = "systemd does not support it; `rampart up`, which the unit starts, sets it";
 const LEFT_TO_UP: &str = "left to `rampart up`, which the unit starts";
-const JUDGEMENT: &str = "for Rampart's own judgement: no tool is told";
+const JUDGEMENT: &str = "only Rampart judges by it";
 
 /// What is lost without Rampart.
 fn without(means: Means<'_>, by: &'static str, what: &'static str, fix: &'static str) -> Answer {
@@ -35,32 +35,32 @@ pub(super) fn of_machine(means: Means<'_>, field: MachineField) -> Answer {
         MachineField::Fingerprint => without(
             means,
             BY_APPLY,
-            "systemd compares no topology before it starts the units",
+            "systemd does not compare the topology before it starts the units",
             "rampart plan check, after each change of the firmware's settings",
         ),
         MachineField::Enforcement | MachineField::Waivers => Apart(JUDGEMENT),
         MachineField::Settings => without(
             means,
             BY_APPLY,
-            "systemd sets none of the machine's settings for real-time work",
+            "systemd does not set the machine's settings for real-time work",
             "rampart export tuned",
         ),
         MachineField::ExpectedSettings => without(
             means,
             BY_APPLY,
-            "systemd verifies no setting",
+            "systemd does not verify settings",
             "rampart check",
         ),
         MachineField::BootArguments | MachineField::Reboot => without(
             means,
-            "systemd has no word for it; `rampart apply --boot` does it",
+            "systemd does not support it; `rampart apply --boot` sets it",
             "systemd does not change the kernel command line",
             "rampart export tuned, or the boot loader's own configuration",
         ),
         MachineField::OtherInterrupts => without(
             means,
             BY_APPLY,
-            "systemd places no interrupts",
+            "systemd does not place interrupts",
             "irqaffinity= on the kernel command line, and rampart export tuned",
         ),
     }
@@ -79,8 +79,8 @@ pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) 
         DomainField::Isolation => without(
             means,
             BY_APPLY,
-            "slices keep systemd's own units away from the CPUs; the kernel still balances load \
-             into them, its own work still goes there, and no isolated partition is made",
+            "slices keep systemd's units off the CPUs; the kernel still balances load \
+             to them and runs its own work there, and there is no isolated partition",
             "isolcpus=managed_irq,domain,CPUS on the kernel command line, or units under Rampart",
         ),
         DomainField::Run if container => elsewhere("on the engine's command line"),
@@ -105,14 +105,14 @@ pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) 
         DomainField::Priority if container => without(
             means,
             BY_UP,
-            "the engine starts the program, and hands no policy on",
-            "the program sets it itself: the limit and the capability are there",
+            "the engine starts the program without the policy",
+            "set it in the program: the limit and the capability are set",
         ),
         DomainField::Priority => of_guest(),
         DomainField::Reservation => without(
             means,
             BY_UP,
-            "systemd knows no SCHED_DEADLINE",
+            "systemd does not support SCHED_DEADLINE",
             "chrt --deadline in front of the program",
         ),
         DomainField::Deadline => Apart(JUDGEMENT),
@@ -128,13 +128,13 @@ pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) 
         | DomainField::DedicatedHint
         | DomainField::Devices => of_guest(),
         DomainField::CellImage | DomainField::CellOptions => {
-            Lost("systemd knows no cells", "rampart up")
+            Lost("systemd does not support cells", "rampart up")
         }
         DomainField::Service if guest => of_guest(),
         DomainField::Service => without(
             means,
             BY_UP,
-            "systemd knows no threads that serve a domain from outside",
+            "systemd does not support service threads outside the domain",
             "CPUAffinity= in the units of those services",
         ),
         DomainField::CacheWays
@@ -158,15 +158,15 @@ pub(super) fn of_domain(means: Means<'_>, kind: DomainKind, field: DomainField) 
             means,
             BY_UP,
             "systemd gives all threads of a unit the same CPUs and policy",
-            "the program places its threads itself",
+            "place the threads in the program",
         ),
         DomainField::Interrupts => without(
             means,
             BY_APPLY,
-            "systemd places no interrupts",
-            "the commands that follow, each time that the driver asks for its interrupts anew",
+            "systemd does not place interrupts",
+            "run the commands that follow each time that the driver requests its interrupts",
         ),
-        // No guest has them.
+        // Fields of other kinds.
         DomainField::Cpus
         | DomainField::Run
         | DomainField::Engine

@@ -57,7 +57,7 @@ pub(super) fn service(
                 Finding::new(
                     Severity::Note,
                     format!("domain `{}`, interrupts", planned.name),
-                    "as root, by the numbers that they have now",
+                    "as root, with their present numbers",
                 )
                 .fix(commands.join("; ")),
             ]
@@ -91,7 +91,7 @@ fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
             "rampart plan check",
         )),
         DomainProgram::Process if planned.run.is_empty() => Err((
-            "the plan does not say what it runs".to_owned(),
+            "the plan has no `run` for it".to_owned(),
             "write run = [\"/path/of/the/program\"] in the plan",
         )),
         _ => Ok(()),
@@ -143,8 +143,8 @@ fn alone(
             let program = planned.run.first().map(String::as_str).unwrap_or_default();
             if program.contains('/') && !program.starts_with('/') {
                 return Err((
-                    format!("`{}` is no absolute path", program.escape_debug()),
-                    "write the program's absolute path in `run`; systemd takes no other",
+                    format!("`{}` is not an absolute path", program.escape_debug()),
+                    "write the program's absolute path in `run`, as systemd requires",
                 ));
             }
             body.push("Type=exec".to_owned());

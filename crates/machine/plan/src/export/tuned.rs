@@ -37,19 +37,16 @@ fn of_machine(field: MachineField) -> Answer {
             "nosmt among the plan's boot arguments",
         ),
         MachineField::Fingerprint => Lost(
-            "TuneD compares no topology",
+            "TuneD does not compare the topology",
             "rampart plan check, after each change of the firmware's settings",
         ),
-        MachineField::Enforcement | MachineField::Waivers => {
-            Apart("for Rampart's own judgement: no tool is told")
+        MachineField::Enforcement | MachineField::Waivers => Apart("only Rampart judges by it"),
+        MachineField::ExpectedSettings => {
+            Lost("TuneD verifies only its own settings", "rampart check")
         }
-        MachineField::ExpectedSettings => Lost(
-            "TuneD verifies what it sets itself and nothing else",
-            "rampart check",
+        MachineField::Reboot => Apart(
+            "TuneD adds its arguments to the kernel command line; restart the machine afterwards",
         ),
-        MachineField::Reboot => {
-            Apart("TuneD adds its arguments to the kernel command line; the restart is yours")
-        }
     }
 }
 
@@ -61,7 +58,7 @@ fn of_domain(field: DomainField) -> Answer {
              is kept away by isolcpus= alone",
             "rampart apply",
         ),
-        DomainField::Deadline => Apart("rampart evaluate judges by it; no tool is told"),
+        DomainField::Deadline => Apart("only rampart evaluate judges by it"),
         DomainField::CacheWays
         | DomainField::CacheBytes
         | DomainField::CacheExclusive
@@ -70,7 +67,7 @@ fn of_domain(field: DomainField) -> Answer {
             "rampart apply",
         ),
         DomainField::Interrupts => Lost(
-            "TuneD keeps interrupts away from isolated cores, a domain's own among them",
+            "TuneD keeps interrupts off isolated cores, including those of the domain",
             "rampart apply",
         ),
         DomainField::Cpus
@@ -96,7 +93,7 @@ fn of_domain(field: DomainField) -> Answer {
         | DomainField::CellImage
         | DomainField::CellOptions
         | DomainField::Threads => {
-            Apart("TuneD tunes a machine and knows no domains: rampart export systemd, or others")
+            Apart("TuneD does not support domains: use rampart export systemd, or others")
         }
     }
 }
@@ -322,7 +319,7 @@ fn text(
         );
         gaps.add(
             None,
-            finding.fix("put it on the kernel command line by hand"),
+            finding.fix("add it to the kernel command line manually"),
         );
     }
     let arguments: Vec<String> = settings
