@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `rampart check` found: each knob of the catalogue as it is on one machine.
+//! The document of `rampart check`: each knob of the catalogue on one machine.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,83 +8,83 @@ use crate::{CpuSet, KnobEffect, KnobGroup, KnobOpinion, PreemptionModel};
 /// Version of [`Check`] as a document. Within it fields are only added.
 pub const CHECK_SCHEMA_VERSION: u32 = 1;
 
-/// How a knob stands.
+/// The state of a knob on a machine.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckState {
-    /// It is not as wanted, and no latency is bounded until it is.
+    /// It is not as expected, and no latency is bounded until it is.
     Error,
-    /// It is not as wanted; changing it makes latencies shorter or rarer.
+    /// It is not as expected; changing it makes latencies shorter or rarer.
     Warning,
-    /// It is as wanted.
+    /// It is as expected.
     Ok,
-    /// It is told and not judged: no value is right for every machine.
+    /// It is not judged: no value is right for every machine.
     Informational,
-    /// It could not be read; [`Check::not_read`] says why.
+    /// It could not be read; [`Check::not_read`] has the reason.
     NotRead,
-    /// This machine or this kernel has it not, or it does not matter here.
+    /// This machine or kernel does not have it, or it does not matter here.
     NotApplicable,
 }
 
-/// One place of a knob: a file, a thread, an interrupt.
+/// One location of a knob: a file, a thread, an interrupt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CheckLocation {
-    /// Where.
+    /// The file, thread or interrupt.
     pub location: String,
-    /// What is there.
+    /// The value found.
     pub found: String,
-    /// What should be there.
+    /// The value expected.
     pub expected: String,
-    /// Whether it is as wanted; none where it is told and not judged.
+    /// Whether it is as expected; `None` if it is not judged.
     pub satisfied: Option<bool>,
 }
 
 /// One knob on this machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CheckFinding {
-    /// Name of the knob, as `rampart knobs` lists it.
+    /// Id of the rule, as `rampart knobs` lists it.
     pub rule: String,
-    /// What it is.
+    /// What it is, in a few words.
     pub title: String,
     /// What it belongs to.
     pub group: KnobGroup,
-    /// How it stands.
+    /// Its state.
     pub state: CheckState,
-    /// What is, over all places.
+    /// The value found, over all locations.
     pub found: String,
-    /// What should be.
+    /// The value expected.
     pub expected: String,
-    /// Each place that was looked at.
+    /// Each location that was read.
     pub locations: Vec<CheckLocation>,
-    /// Why it should be so; where the knob does not apply, why not.
+    /// Why this is expected; for a knob that does not apply, why not.
     pub reason: String,
     /// How to change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
-    /// When that works.
+    /// When a change takes effect.
     pub effect: KnobEffect,
-    /// How changing it disturbs what runs; none: it does not.
+    /// How a change disturbs what runs; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruptive: Option<String>,
     /// What it costs.
     pub cost: String,
     /// Where the rule comes from.
     pub source: String,
-    /// Where sources differ, what each says.
+    /// The choices, if sources differ.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<KnobOpinion>,
 }
 
-/// What could not be read, told once.
+/// Something that could not be read, and the knobs that depend on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotRead {
     /// Why.
     pub why: String,
     /// The command that fixes it.
     pub fix: String,
-    /// The knobs that are not judged for it.
+    /// Ids of the knobs that are not judged for this reason.
     pub rules: Vec<String>,
 }
 
@@ -109,26 +109,26 @@ pub struct CheckedMachine {
     pub hypervisor: Option<String>,
 }
 
-/// How many knobs stand how.
+/// Number of knobs in each state.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct CheckCounts {
-    /// As wanted.
+    /// As expected.
     pub ok: u32,
-    /// Could be better.
+    /// Warnings.
     pub warnings: u32,
-    /// Unfit.
+    /// Errors.
     pub errors: u32,
-    /// Told and not judged.
+    /// Not judged.
     pub informational: u32,
-    /// Not to be read.
+    /// Not readable.
     pub not_read: u32,
-    /// Not of this machine.
+    /// Not applicable to this machine.
     pub not_applicable: u32,
 }
 
-/// Whether a machine is fit for real-time work, and what would make it so: what
+/// Whether a machine is fit for real-time work, and what would make it fit: what
 /// `rampart check --json` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Check {
@@ -142,18 +142,18 @@ pub struct Check {
     pub real_time: CpuSet,
     /// The CPUs for all else.
     pub housekeeping: CpuSet,
-    /// Who named these CPUs, in a few words.
+    /// How these CPUs were chosen, in a few words.
     pub chosen_by: String,
     /// Counts of [`Check::findings`].
     pub counts: CheckCounts,
-    /// Every knob, problems first, then by group.
+    /// Every knob, errors first, then by group.
     pub findings: Vec<CheckFinding>,
-    /// What could not be read.
+    /// Everything that could not be read.
     pub not_read: Vec<NotRead>,
 }
 
 impl Check {
-    /// Whether a problem was found.
+    /// Returns whether an error was found.
     #[must_use]
     pub fn is_unfit(&self) -> bool {
         self.counts.errors > 0

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is amiss, in the one form in which Rampart says it.
+//! Findings: the one form in which Rampart reports a deviation or a failure.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub enum Severity {
     /// Good to know; nothing has to be done.
     Note,
-    /// It weakens a figure or a wall; the figure stands with this beside it.
+    /// It weakens a figure or an isolation, which is reported with this warning.
     Warning,
     /// It makes a figure or an action impossible.
     Error,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How one knob stands on one machine.
+//! Judges one knob on one machine.
 
 use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 
@@ -10,18 +10,18 @@ use crate::{
     Expected, Format, Isolation, KernelThread, Knob, LocationValue, Place, Reading, Unread, When,
 };
 
-/// Decides about a knob.
+/// Judges a knob.
 pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) -> Judgement {
     if let Some(version) = subject.readings.kernel
         && !knob.kernels.contain(version)
     {
-        let why = format!("kernel {version} has it not: {}", knob.kernels);
+        let why = format!("kernel {version} does not have it: {}", knob.kernels);
         return Judgement::NotHere(why);
     }
     for when in knob.applies {
         match holds(*when, subject, isolation) {
             Some(true) => {}
-            Some(false) => return Judgement::NotHere(format!("it is for {}", when.words())),
+            Some(false) => return Judgement::NotHere(format!("it applies to {}", when.words())),
             None => return Judgement::Unread(Unread::KernelOptions),
         }
     }
@@ -45,7 +45,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
     }
 }
 
-/// Whether a condition holds; none where it cannot be told.
+/// Returns whether a condition holds; `None` if something needed is not readable.
 fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<bool> {
     let (machine, readings) = (subject.machine, subject.readings);
     let x86 = matches!(machine.architecture.as_str(), "x86_64" | "i686" | "x86");
@@ -70,7 +70,7 @@ fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<boo
     })
 }
 
-/// Several places as one.
+/// Combines the judgements of several locations.
 fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
     let wrong = locations
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole catalogue against one machine.
+//! Compares one machine with the whole catalogue.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use crate::facts::Judgement;
 use crate::fix::fix;
 use crate::{Expected, Isolation, Knob, Readings, Unread};
 
-/// What is checked.
+/// A machine and the values read from it.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// The machine.
     pub machine: &'a Machine,
-    /// What the places of the catalogue hold there.
+    /// The values at the locations of the catalogue.
     pub readings: &'a Readings,
 }
 
-/// Compares a machine with the catalogue. `chosen_by` says who named the CPUs.
+/// Compares a machine with the catalogue. `chosen_by` describes how the CPUs were chosen.
 #[must_use]
 pub fn check(
     subject: Subject<'_>,
@@ -121,7 +121,7 @@ fn finding(
             locations,
         } => {
             finding.found = found;
-            // A choice that only tells overrules a fact that judges.
+            // An informational choice overrules a fact that judges.
             let satisfied = satisfied.filter(|_| expected != Expected::Informational);
             finding.state = match satisfied {
                 Some(true) => CheckState::Ok,

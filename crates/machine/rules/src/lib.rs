@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The catalogue of knobs: everything about a Linux machine that is known to matter for real-time
-//! work, as data, for kernels from 5.10 to today; and how a machine stands to it.
+//! Every judgement of a machine, a guest, a plan and the state of an active plan, as rules with ids.
 //!
-//! A [`Knob`] says where something is ([`Place`]), what it should be ([`Expected`]) as a function of
-//! an [`Isolation`], and why. [`Readings`] hold what the places of a machine hold; whoever reads
-//! machines fills them. [`check`] compares.
+//! - [`rule`](mod@rule): [`Rule`], the static part of a judgement; [`all_rules`] lists every one.
+//! - `catalogue`: the knobs as data, for Linux kernels from 5.10 on. A [`Knob`] has a location
+//!   ([`Place`]), an expected value ([`Expected`]) for an [`Isolation`], and a reason.
+//! - `assess`, `facts`, `check`: compare a machine ([`Readings`]) with the catalogue.
+//! - `machine`: the rules that bear on figures of an evaluation.
+//! - [`guest`]: the settings of a KVM guest and of its host.
+//! - `plan`, `state`: judgements of a plan before, and of its state after it is applied.
+//! - `changes`, `division`, `pages_reserved`: the changes that applying a plan makes.
 //!
 //! **Invariant:** this crate does no IO. It reads no file and writes none.
 #![forbid(unsafe_code)]

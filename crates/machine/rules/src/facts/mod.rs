@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Knobs that are put together from several files: [`Fact`] names them, [`judge`] decides.
+//! Knobs that need several files: [`Fact`] names them, [`judge`] judges them.
 
 mod cpus;
 mod kernel;
@@ -13,7 +13,7 @@ pub(crate) use machine::DEEP;
 use crate::check::Subject;
 use crate::{Isolation, Unread};
 
-/// Something that no single file tells.
+/// A property that no single file shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fact {
     /// Whether the processor is emulated in software.
@@ -84,16 +84,16 @@ pub enum Fact {
     Iommu,
 }
 
-/// What was decided.
+/// The judgement of a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// How it is.
+    /// It was read.
     Is {
-        /// What is, in short.
+        /// The value found, in short.
         found: String,
-        /// Whether it is as expected; none: it is told.
+        /// Whether it is as expected; `None` if it is not judged.
         satisfied: Option<bool>,
-        /// The places that were looked at, where there are several.
+        /// The locations that were read, if there are several.
         locations: Vec<CheckLocation>,
     },
     /// It does not matter on this machine, and why.

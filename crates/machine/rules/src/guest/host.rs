@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host as it runs: firmware, power, files, the kernel's own threads, caches.
+//! Settings of a guest's host: firmware, power, files, threads of the kernel, caches.
 
 use crate::{Expected, Isolation, expected_text, satisfies};
 use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, VitalThread};
@@ -65,7 +65,7 @@ fn held_awake(known: &GuestSubject<'_>) -> CpuSet {
     held.filter(|cpu| cpus.contains(*cpu)).collect()
 }
 
-/// What keeps the real-time CPUs out of the deep idle states that are on; none where nothing does.
+/// Returns what keeps the real-time CPUs out of deep idle states; `None` if nothing does.
 fn latency_held(known: &GuestSubject<'_>) -> Option<String> {
     let cpus = known.real_time_cpus();
     if known
@@ -249,7 +249,7 @@ pub(super) fn caches(known: &GuestSubject<'_>) -> Vec<Setting> {
         "a part of the last-level cache for the real-time CPUs, where the processor can",
         present,
         !facts.divides_caches || facts.cache_groups.is_some_and(|groups| groups > 0),
-        "a neighbour that fills a shared cache slows the guest down, whatever wall is between them",
+        "a co-located workload that fills a shared cache slows the guest down, whatever isolation is between them",
     );
     vec![knob.fix(
         "mount -t resctrl resctrl /sys/fs/resctrl, and make a group with these CPUs and an exclusive schemata",

@@ -141,7 +141,7 @@ fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<S
     Some(knob.fix("boot the host with one list in all of them"))
 }
 
-/// What the guest itself says.
+/// Judges the kernel and the kernel command line inside the guest.
 pub(super) fn of_guest(known: &GuestSubject<'_>) -> Vec<Setting> {
     let guest = known.guest;
     let wanted = guest.real_time_inside().to_string();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program that runs the guest: what its command line says, its memory, its threads.
+//! Settings of the program that runs the guest: its command line, its memory, its threads.
 
 use rampart_model::{Accelerator, GuestThreadRole, SchedulingPolicy};
 
@@ -150,7 +150,7 @@ fn node(known: &GuestSubject<'_>, command: Command<'_>) -> Setting {
     .fix("choose CPUs of one node with --cpus")
 }
 
-/// What QEMU was told.
+/// Judges QEMU's command line.
 pub(super) fn command(known: &GuestSubject<'_>) -> Vec<Setting> {
     let command = Command(known.command);
     let kvm = known.guest.accelerator == Accelerator::Kvm;
@@ -261,7 +261,7 @@ fn devices(command: Command<'_>) -> Setting {
     .fix("give -nodefaults, and none of these with -device")
 }
 
-/// Threads as they were read back.
+/// Judges the placement of threads, as read back from the kernel.
 pub(super) fn threads(known: &GuestSubject<'_>) -> Vec<Setting> {
     let (guest, threads) = (known.guest, known.threads);
     let mut knobs = Vec::new();
