@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Links the programs by their own script, as the bytes that are loaded into a cell.
+//! Links the programs with their own linker script to flat binaries.
 
 fn main() {
     println!("cargo:rerun-if-changed=cell.ld");
@@ -8,7 +8,7 @@ fn main() {
     }
     let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     println!("cargo:rustc-link-arg-bins=-T{directory}/cell.ld");
-    // Where QEMU puts what it is told to boot and that is no Linux.
+    // The load address of QEMU for a kernel that is not Linux.
     println!("cargo:rustc-link-arg-bin=rampart-cell-launcher=--defsym=cell_base=0x40080000");
     println!("cargo:rustc-link-arg-bins=--oformat=binary");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The part that needs the processor. Sections are of the GIC architecture specification (Arm
-//! IHI 0069) and of the Arm Architecture Reference Manual (DDI 0487).
-// The names are those by which `entry.s` knows them.
+//! Hardware access for programs of cells. Section numbers are those of the GIC architecture specification
+//! (Arm IHI 0069) and of the Arm Architecture Reference Manual (DDI 0487).
+// `entry.s` uses these names.
 #![allow(non_upper_case_globals)]
 
 use core::arch::{asm, global_asm};
@@ -10,13 +10,13 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rampart_meter::engine::mmio::ACCESSES;
 use rampart_ring::directory::{self, DIRECTORY_BYTES, Found};
 
-use crate::{DIRECTORY, NEIGHBOUR, ORDERS, Order, SHARED, Word};
+use crate::{DIRECTORY, ORDERS, OTHER_CELL, Order, SHARED, Word};
 
 global_asm!(include_str!("entry.s"));
 
 /// GICR of the first CPU, on QEMU's `virt`; the frames of the others follow.
 const REDISTRIBUTORS: u64 = 0x080a_0000;
-/// GICD there.
+/// GICD on QEMU's `virt`.
 pub const DISTRIBUTOR: u64 = 0x0800_0000;
 /// The virtual timer's interrupt (Arm BSA, B.2).
 pub const TIMER: u64 = 27;
@@ -26,55 +26,54 @@ pub const TIMER: u64 = 27;
 macro_rules! read_register {
     ($name:literal) => {{
         let value: u64;
-        // SAFETY: reading one of them changes nothing.
+        // SAFETY: reading these registers has no side effect on memory.
         unsafe { core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nostack)) }
         value
     }};
 }
 
-/// Writes one.
+/// Writes a system register.
 #[macro_export]
 macro_rules! write_register {
     ($name:literal, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: none of them takes memory away from the program, except where it means to.
+        // SAFETY: none of them unmaps memory of the program, except on purpose.
         unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack)) }
     }};
 }
 
-/// A word of memory or of a device. By an instruction that the hypervisor can decode: one that changes
-/// its base register at the same time, as compilers like, it cannot (Arm ARM D24.2.37, ESR_EL2.ISV).
+/// Reads a word of memory or of a device, with an instruction that the hypervisor can decode: it cannot
+/// decode one that also updates its base register (Arm ARM D24.2.37, ESR_EL2.ISV).
 pub fn load(address: u64) -> u32 {
     let value;
-    // SAFETY: what is not there is an exception, and what is there is the program's to read.
+    // SAFETY: an unmapped address is an exception, and the program may read all mapped ones.
     unsafe { asm!("ldr {:w}, [{}]", out(reg) value, in(reg) address, options(nostack)) }
     value
 }
 
-/// Writes one.
+/// Writes a word of memory or of a device.
 pub fn store(address: u64, value: u32) {
-    // SAFETY: as for `load`; nothing of the program itself is written to by address.
+    // SAFETY: as for `load`; the addresses are not in the program itself.
     unsafe { asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack)) }
 }
 
-/// A shared region by its name. Only for a cell that was made with names: without any there is no
-/// memory at [`DIRECTORY`], and to read there is the end of the cell.
+/// Finds a shared region by its name. Only for a cell that was created with names: without them there is no
+/// memory at [`DIRECTORY`], and reading it fails the cell.
 #[must_use]
 pub fn region(name: &str) -> Option<Found> {
-    // SAFETY: the page is there, see above, only the root writes it, and its words are atomics.
+    // SAFETY: the page exists, see above, only the root writes it, and its words are atomics.
     let directory =
         unsafe { core::slice::from_raw_parts(DIRECTORY as *const AtomicU64, DIRECTORY_BYTES / 8) };
     directory::find(directory, name)
 }
 
-/// Reads the 32-bit register at this address [`ACCESSES`] times with nothing between; without an
-/// address nothing. Ticks of CNTVCT_EL0 between the readings before and after: the engine of the meter
-/// `mmio`, which takes the empty one away from the others.
+/// Reads the 32-bit register at this address [`ACCESSES`] times in a row, or nothing without an address.
+/// Returns the ticks of CNTVCT_EL0 that this took. The meter `mmio` subtracts the empty measurement.
 pub fn access_ticks(address: Option<u64>) -> u64 {
     let (before, after): (u64, u64);
     match address {
-        // The barriers hold the counter's readings where they stand (Arm ARM D11.2.2): everything before
-        // is done, and so are the reads.
+        // The barriers keep the reads of the counter in order (Arm ARM D11.2.2): earlier instructions and the
+        // accesses are complete.
         // SAFETY: as for `load`.
         Some(address) => unsafe {
             asm!("dsb sy", "isb", "mrs {before}, cntvct_el0",
@@ -83,7 +82,7 @@ pub fn access_ticks(address: Option<u64>) -> u64 {
                 accesses = const ACCESSES, address = in(reg) address, value = out(reg) _,
                 before = out(reg) before, after = out(reg) after, options(nostack));
         },
-        // SAFETY: barriers, and two readings of a counter.
+        // SAFETY: barriers, and two reads of a counter.
         None => unsafe {
             asm!("dsb sy", "isb", "mrs {before}, cntvct_el0", "dsb sy", "isb",
                 "mrs {after}, cntvct_el0",
@@ -93,36 +92,36 @@ pub fn access_ticks(address: Option<u64>) -> u64 {
     after - before
 }
 
-/// A word of the shared page.
-pub fn told(word: Word) -> u64 {
-    // SAFETY: the page is there by the cell's configuration, and nobody else writes to it.
+/// Reads a word of the page that the root reads.
+pub fn shared_word(word: Word) -> u64 {
+    // SAFETY: the cell's configuration has the page, and only this cell writes it.
     unsafe { (SHARED as *const u64).add(word as usize).read_volatile() }
 }
 
-/// Tells the root.
-pub fn tell(word: Word, value: u64) {
-    // SAFETY: as for `told`.
+/// Writes a word of the page that the root reads.
+pub fn set_shared_word(word: Word, value: u64) {
+    // SAFETY: as for `shared_word`.
     unsafe { (SHARED as *mut u64).add(word as usize).write_volatile(value) }
 }
 
-/// A word of the page that the root writes.
+/// Reads a word of the page that the root writes.
 pub fn order(word: Order) -> u64 {
-    // SAFETY: the page is there by the cell's configuration; one load.
+    // SAFETY: the cell's configuration has the page; one load.
     unsafe { (ORDERS as *const u64).add(word as usize).read_volatile() }
 }
 
-/// A word of the page that the neighbour writes.
-pub fn neighbour(word: Word) -> u64 {
+/// Reads a word of the page that the other cell writes.
+pub fn other_cell_word(word: Word) -> u64 {
     // SAFETY: as for `order`.
-    unsafe { (NEIGHBOUR as *const u64).add(word as usize).read_volatile() }
+    unsafe { (OTHER_CELL as *const u64).add(word as usize).read_volatile() }
 }
 
-/// One more.
+/// Increments a word of the page that the root reads.
 pub fn count(word: Word) {
-    tell(word, told(word) + 1);
+    set_shared_word(word, shared_word(word) + 1);
 }
 
-/// This CPU's redistributor: the one whose GICR_TYPER (12.10.26) has its affinity.
+/// Returns this CPU's redistributor: GICR_TYPER (12.10.26) has its affinity.
 pub fn redistributor() -> u64 {
     let mpidr = read_register!("mpidr_el1");
     let own = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
@@ -133,19 +132,19 @@ pub fn redistributor() -> u64 {
     at
 }
 
-/// Lets this private interrupt come.
+/// Enables a private interrupt.
 pub fn enable(interrupt: u64) {
     let frame = redistributor() + 0x1_0000;
     store(frame + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
     store(frame + 0x100, 1 << interrupt);
-    // ICC_PMR_EL1: everything may come; ICC_CTLR_EL1: ending deactivates; ICC_IGRPEN1_EL1.
+    // ICC_PMR_EL1: nothing masked; ICC_CTLR_EL1: EOImode 0; ICC_IGRPEN1_EL1.
     write_register!("s3_0_c4_c6_0", 0xf0);
     write_register!("s3_0_c12_c12_4", 0);
     write_register!("s3_0_c12_c12_7", 1);
 }
 
-/// Lets this shared interrupt come: GICD_IPRIORITYR, GICD_ICFGR, GICD_ISENABLER (12.9). Where it goes
-/// to is left as it is: to the cell's first CPU.
+/// Enables a shared interrupt: GICD_IPRIORITYR, GICD_ICFGR, GICD_ISENABLER (12.9). Its route stays to the
+/// cell's first CPU.
 pub fn enable_shared(interrupt: u64, edge: bool) {
     let configuration = DISTRIBUTOR + 0xc00 + interrupt / 16 * 4;
     let bit = 2 << (interrupt % 16 * 2);
@@ -160,19 +159,19 @@ pub fn send(number: u64, targets: u64) {
     write_register!("s3_0_c12_c11_5", number << 24 | targets);
 }
 
-/// ICC_IAR1_EL1: the interrupt that is taken; 1020 and above for none.
+/// Acknowledges an interrupt (ICC_IAR1_EL1) and returns its number; 1020 and above for none.
 pub fn acknowledge() -> u64 {
     read_register!("s3_0_c12_c12_0")
 }
 
-/// ICC_EOIR1_EL1: it is done.
+/// Ends an interrupt (ICC_EOIR1_EL1).
 pub fn end(interrupt: u64) {
     if interrupt < 1020 {
         write_register!("s3_0_c12_c12_1", interrupt);
     }
 }
 
-/// Which of the cell's CPUs this is, 0 for the first: TPIDR_EL1, as `entry.s` leaves it.
+/// Returns the number of this CPU in the cell, 0 for the first: TPIDR_EL1, set by `entry.s`.
 pub fn this_cpu() -> u64 {
     read_register!("tpidr_el1")
 }
@@ -181,49 +180,49 @@ unsafe extern "C" {
     fn cell_second_entry();
 }
 
-/// What a further CPU runs; `entry.s` goes there.
+/// The program of a further CPU, called by `entry.s`.
 #[unsafe(no_mangle)]
 static cell_second: AtomicU64 = AtomicU64::new(0);
 
-/// Where a further CPU begins. Its x0 is its number, 1 to 3.
+/// Returns the entry address of a further CPU. Its x0 is its number, 1 to 3.
 pub fn second_entry() -> u64 {
     cell_second_entry as *const () as u64
 }
 
-/// PSCI CPU_ON (Arm DEN 0022, 5.6) of the CPU with this affinity, which runs `program` on a stack of
-/// its own as the CPU of this number, 1 to 3.
+/// Starts the CPU with this affinity by PSCI CPU_ON (Arm DEN 0022, 5.6). It runs `program` on a stack of its
+/// own as the CPU with this number, 1 to 3.
 pub fn start_cpu(affinity: u64, number: u64, program: extern "C" fn(u64)) -> u64 {
     cell_second.store(program as *const () as u64, Ordering::Relaxed);
     smc3(0xc400_0003, affinity, second_entry(), number)
 }
 
-/// Lets the timer interrupt after so many of its ticks (D24.10.25).
+/// Arms the timer to interrupt after this number of ticks (D24.10.25).
 pub fn arm_timer(ticks: u64) {
     write_register!("cntv_tval_el0", ticks);
     write_register!("cntv_ctl_el0", 1);
 }
 
-/// Interrupts are taken.
+/// Unmasks interrupts.
 pub fn unmask() {
-    // SAFETY: the vectors are in place.
+    // SAFETY: the vectors are set.
     unsafe { asm!("msr daifclr, #3", options(nostack)) }
 }
 
-/// Waits for one.
+/// Waits for an interrupt.
 pub fn wait() {
-    // SAFETY: changes nothing.
+    // SAFETY: WFI changes no memory.
     unsafe { asm!("wfi", options(nostack)) }
 }
 
-/// `smc #0` (Arm DEN 0028).
+/// Executes `smc #0` (Arm DEN 0028).
 pub fn smc(function: u64, first: u64, second: u64) -> u64 {
     smc3(function, first, second, 0)
 }
 
-/// The same with a third argument.
+/// Executes `smc #0` with a third argument.
 pub fn smc3(function: u64, first: u64, second: u64, third: u64) -> u64 {
     let mut x0 = function;
-    // SAFETY: by the calling convention x0 to x17 change at most.
+    // SAFETY: by the calling convention at most x0 to x17 change.
     unsafe {
         asm!("smc #0", inout("x0") x0, inout("x1") first => _, inout("x2") second => _,
             inout("x3") third => _, out("x4") _, out("x5") _, out("x6") _, out("x7") _,
@@ -233,7 +232,7 @@ pub fn smc3(function: u64, first: u64, second: u64, third: u64) -> u64 {
     x0
 }
 
-/// `hvc #0`: a call of the hypervisor.
+/// Makes a hypercall, `hvc #0`.
 pub fn hvc(function: u64, first: u64) -> u64 {
     let mut x0 = function;
     // SAFETY: only x0 to x3 change.
@@ -244,9 +243,9 @@ pub fn hvc(function: u64, first: u64) -> u64 {
     x0
 }
 
-/// Serves the timer: to be called by `cell_exception`. `ticks` until it comes again.
-pub fn serve_timer(ticks: u64) {
-    // ICC_IAR1_EL1 and ICC_EOIR1_EL1 are the real ones, and cost no exit.
+/// Handles the timer's interrupt and arms it for `ticks`. Called by `cell_exception`.
+pub fn handle_timer(ticks: u64) {
+    // ICC_IAR1_EL1 and ICC_EOIR1_EL1 are the physical registers and cause no exit.
     let interrupt = acknowledge();
     if interrupt == TIMER {
         write_register!("cntv_tval_el0", ticks);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// How a program of a cell begins, at EL1 with everything masked and its MMU off, and where its
-// exceptions go (Arm ARM D1.3.1). The first argument of `cell_exception` is the counter as it was when
-// the exception was taken: that is a context synchronization event, so it is not read ahead of it.
+// The entry of a program of a cell, at EL1 with everything masked and the MMU off, and its exception vectors (Arm
+// ARM D1.3.1). The first argument of `cell_exception` is the counter when the exception was taken: an exception is
+// a context synchronization event, so the counter is not read earlier.
 
 .section .entry, "ax"
 .global cell_entry
 cell_entry:
-    // What the registers hold beside the argument is the program's second argument, all in one: 0
-    // where nothing of the last owner is left.
+    // The bitwise OR of all registers except the argument is the program's second argument: 0 if no values of
+    // the last owner remain.
     .irp number, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24
     orr     x1, x1, x\number
     .endr

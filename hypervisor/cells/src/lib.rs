@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a program in a cell stands on where there is no operating system: its beginning, the
-//! interrupt controller, the timer, a page that the root reads and one that it writes.
+//! The runtime of programs in a cell without an operating system: entry, interrupt controller, timer, a page
+//! that the root reads and one that it writes.
 //!
-//! A program defines `cell_main(argument)` and `cell_exception(now)`; `src/bin/example.rs` is the smallest,
-//! `src/bin/meter.rs` the one that measures. `cell_exception` is called for every exception, with the
-//! counter (CNTVCT_EL0) as it was when the exception was taken; interrupts are its only business, for a
-//! program that faults ends there. A program begins at `0x4000_0000`,
-//! where its loadable memory must be, and finds the pages at [`SHARED`] and, where its configuration
-//! has one, [`ORDERS`]. Its MMU stays off, so that what it writes is in memory at once; a program that
-//! needs caches says for which memory (`cacheable`), and the rest stays as it is. Without caches there
-//! are no atomic read-modify-writes either: each word has one CPU that writes it.
+//! A program defines `cell_main(argument)` and `cell_exception(now)`. `src/bin/example.rs` is the smallest
+//! program, `src/bin/meter.rs` the one that measures. `cell_exception` is called for every exception, with the
+//! counter (CNTVCT_EL0) at the time when the exception was taken. It handles only interrupts: a program that
+//! faults ends there. A program starts at `0x4000_0000`, where its loadable memory must be, and finds the pages
+//! at [`SHARED`] and, if its configuration has it, [`ORDERS`]. Its MMU stays off, so writes go to memory at
+//! once; a program that needs caches enables them for a range (`cacheable`). Without caches there are no atomic
+//! read-modify-writes: each word has one CPU that writes it.
 //!
 //! `scripts/hypervisor` builds them; `rampart cell create`, `load` and `start` run one.
 //!
@@ -25,48 +24,47 @@ pub use bare::*;
 #[cfg(target_os = "none")]
 pub use translation::cacheable;
 
-/// Where the page is that the root reads.
+/// Address of the page that the root reads.
 pub const SHARED: u64 = 0x5000_0000;
-/// Where the names of shared regions are (`rampart_ring::directory`), if the cell was made with any.
+/// Address of the names of shared regions (`rampart_ring::directory`), if the cell was created with names.
 pub const DIRECTORY: u64 = 0x4fff_f000;
-/// Where the page is that the root writes: what the program is to do next.
+/// Address of the page that the root writes, with orders for the program.
 pub const ORDERS: u64 = 0x5000_1000;
-/// Where a neighbour's page is, which the neighbour writes.
-pub const NEIGHBOUR: u64 = 0x5000_2000;
-/// Where memory is that is the cell's own and not loaded.
+/// Address of the page that another cell writes.
+pub const OTHER_CELL: u64 = 0x5000_2000;
+/// Address of private memory of the cell that is not loaded.
 pub const PRIVATE: u64 = 0x6000_0000;
 /// Its size in bytes, in the tests.
 pub const PRIVATE_BYTES: u64 = 1 << 20;
-/// Where the loadable memory ends, in the tests.
+/// The end of the loadable memory, in the tests.
 pub const LOADABLE_END: u64 = 0x4020_0000;
-/// From this word of the shared page on, records of what happened in each second (`rampart-ring`:
-/// its records): [`RECORD_SECOND`].
+/// The first word of the shared page with records (`rampart-ring`), one per second: [`RECORD_SECOND`].
 pub const RECORDS: usize = 64;
-/// Kind of a record: CNTVCT_EL0, the interrupts of the timer so far, the longest time between two of
-/// them in this second, in ticks; 64 bits each.
+/// Kind of a record: CNTVCT_EL0, the number of timer interrupts, the longest time between two of them in
+/// this second, in ticks; 64 bits each.
 pub const RECORD_SECOND: u32 = 1;
 
-/// The words of that page.
+/// The words of the page that the root reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Word {
-    /// Grows when the program has begun.
+    /// Increases when the program has started.
     Begun = 0,
     /// Interrupts of the timer that were handled.
     Interrupts = 1,
-    /// Exceptions that were none.
+    /// Exceptions that were not interrupts.
     Exceptions = 2,
-    /// What the program found, by its own rules.
+    /// The result, defined by the program.
     Result = 3,
-    /// Interrupts that nobody had asked for.
+    /// Unexpected interrupts.
     Unexpected = 4,
-    /// Interrupts of the program's device, or of its bell.
+    /// Interrupts of the program's device, or of its doorbell.
     Device = 5,
-    /// How far the program is: the number of the order that is done.
+    /// Progress: the number of the last completed order.
     Done = 6,
-    /// Software-generated interrupts that came.
+    /// Software-generated interrupts received.
     Software = 7,
-    /// What a neighbour is to read.
+    /// A number for another cell.
     Message = 8,
     /// As `Begun`, of the second CPU.
     SecondBegun = 16,
@@ -80,12 +78,12 @@ pub enum Word {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Order {
-    /// What to do, by the program's own numbers; 0 for nothing.
+    /// The order, with numbers defined by the program; 0 for none.
     Number = 0,
-    /// What it needs.
+    /// First argument of the order.
     First = 1,
-    /// What it needs.
+    /// Second argument of the order.
     Second = 2,
-    /// What it needs.
+    /// Third argument of the order.
     Third = 3,
 }

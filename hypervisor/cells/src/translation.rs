@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The MMU of a program that wants caches for a part of its memory: every address stays what it is, and
-//! everything but that part goes past the caches, as it does while the MMU is off. Sections are of the
-//! Arm Architecture Reference Manual (DDI 0487).
+//! The MMU of a program that needs caches for a part of its memory: an identity mapping in which all other
+//! memory is uncached, as with the MMU off. Section numbers are those of the Arm Architecture Reference Manual
+//! (DDI 0487).
 
 use core::arch::asm;
 use core::cell::UnsafeCell;
@@ -9,10 +9,10 @@ use core::sync::atomic::AtomicU64;
 
 use crate::{read_register, write_register};
 
-/// What the second table covers: the gigabyte that programs and all their memory are in.
+/// The range of the second table: the gigabyte with programs and all their memory.
 const START: u64 = 0x4000_0000;
 const END: u64 = 0x8000_0000;
-/// Of an entry of the second table, in bytes.
+/// Size of a block of the second table, in bytes.
 const BLOCK: u64 = 2 << 20;
 
 /// MAIR_EL1 (D24.2.111): 0 Device-nGnRnE, 1 Normal non-cacheable, 2 Normal write-back.
@@ -26,8 +26,8 @@ const IS_TABLE: u64 = 0b11;
 const ACCESSED: u64 = 1 << 10;
 const SHAREABLE: u64 = 3 << 8;
 const NEVER_EXECUTED: u64 = 3 << 53;
-/// TCR_EL1 (D24.2.182): 32 bits of address from TTBR0 alone (T0SZ, EPD1), tables past the caches, of
-/// 4 KiB, and 4 GiB of physical addresses.
+/// TCR_EL1 (D24.2.182): 32 address bits, only TTBR0 (T0SZ, EPD1), uncached tables of 4 KiB, and 4 GiB of
+/// physical addresses.
 const CONTROL: u64 = 32 | 1 << 23;
 /// SCTLR_EL1 (D24.2.175): M and C.
 const MMU_AND_CACHES: u64 = 1 | 1 << 2;
@@ -41,15 +41,15 @@ unsafe impl Sync for Table {}
 static FIRST: Table = Table(UnsafeCell::new([0; 512]));
 static SECOND: Table = Table(UnsafeCell::new([0; 512]));
 
-/// Switches the MMU on, with caches for these bytes alone, and gives them; none where they are not
-/// whole blocks of 2 MiB within the gigabyte. Called once, by the only CPU, with bytes that nothing else
-/// of the program uses.
+/// Enables the MMU with caches for this range and returns the range. Returns `None` if it is not in whole
+/// blocks of 2 MiB within the gigabyte. Must be called once, by the only CPU, with a range that the program
+/// does not use otherwise.
 pub fn cacheable(start: u64, bytes: u64) -> Option<&'static [AtomicU64]> {
     let end = start.checked_add(bytes)?;
     if start < START || end > END || !start.is_multiple_of(BLOCK) || !bytes.is_multiple_of(BLOCK) {
         return None;
     }
-    // SAFETY: the MMU is off and there is one CPU, so nobody else has either table.
+    // SAFETY: the MMU is off and there is one CPU, so the tables are not in use.
     let (first, second) = unsafe { (&mut *FIRST.0.get(), &mut *SECOND.0.get()) };
     first[0] = IS_BLOCK | DEVICE | ACCESSED | NEVER_EXECUTED;
     first[1] = SECOND.0.get() as u64 | IS_TABLE;
@@ -61,11 +61,11 @@ pub fn cacheable(start: u64, bytes: u64) -> Option<&'static [AtomicU64]> {
     write_register!("mair_el1", ATTRIBUTES);
     write_register!("tcr_el1", CONTROL);
     write_register!("ttbr0_el1", FIRST.0.get() as u64);
-    // Nothing of before may be left in the TLB (D8.16), and the tables are to be in memory.
-    // SAFETY: translations of this program, of which there are none.
+    // Invalidates the TLB (D8.16), and completes the writes of the tables.
+    // SAFETY: this program has no earlier translations.
     unsafe { asm!("dsb sy", "tlbi vmalle1", "dsb sy", "isb", options(nostack)) }
     write_register!("sctlr_el1", read_register!("sctlr_el1") | MMU_AND_CACHES);
-    // SAFETY: the cell's configuration has this memory, it is aligned, and by the caller's word nothing
-    // else of the program is there.
+    // SAFETY: the cell's configuration has this memory, it is aligned, and the caller guarantees that the
+    // program does not use it otherwise.
     Some(unsafe { core::slice::from_raw_parts(start as *const AtomicU64, (bytes / 8) as usize) })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Owns a device, a PL031 clock (Arm DDI 0224), and takes its interrupts: at each interrupt of the
-//! timer the alarm is set to the present second, which comes at once.
+//! Owns a device, a PL031 clock (Arm DDI 0224), and takes its interrupts: at each interrupt of the timer the
+//! alarm is set to the current second, which raises the interrupt at once.
 #![no_std]
 #![no_main]
 

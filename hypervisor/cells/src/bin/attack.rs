@@ -1,70 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a cell may not do, one thing at a time: the argument says which. Where the attack is to be
-//! survived without effect, the outcome is in the shared page and the program goes on counting.
+//! Forbidden actions, one per run, selected by the argument. If the attack must have no effect, the result is
+//! in the shared page and the program continues to count.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, hvc, load, read_register, redistributor,
-    serve_timer, smc, store, tell, unmask, wait, write_register,
+    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, handle_timer, hvc, load, read_register,
+    redistributor, set_shared_word, smc, store, unmask, wait, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 
-/// Where the hypervisor's memory lies in the machine of the tests; a cell has nothing there.
+/// The hypervisor's memory in the machine of the tests; the cell has no memory there.
 const OUTSIDE: u64 = 0x7000_0000;
 const TICKS: u64 = 62_500;
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(attack: u64) {
-    tell(Word::Result, 0);
+    set_shared_word(Word::Result, 0);
     count(Word::Begun);
     match attack {
-        1 => tell(Word::Result, load(OUTSIDE).into()),
+        1 => set_shared_word(Word::Result, load(OUTSIDE).into()),
         2 => store(OUTSIDE, 0xdead_beef),
         // SAFETY: meant to fail.
         3 => unsafe { asm!("br {}", in(reg) OUTSIDE, options(noreturn)) },
         4 => software_interrupts(),
-        5 => tell(Word::Result, smc(0xc200_0001, 0, 0)),
+        5 => set_shared_word(Word::Result, smc(0xc200_0001, 0, 0)),
         6 => spin(),
-        // No vectors and no stack where it faults, for ever.
+        // Faults in a loop, with vectors and stack unmapped.
         7 => {
             write_register!("vbar_el1", OUTSIDE);
             // SAFETY: meant to fail.
             unsafe { asm!("mov sp, {}", "udf #0", in(reg) OUTSIDE, options(noreturn)) }
         }
-        // SAFETY: DC CISW moves no data of the program; meant to fail.
+        // SAFETY: DC CISW changes no data of the program; meant to fail.
         8 => unsafe { asm!("dc cisw, {}", in(reg) 0_u64, options(nostack)) },
         9 => sleep(),
         10 => controller(),
         // PSCI CPU_ON of the first CPU, which is the root's.
-        11 => tell(Word::Result, smc(0xc400_0003, 0, 0x4000_0000)),
-        // ICC_PMR_EL1: nothing may come.
+        11 => set_shared_word(Word::Result, smc(0xc400_0003, 0, 0x4000_0000)),
+        // ICC_PMR_EL1: masks everything.
         12 => {
             write_register!("s3_0_c4_c6_0", 0);
             spin();
         }
-        // SAFETY: meant to fail: cleaning where it has nothing.
+        // SAFETY: meant to fail: cleans an unmapped address.
         13 => unsafe { asm!("dc civac, {}", in(reg) OUTSIDE, options(nostack)) },
-        // Its own exceptions, as fast as they come.
+        // Takes its own exceptions in a loop.
         14 => loop {
             // SAFETY: handled by `cell_exception`.
             unsafe { asm!("udf #0", options(nostack)) }
         },
-        // The auxiliary control register, which is the implementation's.
+        // The auxiliary control register, which is implementation defined.
         15 => write_register!("actlr_el1", 0),
-        // PSCI SYSTEM_OFF and SYSTEM_RESET: its own end.
-        16 => tell(Word::Result, smc(0x8400_0008, 0, 0)),
-        17 => tell(Word::Result, smc(0x8400_0009, 0, 0)),
+        // PSCI SYSTEM_OFF and SYSTEM_RESET stop only this cell.
+        16 => set_shared_word(Word::Result, smc(0x8400_0008, 0, 0)),
+        17 => set_shared_word(Word::Result, smc(0x8400_0009, 0, 0)),
         18 => sleep_inside(),
-        // A bell that it does not have, for which the hypervisor looks under the lock of the root's calls.
+        // A doorbell that it does not have; the hypervisor searches for it under the manager's lock.
         19 => loop {
             hvc(u32::from(Hypercall::Doorbell).into(), 0);
         },
         _ => {}
     }
-    // Still here: it goes on as if nothing had been.
+    // The attack had no effect: the program continues.
     enable(TIMER);
     arm_timer(TICKS);
     unmask();
@@ -73,7 +73,7 @@ extern "C" fn cell_main(attack: u64) {
     }
 }
 
-/// To all others, and to the first CPUs by name, of each number and group.
+/// Sends SGIs of all numbers and groups to all other CPUs, and to the first CPUs by affinity.
 fn software_interrupts() {
     for number in 0..16_u64 {
         write_register!("s3_0_c12_c11_5", 1 << 40 | number << 24);
@@ -83,34 +83,34 @@ fn software_interrupts() {
     }
 }
 
-/// Everything masked, and never giving the core away.
+/// Masks everything and spins.
 fn spin() -> ! {
-    // SAFETY: masks, and spins.
+    // SAFETY: masks exceptions and spins.
     unsafe { asm!("msr daifset, #15", "1:", "b 1b", options(noreturn)) }
 }
 
-/// Everything masked and off, and asleep.
+/// Masks and disables everything and sleeps.
 fn sleep() -> ! {
     write_register!("s3_0_c12_c12_7", 0);
     write_register!("s3_0_c4_c6_0", 0);
     loop {
-        // SAFETY: masks.
+        // SAFETY: masks exceptions.
         unsafe { asm!("msr daifset, #15", options(nostack)) }
         wait();
     }
 }
 
-/// Asleep in the middle of an interrupt of the best priority, which no other preempts.
+/// Sleeps while an interrupt of the highest priority is active, which no other preempts.
 fn sleep_inside() -> ! {
-    // SAFETY: masks.
+    // SAFETY: masks exceptions.
     unsafe { asm!("msr daifset, #15", options(nostack)) }
-    // ICC_BPR1_EL1: no bit of the priority is compared.
+    // ICC_BPR1_EL1: compares no bit of the priority.
     write_register!("s3_0_c12_c12_3", 7);
     enable(TIMER);
-    // GICR_IPRIORITYR: the best priority, as far as the hypervisor lets it have that.
+    // GICR_IPRIORITYR: the highest priority, which the hypervisor limits.
     store(redistributor() + 0x1_0400 + TIMER / 4 * 4, 0);
     arm_timer(0);
-    // ICC_IAR1_EL1: taken, and never ended.
+    // ICC_IAR1_EL1: acknowledged, and never ended.
     while read_register!("s3_0_c12_c12_0") != TIMER {}
     write_register!("cntv_ctl_el0", 0);
     loop {
@@ -118,27 +118,27 @@ fn sleep_inside() -> ! {
     }
 }
 
-/// Everything that is not its own in the distributor, in its redistributor and in the first one.
-/// The result is what could be read back of others' bits: 0 where the controller is well guarded.
+/// Writes all foreign bits in the distributor, in its redistributor and in the first one. The result is the
+/// union of foreign bits that it could read back: 0 if the controller is protected.
 fn controller() {
     let mut seen = 0;
     let own = redistributor() + 0x1_0000;
     let first = 0x080a_0000 + 0x1_0000;
     for word in 1..9 {
-        // Off, pending and active, of all shared interrupts.
+        // Disables all shared interrupts and sets them pending and active.
         for register in [0x180, 0x200, 0x280, 0x300, 0x380] {
             store(DISTRIBUTOR + register + 4 * word, u32::MAX);
         }
         seen |= load(DISTRIBUTOR + 0x100 + 4 * word) | load(DISTRIBUTOR + 0x80 + 4 * word);
     }
     for interrupt in 32..288 {
-        // GICD_IROUTER: to itself.
+        // GICD_IROUTER: routes to itself.
         store(DISTRIBUTOR + 0x6000 + 8 * interrupt, 2);
     }
-    // GICD_CTLR: everything off.
+    // GICD_CTLR: disables everything.
     store(DISTRIBUTOR, 0);
     for frame in [own, first] {
-        // The management interrupt: off, group 1, not pending, the worst priority.
+        // The management interrupt: disabled, group 1, not pending, the lowest priority.
         store(frame + 0x180, 1 << 15 | 1 << 7);
         store(frame + 0x80, 1 << 15 | 1 << 7);
         store(frame + 0x280, 1 << 15 | 1 << 7);
@@ -151,16 +151,16 @@ fn controller() {
     // GICR_WAKER and the tables of LPIs.
     store(first - 0x1_0000 + 0x14, 2);
     store(first - 0x1_0000 + 0x70, u32::MAX);
-    tell(Word::Result, seen.into());
+    set_shared_word(Word::Result, seen.into());
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_exception() {
-    // ESR_EL1.EC 0: undefined, as in an endless chain of faults.
+    // ESR_EL1.EC 0: undefined instruction, of the loop of exceptions.
     if read_register!("isr_el1") == 0 {
         count(Word::Exceptions);
         write_register!("elr_el1", read_register!("elr_el1") + 4);
         return;
     }
-    serve_timer(TICKS);
+    handle_timer(TICKS);
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rings and is rung: one of two neighbours, each of which writes a page that the other reads. The
-//! argument is the number of its own bell. At each interrupt of its timer it writes a number and
-//! rings: bell 0 of its configuration, the neighbour's, while the order is `First`; bell 1, the
-//! root's, while it is `Second`. Where it is rung it looks at what was written: by the neighbour, or by
-//! the root (`Third`). The result counts what had not been written by then.
+//! Rings doorbells and receives rings: one of two cells, each of which writes a page that the other reads. The
+//! argument is the number of its own doorbell interrupt. At each interrupt of its timer it writes a number and
+//! rings: doorbell 0 of its configuration, the other cell's, if the order is `First`; doorbell 1, the root's,
+//! if it is `Second`. When it receives a ring it checks the number that the other cell, or the root (`Third`),
+//! has written. The result counts rings without a new number.
 #![no_std]
 #![no_main]
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    NEIGHBOUR, Order, TIMER, Word, acknowledge, arm_timer, count, enable, enable_shared, end, hvc,
-    neighbour, order, tell, told, unmask, wait, write_register,
+    OTHER_CELL, Order, TIMER, Word, acknowledge, arm_timer, count, enable, enable_shared, end, hvc,
+    order, other_cell_word, set_shared_word, shared_word, unmask, wait, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 
 const TICKS: u64 = 62_500;
-const _: () = assert!(NEIGHBOUR != 0);
+const _: () = assert!(OTHER_CELL != 0);
 
 static BELL: AtomicU64 = AtomicU64::new(0);
 static WRITTEN_BEFORE: AtomicU64 = AtomicU64::new(0);
@@ -24,9 +24,9 @@ static WRITTEN_BEFORE: AtomicU64 = AtomicU64::new(0);
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(bell: u64) {
     BELL.store(bell, Relaxed);
-    tell(Word::Result, 0);
-    tell(Word::Device, 0);
-    tell(Word::Exceptions, 0);
+    set_shared_word(Word::Result, 0);
+    set_shared_word(Word::Device, 0);
+    set_shared_word(Word::Exceptions, 0);
     WRITTEN_BEFORE.store(written(), Relaxed);
     enable(TIMER);
     enable_shared(bell, true);
@@ -38,9 +38,9 @@ extern "C" fn cell_main(bell: u64) {
     }
 }
 
-/// How much the neighbour and the root have written: one more before each ring.
+/// Returns the sum of the numbers of the other cell and the root; each adds one before each ring.
 fn written() -> u64 {
-    neighbour(Word::Message) + order(Order::Third)
+    other_cell_word(Word::Message) + order(Order::Third)
 }
 
 #[unsafe(no_mangle)]
@@ -49,17 +49,17 @@ extern "C" fn cell_exception() {
     if interrupt == TIMER {
         write_register!("cntv_tval_el0", TICKS);
         count(Word::Interrupts);
-        // What was said before is seen by who is rung: the hypercall is a barrier, and memory is in
-        // order without the MMU.
+        // The receiver sees the earlier write: the hypercall is a barrier, and memory is ordered without the
+        // MMU.
         let bell = if order(Order::First) != 0 {
             Some(0)
-        } else if order(Order::Second) > told(Word::Done) {
+        } else if order(Order::Second) > shared_word(Word::Done) {
             Some(1)
         } else {
             None
         };
         if let Some(bell) = bell {
-            tell(Word::Message, told(Word::Message) + 1);
+            set_shared_word(Word::Message, shared_word(Word::Message) + 1);
             let outcome = hvc(u32::from(Hypercall::Doorbell).into(), bell);
             if outcome != 0 {
                 count(Word::Exceptions);
@@ -69,8 +69,8 @@ extern "C" fn cell_exception() {
         }
     } else if interrupt == BELL.load(Relaxed) {
         count(Word::Device);
-        // One ring may stand for two, but none for nothing.
-        if told(Word::Device) > written() - WRITTEN_BEFORE.load(Relaxed) {
+        // Two rings may merge into one interrupt, but there is no interrupt without a ring.
+        if shared_word(Word::Device) > written() - WRITTEN_BEFORE.load(Relaxed) {
             count(Word::Result);
         }
     } else {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts instructions: of accesses that trap and of some that do not, and from an interrupt to its
-//! handler. It needs a machine on which one instruction is one tick of CNTVCT_EL0 (QEMU's `-icount`).
-//! The argument is 0 where it runs at EL1 without a hypervisor, else the index of its CPU. Each line
-//! that it says by semihosting is a name, the least and the greatest count.
+//! Counts instructions of accesses that trap, of some that do not, and from an interrupt to its handler. Needs
+//! a machine on which one instruction is one tick of CNTVCT_EL0 (QEMU's `-icount`). The argument is 0 if it runs
+//! at EL1 without a hypervisor, otherwise the index of its CPU. Each line of its semihosting output is a name,
+//! the minimum and the maximum count.
 #![no_std]
 #![no_main]
 
@@ -16,9 +16,9 @@ use rampart_hypervisor_cells::{
 use rampart_hypervisor_core::interface::Hypercall;
 use rampart_meter::engine::mmio::each;
 
-/// Of each access.
+/// Repetitions of each access.
 const TURNS: u32 = 16;
-/// Of each kind of interrupt.
+/// Repetitions of each kind of interrupt.
 const INTERRUPTS: u64 = 100;
 /// A PL011 (Arm DDI 0183) and its interrupt on QEMU's `virt`: UARTFR, UARTIMSC, UARTICR.
 const PORT: u64 = 0x0900_0000;
@@ -29,10 +29,10 @@ const PORT_CLEAR: u64 = PORT + 0x44;
 const TRANSMIT: u32 = 1 << 5;
 /// GPIODIR of the PL061 (Arm DDI 0190), of which the cell has two bits.
 const DIRECTION: u64 = 0x0903_0400;
-/// From arming the timer to its interrupt, in ticks.
+/// Time from arming the timer to its interrupt, in ticks.
 const AHEAD: u64 = 2000;
 
-/// CNTVCT_EL0 when the interrupt was taken, as the handler is told, 0 until then.
+/// CNTVCT_EL0 when the interrupt was taken, set by the handler; 0 until then.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 struct Counts {
@@ -49,14 +49,14 @@ impl Counts {
     }
 }
 
-/// Counts what stands between two readings of the counter, and says it under a name.
+/// Counts the instructions between two reads of the counter, and prints the count with a name.
 macro_rules! counted {
     ($name:literal, $empty:expr, $text:literal $(, inout($location:tt) $value:expr)*) => {{
         let mut counts = Counts::NONE;
         for _ in 0..TURNS {
             let (before, after): (u64, u64);
-            // SAFETY: the access is the cell's to make; by the calling convention of SMC and HVC
-            // (Arm DEN 0028) x0 to x17 change at most.
+            // SAFETY: the cell may make the access; by the calling convention of SMC and HVC (Arm DEN 0028)
+            // at most x0 to x17 change.
             unsafe {
                 asm!("mrs x20, cntvct_el0", $text, "mrs x21, cntvct_el0",
                     out("x20") before, out("x21") after,
@@ -75,7 +75,7 @@ macro_rules! counted {
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(argument: u64) {
     let in_cell = argument != 0;
-    // What the second reading itself takes.
+    // The cost of the second read itself.
     let empty = counted!("nothing", 0, "");
     enable(TIMER);
     enable_shared(PORT_INTERRUPT, false);
@@ -89,7 +89,7 @@ extern "C" fn cell_main(argument: u64) {
     device();
     let after = if in_cell { exits(argument) } else { 0 };
     if in_cell {
-        // Each question is an exit itself, which is counted before it is answered.
+        // Each query is an exit itself, which is counted before it returns.
         say_one("exits_timer", between - before - 1);
         say_one("exits_device", after - between - 1);
         say_one("interrupts", INTERRUPTS);
@@ -126,7 +126,7 @@ fn accesses(empty: u64) {
     counted!("psci_version", empty, "smc #0", inout("x0") 0x8400_0000_u64, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
     let interface = u64::from(u32::from(Hypercall::Interface));
     counted!("hypercall", empty, "hvc #0", inout("x0") interface, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
-    // SGI 1 to this CPU, which has it turned off: it stays pending and is taken back.
+    // SGI 1 to this CPU, which has disabled it: it stays pending and is cleared.
     let target = 1_u64 << 24 | 1 << (own & 0xf);
     counted!("icc_sgi1r_write", empty, "msr s3_0_c12_c11_5, x0", inout("x0") target);
     store(private + 0x280, 1 << 1);
@@ -134,7 +134,7 @@ fn accesses(empty: u64) {
     counted!("icc_pmr_write", empty, "msr s3_0_c4_c6_0, x0", inout("x0") 0xf0_u64);
 }
 
-/// As the meter `mmio` counts an access: the mean of a batch.
+/// Counts an access as the meter `mmio` does: the mean of a batch.
 fn by_meter(name: &str, register: u64) {
     let mut counts = Counts::NONE;
     for _ in 0..TURNS {
@@ -144,7 +144,7 @@ fn by_meter(name: &str, register: u64) {
     say(name, &counts);
 }
 
-/// From the moment that the timer was set for (CNTV_CVAL_EL0) to the handler.
+/// Counts from the expiry of the timer (CNTV_CVAL_EL0) to the handler.
 fn timer() {
     let mut counts = Counts::NONE;
     for _ in 0..INTERRUPTS {
@@ -157,15 +157,15 @@ fn timer() {
     say("timer", &counts);
 }
 
-/// From the store that makes a device ask for an interrupt to the handler: the port has sent a
-/// character, and its interrupt is let through.
+/// Counts from the store that raises a device's interrupt to the handler: the port has sent a character, and
+/// its interrupt is unmasked.
 fn device() {
     let mut counts = Counts::NONE;
     for _ in 0..INTERRUPTS {
         TAKEN.store(0, Relaxed);
         store(PORT, 0);
         let before: u64;
-        // SAFETY: a register of the cell's own device.
+        // SAFETY: a register of a device of the cell.
         unsafe {
             asm!("mrs {}, cntvct_el0", "str {:w}, [{}]", out(reg) before, in(reg) TRANSMIT,
                 in(reg) PORT_MASK, options(nostack));
@@ -193,7 +193,7 @@ extern "C" fn cell_exception(now: u64) {
         PORT_INTERRUPT => {
             store(PORT_MASK, 0);
             store(PORT_CLEAR, 0x7ff);
-            // The device has heard it before the interrupt is ended.
+            // The device has cleared it before the interrupt is ended.
             load(PORT_FLAGS);
         }
         other => {
@@ -206,7 +206,7 @@ extern "C" fn cell_exception(now: u64) {
     TAKEN.store(now, Relaxed);
 }
 
-/// All exits of this CPU so far, by the hypervisor's own counters.
+/// Returns the number of exits of this CPU, by the hypervisor's counters.
 fn exits(cpu: u64) -> u64 {
     let exits;
     // SAFETY: only x0 to x3 change.
@@ -242,7 +242,7 @@ fn say_byte(byte: u8) {
     semihosting(3, (&raw const byte) as u64);
 }
 
-/// SYS_EXIT (6.9) with ADP_Stopped_ApplicationExit: the simulated machine ends.
+/// Ends the simulated machine: SYS_EXIT (6.9) with ADP_Stopped_ApplicationExit.
 fn finish() -> ! {
     let block = [0x2_0026_u64, 0];
     loop {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The smallest useful program of a cell: takes the interrupt of its timer, and tells the root how often
-//! it came and how many ticks of the counter the last one took from the timer to here.
+//! The smallest useful program of a cell: takes interrupts of its timer, and reports to the root their number
+//! and the latency of the last one in ticks of the counter.
 //!
-//! The argument of the cell is the period in microseconds, a thousand where it is 0.
+//! The argument of the cell is the period in microseconds; 0 means a thousand.
 #![no_std]
 #![no_main]
 
 use rampart_hypervisor_cells::{
-    TIMER, Word, acknowledge, arm_timer, count, enable, end, read_register, tell, unmask, wait,
-    write_register,
+    TIMER, Word, acknowledge, arm_timer, count, enable, end, read_register, set_shared_word,
+    unmask, wait, write_register,
 };
 
-/// What a period is without an argument, in microseconds.
+/// Default period, in microseconds.
 const USUAL: u64 = 1000;
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(argument: u64) {
     let microseconds = if argument == 0 { USUAL } else { argument };
     let ticks = read_register!("cntfrq_el0") * microseconds / 1_000_000;
-    // No interrupt comes before `unmask`, so the handler finds the period where it is left.
+    // Interrupts are masked until `unmask`, so the handler sees the period.
     write_register!("tpidr_el0", ticks);
     enable(TIMER);
     arm_timer(ticks);
@@ -35,8 +35,8 @@ extern "C" fn cell_exception(now: u64) {
     let interrupt = acknowledge();
     if interrupt == TIMER {
         let due = read_register!("cntv_cval_el0");
-        tell(Word::Result, now.wrapping_sub(due));
-        // From the moment that was due, not from now: periods do not drift.
+        set_shared_word(Word::Result, now.wrapping_sub(due));
+        // Relative to the due time, not to now, so that periods do not drift.
         write_register!("cntv_cval_el0", due + read_register!("tpidr_el0"));
         count(Word::Interrupts);
     } else {

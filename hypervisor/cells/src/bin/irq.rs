@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts the interrupts of the timer, and leaves a record of each second. The argument is the time
-//! between two in microseconds; with bit 32 the program kicks its watchdog at each interrupt, until
-//! the root orders something.
+//! Counts the interrupts of the timer, and writes a record each second. The argument is the period in
+//! microseconds; with bit 32 the program kicks its watchdog at each interrupt until the root writes an order.
 #![no_std]
 #![no_main]
 
@@ -9,8 +8,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::AtomicU64;
 
 use rampart_hypervisor_cells::{
-    Order, RECORD_SECOND, RECORDS, SHARED, TIMER, Word, arm_timer, count, enable, hvc, order,
-    read_register, serve_timer, told, unmask, wait,
+    Order, RECORD_SECOND, RECORDS, SHARED, TIMER, Word, arm_timer, count, enable, handle_timer,
+    hvc, order, read_register, shared_word, unmask, wait,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 use rampart_ring::records::Writer;
@@ -18,7 +17,7 @@ use rampart_ring::records::Writer;
 const KICK: u64 = 1 << 32;
 const PAGE_WORDS: usize = 512;
 
-/// What the handler needs; there is one CPU, and its handler is not interrupted.
+/// The state of the handler; there is one CPU, and its handler is not interrupted.
 struct State {
     ticks: u64,
     second: u64,
@@ -31,7 +30,7 @@ struct State {
 
 struct Own(UnsafeCell<State>);
 
-// SAFETY: written before interrupts are taken, afterwards by the handler alone.
+// SAFETY: written before interrupts are taken, afterwards only by the handler.
 unsafe impl Sync for Own {}
 
 static STATE: Own = Own(UnsafeCell::new(State {
@@ -48,8 +47,8 @@ static STATE: Own = Own(UnsafeCell::new(State {
 extern "C" fn cell_main(argument: u64) {
     let second = read_register!("cntfrq_el0");
     let now = read_register!("cntvct_el0");
-    // SAFETY: the page is there by the cell's configuration, all its words are plain numbers, and this
-    // part of it is written by the ring alone.
+    // SAFETY: the cell's configuration has the page, all its words are plain numbers, and only the ring writes
+    // this part of it.
     let memory = unsafe {
         core::slice::from_raw_parts((SHARED as *const AtomicU64).add(RECORDS), PAGE_WORDS - RECORDS)
     };
@@ -63,7 +62,7 @@ extern "C" fn cell_main(argument: u64) {
         records: Writer::begin(memory),
     };
     let ticks = state.ticks;
-    // SAFETY: no interrupt is taken yet.
+    // SAFETY: interrupts are still masked.
     unsafe { *STATE.0.get() = state }
     enable(TIMER);
     arm_timer(ticks);
@@ -76,20 +75,20 @@ extern "C" fn cell_main(argument: u64) {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_exception() {
-    // SAFETY: the handler is the only one, and is not interrupted.
+    // SAFETY: only the handler uses it, and it is not interrupted.
     let state = unsafe { &mut *STATE.0.get() };
-    serve_timer(state.ticks);
+    handle_timer(state.ticks);
     let now = read_register!("cntvct_el0");
     state.worst = state.worst.max(now - state.last);
     state.last = now;
     if now >= state.second_ends {
         let mut record = [0; 24];
-        let fields = [now, told(Word::Interrupts), state.worst];
+        let fields = [now, shared_word(Word::Interrupts), state.worst];
         for (bytes, field) in record.chunks_exact_mut(8).zip(fields) {
             bytes.copy_from_slice(&field.to_le_bytes());
         }
         if let Some(records) = &mut state.records {
-            // It is short enough.
+            // Cannot fail: the record is short enough.
             let _ = records.write(RECORD_SECOND, &record);
         }
         state.worst = 0;

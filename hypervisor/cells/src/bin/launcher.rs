@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What QEMU boots at EL2 to count instructions: it plays the kernel's part. Without a hypervisor it
-//! goes to EL1 and runs the program that lies at [`PROGRAM`]. With one it launches it on two CPUs, as
-//! `kernel/rampart` does, makes a cell of the second and starts the program in it. Then it sleeps: with
-//! `-icount` all CPUs count on one counter. Header and configurations are in memory already.
+//! Acts as the kernel for counting instructions; QEMU boots it at EL2. Without a hypervisor it goes to EL1 and
+//! runs the program at [`PROGRAM`]. With one it launches it on two CPUs, as `kernel/rampart` does, creates a
+//! cell with the second CPU and starts the program in it. Then it sleeps: with `-icount` all CPUs share one
+//! counter. Header and configurations are already in memory.
 #![no_std]
 #![no_main]
 
@@ -20,18 +20,18 @@ global_asm!(
     enter = const LAUNCH_ENTER,
 );
 
-/// Physical addresses, as `benchmarks/src/bin/hypervisor/machine.rs` puts things there.
+/// Physical addresses, as in `benchmarks/src/bin/hypervisor/machine.rs`.
 const HYPERVISOR: u64 = 0x7000_0000;
 const PROGRAM: u64 = 0x5800_0000;
 const PROGRAM_BYTES: u64 = 0x4_0000;
 const CONFIGURATION: u64 = 0x5900_0000;
-/// Of the configuration, in bytes; 0 for no hypervisor.
+/// Address of the size of the configuration, in bytes; 0 for no hypervisor.
 const CONFIGURATION_BYTES: u64 = 0x5a00_0000;
 const CELL_MEMORY: u64 = 0x6000_0000;
-/// Where the program runs without a hypervisor.
+/// Address of the program without a hypervisor.
 const BEGIN: u64 = 0x4000_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
-/// How often it asks whether the second CPU has gone.
+/// Attempts to create the cell until the second CPU has turned off.
 const MOST_TRIES: u32 = 100_000;
 /// PSCI CPU_ON (Arm DEN 0022, 5.6).
 const CPU_ON: u64 = 0xc400_0003;
@@ -44,12 +44,12 @@ unsafe extern "C" {
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(_argument: u64) {
     prepare_interrupts();
-    // SAFETY: comes back with the same stack and all registers that a call keeps.
+    // SAFETY: returns with the same stack and all callee-saved registers.
     unsafe { launcher_descend() }
     let bytes = u64::from(load(CONFIGURATION_BYTES));
     if bytes == 0 {
         copy(PROGRAM, BEGIN);
-        // SAFETY: a program for this address, which uses nothing of this one.
+        // SAFETY: a program for this address, which uses no memory of this one.
         unsafe { asm!("ic iallu", "isb", "br {}", in(reg) BEGIN, in("x0") 0, options(noreturn)) }
     }
     expect("prepare", enter(LAUNCH_PREPARE));
@@ -67,7 +67,7 @@ extern "C" fn cell_main(_argument: u64) {
             break cell;
         }
         // With `-icount` the other CPU runs when this one yields.
-        // SAFETY: changes nothing.
+        // SAFETY: a hint.
         unsafe { asm!("yield", options(nostack)) }
     };
     expect("loadable", call(Hypercall::CellLoadable, cell, 0).0);
@@ -78,8 +78,8 @@ extern "C" fn cell_main(_argument: u64) {
     }
 }
 
-/// As Linux leaves it: affinity routing, group 1 on (GICD_CTLR, Arm IHI 0069, 12.9.4), all interrupts
-/// of group 1, redistributors awake.
+/// Configures the controller like Linux: affinity routing, group 1 enabled (GICD_CTLR, Arm IHI 0069, 12.9.4),
+/// all interrupts in group 1, redistributors awake.
 fn prepare_interrupts() {
     store(DISTRIBUTOR, 0x12);
     for word in 1..8 {
@@ -97,9 +97,9 @@ fn copy(from: u64, to: u64) {
     }
 }
 
-/// The stub's call HVC_SOFT_RESTART.
+/// Calls the stub's HVC_SOFT_RESTART.
 fn enter(step: u64) -> i64 {
-    // SAFETY: the image's header says where its entry is.
+    // SAFETY: the image's header has the offset of its entry.
     let entry = unsafe { (*(HYPERVISOR as *const Header)).entry } + HYPERVISOR;
     let mut outcome = 1_i64;
     // SAFETY: by interface.rs, x0 to x17 are lost.
@@ -112,7 +112,7 @@ fn enter(step: u64) -> i64 {
     outcome
 }
 
-/// Outcome and first result.
+/// Makes a hypercall and returns outcome and first result.
 fn call(function: Hypercall, first: u64, second: u64) -> (i64, u64) {
     let mut x0 = i64::from(u32::from(function));
     let mut x1 = first;
@@ -123,7 +123,7 @@ fn call(function: Hypercall, first: u64, second: u64) -> (i64, u64) {
     (x0, x1)
 }
 
-/// Ends the machine where something did not succeed, and says what: SYS_WRITEC and SYS_EXIT (Arm
+/// Prints the failed step and ends the machine unless the outcome is success: SYS_WRITEC and SYS_EXIT (Arm
 /// semihosting specification, 6.22, 6.9).
 fn expect(what: &str, outcome: i64) {
     if outcome == 0 {

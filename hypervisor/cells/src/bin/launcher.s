@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// From EL2, where the machine begins, to EL1, with what a kernel leaves at EL2: vectors that answer
+// From EL2, where the machine starts, to EL1, with a stub at EL2 like that of a kernel: vectors that handle
 // HVC_SOFT_RESTART (Linux, Documentation/virt/kvm/arm/hyp-abi.rst).
 
 .section .text.stub, "ax"
@@ -35,12 +35,12 @@ launcher_descend:
     msr     vpidr_el2, x9
     mrs     x9, mpidr_el1
     msr     vmpidr_el2, x9
-    // SCTLR_EL1: only the bits that are 1.
+    // SCTLR_EL1: only the RES1 bits.
     ldr     x9, =0x30d00800
     msr     sctlr_el1, x9
     mov     x9, sp
     msr     sp_el1, x9
-    // EL1 with its own stack, everything masked.
+    // EL1 with SP_EL1, everything masked.
     mov     x9, #0x3c5
     msr     spsr_el2, x9
     msr     elr_el2, x30

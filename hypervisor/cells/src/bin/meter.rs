@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The measuring loops of `rampart-meter` without an operating system: takes orders from the region
-//! that the root writes, and tells what it finds in its own (`rampart_meter::cell`).
+//! The measuring loops of `rampart-meter` without an operating system: reads orders from the region that the root
+//! writes, and writes results to its own (`rampart_meter::cell`).
 //!
-//! The virtual timer wakes the program (PPI 27) and is what `irq` waits for, the physical one makes
-//! blocks (PPI 30); Arm BSA, B.2.
+//! The virtual timer (PPI 27) wakes the program and is the interrupt of `irq`; the physical timer (PPI 30) makes
+//! blocks; Arm BSA, B.2.
 #![no_std]
 #![no_main]
 
@@ -28,14 +28,14 @@ use rampart_model::Nanos;
 
 /// The physical timer's interrupt (Arm BSA, B.2).
 const BLOCK_TIMER: u64 = 30;
-/// How long nobody needs to look for orders while nothing is measured.
+/// Interval of polling for orders while nothing is measured.
 const IDLE: Nanos = Nanos::from_millis(5);
 
-/// GICD_TYPER (GIC architecture specification, 12.9.38): reading it changes nothing.
+/// GICD_TYPER (GIC architecture specification, 12.9.38), which can be read without side effects.
 const TRAPPED: u64 = DISTRIBUTOR + 4;
-/// The first word of what the root writes, past the caches.
+/// The first word of the region that the root writes, uncached.
 const MAPPED: u64 = SHARED + OUTPUT_BYTES as u64;
-/// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer's moment has come.
+/// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer has expired.
 const TIMER_STATUS: u64 = 1 << 2;
 
 /// CNTVCT_EL0 when the timer's interrupt was taken, 0 until then.
@@ -46,7 +46,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 struct Here(Timescale);
 
 impl Here {
-    /// The first tick that is not before this moment.
+    /// Returns the first tick that is not before this time.
     fn tick_of(self, at: Nanos) -> u64 {
         let ticks = self.0.ticks(at);
         ticks + u64::from(self.0.moment(ticks) < at)
@@ -63,7 +63,7 @@ impl Counter for Here {
 impl Clock for Here {
     #[inline(always)]
     fn now(&self) -> Nanos {
-        // Not read ahead of what comes before (Arm ARM D11.2.2).
+        // Keeps the read after earlier instructions (Arm ARM D11.2.2).
         // SAFETY: a barrier.
         unsafe { asm!("isb", options(nostack)) }
         self.0.moment(self.read())
@@ -73,11 +73,11 @@ impl Clock for Here {
 impl Sleep for Here {
     fn sleep_until(&self, at: Nanos) -> bool {
         self.interrupt_at(at);
-        // An interrupt that comes between the look at the clock and the WFI ends the WFI all the same.
-        // SAFETY: masks what is unmasked below.
+        // An interrupt between the check of the clock and the WFI still ends the WFI.
+        // SAFETY: masks interrupts, which are unmasked below.
         unsafe { asm!("msr daifset, #2", options(nostack)) }
         if self.now() < at {
-            // SAFETY: changes nothing.
+            // SAFETY: WFI changes no memory.
             unsafe { asm!("wfi", options(nostack)) }
         }
         unmask();
@@ -105,7 +105,7 @@ impl Hardware for Here {
     }
 
     fn start_timer(&self, at: Nanos) {
-        // What the sleep before has asked for must not come as this one.
+        // An interrupt of the earlier sleep must not be taken for this one.
         write_register!("cntv_ctl_el0", 0);
         TAKEN.store(0, Relaxed);
         write_register!("cntv_cval_el0", self.tick_of(at));
@@ -123,7 +123,7 @@ impl Hardware for Here {
     }
 }
 
-/// What the handler of interrupts works with.
+/// The state of the interrupt handler.
 struct Handler {
     here: Here,
     output: CellOutput<'static>,
@@ -132,14 +132,14 @@ struct Handler {
 
 struct Slot(UnsafeCell<Option<Handler>>);
 
-// SAFETY: there is one CPU; it is written before interrupts are unmasked, and used by the handler
-// alone from then on, which is not interrupted.
+// SAFETY: there is one CPU; it is written before interrupts are unmasked, and afterwards used only by the handler,
+// which is not interrupted.
 unsafe impl Sync for Slot {}
 
 static HANDLER: Slot = Slot(UnsafeCell::new(None));
 
 fn region(start: u64, bytes: usize) -> &'static [AtomicU64] {
-    // SAFETY: the cell's configuration has it there; it is shared, so all accesses are atomic.
+    // SAFETY: the cell's configuration has this region; it is shared, so all accesses are atomic.
     unsafe { core::slice::from_raw_parts(start as *const AtomicU64, bytes / 8) }
 }
 
@@ -149,12 +149,12 @@ extern "C" fn cell_main(_: u64) {
     let orders = Orders::new(region(SHARED + OUTPUT_BYTES as u64, ORDERS_BYTES));
     let scale = Timescale::of_frequency(read_register!("cntfrq_el0"));
     if let (Some(output), Some(orders), Some(scale)) = (output, orders, scale) {
-        serve(output, orders, Here(scale));
+        run(output, orders, Here(scale));
     }
 }
 
-/// Carries out orders for ever. It returns if it cannot: the root waits for the revision, not for ever.
-fn serve(output: CellOutput<'static>, orders: Orders<'static>, here: Here) {
+/// Executes orders in a loop. Returns if it cannot start: the root waits for the revision with a timeout.
+fn run(output: CellOutput<'static>, orders: Orders<'static>, here: Here) {
     let Some(blocks) = Blocks::new(&output, orders) else {
         return;
     };
@@ -185,10 +185,10 @@ extern "C" fn cell_exception(now: u64) {
     let Some(handler) = (unsafe { (*HANDLER.0.get()).as_mut() }) else {
         return;
     };
-    // ICC_IAR1_EL1 and, below, ICC_EOIR1_EL1 are the real ones, and cost no exit.
+    // ICC_IAR1_EL1 and, below, ICC_EOIR1_EL1 are the physical registers and cause no exit.
     let interrupt = read_register!("s3_0_c12_c12_0");
     match interrupt {
-        // One that was taken back on its way comes with the status off, and is none.
+        // An interrupt that was retracted arrives with the status clear, and is ignored.
         TIMER if read_register!("cntv_ctl_el0") & TIMER_STATUS == 0 => {}
         TIMER => {
             write_register!("cntv_ctl_el0", 0);

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds its regions by their names. With the argument 0 it writes a number that grows to the region
-//! `greeting`, and its bitwise inverse behind it; with 1 it reads `greeting`, which another cell writes,
-//! and copies a number to `echo` when the two agree. Where a region is not there, or another one may
-//! write it than is meant, nothing happens.
+//! Finds its regions by their names. With argument 0 it writes an increasing number and its bitwise inverse to
+//! the region `greeting`; with 1 it reads `greeting`, which another cell writes, and copies the number to `echo`
+//! if the two match. It does nothing if a region is missing or has the wrong writer.
 #![no_std]
 #![no_main]
 
 use rampart_hypervisor_cells::{region, wait};
 
 fn read(address: u64) -> u64 {
-    // SAFETY: within a region that the directory names.
+    // SAFETY: within a region of the directory.
     unsafe { (address as *const u64).read_volatile() }
 }
 
 fn write(address: u64, value: u64) {
-    // SAFETY: within a region that the directory names, and which this cell alone writes.
+    // SAFETY: within a region of the directory that only this cell writes.
     unsafe { (address as *mut u64).write_volatile(value) }
 }
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell of two CPUs, the affinities 1 and 2: it starts and stops its second CPU, and tries to do
-//! that with others' (0 is the root's, 3 a neighbour's). Both take interrupts of their timers. The
-//! result has a bit for each check that was not as it must be.
+//! A cell with two CPUs, with the affinities 1 and 2: it starts and stops its second CPU, and tries the same with
+//! foreign CPUs (0 is the root's, 3 another cell's). Both take interrupts of their timers. The result has a bit
+//! for each failed check.
 #![no_std]
 #![no_main]
 
 use rampart_hypervisor_cells::{
     Order, TIMER, Word, acknowledge, arm_timer, count, enable, end, order, read_register,
-    second_entry, send, smc, start_cpu, tell, this_cpu, told, unmask, wait, write_register,
+    second_entry, send, set_shared_word, shared_word, smc, start_cpu, this_cpu, unmask, wait,
+    write_register,
 };
 
 const CPU_OFF: u64 = 0x8400_0002;
@@ -24,21 +25,21 @@ const ROOTS: u64 = 0;
 const FIRST: u64 = 1;
 const SECOND: u64 = 2;
 const NEIGHBOURS: u64 = 3;
-/// Of memory that the cell does not have.
+/// An address outside the cell's memory.
 const OUTSIDE: u64 = 0x7000_0000;
 const TICKS: u64 = 62_500;
-/// The software-generated interrupt that asks, and the one that answers.
+/// The software-generated interrupts for request and reply.
 const ASK: u64 = 3;
 const ANSWER: u64 = 4;
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(_argument: u64) {
-    tell(Word::Result, 0);
+    set_shared_word(Word::Result, 0);
     let mut wrong = 0;
     let mut check = |bit: u32, is: bool| {
         if !is {
             wrong |= 1_u64 << bit;
-            tell(Word::Result, wrong);
+            set_shared_word(Word::Result, wrong);
         }
     };
     check(0, smc(AFFINITY_INFO, FIRST, 0) == ON);
@@ -49,41 +50,41 @@ extern "C" fn cell_main(_argument: u64) {
     check(5, smc(CPU_ON, NEIGHBOURS, second_entry()) == INVALID_PARAMETERS);
     check(6, smc(CPU_ON, SECOND, OUTSIDE) == INVALID_ADDRESS);
     check(7, smc(CPU_ON, FIRST, second_entry()) == ALREADY_ON);
-    let begun = told(Word::SecondBegun);
+    let begun = shared_word(Word::SecondBegun);
     check(8, start_second() == 0);
     let again = start_second();
     check(9, again == ALREADY_ON || again == ON_PENDING);
-    check(10, until(|| told(Word::SecondBegun) == begun + 1));
+    check(10, until(|| shared_word(Word::SecondBegun) == begun + 1));
     check(11, smc(AFFINITY_INFO, SECOND, 0) == ON);
 
     begin_timer();
     count(Word::Begun);
-    // The root watches both for a while; then it orders the next step.
+    // The root observes both for a while; then it orders the next step.
     until_ordered(1);
-    let (asked, answered) = (told(Word::SecondSoftware), told(Word::Software));
-    // To the second by name; to all four; to all others.
+    let (asked, answered) = (shared_word(Word::SecondSoftware), shared_word(Word::Software));
+    // To the second by affinity; to all four; to all others.
     send(ASK, 1 << SECOND);
-    check(12, until(|| told(Word::Software) > answered));
-    let answered = told(Word::Software);
+    check(12, until(|| shared_word(Word::Software) > answered));
+    let answered = shared_word(Word::Software);
     send(ASK, 0xf & !(1 << FIRST));
-    check(13, until(|| told(Word::Software) > answered));
-    let answered = told(Word::Software);
+    check(13, until(|| shared_word(Word::Software) > answered));
+    let answered = shared_word(Word::Software);
     write_register!("s3_0_c12_c11_5", 1 << 40 | ASK << 24);
-    check(14, until(|| told(Word::Software) > answered));
-    check(15, told(Word::SecondSoftware) == asked + 3);
-    tell(Word::Done, 1);
+    check(14, until(|| shared_word(Word::Software) > answered));
+    check(15, shared_word(Word::SecondSoftware) == asked + 3);
+    set_shared_word(Word::Done, 1);
 
     until_ordered(2);
     check(16, until(|| smc(AFFINITY_INFO, SECOND, 0) == OFF));
-    let stopped = told(Word::SecondInterrupts);
-    let from = told(Word::Interrupts);
-    check(17, until(|| told(Word::Interrupts) > from + 20));
-    check(18, told(Word::SecondInterrupts) == stopped);
-    let begun = told(Word::SecondBegun);
+    let stopped = shared_word(Word::SecondInterrupts);
+    let from = shared_word(Word::Interrupts);
+    check(17, until(|| shared_word(Word::Interrupts) > from + 20));
+    check(18, shared_word(Word::SecondInterrupts) == stopped);
+    let begun = shared_word(Word::SecondBegun);
     check(19, start_second() == 0);
-    check(20, until(|| told(Word::SecondBegun) == begun + 1));
-    check(21, until(|| told(Word::SecondInterrupts) > stopped + 20));
-    tell(Word::Done, 2);
+    check(20, until(|| shared_word(Word::SecondBegun) == begun + 1));
+    check(21, until(|| shared_word(Word::SecondInterrupts) > stopped + 20));
+    set_shared_word(Word::Done, 2);
     loop {
         wait();
     }
@@ -95,14 +96,14 @@ fn start_second() -> u64 {
 
 extern "C" fn second(_number: u64) {
     begin_timer();
-    tell(Word::SecondBegun, told(Word::SecondBegun) + 1);
+    set_shared_word(Word::SecondBegun, shared_word(Word::SecondBegun) + 1);
     let first_time = order(Order::Number) < 2;
     while !(first_time && order(Order::Number) == 2) {
         wait();
     }
     smc(CPU_OFF, 0, 0);
-    // It does not come back from there.
-    tell(Word::Result, 1 << 63);
+    // The call does not return.
+    set_shared_word(Word::Result, 1 << 63);
 }
 
 fn begin_timer() {
@@ -119,7 +120,7 @@ fn until_ordered(number: u64) {
     }
 }
 
-/// Ten seconds at most, by the cell's own clock.
+/// Waits for the condition, at most ten seconds by the cell's own clock.
 fn until(condition: impl Fn() -> bool) -> bool {
     let end = read_register!("cntvct_el0") + 10 * read_register!("cntfrq_el0");
     while !condition() {

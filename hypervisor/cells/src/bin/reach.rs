@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads, writes or executes at one address, at EL1 or EL0, as the page of orders says: the kind
-//! (`First`: 0, 1, 2), the address (`Second`), the exception level (`Third`). Where it is let, it says
-//! so and what it read.
+//! Reads, writes or executes at one address, at EL1 or EL0, as ordered: the kind (`First`: 0, 1, 2), the address
+//! (`Second`), the exception level (`Third`). If the access succeeds, it reports this and the value read.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
 
-use rampart_hypervisor_cells::{Order, Word, count, order, read_register, tell, wait};
+use rampart_hypervisor_cells::{Order, Word, count, order, read_register, set_shared_word, wait};
 
-/// What is written: nothing that could be there by itself.
+/// The written value, which cannot occur there otherwise.
 const PATTERN: u64 = 0x5a5a_1234;
-/// SPSR_EL1 for EL0 with everything masked, and for EL1 with its own stack.
+/// SPSR_EL1 for EL0 with everything masked, and for EL1 with SP_EL1.
 const AT_EL0: u64 = 0x3c0;
 const AT_EL1: u64 = 0x3c5;
 
@@ -19,11 +18,11 @@ const AT_EL1: u64 = 0x3c5;
 extern "C" fn cell_main(_argument: u64) {
     let (kind, address) = (order(Order::First), order(Order::Second));
     let state = if order(Order::Third) == 0 { AT_EL0 } else { AT_EL1 };
-    tell(Word::Result, 0);
+    set_shared_word(Word::Result, 0);
     count(Word::Begun);
-    // By an exception return at either level, so that both go the same way. What comes back comes by
-    // the `svc`, into `cell_exception`.
-    // SAFETY: meant to fail; what is let through ends in an exception that does not come back here.
+    // Both levels are entered by an exception return. A permitted access ends with the `svc`, in
+    // `cell_exception`.
+    // SAFETY: meant to fail; a permitted access ends in an exception that does not return here.
     unsafe {
         asm!(
             "adr x9, 2f",
@@ -52,10 +51,10 @@ extern "C" fn cell_main(_argument: u64) {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_exception() {
-    // ESR_EL1 (Arm ARM D24.2.40): class 0x15 is the `svc`, anything else its own affair.
+    // ESR_EL1 (Arm ARM D24.2.40): class 0x15 is the `svc`; others are the cell's own exceptions.
     let class = read_register!("esr_el1") >> 26 & 0x3f;
-    tell(Word::Result, class);
-    tell(Word::Done, order(Order::Number));
+    set_shared_word(Word::Result, class);
+    set_shared_word(Word::Done, order(Order::Number));
     loop {
         wait();
     }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looks for what an earlier owner of its memory and its CPU has left, and then leaves something in
-//! all of it for the next one. The result has a bit for each place where something was found; what is
-//! planted is never 0.
+//! Searches its memory and CPU for data of the last owner, then writes a pattern to all of it for the next one.
+//! The result has a bit for each location that was not 0; the pattern is never 0.
 #![no_std]
 #![no_main]
 
 use core::arch::asm;
 
 use rampart_hypervisor_cells::{
-    LOADABLE_END, PRIVATE, PRIVATE_BYTES, Word, count, load, read_register, redistributor, store,
-    tell, wait, write_register,
+    LOADABLE_END, PRIVATE, PRIVATE_BYTES, Word, count, load, read_register, redistributor,
+    set_shared_word, store, wait, write_register,
 };
 
 const PATTERN: u64 = 0xa5a5_5a5a_c3c3_3c3c;
@@ -17,7 +16,7 @@ const PATTERN: u64 = 0xa5a5_5a5a_c3c3_3c3c;
 const VECTORS: u64 = 3 << 20;
 
 const PRIORITIES: u64 = 0x418;
-/// Of the interrupts 24 to 27; 25 and 26 are EL2's.
+/// Priorities of the interrupts 24 to 27; 25 and 26 belong to EL2.
 const ORDINARY: u32 = 0xa000_00a0;
 const TRIGGERS: u64 = 0xc04;
 
@@ -25,7 +24,7 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// Looks at registers and says which are not 0: a bit for each from `$first` on.
+/// Returns which registers are not 0: a bit for each from `$first` on.
 macro_rules! look {
     ($found:ident, $first:expr, $($name:literal),+) => {{
         let mut bit = $first;
@@ -83,7 +82,7 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     );
     look!(found, 33, "pmccntr_el0", "pmcntenset_el0", "pmovsset_el0", "pmintenset_el1");
     look!(found, 37, "pmccfiltr_el0", "pmuserenr_el0", "dbgbcr5_el1", "dbgwcr3_el1");
-    // ISTATUS and ENABLE of the timers: both off.
+    // ISTATUS and ENABLE of the timers must be 0.
     found |= u64::from(read_register!("cntv_ctl_el0") & 1 != 0) << 41;
     found |= u64::from(read_register!("cntp_ctl_el0") & 1 != 0) << 42;
     let frame = redistributor() + 0x1_0000;
@@ -93,7 +92,7 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     // GICR_IPRIORITYR6 has the timers', GICR_ICFGR1 the triggers of all.
     found |= u64::from(load(frame + PRIORITIES) != ORDINARY) << 44;
     found |= u64::from(load(frame + TRIGGERS) != 0) << 45;
-    tell(Word::Result, found);
+    set_shared_word(Word::Result, found);
 
     plant(loadable);
     plant(private);
@@ -110,7 +109,7 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
 
 fn holds(memory: core::ops::Range<u64>) -> bool {
     memory.step_by(8).any(|at| {
-        // SAFETY: memory of the cell's own, aligned, that nothing of the program lies in.
+        // SAFETY: aligned memory of the cell, which the program does not use otherwise.
         unsafe { (at as *const u64).read_volatile() != 0 }
     })
 }
@@ -122,10 +121,10 @@ fn plant(memory: core::ops::Range<u64>) {
     }
 }
 
-/// All vector registers in one number.
+/// Returns the bitwise OR of all vector registers.
 fn vectors() -> u64 {
     let found;
-    // SAFETY: the program is built without vector instructions, so nothing of it is there.
+    // SAFETY: the program is built without vector instructions, so it does not use these registers.
     unsafe {
         asm!(
             ".arch_extension simd",
