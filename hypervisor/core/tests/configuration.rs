@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Each refusal of a configuration, made by the one thing that it is about; and that no sequence of
-//! bytes makes the checks panic, or lets anything through that breaks a rule.
+//! Tests each refusal of a configuration with one change to a valid one, and that random mutations cause no
+//! panic and that accepted configurations are valid.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn refused(blob: &Blob) -> Option<Refusal> {
 }
 
 #[test]
-fn the_good_ones_are_read_as_they_were_written() {
+fn parses_valid_configurations() {
     let press = read(&press());
     assert_eq!(press.name(), "press");
     assert_eq!(press.cpus, [1, 2]);
@@ -41,7 +41,7 @@ fn the_good_ones_are_read_as_they_were_written() {
 }
 
 #[test]
-fn each_thing_that_is_wrong_with_a_cell_alone_is_refused() {
+fn refuses_each_invalid_cell_configuration() {
     let cases: &[(Refusal, Change)] = &[
         (Refusal::BadName, |blob| blob.name.clear()),
         (Refusal::BadName, |blob| blob.name = "a b".into()),
@@ -106,7 +106,7 @@ fn each_thing_that_is_wrong_with_a_cell_alone_is_refused() {
 }
 
 #[test]
-fn each_thing_that_is_wrong_with_a_system_alone_is_refused() {
+fn refuses_each_invalid_system_configuration() {
     let cases: &[(Refusal, Change)] = &[
         (Refusal::ReservedNotZero, |blob| blob.entry = 4),
         (Refusal::ReservedNotZero, |blob| blob.watchdog_milliseconds = 4),
@@ -131,7 +131,7 @@ fn each_thing_that_is_wrong_with_a_system_alone_is_refused() {
 }
 
 #[test]
-fn what_is_not_a_whole_blob_of_its_kind_is_refused() {
+fn refuses_incomplete_blobs_and_other_kinds() {
     let of = |bytes: &[u8], kind| {
         let bytes = Aligned::new(bytes);
         Configuration::read(bytes.bytes(), kind).err().map(|refused| refused.refusal)
@@ -148,7 +148,7 @@ fn what_is_not_a_whole_blob_of_its_kind_is_refused() {
     let mut other = good.clone();
     other[8] ^= 2;
     assert_eq!(of(&other, Kind::Cell), Some(Refusal::WrongRevision));
-    // It says less than its tables take.
+    // The header states less than the size of its tables.
     let mut short = good.clone();
     short[std::mem::offset_of!(BlobHeader, bytes)] -= 8;
     assert_eq!(of(&short, Kind::Cell), Some(Refusal::TooLong));
@@ -158,7 +158,7 @@ fn what_is_not_a_whole_blob_of_its_kind_is_refused() {
 }
 
 #[test]
-fn a_blob_is_copied_once_and_never_more_than_there_is_room() {
+fn copies_a_blob_once_and_never_beyond_the_buffer() {
     let good = press().bytes();
     let mut buffer = BlobBuffer::EMPTY;
     let mut copies = 0;
@@ -184,15 +184,15 @@ fn against(change: Change) -> Result<(), Refused> {
 }
 
 #[test]
-fn a_second_cell_beside_the_first_is_accepted() {
+fn accepts_a_second_cell() {
     assert_eq!(against(|_| ()), Ok(()));
-    // Bits of the same registers that the first one does not have, also for reading.
+    // Bits of the same registers that the first cell neither reads nor writes.
     assert_eq!(against(|new| new.registers = vec![bits(0, 0xf00, 0xf00)]), Ok(()));
     assert_eq!(against(|new| new.memory[2].flags &= !MemoryFlags::WRITE.bits()), Ok(()));
 }
 
 #[test]
-fn what_another_has_is_refused_and_the_other_named() {
+fn refuses_resources_of_another_cell_and_returns_its_number() {
     let cases: &[(Refusal, u32, u32, Change)] = &[
         (Refusal::BadName, 0, 3, |new| new.name = "press".into()),
         (Refusal::BadName, 0, ROOT, |new| new.name = "virt".into()),
@@ -213,7 +213,7 @@ fn what_another_has_is_refused_and_the_other_named() {
         (Refusal::MemoryOwned, 3, 3, |new| {
             new.memory.push(region(0x0901_0000, 0x0901_0000, 0x1000, support::device()));
         }),
-        // Neither the hypervisor's memory, nor a page of it, nor where the controller traps.
+        // The hypervisor's memory, a page of it, and guest addresses of the controller.
         (Refusal::MemoryReserved, 1, NO_CELL, |new| new.memory[1].physical = HYPERVISOR.start),
         (Refusal::MemoryReserved, 1, NO_CELL, |new| {
             new.memory[1].physical = HYPERVISOR.end - 0x1000;
@@ -222,7 +222,7 @@ fn what_another_has_is_refused_and_the_other_named() {
         (Refusal::MemoryReserved, 1, NO_CELL, |new| {
             new.memory[1] = region(DISTRIBUTOR, 0x80_0000, 0x1000, support::device());
         }),
-        // A hole that the description does not name: it may alias anything.
+        // Memory that the description does not list: it may be an alias.
         (Refusal::MemoryNotRoot, 1, NO_CELL, |new| new.memory[1].physical = 0x8000_0000),
         (Refusal::MemoryNotRoot, 1, NO_CELL, |new| new.memory[1].physical = 0x7ff8_0000),
         (Refusal::MemoryRange, 1, NO_CELL, |new| new.memory[1].guest = 1 << 40),
@@ -269,7 +269,7 @@ fn what_another_has_is_refused_and_the_other_named() {
 }
 
 #[test]
-fn more_shared_registers_than_there_is_room_for_are_refused() {
+fn refuses_too_many_shared_registers() {
     let many = |first: u64| -> Change {
         if first == 0 {
             |new| new.registers = (0..250).map(|index| bits(0x100 + 4 * index, 1, 1)).collect()
@@ -282,7 +282,7 @@ fn more_shared_registers_than_there_is_room_for_are_refused() {
 }
 
 #[test]
-fn a_system_of_another_machine_is_refused() {
+fn refuses_the_system_of_another_machine() {
     let check = |change: Change| {
         let mut blob = system();
         change(&mut blob);
@@ -307,7 +307,7 @@ fn a_system_of_another_machine_is_refused() {
 }
 
 #[test]
-fn a_doorbell_rings_only_where_its_owner_has_a_bell() {
+fn a_doorbell_rings_only_if_its_owner_declares_it() {
     let system = read(&system());
     let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
     cells[1] = Some(read(&press()));
@@ -323,7 +323,7 @@ fn a_doorbell_rings_only_where_its_owner_has_a_bell() {
     assert_eq!((rings(4), rings(u64::MAX)), (None, None));
 }
 
-/// What every accepted configuration fulfils, said in another way than the checks say it.
+/// Verifies an accepted configuration, implemented differently from the checks.
 fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
     let pages = |configuration: &Configuration<'_>| -> Vec<(u64, u64, MemoryFlags)> {
         let regions = configuration.memory.iter();
@@ -353,9 +353,9 @@ fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
     }
 }
 
-/// 100,000 mutations of good blobs: bits, bytes, words, ends, pieces of the blob over each other.
+/// 100,000 mutations of valid blobs: bits, bytes, words, lengths, and copied ranges.
 #[test]
-fn no_bytes_make_the_checks_panic_and_what_passes_is_sound() {
+fn mutated_blobs_cause_no_panic_and_accepted_ones_are_valid() {
     let mut generator = Pcg64Mcg::seed_from_u64(5);
     let system_read = read(&system());
     let first = read(&press());
@@ -427,7 +427,7 @@ fn no_bytes_make_the_checks_panic_and_what_passes_is_sound() {
             assert!(!refused.to_string().is_empty());
         }
     }
-    // The mutations are no use if they all fail at the door, or never do.
+    // The mutations must reach the checks, and must be refused for many reasons.
     assert!(passed > 1000, "{passed} passed");
     assert!(refusals.len() > 20, "only {refusals:?}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Trapped accesses: their decoding, and registers shared bit by bit.
+//! Tests the decoding of trapped accesses, and registers shared bit by bit.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn syndrome(iss: u64) -> Transfer {
 }
 
 #[test]
-fn a_load_and_a_store_are_decoded() {
+fn decodes_loads_and_stores() {
     // str w5, [..]: ISV, 32 bits, register 5, WnR, translation fault of level 3.
     let store = data(1 << 24 | 0b10 << 22 | 5 << 16 | 1 << 6 | 0b000111);
     assert!(store.write && !store.maintenance && store.abort == Abort::Translation);
@@ -53,7 +53,7 @@ fn a_load_and_a_store_are_decoded() {
     assert_eq!(half.loaded(0x8000), 0xffff_8000);
     let double = syndrome(1 << 24 | 3 << 22 | 2 << 16 | 1 << 15 | 7);
     assert_eq!(double.loaded(u64::MAX), u64::MAX);
-    // ldp, and the like: nothing to go by. Maintenance, a table walk, a permission, an external abort.
+    // Not decoded by hardware (ldp), maintenance, a table walk, a permission fault, an external abort.
     for other in [
         0b000111,
         1 << 24 | 1 << 8 | 0b000111,
@@ -76,13 +76,13 @@ fn a_load_and_a_store_are_decoded() {
 }
 
 #[test]
-fn exceptions_are_told_apart() {
+fn decodes_exception_classes() {
     assert_eq!(trap(0x01 << 26), Trap::Wait);
     assert_eq!(trap(0x16 << 26 | 0x4a), Trap::Hypercall);
     assert_eq!(trap(0x17 << 26 | 1), Trap::Smc);
     assert_eq!(trap(0x8200_0005), Trap::InstructionAbort(Abort::Translation), "a zapped core");
     assert_eq!(trap(0x3c << 26), Trap::Unexpected(0x3c));
-    // (op0, op1, CRn, CRm, op2) of MSR and SYS as the syndrome has them.
+    // (op0, op1, CRn, CRm, op2) of MSR and SYS in the layout of the syndrome.
     let system = |op0: u64, op1: u64, crn: u64, crm: u64, op2: u64, rest: u64| {
         let iss = op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1 | rest;
         match trap(0x18 << 26 | 1 << 25 | iss) {
@@ -135,7 +135,7 @@ fn dispatch(
 }
 
 #[test]
-fn a_cell_reads_and_writes_its_bits_alone() {
+fn a_cell_reads_and_writes_only_its_bits() {
     let press = press();
     let (locks, bus) = (Locks::none(), Registers::default());
     let access =
@@ -169,7 +169,7 @@ fn a_cell_reads_and_writes_its_bits_alone() {
 }
 
 #[test]
-fn where_a_written_1_acts_nothing_is_read_and_others_get_0() {
+fn set_and_clear_registers_are_written_without_a_read() {
     let mut register = bits(0, 0xf, 0xf);
     register.flags = RegisterFlags::WRITE_ACTS.bits();
     let (locks, bus) = (Locks::none(), Registers::default());
@@ -179,7 +179,7 @@ fn where_a_written_1_acts_nothing_is_read_and_others_get_0() {
 }
 
 #[test]
-fn the_root_has_what_no_cell_has() {
+fn the_root_has_the_bits_that_no_cell_has() {
     let mut other = cell("other", &[0x100], 0x5800_0000);
     let shared = RegisterFlags::SHARED_READ.bits();
     other.registers =
@@ -217,7 +217,7 @@ fn the_root_has_what_no_cell_has() {
     assert_eq!(pages(&[]).count(), 0);
 }
 
-/// A register that does not answer until it is told to.
+/// A register whose read blocks until it is released.
 struct Stuck(std::sync::Barrier, std::sync::Barrier);
 
 impl Bus for Stuck {
@@ -231,7 +231,7 @@ impl Bus for Stuck {
 }
 
 #[test]
-fn nobody_waits_without_end_for_who_does_not_come_back() {
+fn waits_for_a_stuck_lock_holder_are_bounded() {
     let stuck = Stuck(std::sync::Barrier::new(2), std::sync::Barrier::new(2));
     let (locks, own) = (Locks::none(), [bits(0, 1, 1)]);
     std::thread::scope(|scope| {
@@ -246,7 +246,7 @@ fn nobody_waits_without_end_for_who_does_not_come_back() {
     });
 }
 
-/// A register of which the first reader is held up between its read and its write.
+/// A register that delays its first reader between the read and the write.
 struct Slow {
     value: AtomicU64,
     reads: AtomicU64,
@@ -258,7 +258,7 @@ impl Bus for Slow {
         let value = self.value.load(Ordering::SeqCst);
         if self.reads.fetch_add(1, Ordering::SeqCst) == 0 {
             self.held.wait();
-            // Time enough for the other one to change the register, if nothing keeps it from that.
+            // Enough time for the other thread to change the register, if the lock did not prevent it.
             let limit = std::time::Instant::now() + std::time::Duration::from_millis(2);
             while self.value.load(Ordering::SeqCst) == value && std::time::Instant::now() < limit {
                 std::hint::spin_loop();
@@ -273,7 +273,7 @@ impl Bus for Slow {
 }
 
 #[test]
-fn concurrent_changes_of_different_bits_lose_nothing() {
+fn concurrent_changes_of_different_bits_lose_no_update() {
     for _ in 0..10 {
         let locks = Locks::none();
         let (value, reads) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -284,7 +284,7 @@ fn concurrent_changes_of_different_bits_lose_nothing() {
         std::thread::scope(|scope| {
             let first = scope.spawn(|| set(0x55, 0xff));
             bus.held.wait();
-            // On this machine the first one may be kept from its CPU for longer than is waited.
+            // The first thread may be descheduled for longer than the bounded wait.
             while set(0x6600, 0xff00).is_err() {}
             assert_eq!(first.join().expect("no panic"), Ok(0));
         });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `kernel/rampart/interface.h` says what `interface.rs` and `format.rs` say: every constant, every
-//! code, every field's place and size. The C compiler is asked, not a reader of C.
+//! Compares `kernel/rampart/interface.h` with `interface.rs` and `format.rs`: every constant, every code, every
+//! field's offset and size. A C compiler evaluates the header.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn number(text: &str) -> i128 {
     }
 }
 
-/// The codes of all enumerations and the bits of all flags, as the sources have them.
+/// Returns the codes of all enumerations and the bits of all flags, parsed from the sources.
 fn codes() -> Expected {
     let prefixes = [
         ("pub enum Hypercall ", "CALL_"),
@@ -81,7 +81,7 @@ fn codes() -> Expected {
     found
 }
 
-/// The constants, and whether none was forgotten here.
+/// Returns the constants, and checks that none is missing here.
 fn constants() -> Expected {
     macro_rules! values {
         ($($module:ident :: $name:ident),* $(,)?) => {
@@ -131,7 +131,7 @@ fn structures() -> Vec<Structure> {
     }
     macro_rules! structure {
         ($name:ident as $c:literal: $($field:ident)*) => {{
-            // Does not compile where a field is missing.
+            // Does not compile if a field is missing.
             let _ = |all: $name| { let $name { $($field: _),* } = all; };
             ($c, size_of::<$name>(), vec![$((
                 stringify!($field),
@@ -165,7 +165,7 @@ fn structures() -> Vec<Structure> {
 }
 
 #[test]
-fn the_header_in_c_says_the_same() {
+fn the_c_header_matches() {
     let mut program = String::from("#include <stddef.h>\n#include \"interface.h\"\n");
     let mut same = |what: &str, value: i128| {
         writeln!(program, "_Static_assert(({what}) == {value}LL, \"not {value}\");")
@@ -203,9 +203,9 @@ fn the_header_in_c_says_the_same() {
     assert!(compiler.status.success(), "{}", String::from_utf8_lossy(&compiler.stderr));
 }
 
-/// Each refusal stands in the page for people, in its own words.
+/// docs/hypervisor.md lists each refusal with its text.
 #[test]
-fn the_page_names_every_refusal() {
+fn the_documentation_lists_every_refusal() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hypervisor.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let refusals = (1..).map_while(|code| Refusal::try_from(code).ok());
@@ -216,10 +216,10 @@ fn the_page_names_every_refusal() {
 }
 
 #[test]
-fn the_driver_refuses_in_the_same_words() {
+fn the_driver_has_the_same_refusal_texts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/rampart/refusals.h");
-    let text = std::fs::read_to_string(&path).expect("the driver's words");
-    // Long words stand in a line of their own.
+    let text = std::fs::read_to_string(&path).expect("the driver's texts");
+    // Long texts are on a line of their own.
     let text = text.replace("] =\n\t\t", "] = ");
     let mut all = 0;
     for refusal in (0..=u32::from(u8::MAX)).filter_map(|code| Refusal::try_from(code).ok()) {

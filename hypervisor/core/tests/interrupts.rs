@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The interrupt controller as a cell sees it, register by register: its own bits, nobody else's, and
-//! never those of the interrupt by which it is managed.
+//! Tests accesses of a cell to the interrupt controller, register by register: they affect only its own bits,
+//! and never those of the management interrupt.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn is_own(cpu: u64) -> bool {
     CPUS.contains(&cpu)
 }
 
-/// An access to a register of the distributor, of whichever of the two it is.
+/// Makes an access to a register of the distributor, including GICD_IROUTER.
 fn in_distributor(
     access: &Access,
     interrupts: &SpiSet,
@@ -64,7 +64,7 @@ fn write(offset: u64, value: u64, bus: &Registers) {
 }
 
 #[test]
-fn a_set_of_interrupts_has_shared_ones_alone() {
+fn a_set_of_interrupts_contains_only_spis() {
     let set = own();
     assert!(set.contains(40) && !set.contains(41));
     [0, 15, 31, 1020, 1023, u32::MAX].into_iter().for_each(|number| {
@@ -78,8 +78,8 @@ fn a_set_of_interrupts_has_shared_ones_alone() {
 }
 
 #[test]
-fn bits_of_one_interrupt_each_are_written_where_they_are_owned() {
-    // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: what is written acts at once.
+fn only_bits_of_owned_interrupts_are_written() {
+    // ISENABLER, ICENABLER, ISPENDR, ICPENDR, ISACTIVER, ICACTIVER: a written 1 has an effect.
     for register in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
         let bus = Registers::default();
         write(register + 4, 0xffff_ffff, &bus);
@@ -96,7 +96,7 @@ fn bits_of_one_interrupt_each_are_written_where_they_are_owned() {
 }
 
 #[test]
-fn groups_cannot_be_changed_and_what_has_no_meaning_is_zero() {
+fn groups_cannot_be_changed_and_reserved_registers_read_as_zero() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR + 0x84, Width::Word, 0xffff_ffff);
     // IGROUPR, IGRPMODR, NSACR, ITARGETSR, SGIR, CTLR, and ranges beyond GICv3.0.
@@ -112,7 +112,7 @@ fn groups_cannot_be_changed_and_what_has_no_meaning_is_zero() {
 }
 
 #[test]
-fn the_controller_is_described_without_messages() {
+fn the_type_register_hides_messages() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR, Width::Word, 0x53);
     bus.set(DISTRIBUTOR + 4, Width::Word, 0x037f_0008);
@@ -122,7 +122,7 @@ fn the_controller_is_described_without_messages() {
 }
 
 #[test]
-fn priorities_are_bytes_and_the_best_are_kept_back() {
+fn priorities_are_bytes_and_the_highest_are_reserved() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR + 0x428, Width::Word, 0x1122_3344);
     assert_eq!(read(0x428, &bus), 0x44, "interrupt 40 is the first of its word");
@@ -138,16 +138,16 @@ fn priorities_are_bytes_and_the_best_are_kept_back() {
     access(0x438, Width::Double, Some(u64::MAX), &bus);
     assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x43f, Width::Byte, Some(0x80))]);
     assert_eq!(access(0x43f, Width::Byte, None, &bus), 0x80);
-    // Who owns all four writes them at once.
+    // The owner of all four bytes writes them at once.
     let all = Access { address: DISTRIBUTOR + 0x424, width: Width::Word, write: Some(0x7fa0_10ff) };
     bus.taken();
     in_distributor(&all, &all_interrupts(), is_own, &bus);
     assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x424, Width::Word, Some(0x80a0_80ff))]);
 }
 
-/// Which bits of a priority are compared is the cell's to say, by ICC_BPR1_EL1 (Arm IHI 0069, 4.8.3).
+/// The cell chooses which bits of a priority are compared, by ICC_BPR1_EL1 (Arm IHI 0069, 4.8.3).
 #[test]
-fn nothing_that_a_cell_is_in_the_middle_of_keeps_the_management_interrupt_away() {
+fn the_management_interrupt_preempts_every_interrupt_of_a_cell() {
     for binary_point in 1..=7 {
         let running = u32::from(BEST_PRIORITY) >> binary_point << binary_point;
         assert!(running > 0, "ICC_BPR1_EL1 = {binary_point}");
@@ -155,7 +155,7 @@ fn nothing_that_a_cell_is_in_the_middle_of_keeps_the_management_interrupt_away()
 }
 
 #[test]
-fn edge_or_level_is_changed_for_own_interrupts_alone() {
+fn the_trigger_is_changed_only_for_own_interrupts() {
     let bus = Registers::default();
     // ICFGR2 has the interrupts 32 to 47, ICFGR3 those from 48 to 63.
     bus.set(DISTRIBUTOR + 0xc08, Width::Word, 0x5555_5555);
@@ -170,19 +170,19 @@ fn edge_or_level_is_changed_for_own_interrupts_alone() {
 }
 
 #[test]
-fn an_interrupt_is_routed_to_own_cpus_alone() {
+fn interrupts_are_routed_only_to_own_cpus() {
     let bus = Registers::default();
     let register = 0x6000 + 8 * 40;
     let at = DISTRIBUTOR + register;
     bus.set(at, Width::Double, 1);
     access(register, Width::Double, Some(0x100), &bus);
     assert_eq!(bus.get(at, Width::Double), 0x100);
-    // Another cell's CPU, any CPU, an own one with further bits.
+    // A foreign CPU, any CPU, an own CPU with further bits.
     for wanted in [0, 2, 1 << 31, 1 << 31 | 1, 1 << 32 | 1, 1 << 24 | 1, u64::MAX] {
         access(register, Width::Double, Some(wanted), &bus);
         assert_eq!(bus.get(at, Width::Double), 0x100, "{wanted:#x}");
     }
-    // The caller's CPUs as the status pages have them.
+    // The caller's CPUs from the status pages.
     let status = support::zeroed_status();
     status.begin(&support::MPIDRS);
     status.cpus[2].give(5);
@@ -192,14 +192,14 @@ fn an_interrupt_is_routed_to_own_cpus_alone() {
         assert_eq!(in_distributor(&access, &own(), |cpu| caller.cpu(cpu).is_some(), &bus), 0);
         assert_eq!(bus.get(at, Width::Double), routed);
     }
-    // By halves, as 32-bit code does.
+    // By 32-bit halves.
     access(register, Width::Word, Some(1), &bus);
     assert_eq!(bus.get(at, Width::Double), 1);
     access(register + 4, Width::Word, Some(7), &bus);
     access(register, Width::Byte, Some(0), &bus);
     assert_eq!(bus.get(at, Width::Double), 1);
     assert_eq!(access(register + 4, Width::Word, None, &bus), 0);
-    // Not owned: neither written nor seen.
+    // Not owned: neither written nor read.
     let foreign = 0x6000 + 8 * 41;
     bus.set(DISTRIBUTOR + foreign, Width::Double, 2);
     access(foreign, Width::Double, Some(1), &bus);
@@ -208,7 +208,7 @@ fn an_interrupt_is_routed_to_own_cpus_alone() {
 }
 
 #[test]
-fn an_interrupt_is_made_pending_by_message_where_it_is_owned() {
+fn only_owned_interrupts_are_set_pending_by_message() {
     let bus = Registers::default();
     write(0x40, 40, &bus);
     write(0x48, 71, &bus);
@@ -220,10 +220,9 @@ fn an_interrupt_is_made_pending_by_message_where_it_is_owned() {
     );
 }
 
-/// Every word of the frame, written with all ones and then read: what a cell without interrupts can
-/// do at all.
+/// Writes all ones to every word of the frame and reads it, for a cell without interrupts.
 #[test]
-fn who_owns_nothing_changes_nothing_and_sees_only_what_describes_the_controller() {
+fn a_cell_without_interrupts_changes_nothing_and_reads_only_the_identification() {
     let bus = Registers::default();
     for offset in (0..0x1_0000).step_by(4) {
         bus.set(DISTRIBUTOR + offset, Width::Word, 0xffff_ffff);
@@ -254,7 +253,7 @@ fn private(offset: u64, write: Option<u64>, own: bool, bus: &Registers) -> u64 {
 }
 
 #[test]
-fn the_management_interrupt_is_out_of_reach() {
+fn a_cell_cannot_change_the_management_interrupt() {
     let bus = Registers::default();
     let second = 0x1_0000;
     for register in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
@@ -276,7 +275,7 @@ fn the_management_interrupt_is_out_of_reach() {
 }
 
 #[test]
-fn a_redistributor_is_neither_put_to_sleep_nor_given_tables() {
+fn a_cell_cannot_write_waker_or_lpi_tables() {
     let bus = Registers::default();
     // CTLR, WAKER, SETLPIR, PROPBASER, PENDBASER, INVLPIR.
     for register in [0x0, 0x14, 0x40, 0x70, 0x74, 0x78, 0x7c, 0xa0] {
@@ -297,7 +296,7 @@ fn a_redistributor_is_neither_put_to_sleep_nor_given_tables() {
 }
 
 #[test]
-fn of_anothers_frames_only_what_names_them_is_seen() {
+fn only_the_identification_of_foreign_redistributors_is_readable() {
     let bus = Registers::default();
     for offset in (0..0x2_0000).step_by(4) {
         bus.set(REDISTRIBUTORS + offset, Width::Word, 0xffff_ffff);
@@ -318,7 +317,7 @@ fn of_anothers_frames_only_what_names_them_is_seen() {
     assert_eq!(redistributor(0x2_0000, &beyond, true, PRIVATE, &bus), 0);
 }
 
-/// What is sent: (affinity 3.2.1.0 of the receiver, interrupt), by the layout of the register.
+/// Returns the sent SGIs: (affinity 3.2.1.0 of the receiver, interrupt), by the layout of the register.
 fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
     let mut sent = Vec::new();
     send_sgi(value, sender, CPUS.into_iter(), PRIVATE, |value| {
@@ -333,7 +332,7 @@ fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn software_interrupts_stay_in_the_cell() {
+fn sgis_stay_in_the_cell() {
     assert_eq!(sent(3 << 24 | 0xffff, 1), [(1, 3)], "of the cluster 0.0.0 one CPU is its own");
     assert_eq!(sent(3 << 24 | 1 << 16 | 0xffff, 1), [(0x100, 3)]);
     assert_eq!(sent(3 << 24 | 0b1101, 1), []);
@@ -354,7 +353,7 @@ fn software_interrupts_stay_in_the_cell() {
 }
 
 #[test]
-fn the_cpu_interface_is_the_cells_but_for_the_management_interrupt() {
+fn the_cell_controls_its_cpu_interface_except_the_management_interrupt() {
     use ControlRegister::{Control, Deactivate, PriorityMask, RunningPriority};
     let write = |register, value, real| {
         control_write(register, value, real, &own(), PRIVATE, BEST_PRIORITY)
@@ -374,10 +373,10 @@ fn the_cpu_interface_is_the_cells_but_for_the_management_interrupt() {
     assert_eq!(control_read(Deactivate, 7), 0);
 }
 
-/// The management interrupt is better than the mask however the firmware shows the mask: priority p of
-/// the distributor is 0x80 + p / 2 in truth with two security states.
+/// The priority of the management interrupt is higher than the mask in both views of the mask: with two security
+/// states priority p of the distributor is physically 0x80 + p / 2.
 #[test]
-fn with_two_security_states_the_management_interrupt_is_not_masked_either() {
+fn two_security_states_do_not_mask_the_management_interrupt() {
     let real = |priority: u64| 0x80 | priority >> 1;
     for shifted in [true, false] {
         for value in 0..=0xff {
@@ -386,7 +385,7 @@ fn with_two_security_states_the_management_interrupt_is_not_masked_either() {
                 control_write(ControlRegister::PriorityMask, value, 0xff, &own(), PRIVATE, lowest)
                     .expect("the mask is always written");
             let mask = if shifted { real(mask) } else { mask };
-            // Of five bits, the fewest that a controller with two security states has (4.8).
+            // With five bits, the minimum for a controller with two security states (4.8).
             let mask = mask & 0xf8;
             assert!(real(0) < mask, "masked by {value:#x}, shifted: {shifted}");
             if value <= u64::from(lowest) {
@@ -400,7 +399,7 @@ fn with_two_security_states_the_management_interrupt_is_not_masked_either() {
 }
 
 #[test]
-fn no_cell_has_interrupts_of_group_0() {
+fn registers_of_group_0_have_no_interrupts() {
     use ControlRegister::{Group0, Group0Pending};
     assert_eq!(control_read(Group0Pending, 9), 1023, "no interrupt");
     assert_eq!(control_read(Group0, 9), 0);
@@ -410,10 +409,10 @@ fn no_cell_has_interrupts_of_group_0() {
 }
 
 #[test]
-fn an_interrupt_that_changes_its_owner_starts_anew() {
+fn an_interrupt_is_reset_when_it_changes_its_owner() {
     let bus = Registers::default();
     bus.set(DISTRIBUTOR + 0x88, Width::Word, 0x1);
-    // The triggers of 64 to 79; of 71 it is bit 15.
+    // The triggers of 64 to 79; bit 15 is that of 71.
     bus.set(DISTRIBUTOR + 0xc10, Width::Word, 0xaaaa_aaaa);
     assert!(is_edge_triggered(DISTRIBUTOR, 71, &bus));
     change_owner(DISTRIBUTOR, 71, false, 0x100, &bus);

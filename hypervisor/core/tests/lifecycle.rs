@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The launch's header, cells and CPUs through their states, failures, PSCI and hypercalls.
+//! Tests the header of the launch, states of cells and CPUs, failures, PSCI and hypercalls.
 
 mod support;
 
@@ -18,7 +18,7 @@ use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped, next};
 use support::{HYPERVISOR, MPIDRS, press, ram, read};
 use zerocopy::FromZeros;
 
-/// Status pages as the launch finds them: zero.
+/// Returns zeroed status pages, as at the launch.
 fn status() -> Box<Status> {
     let status = support::zeroed_status();
     status.begin(&MPIDRS);
@@ -45,7 +45,7 @@ fn header() -> Header {
 }
 
 #[test]
-fn a_header_tells_where_everything_is() {
+fn a_valid_header_has_a_layout() {
     let layout = header().layout(HYPERVISOR.start).expect("a good header");
     let base = HYPERVISOR.start;
     assert_eq!(layout.memory, HYPERVISOR);
@@ -57,7 +57,7 @@ fn a_header_tells_where_everything_is() {
 }
 
 #[test]
-fn a_header_that_is_out_of_order_is_refused() {
+fn refuses_a_header_with_inconsistent_offsets() {
     type Change = fn(&mut Header);
     let cases: &[(Outcome, Change)] = &[
         (Outcome::Invalid, |header| header.magic ^= 1),
@@ -95,7 +95,7 @@ fn a_header_that_is_out_of_order_is_refused() {
 }
 
 #[test]
-fn every_state_answers_every_event() {
+fn every_event_in_every_state_has_a_result() {
     use CellState::{Created, Failed, Free, Loadable, Running, Stopped};
     let events = [
         Event::Create,
@@ -124,7 +124,7 @@ fn every_state_answers_every_event() {
 }
 
 #[test]
-fn what_nobody_else_has_is_wiped() {
+fn memory_without_another_owner_is_wiped() {
     let region = |physical, flags: MemoryFlags| MemoryRegion {
         physical,
         guest: physical,
@@ -145,7 +145,7 @@ fn what_nobody_else_has_is_wiped() {
 }
 
 #[test]
-fn the_status_pages_tell_what_becomes_of_a_cell() {
+fn the_status_pages_follow_the_life_of_a_cell() {
     let status = status();
     assert_eq!(status.magic.load(Relaxed), STATUS_MAGIC);
     let cell = &status.cells[2];
@@ -205,7 +205,7 @@ fn a_failure_is_recorded_and_fails_the_cell_once() {
 }
 
 #[test]
-fn of_many_cpus_that_fail_at_once_one_fails_the_cell() {
+fn one_of_many_concurrent_failures_fails_the_cell() {
     let status = status();
     for event in [Event::Create, Event::Loadable, Event::Start] {
         status.advance(1, event, 1).expect("in order");
@@ -230,7 +230,7 @@ fn of_many_cpus_that_fail_at_once_one_fails_the_cell() {
 }
 
 #[test]
-fn exits_are_counted_for_each_owner_anew() {
+fn exit_counters_are_reset_for_each_owner() {
     let status = status();
     let cpu = &status.cpus[1];
     cpu.count(Exit::Psci);
@@ -242,7 +242,7 @@ fn exits_are_counted_for_each_owner_anew() {
 }
 
 #[test]
-fn the_log_keeps_the_latest() {
+fn the_log_keeps_the_latest_bytes() {
     let status = status();
     status.log(b"first\n");
     let long = "x".repeat(LOG_BYTES);
@@ -272,7 +272,7 @@ fn call(status: &Status, registers: [u64; 4]) -> PsciAction {
 }
 
 #[test]
-fn a_cpu_is_turned_on_once_and_only_an_own_one() {
+fn only_own_cpus_are_turned_on_and_only_once() {
     let status = cell_with_cpus();
     let on = |target, entry| call(&status, [ON, target, entry, 7]);
     assert_eq!(on(0, 0x1000), INVALID, "the root's");
@@ -295,7 +295,7 @@ fn a_cpu_is_turned_on_once_and_only_an_own_one() {
 }
 
 #[test]
-fn every_other_call_has_an_answer() {
+fn every_other_call_returns_a_result() {
     let status = cell_with_cpus();
     let call = |function| call(&status, [function, 0, 0, 0]);
     assert_eq!(call(0x8400_0000), PsciAction::Value(0x1_0001));
@@ -327,7 +327,7 @@ fn every_other_call_has_an_answer() {
 }
 
 #[test]
-fn no_number_of_psci_is_ever_the_firmwares() {
+fn psci_functions_are_never_forwarded() {
     let status = cell_with_cpus();
     let caller = Caller { status: &status, cell: 1 };
     let all_forwarded = |function| handle_call(&[function, 0, 0, 0], &caller, |_| true, |_| true);
@@ -338,7 +338,7 @@ fn no_number_of_psci_is_ever_the_firmwares() {
 }
 
 #[test]
-fn features_are_those_that_are_served() {
+fn psci_features_lists_the_supported_functions() {
     let status = cell_with_cpus();
     let feature = |function| call(&status, [0x8400_000a, function, 0, 0]);
     for function in [0x8400_0000, 0xc400_0001, 0x8400_0002, ON, INFO, 0x8400_0008, 0x8000_0000] {
@@ -350,11 +350,11 @@ fn features_are_those_that_are_served() {
 }
 
 #[test]
-fn no_registers_make_the_server_panic_or_reach_anothers_cpu() {
+fn random_calls_cause_no_panic_and_affect_no_foreign_cpu() {
     let status = cell_with_cpus();
     let mut word = 1_u64;
     let mut random = || {
-        // A xorshift: any sequence will do.
+        // A xorshift generator.
         word ^= word << 13;
         word ^= word >> 7;
         word ^= word << 17;
@@ -381,7 +381,7 @@ fn no_registers_make_the_server_panic_or_reach_anothers_cpu() {
 }
 
 #[test]
-fn hypercalls_are_read_and_cells_make_only_their_own() {
+fn decodes_hypercalls_and_checks_permission() {
     let status = cell_with_cpus();
     let read = |call: Hypercall, first, second, cell| {
         Call::read(&[u32::from(call).into(), first, second], cell, &status)
@@ -420,7 +420,7 @@ fn hypercalls_are_read_and_cells_make_only_their_own() {
 }
 
 #[test]
-fn the_watchdogs_silence_is_in_ticks() {
+fn the_watchdog_timeout_is_in_ticks() {
     assert_eq!(silence(&read(&press()), 62_500_000), 3_125_000);
     let mut endless = press();
     endless.watchdog_milliseconds = u32::MAX;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Stage 2: what is mapped is what was asked for and nothing else, through every kind of split and
-//! merge; each change breaks before it makes (the tables in `support` watch); what goes to a cell and
-//! comes back leaves the root as it was, to the last page of its tables.
+//! Tests stage 2: exactly the requested ranges are mapped, through splits and merges of blocks; each change
+//! follows break-before-make (checked by the tables in `support`); memory that returns from a cell is mapped for
+//! the root as before, with the same number of table pages.
 
 mod support;
 
@@ -23,13 +23,13 @@ use support::{CLOCKS, HYPERVISOR, MIB, POOL, Tables, cell, press, ram, read, sys
 
 const GIB: u64 = 1 << 30;
 
-/// All that is mapped below 2 GiB, as ranges that go on: guest → (physical, bytes, attributes).
+/// Returns everything mapped below 2 GiB as contiguous ranges: (guest, physical, bytes, attributes).
 fn mapped(stage2: &Stage2, tables: &Tables) -> Vec<(u64, u64, u64, Attributes)> {
     let mut ranges: Vec<(u64, u64, u64, Attributes)> = Vec::new();
     let mut guest = 0;
     while guest < 2 * GIB {
         let Some(there) = stage2.translate(guest, tables) else {
-            // The smallest step: nothing tells how far nothing goes.
+            // One page: the size of an unmapped range is unknown.
             guest += 4096;
             continue;
         };
@@ -58,7 +58,7 @@ fn expected(configuration: &Configuration<'_>) -> Vec<(u64, u64, u64, Attributes
 }
 
 #[test]
-fn what_is_mapped_for_a_cell_is_exactly_its_regions() {
+fn a_cell_maps_exactly_its_regions() {
     for blob in [press(), cell("other", &[1], 0x5000_1000), system()] {
         let configuration = read(&blob);
         let mut tables = Tables::new(1024);
@@ -73,7 +73,7 @@ fn what_is_mapped_for_a_cell_is_exactly_its_regions() {
 }
 
 #[test]
-fn rights_follow_from_flags_and_nothing_of_a_device_is_executed() {
+fn rights_follow_from_flags_and_devices_are_not_executable() {
     let mut tables = Tables::new(16);
     let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
     let flags = [
@@ -95,7 +95,7 @@ fn rights_follow_from_flags_and_nothing_of_a_device_is_executed() {
         assert_eq!(may(AccessKind::Execute), executed, "{flags:?}");
     }
     assert!(!stage2.permits(flags.len() as u64 * 4096, AccessKind::Read, &tables));
-    // By the numbers of the architecture: MemAttr, S2AP, SH, AF, XN.
+    // The bits of the architecture: MemAttr, S2AP, SH, AF, XN.
     assert_eq!(attributes(ram()).bits(), 1 | 0b1111 << 2 | 0b11 << 6 | 0b11 << 8 | 1 << 10);
     let device = MemoryFlags::READ | MemoryFlags::DEVICE;
     assert_eq!(
@@ -105,7 +105,7 @@ fn rights_follow_from_flags_and_nothing_of_a_device_is_executed() {
 }
 
 #[test]
-fn blocks_are_as_large_as_they_can_be_and_are_split_and_merged() {
+fn blocks_are_as_large_as_possible_and_are_split_and_merged() {
     let mut tables = Tables::new(64);
     let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
     let own = attributes(ram());
@@ -121,14 +121,14 @@ fn blocks_are_as_large_as_they_can_be_and_are_split_and_merged() {
     stage2.map(GIB + 5 * MIB, GIB + 5 * MIB, 4096, own, &mut tables).expect("pages");
     assert_eq!(stage2.translate(GIB, &tables).map(|there| there.bytes), Some(GIB));
     assert_eq!(tables.left(), 63, "the tables are gone again");
-    // The same page, but elsewhere: no block can show that.
+    // The same page at another physical address: no block can map that.
     stage2.map(GIB + 5 * MIB, 4096, 4096, own, &mut tables).expect("pages");
     assert_eq!(stage2.translate(GIB + 5 * MIB, &tables).map(|there| there.physical), Some(4096));
 }
 
-/// A model of single pages against the tables, through random changes; all breaks are checked.
+/// Compares the tables with a model of single pages, through random changes.
 #[test]
-fn any_sequence_of_changes_maps_what_a_list_of_pages_says() {
+fn random_changes_match_a_list_of_pages() {
     let mut generator = Pcg64Mcg::seed_from_u64(8);
     for _ in 0..30 {
         let mut tables = Tables::new(4000);
@@ -180,7 +180,7 @@ fn root_with(address_bits: u32, tables: &mut Tables) -> Stage2 {
 }
 
 #[test]
-fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
+fn returned_memory_is_mapped_as_before() {
     let system = read(&system());
     let cells = [read(&press()), read(&cell("second", &[0x100], 0x5800_0000))];
     let nobody: Cells<'_> = [None; MAXIMUM_CELLS];
@@ -206,7 +206,7 @@ fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
         }
         assert!(root.translate(CLOCKS, &tables).is_none(), "the page of shared bits traps");
         assert!(root.translate(HYPERVISOR.start, &tables).is_none());
-        // What the first one has is not the second one's affair, but the shared memory stays.
+        // Only the shared memory stays unmapped, because the second cell has it too.
         there[1] = None;
         return_to_root(&cells[0], &system, &there, &mut root, &mut tables).expect("no page needed");
         assert!(!root.permits(0x6000_0000, AccessKind::Write, &tables), "the second has it too");
@@ -220,7 +220,7 @@ fn memory_that_goes_to_a_cell_and_back_is_as_it_was() {
 }
 
 #[test]
-fn loadable_memory_is_the_roots_to_write_while_it_is_shown_and_only_that() {
+fn the_root_can_access_only_mapped_loadable_memory() {
     let system = read(&system());
     let cell = read(&press());
     let mut tables = Tables::new(512);
@@ -240,7 +240,7 @@ fn loadable_memory_is_the_roots_to_write_while_it_is_shown_and_only_that() {
 }
 
 #[test]
-fn where_pages_run_out_the_root_can_be_mended_without_any() {
+fn the_root_is_restored_without_pages_after_exhaustion() {
     let system = read(&system());
     let cell = read(&press());
     let nobody = [None; MAXIMUM_CELLS];
@@ -264,14 +264,14 @@ fn where_pages_run_out_the_root_can_be_mended_without_any() {
     assert!((1..12).contains(&failures), "{failures} of 12 ran out");
 }
 
-/// What a CPU's own root table shows, at level 1.
+/// Returns the entries of a CPU's own root table.
 fn entries_of(stage2: &Stage2, cpu: usize, tables: &Tables) -> Vec<u64> {
     let root = stage2.root_of(cpu).expect("a root table");
     (0..1024).map(|index| tables.read(root, index)).collect()
 }
 
 #[test]
-fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
+fn zaps_and_restores_a_single_cpu() {
     let mut tables = Tables::new(64);
     let mut stage2 = Stage2::new(40, &mut tables).expect("pages");
     stage2.map(0, GIB, 2 * GIB, attributes(ram()), &mut tables).expect("pages");
@@ -282,10 +282,10 @@ fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
     let full = entries_of(&stage2, 0, &tables);
     let invalidations = tables.invalidations;
     stage2.zap(3, &mut tables);
-    assert!(tables.invalidations > invalidations, "the TLBs are told");
+    assert!(tables.invalidations > invalidations, "the TLBs are invalidated");
     assert!(stage2.is_zapped(3) && !stage2.is_zapped(0));
     assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
-    assert_eq!(entries_of(&stage2, 0, &tables), full, "the other runs on");
+    assert_eq!(entries_of(&stage2, 0, &tables), full, "the other CPU is not affected");
     assert!(stage2.permits(0, AccessKind::Write, &tables), "the cell still has its memory");
     stage2.unmap(GIB, GIB, &mut tables).expect("pages");
     stage2.map(5 * GIB, GIB, GIB, attributes(ram()), &mut tables).expect("pages");
@@ -293,14 +293,14 @@ fn one_cpu_is_zapped_alone_and_restored_to_what_the_cell_then_has() {
     stage2.restore(3, &mut tables);
     assert_eq!(entries_of(&stage2, 3, &tables), entries_of(&stage2, 0, &tables));
     assert_ne!(entries_of(&stage2, 0, &tables), full);
-    // Numbers that no CPU has.
+    // Invalid CPU numbers.
     stage2.zap(7, &mut tables);
     stage2.restore(MAXIMUM_CPUS, &mut tables);
     assert_eq!(stage2.root_of(MAXIMUM_CPUS), None);
 }
 
 #[test]
-fn the_pool_gives_aligned_rows_and_each_page_once() {
+fn the_pool_allocates_aligned_ranges_and_each_page_once() {
     let mut pool = PagePool::<2>::new(POOL + 4096, 200);
     assert_eq!(pool.left(), 128, "no more than it can mark");
     assert_eq!(pool.allocate(1), Some(POOL + 4096));

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is to be trusted stays small enough to be read. The other half of this, the size of the
-//! monitor's `.text`, is asserted by its linker script.
+//! Limits the size of the trusted code. The monitor's linker script limits its `.text`.
 
 use std::fs;
 use std::path::Path;
 
-/// Lines of code that core, monitor and fast_path may have together, fewer than 5,000, as
-/// hypervisor/rustfmt.toml formats them.
+/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
 const LIMIT: usize = 4_999;
 
-/// Of core, what programs of the root alone have (feature `std`): it is not in the image.
+/// Files of core only for programs of the root (feature `std`), which are not in the image.
 const OF_THE_ROOT: [&str; 2] = ["build.rs", "refusal_text.rs"];
 
-/// Lines of a file that are neither empty nor only comment, in Rust, assembly and linker scripts alike.
+/// Counts lines that are neither empty nor only a comment, in Rust, assembly and linker scripts.
 fn lines(text: &str) -> usize {
     let comment = ["//", "/*", "* ", "*/"];
     text.lines()
@@ -39,7 +37,7 @@ fn lines_below(directory: &Path) -> usize {
 }
 
 #[test]
-fn core_and_monitor_can_be_read_in_a_day() {
+fn the_trusted_code_has_fewer_than_5000_lines() {
     assert_eq!(lines("a\n\n  // b\n/* c\n * d */\n  e // f\n"), 2);
     let core = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hypervisor = core.join("..");

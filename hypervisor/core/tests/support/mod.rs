@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine with four CPUs as QEMU's `virt` has it, two cells, and the parts that the monitor
-//! supplies: table memory that checks break-before-make, and registers.
+//! A machine with four CPUs like QEMU's `virt`, two cells, and replacements for the monitor: table memory that
+//! checks break-before-make, and registers.
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const HYPERVISOR: std::ops::Range<u64> = 0x7000_0000..0x7080_0000;
 pub(crate) const DISTRIBUTOR: u64 = 0x0800_0000;
 pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
-/// A page of shared registers.
+/// Address of a page with shared registers.
 pub(crate) const CLOCKS: u64 = 0x0903_0000;
 pub(crate) const MPIDRS: [u64; 4] = [0, 1, 2, 0x100];
 
@@ -83,7 +83,7 @@ pub(crate) fn cell(name: &str, cpus: &[u64], at: u64) -> Blob {
     }
 }
 
-/// With a device, a writer's section, interrupts, bits, a call and a bell.
+/// A cell with a device, shared memory, interrupts, register bits, an SMC range and a doorbell.
 pub(crate) fn press() -> Blob {
     let mut blob = cell("press", &[1, 2], 0x5000_0000);
     blob.memory[2].flags |= MemoryFlags::WRITE.bits();
@@ -103,7 +103,7 @@ pub(crate) fn bits(offset: u64, readable: u64, writable: u64) -> RegisterGrant {
     RegisterGrant { address: CLOCKS + offset, readable, writable, width: 4, flags: 0 }
 }
 
-/// Bytes aligned as entries need.
+/// Bytes aligned for the entries of a blob.
 #[derive(Debug, Clone)]
 pub(crate) struct Aligned(Vec<u64>, usize);
 
@@ -119,15 +119,15 @@ impl Aligned {
     }
 }
 
-/// A configuration for the rest of the test.
+/// Parses a configuration that lives for the rest of the test.
 pub(crate) fn read(blob: &Blob) -> Configuration<'static> {
     let kind = if blob.platform.is_some() { Kind::System } else { Kind::Cell };
     let bytes = Box::leak(Box::new(Aligned::new(&blob.bytes())));
     Configuration::read(bytes.bytes(), kind).expect("a good configuration")
 }
 
-/// Tables in ordinary memory, that watches over break-before-make: a valid entry that is replaced by
-/// another valid one, or a table that is freed, without forgetting in between, is an error.
+/// Table memory that checks break-before-make: replacing a valid entry by another valid one, or freeing a table,
+/// without a TLB invalidation in between is an error.
 pub(crate) struct Tables {
     pool: PagePool<64>,
     entries: BTreeMap<u64, Vec<u64>>,
@@ -193,7 +193,7 @@ impl TableMemory for Tables {
     }
 }
 
-/// Registers of bytes, and each access to them.
+/// Simulated registers that record each access.
 #[derive(Debug, Default)]
 pub(crate) struct Registers {
     bytes: Mutex<BTreeMap<u64, u8>>,
@@ -215,7 +215,7 @@ impl Registers {
         })
     }
 
-    /// The accesses since the last question.
+    /// Takes the accesses since the last call.
     pub(crate) fn taken(&self) -> Vec<(u64, Width, Option<u64>)> {
         std::mem::take(&mut self.accesses.lock().expect("not poisoned"))
     }
@@ -241,7 +241,7 @@ impl Bus for Registers {
 
 const _: () = assert!(PAGE_BYTES == 4096);
 
-/// Status pages as the launch finds them.
+/// Returns zeroed status pages, as at the launch.
 pub(crate) fn zeroed_status() -> Box<Status> {
     Box::new(Status::new_zeroed())
 }
