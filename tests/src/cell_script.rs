@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a script said in the simulated machine: of a word `run WORD COMMAND…` the lines between `<WORD>`
-//! and `</WORD> is CODE`.
+//! The output of a script in the simulated machine: `run WORD COMMAND…` prints the output of the command
+//! between the lines `<WORD>` and `</WORD> is CODE`.
 
 use serde_json::Value;
 
-/// What a command said, and its exit code.
+/// The output of a script.
 #[derive(Debug)]
-pub struct Said<'a>(&'a str);
+pub struct ScriptOutput<'a>(&'a str);
 
-impl<'a> Said<'a> {
-    /// What a script said.
+impl<'a> ScriptOutput<'a> {
+    /// Wraps the output of a script.
     #[must_use]
     pub const fn new(text: &'a str) -> Self {
         Self(text)
     }
 
-    /// What the command of this word said, if it ended with this exit code.
+    /// Returns the output of the command of this word.
     ///
     /// # Panics
-    /// If it ended with another one, or was never started.
+    /// If it ended with another exit code, or was not started.
     #[must_use]
     pub fn of(&self, word: &str, code: i32) -> &str {
         let (_, rest) = self
@@ -33,28 +33,28 @@ impl<'a> Said<'a> {
         said
     }
 
-    /// That the command of this word ended well.
+    /// Asserts that the command of this word succeeded.
     ///
     /// # Panics
-    /// If it did not.
-    pub fn went_well(&self, word: &str) {
+    /// If it failed.
+    pub fn assert_success(&self, word: &str) {
         let _ = self.of(word, 0);
     }
 
-    /// The same as a document, of a command that ended well.
+    /// Parses the output of a successful command as JSON.
     ///
     /// # Panics
-    /// If it did not, or said none.
+    /// If the command failed or printed no JSON.
     #[must_use]
     pub fn json(&self, word: &str) -> Value {
         let said = self.of(word, 0);
         serde_json::from_str(said).unwrap_or_else(|error| panic!("{word}: {error}: {said}"))
     }
 
-    /// Refused with exit code 4, and the message has all of these words.
+    /// Asserts that the command was refused with exit code 4 and a message with all of these words.
     ///
     /// # Panics
-    /// If not.
+    /// If it was not.
     pub fn refused(&self, word: &str, words: &[&str]) {
         let said = self.of(word, 4);
         for wanted in words.iter().chain(&["fix: "]) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disturbances with a known answer: a FIFO-99 thread that holds a CPU at times it writes down, and a
-//! process that stands still.
+//! Disturbances with a known result: a FIFO-99 thread that holds a CPU at recorded times, and a stopped
+//! process.
 
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// When the CPU was held (`CLOCK_MONOTONIC`).
+/// A time when the CPU was held (`CLOCK_MONOTONIC`).
 #[derive(Debug, Clone, Copy)]
 pub struct Held {
-    /// From here.
+    /// Start.
     pub from: Nanos,
-    /// To here.
+    /// End.
     pub to: Nanos,
 }
 
-/// `CLOCK_MONOTONIC` now.
+/// Returns the time of `CLOCK_MONOTONIC`.
 #[must_use]
 pub fn now() -> Nanos {
     let time = clock_gettime(ClockId::Monotonic);
@@ -37,12 +37,12 @@ pub fn hold(cpu: CpuId, length: Duration, count: usize, pause: Duration) -> Join
     })
 }
 
-/// Holds `cpu` for `length`, `pause` apart, the first time after `pause`, as long as it is to go on. The
-/// handle gives the times back. A spinning thread at the highest priority is the weaker kind of
-/// block: interrupts still come through.
+/// Holds `cpu` repeatedly for `length`, after a `pause` each, while `goes_on` returns true. The handle
+/// returns the times. A spinning thread at the highest priority is the weaker kind of block: interrupts
+/// are still handled.
 ///
 /// # Panics
-/// In the thread, if it is not granted the CPU or the priority.
+/// In the thread, if it does not get the CPU or the priority.
 #[must_use]
 pub fn hold_while(
     cpu: CpuId,
@@ -68,21 +68,21 @@ pub fn hold_while(
     })
 }
 
-/// Stops a process, and waits until each of its threads stands: a signal is no stop yet.
+/// Stops a process and waits until each of its threads has stopped.
 ///
 /// # Panics
-/// If there is none, or it goes on for a minute.
+/// If the process does not exist, or does not stop within a minute.
 pub fn stop(process: Pid) {
     kill_process(process, Signal::STOP).expect("a process to stop");
     let end = Instant::now() + Duration::from_secs(60);
-    while !stands(process) {
+    while !is_stopped(process) {
         assert!(Instant::now() < end, "process {process:?} stops");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// By proc_pid_stat(5), of each thread.
-fn stands(process: Pid) -> bool {
+/// Returns whether every thread is stopped, by proc_pid_stat(5).
+fn is_stopped(process: Pid) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
     tasks.expect("threads").flatten().all(|task| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether what is written is what the published schemas say.
+//! Validates documents by the published schemas.
 
 use rampart_model::Evaluation;
 
 use crate::limited::Limited as _;
 use crate::programs::{rampart, stdout};
 
-/// The schema of a document, by its word in `rampart schema`.
+/// Returns the validator of a document, by its name in `rampart schema`.
 fn validator(word: &str) -> jsonschema::Validator {
     let directory = tempfile::tempdir().expect("a directory");
     let output = rampart(directory.path(), &["schema", word])
@@ -16,7 +16,7 @@ fn validator(word: &str) -> jsonschema::Validator {
     jsonschema::validator_for(&schema).expect("a valid schema")
 }
 
-/// The schema of this word accepts a document, and not just anything.
+/// Asserts that the schema accepts a document, and does not accept an empty one.
 ///
 /// # Panics
 /// If it does not.
@@ -31,7 +31,7 @@ pub fn assert_fits(word: &str, document: &serde_json::Value) {
     );
 }
 
-/// The published schema accepts an evaluation, and not just anything.
+/// Asserts that the published schema accepts an evaluation, and refuses an invalid one.
 ///
 /// # Panics
 /// If it does not.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor in the simulated arm64 machine: what is carried there, and how its kernel's log is
-//! looked through.
+//! Runs the hypervisor in the simulated arm64 machine, and searches the kernel log for errors.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +8,8 @@ use std::time::Duration;
 use crate::limited::Limited as _;
 use crate::programs::{alone, directory, exit_code, stdout};
 
-/// What a kernel says when something is wrong with it.
-const COMPLAINTS: [&str; 8] = [
+/// Words of a kernel log that indicate an error.
+const KERNEL_ERRORS: [&str; 8] = [
     "WARNING",
     "BUG",
     "Call trace",
@@ -21,14 +20,14 @@ const COMPLAINTS: [&str; 8] = [
     "Oops",
 ];
 
-/// What is carried, and what builds it.
+/// The files that are copied into the machine, and the commands that build them.
 const PARTS: [(&str, &str); 3] = [
     ("hypervisor/rampart.bin", "make hypervisor"),
     ("aarch64/rampart-meter", "make build ARCH=aarch64"),
     ("modules", "make modules ARCH=aarch64"),
 ];
 
-/// Unpacks in the machine what is carried, and loads the driver.
+/// Unpacks the archive in the machine and loads the driver.
 pub const BEGIN: &str = r#"
 set -u
 mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
@@ -41,7 +40,7 @@ insmod modules/$(uname -r)/rampart.ko || exit 9
 dmesg -C
 "#;
 
-/// Checks that the machine is as it was before, and tells its log.
+/// Checks that the machine is in its initial state, and prints the kernel log.
 pub const END: &str = r#"
 [ "$(cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  still enabled'
 [ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
@@ -50,36 +49,36 @@ echo finished
 dmesg | sed 's/^/log /'
 "#;
 
-/// That all of it is built, by `make test` before this.
+/// Asserts that all files are built; `make test` builds them.
 ///
 /// # Panics
-/// If something is not.
-pub fn programs_are_there() {
+/// If a file is missing.
+pub fn assert_programs_built() {
     for (part, command) in PARTS {
         let path = directory().join(part);
         assert!(
             path.exists(),
-            "{}: not there; run `{command}`",
+            "{} does not exist; run `{command}`",
             path.display()
         );
     }
 }
 
-/// The built programs as a tar archive: the hypervisor, cells' programs and what the tests drive them
-/// with, the modules, the meter.
+/// Returns a tar archive of the hypervisor, the programs of cells, the test drivers, the modules and the
+/// meter.
 ///
 /// # Panics
-/// If something is not built.
+/// If a file is missing.
 #[must_use]
 pub fn archive() -> Vec<u8> {
     archive_with(&[])
 }
 
-/// The same with more of `bin/`.
+/// Returns the archive with further files of `bin/`.
 fn archive_with(more: &[&str]) -> Vec<u8> {
     let location = tempfile::tempdir().expect("a directory");
     let bin = directory();
-    programs_are_there();
+    assert_programs_built();
     copy(&bin.join("hypervisor/."), location.path());
     copy(&bin.join("modules"), location.path());
     copy(&bin.join("aarch64/rampart-meter"), location.path());
@@ -96,31 +95,30 @@ fn archive_with(more: &[&str]) -> Vec<u8> {
     archive.stdout
 }
 
-/// Carries them into a machine with four CPUs and so much memory, of which Linux has the first
-/// 768 MiB, and runs a script there that finds the archive on its input; its output. With
-/// `iomem=relaxed` the kernel lets reads of the hypervisor's memory through, so that it is stage 2 that
-/// refuses them.
+/// Runs a script in a machine with four CPUs and this much memory, of which Linux has the first 768 MiB.
+/// The script reads the archive from its standard input. Returns its output. With `iomem=relaxed` the kernel
+/// permits reads of the hypervisor's memory, so that stage 2 refuses them.
 ///
 /// # Panics
-/// If something is not built, or the script fails or takes longer than `limit`.
+/// If a file is missing, or the script fails or takes longer than `limit`.
 #[must_use]
 pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
     run(script, memory_mebibytes, limit, archive(), &[])
 }
 
-/// The same in a machine with two security states, as boards with firmware at EL3 have.
+/// Like [`run_with_hypervisor`], in a machine with two security states, like boards with firmware at EL3.
 ///
 /// # Panics
-/// As [`run_with_hypervisor`].
+/// As for [`run_with_hypervisor`].
 #[must_use]
 pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) -> String {
     run(script, memory, limit, archive(), &["--two-security-states"])
 }
 
-/// The same with the command `rampart` beside the rest.
+/// Like [`run_with_hypervisor`], with the command `rampart` in the archive.
 ///
 /// # Panics
-/// As [`run_with_hypervisor`].
+/// As for [`run_with_hypervisor`].
 #[must_use]
 pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
     let archive = archive_with(&["aarch64/rampart"]);
@@ -148,11 +146,15 @@ fn run(
     format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))
 }
 
-/// The lines that begin with one of these words and in which a kernel complains.
+/// Returns the lines that start with one of these words and have an error of the kernel.
 #[must_use]
-pub fn complaints<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
+pub fn kernel_errors<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
     let is_log = |line: &&str| words.iter().any(|word| line.starts_with(word));
-    let complains = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
+    let complains = |line: &&str| {
+        KERNEL_ERRORS
+            .iter()
+            .any(|complaint| line.contains(complaint))
+    };
     text.lines().filter(is_log).filter(complains).collect()
 }
 

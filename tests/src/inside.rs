@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A test of this very program that runs inside a simulated machine: there it may do to the machine
-//! what nobody does to one they need.
+//! Runs a test of the current test program inside a simulated machine, which it may change freely.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,29 +7,29 @@ use std::time::Duration;
 use crate::limited::Limited as _;
 use crate::programs::{directory, stdout};
 
-/// Set in the simulated machine: elsewhere nobody's settings are changed by a test.
+/// Set only in the simulated machine, so that a test never changes the settings of the host.
 const INSIDE: &str = "RAMPART_TEST_IN_THE_MACHINE";
 
-/// What a test says at its end, so that one that did not run is not taken for one that passed.
-const TO_THE_END: &str = "seen to the end";
+/// Printed at the end of a test, to distinguish a passed test from one that did not run.
+const COMPLETED: &str = "test completed";
 
-/// Whether this runs inside.
+/// Returns whether the program runs inside the simulated machine.
 #[must_use]
 pub fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
-/// Tells the one outside that the test ran.
-#[expect(clippy::print_stdout, reason = "the one outside sees that it ran")]
-pub fn seen_to_the_end() {
-    println!("{TO_THE_END}");
+/// Reports to the outer test that this test ran.
+#[expect(clippy::print_stdout, reason = "the outer test reads it")]
+pub fn report_completion() {
+    println!("{COMPLETED}");
 }
 
-/// Boots a machine with these options of `rampart sim run` and runs one test of this program in it,
-/// for at most so long.
+/// Boots a machine with these options of `rampart sim run` and runs one test of this program in it, for at
+/// most `limit`.
 ///
 /// # Panics
-/// If it fails there, or does not say that it was seen to the end.
+/// If the test fails there or does not report its completion.
 pub fn run_inside(test: &str, options: &[&str], limit: Duration) {
     let ourselves = std::env::current_exe().expect("this program");
     let name = ourselves.file_name().expect("a name");
@@ -58,5 +57,5 @@ pub fn run_inside(test: &str, options: &[&str], limit: Duration) {
         .expect("rampart starts");
     let text = stdout(&output, 0);
     assert!(text.contains("1 passed"), "{text}");
-    assert!(text.contains(TO_THE_END), "{text}");
+    assert!(text.contains(COMPLETED), "{text}");
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the end-to-end tests share: the built programs, a disturbance with known times, a picture of
-//! the machine to compare before and after, and the schemas of what is written.
+//! Support for the end-to-end tests: the built programs, disturbances with known times, a snapshot of the
+//! machine to compare before and after, and validation by the published schemas.
 //!
-//! The programs under test are those that `make build` leaves in `bin/`, because they are what a
-//! user runs. `RAMPART_BIN` names another directory.
+//! The programs under test are those that `make build` writes to `bin/`, because users run them.
+//! `RAMPART_BIN` selects another directory.
 
 pub mod cell_script;
 pub mod disturbance;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs that must end. One that waits for ever fails its test with what it said until then.
+//! Runs programs with a time limit. A program that hangs fails its test with its output so far.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -7,9 +7,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What any one command of a test may take, but for those that say otherwise.
+/// Default time limit of a command.
 const USUAL: Duration = Duration::from_secs(300);
-/// How long a program that is asked to end may take for it: it puts the machine back.
+/// Time limit for a program to end after SIGTERM: it restores the machine.
 const ENDING: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -92,7 +92,7 @@ fn output_of(mut child: Child, limit: Duration, what: &str) -> Output {
             child.wait().ok()
         })
     });
-    // What it started may hold the pipes for ever.
+    // Its children may keep the pipes open.
     let whole = |pipe: Option<Receiver<Vec<u8>>>| {
         let end = Instant::now() + Duration::from_secs(5);
         let mut all = Vec::new();
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_is_whole() {
+    fn returns_the_whole_output() {
         let output = Command::new("sh")
             .args(["-c", "cat; echo told >&2; exit 3"])
             .finish_within(USUAL, b"given".to_vec())
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "said before")]
-    fn what_waits_for_ever_fails_with_its_words() {
+    fn a_hanging_program_fails_with_its_output() {
         let _ = Command::new("sh")
             .args(["-c", "echo said before; exec sleep 1000"])
             .finish_within(Duration::from_millis(300), Vec::new());

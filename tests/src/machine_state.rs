@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A picture of everything that a shield may change, to compare before and after.
+//! A snapshot of the settings that a shield or a plan may change, to compare before and after.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 pub struct MachineState(BTreeMap<PathBuf, String>);
 
 impl MachineState {
-    /// Takes the picture: cpusets with the groups in them, interrupt affinities, workqueue masks,
-    /// real-time budgets. Membership is left out of it: tasks come and go; where Rampart's own
-    /// groups are gone nothing can be left in them.
+    /// Takes a snapshot of cpusets and their groups, interrupt affinities, workqueue masks and real-time
+    /// budgets. It has no members of groups, because tasks come and go.
     #[must_use]
     pub fn take() -> Self {
         let mut state = BTreeMap::new();
@@ -39,9 +38,8 @@ impl MachineState {
         Self(state)
     }
 
-    /// The picture of everything that a plan may change: besides that of a shield the kernel's
-    /// settings, and policy and CPUs of the kernel's threads. The kernel itself moves some of these:
-    /// an interrupt's thread follows it, and threads that it binds are its own.
+    /// Takes a snapshot of everything that a plan may change: additionally the kernel's settings, and policy
+    /// and CPUs of kernel threads. Threads that the kernel itself moves or binds are excluded.
     #[must_use]
     pub fn whole() -> Self {
         let Self(mut state) = Self::take();
@@ -62,7 +60,7 @@ impl MachineState {
         Self(state)
     }
 
-    /// The places that differ, with both contents.
+    /// Returns the paths that differ, with both contents.
     #[must_use]
     pub fn differences(&self, later: &Self) -> Vec<String> {
         let paths: std::collections::BTreeSet<&PathBuf> =
@@ -88,7 +86,7 @@ fn read(path: &Path, state: &mut BTreeMap<PathBuf, String>) {
     }
 }
 
-/// Every file there that keeps still by itself.
+/// Reads every file below a directory, except those that change by themselves.
 fn files_below(directory: &Path, state: &mut BTreeMap<PathBuf, String>) {
     const RESTLESS: [&str; 12] = [
         "random",

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_a_line_of_the_list() {
+    fn a_skipped_test_is_a_line_of_the_list() {
         let list = tempfile::NamedTempFile::new().expect("a file");
         note(list.path(), "one: no reason");
         note(list.path(), "two: none");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_c_library_is_seen() {
+    fn detects_a_newer_c_library() {
         assert_eq!(library_version("glibc 2.36"), Some(LIBRARY_INSIDE));
         for newer in ["glibc 2.41", "glibc 2.37.9000", "glibc 3.0"] {
             assert!(library_version(newer).is_some_and(|version| version > LIBRARY_INSIDE));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs `rampart` where a simulated machine is meant.
+//! Runs `rampart` with simulated machines.
 
 use std::process::{Child, Command, Output, Stdio};
 
@@ -8,14 +8,14 @@ use rampart_model::ExitCode;
 use crate::limited::Limited as _;
 use crate::programs::directory;
 
-/// Something is missing.
+/// Exit code for a missing precondition.
 pub const MISSING: i32 = ExitCode::PreconditionMissing as i32;
 
-/// A machine was lost.
+/// Exit code for a lost machine.
 pub const MACHINE_LOST: i32 = ExitCode::MachineLost as i32;
 
-/// `rampart` with these arguments and nothing to read, its state in the usual place, where the image
-/// of the simulated machine is.
+/// Returns the command `rampart` with these arguments, without input, and with the default state directory,
+/// which has the image of the simulated machine.
 #[must_use]
 pub fn rampart(arguments: &[&str]) -> Command {
     let mut command = Command::new(directory().join("rampart"));
@@ -26,22 +26,22 @@ pub fn rampart(arguments: &[&str]) -> Command {
     command
 }
 
-/// `rampart sim` with these arguments.
+/// Returns the command `rampart sim` with these arguments.
 #[must_use]
 pub fn sim(arguments: &[&str]) -> Command {
     rampart(&[&["sim"], arguments].concat())
 }
 
-/// What it says and ends with.
+/// Runs a command and returns its output.
 ///
 /// # Panics
-/// If it does not start, or does not end in time.
+/// If it does not start or does not end in time.
 #[must_use]
 pub fn finish(mut command: Command) -> Output {
     command.finish().expect("rampart starts")
 }
 
-/// Ends what a failed test left.
+/// Kills the child when dropped, also after a failed test.
 #[derive(Debug)]
 pub struct KillAtEnd(pub Child);
 

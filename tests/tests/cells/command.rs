@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart cell`, and a plan with a cell, as a person uses them: in one boot of the simulated arm64
-//! machine. Every line of the script that says `is CODE` is the exit code of the command before it.
+//! `rampart cell`, and a plan with a cell, in one boot of the simulated arm64 machine.
 
 use std::time::Duration;
 
-use rampart_tests::cell_script::Said;
-use rampart_tests::hypervisor::{complaints, run_with_command};
+use rampart_tests::cell_script::ScriptOutput;
+use rampart_tests::hypervisor::{kernel_errors, run_with_command};
 use serde_json::Value;
 
-/// Of a word of the script: `run WORD COMMAND…` prints what the command says between two lines of the
-/// word, and its exit code.
+/// In the script, `run WORD COMMAND…` prints the output of the command between two lines with the word, and its
+/// exit code.
 const SCRIPT: &str = r#"
 set -u
 mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
@@ -112,9 +111,9 @@ dmesg | sed 's/^/log /'
 "#;
 
 #[test]
-fn cells_are_described_made_watched_and_ended_by_command_and_by_plan() {
+fn cells_are_managed_by_command_and_by_plan() {
     let text = run_with_command(SCRIPT, 1024, Duration::from_secs(400));
-    let said = Said::new(&text);
+    let said = ScriptOutput::new(&text);
     described(&said);
     launched(&said);
     made(&said);
@@ -125,11 +124,11 @@ fn cells_are_described_made_watched_and_ended_by_command_and_by_plan() {
     assert!(text.contains("\nonline 0-3\n"), "CPUs are missing: {text}");
     assert!(!text.contains("FAILED"), "{text}");
     assert!(text.contains("\nfinished\n"), "{text}");
-    let complaints = complaints(&text, &["log "]);
-    assert!(complaints.is_empty(), "{complaints:#?}\n{text}");
+    let errors = kernel_errors(&text, &["log "]);
+    assert!(errors.is_empty(), "{errors:#?}\n{text}");
 }
 
-fn described(said: &Said<'_>) {
+fn described(said: &ScriptOutput<'_>) {
     let description = said.json("describe");
     let problems = description["findings"].as_array().expect("findings");
     let problem = problems
@@ -151,7 +150,7 @@ fn described(said: &Said<'_>) {
     assert_eq!(serial["linux"]["driver"], "uart-pl011", "{serial:#}");
 }
 
-fn launched(said: &Said<'_>) {
+fn launched(said: &ScriptOutput<'_>) {
     said.refused("list-early", &["/dev/rampart"]);
     said.refused("enable-without-image", &["rampart.bin", "--image"]);
     assert!(said.of("enable", 0).contains("enabled, memory 0x7f800000"));
@@ -161,10 +160,10 @@ fn launched(said: &Said<'_>) {
         disabled.contains("disabled") && disabled.contains("unloaded"),
         "{disabled}"
     );
-    said.went_well("enable-anew");
+    said.assert_success("enable-anew");
 }
 
-fn made(said: &Said<'_>) {
+fn made(said: &ScriptOutput<'_>) {
     let dry = said.json("dry");
     assert_eq!(dry["number"], Value::Null);
     let created = said.json("create");
@@ -173,7 +172,7 @@ fn made(said: &Said<'_>) {
     assert_eq!(created["memory"]["start"], 0x7000_0000_u64);
     assert_eq!(created["memory"]["guest"], 0x4000_0000_u64);
     assert_eq!(created["shared"], dry["shared"]);
-    said.went_well("start");
+    said.assert_success("start");
     let stats = said.json("stats");
     let cpu = &stats[0]["by-cpu"][0];
     assert_eq!(stats[0]["state"], "running", "{stats:#}");
@@ -182,7 +181,7 @@ fn made(said: &Said<'_>) {
     assert!(cpu["exits"].as_u64() > Some(0), "{stats:#}");
 }
 
-fn refused(said: &Said<'_>) {
+fn refused(said: &ScriptOutput<'_>) {
     said.refused("cpu-taken", &["CPU 3", "owned by cell press"]);
     said.refused(
         "cpu-of-linux",
@@ -197,7 +196,7 @@ fn refused(said: &Said<'_>) {
     said.refused("no-console", &["console"]);
 }
 
-fn watched(said: &Said<'_>) {
+fn watched(said: &ScriptOutput<'_>) {
     let list = said.json("list");
     let attack = &list[1];
     assert_eq!(attack["name"], "attack", "{list:#}");
@@ -212,9 +211,9 @@ fn watched(said: &Said<'_>) {
     assert!(verbose.contains("x30 0x"), "{verbose}");
 }
 
-fn ended(said: &Said<'_>) {
+fn ended(said: &ScriptOutput<'_>) {
     for word in ["stop", "stop-again", "start-again", "destroy", "disable"] {
-        said.went_well(word);
+        said.assert_success(word);
     }
     said.refused("disable-with-cells", &["press", "--destroy-cells"]);
     let some = said.of("some", 5);
@@ -224,8 +223,8 @@ fn ended(said: &Said<'_>) {
     assert!(said.of("disable-again", 0).contains("was not enabled"));
 }
 
-fn planned(said: &Said<'_>) {
-    said.went_well("apply");
+fn planned(said: &ScriptOutput<'_>) {
+    said.assert_success("apply");
     assert!(
         said.of("nobody-enters", 2)
             .contains("a cell runs no process of this Linux")
@@ -248,7 +247,7 @@ fn planned(said: &Said<'_>) {
     said.refused("up-orphan", &["rampart down"]);
     assert!(said.of("down-orphan", 0).contains("destroyed"));
     assert!(said.of("list-down", 0).contains("No cell exists"));
-    said.went_well("up-anew");
+    said.assert_success("up-anew");
     assert_eq!(said.json("down")[0]["outcome"], "ended");
     // The hypervisor that `up` brought is gone with the plan.
     assert!(said.of("release", 0).contains("hypervisor"));

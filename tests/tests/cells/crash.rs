@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root panics while a Linux in a cell measures: the cell goes on, and what it measured from then on
-//! is read out of the simulated machine's memory. What is done there before the panic is in
-//! `crates/domains/cells/examples/linux_agent.rs`.
+//! The root panics while a Linux cell measures: the cell continues, and its later measurements are read out of
+//! the simulated machine's memory. The driver of this test is `crates/domains/cells/examples/linux_agent.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -16,22 +15,22 @@ use rampart_tests::programs::{alone, directory};
 
 const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
-/// For how long the machine may go on after the panic.
+/// How long the machine may continue after the panic.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[test]
-fn a_linux_cell_outlives_the_root() {
-    goes_on_for(10);
+fn a_linux_cell_survives_a_root_panic() {
+    survives_for(10);
 }
 
 #[test]
 #[ignore = "it takes more than a minute; make test-long runs it"]
-fn a_linux_cell_outlives_the_root_by_a_minute() {
-    goes_on_for(60);
+fn a_linux_cell_survives_a_root_panic_for_a_minute() {
+    survives_for(60);
 }
 
-/// The root panics, and so many batches of a second each are measured after that, without a gap.
-fn goes_on_for(seconds: usize) {
+/// Crashes the root and checks that this number of one-second batches is measured afterwards, without a gap.
+fn survives_for(seconds: usize) {
     let _alone = alone();
     let architecture = Architecture::named("aarch64").expect("known");
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
@@ -103,7 +102,7 @@ fn goes_on_for(seconds: usize) {
     }
 }
 
-/// What the meter in the cell has measured, as the machine's memory holds it.
+/// Returns the batches of the cell's meter from a dump of its memory.
 fn batches(memory: &Path) -> Vec<Batch> {
     let bytes = std::fs::read(memory).expect("written");
     let word = |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));

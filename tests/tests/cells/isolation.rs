@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor on a real PREEMPT_RT kernel, in the simulated arm64 machine: launched and left under
-//! load, cells that run beside Linux, and what they may not do. One boot for nearly all of it; the
-//! kernel's log has to stay clean. What is done there is in `crates/domains/cells/examples/cells_agent`. The root
-//! that panics is in `cells/crash.rs`.
+//! The hypervisor with a PREEMPT_RT kernel in the simulated arm64 machine: launched and ended under load, cells
+//! beside Linux, and attacks by cells. Most tests use one boot; the kernel log must have no errors. The driver of
+//! these tests is `crates/domains/cells/examples/cells_agent`.
 
 use crate::root_crash as crash;
 use std::time::Duration;
 
-use rampart_tests::hypervisor::{BEGIN, END, complaints, programs_are_there, run_with_hypervisor};
+use rampart_tests::hypervisor::{
+    BEGIN, END, assert_programs_built, kernel_errors, run_with_hypervisor,
+};
 use rampart_tests::programs::alone;
 
 const ALL: &str = r#"
@@ -20,7 +21,7 @@ sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
 const TURNS: &str = "./cells_agent turns 200 . || echo 'FAILED  turns'";
 
 #[test]
-fn cells_run_without_exits_and_keep_to_themselves() {
+fn cells_run_without_exits_and_are_isolated() {
     let wanted = [
         "timer: no exit for an interrupt",
         "attacks: the neighbour notices nothing",
@@ -44,26 +45,26 @@ fn cells_run_without_exits_and_keep_to_themselves() {
 
 #[test]
 #[ignore = "cells that come and go for a minute; make test-long runs it"]
-fn two_hundred_cells_leave_nothing_to_the_next() {
+fn two_hundred_cells_leave_no_data_to_the_next() {
     run(TURNS, &["destroyed 200 times"]);
 }
 
 #[test]
-fn a_cell_outlives_the_panic_of_the_root() {
+fn a_cell_survives_a_root_panic() {
     let _alone = alone();
-    programs_are_there();
+    assert_programs_built();
     crash::outlives(3, crash::Afterwards::Restarts);
 }
 
 #[test]
 #[ignore = "it takes longer than the minute that the cell lives on; make test-long runs it"]
-fn a_cell_outlives_the_panic_of_the_root_by_a_minute() {
+fn a_cell_survives_a_root_panic_for_a_minute() {
     let _alone = alone();
-    programs_are_there();
+    assert_programs_built();
     crash::outlives(60, crash::Afterwards::Spins);
 }
 
-/// Runs a script in a machine of its own: every check in it must hold, and `wanted` be among them.
+/// Runs a script in a machine of its own. No check may fail, and the output must contain all of `wanted`.
 fn run(script: &str, wanted: &[&str]) {
     let script = [BEGIN, script, END].concat();
     let text = run_with_hypervisor(&script, 1024, Duration::from_secs(600));
@@ -71,6 +72,6 @@ fn run(script: &str, wanted: &[&str]) {
     for wanted in wanted.iter().chain(&["finished"]) {
         assert!(text.contains(wanted), "no {wanted:?}: {text}");
     }
-    let complaints = complaints(&text, &["log "]);
-    assert!(complaints.is_empty(), "{complaints:?}: {text}");
+    let errors = kernel_errors(&text, &["log "]);
+    assert!(errors.is_empty(), "{errors:?}: {text}");
 }

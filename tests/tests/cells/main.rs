@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor on a real kernel in the simulated arm64 machine: cells, and what they may not do.
+//! The hypervisor with a real kernel in the simulated arm64 machine: cells and their isolation.
 
 mod command;
 mod crash;

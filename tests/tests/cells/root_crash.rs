@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root's kernel panics while a cell runs: the cell goes on, and what it has recorded since is
-//! read out of the simulated machine's memory.
+//! The root's kernel panics while a cell runs: the cell continues, and its later records are read out of the
+//! simulated machine's memory.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;

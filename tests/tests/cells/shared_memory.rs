@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What cells share, by names, and what the command gives them beside memory: bells, a watchdog,
-//! registers; and a Linux with a device of the machine, under a plan and by hand. In one boot of the
-//! simulated arm64 machine.
+//! Named shared regions, doorbells, watchdog and registers of cells by the command; and a Linux cell with a
+//! device, by a plan and by the library. In one boot of the simulated arm64 machine.
 
 use std::time::Duration;
 
-use rampart_tests::cell_script::Said;
-use rampart_tests::hypervisor::{complaints, run_with_command};
+use rampart_tests::cell_script::ScriptOutput;
+use rampart_tests::hypervisor::{kernel_errors, run_with_command};
 use serde_json::Value;
 
 const SCRIPT: &str = r#"
@@ -134,10 +133,10 @@ dmesg | sed 's/^/log /'
 "#;
 
 #[test]
-fn regions_have_names_and_a_linux_has_a_device() {
+fn cells_share_named_regions_and_a_linux_cell_uses_a_device() {
     let text = run_with_command(SCRIPT, 1280, Duration::from_secs(420));
     assert!(!text.contains("FAILED"), "{text}");
-    let said = Said::new(&text);
+    let said = ScriptOutput::new(&text);
     named(&said, &text);
     rung(&said, &text);
     watched(&said);
@@ -154,8 +153,8 @@ fn regions_have_names_and_a_linux_has_a_device() {
     ] {
         assert!(text.contains(wanted), "no {wanted:?}: {text}");
     }
-    let complaints = complaints(&text, &["log ", "cell "]);
-    assert!(complaints.is_empty(), "{complaints:#?}\n{text}");
+    let errors = kernel_errors(&text, &["log ", "cell "]);
+    assert!(errors.is_empty(), "{errors:#?}\n{text}");
 }
 
 /// A shared region of a cell in a list: by its name, who writes it.
@@ -165,15 +164,15 @@ fn writer<'a>(cell: &'a Value, name: &str) -> &'a Value {
     &found.unwrap_or_else(|| panic!("no {name}: {cell:#}"))["writer"]
 }
 
-fn named(said: &Said<'_>, text: &str) {
-    said.went_well("enable");
+fn named(said: &ScriptOutput<'_>, text: &str) {
+    said.assert_success("enable");
     assert_eq!(said.json("greet")["shared"][0]["name"], "greeting");
     assert!(said.of("echo", 0).contains("name greeting"));
     said.refused("name-twice", &["name a", "a unique name"]);
     said.refused("name-taken", &["name greeting"]);
     said.refused("no-region", &["farewell", "named greeting"]);
     said.refused("not-the-writer", &["the root cannot write to it"]);
-    said.went_well("start");
+    said.assert_success("start");
     let list = said.json("list");
     assert_eq!(writer(&list[0], "greeting"), "cell", "{list:#}");
     assert_eq!(writer(&list[1], "greeting"), "another cell", "{list:#}");
@@ -183,12 +182,12 @@ fn named(said: &Said<'_>, text: &str) {
     let nothing = said.of("read-nothing", 2);
     assert!(nothing.contains("one of greeting"), "{nothing}");
     assert!(text.contains("\nread is 0\n"), "{text}");
-    said.went_well("destroy");
+    said.assert_success("destroy");
 }
 
-fn rung(said: &Said<'_>, text: &str) {
+fn rung(said: &ScriptOutput<'_>, text: &str) {
     for word in ["rung", "ringer", "start-bells", "destroy-bells"] {
-        said.went_well(word);
+        said.assert_success(word);
     }
     said.refused("no-bell", &["nobody", "no such cell"]);
     assert!(
@@ -203,9 +202,9 @@ fn rung(said: &Said<'_>, text: &str) {
     assert!(after > 10, "{text}");
 }
 
-fn watched(said: &Said<'_>) {
+fn watched(said: &ScriptOutput<'_>) {
     for word in ["kicks", "silent", "start-dogs", "destroy-dogs", "disable"] {
-        said.went_well(word);
+        said.assert_success(word);
     }
     let taken = said.of("register-taken", 4);
     assert!(taken.contains("bits of the register"), "{taken}");
@@ -216,8 +215,8 @@ fn watched(said: &Said<'_>) {
     assert_eq!(reason, "silent for longer than its watchdog allows");
 }
 
-fn planned(said: &Said<'_>, text: &str) {
-    said.went_well("apply");
+fn planned(said: &ScriptOutput<'_>, text: &str) {
+    said.assert_success("apply");
     assert_eq!(said.json("up")[0]["outcome"], "running");
     let list = said.json("guest");
     assert_eq!(writer(&list[0], "records"), "cell", "{list:#}");
@@ -234,5 +233,5 @@ fn planned(said: &Said<'_>, text: &str) {
         let is_it = |line: &str| line.starts_with("cell ") && line.contains(wanted);
         assert!(text.lines().any(is_it), "no {wanted:?}: {text}");
     }
-    said.went_well("release");
+    said.assert_success("release");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor on a machine whose interrupt controller has two security states, as boards with
-//! firmware at EL3 have: a cell's timer, what cells may not do, and that each CPU comes back, however
-//! its cell sleeps. What is done there is in `crates/domains/cells/examples/cells_agent`.
+//! The hypervisor with two security states in the interrupt controller, like boards with firmware at EL3: a
+//! cell's timer, attacks by cells, and that each CPU is taken back, however its cell sleeps. The driver of this
+//! test is `crates/domains/cells/examples/cells_agent`.
 
 use std::time::Duration;
 
-use rampart_tests::hypervisor::{BEGIN, END, complaints, run_with_two_security_states};
+use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_two_security_states};
 
 const ATTACKS: &str = r#"
 SLEEPING_TRAPS=1 ./cells_agent cells . attacks || echo 'FAILED  cells'
@@ -13,7 +13,7 @@ SLEEPING_TRAPS=1 ./cells_agent cells . attacks || echo 'FAILED  cells'
 "#;
 
 #[test]
-fn cells_keep_to_themselves_and_every_cpu_comes_back() {
+fn cells_are_isolated_and_every_cpu_is_taken_back() {
     let script = [BEGIN, ATTACKS, END].concat();
     let text = run_with_two_security_states(&script, 1024, Duration::from_secs(400));
     assert!(!text.contains("FAILED"), "{text}");
@@ -26,6 +26,6 @@ fn cells_keep_to_themselves_and_every_cpu_comes_back() {
     ] {
         assert!(text.contains(wanted), "no {wanted:?}: {text}");
     }
-    let complaints = complaints(&text, &["log "]);
-    assert!(complaints.is_empty(), "{complaints:?}: {text}");
+    let errors = kernel_errors(&text, &["log "]);
+    assert!(errors.is_empty(), "{errors:?}: {text}");
 }

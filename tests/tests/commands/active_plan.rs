@@ -27,7 +27,7 @@ fn refused(state: &Path, arguments: &[&str], named: &[&str]) {
 }
 
 #[test]
-fn a_wall_by_hand_leaves_the_plan_of_another_alone() {
+fn a_manual_shield_does_not_change_an_active_plan() {
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let mut plan = stand(state, PLAN, &[]);
@@ -70,7 +70,7 @@ fn a_wall_by_hand_leaves_the_plan_of_another_alone() {
 }
 
 #[test]
-fn a_restart_that_is_asked_for_is_not_forgotten() {
+fn a_requested_restart_is_not_lost() {
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let mut plan = stand(state, PLAN, &[]);
@@ -85,7 +85,7 @@ fn a_restart_that_is_asked_for_is_not_forgotten() {
 }
 
 #[test]
-fn the_boot_loaders_files_are_in_the_document() {
+fn the_document_lists_the_boot_loader_files() {
     let directory = tempfile::tempdir().expect("directory");
     let here = directory.path();
     let recorded = rampart_recorded::directory("server");

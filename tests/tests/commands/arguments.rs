@@ -38,7 +38,7 @@ fn check(output: &Output, code: i32, named: &str, what: &str) {
 }
 
 #[test]
-fn bad_arguments_exit_with_2_and_name_the_place() {
+fn bad_arguments_exit_with_2_and_report_their_location() {
     for (arguments, named) in [
         (vec![], "Usage"),
         (vec!["evaluat"], "evaluate"),
@@ -116,7 +116,7 @@ fn bad_arguments_exit_with_2_and_name_the_place() {
 const ABSENT_CPU: &str = "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"9999\"\n";
 
 #[test]
-fn a_missing_precondition_exits_with_4_and_names_the_fix() {
+fn a_missing_precondition_exits_with_4_and_prints_the_fix() {
     for (arguments, named) in [
         (
             vec!["measure", "wakeup", "--cpus", "9999", "--for", "1s"],
@@ -143,7 +143,7 @@ fn a_missing_precondition_exits_with_4_and_names_the_fix() {
 }
 
 #[test]
-fn what_cannot_be_read_or_written_exits_with_1() {
+fn read_and_write_errors_exit_with_1() {
     refused(&["report", "/nowhere"], 1, "/nowhere");
     refused(&["evaluate", "--out", "/proc/rampart"], 1, "--out");
     let directory = tempfile::tempdir().expect("a directory");
@@ -189,7 +189,7 @@ fn an_evaluation_is_never_overwritten() {
 
 /// What is said to the meter is checked by the meter, whoever says it.
 #[test]
-fn bad_plans_are_refused_by_the_meter() {
+fn the_meter_refuses_invalid_settings() {
     let good = r#"{"meter":"wakeup","cpus":"0","housekeeping":"","policy":"other","placed_by":"itself","duration":1000000,"warm_up":0,"interval":1000000,"aligned":false,"threshold":null,"work":100000,"deadline":null,"worst":5,"batch":1000000000,"lock_memory":false}"#;
     let request = |plan: &str| format!(r#"{{"prepare":{{"protocol":1,"plan":{plan}}}}}"#);
     let replaced = |from: &str, to: &str| {

@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn every_tool_gets_its_files_and_the_rest_is_told() {
+fn exports_files_for_every_tool_and_reports_the_rest() {
     for (tool, first) in [
         ("systemd", "systemd/system/rampart.target"),
         ("tuned", "tuned/rampart/tuned.conf"),
@@ -96,7 +96,7 @@ fn the_profile_holds_the_catalogue() {
 }
 
 #[test]
-fn files_of_others_are_left_and_bad_requests_refused() {
+fn keeps_foreign_files_and_refuses_bad_requests() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path();
     fs::write(path.join("podman.sh"), "mine\n").expect("a file");

@@ -90,7 +90,7 @@ fn two_cpus() -> bool {
 }
 
 #[test]
-fn the_guest_is_one_that_libvirt_takes() {
+fn libvirt_accepts_the_guest() {
     if !two_cpus() {
         return;
     }
@@ -199,7 +199,7 @@ fn a_real_libvirtd_defines_the_guest() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn refuses_meaningless_requests() {
     let directory = tempfile::tempdir().expect("a directory");
     for arguments in [
         &["--domain", "task"][..],

@@ -22,7 +22,7 @@ fn run(directory: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn what_is_proposed_is_checked_and_shown() {
+fn a_proposed_plan_is_checked_and_shown() {
     for name in MACHINES {
         let directory = tempfile::tempdir().expect("directory");
         let machine = rampart_recorded::directory(name);
@@ -71,7 +71,7 @@ fn what_is_proposed_is_checked_and_shown() {
 }
 
 #[test]
-fn a_plan_of_another_machine_is_refused_with_4() {
+fn refuses_a_plan_of_another_machine_with_exit_code_4() {
     let directory = tempfile::tempdir().expect("directory");
     let laptop = rampart_recorded::directory("laptop");
     let server = rampart_recorded::directory("server");
@@ -110,7 +110,7 @@ fn a_plan_of_another_machine_is_refused_with_4() {
 }
 
 #[test]
-fn what_is_no_plan_ends_with_2_and_its_place() {
+fn an_invalid_plan_exits_with_2_and_its_location() {
     let directory = tempfile::tempdir().expect("directory");
     std::fs::write(
         directory.path().join("plan.toml"),
@@ -141,7 +141,7 @@ fn what_is_no_plan_ends_with_2_and_its_place() {
 
 /// Whatever this machine is: its plan is proposed, or what it lacks is said.
 #[test]
-fn this_machine_has_a_plan_or_the_reason_is_told() {
+fn proposes_a_plan_or_reports_the_reason() {
     let directory = tempfile::tempdir().expect("directory");
     let proposed = run(directory.path(), &["plan", "propose", "--out", "plan.toml"]);
     if exit_code(&proposed) == 4 {

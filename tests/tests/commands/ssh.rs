@@ -203,7 +203,7 @@ fn finish(mut child: Child) -> (i32, String) {
 }
 
 #[test]
-fn an_evaluation_runs_there_and_its_results_are_here() {
+fn an_evaluation_runs_remotely_and_copies_its_results() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -274,7 +274,7 @@ fn other_commands_run_there_too() {
 }
 
 #[test]
-fn who_cannot_be_reached_is_named_with_the_words_of_ssh() {
+fn reports_an_unreachable_machine_with_the_error_of_ssh() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -309,7 +309,7 @@ fn who_cannot_be_reached_is_named_with_the_words_of_ssh() {
 }
 
 #[test]
-fn a_crash_is_refused_unless_it_is_allowed() {
+fn refuses_a_crash_unless_it_is_permitted() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -326,7 +326,7 @@ fn a_crash_is_refused_unless_it_is_allowed() {
 }
 
 #[test]
-fn what_was_measured_before_the_connection_was_lost_is_here() {
+fn keeps_measurements_from_before_a_lost_connection() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -361,7 +361,7 @@ fn what_was_measured_before_the_connection_was_lost_is_here() {
 }
 
 #[test]
-fn ctrl_c_ends_early_there_and_keeps_what_was_measured() {
+fn ctrl_c_ends_a_remote_run_and_keeps_its_measurements() {
     let Some(server) = Server::start() else {
         return;
     };

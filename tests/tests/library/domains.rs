@@ -231,7 +231,7 @@ fn host_runs_the_meter_as_it_is() {
 }
 
 #[test]
-fn task_stands_inside_its_shield() {
+fn task_runs_inside_its_shield() {
     let Some(bench) = bench() else { return };
     for meter in [MeterKind::Wakeup, MeterKind::Noise] {
         let plan = plan(meter, "1");
@@ -256,7 +256,7 @@ fn task_stands_inside_its_shield() {
 }
 
 #[test]
-fn what_stands_measures_again_as_before() {
+fn an_active_plan_measures_as_before() {
     let Some(bench) = bench() else { return };
     for name in ["host", "task", "container"] {
         if !bench.available(name) {
@@ -330,22 +330,22 @@ fn container(name: &str) {
 }
 
 #[test]
-fn container_grants_nothing_but_the_memory_lock() {
+fn container_grants_only_the_memory_lock() {
     container("container");
 }
 
 #[test]
-fn podman_grants_nothing_but_the_memory_lock() {
+fn podman_grants_only_the_memory_lock() {
     container("container:podman");
 }
 
 #[test]
-fn docker_grants_nothing_but_the_memory_lock() {
+fn docker_grants_only_the_memory_lock() {
     container("container:docker");
 }
 
 #[test]
-fn dropping_without_a_word_leaves_nothing() {
+fn dropping_a_domain_leaves_nothing() {
     let Some(bench) = bench() else { return };
     for name in ["task", "container", "container:podman"] {
         if !bench.available(name) {
@@ -361,7 +361,7 @@ fn dropping_without_a_word_leaves_nothing() {
 }
 
 #[test]
-fn stopping_early_still_brings_the_last_word() {
+fn an_early_stop_still_returns_the_result() {
     let Some(bench) = bench() else { return };
     for name in ["host", "task", "container"] {
         if !bench.available(name) {
@@ -420,7 +420,7 @@ fn refusals_are_passed_on_and_leave_nothing() {
 
 /// A meter that is no meter: the message holds what the program said.
 #[test]
-fn a_broken_meter_is_told_with_its_own_words() {
+fn reports_the_error_of_a_broken_meter() {
     let Some(mut bench) = bench() else { return };
     bench.meter = PathBuf::from("/bin/false");
     for name in ["host", "task", "container"] {
@@ -435,7 +435,7 @@ fn a_broken_meter_is_told_with_its_own_words() {
 }
 
 #[test]
-fn without_a_spare_cpu_there_is_no_shield_and_the_report_says_so() {
+fn without_a_spare_cpu_the_report_notes_the_missing_shield() {
     let Some(bench) = bench() else { return };
     for name in ["task", "container"] {
         if !bench.available(name) {
@@ -455,7 +455,7 @@ fn without_a_spare_cpu_there_is_no_shield_and_the_report_says_so() {
 
 /// What a killed owner leaves ends or is found and removed.
 #[test]
-fn a_killed_owner_leaves_nothing_after_release() {
+fn release_removes_everything_of_a_killed_owner() {
     let Some(bench) = bench() else { return };
     for name in ["host", "task", "container", "container:podman"] {
         if !bench.available(name) {

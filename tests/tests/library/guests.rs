@@ -171,7 +171,7 @@ fn monotonic() -> u64 {
 }
 
 #[test]
-fn an_emulated_guest_measures_is_placed_stays_up_and_goes() {
+fn an_emulated_guest_starts_is_placed_measures_and_ends() {
     let Some(bench) = bench() else { return };
     let domain = domain_in(selection("vm:tcg"), &bench.state());
     let plan = plan();
@@ -316,7 +316,7 @@ fn blocks_inside(running: &dyn Running) {
 }
 
 #[test]
-fn two_guests_are_up_at_once() {
+fn two_guests_run_at_the_same_time() {
     let Some(bench) = bench() else { return };
     // Both on the one CPU that there is to spare: what is tested is that neither is in the other's
     // way. Without real-time policies, for the same reason.
@@ -347,7 +347,7 @@ fn two_guests_are_up_at_once() {
 }
 
 #[test]
-fn a_guest_dies_with_its_killed_owner_and_what_it_left_is_released() {
+fn a_guest_ends_with_its_killed_owner_and_its_resources_are_released() {
     if let Some(directory) = std::env::var_os(CHILD) {
         own_a_guest(Path::new(&directory));
     }
@@ -355,7 +355,7 @@ fn a_guest_dies_with_its_killed_owner_and_what_it_left_is_released() {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([
             "--exact",
-            "a_guest_dies_with_its_killed_owner_and_what_it_left_is_released",
+            "a_guest_ends_with_its_killed_owner_and_its_resources_are_released",
             "--nocapture",
         ])
         .env(CHILD, bench.directory.path())

@@ -65,7 +65,7 @@ fn every_load_runs_is_recorded_and_leaves_nothing() {
 }
 
 #[test]
-fn a_load_that_dies_makes_the_record_say_so() {
+fn a_failed_load_is_noted_in_the_record() {
     if !there() {
         return;
     }
@@ -88,7 +88,7 @@ fn a_load_that_dies_makes_the_record_say_so() {
 }
 
 #[test]
-fn a_cpu_that_is_not_there_is_told() {
+fn reports_a_cpu_that_does_not_exist() {
     if !there() {
         return;
     }
@@ -110,7 +110,7 @@ fn a_cpu_that_is_not_there_is_told() {
 }
 
 #[test]
-fn there_must_be_a_cpu_for_it() {
+fn refuses_without_a_cpu() {
     if !there() {
         return;
     }
@@ -223,7 +223,7 @@ fn kill(process: u32) {
 
 /// A load on the measured CPUs has to get through the wall around them.
 #[test]
-fn a_load_on_the_same_cpu_gets_into_the_shield() {
+fn detects_a_load_on_the_shielded_cpu() {
     if !there() || !rustix::process::geteuid().is_root() {
         return;
     }

@@ -76,7 +76,7 @@ fn its_events_arrive() {
 }
 
 #[test]
-fn a_wrong_argument_is_told_in_its_own_words() {
+fn reports_a_wrong_argument() {
     let directory = tempfile::tempdir().expect("a directory");
     let error = Qemu::start(
         PROGRAM,
@@ -89,7 +89,7 @@ fn a_wrong_argument_is_told_in_its_own_words() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn reports_a_missing_program() {
     let directory = tempfile::tempdir().expect("a directory");
     let error = Qemu::start("/nowhere/qemu", Vec::new(), directory.path()).expect_err("missing");
     assert!(error.to_string().contains("/nowhere/qemu"), "{error}");

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rampart_model::{ActivePlan, ActivePlanState, IsolationMechanism};
-use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
+use rampart_tests::inside::{is_inside, report_completion, run_inside};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{exit_code, machine, rampart, starts_inside, stdout};
@@ -48,7 +48,7 @@ reboot = "plan"
 "#;
 
 #[test]
-fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_was() {
+fn a_plan_survives_a_reboot_and_is_reverted_exactly() {
     let name = "a_plan_goes_over_a_restart";
     let Some(_machine) = machine(name, 2).filter(|_| starts_inside(name)) else {
         return;
@@ -58,8 +58,8 @@ fn a_plan_goes_over_a_restart_of_a_real_time_kernel_and_leaves_everything_as_it_
     let disk = disk.to_str().expect("a path");
     // The same disk: the second machine starts with what the first one wrote.
     for test in [
-        "apply::the_boot_line_is_written",
-        "apply::a_plan_stands_until_it_is_released",
+        "apply::writes_the_kernel_command_line",
+        "apply::a_plan_is_active_until_it_is_released",
     ] {
         let options = ["--cpus", "4", "--real-time-cpus", "none", "--disk", disk];
         run_inside(test, &options, Duration::from_secs(200));
@@ -75,7 +75,7 @@ const PLAN_FILE: &str = "/var/lib/rampart/plan.toml";
 
 /// Runs in the simulated machine only, before its restart.
 #[test]
-fn the_boot_line_is_written() {
+fn writes_the_kernel_command_line() {
     if !is_inside() {
         return;
     }
@@ -100,7 +100,7 @@ fn the_boot_line_is_written() {
     let stands = standing(state).expect("it is remembered");
     assert_eq!(stands.state, ActivePlanState::AwaitsRestart);
     assert!(read(LOADER).contains("nohz_full=1-3"), "{}", read(LOADER));
-    seen_to_the_end();
+    report_completion();
 }
 
 /// The machine ends without a word when its program does: what it is to keep must be on the disk.
@@ -124,7 +124,7 @@ fn standing(state: &Path) -> Option<ActivePlan> {
 
 /// Runs in the simulated machine only.
 #[test]
-fn a_plan_stands_until_it_is_released() {
+fn a_plan_is_active_until_it_is_released() {
     if !is_inside() {
         return;
     }
@@ -188,5 +188,5 @@ fn a_plan_stands_until_it_is_released() {
         assert_eq!(read(PAGES), "0", "killed after {milliseconds} ms");
         assert_eq!(standing(state), None);
     }
-    seen_to_the_end();
+    report_completion();
 }

@@ -28,7 +28,7 @@ fn last_cpu() -> CpuId {
 }
 
 #[test]
-fn blocks_come_as_asked_and_are_told_with_their_real_lengths() {
+fn blocks_are_made_as_requested_and_reported_with_their_lengths() {
     let Some(_machine) = machine("blocks_come_as_asked", 1) else {
         return;
     };
@@ -110,7 +110,7 @@ fn several_cpus_are_stopped_at_the_same_moments() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_its_reason_and_code() {
+fn refuses_impossible_requests_with_reason_and_exit_code() {
     let Some(_machine) = machine("what_cannot_be_done_is_refused", 1) else {
         return;
     };
@@ -190,7 +190,7 @@ fn the_end_of_the_input_ends_the_blocks() {
 }
 
 #[test]
-fn a_blocktest_shows_that_the_stopped_cpu_notices() {
+fn blocktest_reports_that_the_stopped_cpu_is_affected() {
     let Some(_machine) = machine("a_blocktest", 2) else {
         return;
     };

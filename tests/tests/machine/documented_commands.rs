@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, ProgramState, Status, SupervisedDomain, SupervisedState};
-use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
+use rampart_tests::inside::{is_inside, report_completion, run_inside};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{machine, starts_inside, stdout};
@@ -21,7 +21,7 @@ const OTHER: &str = "0";
 const FIFO: &str = "1";
 
 #[test]
-fn the_way_of_the_readme_leads_through_a_running_plan_and_back() {
+fn the_readme_commands_run_a_plan_and_revert_it() {
     let name = "the_way_of_the_readme";
     let Some(_machine) = machine(name, 2) else {
         return;
@@ -56,7 +56,7 @@ fn block(page: &'static str, after: &str) -> Vec<&'static str> {
 }
 
 #[test]
-fn the_pages_have_what_is_run_here() {
+fn the_documentation_has_the_commands_of_this_test() {
     let commands = commands();
     assert!(commands.len() > 10, "{commands:?}");
     for needed in ["vi plan.toml", "rampart up", "rampart release"] {
@@ -118,7 +118,7 @@ fn every_command_of_the_readme() {
             }
         }
     }
-    seen_to_the_end();
+    report_completion();
 }
 
 /// Runs a command as a user at a prompt does. Its state is where every user's is.

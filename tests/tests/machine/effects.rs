@@ -17,7 +17,7 @@ use rampart_model::{
 };
 use rampart_tests::disturbance::stop;
 use rampart_tests::documents::assert_valid;
-use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
+use rampart_tests::inside::{is_inside, report_completion, run_inside};
 use rampart_tests::limited::{Limited as _, ended, finished};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{
@@ -60,7 +60,7 @@ const LONGER: [&str; 2] = ["--for", "3m"];
 const PATIENCE: Duration = Duration::from_secs(200);
 
 #[test]
-fn a_plan_is_switched_between_runs_and_taken_back_whatever_ends_them() {
+fn a_plan_is_switched_between_runs_and_always_reverted() {
     let name = "a_plan_is_switched_between_runs";
     let Some(_machine) = machine(name, 2) else {
         return;
@@ -69,7 +69,7 @@ fn a_plan_is_switched_between_runs_and_taken_back_whatever_ends_them() {
         return;
     }
     run_inside(
-        "effects::legs_are_applied_and_taken_back",
+        "effects::variants_are_applied_and_reverted",
         &["--cpus", "3", "--real-time-cpus", "none"],
         Duration::from_secs(700),
     );
@@ -77,7 +77,7 @@ fn a_plan_is_switched_between_runs_and_taken_back_whatever_ends_them() {
 
 /// Runs in the simulated machine only.
 #[test]
-fn legs_are_applied_and_taken_back() {
+fn variants_are_applied_and_reverted() {
     if !is_inside() {
         return;
     }
@@ -85,7 +85,7 @@ fn legs_are_applied_and_taken_back() {
     location.measures_with_and_without();
     location.is_killed();
     location.is_interrupted();
-    seen_to_the_end();
+    report_completion();
 }
 
 /// Where evaluations are made, and what the machine was before any of them.

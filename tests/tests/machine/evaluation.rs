@@ -549,8 +549,8 @@ fn finished(results: &Path) -> bool {
 
 /// With one usable CPU there is no CPU to set apart: everything is still measured, and said.
 #[test]
-fn a_single_cpu_is_measured_and_what_it_costs_is_said() {
-    let Some(_machine) = machine("a_single_cpu_is_measured_and_what_it_costs_is_said", 1) else {
+fn measures_a_single_cpu_and_reports_the_limitation() {
+    let Some(_machine) = machine("measures_a_single_cpu_and_reports_the_limitation", 1) else {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -589,8 +589,8 @@ fn a_single_cpu_is_measured_and_what_it_costs_is_said() {
 
 /// A user without privileges gets what can be had, and is told what cannot.
 #[test]
-fn without_root_what_can_be_measured_is() {
-    let Some(_machine) = machine("without_root_what_can_be_measured_is", 1) else {
+fn measures_as_much_as_possible_without_root() {
+    let Some(_machine) = machine("measures_as_much_as_possible_without_root", 1) else {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");

@@ -86,8 +86,8 @@ fn instances() -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_planted_thread_is_named() {
-    let Some(_machine) = machine("a_planted_thread_is_named", 2) else {
+fn identifies_a_planted_thread() {
+    let Some(_machine) = machine("identifies_a_planted_thread", 2) else {
         return;
     };
     let state = tempfile::tempdir().expect("a directory");
@@ -139,7 +139,7 @@ fn a_planted_thread_is_named() {
 }
 
 #[test]
-fn what_a_killed_run_traced_is_taken_back() {
+fn tracing_of_a_killed_run_is_reverted() {
     let Some(_machine) = machine("what_a_killed_run_traced", 2) else {
         return;
     };
@@ -177,7 +177,7 @@ fn what_a_killed_run_traced_is_taken_back() {
 }
 
 #[test]
-fn who_may_not_trace_is_told_so_and_still_measures() {
+fn reports_missing_permission_to_trace_and_still_measures() {
     let Some(_machine) = machine("who_may_not_trace", 1) else {
         return;
     };
@@ -281,7 +281,7 @@ line measured
 "#;
 
 #[test]
-fn in_the_simulated_machine_the_osnoise_tracer_names_what_was_planted() {
+fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
     let programs = directory();
     let archive = Command::new("tar")
         .arg("-c")

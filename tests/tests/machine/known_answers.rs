@@ -90,8 +90,8 @@ fn disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
 }
 
 #[test]
-fn a_held_cpu_is_seen_by_wakeup() {
-    let Some(_machine) = machine("a_held_cpu_is_seen_by_wakeup", 2) else {
+fn wakeup_detects_a_held_cpu() {
+    let Some(_machine) = machine("wakeup_detects_a_held_cpu", 2) else {
         return;
     };
     // The first wake-up due while the CPU is held is at most a period after its beginning.
@@ -108,8 +108,8 @@ fn a_held_cpu_is_seen_by_wakeup() {
 }
 
 #[test]
-fn a_held_cpu_is_seen_by_noise() {
-    let Some(_machine) = machine("a_held_cpu_is_seen_by_noise", 2) else {
+fn noise_detects_a_held_cpu() {
+    let Some(_machine) = machine("noise_detects_a_held_cpu", 2) else {
         return;
     };
     let _ = disturbed(
@@ -120,8 +120,8 @@ fn a_held_cpu_is_seen_by_noise() {
 }
 
 #[test]
-fn a_held_cpu_is_seen_by_fwq() {
-    let Some(_machine) = machine("a_held_cpu_is_seen_by_fwq", 2) else {
+fn fwq_detects_a_held_cpu() {
+    let Some(_machine) = machine("fwq_detects_a_held_cpu", 2) else {
         return;
     };
     let _ = disturbed(
@@ -132,8 +132,8 @@ fn a_held_cpu_is_seen_by_fwq() {
 }
 
 #[test]
-fn a_held_cpu_is_seen_by_loop() {
-    let Some(_machine) = machine("a_held_cpu_is_seen_by_loop", 2) else {
+fn loop_detects_a_held_cpu() {
+    let Some(_machine) = machine("loop_detects_a_held_cpu", 2) else {
         return;
     };
     let options = ["--interval", "2ms", "--work", "200us", "--deadline", "1ms"];
@@ -184,8 +184,8 @@ fn every_cpu_can_have_a_period_of_its_own() {
 
 /// A single measurement in a domain stands behind the same wall as in an evaluation.
 #[test]
-fn a_measurement_in_a_domain_stands_behind_its_wall() {
-    let Some(_machine) = machine("a_measurement_in_a_domain_stands_behind_its_wall", 2) else {
+fn a_measurement_in_a_domain_runs_isolated() {
+    let Some(_machine) = machine("a_measurement_in_a_domain_runs_isolated", 2) else {
         return;
     };
     let state = tempfile::tempdir().expect("a directory");
@@ -210,8 +210,8 @@ fn a_measurement_in_a_domain_stands_behind_its_wall() {
 /// A process stopped for a second misses a second's periods, and the corrected distribution has
 /// one sample for each of them, spread evenly from the period to the second.
 #[test]
-fn a_stopped_meter_counts_what_it_missed() {
-    let Some(_machine) = machine("a_stopped_meter_counts_what_it_missed", 2) else {
+fn a_stopped_meter_counts_missed_periods() {
+    let Some(_machine) = machine("a_stopped_meter_counts_missed_periods", 2) else {
         return;
     };
     let state = tempfile::tempdir().expect("a directory");

@@ -49,7 +49,7 @@ fn refused(state: &Path, arguments: &[&str], code: i32, named: &[&str]) {
 }
 
 #[test]
-fn without_a_plan_it_says_so_and_cpus_alone_do() {
+fn reports_a_missing_plan_and_accepts_cpus_without_one() {
     let state = tempfile::tempdir().expect("directory");
     let state = state.path();
     let apply = ["no plan is active", "rampart apply PLAN"];

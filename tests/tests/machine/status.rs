@@ -124,7 +124,7 @@ fn write(state: &Path, plan: &ActivePlan) {
 }
 
 #[test]
-fn without_a_plan_the_isolation_is_told() {
+fn reports_the_isolation_without_a_plan() {
     let state = tempfile::tempdir().expect("directory");
     let output = run(state.path(), &[]);
     let text = stdout(&output, 0);
@@ -191,7 +191,7 @@ fn drift_is_reported_by_rule_and_ends_with_4() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_its_mend() {
+fn refuses_impossible_requests_with_a_fix() {
     let state = tempfile::tempdir().expect("directory");
     let watch = run(state.path(), &["--watch"]);
     let told = String::from_utf8_lossy(&watch.stderr).into_owned();
@@ -219,7 +219,7 @@ fn what_cannot_be_is_refused_with_its_mend() {
 
 /// The view on a terminal that script(1) makes: what is left of it when it is asked to end.
 #[test]
-fn the_view_gives_the_terminal_back() {
+fn the_view_restores_the_terminal() {
     if Command::new("script").arg("--version").output().is_err() {
         left_out("the view on a terminal: it needs script(1)");
         return;
@@ -472,7 +472,7 @@ fn a_real_prometheus_scrapes_it() {
 }
 
 #[test]
-fn a_wall_of_the_kernels_is_watched_and_measured_inside() {
+fn watches_and_measures_in_kernel_isolation() {
     let Some(_machine) = rampart_tests::programs::machine("a wall that is watched", 2) else {
         return;
     };

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_model::{ActivePlan, IsolationMechanism, Status};
-use rampart_tests::inside::{is_inside, run_inside, seen_to_the_end};
+use rampart_tests::inside::{is_inside, report_completion, run_inside};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::programs::{directory, machine, rampart, starts_inside, stdout};
@@ -37,7 +37,7 @@ irqbalance = "apply"
 "#;
 
 #[test]
-fn slices_and_services_follow_the_plan_by_systemds_own_means() {
+fn systemd_slices_and_services_follow_the_plan() {
     let name = "slices_and_services_follow_the_plan";
     let Some(_machine) = machine(name, 2) else {
         return;
@@ -54,7 +54,7 @@ fn slices_and_services_follow_the_plan_by_systemds_own_means() {
     let options = ["--cpus", "3", "--real-time-cpus", "none"];
     let options = [&options[..], &["--init", "systemd"]].concat();
     run_inside(
-        "systemd::systemd_has_its_slices_back",
+        "systemd::systemd_slices_are_restored",
         &options,
         Duration::from_secs(500),
     );
@@ -65,7 +65,7 @@ const UNITS: [&str; 4] = ["init.scope", "system.slice", "user.slice", "machine.s
 
 /// Runs in the simulated machine only.
 #[test]
-fn systemd_has_its_slices_back() {
+fn systemd_slices_are_restored() {
     if !is_inside() {
         return;
     }
@@ -131,7 +131,7 @@ fn systemd_has_its_slices_back() {
         let _ = stdout(&call(&["release"]), 0);
         before.is_so_again(&format!("a kill after {milliseconds} ms"));
     }
-    seen_to_the_end();
+    report_completion();
 }
 
 /// All that the plan asks of systemd, by its own word and the kernel's.

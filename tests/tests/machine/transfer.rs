@@ -39,11 +39,8 @@ fn transfer_of(verdict: &Verdict) -> f64 {
 
 /// Own blocks are felt, and the blocks of the other CPU are not.
 #[test]
-fn blocks_are_felt_where_they_are_made_and_not_beyond_the_wall() {
-    let Some(_machine) = machine(
-        "blocks_are_felt_where_they_are_made_and_not_beyond_the_wall",
-        2,
-    ) else {
+fn blocks_affect_only_their_own_domain() {
+    let Some(_machine) = machine("blocks_affect_only_their_own_domain", 2) else {
         return;
     };
     let location = tempfile::tempdir().expect("a directory");
@@ -136,8 +133,8 @@ fn check_rounds(evaluation: &Evaluation) {
 
 /// A "task" whose meter in truth runs on the host's CPU, among the domains as if it had its own.
 #[test]
-fn a_planted_false_wall_is_called_leaking() {
-    let Some(_machine) = machine("a_planted_false_wall_is_called_leaking", 1) else {
+fn detects_a_planted_isolation_leak() {
+    let Some(_machine) = machine("detects_a_planted_isolation_leak", 1) else {
         return;
     };
     let cpu = CpuSet::single(usable_cpus().iter().next_back().expect("a CPU"));
@@ -228,11 +225,11 @@ const WITH_MODULE: &str = "RAMPART_TEST_WITH_MODULE";
 /// free for real-time work, so the program is told that it may use them.
 const IN_THE_MACHINE: &str = "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x machine-*; \
     RAMPART_BIN=$PWD RAMPART_TEST_WITH_MODULE=1 timeout 200 taskset -c 0-2 ./machine-* \
-    --exact transfer::a_planted_false_wall_is_called_leaking --nocapture";
+    --exact transfer::detects_a_planted_isolation_leak --nocapture";
 
 #[test]
-fn a_planted_false_wall_is_called_leaking_on_a_real_time_kernel() {
-    let name = "a_planted_false_wall_is_called_leaking_on_a_real_time_kernel";
+fn detects_a_planted_isolation_leak_on_a_real_time_kernel() {
+    let name = "detects_a_planted_isolation_leak_on_a_real_time_kernel";
     if !starts_inside(name) {
         return;
     }

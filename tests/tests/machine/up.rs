@@ -87,7 +87,7 @@ fn kill(signal: &str, process: u32) {
 }
 
 #[test]
-fn a_task_is_started_restarted_placed_and_ended() {
+fn starts_restarts_places_and_ends_a_task() {
     let Some(_machine) = machine("a task is started, restarted and ended", 2) else {
         return;
     };
@@ -208,7 +208,7 @@ fn refuse(state: &Path, arguments: &[&str], code: i32, named: &str) {
 }
 
 #[test]
-fn a_killed_supervisor_is_told_and_its_program_ended() {
+fn reports_a_killed_supervisor_and_ends_its_program() {
     let Some(_machine) = machine("a killed supervisor is told", 2) else {
         return;
     };
@@ -289,7 +289,7 @@ fn root_with_sleep(directory: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_container_runs_behind_the_wall() {
+fn a_container_runs_isolated() {
     let Some(_machine) = machine("a container runs behind the wall", 2) else {
         return;
     };

@@ -226,8 +226,8 @@ fn the_guest_is_told(evaluation: &Evaluation) {
 }
 
 #[test]
-fn the_walls_of_a_simulated_machine_are_found_where_they_are() {
-    let test = "the_walls_of_a_simulated_machine_are_found_where_they_are";
+fn finds_the_isolation_of_a_simulated_machine() {
+    let test = "finds_the_isolation_of_a_simulated_machine";
     let Some(_machine) = machine(test, 2) else {
         return;
     };

@@ -21,7 +21,7 @@ fn sim(arguments: &[&str]) -> Command {
 }
 
 /// The programs for it are built, by `make test` before this.
-fn programs_are_there() {
+fn assert_programs_built() {
     for name in ["rampart", "rampart-meter"] {
         let path = directory().join("aarch64").join(name);
         assert!(
@@ -51,9 +51,9 @@ exit 7
 "#;
 
 #[test]
-fn one_machine_runs_measures_blocks_and_tells_of_its_panic() {
+fn one_machine_runs_measures_blocks_and_reports_its_panic() {
     let _alone = alone();
-    programs_are_there();
+    assert_programs_built();
     let built = finish(sim(&["build"]));
     assert!(stdout(&built, 0).contains("-rt-arm64"), "{built:?}");
     let location = tempfile::tempdir().expect("a directory");
@@ -138,7 +138,7 @@ fn blocks_are_seen_where_they_are_made() {
 }
 
 #[test]
-fn programs_that_are_not_built_are_told_with_the_command_that_builds_them() {
+fn reports_missing_programs_with_the_command_that_builds_them() {
     let location = tempfile::tempdir().expect("a directory");
     for name in ["rampart", "rampart-meter"] {
         std::fs::copy(directory().join(name), location.path().join(name)).expect("copied");
@@ -175,9 +175,9 @@ fn programs_that_are_not_built_are_told_with_the_command_that_builds_them() {
 }
 
 #[test]
-fn a_command_runs_there_by_the_name_of_the_bench() {
+fn a_command_runs_on_a_bench_given_by_name() {
     let _alone = alone();
-    programs_are_there();
+    assert_programs_built();
     let output = finish(rampart(&[
         "domains",
         "--json",
@@ -205,9 +205,9 @@ fn a_command_runs_there_by_the_name_of_the_bench() {
 /// Host, task, container and both sorts of cells at once: blocks stay where they are made, loads are made in cells,
 /// cells have no exit for an interrupt, and go on when the host's kernel has panicked.
 #[test]
-fn cells_are_measured_beside_the_others_and_outlive_the_host() {
+fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
     let _alone = alone();
-    programs_are_there();
+    assert_programs_built();
     for part in ["rampart.bin", "rampart-cell-meter"] {
         let path = directory().join("hypervisor").join(part);
         assert!(path.is_file(), "{}: run `make hypervisor`", path.display());

@@ -56,7 +56,7 @@ dmesg | grep -v 'smpboot: \|x86: Booting\|microcode: ' | sed 's/^/log /'
 "#;
 
 /// What the kernel says when something is wrong with it.
-const COMPLAINTS: [&str; 9] = [
+const KERNEL_ERRORS: [&str; 9] = [
     "WARNING",
     "BUG",
     "Call Trace",
@@ -99,7 +99,7 @@ fn carried(to: &Path) {
 }
 
 #[test]
-fn the_module_does_what_it_says_and_nothing_else() {
+fn the_module_makes_blocks_as_requested() {
     let _alone = alone();
     let directory_here = tempfile::tempdir().expect("a directory");
     carried(directory_here.path());
@@ -169,7 +169,7 @@ fn the_module_does_what_it_says_and_nothing_else() {
     assert!(estimate(2) < 0.3, "{}", transfer(2));
 
     for line in rest("log ") {
-        for complaint in COMPLAINTS {
+        for complaint in KERNEL_ERRORS {
             assert!(
                 !line.contains(complaint),
                 "the kernel's log is not clean: {}",

@@ -22,7 +22,7 @@ const MOST: f64 = 0.5;
 
 #[test]
 #[ignore = "it takes half an hour; make test-long runs it"]
-fn three_real_time_guests_are_apart_beside_a_loaded_one() {
+fn three_real_time_guests_are_isolated_from_a_loaded_one() {
     let Some(_machine) = machine("three_real_time_guests_are_apart", 2) else {
         return;
     };

@@ -105,7 +105,7 @@ const LOOK: &str = "set -e
     uname -a; cat /proc/cmdline; cat; echo away >&2; exit 7";
 
 #[test]
-fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_status_and_all_that_is_needed() {
+fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_exit_code() {
     let _alone = with_image();
     // More than any buffer in between.
     let sent = vec![b'~'; 3 << 20];
@@ -124,7 +124,7 @@ fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_status_and_all_that
 }
 
 #[test]
-fn a_panic_ends_the_command_with_the_console_and_its_code() {
+fn a_panic_ends_the_command_with_console_and_exit_code() {
     let _alone = with_image();
     // Not before its first word is here: what is on its way is lost with the machine.
     let script = "echo before; read go; echo c > /proc/sysrq-trigger; sleep 1000";
@@ -151,7 +151,7 @@ fn a_panic_ends_the_command_with_the_console_and_its_code() {
 }
 
 #[test]
-fn a_kernel_that_cannot_boot_ends_the_command_with_the_console_and_its_code() {
+fn a_boot_failure_ends_the_command_with_console_and_exit_code() {
     let _alone = with_image();
     // No first process: the kernel panics before anybody could tell of it.
     let options = [&SMALL[..], &["--append", "rdinit=/nowhere root=/nowhere"]].concat();
@@ -163,7 +163,7 @@ fn a_kernel_that_cannot_boot_ends_the_command_with_the_console_and_its_code() {
 }
 
 #[test]
-fn a_machine_that_never_comes_up_ends_the_command_with_its_code() {
+fn a_boot_timeout_ends_the_command_with_its_exit_code() {
     let _alone = with_image();
     let options = [
         &SMALL[..],
@@ -212,7 +212,7 @@ fn signal(process: u32, signal: rustix::process::Signal) {
 }
 
 #[test]
-fn a_machine_with_a_disk_restarts_with_what_it_wrote() {
+fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
     let _alone = with_image();
     let location = tempfile::tempdir().expect("a directory");
     let disk = location.path().join("disk");
@@ -323,7 +323,7 @@ fn as_nobody(home: &Path, command: &[&str]) -> Command {
 }
 
 #[test]
-fn it_needs_no_root_and_no_emulator_outlives_a_command_that_is_killed() {
+fn needs_no_root_and_no_emulator_survives_a_killed_command() {
     let _alone = with_image();
     let home = tempfile::Builder::new()
         .prefix("sim")
@@ -342,7 +342,7 @@ fn it_needs_no_root_and_no_emulator_outlives_a_command_that_is_killed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_starts() {
+fn refuses_meaningless_requests_before_the_start() {
     let refused = finish(run(
         &["--own", "--cpus", "2", "--real-time-cpus", "0-1"],
         &["true"],

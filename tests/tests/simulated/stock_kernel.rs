@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rampart_initramfs::Archive;
-use rampart_tests::hypervisor::{complaints, programs_are_there};
+use rampart_tests::hypervisor::{assert_programs_built, kernel_errors};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::packages::{cache, fetched, unpack};
 use rampart_tests::programs::{alone, directory};
@@ -117,7 +117,7 @@ fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
 /// What a machine says that does this; its kernel is booted with these words too.
 fn said_by(script: &str, words: &str) -> String {
     let _held = alone();
-    programs_are_there();
+    assert_programs_built();
     let release = release();
     let location = tempfile::tempdir().expect("a directory");
     let (kernel, busybox) = from_packages(&release, location.path());
@@ -144,7 +144,7 @@ fn said_by(script: &str, words: &str) -> String {
     assert!(said.contains(&format!("release {release} ")), "{said}");
     assert!(!text.contains("PREEMPT_RT"), "{said}");
     assert!(!text.contains("FAILED"), "{said}");
-    let complaints = complaints(&text, &["log "]);
+    let complaints = kernel_errors(&text, &["log "]);
     assert!(complaints.is_empty(), "{complaints:#?}");
     said
 }
@@ -173,7 +173,7 @@ fn the_hypervisor_on_a_kernel_that_is_not_for_real_time() {
 }
 
 #[test]
-fn a_kernel_that_is_at_el2_itself_is_told_what_to_do() {
+fn refuses_a_kernel_at_el2_with_a_fix() {
     let said = said_by(REFUSED, "");
     holds(
         &said,

@@ -54,7 +54,7 @@ impl Machine {
 }
 
 #[test]
-fn a_machine_that_is_up_serves_many_and_is_reached_by_ssh() {
+fn a_running_machine_serves_many_commands_and_ssh() {
     let _alone = alone();
     let mut machine = Machine::up();
     assert_eq!(exit_code(&finish(sim(&["up"]))), 1, "a second is refused");
