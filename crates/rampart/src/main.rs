@@ -46,7 +46,7 @@ fn main() -> std::process::ExitCode {
         Command::Up(up) => commands::up::run_up(&up),
         Command::Down(down) => commands::up::run_down(&down),
         Command::Apply(apply) => commands::apply::run(&apply),
-        Command::Status(status) => commands::status::run(&status),
+        Command::Status(status) => commands::status::run(&status, colour),
         Command::Import(import) => commands::import::run(&import),
         Command::Release(release) => commands::release::run(&release),
         Command::Export(export) => commands::export::run(&export),

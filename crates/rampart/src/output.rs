@@ -5,7 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use rampart_model::{Finding, Severity};
+use rampart_model::Finding;
+use rampart_present::{Element, TerminalOptions};
 use serde::Serialize;
 
 use crate::arguments::Color;
@@ -28,14 +29,27 @@ pub(crate) fn print_json(document: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&serde_json::to_string_pretty(document)?)?)
 }
 
+/// Writes elements to standard output as text.
+pub(crate) fn print_elements(elements: &[Element], colour: bool) -> io::Result<()> {
+    let width = terminal_width();
+    print(&rampart_present::terminal(
+        elements,
+        TerminalOptions { width, colour },
+    ))
+}
+
+/// Returns the columns of the terminal on standard output, or 100 without a terminal.
+pub(crate) fn terminal_width() -> u16 {
+    rustix::termios::tcgetwinsize(io::stdout())
+        .ok()
+        .map(|size| size.ws_col)
+        .filter(|columns| *columns >= 40)
+        .unwrap_or(100)
+}
+
 /// Writes a finding to standard error.
 pub(crate) fn finding(finding: &Finding) {
-    let severity = match finding.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-        Severity::Note => "note",
-    };
-    say(&format!("{severity}: {finding}"));
+    say(&format!("{}: {finding}", finding.severity.name()));
 }
 
 /// Writes a message to standard error. A closed standard error is not an error.

@@ -129,7 +129,7 @@ fn reports_the_isolation_without_a_plan() {
     let output = run(state.path(), &[]);
     let text = stdout(&output, 0);
     assert!(
-        text.contains("No plan is applied.") && text.contains("isolated CPUs"),
+        text.contains("No plan is active.") && text.contains("isolated CPUs"),
         "{text}"
     );
     let status = document(&run(state.path(), &["--json"]), 0);

@@ -18,7 +18,6 @@ mod kinds;
 mod locations;
 mod names;
 mod parse;
-mod picture;
 mod propose;
 mod resolve;
 mod select;
@@ -35,7 +34,6 @@ pub use export::{
 pub use fingerprint::{difference, fingerprint};
 pub use locations::DomainLines;
 pub use parse::parse;
-pub use picture::{PictureOptions, finding_line, html, terminal};
 pub use propose::{Proposal, ProposalRequest, ProposeError, propose};
 pub use resolve::resolve;
 pub use write::write;

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The pictures: 2 and 128 CPUs in 80 columns, and a page that nothing escapes from.
+//! Pictures of resolved plans: 2 and 128 CPUs in 80 columns, and a page without foreign markup.
 
 mod support;
 
-use rampart_model::{KnobAction, KnobChoice};
-use rampart_plan::{PictureOptions, html, terminal};
+use rampart_model::{KnobAction, KnobChoice, ResolvedPlan};
+use rampart_present::{TerminalOptions, plan_page, plan_picture};
 use support::{machine, quad, recorded, resolve, resolve_in};
+
+fn terminal(plan: &ResolvedPlan, width: u16) -> String {
+    let options = TerminalOptions {
+        width,
+        colour: false,
+    };
+    rampart_present::terminal(&plan_picture(plan), options)
+}
 
 fn wide(text: &str) -> Vec<&str> {
     // A command or fingerprint stays whole, so that it can be copied; tables and the map must fit.
@@ -20,10 +28,7 @@ fn wide(text: &str) -> Vec<&str> {
 fn draws_two_cpus() {
     let (machine, around) = recorded("virtual-machine");
     let plan = "[machine]\nhousekeeping = \"0\"\n[[domain]]\nname = \"control\"\nkind = \"task\"\ncpus = \"1\"\npolicy = { fifo = 10 }\n";
-    let text = terminal(
-        &resolve_in(&machine, plan, &around),
-        PictureOptions::default(),
-    );
+    let text = terminal(&resolve_in(&machine, plan, &around), 80);
     assert!(text.starts_with("node 0   CPUs 0-1         #A\n"), "{text}");
     assert!(text.contains("# housekeeping   A control\n"), "{text}");
     assert!(text.contains("L3 cache 105 MiB"), "{text}");
@@ -52,7 +57,7 @@ fn draws_128_cpus_in_80_columns() {
     }
     let plan = "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { count = 12 }\n[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = { count = 30, policy = { fifo = 1 } }\nmemory = { size = \"64MiB\" }\n";
     let resolved = resolve(&machine, plan);
-    let text = terminal(&resolved, PictureOptions::default());
+    let text = terminal(&resolved, 80);
     assert!(wide(&text).is_empty(), "{text}");
     assert!(text.lines().count() < 100, "{text}");
     assert!(text.contains("vCPU 0-29"), "{text}");
@@ -62,7 +67,7 @@ fn draws_128_cpus_in_80_columns() {
         .count();
     assert_eq!(signs, 4, "{text}");
     assert!(
-        text.contains("B g") && text.contains("- idle sibling"),
+        text.contains("B: g") && text.contains("- idle sibling"),
         "{text}"
     );
 }
@@ -72,7 +77,7 @@ fn draws_shared_caches_and_interrupts() {
     let (machine, around) = recorded("server");
     let plan = "[machine]\nhousekeeping = \"0-1,4-5\"\n[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"2-3\"\npolicy = { fifo = 1 }\ninterrupts = [{ action = \"eno1-rx-3\" }]\n[[domain]]\nname = \"vision\"\nkind = \"vm\"\nvcpus = { cpus = \"6-7\", policy = { fifo = 1 } }\nmemory = { size = \"1GiB\", hugepage = \"2MiB\" }\ndevices = [\"0000:81:00.0\"]\n[boot]\nreboot = \"plan\"\n";
     let resolved = resolve_in(&machine, plan, &around);
-    let text = terminal(&resolved, PictureOptions::default());
+    let text = terminal(&resolved, 80);
     assert!(text.contains("shared: housekeeping, press"), "{text}");
     assert!(
         text.contains("press: 1 interrupt on CPUs 2-3: eno1-rx-3"),
@@ -97,7 +102,7 @@ fn escapes_texts_of_a_plan() {
         value: Some(name.clone()),
     };
     resolved.host.insert(name, choice);
-    let page = html(&resolved, "<b>\"'&");
+    let page = plan_page(&resolved, "<b>\"'&");
     assert!(
         !page.contains("<script") && !page.contains('\u{1b}') && !page.contains('\u{202e}'),
         "{page}"
@@ -105,7 +110,7 @@ fn escapes_texts_of_a_plan() {
     assert!(page.contains("&lt;script&gt;alert(1)"), "{page}");
     assert!(page.contains("<title>&lt;b&gt;&quot;&#39;&amp;</title>"));
     assert!(!page.contains("http"), "it needs no network");
-    let text = terminal(&resolved, PictureOptions { width: 1 });
+    let text = terminal(&resolved, 1);
     assert!(
         !text.contains('\u{1b}') && !text.contains('\u{202e}'),
         "{text}"
@@ -116,9 +121,9 @@ fn escapes_texts_of_a_plan() {
 
 #[test]
 fn draws_an_empty_plan_on_an_empty_machine() {
-    let text = terminal(&resolve(&quad(), ""), PictureOptions::default());
+    let text = terminal(&resolve(&quad(), ""), 80);
     assert!(text.contains("####"), "{text}");
     let none = machine(&[], &[], &[]);
-    let _ = terminal(&resolve(&none, ""), PictureOptions::default());
-    let _ = html(&resolve(&none, ""), "");
+    let _ = terminal(&resolve(&none, ""), 80);
+    let _ = plan_page(&resolve(&none, ""), "");
 }

@@ -233,10 +233,10 @@ proptest! {
         }
         let again = rampart_plan::resolve(&machine, &plan, &Environment::default());
         prop_assert_eq!(&again, &resolved);
-        // It can be drawn, and its document is read as it was written.
-        let drawn = rampart_plan::terminal(&resolved, rampart_plan::PictureOptions::default());
+        let picture = rampart_present::plan_picture(&resolved);
+        let drawn = rampart_present::terminal(&picture, rampart_present::TerminalOptions::default());
         prop_assert!(!drawn.contains('\x1b'));
-        let _ = rampart_plan::html(&resolved, "x");
+        let _ = rampart_present::plan_page(&resolved, "x");
         let json = serde_json::to_string(&resolved).expect("json");
         prop_assert_eq!(serde_json::from_str::<rampart_model::ResolvedPlan>(&json).expect("plan"), resolved);
     }

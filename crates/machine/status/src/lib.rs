@@ -15,7 +15,6 @@ mod metrics;
 mod support;
 #[cfg(test)]
 mod tests;
-mod text;
 mod totals;
 mod view;
 
@@ -26,7 +25,6 @@ use comparison::compare;
 
 pub use latency::{CpuLatency, Latencies};
 pub use metrics::{CLASSIC_CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE, classic, open_metrics};
-pub use text::{TextOptions, terminal};
 pub use totals::Totals;
 pub use view::{Key, Shown, View, draw};
 

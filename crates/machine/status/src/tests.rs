@@ -8,7 +8,7 @@ use rampart_model::{
 };
 
 use crate::support::{GROUP, after, after_with, location, observation, plan, step, thread};
-use crate::{Latencies, Observer, TextOptions, Totals, classic, open_metrics, status, terminal};
+use crate::{Latencies, Observer, Totals, classic, open_metrics, status};
 
 fn rules(status: &Status) -> Vec<&str> {
     let findings = status.findings.iter();
@@ -27,6 +27,14 @@ fn only(rule: &str, change: impl FnOnce(&mut Observation)) -> String {
 
 fn group(observation: &mut Observation) -> &mut rampart_model::ObservedGroup {
     observation.groups.get_mut(GROUP).expect("group")
+}
+
+fn terminal(status: &Status, width: u16) -> String {
+    let options = rampart_present::TerminalOptions {
+        width,
+        colour: false,
+    };
+    rampart_present::terminal(&rampart_present::status(status), options)
 }
 
 #[test]
@@ -518,8 +526,8 @@ fn reports_only_the_isolation_without_a_plan() {
     };
     let status = status(None, &observation(0), &later, observer);
     assert!(status.findings.is_empty() && status.plan.is_none());
-    let text = terminal(&status, TextOptions { width: 80 });
-    assert!(text.contains("No plan is applied."), "{text}");
+    let text = terminal(&status, 80);
+    assert!(text.contains("No plan is active."), "{text}");
     assert!(
         text.contains("isolated CPUs 2-3; without a tick (nohz_full) none"),
         "{text}"
@@ -549,13 +557,13 @@ pub(crate) fn with_findings() -> Status {
 
 #[test]
 fn renders_a_status_for_the_terminal() {
-    let text = terminal(&with_findings(), TextOptions { width: 100 });
+    let text = terminal(&with_findings(), 100);
     insta::assert_snapshot!(text);
     assert!(
         !text.contains('\u{1b}'),
         "names of threads contain no control characters"
     );
-    for line in terminal(&with_findings(), TextOptions { width: 80 }).lines() {
+    for line in terminal(&with_findings(), 80).lines() {
         let words = line.split(' ').filter(|word| word.len() > 40).count();
         assert!(words > 0 || line.chars().count() <= 80, "{line}");
     }

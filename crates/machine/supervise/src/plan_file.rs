@@ -131,9 +131,7 @@ impl PlanFile {
             .findings
             .iter()
             .filter(|finding| finding.refuses())
-            .map(|finding| {
-                rampart_plan::finding_line(&self.location(finding.domain.as_deref()), finding)
-            })
+            .map(|finding| finding.line(&self.location(finding.domain.as_deref())) + "\n")
             .collect();
         Err(PlanFileError::DoesNotFit {
             file: self.file.clone(),

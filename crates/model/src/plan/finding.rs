@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Findings of the rules of plans.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{Finding, Severity};
@@ -65,5 +67,30 @@ impl PlanFinding {
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.finding.severity == Severity::Error && self.waived.is_none()
+    }
+
+    /// Returns the word before the finding: its severity, or `waived`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match &self.waived {
+            Some(_) => "waived",
+            None => self.finding.severity.name(),
+        }
+    }
+
+    /// Returns one line as compilers print it: `location: word: finding`.
+    #[must_use]
+    pub fn line(&self, location: &str) -> String {
+        crate::clean(&format!("{location}: {}: {self}", self.word()))
+    }
+}
+
+impl fmt::Display for PlanFinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.finding, self.rule())?;
+        match &self.waived {
+            Some(reason) => write!(f, "; waived: {reason}"),
+            None => Ok(()),
+        }
     }
 }

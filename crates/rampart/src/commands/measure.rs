@@ -14,7 +14,6 @@ use rampart_model::{
 };
 use rampart_present::TerminalOptions;
 
-use super::report::terminal_width;
 use crate::arguments::Measure;
 use crate::failure::Failure;
 use crate::progress::{self, Style};
@@ -55,7 +54,7 @@ pub(crate) fn run(arguments: &Measure, colour: bool) -> Result<ExitCode, Failure
         output::print_json(&measurement)?;
     } else {
         let options = TerminalOptions {
-            width: terminal_width(),
+            width: output::terminal_width(),
             colour,
         };
         let started = measurement.started_monotonic;

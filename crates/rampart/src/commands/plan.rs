@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rampart_host::read_machine;
 use rampart_model::{ExitCode, PlanFinding, ResolvedPlan, Severity, plural};
-use rampart_plan::{PictureOptions, ProposalRequest};
+use rampart_plan::ProposalRequest;
 use rampart_supervise::PlanFile;
 
 use crate::commands::recorded::RecordedMachine;
@@ -174,7 +174,8 @@ fn check(arguments: &Check) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     for finding in findings {
         let location = read.location(finding.domain.as_deref());
-        text.push_str(&rampart_plan::finding_line(&location, finding));
+        text.push_str(&finding.line(&location));
+        text.push('\n');
     }
     let count = |severity: Severity| {
         let open = |finding: &&PlanFinding| {
@@ -205,17 +206,16 @@ fn show(arguments: &Show) -> Result<ExitCode, Failure> {
     let read = PlanFile::read(&arguments.plan, &arguments.recorded.root()?)?;
     if let Some(page) = &arguments.html {
         let title = format!("Plan {}", arguments.plan.display());
-        output::write(Some(page), &rampart_plan::html(&read.resolved, &title))?;
+        output::write(
+            Some(page),
+            &rampart_present::plan_page(&read.resolved, &title),
+        )?;
         output::say(&format!("Wrote {}.", page.display()));
     }
     if arguments.json {
         output::print_json(&read.resolved)?;
     } else if arguments.html.is_none() {
-        let width = super::report::terminal_width();
-        output::print(&rampart_plan::terminal(
-            &read.resolved,
-            PictureOptions { width },
-        ))?;
+        output::print_elements(&rampart_present::plan_picture(&read.resolved), false)?;
     }
     Ok(outcome(&read.resolved))
 }

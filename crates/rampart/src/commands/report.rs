@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &Report, colour: bool) -> Result<ExitCode, Failure>
 pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> String {
     match format {
         Format::Terminal => {
-            let width = terminal_width();
+            let width = output::terminal_width();
             rampart_present::terminal(
                 &rampart_present::report(evaluation),
                 TerminalOptions { width, colour },
@@ -32,13 +32,4 @@ pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> S
         Format::Json => rampart_present::json(evaluation),
         Format::Junit => rampart_present::junit(evaluation),
     }
-}
-
-/// Columns of the terminal that the report goes to; 100 where it goes to none.
-pub(super) fn terminal_width() -> u16 {
-    rustix::termios::tcgetwinsize(std::io::stdout())
-        .ok()
-        .map(|size| size.ws_col)
-        .filter(|columns| *columns >= 40)
-        .unwrap_or(100)
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a reader sees. [`report`] turns an evaluation into [`Element`]s: plain data with all words,
-//! figures and outcomes. [`terminal`], [`markdown`] and [`html`] only lay them out.
+//! What a reader sees. Every document becomes [`Element`]s: plain data with all words, figures and
+//! outcomes. [`terminal`], [`markdown`] and [`html`] only lay them out.
 //!
-//! **Invariant:** a report is a pure function of the [`Evaluation`]. It reads nothing else, prints
+//! **Invariant:** the elements are a pure function of the document. The crate reads nothing else, prints
 //! nothing, and recomputes no verdict.
 
 #![forbid(unsafe_code)]
@@ -13,8 +13,10 @@ pub mod element;
 mod format;
 mod junit;
 mod markdown;
+mod plan_picture;
 mod report;
 mod static_html;
+mod status;
 mod terminal;
 mod transfer_matrix;
 
@@ -22,8 +24,7 @@ pub use document::{PageData, html, json};
 pub use element::Element;
 pub use junit::junit;
 pub use markdown::markdown;
+pub use plan_picture::{plan_page, plan_picture};
 pub use report::{explained, report};
+pub use status::{busiest_threads, cpu_owner, status};
 pub use terminal::{TerminalOptions, terminal};
-
-#[cfg(doc)]
-use rampart_model::Evaluation;

@@ -152,7 +152,8 @@ impl Page {
             } else {
                 " ".repeat(before)
             };
-            self.lines.push(format!("{lead}{line}"));
+            self.lines
+                .push(format!("{lead}{line}").trim_end().to_owned());
         }
     }
 

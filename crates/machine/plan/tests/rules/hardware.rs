@@ -236,7 +236,10 @@ fn reports_shares_of_caches_that_are_not_available() {
     let mounted = with(CacheControl::Mounted(allocation.clone()));
     let resolved = resolve_in(&quad, &own, &mounted);
     assert!(found(&resolved, rule).is_empty());
-    let text = rampart_plan::terminal(&resolved, rampart_plan::PictureOptions::default());
+    let text = rampart_present::terminal(
+        &rampart_present::plan_picture(&resolved),
+        rampart_present::TerminalOptions::default(),
+    );
     assert!(text.contains("4 of 8 ways of L3 cache 0"), "{text}");
     let refused = resolve_in(&quad, &plan("ways = 8, exclusive = true"), &mounted);
     assert!(one(&refused, rule).impossible);

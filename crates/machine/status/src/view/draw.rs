@@ -2,6 +2,7 @@
 //! The picture. It is made for 80 columns and 24 lines; more room shows more.
 
 use rampart_model::{CpuStatus, Severity, StatusSubject, clean};
+use rampart_present::{busiest_threads, cpu_owner};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Modifier, Style};
@@ -9,7 +10,6 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Table, Wrap};
 
 use super::{Column, Shown, View};
-use crate::text::{owner, running};
 
 const KEYS: &str = " q quit  p pause  ←→ column  ↑↓ order  PgUp PgDn CPUs  ? help";
 
@@ -117,7 +117,7 @@ fn cells(cpu: &CpuStatus, shown: &Shown<'_>) -> Vec<String> {
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
     vec![
         cpu.cpu.to_string(),
-        clean(&owner(cpu)),
+        clean(&cpu_owner(cpu)),
         format!("{:.0}%", 100.0 * cpu.busy),
         format!("{:.0}", cpu.interrupts_per_second),
         format!("{:.0}", cpu.softirqs_per_second),
@@ -127,7 +127,7 @@ fn cells(cpu: &CpuStatus, shown: &Shown<'_>) -> Vec<String> {
             0 => String::new(),
             count => count.to_string(),
         },
-        clean(&running(cpu, 2)),
+        clean(&busiest_threads(cpu, 2)),
     ]
 }
 

@@ -11,7 +11,6 @@ use std::net::SocketAddr;
 use clap::Args;
 use rampart_model::{ExitCode, Nanos};
 
-use super::report::terminal_width;
 use crate::failure::Failure;
 use crate::{output, signals};
 use sampler::Sampler;
@@ -68,7 +67,7 @@ fn interval(text: &str) -> Result<Nanos, String> {
     }
 }
 
-pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode, Failure> {
     if arguments.watch {
         return watch::run(arguments);
     }
@@ -84,10 +83,7 @@ pub(crate) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print_json(&status)?;
     } else {
-        let options = rampart_status::TextOptions {
-            width: terminal_width(),
-        };
-        output::print(&rampart_status::terminal(&status, options))?;
+        output::print_elements(&rampart_present::status(&status), colour)?;
         if status.plan.is_none() && !rustix::process::geteuid().is_root() {
             output::say(&format!(
                 "note: no plan in {}; a plan that root applied is shown to root only",

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What both pictures show.
+//! The facts that the picture and the page of a plan show.
 
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    CacheSharing, CpuOwnership, CpuRole, CpuSet, PlanFinding, ResolvedDomain, ResolvedPlan,
-    Severity, plural,
+    CacheSharing, CpuOwnership, CpuRole, CpuSet, ResolvedDomain, ResolvedPlan, plural,
 };
 use rampart_rules::cache_share_text;
 
-use crate::names::HOUSEKEEPING;
+/// The owner of CPUs and interrupts that no domain owns.
+const HOUSEKEEPING: &str = "housekeeping";
 
-/// The sign of a CPU: letters for domains, marks for the rest. It means the same without colour.
+/// Returns the sign of a CPU: a letter for a domain, a mark for another role.
 pub(super) fn sign(plan: &ResolvedPlan, cpu: &CpuOwnership) -> char {
     match cpu.role {
         CpuRole::Housekeeping => '#',
@@ -26,13 +26,13 @@ pub(super) fn sign(plan: &ResolvedPlan, cpu: &CpuOwnership) -> char {
     }
 }
 
-/// The letter of a domain; none after the fifty-second.
+/// Returns the letter of a domain; `None` after the fifty-second domain.
 pub(super) fn letter(plan: &ResolvedPlan, name: &str) -> Option<char> {
     let index = plan.domains.iter().position(|domain| domain.name == name)?;
     ('A'..='Z').chain('a'..='z').nth(index)
 }
 
-/// The signs that occur, and what they mean, in the order in which they occur.
+/// Returns the signs of a plan with their meanings, in the order of CPUs.
 pub(super) fn legend(plan: &ResolvedPlan) -> Vec<(char, String)> {
     let mut legend: Vec<(char, String)> = Vec::new();
     for cpu in &plan.cpus {
@@ -49,7 +49,7 @@ pub(super) fn legend(plan: &ResolvedPlan) -> Vec<(char, String)> {
     legend
 }
 
-/// CPUs that are alike.
+/// CPUs with the same owner, role, policy and node.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) cpus: CpuSet,
@@ -59,8 +59,7 @@ pub(super) struct Row {
     pub(super) node: String,
 }
 
-/// The CPUs in groups of the same owner, role, policy and node; the order is that of their first
-/// CPUs.
+/// Returns the CPUs in groups, in the order of their first CPUs.
 pub(super) fn rows(plan: &ResolvedPlan) -> Vec<Row> {
     type Key = (Option<String>, String, String, Option<u32>);
     let mut groups: BTreeMap<Key, Vec<&CpuOwnership>> = BTreeMap::new();
@@ -102,7 +101,7 @@ pub(super) fn rows(plan: &ResolvedPlan) -> Vec<Row> {
     rows
 }
 
-/// The CPUs of each node in the order of nodes; those of which it is not known come first.
+/// Returns the CPUs of each node in the order of nodes; CPUs of an unknown node come first.
 pub(super) fn by_node(plan: &ResolvedPlan) -> BTreeMap<Option<u32>, Vec<&CpuOwnership>> {
     let mut nodes: BTreeMap<Option<u32>, Vec<&CpuOwnership>> = BTreeMap::new();
     for cpu in &plan.cpus {
@@ -111,7 +110,7 @@ pub(super) fn by_node(plan: &ResolvedPlan) -> BTreeMap<Option<u32>, Vec<&CpuOwne
     nodes
 }
 
-/// What a domain has of caches, memory bandwidth and huge pages, one sentence each.
+/// Returns the share of a domain in caches, memory bandwidth and huge pages, one phrase each.
 pub(super) fn owned(domain: &ResolvedDomain) -> Vec<String> {
     let cache = cache_share_text(domain);
     let pages = domain.huge_pages.map(|pages| {
@@ -126,7 +125,7 @@ pub(super) fn owned(domain: &ResolvedDomain) -> Vec<String> {
     cache.into_iter().chain(pages).collect()
 }
 
-/// Owner, number of interrupts, their CPUs, and names.
+/// Returns for each owner the number of its interrupts, their CPUs and their names.
 pub(super) fn interrupts(plan: &ResolvedPlan) -> Vec<(String, usize, CpuSet, Vec<String>)> {
     let mut owners: BTreeMap<Option<&str>, (usize, CpuSet, Vec<String>)> = BTreeMap::new();
     for interrupt in &plan.interrupts {
@@ -145,20 +144,21 @@ pub(super) fn interrupts(plan: &ResolvedPlan) -> Vec<(String, usize, CpuSet, Vec
         .collect()
 }
 
-/// A last-level cache, a lower one that several share, or a node: what it is, its CPUs, and who is on it.
+/// Returns each last-level cache, lower cache with several domains, and memory node, with its CPUs
+/// and domains.
 pub(super) fn shares(plan: &ResolvedPlan) -> Vec<(String, CpuSet, String)> {
     let who = |names: &std::collections::BTreeSet<String>| match names.len() {
-        0 => "nobody".to_owned(),
+        0 => "none".to_owned(),
         1 => names.iter().cloned().collect(),
         _ => format!(
             "shared: {}",
             names.iter().cloned().collect::<Vec<_>>().join(", ")
         ),
     };
-    // The caches of each core, of which a large machine has hundreds, only where two meet there.
+    // A large machine has hundreds of lower caches; only those with several domains matter.
     let last = plan.caches.iter().map(|cache| cache.level).max();
-    let told = |cache: &&CacheSharing| Some(cache.level) == last || cache.domains.len() > 1;
-    let caches = plan.caches.iter().filter(told).map(|cache| {
+    let shown = |cache: &&CacheSharing| Some(cache.level) == last || cache.domains.len() > 1;
+    let caches = plan.caches.iter().filter(shown).map(|cache| {
         let size = if cache.size == 0 {
             String::new()
         } else {
@@ -185,7 +185,7 @@ pub(super) fn shares(plan: &ResolvedPlan) -> Vec<(String, CpuSet, String)> {
     caches.chain(nodes).collect()
 }
 
-/// A size to look at, in the largest unit of which there are at least ten, or whole ones.
+/// Returns a size in the largest unit of which it has at least ten, or a whole number.
 fn human(bytes: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     units
@@ -198,14 +198,4 @@ fn human(bytes: u64) -> String {
             || format!("{bytes} B"),
             |(unit, shift)| format!("{} {unit}", bytes >> shift),
         )
-}
-
-/// The word before a finding.
-pub(super) fn word(finding: &PlanFinding) -> &'static str {
-    match (&finding.waived, finding.finding.severity) {
-        (Some(_), _) => "waived",
-        (None, Severity::Error) => "refused",
-        (None, Severity::Warning) => "warning",
-        (None, Severity::Note) => "note",
-    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The picture as one page that needs no network, no script and no other file.
+//! The picture of a plan as one HTML page without scripts and other files.
 
 use rampart_model::{ResolvedPlan, clean};
 
@@ -14,12 +14,12 @@ h1{font-size:1.4rem}h2{font-size:1.1rem;margin-top:2rem}\
 .map b{display:block}.map small{opacity:.75}\
 table{border-collapse:collapse;width:100%}\
 th,td{text-align:left;vertical-align:top;padding:.25rem .7rem .25rem 0;border-bottom:1px solid #8886}\
-.refused{color:#c22;font-weight:bold}.warning{color:#a60;font-weight:bold}\
+.error{color:#c22;font-weight:bold}.warning{color:#a60;font-weight:bold}\
 code{overflow-wrap:anywhere}";
 
-/// The picture as a page. All text of the plan and of the machine is escaped.
+/// Returns the picture of a plan as an HTML page. All text of the plan and the machine is escaped.
 #[must_use]
-pub fn html(plan: &ResolvedPlan, title: &str) -> String {
+pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
     let title = escape(title);
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n\
@@ -27,9 +27,9 @@ pub fn html(plan: &ResolvedPlan, title: &str) -> String {
          <style>{STYLE}</style>\n<h1>{title}</h1>\n"
     );
     page.push_str(if plan.is_refused() {
-        "<p class=\"refused\">Refused: see the findings.</p>\n"
+        "<p class=\"error\">The plan does not fit: see the findings.</p>\n"
     } else {
-        "<p>No finding refuses this plan.</p>\n"
+        "<p>The plan fits the machine.</p>\n"
     });
     map(&mut page, plan);
     let rows = parts::rows(plan).into_iter();
@@ -67,15 +67,15 @@ pub fn html(plan: &ResolvedPlan, title: &str) -> String {
     table(
         &mut page,
         "Domains",
-        &["name", "kind", "CPUs", "emulator", "why these"],
+        &["name", "kind", "CPUs", "emulator", "reasons"],
         rows,
     );
     let rows = parts::shares(plan).into_iter();
     let rows = rows.map(|(what, cpus, who)| vec![what, cpus.to_string(), who]);
     table(
         &mut page,
-        "Caches of several CPUs, and memory",
-        &["what", "CPUs", "who"],
+        "Shared caches and memory nodes",
+        &["resource", "CPUs", "domains"],
         rows,
     );
     let rows = parts::interrupts(plan).into_iter();
@@ -85,7 +85,7 @@ pub fn html(plan: &ResolvedPlan, title: &str) -> String {
     table(
         &mut page,
         "Interrupts",
-        &["owner", "number", "CPUs", "who asked"],
+        &["owner", "number", "CPUs", "interrupts"],
         rows,
     );
     let settings = plan.host.iter();
@@ -132,7 +132,7 @@ fn findings(page: &mut String, plan: &ResolvedPlan) {
     }
     page.push_str("<h2>Findings</h2>\n<table>\n");
     for finding in &plan.findings {
-        let word = parts::word(finding);
+        let word = finding.word();
         let waived = finding
             .waived
             .as_ref()
@@ -172,7 +172,7 @@ fn table(
     page.push_str("</table>\n");
 }
 
-/// Text that is neither markup nor the end of an attribute, and steers nothing.
+/// Escapes markup and quotes, and replaces control characters.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in clean(text).chars() {
