@@ -11,7 +11,7 @@ use crate::Nanos;
 /// (hdrhistogram.org, "Recorded value distribution").
 const STEPS: u64 = 1024;
 
-/// A quantile is shown and compared only where so many samples are expected beyond it.
+/// A quantile is shown and compared only if so many samples are expected beyond it.
 pub const SAMPLES_BEYOND: u64 = 10;
 
 /// One bucket: its lowest value and how many samples fell into it. `[value, count]` in JSON.
@@ -25,34 +25,34 @@ impl Bucket {
             .saturating_sub(STEPS.ilog2() as u64)
     }
 
-    /// The lowest value of the bucket that holds `value`.
+    /// Returns the lowest value of the bucket that holds `value`.
     #[must_use]
     pub fn lowest(value: Nanos) -> Nanos {
         Nanos(value.0 & !(Self::width(value) - 1))
     }
 
-    /// The highest value of the bucket that holds `value`.
+    /// Returns the highest value of the bucket that holds `value`.
     #[must_use]
     pub fn highest(value: Nanos) -> Nanos {
         Nanos(Self::lowest(value).0 | (Self::width(value) - 1))
     }
 }
 
-/// How often each time was seen. Cannot overflow: any [`Nanos`] has a bucket.
+/// How often each time was measured. Cannot overflow: any [`Nanos`] has a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Distribution {
     /// How many samples it holds.
     pub samples: u64,
-    /// The exact smallest; none without samples.
+    /// The exact smallest; `None` without samples.
     pub min: Option<Nanos>,
-    /// The exact largest; none without samples.
+    /// The exact largest; `None` without samples.
     pub max: Option<Nanos>,
     /// The buckets that hold samples, in rising order.
     pub buckets: Vec<Bucket>,
 }
 
 impl Distribution {
-    /// The distribution of these values.
+    /// Returns the distribution of these values.
     #[must_use]
     pub fn from_values(values: impl IntoIterator<Item = Nanos>) -> Self {
         let mut counts = std::collections::BTreeMap::<Nanos, u64>::new();
@@ -100,8 +100,8 @@ impl Distribution {
         self.max = [self.max, other.max].into_iter().flatten().max();
     }
 
-    /// The smallest time that at least the part `quantile` (0 to 1) of the samples does not
-    /// exceed: the upper edge of its bucket, never above the exact maximum. None without samples.
+    /// Returns the smallest time that at least the part `quantile` (0 to 1) of the samples does not
+    /// exceed: the upper edge of its bucket, never above the exact maximum; `None` without samples.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Nanos> {
         let max = self.max?;
@@ -116,8 +116,8 @@ impl Distribution {
         Some(max)
     }
 
-    /// The same, only where at least [`SAMPLES_BEYOND`] samples are expected beyond it: what fewer
-    /// say is noise.
+    /// Returns the quantile if at least [`SAMPLES_BEYOND`] samples are expected beyond it; fewer
+    /// samples are noise.
     #[must_use]
     pub fn backed_quantile(&self, quantile: f64) -> Option<Nanos> {
         // 10 000 × (1 − 0.999) is a little less than ten in floating point.
@@ -127,7 +127,7 @@ impl Distribution {
             .flatten()
     }
 
-    /// How many samples lie in buckets wholly above `limit`.
+    /// Returns how many samples are in buckets wholly above `limit`.
     #[must_use]
     pub fn count_above(&self, limit: Nanos) -> u64 {
         self.buckets
@@ -137,7 +137,8 @@ impl Distribution {
             .sum()
     }
 
-    /// The mean of the bucket middles, for rates and sums; never a verdict. None without samples.
+    /// Returns the mean of the bucket middles, for rates and sums, not for verdicts; `None` without
+    /// samples.
     #[must_use]
     pub fn mean(&self) -> Option<Nanos> {
         let sum: f64 = self

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Figures and facts as text, shared by the renderings.
+//! Figures and facts as text.
 
 use rampart_model::{
     Bench, CpuRecord, Evaluation, EvaluationState, Exposure, Machine, MeasuredPlan, Nanos,
     PreemptionModel, Record, Series,
 };
 
-/// A count with its thousands apart, or in three figures where that would be wide.
+/// Returns a count with its thousands apart, or in three figures if that would be wide.
 pub(crate) fn count(value: u64) -> String {
     match value {
         0..1_000_000 => grouped(value),
@@ -16,7 +16,7 @@ pub(crate) fn count(value: u64) -> String {
     }
 }
 
-/// A count with every digit, its thousands apart.
+/// Returns a count with every digit, its thousands apart.
 pub(crate) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -40,24 +40,24 @@ fn scaled(value: f64, unit: &str) -> String {
     format!("{value:.decimals$}\u{a0}{unit}")
 }
 
-/// A time, its unit kept on the same line.
+/// Returns a time with its unit on the same line.
 pub(crate) fn time(value: Nanos) -> String {
     value.to_string().replace(' ', "\u{a0}")
 }
 
-/// A time, or a dash where there is none.
+/// Returns a time, or a dash for `None`.
 pub(crate) fn time_or_dash(value: Option<Nanos>) -> String {
     value.map_or_else(|| "–".to_owned(), time)
 }
 
-/// A quantile as the field writes it: `p50`, `p99.9`.
+/// Returns the name of a quantile: `p50`, `p99.9`.
 pub(crate) fn quantile_name(quantile: f64) -> String {
     // Six decimals of a percentage, without trailing zeros: 0.99999 × 100 is not exact.
     let text = format!("{:.6}", quantile * 100.0);
     format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
-/// A ratio or factor: two decimals, fewer where they would mean nothing.
+/// Returns a ratio or factor with two or three significant decimals.
 pub(crate) fn ratio(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")
@@ -70,13 +70,13 @@ pub(crate) fn ratio(value: f64) -> String {
     }
 }
 
-/// Samples of a record over the deadline, all CPUs together.
+/// Returns the samples of a record over the deadline, all CPUs together.
 pub(crate) fn over_deadline(record: &Record) -> u64 {
     let each = record.cpus.iter().map(|cpu: &CpuRecord| cpu.over_deadline);
     each.fold(0, u64::saturating_add)
 }
 
-/// Counts as a stretch: `20`, or `17–20`.
+/// Returns counts as a range: `20`, or `17–20`.
 pub(crate) fn span(counts: &[u64]) -> String {
     match (counts.iter().min(), counts.iter().max()) {
         (Some(low), Some(high)) if low != high => format!("{}–{}", grouped(*low), grouped(*high)),
@@ -85,7 +85,7 @@ pub(crate) fn span(counts: &[u64]) -> String {
     }
 }
 
-/// What the figures rest on, in words.
+/// Returns in words what figures rest on.
 pub(crate) fn exposure(exposure: &Exposure) -> String {
     let plural = |count: u32, one: &str, many: &str| {
         format!("{count} {}", if count == 1 { one } else { many })
@@ -100,38 +100,25 @@ pub(crate) fn exposure(exposure: &Exposure) -> String {
     )
 }
 
-/// How far the evaluation came: a sentence, and whether it deserves a warning.
-pub(crate) fn state(evaluation: &Evaluation) -> (String, bool) {
+/// Returns how far the evaluation came.
+pub(crate) fn state(evaluation: &Evaluation) -> String {
     let (made, planned) = evaluation.runs;
     match evaluation.state {
         EvaluationState::Complete if made == planned => {
-            (format!("Complete: {made} of {planned} runs."), false)
+            format!("Complete: {made} of {planned} runs.")
         }
-        EvaluationState::Complete => (
-            format!("Complete, but only {made} of {planned} runs were made."),
-            true,
-        ),
-        EvaluationState::EndedEarly => (
-            format!(
-                "ENDED EARLY on request: {made} of {planned} runs. Everything below rests on these alone."
-            ),
-            true,
-        ),
-        EvaluationState::Running => (
-            format!(
-                "KILLED HALF-WAY (or still running): {made} of {planned} runs. Everything below rests on these alone."
-            ),
-            true,
-        ),
+        EvaluationState::Complete => format!("Only {made} of {planned} runs were made."),
+        EvaluationState::EndedEarly => format!("Ended early on request: {made} of {planned} runs."),
+        EvaluationState::Running => format!("Killed, or still running: {made} of {planned} runs."),
     }
 }
 
-/// Whether the times of a record are those of software that plays a processor.
+/// Returns whether software played the CPUs of a record.
 pub(crate) fn is_emulated(evaluation: &Evaluation, record: &Record) -> bool {
     record.emulated || matches!(evaluation.bench, Bench::Sim { .. })
 }
 
-/// Where it ran, in a line.
+/// Returns where the evaluation ran.
 pub(crate) fn bench(bench: &Bench) -> String {
     match bench {
         Bench::Local => "local".to_owned(),
@@ -142,7 +129,7 @@ pub(crate) fn bench(bench: &Bench) -> String {
     }
 }
 
-/// The kernel's preemption model in the words of its configuration.
+/// Returns the kernel's preemption model as its configuration option.
 pub(crate) const fn preemption(model: PreemptionModel) -> &'static str {
     match model {
         PreemptionModel::None => "PREEMPT_NONE",
@@ -336,14 +323,14 @@ pub(crate) fn chance(probability: f64) -> String {
     )
 }
 
-/// Which plan was measured, and whether it stood.
+/// Returns which plan was measured, and whether it was applied.
 pub(crate) fn measured_plan(evaluation: &Evaluation, measured: &MeasuredPlan) -> String {
     let how = if !evaluation.plan.variants.is_empty() {
         "applied and taken back in turn"
     } else if measured.stands {
-        "which stood applied"
+        "which was applied"
     } else {
-        "which was not applied: each domain had a wall for its runs, and no knob was set"
+        "which was not applied: each domain was isolated for its runs only, and no setting was changed"
     };
     let own: Vec<String> = evaluation
         .plan
@@ -380,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chance_is_never_said_to_be_smaller_than_it_is() {
+    fn never_states_a_chance_smaller_than_it_is() {
         for (probability, text) in [
             (0.0, "0"),
             (f64::NAN, "0"),
@@ -394,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_named_as_in_the_field() {
+    fn names_quantiles() {
         for (quantile, name) in [
             (0.5, "p50"),
             (0.99, "p99"),

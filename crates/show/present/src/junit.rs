@@ -33,7 +33,7 @@ pub fn junit(evaluation: &Evaluation) -> String {
         let mut suite = TestSuite::new(domain.name.as_str());
         suite.add_property(Property::new("machine", format::machine(evaluation)));
         suite.add_property(Property::new("bench", format::bench(&evaluation.bench)));
-        suite.add_property(Property::new("state", format::state(evaluation).0));
+        suite.add_property(Property::new("state", format::state(evaluation)));
         suite.add_property(Property::new("tool", evaluation.tool_version.as_str()));
         let verdicts = evaluation
             .verdicts

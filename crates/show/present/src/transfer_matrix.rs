@@ -80,3 +80,52 @@ pub(crate) fn is_felt(verdict: &Verdict) -> bool {
 pub(crate) fn is_control(verdict: &Verdict) -> bool {
     verdict.question == Question::Transfer && is_own(verdict)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn transfers() -> Evaluation {
+        let text = include_str!("../tests/documents/transfers.json");
+        serde_json::from_str(text).expect("an evaluation")
+    }
+
+    #[test]
+    fn orders_blocks_before_loads_and_both_by_the_plan() {
+        let evaluation = transfers();
+        let names = disturbances(&evaluation)
+            .into_iter()
+            .map(ToString::to_string);
+        let domains = ["host", "task", "container", "vm"];
+        let mut expected = domains.map(|domain| format!("block:{domain}")).to_vec();
+        expected.push("block:under:vm".to_owned());
+        for load in ["cpu", "cache"] {
+            expected.extend(domains.map(|domain| format!("{load}:{domain}")));
+        }
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        assert_eq!(watched(&evaluation), domains);
+    }
+
+    #[test]
+    fn lists_watched_domains_that_the_plan_does_not_name() {
+        let mut evaluation = transfers();
+        "other".clone_into(&mut evaluation.transfers[0].watched[0].domain);
+        assert_eq!(watched(&evaluation).last(), Some(&"other"));
+    }
+
+    #[test]
+    fn only_a_block_inside_the_domain_is_its_control() {
+        let evaluation = transfers();
+        let of = |by: &str, domain: &str| {
+            let by = by.parse().expect(by);
+            verdict(&evaluation, &by, domain)
+                .expect("a verdict")
+                .clone()
+        };
+        assert!(is_control(&of("block:vm", "vm")) && is_felt(&of("block:vm", "vm")));
+        assert!(!is_own(&of("block:under:vm", "vm")));
+        assert!(!is_own(&of("block:vm", "host")));
+        let load = of("cache:task", "task");
+        assert!(is_own(&load) && !is_control(&load) && !is_felt(&load));
+    }
+}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every rendering of every made-up document.
+//! Every rendering of every test document.
 
 mod support;
 
@@ -19,37 +19,37 @@ fn plain(evaluation: &Evaluation, width: u16) -> String {
 }
 
 #[test]
-fn the_terminal_shows_the_full_document_in_80_columns() {
+fn renders_the_full_document_in_80_columns() {
     insta::assert_snapshot!(plain(support::named("full"), 80));
 }
 
 #[test]
-fn the_terminal_shows_the_full_document_in_120_columns() {
+fn renders_the_full_document_in_120_columns() {
     insta::assert_snapshot!(plain(support::named("full"), 120));
 }
 
 #[test]
-fn the_terminal_says_at_once_that_it_was_killed() {
+fn renders_a_killed_evaluation() {
     insta::assert_snapshot!(plain(support::named("killed"), 80));
 }
 
 #[test]
-fn the_terminal_says_at_once_that_times_mean_nothing() {
+fn renders_an_emulated_machine() {
     insta::assert_snapshot!(plain(support::named("single-cpu"), 80));
 }
 
 #[test]
-fn the_terminal_says_why_nothing_was_measured() {
+fn renders_an_evaluation_without_records() {
     insta::assert_snapshot!(plain(support::named("empty"), 80));
 }
 
 #[test]
-fn the_terminal_says_what_the_plan_changed() {
+fn renders_the_effects_of_a_plan() {
     insta::assert_snapshot!(plain(support::named("plan"), 100));
 }
 
 #[test]
-fn the_terminal_shows_a_mapped_access_beside_a_trapped_one() {
+fn renders_a_mapped_access_beside_a_trapped_one() {
     let mut evaluation = support::named("killed").clone();
     let mut record = evaluation.records[0].clone();
     record.plan.meter = MeterKind::Mmio;
@@ -74,7 +74,7 @@ fn the_terminal_shows_a_mapped_access_beside_a_trapped_one() {
 }
 
 #[test]
-fn the_terminal_copes_with_wide_machines() {
+fn renders_a_wide_machine() {
     insta::assert_snapshot!(plain(support::named("wide"), 80));
 }
 
@@ -143,7 +143,7 @@ fn json_reads_back_as_the_same_document() {
 }
 
 #[test]
-fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
+fn embeds_elements_and_document_without_markup() {
     for (name, evaluation) in support::all() {
         let page = html(evaluation);
         if !page.contains(r#"id="evaluation">"#) {
@@ -168,7 +168,7 @@ fn the_page_holds_the_document_and_nothing_of_it_as_markup() {
 fn junit_has_a_case_for_each_verdict() {
     for (name, evaluation) in support::all() {
         let report = junit(evaluation);
-        // A domain's own disturbance is no wall, and no failure.
+        // A domain's own disturbance is no verdict, and no failure.
         let own = |verdict: &Verdict| {
             verdict.disturbance.as_ref().is_some_and(|by| {
                 by.domain == verdict.domain && by.side == rampart_model::Side::Inside
@@ -200,12 +200,12 @@ fn junit_has_a_case_for_each_verdict() {
 }
 
 #[test]
-fn the_terminal_shows_who_disturbs_whom_in_80_columns() {
+fn renders_the_transfer_matrix_in_80_columns() {
     insta::assert_snapshot!(plain(support::named("transfers"), 80));
 }
 
 #[test]
-fn a_block_that_is_not_felt_where_it_is_made_proves_nothing() {
+fn reports_a_control_that_was_not_felt() {
     let mut evaluation = support::named("transfers").clone();
     let control = "transfer/task/wakeup/block:task";
     let felt = junit(&evaluation);
@@ -222,7 +222,7 @@ fn a_block_that_is_not_felt_where_it_is_made_proves_nothing() {
 }
 
 #[test]
-fn causes_are_named_longest_first_with_what_they_leave_open() {
+fn lists_causes_longest_first() {
     let evaluation = support::named("transfers");
     let record = evaluation.record("task/wakeup/idle").expect("a record");
     let run = &record.runs[0];
@@ -235,7 +235,7 @@ fn causes_are_named_longest_first_with_what_they_leave_open() {
 }
 
 #[test]
-fn findings_that_differ_in_a_value_alone_are_said_once() {
+fn merges_findings_that_differ_in_a_value() {
     let mut evaluation = support::named("full").clone();
     let steal = |value: &str| {
         Finding::new(Severity::Warning, "CPU 1", "part of it was given to others")
@@ -248,7 +248,7 @@ fn findings_that_differ_in_a_value_alone_are_said_once() {
 }
 
 #[test]
-fn a_simulated_machine_that_takes_itself_for_a_real_one_is_still_told() {
+fn marks_a_simulated_machine_that_reports_real_hardware() {
     let mut evaluation = support::named("transfers").clone();
     evaluation.machine.virtualisation.emulated = false;
     evaluation.machine.virtualisation.hypervisor = None;

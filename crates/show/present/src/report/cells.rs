@@ -167,3 +167,76 @@ fn by_reason(sum: &CellSum<'_>) -> String {
         reasons.collect::<Vec<_>>().join(", ")
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::{CellExits, Finding, Severity};
+
+    fn report(
+        exits: &[(&str, u64)],
+        interrupt_exits: u64,
+        interrupts: Option<u64>,
+    ) -> CellExitReport {
+        let exits = exits.iter().map(|(reason, count)| CellExits {
+            reason: (*reason).to_owned(),
+            count: *count,
+        });
+        CellExitReport {
+            payload: CellPayload::BareMetal,
+            program: "meter".to_owned(),
+            revision: 1,
+            cpus: "3".parse().expect("CPUs"),
+            memory_bytes: 2 << 20,
+            observed: Nanos::SECOND,
+            exits: exits.collect(),
+            interrupt_exits,
+            interrupts,
+            failure: None,
+            findings: Vec::new(),
+        }
+    }
+
+    /// Two runs, of which the second is invalid, and one round.
+    fn evaluation(runs: [CellExitReport; 2], round: CellExitReport) -> Evaluation {
+        let text = include_str!("../../tests/documents/transfers.json");
+        let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
+        let mut record = evaluation.records.remove(0);
+        record.domain = "task".to_owned();
+        record.runs.truncate(2);
+        for (run, report) in record.runs.iter_mut().zip(runs) {
+            run.cell = Some(report);
+            run.invalid.clear();
+        }
+        record.runs[1].invalid = vec![Finding::new(Severity::Error, "run", "it is invalid")];
+        evaluation.records = vec![record];
+        evaluation.transfers.truncate(1);
+        for watched in &mut evaluation.transfers[0].watched {
+            watched.cell = (watched.domain == "task").then(|| round.clone());
+        }
+        evaluation
+    }
+
+    #[test]
+    fn sums_exits_over_valid_runs_and_rounds() {
+        let runs = [
+            report(&[("psci", 2)], 0, Some(500)),
+            report(&[("psci", 99)], 99, Some(1)),
+        ];
+        let round = report(&[("psci", 1), ("interrupt", 5)], 5, Some(1_500));
+        let evaluation = evaluation(runs, round);
+        let sum = sum(&evaluation, "task").expect("a cell");
+        assert_eq!(sum.exits, BTreeMap::from([("interrupt", 5), ("psci", 3)]));
+        assert_eq!((sum.reports, sum.interrupts), (2, Some(2_000)));
+        assert_eq!(sum.observed, Nanos::from_secs(2));
+        assert_eq!(sum.exits_per_interrupt(), Some(0.0025));
+    }
+
+    #[test]
+    fn has_no_interrupts_if_one_report_has_none() {
+        let runs = [report(&[], 0, Some(500)), report(&[], 0, None)];
+        let evaluation = evaluation(runs, report(&[], 0, None));
+        let sum = sum(&evaluation, "task").expect("a cell");
+        assert_eq!((sum.interrupts, sum.exits_per_interrupt()), (None, None));
+    }
+}

@@ -526,7 +526,12 @@ pub(super) fn known_within(relations: &[ClockRelation]) -> Option<(Nanos, u32)> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::SignedNanos;
+    use rampart_model::{CpuId, Evaluation, SignedNanos};
+
+    fn transfers() -> Evaluation {
+        let text = include_str!("../../tests/documents/transfers.json");
+        serde_json::from_str(text).expect("an evaluation")
+    }
 
     fn relation(at: u64, offset: i64) -> ClockRelation {
         ClockRelation {
@@ -560,7 +565,71 @@ mod tests {
     }
 
     #[test]
+    fn has_blocks_and_latencies_on_one_clock() {
+        let evaluation = transfers();
+        let report = Report::new(&evaluation);
+        let blocked = evaluation
+            .transfers
+            .iter()
+            .filter(|round| round.blocks.is_some());
+        for round in blocked {
+            for domain in &report.domains {
+                let trace = trace(round, &View::of(round, domain), 0);
+                let end = trace.worst.len() as f64 * trace.slot;
+                assert_eq!(trace.blocks.len(), 20, "{}", round.id);
+                for block in &trace.blocks {
+                    assert!(block.from > 0.0 && block.to < end, "{} {domain}", round.id);
+                    let mut windows = trace.windows.iter();
+                    let window = windows.find(|window| window.block == Some(block.sequence));
+                    let window = window.expect("a window of the block");
+                    assert!((window.from - block.from).abs() < 1e-3 && window.to > block.to);
+                }
+                let made_in_guest = round.id.starts_with("block:vm");
+                let two_clocks = (*domain == "vm") != made_in_guest;
+                assert_eq!(trace.uncertainty > 0.0, two_clocks, "{} {domain}", round.id);
+            }
+        }
+    }
+
+    #[test]
     fn takes_the_worst_of_a_domains_cpus() {
+        let evaluation = transfers();
+        let mut round = evaluation.transfers[1].clone();
+        let alone = View::of(&round, "host");
+        let mut second = round.watched[0].clone();
+        assert_eq!(second.domain, "host");
+        // It began a slot later, and its third sample is the worst of all.
+        second.cpu = CpuId(9);
+        second.missed = 3;
+        second.timeline.start = alone.start + alone.slot;
+        second.timeline.worst = vec![None, Some(Nanos(1)), Some(Nanos::from_secs(9))];
+        round.watched.push(second);
+        let both = View::of(&round, "host");
+        let mut expected = alone.worst.clone();
+        expected[3] = Some(Nanos::from_secs(9));
+        assert_eq!(both.worst, expected);
+        assert_eq!(both.missed, alone.missed + 3);
+        assert_eq!(both.seen.samples, 2 * alone.seen.samples);
+        assert!(both.cpus.ends_with(",9"), "{}", both.cpus);
+    }
+
+    #[test]
+    fn compares_a_load_with_the_nearest_quiet_round() {
+        let evaluation = transfers();
+        let report = Report::new(&evaluation);
+        let mut loaded = evaluation
+            .transfers
+            .iter()
+            .filter(|round| round.load.is_some());
+        let mut loaded = loaded.next().expect("a round with a load").clone();
+        let quiet = quiet_round(&report, &loaded, "task");
+        assert_eq!(quiet.map(|round| round.id.as_str()), Some("quiet/0/0"));
+        loaded.group = 7;
+        assert_eq!(quiet_round(&report, &loaded, "task"), None);
+    }
+
+    #[test]
+    fn computes_the_median() {
         let median_of =
             |values: &[u64]| median(&values.iter().copied().map(Nanos).collect::<Vec<_>>());
         assert_eq!(median_of(&[]), None);
