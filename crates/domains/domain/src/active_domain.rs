@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A meter inside a wall that stands already: that of an applied plan. It raises and lowers
-//! nothing.
+//! A meter in a domain of the active plan, whose isolation it leaves as it is.
 
 use rampart_host::{PlacementGroup, ThreadPlacement};
 use rampart_model::{ActiveDomain, Availability, DomainSelection, Machine};
@@ -21,7 +20,10 @@ impl Domain for DomainOfActivePlan {
         Availability {
             domain: self.selection(),
             available: true,
-            description: format!("a process in `{}`, whose wall stands", self.0.name),
+            description: format!(
+                "a process in `{}`, whose isolation is in effect",
+                self.0.name
+            ),
             findings: Vec::new(),
         }
     }

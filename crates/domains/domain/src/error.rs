@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a meter did not start in a domain, or did not go on.
+//! Errors of starting and running a meter in a domain.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use rampart_host::HostError;
 use rampart_model::{Finding, Refusal};
 
-/// Why a meter did not start in a domain, or did not go on. What had been changed before is
-/// restored, or still in the journal for `rampart release`.
+/// An error of starting or running a meter in a domain. Earlier changes are restored, or still in the
+/// journal for `rampart release`.
 #[derive(Debug, thiserror::Error)]
 pub enum DomainError {
     /// The meter itself says that the plan cannot be carried out as asked.
@@ -18,7 +18,7 @@ pub enum DomainError {
     /// This machine cannot host the domain.
     #[error("{0}")]
     Unavailable(Finding),
-    /// The wall could not be raised or lowered.
+    /// The isolation could not be applied or undone.
     #[error(transparent)]
     Host(#[from] HostError),
     /// A program could not be started.
@@ -121,7 +121,7 @@ pub enum DomainError {
     /// QEMU could not be started.
     #[error(transparent)]
     Qemu(#[from] rampart_qemu::QemuError),
-    /// QEMU did not do what it was told.
+    /// QEMU did not carry out a command.
     #[error(transparent)]
     Monitor(#[from] rampart_qemu::QmpError),
     /// The agent in a guest did not do what it was asked.
@@ -165,12 +165,12 @@ impl DomainError {
 fn fix_of(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => "run the same command as root",
-        io::ErrorKind::NotFound => "see that it is there, and the directory that it is in",
+        io::ErrorKind::NotFound => "check that the file and its directory exist",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room on that file system"
+            "free some space on that file system"
         }
-        io::ErrorKind::ReadOnlyFilesystem => "name a place that can be written to",
-        _ => "see with `dmesg` what the kernel says of it",
+        io::ErrorKind::ReadOnlyFilesystem => "name a directory on a writable file system",
+        _ => "see the kernel log: dmesg",
     }
 }
 
@@ -178,7 +178,7 @@ fn fix_of(cause: &io::Error) -> &'static str {
 fn qemu_said(said: &str) -> String {
     match said.trim() {
         "" | "nothing" => String::new(),
-        said => format!("; QEMU says: {said}"),
+        said => format!("; QEMU reports: {said}"),
     }
 }
 
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_error_says_what_mends_it() {
+    fn every_error_has_a_fix() {
         let file = DomainError::file("make", "/nowhere/x");
         let errors = [
             file(io::ErrorKind::NotFound.into()),

@@ -6,7 +6,7 @@ use rampart_model::{Availability, DomainKind, DomainSelection, Machine};
 use crate::running_process::RunningProcess;
 use crate::{Domain, DomainError, Running, Start};
 
-/// A plain process without any wall.
+/// A plain process without isolation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HostDomain;
 
@@ -24,7 +24,8 @@ impl Domain for HostDomain {
         Availability {
             domain: self.selection(),
             available: true,
-            description: "a process among all others on the housekeeping CPUs; no wall".to_owned(),
+            description: "a process among all others on the housekeeping CPUs; no isolation"
+                .to_owned(),
             findings: Vec::new(),
         }
     }

@@ -230,7 +230,7 @@ fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("shield of {}", cpus.named()),
-        "ordinary work runs on the measured CPUs too, so the figures show what a policy and an affinity alone are worth; a wall keeps nothing away",
+        "ordinary work runs on the measured CPUs too, so the figures show what a policy and an affinity alone are worth; the CPUs are not isolated",
     )
     .values(
         format!("housekeeping on {}", housekeeping.named()),
@@ -243,7 +243,7 @@ fn no_wall_wanted(cpus: &CpuSet) -> Finding {
     Finding::new(
         Severity::Note,
         cpus.named().to_string(),
-        "measured without a wall, as asked, to compare with",
+        "measured without isolation, as requested, for comparison",
     )
 }
 

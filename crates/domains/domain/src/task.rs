@@ -65,7 +65,7 @@ impl Domain for TaskDomain {
 /// run's record.
 pub(crate) fn expected_isolation(machine: &Machine) -> &'static str {
     if machine.topology.online.len() < 2 || !rustix::process::geteuid().is_root() {
-        return "bound to its CPUs, without a wall";
+        return "bound to its CPUs, without isolation";
     }
     match machine.control_groups.as_str() {
         "v2" => "in an isolated partition (cgroup v2), interrupts and workqueues moved away",
@@ -96,7 +96,7 @@ pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
             Finding::new(
                 Severity::Warning,
                 "privilege",
-                "without root no wall can be raised, and real-time policies may be refused",
+                "without root the CPUs cannot be isolated, and real-time policies may be refused",
             )
             .values(format!("user {}", user.as_raw()), "root")
             .fix("run the same command with sudo"),
@@ -114,6 +114,6 @@ mod tests {
         let mut machine = rampart_host::read_machine(&rampart_host::MachineRoot::system());
         machine.topology.online = "0".parse().expect("a CPU");
         assert!(weaknesses(&machine)[0].to_string().contains("second CPU"));
-        assert!(expected_isolation(&machine).contains("without a wall"));
+        assert!(expected_isolation(&machine).contains("without isolation"));
     }
 }

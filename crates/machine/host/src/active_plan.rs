@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The active plan applied, as `plan.json` in the state directory tells of it.
+//! The active plan: `plan.json` in the state directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,31 +10,32 @@ use crate::journal::boot_id;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::{HostError, StateDirectory, replace_file};
 
-const MEND: &str = "run `rampart release`, which needs the journal alone";
+const FIX: &str = "run `rampart release`, which needs only the journal";
 
 fn path(state: &StateDirectory) -> PathBuf {
     state.path().join("plan.json")
 }
 
-/// The plan that is applied, or was begun to be.
+/// Reads the plan that is applied, being applied, or waits for a restart. Returns `None` if there is
+/// none.
 ///
 /// # Errors
-/// If its file is there and cannot be read.
+/// If its file exists and cannot be read.
 pub fn active_plan(state: &StateDirectory) -> Result<Option<ActivePlan>, HostError> {
     let path = path(state);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(HostError::file("read", &path, cause, MEND)),
+        Err(cause) => return Err(HostError::file("read", &path, cause, FIX)),
     };
     serde_json::from_slice(&text)
         .map(Some)
-        .map_err(|cause| HostError::file("understand", &path, cause.into(), MEND))
+        .map_err(|cause| HostError::file("parse", &path, cause.into(), FIX))
 }
 
-/// The plan that holds the machine's CPUs now: applied since the machine was started, or begun to be
-/// ([`ActivePlanState::Begun`]). Nothing stands yet of one that awaits a restart, and nothing any more
-/// of one from before a restart.
+/// Reads the plan that owns CPUs of the machine now: applied since the machine was started, or begun
+/// ([`ActivePlanState::Begun`]). A plan that awaits a restart is not in effect yet, and one from
+/// before a restart not any more.
 ///
 /// # Errors
 /// As [`active_plan`].
@@ -52,7 +53,7 @@ pub(crate) fn of_this_boot(
     }))
 }
 
-/// Whether there is a plan, one that cannot be understood among them.
+/// Returns whether the plan's file exists, even if it cannot be parsed.
 pub(crate) fn is_there(state: &StateDirectory) -> bool {
     path(state).exists()
 }
@@ -71,7 +72,7 @@ pub(crate) fn write(state: &StateDirectory, plan: &ActivePlan) -> Result<(), Hos
     })
 }
 
-/// Removes it when nothing of it stands any more.
+/// Removes the file after the plan was undone.
 pub(crate) fn remove(state: &StateDirectory) -> Result<(), HostError> {
     let path = path(state);
     match std::fs::remove_file(&path) {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why the machine was not changed as asked.
+//! Errors of reading and changing a machine.
 
 use std::path::{Path, PathBuf};
 
-/// Why the machine was not changed as asked. Whatever had been changed before is restored,
-/// or still in the journal for [`crate::release`].
+/// An error of reading or changing a machine. Earlier changes are restored, or still in the journal
+/// for [`crate::release`].
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The request makes no sense on this machine.
     #[error("{location}: {what} (expected {needed}, found {present}); fix: {fix}")]
     Request {
-        /// What it is about.
+        /// The object of the request.
         location: String,
         /// What is wrong.
         what: String,
         /// The value found.
         present: String,
-        /// The value that would do.
+        /// The value expected.
         needed: String,
-        /// What fixes it.
+        /// The fix.
         fix: String,
     },
     /// Another process changes the machine at this moment.
@@ -34,23 +34,23 @@ pub enum HostError {
     /// A file could not be read, written or made.
     #[error("{path}: cannot {action}: {cause}; fix: {fix}")]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// Where.
         path: PathBuf,
         /// The kernel's answer.
         cause: std::io::Error,
-        /// What fixes it.
+        /// The fix.
         fix: String,
     },
-    /// A step of a plan is not granted, so that none of it stands.
-    #[error("{step}: {what}; all that was changed before is taken back; fix: {fix}")]
+    /// The kernel refused a step of a plan, so the plan was not applied.
+    #[error("{step}: {what}; all earlier changes were undone; fix: {fix}")]
     Step {
         /// Name of the step.
         step: String,
-        /// What the kernel said, with its place.
+        /// The kernel's answer, with its location.
         what: String,
-        /// What fixes it.
+        /// The fix.
         fix: String,
     },
     /// Some changes could not be undone; they are still in the journal.

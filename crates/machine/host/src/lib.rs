@@ -2,8 +2,9 @@
 //! Reads a Linux machine and changes it, never before the old value is on disk.
 //!
 //! **Invariant:** this is the only crate that writes to `/proc`, `/sys` and control groups, and
-//! each write is preceded by its old value in a journal that has reached the disk. Files of
-//! groups that the crate made itself need no record: they go with the group.
+//! each write is preceded by its old value in a journal that has reached the disk. Files of groups
+//! that the crate created itself need no record: they are removed with the group. The test
+//! `only_host_changes_the_machine` watches the sources of all other crates.
 #![deny(unsafe_code)]
 
 mod active_plan;

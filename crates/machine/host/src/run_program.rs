@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs of this machine, run to their end or to the end of patience, with all that they say.
+//! Runs programs of this machine to their end or a time limit, and captures their output.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -19,7 +19,7 @@ const OUTPUT_KEPT: u64 = 64 << 10;
 /// Pause between two looks at a program.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
-/// What a program that was run to its end said.
+/// The exit status and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedOutput {
     /// How it ended; none if it did not in time, and was killed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the walls would bring along, and the plan says they leave.
+//! Settings that isolation changes by default and that the plan leaves to others.
 
 use rampart_model::{ChangeList, KnobAction, ResolvedPlan, StepAction};
 use rampart_rules::chosen;

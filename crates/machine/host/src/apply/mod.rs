@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Applies a plan: the walls of its domains, their shares of caches, then the knobs. All of it stands when the process has
-//! ended, until [`crate::release`].
+//! Applies a plan: the isolation of its domains, their shares of caches, then the knobs. All of it
+//! stays in effect after the process has ended, until [`crate::release`].
 
 mod caches;
 mod left_to_others;
@@ -37,7 +37,7 @@ use crate::{HostError, StateDirectory, journal};
 
 pub use self::only_one_plan::{check_before_restart, check_that_no_plan_is_active};
 
-/// A plan that is to stand.
+/// A plan to apply.
 #[derive(Debug)]
 pub struct Application<'a> {
     /// Version of the tool.
@@ -46,20 +46,20 @@ pub struct Application<'a> {
     pub file: &'a str,
     /// Its text.
     pub text: &'a str,
-    /// It, resolved on this machine.
+    /// The plan, resolved on this machine.
     pub resolved: &'a ResolvedPlan,
-    /// What is done.
+    /// The changes to make.
     pub changes: &'a ChangeList,
 }
 
-/// Applies a plan and answers what stands. Each step is told to `progress` before it is made.
+/// Applies a plan and returns the active plan. Calls `progress` before each step.
 ///
-/// Every old value is on the disk before it is changed, and every new one is read back. The first
-/// step that the kernel does not grant ends it, and what was changed by then is taken back.
+/// Every old value is on disk before it is changed, and every new value is read back. At the first
+/// step that the kernel refuses, all earlier changes are undone.
 ///
 /// # Errors
 /// Without root, if another plan is active or another process changes the machine, if the journal
-/// cannot be written, or a step is not granted.
+/// cannot be written, or the kernel refuses a step.
 pub fn apply(
     state: &StateDirectory,
     application: &Application<'_>,
@@ -205,7 +205,7 @@ fn raise_isolation_of_all(
     steps: &[ChangeStep],
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
-    // Before the walls: a slice of systemd that lists their CPUs would make partitions invalid.
+    // Before the isolation: a slice of systemd that lists their CPUs would make partitions invalid.
     let slices = left_to_others::slices(&plan.resolved, &plan.changes);
     if steps.iter().any(|step| step.kind == StepKind::Isolation) && !slices.is_empty() {
         let told = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
@@ -267,7 +267,7 @@ fn raise_isolation_of_all(
     Ok(())
 }
 
-/// A cell as it stands: its wall is raised by the hypervisor, when the cell is brought up.
+/// Returns a cell as an active domain. The hypervisor isolates it when the cell is started.
 fn cell(domain: &ResolvedDomain) -> ActiveDomain {
     ActiveDomain {
         name: domain.name.clone(),
@@ -281,7 +281,7 @@ fn cell(domain: &ResolvedDomain) -> ActiveDomain {
     }
 }
 
-/// Another group of this name would be somebody else's.
+/// Refuses a domain whose control group exists already: another program created it.
 fn refuse_taken_name(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
@@ -297,7 +297,7 @@ fn refuse_taken_name(
         if kernel.exists(&group) {
             return Err(HostError::Request {
                 location: group.display().to_string(),
-                what: "the domain's control group is there already, and is not of this plan"
+                what: "the domain's control group exists already and is not from this plan"
                     .to_owned(),
                 present: "a group".to_owned(),
                 needed: "none".to_owned(),
@@ -311,7 +311,7 @@ fn refuse_taken_name(
     Ok(())
 }
 
-/// A plan stands behind real walls or not at all: bound threads alone would keep nobody else off.
+/// Returns the active domain. Refuses affinity alone, which does not keep other threads off the CPUs.
 fn active_domain(
     hierarchies: &Hierarchies,
     domain: &ResolvedDomain,
@@ -323,13 +323,13 @@ fn active_domain(
     ) {
         let reasons: Vec<String> = raised.findings.iter().map(ToString::to_string).collect();
         return Err(HostError::Step {
-            step: format!("wall of {}", domain.name),
+            step: format!("isolation of {}", domain.name),
             what: format!(
                 "the kernel grants no control group of its own on {}: {}",
                 domain.cpus.named(),
                 reasons.join("; ")
             ),
-            fix: "remove what these reasons name".to_owned(),
+            fix: "remove these causes".to_owned(),
         });
     }
     let own = raised.group.as_ref();

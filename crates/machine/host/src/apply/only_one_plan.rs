@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One plan stands at a time.
+//! Refuses a second active plan.
 
 use rampart_model::{ActivePlan, ActivePlanState};
 
 use crate::kernel::{Kernel, RunningKernel};
 use crate::{HostError, StateDirectory, active_plan, journal};
 
-/// Whether a plan can be applied, or one stands already.
+/// Checks that no plan is active.
 ///
 /// # Errors
-/// If one stands, awaits a restart, or was begun and broken off: the message says what to do.
+/// If a plan is active, awaits a restart, or was not applied completely.
 pub fn check_that_no_plan_is_active(state: &StateDirectory) -> Result<(), HostError> {
     refuse_second(&RunningKernel, state, Waiting::Refused)
 }
@@ -30,7 +30,7 @@ pub(super) enum Waiting {
     Refused,
 }
 
-/// The plan of this boot. One that stood before a restart does not stand any more.
+/// Returns the plan of this boot; a restart undoes a plan.
 pub(super) fn active_here(
     kernel: &dyn Kernel,
     state: &StateDirectory,
@@ -39,7 +39,7 @@ pub(super) fn active_here(
     Ok(present.filter(|present| present.boot == journal::boot_id(kernel)))
 }
 
-/// One plan stands at a time.
+/// Refuses to apply a plan while another one is active.
 pub(super) fn refuse_second(
     kernel: &dyn Kernel,
     state: &StateDirectory,
@@ -60,7 +60,7 @@ pub(super) fn refuse_second(
         ),
         (ActivePlanState::Active, _) => (
             "a plan is active already",
-            "run `rampart release` first; `rampart status` shows what stands",
+            "run `rampart release` first; `rampart status` shows the active plan",
         ),
     };
     Err(HostError::Request {

@@ -133,7 +133,7 @@ fn reserve(
     }
     Err(HostError::Request {
         location: path.to_owned(),
-        what: "the kernel does not find so much memory in pieces of this size; all that was changed before is taken back".to_owned(),
+        what: "the kernel does not find enough contiguous memory for pages of this size; all earlier changes were undone".to_owned(),
         present: given.map_or_else(|| "no number".to_owned(), |given| format!("{given} pages")),
         needed: format!("{wanted}"),
         fix: format!(
@@ -155,7 +155,7 @@ fn stop(
         Finding::new(
             Severity::Warning,
             location.location.clone(),
-            "it runs, and no service of systemd started it, so it was left",
+            "it runs and was not started by a systemd service, so it was not stopped",
         )
         .values("running", "stopped")
         .fix("stop it by the means that started it"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wall around a domain's CPUs.
+//! The isolation of a domain's CPUs.
 
 mod affinity;
 mod cpuset_v1;
@@ -44,7 +44,7 @@ pub struct ControlGroup {
     pub path: String,
 }
 
-/// A wall around CPUs. Dropping it lowers it as well as it can; [`Shield::lower`] also tells.
+/// Isolated CPUs. Dropping the shield restores what it can; [`Shield::lower`] also reports errors.
 #[derive(Debug)]
 pub struct Shield {
     changes: Mutex<Changes>,
@@ -144,7 +144,7 @@ impl Shield {
         let finding = Finding::new(
             Severity::Warning,
             "shield",
-            "without root no wall can be raised; tasks, interrupts and workqueues stay on the CPUs",
+            "without root the CPUs cannot be isolated; tasks, interrupts and workqueues stay on them",
         )
         .values(
             format!("user {}", rustix::process::geteuid().as_raw()),
@@ -347,7 +347,7 @@ impl Shield {
         real_time::grant(&mut changes, &self.hierarchies, process, runtime)
     }
 
-    /// What was really got.
+    /// Returns the isolation in effect, as read back.
     #[must_use]
     pub fn report(&self) -> &ShieldReport {
         &self.report
@@ -427,7 +427,7 @@ pub(crate) fn check(
     let absent = named.difference(&online);
     if cpus.is_empty() {
         return Err(request(
-            "it shields no CPU",
+            "the set of CPUs is empty",
             "none".to_owned(),
             format!("at least one of {online}"),
             "name a CPU",
@@ -499,7 +499,7 @@ fn raise_all(
     Ok((raised, kept))
 }
 
-/// The wall of control groups, or affinity alone, with the kernel's reasons.
+/// Isolates CPUs by control groups, or by affinity alone with the kernel's reasons as findings.
 pub(crate) fn raise_isolation(
     changes: &mut Changes,
     hierarchies: &Hierarchies,

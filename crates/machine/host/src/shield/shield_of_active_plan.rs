@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wall of a active plan applied: entered, never raised nor taken down.
+//! The isolation of an active plan: entered, never created or removed here.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,9 +17,9 @@ use crate::state::is_root;
 use crate::{HostError, StateDirectory, active_plan};
 
 impl Shield {
-    /// Enters the wall that an applied plan keeps around a domain: [`Shield::admit`] moves into
-    /// that control group, or binds to the CPUs where the wall is affinity alone, and
-    /// [`Shield::lower`] takes back what was done to processes and leaves the wall as it stands.
+    /// Enters the isolation of a domain of the active plan: [`Shield::admit`] moves processes into its
+    /// control group, or binds them to its CPUs if it has only affinity. [`Shield::lower`] restores
+    /// these processes and leaves the isolation in effect.
     ///
     /// # Errors
     /// If another process changes the machine now, or the group is not there any more.
@@ -90,12 +90,12 @@ fn enter(
     let gone = |present: &str| HostError::Request {
         location: group.display().to_string(),
         what: format!(
-            "the wall of `{}`, which stands applied, cannot be entered",
+            "cannot enter the isolation of `{}`, a domain of the active plan",
             domain.name
         ),
         present: present.to_owned(),
         needed: "the control group that the plan was applied with".to_owned(),
-        fix: "take the plan back with `rampart release` and apply it again".to_owned(),
+        fix: "run `rampart release`, then apply the plan again".to_owned(),
     };
     if !kernel.is_directory(group) {
         return Err(gone("no such group"));
@@ -168,15 +168,15 @@ fn in_the_way(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
     if plan.state == ActivePlanState::Begun {
         return HostError::Request {
             location,
-            what: "a plan is being applied, or that was broken off".to_owned(),
+            what: "a plan is being applied, or applying it was interrupted".to_owned(),
             present: format!("{}: begun", plan.file),
             needed: "no plan, or one that is applied to its end".to_owned(),
-            fix: "wait if another rampart is at it, else run `rampart release`".to_owned(),
+            fix: "wait until it is applied, or run `rampart release`".to_owned(),
         };
     }
     HostError::Request {
         location,
-        what: "a plan is active applied, and no domain of it has these CPUs".to_owned(),
+        what: "a plan is active, and none of its domains has these CPUs".to_owned(),
         present: format!(
             "{}: {}",
             plan.file,
@@ -188,7 +188,7 @@ fn in_the_way(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
         ),
         needed: "no applied plan, or one with a domain on these CPUs".to_owned(),
         fix: format!(
-            "measure the plan with `rampart evaluate --plan {}`, or take it back with `rampart release`",
+            "measure the plan with `rampart evaluate --plan {}`, or undo it with `rampart release`",
             plan.file
         ),
     }
