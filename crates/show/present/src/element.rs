@@ -213,7 +213,7 @@ impl From<&String> for Text {
     }
 }
 
-/// The outcome that a colour and a sign stand for.
+/// An outcome, shown by colour and sign.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
@@ -230,7 +230,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the sign that stands for it where there is no colour.
+    /// Returns its sign, for readers who do not see the colour.
     #[must_use]
     pub const fn sign(self) -> &'static str {
         match self {

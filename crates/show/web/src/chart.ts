@@ -192,9 +192,9 @@ export class Chart extends Drawing {
       ctx.stroke();
       ctx.setLineDash([]);
       const text = deadlineLabel;
-      const room = bbox.left + bbox.width - x;
+      const space = bbox.left + bbox.width - x;
       ctx.textAlign =
-        room < ctx.measureText(text).width / 2 ? "right" : x - bbox.left < 60 * scale ? "left" : "center";
+        space < ctx.measureText(text).width / 2 ? "right" : x - bbox.left < 60 * scale ? "left" : "center";
       ctx.fillText(text, ctx.textAlign === "right" ? bbox.left + bbox.width : x, bbox.top - 3 * scale);
     }
     const shown = curves.filter((curve) => !hidden.has(curve.label)).length;
@@ -209,7 +209,7 @@ export class Chart extends Drawing {
       ctx.lineTo(x - 4 * scale, y - 9 * scale);
       ctx.lineTo(x + 4 * scale, y - 9 * scale);
       ctx.fill();
-      // Named only where there is room, so that paper without colours can be read.
+      // Labelled only where there is space, so that paper without colours can be read.
       if (shown > 6 || bbox.width < 420 * scale) return;
       ctx.textAlign = x > bbox.left + bbox.width * 0.8 ? "right" : "left";
       const side = ctx.textAlign === "right" ? -6 : 6;
@@ -251,7 +251,7 @@ export class Chart extends Drawing {
           `${curve.label}: ${[...samples, `${percent(later)} later`].join(", ")}`,
         );
       });
-    this.say(u, `${time(from)} – ${time(to)}`, rows);
+    this.show(u, `${time(from)} – ${time(to)}`, rows);
   }
 
   override zoom(factor: number, centre?: number): void {

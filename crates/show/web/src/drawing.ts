@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What every chart has: an element of its own, a reading line with its words, zoom and keys.
+// What all charts share: an element, a reading line with its values, zoom and keys.
 import type uPlot from "uplot";
 import { element } from "./dom";
 
@@ -11,7 +11,7 @@ const NARROWEST = 50;
 const STEP = 6;
 const WIDE_STEP = 40;
 
-/** A chart in an element of its own. What it shows is its own affair. */
+/** A chart in an element of its own. */
 export abstract class Drawing {
   readonly element: HTMLElement;
   protected readonly area = element("div", { class: "area" });
@@ -46,7 +46,7 @@ export abstract class Drawing {
   /** Its height in px; null while there is nothing to draw. */
   protected abstract get height(): number | null;
 
-  /** Says what it shows, and which keys it knows, to readers who do not see it. */
+  /** Names the chart and its keys for readers who do not see it. */
   protected name(label: string): void {
     this.element.setAttribute(
       "aria-label",
@@ -54,7 +54,7 @@ export abstract class Drawing {
     );
   }
 
-  /** Takes away what was drawn; how wide the next may be, or null if there is no room. */
+  /** Removes the drawing; returns the width of the next one, or null if there is no space. */
   protected cleared(): number | null {
     this.uplot?.destroy();
     this.uplot = null;
@@ -96,8 +96,8 @@ export abstract class Drawing {
     return [from, to];
   }
 
-  /** Shows what the reading line stands on, on the side where it is not in the way. */
-  protected say(u: uPlot, title: string, lines: HTMLElement[]): void {
+  /** Shows the values at the reading line, on the side where they hide nothing. */
+  protected show(u: uPlot, title: string, lines: HTMLElement[]): void {
     this.readout.replaceChildren(element("b", {}, title), ...lines);
     this.readout.classList.add("shown");
     this.readout.classList.toggle("left", (u.cursor.left ?? 0) > u.over.clientWidth / 2);

@@ -8,7 +8,7 @@ import type { View } from "./plot";
 import { choose } from "./state";
 import { COLOURS, curveDash, lightWhilePrinting, onThemeChange } from "./theme";
 
-/** The facet that stands for all of them, side by side. */
+/** The choice of all facets, side by side. */
 const ALL = "\u0000all";
 
 type State = {

@@ -141,7 +141,7 @@ function switched({ views, condition, elements }: Extract<Element, { kind: "swit
   return made;
 }
 
-/** An outcome as a sign, words and a colour; without the colour it says the same. */
+/** An outcome as a sign, words and a colour. The colour adds nothing to the words. */
 export function badge(of: Badge): HTMLElement {
   const word = of.word_seen
     ? [of.about && element("span", { class: "about" }, `${of.about} `), of.word]

@@ -11,12 +11,12 @@ export function onThemeChange(listener: () => void): void {
   listeners.add(listener);
 }
 
-function tell(): void {
+function notify(): void {
   for (const listener of listeners) listener();
 }
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
-system.addEventListener("change", tell);
+system.addEventListener("change", notify);
 
 /** Whether the page is dark now. */
 export function isDark(): boolean {
@@ -28,7 +28,7 @@ export function isDark(): boolean {
 export function setTheme(theme: "light" | "dark" | null): void {
   if (theme === null) delete document.documentElement.dataset["theme"];
   else document.documentElement.dataset["theme"] = theme;
-  tell();
+  notify();
 }
 
 /** A colour of the style sheet as it is now, for canvases. */

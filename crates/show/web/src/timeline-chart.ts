@@ -26,7 +26,7 @@ export type TimelineSettings = {
   onZoom: (range: Stretch | null) => void;
 };
 
-/** Height of the lane at the top that windows stand in, px. */
+/** Height of the lane of windows at the top, px. */
 const LANE = 5;
 
 /** One chart in an element of its own. */
@@ -100,7 +100,7 @@ export class TimelineChart extends Drawing {
           values: (_, marks) => marks.map((mark) => (mark === 0 ? "0" : time(mark))),
         },
       ],
-      // Drawn by hand: a slot is as wide as it lasted, and one without a sample stays empty.
+      // Drawn here: a slot is as wide as it lasted, and one without a sample stays empty.
       series: [{}, { paths: () => null, points: { show: false } }],
       hooks: {
         drawClear: [(u) => this.drawBack(u)],
@@ -200,7 +200,7 @@ export class TimelineChart extends Drawing {
       within &&
         `${within.block == null ? "control window" : `window of block ${within.block}`}: worst ${within.worst == null ? "–" : time(within.worst)}`,
     ].filter((line) => line !== undefined);
-    this.say(
+    this.show(
       u,
       `${at.toFixed(4)} s`,
       lines.map((line) => element("div", {}, line)),
@@ -221,7 +221,7 @@ export class TimelineChart extends Drawing {
   }
 }
 
-/** Decades of a latency axis, with finer marks where there is room for their names. */
+/** Decades of a latency axis, with finer marks where there is space for their names. */
 function latencyMarks([low, high]: readonly [number, number], height: number): number[] {
   const marks = logMarks([low, high]);
   const decades = marks.filter((mark) => Number.isInteger(Math.log10(mark)));

@@ -85,7 +85,7 @@ describe("the page in a browser", { skip }, () => {
     }
   }
 
-  test("each curve is drawn, and its maximum stands in the legend", async () => {
+  test("each curve is drawn, and its maximum is in the legend", async () => {
     await open("full", async (page) => {
       for (const curve of [0, 1, 2]) assert.ok((await pixels(page, curve)) > 100, `curve ${curve}`);
       const texts = await page.locator(".legend button").allInnerTexts();
@@ -198,7 +198,7 @@ describe("the page in a browser", { skip }, () => {
     }
   });
 
-  test("all conditions stand side by side, on the same axes", async () => {
+  test("all conditions are side by side, on the same axes", async () => {
     await open("full", async (page) => {
       await pick(page, "all side by side");
       await settled(page);

@@ -27,7 +27,7 @@ test("a histogram draws every sample of every curve", () => {
       assert.equal(counted, all[curve]?.samples);
       assert.equal(values.length, made.edges.length);
     });
-    assert.ok(made.valueRange[0] < 1, "a single sample stands above the floor");
+    assert.ok(made.valueRange[0] < 1, "a single sample is above the floor");
   }
   assert.equal(plot([], "histogram", "log", null, null), null);
   assert.equal(plot([samples(next, 0)], "survival", "log", 100, null), null);

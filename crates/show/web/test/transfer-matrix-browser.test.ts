@@ -88,7 +88,7 @@ describe("who disturbs whom in a browser", { skip }, () => {
     });
   });
 
-  test("the windows that were compared stand beside it", async () => {
+  test("the compared windows are beside it", async () => {
     await open("transfers", async (page) => {
       await choose(page, "block:container", "container");
       const dots = page.locator(".windows .dots");

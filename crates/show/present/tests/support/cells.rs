@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A made-up evaluation with cells on a simulated arm64 machine: who disturbs whom, how often cells come
+//! An invented evaluation with cells on a simulated arm64 machine: who disturbs whom, how often cells come
 //! to the hypervisor, and that they outlive the host.
 
 use rampart_model::{
@@ -143,7 +143,7 @@ fn disturb(evaluation: &mut Evaluation, domains: &[EvaluatedDomain]) {
     });
 }
 
-/// What each measurement in a cell tells: the bare one never came to the hypervisor.
+/// Exits of each measurement in a cell: the bare-metal cell has none.
 fn report(name: &str, observed: Nanos) -> Option<CellExitReport> {
     let bare = CellExitReport {
         payload: CellPayload::BareMetal,
@@ -229,7 +229,7 @@ fn crash() -> CrashRecord {
     CrashRecord {
         how: "a panic, asked for by `c` in /proc/sysrq-trigger".to_owned(),
         at,
-        confirmed: Some("its console: the kernel told of a panic".to_owned()),
+        confirmed: Some("its console: the kernel reported a panic".to_owned()),
         observed: Nanos::from_secs(10),
         witnesses: vec![
             witness("host", -61_204_118, SignPath::ThroughHost),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Made-up verdicts that fit the made-up figures.
+//! Invented verdicts that fit the invented figures.
 
 use rampart_model::{
     ComparisonEntry, ComparisonRow, Condition, Distribution, DomainKind, Evaluation, Interval,
@@ -118,7 +118,7 @@ const AS_WISHED: Words = Words {
     bad: ("no", VerdictOutcome::Fails),
 };
 
-/// Whether loads reach across, where no block was made that would say more.
+/// Whether loads elsewhere affect the domain, if there were no blocks.
 const APART_FROM_LOADS: Words = Words {
     good: ("holds", VerdictOutcome::Holds),
     some: ("limited", VerdictOutcome::Leaks),

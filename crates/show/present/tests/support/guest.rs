@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A made-up KVM guest on a simulated machine: one real-time vCPU on CPU 4.
+//! An invented KVM guest on a simulated machine: one real-time vCPU on CPU 4.
 
 use rampart_model::{
     Accelerator, ClockRelation, CpuId, CpuSet, Finding, GuestKnob, GuestReport, GuestThread,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Made-up verdicts on the made-up rounds and the made-up crash.
+//! Invented verdicts on the invented rounds and crash.
 
 use rampart_model::{
     ComparisonEntry, ComparisonRow, Condition, CrashRecord, CrashWitness, Crossed, Distribution,
@@ -402,7 +402,7 @@ pub(crate) fn compare(evaluation: &mut Evaluation) {
     for (name, sentence) in &mut evaluation.comparison.sentences {
         *sentence = match name.as_str() {
             "host" => "Blocks of its own CPU alone reach it.",
-            "vm" => "Blocks of the CPU under it and of the host reach it; blocks inside it reach nobody else.",
+            "vm" => "Blocks of the CPU under it and of the host reach it; blocks inside it reach no other domain.",
             _ => "No block of another domain reaches it; a load of the shared cache does.",
         }
         .to_owned();

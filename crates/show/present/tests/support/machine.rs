@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A made-up machine.
+//! An invented machine.
 
 use rampart_model::{
     Cache, CacheKind, ClockSource, Cpu, CpuId, CpuSet, EvaluatedDomain, Finding, FrequencyFacts,

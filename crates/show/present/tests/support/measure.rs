@@ -146,7 +146,7 @@ fn record(
                 "the load died in every run",
             )
             .values("0 valid runs", "at least 1")
-            .fix("run the stressor's command by hand and see what it says"),
+            .fix("run the stressor's command in a terminal and read its output"),
         );
     }
     record
@@ -223,7 +223,7 @@ fn thread(scenario: &Scenario, record: &Record, cpu: CpuId, order: u32) -> Measu
         };
         let value = coarse(usual + spread * random.bell() + tail);
         sequence += 1;
-        // Noise sees only what stands out: the tick and what is rare.
+        // Noise only records long gaps: the tick and rare events.
         if !noise || rare || sequence % 16 == 0 {
             values.push((sequence - 1, value));
         }

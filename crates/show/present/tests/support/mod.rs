@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Evaluation documents made up for tests: deterministic, plausible, none of them measured.
+//! Evaluation documents invented for tests: deterministic and plausible, not measured.
 //!
 //! The figures follow from a pseudo-random generator, the verdicts from the figures by rough
-//! formulae; only `rampart-stats` knows the right ones, and reports show whatever stands there.
+//! formulae; only `rampart-stats` knows the right ones, and reports show what the document has.
 
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
@@ -22,7 +22,7 @@ use rampart_model::{
     Finding, LoadKind, LoadLocation, MeterKind, MeterSettings, Nanos, NotMeasured, Severity,
 };
 
-/// What a made-up evaluation is made from.
+/// The parameters of an invented evaluation.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) housekeeping: CpuSet,
@@ -284,7 +284,7 @@ pub(crate) fn single_cpu() -> Evaluation {
     evaluation.machine.virtualisation.hypervisor = Some("qemu".to_owned());
     evaluation.machine.virtualisation.steal = Some(0.031);
     evaluation.plan.findings.push(
-        Finding::new(Severity::Warning, "CPUs", "there is no CPU left to shield, so neither task nor container has a wall, and the load shares the measured CPU")
+        Finding::new(Severity::Warning, "CPUs", "there is no CPU left to shield, so neither task nor container is isolated, and the load shares the measured CPU")
             .values("1", "2 or more"),
     );
     evaluation

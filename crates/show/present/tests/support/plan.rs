@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A made-up evaluation of a plan of the machine: without it, with it, and without each of its
+//! An invented evaluation of a plan of the machine: without it, with it, and without each of its
 //! changes.
 
 use rampart_model::{

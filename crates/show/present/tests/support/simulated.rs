@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A made-up evaluation on a simulated machine: host, task, container and guest, who disturbs
-//! whom, what became of them when the host crashed, and what caused the worst samples.
+//! An invented evaluation on a simulated machine: host, task, container and guest, who disturbs
+//! whom, a crash of the host, and the causes of the worst samples.
 
 use rampart_model::{
     Bench, Cause, CauseKind, CrashRecord, CrashWitness, DomainKind, DomainSelection, Evaluation,
@@ -99,7 +99,7 @@ fn simulate(evaluation: &mut Evaluation) {
     }
 }
 
-/// Causes for the worst samples: an interrupt, a thread under it, and one that nobody saw.
+/// Causes for the worst samples: an interrupt, a thread under it, and one that the kernel did not record.
 fn explain(thread: &ThreadOutcome) -> Vec<ExplainedWorst> {
     let cause = |kind, name: &str, start: Nanos, duration: Nanos| Cause {
         kind,
