@@ -281,7 +281,7 @@ fn huge_pages_are_counted_when_they_were_given() {
         "found 20 pages",
         "expected 40",
         "--boot",
-        "taken back",
+        "earlier changes were undone",
     ] {
         assert!(told.contains(part), "{told}");
     }

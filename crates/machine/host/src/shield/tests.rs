@@ -391,7 +391,7 @@ fn senseless_requests_are_refused_before_anything_is_written() {
     let state_directory = StateDirectory::at(directory.path().join("state"));
     let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
     for (shielded, housekeeping, word) in [
-        ("", "0", "shields no CPU"),
+        ("", "0", "the set of CPUs is empty"),
         ("1", "", "no CPU of its own"),
         ("1-2", "0-1", "no CPU of its own"),
         ("9", "0", "not all CPUs are online"),
