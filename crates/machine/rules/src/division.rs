@@ -150,12 +150,12 @@ fn check_groups(
             return Err(indivisible(
                 request,
                 path.clone(),
-                "a group of somebody else's has the name or CPUs of the domain's",
+                "another resctrl group has the name or CPUs of the domain's group",
                 (
                     format!("{} with {}", other.name, other.cpus.named()),
                     format!("no other group with {}", request.cpus.named()),
                 ),
-                format!("end what uses it and remove it: rmdir {path}"),
+                format!("stop the programs in it and remove it: rmdir {path}"),
             ));
         }
         let twice = owned.intersection(request.cpus);

@@ -176,7 +176,7 @@ pub(crate) fn undo(knob: &Knob) -> String {
         }
         Place::ThreadAffinity(_) => "taskset -pc with the old CPUs, which a restart restores too.",
         Place::Fact(_, _) => "Write the old values.",
-        Place::Guest(_) => "Take the setting out and start the guest anew.",
+        Place::Guest(_) => "Remove the setting and restart the guest.",
     };
     knob.undo.unwrap_or(usual).to_owned()
 }

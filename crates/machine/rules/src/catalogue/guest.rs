@@ -11,7 +11,7 @@ const fn setting() -> Knob {
         cost: "None.",
         effect: KnobEffect::ForWhatStartsNext,
         verify: Some("Read the guest's description, or its QEMU's command line."),
-        undo: Some("Take the setting out and start the guest anew."),
+        undo: Some("Remove the setting and restart the guest."),
         ..Knob::of(KnobGroup::Guest)
     }
 }
@@ -19,13 +19,13 @@ const fn setting() -> Knob {
 pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cpu-pinning",
-        title: "each virtual CPU has a CPU of its own",
+        title: "each virtual CPU has a dedicated CPU",
         location: Place::Guest(
             "<vcpupin vcpu='0' cpuset='…'/>; in QEMU sched_setaffinity on the threads that QMP query-cpus-fast names, before `cont`",
         ),
-        expected: Expected::Text("one to one, and no other thread there"),
-        reason: "A virtual CPU that waits for its CPU stops all others that wait for its lock.",
-        fix: Some("stop what moves threads (irqbalance, tuned), and start the guest anew"),
+        expected: Expected::Text("one to one, and no other thread on these CPUs"),
+        reason: "A virtual CPU that waits for a CPU blocks all virtual CPUs that wait for its lock.",
+        fix: Some("stop services that move threads (irqbalance, tuned), and restart the guest"),
         source: "libvirt formatdomain, cputune; SEAPATH ansible#438",
         severity: Severity::Error,
         ..setting()
@@ -35,8 +35,8 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "virtual CPUs run under SCHED_FIFO",
         location: Place::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
         expected: Expected::FifoAtLeast(1),
-        reason: "Ordinary threads that come by must not stop a virtual CPU; 1 is below the kernel's own threads.",
-        cost: "A guest that spins for ever starves whatever else only that CPU can run.",
+        reason: "Ordinary threads must not preempt a virtual CPU; priority 1 is below the kernel's own threads.",
+        cost: "A guest that spins without end starves all threads that are bound to that CPU.",
         source: "tuned realtime-virtual-host; libvirt kbase/kvm-realtime (whose example names a vCPU too many)",
         ..setting()
     },
@@ -45,7 +45,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "the emulator's other threads are on housekeeping CPUs",
         location: Place::Guest("<emulatorpin cpuset='…'/>"),
         expected: Expected::NoRealTime,
-        reason: "On a CPU of the guest they never run while it spins, and the guest never boots.",
+        reason: "On a CPU of a virtual CPU they never run while the guest spins, and the guest never boots.",
         source: "SEAPATH ansible#438; KubeVirt isolateEmulatorThread; Nova emulator_threads_policy",
         ..setting()
     },
@@ -54,7 +54,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "threads of the guest's disks are on housekeeping CPUs",
         location: Place::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
         expected: Expected::NoRealTime,
-        reason: "They are busy when the disks are, and would be so on a real-time CPU.",
+        reason: "They run when the disks are busy, and would disturb a real-time CPU.",
         source: "libvirt formatdomain, cputune; kubevirt PR#15404",
         ..setting()
     },
@@ -63,8 +63,8 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "a Linux guest has a CPU for its own housekeeping",
         location: Place::Guest("<vcpu placement='static'>2</vcpu>"),
         expected: Expected::AtLeast(2),
-        reason: "With one virtual CPU the guest's own kernel has nowhere else to work.",
-        cost: "A CPU more for each guest.",
+        reason: "With one virtual CPU the guest's kernel runs its own work on the real-time CPU.",
+        cost: "One more CPU for each guest.",
         source: "libvirt kbase/kvm-realtime; Nova real-time.rst",
         ..setting()
     },
@@ -72,7 +72,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-topology",
         title: "the guest sees cores, not siblings",
         location: Place::Guest("<topology sockets='1' cores='N' threads='1'/>"),
-        reason: "A guest that believes in siblings shares out its work by them.",
+        reason: "A guest that sees siblings schedules its work by them.",
         source: "Red Hat, real-time virtualisation; KubeVirt (arm64 allows nothing else)",
         ..setting()
     },
@@ -82,7 +82,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest(
             "<cpu mode='host-passthrough'><feature policy='require' name='tsc-deadline'/>; -cpu host,+tsc-deadline",
         ),
-        reason: "The deadline timer saves accesses to the interrupt controller at each timer.",
+        reason: "The deadline timer avoids accesses to the interrupt controller when a timer is armed.",
         cost: "The guest cannot move to another kind of processor.",
         source: "libvirt kbase/kvm-realtime; SEAPATH",
         ..setting()
@@ -92,25 +92,25 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "the guest has no performance counters",
         location: Place::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
         expected: Expected::Absent,
-        reason: "Saving and restoring them lengthens each exit, and the guest's watchdog would use them.",
+        reason: "Saving and restoring the counters lengthens each exit, and the guest's watchdog would use them.",
         cost: "perf in the guest counts nothing.",
         source: "libvirt kbase/kvm-realtime; KubeVirt; SEAPATH",
         ..setting()
     },
     Knob {
         name: "guest-dedicated-hint",
-        title: "the guest is told that its CPUs are its own",
+        title: "the guest has the hint that its CPUs are dedicated",
         location: Place::Guest(
             "<kvm><hint-dedicated state='on'/></kvm>; -cpu …,kvm-hint-dedicated=on",
         ),
-        reason: "Its locks then spin and wait as on hardware.",
-        cost: "Untrue hints on shared CPUs make its locks slow.",
+        reason: "The guest's locks then spin as on hardware.",
+        cost: "On shared CPUs the hint makes the guest's locks slow.",
         source: "Documentation/virt/kvm/x86/cpuid.rst, KVM_HINTS_REALTIME",
         ..setting()
     },
     Knob {
         name: "guest-idle",
-        title: "the guest sleeps by itself, without an exit",
+        title: "the guest halts without an exit",
         location: Place::Guest("-overcommit cpu-pm=on"),
         expected: Expected::Informational,
         choices: &[
@@ -118,12 +118,12 @@ pub(super) const KNOBS: &[Knob] = &[
                 "measure",
                 Expected::Informational,
                 "Rampart",
-                "it changes the path of the guest's timers: measure both ways",
+                "it changes the path of the guest's timers: measure with and without it",
             ),
             choice(
                 "guest",
                 Expected::Present,
-                "KVM's documentation, for CPUs of its own",
+                "KVM's documentation, for dedicated CPUs",
                 "no exit when the guest goes idle",
             ),
         ],
@@ -142,13 +142,13 @@ pub(super) const KNOBS: &[Knob] = &[
                 "measure",
                 Expected::Informational,
                 "SEAPATH (open question, #529)",
-                "a CPU of the host is busy for ever",
+                "a CPU of the host is always busy",
             ),
             choice(
                 "poll",
                 Expected::Present,
                 "OpenShift guest guide (openshift-docs#75714)",
-                "no exit and no wakeup at all",
+                "no exit and no wakeup",
             ),
         ],
         reason: "A virtual CPU that never sleeps need not be woken.",
@@ -158,22 +158,22 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-memory",
-        title: "the guest's memory is huge pages of its CPUs' node",
+        title: "the guest's memory is huge pages on the node of its CPUs",
         location: Place::Guest(
             "<hugepages><page size='1' unit='GiB' nodeset='0'/></hugepages> <numatune mode='strict'>",
         ),
-        reason: "A miss of a translation is shorter, and no memory is far away.",
+        reason: "TLB misses are shorter, and no memory is on a remote node.",
         source: "Red Hat, real-time virtualisation; KubeVirt guestMappingPassthrough",
         ..setting()
     },
     Knob {
         name: "guest-memory-locked",
-        title: "the guest's memory is there and stays there",
+        title: "the guest's memory is allocated and locked",
         location: Place::Guest(
             "<locked/> <nosharepages/> <allocation mode='immediate'/>; -overcommit mem-lock=on",
         ),
-        reason: "A page that must be fetched stops the virtual CPU for milliseconds.",
-        cost: "QEMU locks far more than the guest has: 490 MiB for 64 MiB were seen.",
+        reason: "A page fault in the host stops the virtual CPU for up to milliseconds.",
+        cost: "QEMU locks far more memory than the guest has: 490 MiB for a guest of 64 MiB have been observed.",
         source: "libvirt formatdomain; libvirt kbase/kvm-realtime",
         ..setting()
     },
@@ -190,25 +190,25 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-passthrough",
-        title: "real-time devices are handed to the guest",
+        title: "real-time devices are passed through to the guest",
         location: Place::Guest(
             "VFIO, with its interrupts on the CPU of the virtual CPU that owns the device",
         ),
         expected: Expected::Informational,
-        reason: "An emulated device brings the host's threads into the guest's path.",
-        cost: "Needs an IOMMU, and the device is gone from the host.",
+        reason: "With an emulated device the guest waits for threads of the host.",
+        cost: "Needs an IOMMU, and the host can no longer use the device.",
         source: "Documentation/driver-api/vfio.rst; ACRN",
         ..setting()
     },
     Knob {
         name: "guest-cache",
-        title: "the guest has a part of the cache of its own",
+        title: "the guest has a dedicated part of the cache",
         location: Place::Guest(
             "<cachetune vcpus='…'><cache id='0' level='3' type='both' size='…'/></cachetune>",
         ),
         expected: Expected::Informational,
-        reason: "A neighbour cannot throw out what lies in other ways.",
-        cost: "The others have less.",
+        reason: "A co-located workload cannot evict lines in other ways.",
+        cost: "Other workloads have less cache.",
         source: "libvirt formatdomain, cachetune; ACRN and Intel real-time VM guides",
         ..setting()
     },
@@ -218,7 +218,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Place::Guest(
             "the kernel in the guest, with isolcpus=, nohz_full=, rcu_nocbs= on its real-time virtual CPUs",
         ),
-        reason: "A host tuned perfectly under a stock guest was seen at 9.5 ms; tens of µs were expected.",
+        reason: "A stock guest on a fully tuned host reached 9.5 ms, with tens of µs expected.",
         source: "ocp-virt-cookbook#141; tuned realtime-virtual-guest",
         ..setting()
     },
@@ -226,13 +226,13 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "guest-thread-names",
         title: "the guest's threads have names",
         location: Place::Guest("-name NAME,debug-threads=on"),
-        reason: "Whoever places threads later can tell virtual CPUs from the rest.",
+        reason: "A tool that sets affinities can distinguish virtual CPUs from other threads.",
         source: "QEMU's documentation of -name",
         ..setting()
     },
     Knob {
         name: "guest-accelerator",
-        title: "the processor itself runs the guest",
+        title: "the guest runs with hardware virtualisation (KVM)",
         location: Place::Guest("<domain type='kvm'>; QEMU's -accel kvm"),
         expected: Expected::Text("kvm"),
         reason: "Emulated instructions have no bound in time.",
@@ -246,7 +246,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "isolcpus=, nohz_full= and rcu_nocbs= on the guest's kernel command line",
         ),
         expected: Expected::Text("all real-time CPUs of the guest, and no other"),
-        reason: "The guest's housekeeping belongs on its first CPU.",
+        reason: "The housekeeping of the guest runs on its first CPU.",
         source: "tuned realtime-virtual-guest; Documentation/admin-guide/cpu-isolation.rst",
         ..setting()
     },
@@ -266,9 +266,9 @@ pub(super) const KNOBS: &[Knob] = &[
             "priorities of ksoftirqd, ktimers, rcuc and rcub on the guest's CPUs; sched_rt_runtime_us",
         ),
         expected: Expected::Text(
-            "threads of the kernel above the virtual CPU, or real-time throttling on",
+            "kernel threads above the virtual CPU, or real-time throttling on",
         ),
-        reason: "A busy virtual CPU never gives way: a thread of the kernel below it never runs, and the host hangs.",
+        reason: "A busy virtual CPU never yields: a kernel thread below its priority never runs, and the host hangs.",
         fix: Some("chrt --fifo --pid 2 $(pgrep '^(ksoftirqd|ktimers|rcuc|rcub)/')"),
         source: "tuned realtime-virtual-host; Documentation/scheduler/sched-rt-group.rst",
         severity: Severity::Error,
@@ -279,7 +279,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "no SMI while the guest runs",
         location: Place::Guest("register 0x34 of the host, before and after"),
         expected: Expected::Number(0),
-        reason: "The firmware stops all CPUs, and no kernel sees it.",
+        reason: "The firmware stops all CPUs, and no kernel can observe it.",
         effect: KnobEffect::InFirmware,
         source: "Intel SDM volume 4, MSR_SMI_COUNT",
         ..setting()

@@ -14,7 +14,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "/sys/class/net/{device}/queues/rx-{queue}",
         ),
         expected: Expected::Text("no more receive queues than housekeeping CPUs"),
-        reason: "Each queue has an interrupt, and the ones too many end on real-time CPUs.",
+        reason: "Each queue has an interrupt; with more queues than housekeeping CPUs some interrupts reach real-time CPUs.",
         cost: "Less throughput.",
         disruptive: Some("many interfaces reset when the number of queues changes"),
         fix: Some(
@@ -26,20 +26,20 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "receive-steering",
-        title: "CPUs that received packets are handed to",
+        title: "CPUs that process received packets (RPS)",
         location: mask(&["/sys/class/net/{device}/queues/rx-{queue}/rps_cpus"]),
         expected: Expected::NoRealTime,
-        reason: "A packet is handed over with an interrupt to the other CPU.",
+        reason: "The kernel sends an interrupt to the other CPU for each steered batch of packets.",
         cost: "None.",
         source: SCALING,
         ..Knob::of(KnobGroup::Network)
     },
     Knob {
         name: "default-receive-steering",
-        title: "the same for interfaces that come later",
+        title: "RPS CPUs of new interfaces",
         location: mask(&["/proc/sys/net/core/rps_default_mask"]),
         expected: Expected::NoRealTime,
-        reason: "An interface that appears later, as those of containers do, begins with this mask.",
+        reason: "A new interface, such as that of a container, starts with this mask.",
         cost: "None.",
         kernels: Kernels::from(6, 3, "new"),
         source: "Documentation/admin-guide/sysctl/net.rst, rps_default_mask; tuned; NTO",
@@ -47,10 +47,10 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "transmit-steering",
-        title: "CPUs that send through a queue",
+        title: "CPUs that send through a queue (XPS)",
         location: mask(&["/sys/class/net/{device}/queues/tx-{queue}/xps_cpus"]),
         expected: Expected::Informational,
-        reason: "A real-time thread that sends wants a queue of its own; who does not send wants none.",
+        reason: "A real-time thread that sends packets needs a separate queue; the other real-time threads need none.",
         cost: "None.",
         source: SCALING,
         ..Knob::of(KnobGroup::Network)
@@ -60,7 +60,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "interfaces are polled by a thread",
         location: text(&["/sys/class/net/{device}/threaded"]),
         expected: Expected::Informational,
-        reason: "A thread can be given a CPU and a priority, a soft interrupt cannot.",
+        reason: "A thread can have an affinity and a priority, a soft interrupt cannot.",
         cost: "A switch for each batch of packets.",
         kernels: Kernels::from(5, 12, "new"),
         source: "Documentation/networking/napi.rst",
@@ -68,10 +68,10 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "backlog-threads",
-        title: "threads of packets that wait",
+        title: "threads that process the packet backlog",
         location: Place::ThreadPolicy(&["backlog_napi/*"]),
         expected: Expected::Informational,
-        reason: "With PREEMPT_RT packets that were handed to another CPU are worked on in a thread there.",
+        reason: "With PREEMPT_RT a thread on the target CPU processes the packets that were steered to it.",
         cost: "None.",
         kernels: Kernels::from(6, 10, "new"),
         source: "net/core/dev.c, thread_backlog_napi",
@@ -79,7 +79,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "busy-read",
-        title: "microseconds that a read polls",
+        title: "busy-poll time of read() in microseconds",
         location: text(&["/proc/sys/net/core/busy_read"]),
         expected: Expected::Informational,
         choices: &[
@@ -87,7 +87,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "told",
                 Expected::Informational,
                 "NTO (dropped on real-time kernels)",
-                "polling with locks held does not go with PREEMPT_RT",
+                "polling with locks held is not suitable for PREEMPT_RT",
             ),
             choice(
                 "tuned",
@@ -103,7 +103,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "busy-poll",
-        title: "microseconds that poll() polls",
+        title: "busy-poll time of poll() in microseconds",
         location: text(&["/proc/sys/net/core/busy_poll"]),
         expected: Expected::Informational,
         choices: &[
@@ -111,7 +111,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "told",
                 Expected::Informational,
                 "NTO (dropped on real-time kernels)",
-                "polling with locks held does not go with PREEMPT_RT",
+                "polling with locks held is not suitable for PREEMPT_RT",
             ),
             choice(
                 "tuned",
@@ -127,17 +127,17 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "tcp-fast-open",
-        title: "connections that open with data",
+        title: "TCP connections that open with data (Fast Open)",
         location: text(&["/proc/sys/net/ipv4/tcp_fastopen"]),
         expected: Expected::Informational,
-        reason: "It saves a round trip when a connection opens (3: both ways), and does nothing for a machine's own latency.",
+        reason: "It saves a round trip when a connection opens (3: client and server), and does not change the machine's own latency.",
         cost: "Some networks drop such packets.",
         source: "tuned network-latency; Documentation/networking/ip-sysctl.rst",
         ..Knob::of(KnobGroup::Network)
     },
     Knob {
         name: "timestamping-held-open",
-        title: "time stamps of packets stay switched on",
+        title: "time stamps of packets stay enabled",
         location: Place::Fact(Fact::NotShown, "a socket with SO_TIMESTAMPING"),
         expected: Expected::Text("one such socket is open all the time"),
         reason: "The first socket that asks for time stamps makes the kernel patch its code, which interrupts every CPU.",

@@ -6,11 +6,11 @@ use super::*;
 pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "console-level",
-        title: "what is printed on the console",
+        title: "the log level of the console",
         location: text(&["/proc/sys/kernel/printk"]),
         expected: Expected::AtMost(4),
-        reason: "Printing on a serial line takes 90 µs a character, with preemption off on many kernels.",
-        cost: "Remarks are in the log and not on the console.",
+        reason: "Printing on a serial line takes 90 µs per character, with preemption disabled on many kernels.",
+        cost: "Messages of low severity are in the log and not on the console.",
         kernels: Kernels::all("consoles with a thread of their own from 6.12 on"),
         source: "Documentation/admin-guide/sysctl/kernel.rst, printk",
         ..Knob::of(KnobGroup::Observation)
@@ -21,7 +21,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: boot("console"),
         expected: Expected::Informational,
         reason: "A slow console makes every message slow.",
-        cost: "Without it a machine that crashed says nothing.",
+        cost: "Without it a machine that crashed leaves no message.",
         effect: KnobEffect::AtRestart,
         source: "Documentation/admin-guide/serial-console.rst",
         ..Knob::of(KnobGroup::Observation)
@@ -34,7 +34,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "/sys/kernel/debug/tracing/current_tracer",
         ]),
         expected: Expected::Word(&["nop"]),
-        reason: "A tracer that was forgotten lengthens each function of the kernel.",
+        reason: "An active tracer lengthens each kernel function.",
         cost: "None.",
         source: "Documentation/trace/ftrace.rst",
         ..Knob::of(KnobGroup::Observation)
@@ -52,22 +52,22 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "config-osnoise",
-        title: "the kernel can name what takes time",
+        title: "the kernel can name sources of noise",
         location: Place::KernelOption("CONFIG_OSNOISE_TRACER"),
         expected: Expected::Present,
         kernels: Kernels::from(5, 14, "new"),
-        reason: "The tracer counts what interrupts, threads and hardware take from a busy thread.",
+        reason: "The tracer counts the time that interrupts, threads and hardware take from a busy thread.",
         cost: "None until it runs.",
         source: "Documentation/trace/osnoise-tracer.rst",
         ..Knob::of(KnobGroup::Observation)
     },
     Knob {
         name: "config-hwlat",
-        title: "the kernel can find gaps of the hardware",
+        title: "the kernel can detect hardware latency",
         location: Place::KernelOption("CONFIG_HWLAT_TRACER"),
         expected: Expected::Present,
-        reason: "The tracer shows what the firmware takes with interrupts off.",
-        cost: "While it runs it is itself a disturbance.",
+        reason: "The tracer shows the time that the firmware takes while interrupts are disabled.",
+        cost: "The running tracer is itself a source of noise.",
         source: "Documentation/trace/hwlat_detector.rst",
         ..Knob::of(KnobGroup::Observation)
     },
@@ -83,12 +83,12 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "delay-accounting",
-        title: "accounting of waiting",
+        title: "delay accounting",
         location: text(&["/proc/sys/kernel/task_delayacct"]),
         expected: Expected::Number(0),
         reason: "Each switch is a little longer.",
         cost: "iotop shows less.",
-        kernels: Kernels::from(5, 14, "a boot parameter alone before"),
+        kernels: Kernels::from(5, 14, "before, only a boot parameter"),
         source: "Documentation/accounting/delay-accounting.rst",
         ..Knob::of(KnobGroup::Observation)
     },
@@ -104,7 +104,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "pressure-accounting",
-        title: "accounting of pressure",
+        title: "pressure stall accounting",
         location: Place::Exists(&["/proc/pressure/cpu"]),
         expected: Expected::Informational,
         reason: "Each switch updates averages; a monitor runs in a thread under SCHED_FIFO 1.",
@@ -125,7 +125,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "keep",
                 Expected::Informational,
                 "Rampart",
-                "it is a matter of security, not of latency alone",
+                "it affects security, not only latency",
             ),
             choice(
                 "off",
@@ -134,28 +134,28 @@ pub(super) const KNOBS: &[Knob] = &[
                 "each system call is shorter",
             ),
         ],
-        reason: "With rules in place each system call takes the slow way.",
-        cost: "Nobody sees who did what.",
+        reason: "With audit rules each system call takes the slow path.",
+        cost: "No record of the actions of users and programs.",
         effect: KnobEffect::AtRestart,
         source: "Documentation/admin-guide/kernel-parameters.txt, audit=",
         ..Knob::of(KnobGroup::Observation)
     },
     Knob {
         name: "selinux-cache",
-        title: "decisions that SELinux remembers",
+        title: "size of the SELinux decision cache",
         location: text(&["/sys/fs/selinux/avc/cache_threshold"]),
         expected: Expected::AtLeast(8192),
-        reason: "A decision that was forgotten is computed anew, in the middle of a system call.",
+        reason: "A decision that is not in the cache is computed during the system call.",
         cost: "A little memory.",
         source: "tuned latency-performance and NTO, avc_cache_threshold",
         ..Knob::of(KnobGroup::Observation)
     },
     Knob {
         name: "blocked-modules",
-        title: "modules that are not loaded",
+        title: "modules that are blocked",
         location: boot("modprobe.blacklist"),
         expected: Expected::Informational,
-        reason: "Sound and other devices that nobody uses bring interrupts and firmware; their drivers can be left out.",
+        reason: "Unused devices such as sound cause interrupts and load firmware; their drivers can be blocked.",
         cost: "The devices do not work.",
         effect: KnobEffect::AtRestart,
         source: "ni/meta-nilrt#636 (snd*); kernel-parameters.txt, module_blacklist=",
