@@ -74,7 +74,11 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         reason: "A partition deep in the tree needs its CPUs reserved in all groups above it.",
         cost: "Other groups lose these CPUs.",
-        kernels: Kernels::from(6, 7, "before, the parent of a partition had to be a partition"),
+        kernels: Kernels::from(
+            6,
+            7,
+            "before, the parent of a partition had to be a partition",
+        ),
         source: V2,
         ..Knob::of(KnobGroup::ControlGroups)
     },

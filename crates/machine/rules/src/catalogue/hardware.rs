@@ -28,9 +28,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         effect: KnobEffect::AtRestart,
         fix: Some("use the hardware itself, or bind this guest's CPUs on its host one to one"),
-        verify: Some(
-            "The eighth number of the `cpu` lines in /proc/stat (steal) does not change.",
-        ),
+        verify: Some("The eighth number of the `cpu` lines in /proc/stat (steal) does not change."),
         undo: Some("Nothing is changed here."),
         source: "Documentation/trace/osnoise-tracer.rst; Red Hat, real-time virtualisation, chapter 2",
         ..Knob::of(KnobGroup::Hardware)

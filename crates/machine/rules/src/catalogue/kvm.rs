@@ -163,7 +163,9 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Word(&["Y", "1"]),
         reason: "The processor delivers interrupts to a running guest without the hypervisor.",
         cost: "None.",
-        fix: Some("options kvm_intel enable_apicv=1 in /etc/modprobe.d/, on a processor that supports it"),
+        fix: Some(
+            "options kvm_intel enable_apicv=1 in /etc/modprobe.d/, on a processor that supports it",
+        ),
         source: "Intel SDM volume 3C, APIC virtualisation",
         ..parameter()
     },

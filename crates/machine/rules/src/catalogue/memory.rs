@@ -163,12 +163,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "tuned realtime, NTO",
                 "rare, and the statistics are still useful",
             ),
-            choice(
-                "partrt",
-                Expected::AtLeast(1000),
-                "partrt",
-                "almost never",
-            ),
+            choice("partrt", Expected::AtLeast(1000), "partrt", "almost never"),
         ],
         reason: "A worker collects the counters on each CPU whose counters changed.",
         cost: "/proc/vmstat lags behind.",
