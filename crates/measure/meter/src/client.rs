@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The caller's side of a conversation with `rampart-meter`: one JSON object a line, requests on its
+//! The caller's side of the protocol of `rampart-meter`: one JSON object per line, requests on its
 //! standard input, events on its standard output.
 
 use std::collections::VecDeque;
@@ -15,26 +15,27 @@ use serde::de::DeserializeOwned;
 
 /// How long a program may take to end by itself after its last event.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// How long the status of a program that closed its output is waited for.
+/// How long to wait for the exit status of a program that closed its output.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
-/// How long a killed process may take to be gone. A process in uninterruptible sleep may never be.
+/// How long to wait for the end of a killed process. A process in uninterruptible sleep may never
+/// end.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// Events that may wait to be read. Further ones stay in the pipe, and the program goes on.
+/// Maximum number of unread events. Further events stay in the pipe; the program continues.
 const WAITING_EVENTS: usize = 4096;
-/// The longest line that is read, in bytes.
+/// Maximum length of a line, in bytes.
 const LONGEST_LINE: u64 = 64 << 20;
-/// How much of the end of a program's standard error is kept, in bytes.
+/// Number of bytes kept from the end of a program's standard error.
 pub const STDERR_KEPT: usize = 4096;
 
 /// A process of `rampart-meter`, or of a program around it, on this or on another kernel.
 pub trait MeterProcess: Send {
-    /// Returns the process id, as the kernel that runs the process numbers it.
+    /// Returns the process id in the PID namespace of the kernel that runs the process.
     fn id(&self) -> u32;
 
-    /// Returns how the process ended, or `None` while it runs.
+    /// Returns the exit status as text, or `None` while the process runs.
     fn exit_status(&mut self) -> Option<String>;
 
-    /// Kills the process and returns how it ended, or `None` if it does not end in time.
+    /// Kills the process and returns its exit status as text, or `None` if it does not end in time.
     fn kill(&mut self) -> Option<String>;
 }
 
@@ -49,7 +50,7 @@ impl MeterProcess for Child {
     }
 
     fn kill(&mut self) -> Option<String> {
-        // It fails for a process that has ended.
+        // Fails if the process has already ended.
         let _ = Child::kill(self);
         let begin = Instant::now();
         loop {
@@ -64,11 +65,11 @@ impl MeterProcess for Child {
 
 /// The standard streams of a program.
 pub struct Streams {
-    /// Its standard input.
+    /// Standard input.
     pub input: Option<Box<dyn Write + Send>>,
-    /// Its standard output.
+    /// Standard output.
     pub output: Option<Box<dyn Read + Send>>,
-    /// Its standard error.
+    /// Standard error.
     pub errors: Option<Box<dyn Read + Send>>,
 }
 
@@ -89,14 +90,14 @@ impl Streams {
     }
 }
 
-/// Why a conversation does not go on.
+/// The reason why a conversation cannot continue.
 #[derive(Debug)]
 pub enum ClientError {
     /// A request cannot be written.
     NotWritten(io::Error),
     /// The program closed its input or output before its last event.
     Ended {
-        /// How it ended.
+        /// Exit status of the program.
         status: String,
         /// The end of its standard error.
         stderr: String,
@@ -105,7 +106,7 @@ pub enum ClientError {
     UnexpectedLine {
         /// The beginning of the line.
         line: String,
-        /// Why it is not an event.
+        /// The error of the parser.
         reason: String,
     },
 }
@@ -135,7 +136,7 @@ impl<Event> std::fmt::Debug for Client<Event> {
 }
 
 impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
-    /// Begins a conversation over the streams of a program.
+    /// Creates a client for the streams of a program.
     #[must_use]
     pub fn new(streams: Streams, process: Box<dyn MeterProcess>) -> Self {
         let (sender, lines) = sync_channel(WAITING_EVENTS);
@@ -166,7 +167,7 @@ impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
     /// Sends a request.
     ///
     /// # Errors
-    /// If the program does not read its input any more.
+    /// Returns an error if the program no longer reads its input.
     pub fn send(&mut self, request: &impl Serialize) -> Result<(), ClientError> {
         let written = serde_json::to_vec(request)
             .map_err(io::Error::other)
@@ -185,7 +186,7 @@ impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
     /// Returns the next event, or `None` if none comes within `limit`.
     ///
     /// # Errors
-    /// If the output ends or holds a line that is not an event.
+    /// Returns an error if the output ends or contains a line that is not an event.
     pub fn next_event(&mut self, limit: Duration) -> Result<Option<Event>, ClientError> {
         match self.lines.recv_timeout(limit) {
             Ok(Line::Event(event)) => Ok(Some(event)),
@@ -208,9 +209,9 @@ impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
         }
     }
 
-    /// Returns the end of what the program wrote to its standard error so far.
+    /// Returns the end of the program's standard error so far.
     pub fn stderr_tail(&mut self) -> String {
-        // The pipe of an ended program still holds what was not read yet.
+        // The pipe of an ended program may still hold unread text.
         if self.status.is_some()
             && let Some(reader) = self.stderr_reader.take()
         {
@@ -242,11 +243,11 @@ impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
         }
     }
 
-    /// Closes the input, which a meter takes as the request to stop, and kills the program if it does
-    /// not end within 5 s. Returns whether it ended by itself.
+    /// Closes the input, which `rampart-meter` takes as a request to stop, and kills the program if
+    /// it does not end within 5 s. Returns whether it ended without being killed.
     pub fn close(&mut self) -> bool {
         self.input = None;
-        // Unread events would keep the program from writing its last ones, so they are drained.
+        // Drain the events: a full pipe would block the program before its last events.
         let begin = Instant::now();
         while begin.elapsed() < END_LIMIT {
             if self.wait(Duration::ZERO).is_some() {
@@ -315,7 +316,7 @@ pub fn abridged(text: &str) -> String {
     }
 }
 
-/// Keeps the end of an output.
+/// Keeps the last [`STDERR_KEPT`] bytes of an output.
 fn read_tail(mut output: impl Read, tail: &Mutex<VecDeque<u8>>) {
     let mut chunk = [0; 1024];
     while let Ok(length @ 1..) = output.read(&mut chunk) {

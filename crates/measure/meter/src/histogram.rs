@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counting samples in the buckets of HdrHistogram at three significant digits.
+//! Counts samples in the buckets of HdrHistogram at three significant digits.
 //!
-//! Any 64-bit value has a bucket, so nothing overflows. One bit for each bucket says whether it is
-//! in use, so that going through a batch of some hundred different values and emptying it costs in proportion to those, not to the tens of thousands of buckets there are.
+//! Every 64-bit value has a bucket, so nothing overflows. One bit per bucket marks whether it is in
+//! use. Iterating over and clearing a batch of some hundred different values therefore costs in
+//! proportion to these, not to the tens of thousands of buckets.
 
 use rampart_model::{Bucket, Nanos};
 
-/// Linear steps between two powers of two; with the exact range below 2048 this is the layout of
-/// HdrHistogram with three significant digits and a lowest value of 1.
+/// Log2 of the linear steps between two powers of two. With the exact range below 2048 this is the
+/// layout of HdrHistogram with three significant digits and a lowest value of 1.
 const STEPS_BITS: u32 = 10;
 
 fn index(value: u64) -> usize {
@@ -20,20 +21,21 @@ fn lowest(index: usize) -> u64 {
     ((index - (shift << STEPS_BITS)) as u64) << shift
 }
 
-/// Counts of values, with the exact extremes.
+/// Counts of values, with the exact minimum and maximum.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     counts: Vec<u64>,
-    /// A bit for each of `counts` that is not 0.
+    /// One bit per entry of `counts`, set if the count is not 0.
     used: Vec<u64>,
-    /// How many of `counts` are not 0.
+    /// Number of entries of `counts` that are not 0.
     buckets: usize,
     min: u64,
     max: u64,
 }
 
 impl Histogram {
-    /// An empty histogram with room for values up to `highest`; greater ones make it grow.
+    /// Creates an empty histogram with buckets for values up to `highest`. Greater values make it
+    /// grow.
     #[must_use]
     pub fn with_room_for(highest: Nanos) -> Self {
         let buckets = (index(highest.0) | 63) + 1;
@@ -52,10 +54,10 @@ impl Histogram {
         self.record_many(value, 1);
     }
 
-    /// Counts one sample of each of `values` and returns how many it counted. It ends early at a
-    /// value that it has no room for; there is room for any up to [`Histogram::max`].
+    /// Counts one sample of each of `values` and returns how many it counted. Stops at the first
+    /// value without a bucket; every value up to [`Histogram::max`] has one.
     ///
-    /// The maximum is not kept: none of the values may be above it.
+    /// Does not update the maximum: no value may be above it.
     #[inline(always)]
     pub fn record_run(&mut self, values: impl Iterator<Item = u64>) -> usize {
         let counts = self.counts.as_mut_slice();
@@ -80,7 +82,7 @@ impl Histogram {
         recorded
     }
 
-    /// Counts `count` samples of `value`; at least one.
+    /// Counts `count` samples of `value`; `count` must be at least 1.
     #[inline(always)]
     pub fn record_many(&mut self, value: Nanos, count: u64) {
         self.count(value.0, count);
@@ -109,23 +111,23 @@ impl Histogram {
 
     #[cold]
     fn grow(&mut self, index: usize) {
-        // To the end of its power of two, so that a rising maximum grows it seldom.
+        // Grows to the end of the power of two, so that a rising maximum rarely causes growth.
         let buckets = (index | ((1 << STEPS_BITS) - 1)) + 1;
         self.counts.resize(buckets, 0);
         self.used.resize(buckets / 64, 0);
     }
 
-    /// Counts the samples that missed periods would have been: for a sample `seen`, `seen` −
-    /// k × `interval` for each k from 1 to `missed`, as a wake at each planned moment would have
-    /// found it (Gil Tene's correction for coordinated omission, HdrHistogram
-    /// `recordValueWithExpectedInterval`). However many there are, this takes no longer than
-    /// going through the buckets once.
+    /// Counts the samples that missed periods would have given: for a sample `seen`, the values
+    /// `seen` − k × `interval` for each k from 1 to `missed`, as a wake at each planned moment
+    /// would have measured (Gil Tene's correction for coordinated omission, HdrHistogram
+    /// `recordValueWithExpectedInterval`). The time is bounded by the number of buckets, whatever
+    /// `missed` is.
     pub fn record_missed(&mut self, seen: Nanos, missed: u64, interval: Nanos) {
         let interval = interval.0.max(1);
         let mut k = 1;
         while k <= missed {
             let value = seen.0.saturating_sub(k.saturating_mul(interval));
-            // All further ones down to the bucket's lower edge are in the same bucket.
+            // All following values down to the bucket's lower edge are in the same bucket.
             let edge = Bucket::lowest(Nanos(value)).0;
             let same = ((value - edge) / interval + 1).min(missed - k + 1);
             let same = if value == 0 { missed - k + 1 } else { same };
@@ -136,33 +138,33 @@ impl Histogram {
         }
     }
 
-    /// Whether it holds no samples.
+    /// Returns whether the histogram holds no samples.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        // The first sample lowers the minimum, unless it is the greatest value there is.
+        // The first sample lowers the minimum, unless it is `u64::MAX`.
         self.min == u64::MAX && self.max == 0
     }
 
-    /// The exact smallest; none without samples.
+    /// Returns the exact minimum, or `None` without samples.
     #[must_use]
     pub fn min(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.min))
     }
 
-    /// The exact largest; none without samples.
+    /// Returns the exact maximum, or `None` without samples.
     #[must_use]
     pub fn max(&self) -> Option<Nanos> {
         (!self.is_empty()).then_some(Nanos(self.max))
     }
 
-    /// How many buckets hold samples.
+    /// Returns the number of buckets that hold samples.
     #[must_use]
     pub const fn buckets(&self) -> usize {
         self.buckets
     }
 
-    /// Hands the lowest value and the count of every bucket that holds samples to `take`,
-    /// highest first.
+    /// Passes the lowest value and the count of every bucket that holds samples to `take`, highest
+    /// value first.
     #[inline]
     pub fn each_falling(&self, mut take: impl FnMut(u64, u64)) {
         let groups = self.counts.as_chunks::<64>().0;
@@ -173,7 +175,7 @@ impl Histogram {
         }
     }
 
-    /// The same for all samples of both.
+    /// Does the same for the sum of two histograms.
     #[inline]
     pub fn each_of_both_falling(&mut self, other: &mut Self, mut take: impl FnMut(u64, u64)) {
         let longer = self.counts.len().max(other.counts.len());
@@ -192,7 +194,7 @@ impl Histogram {
         }
     }
 
-    /// Forgets all samples.
+    /// Removes all samples.
     pub fn clear(&mut self) {
         let groups = self.counts.as_chunks_mut::<64>().0;
         for (word, counts) in self.used.iter_mut().zip(groups) {
@@ -239,7 +241,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn counts_as_the_model_counts(values in proptest::collection::vec(any::<u64>().prop_flat_map(|value| (0u32..64).prop_map(move |shift| value >> shift)), 0..100)) {
+        fn counts_like_the_distribution_of_the_model(values in proptest::collection::vec(any::<u64>().prop_flat_map(|value| (0u32..64).prop_map(move |shift| value >> shift)), 0..100)) {
             let mut histogram = Histogram::with_room_for(Nanos(100));
             for _ in 0..2 {
                 for value in &values {
@@ -251,7 +253,7 @@ mod tests {
         }
 
         #[test]
-        fn both_are_counted_together(ours in proptest::collection::vec(0u64..5_000, 0..50), theirs in proptest::collection::vec(0u64..500_000, 0..50)) {
+        fn iterates_over_the_sum_of_two_histograms(ours in proptest::collection::vec(0u64..5_000, 0..50), theirs in proptest::collection::vec(0u64..500_000, 0..50)) {
             let (mut a, mut b) = (Histogram::with_room_for(Nanos(100)), Histogram::with_room_for(Nanos(5)));
             for value in &ours { a.record(Nanos(*value)); }
             for value in &theirs { b.record(Nanos(*value)); }
@@ -263,9 +265,9 @@ mod tests {
             prop_assert_eq!((taken(&mut a), taken(&mut b)), (of(&ours), of(&theirs)));
         }
 
-        /// The layout is HdrHistogram's own, bucket by bucket.
+        /// The layout equals that of HdrHistogram, bucket by bucket.
         #[test]
-        fn the_buckets_are_those_of_hdr_histogram(value in any::<u64>().prop_flat_map(|value| (2u32..64).prop_map(move |shift| value >> shift))) {
+        fn buckets_equal_those_of_hdr_histogram(value in any::<u64>().prop_flat_map(|value| (2u32..64).prop_map(move |shift| value >> shift))) {
             let theirs = hdrhistogram::Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 3).expect("bounds");
             prop_assert_eq!(lowest(index(value)), theirs.lowest_equivalent(value));
             prop_assert_eq!(Bucket::lowest(Nanos(value)).0, theirs.lowest_equivalent(value));
@@ -281,9 +283,9 @@ mod tests {
             prop_assert_eq!(taken(&mut histogram), of(&expected));
         }
 
-        /// The same as HdrHistogram's own correction, which stops above one interval.
+        /// The result equals the correction of HdrHistogram, which stops above one interval.
         #[test]
-        fn correction_is_hdr_histograms(seen in 1_000u64..10_000_000, interval in 100u64..100_000) {
+        fn correction_equals_that_of_hdr_histogram(seen in 1_000u64..10_000_000, interval in 100u64..100_000) {
             let mut theirs = hdrhistogram::Histogram::<u64>::new_with_bounds(1, 1 << 40, 3).expect("bounds");
             theirs.record_correct(seen, interval).expect("in bounds");
             let mut histogram = Histogram::with_room_for(Nanos(100));
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_of_missed_periods_is_corrected_at_once() {
+    fn corrects_a_day_of_missed_periods_at_once() {
         let (day, interval) = (Nanos::from_secs(86_400), Nanos::from_micros(20));
         let missed = day.0 / interval.0;
         let mut histogram = Histogram::with_room_for(Nanos::SECOND);

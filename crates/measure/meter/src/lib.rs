@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The measuring engines, and behind the feature `std` the Linux program that carries them.
+//! The measuring engines and, behind the feature `std`, the Linux program that runs them.
 //!
 //! - [`engine`]: the loops themselves, `no_std`, over small traits for clock, counter, sleep and
 //!   sink. **Invariant:** a loop never allocates, locks, prints or touches a page for the first
 //!   time after its warm-up.
-//! - [`cell`]: the same loops in a cell without an operating system, and what they say to the root
-//!   through memory.
+//! - [`cell`]: the same loops in a cell without an operating system, and the shared memory through
+//!   which it exchanges orders and results with the root cell.
 //! - [`timescale`]: counter ticks to nanoseconds.
-//! - `ring`, `histogram`, `throttling`: what happens to samples on the other side; pure.
-//! - `client`: the caller's side of the conversation with `rampart-meter`.
-//! - `program`: the side of `rampart-meter` itself.
-//! - `linux`: the system calls and files it needs, each usable on kernels from 4.19 on.
+//! - `ring`, `histogram`, `throttling`: transport and evaluation of samples outside the measuring
+//!   thread.
+//! - `client`: the caller's side of the protocol of `rampart-meter`.
+//! - `program`: the program `rampart-meter`.
+//! - `linux`: the system calls and files that the program uses. Each works on kernels from 4.19 on.
 #![cfg_attr(not(feature = "std"), no_std)]
 
 pub mod cell;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program `rampart-meter`: its arguments. The rest is in the library.
+//! Parses the arguments of `rampart-meter` and calls the library.
 
 use std::io::Write;
 
@@ -52,7 +52,7 @@ Measuring changes no setting of the machine. Exit codes: 0 finished; 1 failed;
 fn main() -> std::process::ExitCode {
     let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
     if std::process::id() == 1 {
-        // The kernel passes unknown words of its command line before our arguments.
+        // The kernel passes unknown words of its command line before the arguments of this program.
         let ours = arguments
             .iter()
             .position(|word| word == "enter-root" || word == "agent");
@@ -79,15 +79,15 @@ fn main() -> std::process::ExitCode {
                 None => return unknown_arguments(&arguments),
             }
         }
-        [load, cell, file, output, orders, wish @ ..] if load == "load" && cell == "cell" => {
+        [load, cell, file, output, orders, request @ ..] if load == "load" && cell == "cell" => {
             let location = CellMemoryLocation::parse(&[file, output, orders].map(Clone::clone));
-            match location.zip(LoadRequest::parse(wish)) {
-                Some((location, wish)) => return run_load(&wish, Some(&location)).into(),
+            match location.zip(LoadRequest::parse(request)) {
+                Some((location, request)) => return run_load(&request, Some(&location)).into(),
                 None => return unknown_arguments(&arguments),
             }
         }
-        [load, wish @ ..] if load == "load" => match LoadRequest::parse(wish) {
-            Some(wish) => return run_load(&wish, None).into(),
+        [load, request @ ..] if load == "load" => match LoadRequest::parse(request) {
+            Some(request) => return run_load(&request, None).into(),
             None => return unknown_arguments(&arguments),
         },
         [argument] if argument == "--help" || argument == "-h" => HELP.to_owned(),
@@ -134,9 +134,10 @@ fn show(file: &std::ffi::OsStr) -> std::process::ExitCode {
     ExitCode::Failure.into()
 }
 
-/// Enters the root file system as the first program of a simulated machine; `agent --init` is the second.
+/// Enters the root file system as the first program of a simulated machine. The second program is
+/// `agent --init`.
 fn enter_root(arguments: &[std::ffi::OsString]) -> std::process::ExitCode {
-    // It returns only if it fails.
+    // Returns only on failure.
     let Err(error) = rampart_agent::enter_root(arguments);
     let text = format!("rampart-meter enter-root: {error}\n");
     // Standard error may be closed.

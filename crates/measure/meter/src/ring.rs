@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ring through which samples leave the measuring thread: one producer, one consumer, fixed
-//! size, no locks. A full ring loses the sample and counts it; the producer never waits.
+//! A lock-free ring of fixed size through which samples leave the measuring thread, with one
+//! producer and one consumer. If the ring is full, the producer counts the sample as lost; it never
+//! waits.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -8,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::engine::Sample;
 
-/// A value on cache lines of its own, so that the two sides do not take each other's line away.
-/// Two lines, because x86 prefetches the neighbour.
+/// A value on its own cache lines, to avoid false sharing between producer and consumer. Two lines,
+/// because x86 prefetches the adjacent one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -20,12 +21,12 @@ struct Shared {
     head: Apart<AtomicUsize>,
     /// Number of samples ever read; written by the consumer.
     tail: Apart<AtomicUsize>,
-    /// Samples that found no room; written by the producer.
+    /// Samples lost because the ring was full; written by the producer.
     lost: AtomicU64,
 }
 
-// SAFETY: a slot is written only by the one producer while its number is outside [tail, head),
-// and read only by the one consumer while inside; head and tail pass it over with
+// SAFETY: only the one producer writes a slot, while the slot's number is outside [tail, head), and
+// only the one consumer reads it, while the number is inside; head and tail transfer the slot with
 // release-acquire. Producer and Consumer cannot be cloned and take &mut self.
 unsafe impl Sync for Shared {}
 // SAFETY: samples are plain data.
@@ -42,15 +43,15 @@ impl std::fmt::Debug for Shared {
     }
 }
 
-/// The measuring side.
+/// The writing side of the ring.
 #[derive(Debug)]
 pub struct Producer {
     shared: Arc<Shared>,
     head: usize,
-    /// Where the ring was full when the tail was last looked at: the consumer's line is fetched
-    /// only when the head comes there.
+    /// The value of the head at which the ring was full when the tail was last read. The consumer's
+    /// cache line is read again only when the head reaches this value.
     full_at: usize,
-    /// The slots of `shared`, at hand.
+    /// The slots of `shared`.
     slots: *const UnsafeCell<Sample>,
     mask: usize,
 }
@@ -58,14 +59,14 @@ pub struct Producer {
 // SAFETY: the pointer is into `shared`, which lives as long and may itself be sent.
 unsafe impl Send for Producer {}
 
-/// The reading side.
+/// The reading side of the ring.
 #[derive(Debug)]
 pub struct Consumer {
     shared: Arc<Shared>,
     tail: usize,
 }
 
-/// A ring for at least `capacity` samples; the capacity is rounded up to a power of two.
+/// Creates a ring for at least `capacity` samples. The capacity is rounded up to a power of two.
 #[must_use]
 pub fn ring(capacity: usize) -> (Producer, Consumer) {
     let capacity = capacity.clamp(2, 1 << 30).next_power_of_two();
@@ -91,65 +92,65 @@ impl Producer {
     /// Writes `sample`, or counts it as lost.
     #[inline(always)]
     pub fn push(&mut self, sample: Sample) {
-        if self.head == self.full_at && !self.look_for_room() {
+        if self.head == self.full_at && !self.update_full_at() {
             return;
         }
         // SAFETY: the capacity is a power of two, so the masked index is in bounds of the slots,
-        // which live as long as `shared`; there is room, so the consumer does not read this slot
-        // until head passes it over.
+        // which live as long as `shared`; the ring is not full, so the consumer does not read this
+        // slot before head is advanced.
         unsafe { *(*self.slots.add(self.head & self.mask)).get() = sample };
         self.head = self.head.wrapping_add(1);
         self.shared.head.0.store(self.head, Ordering::Release);
     }
 
     #[cold]
-    fn look_for_room(&mut self) -> bool {
+    fn update_full_at(&mut self) -> bool {
         let tail = self.shared.tail.0.load(Ordering::Acquire);
         self.full_at = tail.wrapping_add(self.shared.slots.len());
         let room = self.head != self.full_at;
         if !room {
-            // The only writer, so no read-modify-write is needed.
+            // The producer is the only writer, so no read-modify-write is needed.
             let lost = self.shared.lost.load(Ordering::Relaxed);
             self.shared.lost.store(lost + 1, Ordering::Release);
         }
         room
     }
 
-    /// Counts samples as lost that were lost before they came here.
+    /// Counts samples that were lost before they reached the ring.
     pub fn count_lost(&mut self, samples: u64) {
         let lost = self.shared.lost.load(Ordering::Relaxed);
         self.shared.lost.store(lost + samples, Ordering::Release);
     }
 
-    /// How many samples were ever written.
+    /// Returns the number of samples written so far.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.head as u64
     }
 
-    /// How many were lost.
+    /// Returns the number of samples lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Relaxed)
     }
 
-    /// Writes to every page, so that no later push is the first to touch one; best done on the
-    /// CPU whose memory it should lie in. Only while the ring is empty.
+    /// Writes to every page, so that no later push causes a page fault. Call it while the ring is
+    /// empty, on the CPU from whose NUMA node the memory should come.
     pub fn prefault(&mut self) {
         if self.head != 0 {
             return;
         }
         let step = (4096 / size_of::<Sample>()).max(1);
         for slot in self.shared.slots.iter().step_by(step) {
-            // SAFETY: the ring is empty, so the consumer reads no slot; volatile, so that the
-            // write happens although nobody needs its value.
+            // SAFETY: the ring is empty, so the consumer reads no slot. Volatile, so that the
+            // compiler keeps a write whose value is never read.
             unsafe { slot.get().write_volatile(Sample::default()) };
         }
     }
 }
 
 impl Consumer {
-    /// Hands the waiting samples to `take`, oldest first, in one piece or two.
+    /// Passes the waiting samples to `take`, oldest first, in one slice or two.
     pub fn drain(&mut self, mut take: impl FnMut(&[Sample])) {
         let head = self.shared.head.0.load(Ordering::Acquire);
         let capacity = self.shared.slots.len();
@@ -157,15 +158,15 @@ impl Consumer {
         let until_end = count.min(capacity - from);
         let slots = &self.shared.slots;
         for part in [&slots[from..from + until_end], &slots[..count - until_end]] {
-            // SAFETY: an UnsafeCell has the layout of what is in it; the numbers of these slots
-            // are in [tail, head), so the producer does not write them before tail passes.
+            // SAFETY: an UnsafeCell has the layout of its content; the numbers of these slots are
+            // in [tail, head), so the producer does not write them before tail is advanced.
             take(unsafe { std::slice::from_raw_parts(part.as_ptr().cast::<Sample>(), part.len()) });
         }
         self.tail = head;
         self.shared.tail.0.store(self.tail, Ordering::Release);
     }
 
-    /// How many samples were lost so far.
+    /// Returns the number of samples lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Ordering::Acquire)
@@ -186,7 +187,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any order of writing and reading gives what a bounded queue gives.
+        /// Any order of writes and reads gives the same result as a bounded queue.
         #[test]
         fn behaves_as_a_bounded_queue(capacity in 1usize..40, steps in proptest::collection::vec((any::<bool>(), 0usize..50), 1..60)) {
             let (mut producer, mut consumer) = ring(capacity);
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_lose_nothing_that_is_not_counted() {
+    fn counts_every_lost_sample_between_two_threads() {
         const COUNT: u64 = 200_000;
         let (mut producer, mut consumer) = ring(256);
         producer.prefault();

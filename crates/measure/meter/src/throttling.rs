@@ -1,58 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Telling the gaps that the scheduler makes on purpose from noise.
+//! Distinguishes gaps that the scheduler causes on purpose from noise.
 //!
-//! A real-time thread that never sleeps is held back in two ways so that others can live:
-//! real-time throttling lets it run for `sched_rt_runtime_us` of each `sched_rt_period_us`
+//! The scheduler limits a real-time thread that never sleeps in two ways, so that other threads can
+//! run: real-time throttling lets it run for `sched_rt_runtime_us` of each `sched_rt_period_us`
 //! (sched-rt-group.rst), and from Linux 6.12 on the fair server, a deadline server for ordinary
-//! threads, takes its runtime out of each of its periods when they starve. Either shows as gaps
-//! of one length at a steady distance.
+//! threads, takes its runtime in each of its periods if they starve. Both show as gaps of equal
+//! length at equal distances.
 
 use rampart_model::{CpuId, Finding, Nanos, Severity};
 
-/// A gap of the `noise` meter.
+/// A gap measured by the `noise` meter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// When it ended (`CLOCK_MONOTONIC`).
+    /// End of the gap (`CLOCK_MONOTONIC`).
     pub at: Nanos,
-    /// Its length.
+    /// Length of the gap.
     pub length: Nanos,
 }
 
-/// One way in which the scheduler holds real-time threads back.
+/// A mechanism with which the scheduler limits real-time threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Brake {
-    /// Its name, as the subject of a sentence.
+    /// Name of the mechanism, as the subject of a sentence.
     pub name: String,
-    /// The setting that it comes from.
+    /// The setting that enables it.
     pub location: String,
-    /// The setting's present value.
+    /// Present value of the setting.
     pub present: String,
-    /// What switches it off.
+    /// Text of the fix that disables it.
     pub fix: String,
-    /// What it takes from the thread in each period.
+    /// Time that it takes from the thread in each period.
     pub taken: Nanos,
-    /// Its period.
+    /// Period of the mechanism.
     pub period: Nanos,
 }
 
-/// The shortest gap that is looked at; both brakes take 50 ms by default.
+/// The shortest gap that is considered; both mechanisms take 50 ms by default.
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
 impl Brake {
-    /// Accounting happens at ticks, 10 ms apart at the coarsest.
+    /// Returns whether the length of the gap fits. The accounting happens at ticks, at most 10 ms
+    /// apart.
     fn length_fits(&self, gap: &Gap) -> bool {
         let slack = (self.taken.0 / 5).max(5_000_000);
         gap.length >= SHORTEST && gap.length.0.abs_diff(self.taken.0) <= slack
     }
 
-    /// Whether two neighbouring gaps are a whole number of periods apart, within a tenth.
+    /// Returns whether two consecutive gaps are a whole number of periods apart, within a tenth of
+    /// a period.
     fn distance_fits(&self, earlier: &Gap, later: &Gap) -> bool {
         let distance = later.at.saturating_sub(earlier.at).0;
         let periods = (distance + self.period.0 / 2) / self.period.0;
         periods >= 1 && distance.abs_diff(periods * self.period.0) <= self.period.0 / 10
     }
 
-    /// The gaps that look like this brake; empty if they are no more than a coincidence.
+    /// Returns the gaps that fit this mechanism, or none if the match is a coincidence.
     fn matching<'a>(&self, gaps: &'a [Gap]) -> Vec<&'a Gap> {
         if self.taken == Nanos::ZERO || self.period == Nanos::ZERO {
             return Vec::new();
@@ -62,7 +64,7 @@ impl Brake {
             .windows(2)
             .filter(|pair| self.distance_fits(pair[0], pair[1]))
             .count();
-        // One alone proves nothing about the distance; of several, most have to keep it.
+        // One gap alone has no distance to check; of several, most distances have to fit.
         if fitting.len() >= 2 && steady * 2 < fitting.len() - 1 {
             return Vec::new();
         }
@@ -70,8 +72,8 @@ impl Brake {
     }
 }
 
-/// What is to be said about `gaps` of the real-time thread on `cpu`, if they look like one of
-/// `brakes`; several that look alike are named together. Gaps in rising order of their end.
+/// Returns a finding if `gaps` of the real-time thread on `cpu` fit one of `brakes`. Mechanisms
+/// that fit equally are named together. The gaps must be in rising order of their end.
 #[must_use]
 pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
     let matches: Vec<(&Brake, Vec<&Gap>)> = brakes
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_gaps_of_the_right_length_are_explained() {
+    fn explains_regular_gaps_of_the_expected_length() {
         let seen = gaps(&[
             (1_000, 50),
             (1_400, 12),
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn two_brakes_of_one_shape_are_named_together() {
+    fn names_mechanisms_that_fit_equally_together() {
         let seen = gaps(&[(1_000, 50), (2_000, 50)]);
         let brakes = [
             brake("throttling", 50),
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn other_gaps_are_not() {
+    fn does_not_explain_other_gaps() {
         let throttling = [brake("throttling", 50)];
         for seen in [
             gaps(&[]),

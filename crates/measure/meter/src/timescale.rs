@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From counter ticks to nanoseconds, and back.
+//! Converts counter ticks to nanoseconds and back.
 //!
-//! A scale goes through two anchors: moments at which counter and clock were read together. The
-//! error of a length between them is at most that of the two anchors (some tens of nanoseconds),
-//! however long it is, because a longer length only comes with anchors further apart; no
-//! nominal frequency is believed.
+//! A scale is the line through two anchors: moments at which counter and clock were read together.
+//! The error of a converted length is at most that of the two anchors (some tens of nanoseconds),
+//! whatever the length, because a longer length only occurs with anchors further apart. No nominal
+//! frequency is used.
 
 use rampart_model::Nanos;
 
-/// Binary places of the multiplier. With 48, its rounding is below 1 ns in a day.
+/// Fractional bits of the multiplier. With 48, the rounding error is below 1 ns in a day.
 const SHIFT: u32 = 48;
 
-/// Counter and clock, read together.
+/// A reading of the counter and a reading of the clock at the same moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Anchor {
-    /// The counter.
+    /// Value of the counter.
     pub ticks: u64,
-    /// The clock.
+    /// Value of the clock.
     pub at: Nanos,
 }
 
-/// The line through two anchors.
+/// A linear conversion between counter ticks and nanoseconds, defined by two anchors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timescale {
     origin: Anchor,
-    /// Nanoseconds a tick, times 2^[`SHIFT`].
+    /// Nanoseconds per tick, times 2^[`SHIFT`].
     multiplier: u128,
 }
 
 impl Timescale {
-    /// The scale of a counter that counts the clock's own nanoseconds.
+    /// The scale of a counter that counts the nanoseconds of the clock.
     pub const IDENTITY: Self = Self {
         origin: Anchor {
             ticks: 0,
@@ -38,8 +38,8 @@ impl Timescale {
         multiplier: 1 << SHIFT,
     };
 
-    /// The scale of a counter of this frequency in hertz, whose moments count from its 0; none where
-    /// that is no counter to measure with.
+    /// Returns the scale of a counter with this frequency in hertz, whose moments count from
+    /// counter value 0. Returns `None` if a tick is 2^16 ns or longer.
     #[must_use]
     pub fn of_frequency(hertz: u64) -> Option<Self> {
         let zero = Anchor {
@@ -57,12 +57,13 @@ impl Timescale {
         })
     }
 
-    /// The line through both anchors; none if counter or clock did not move forward.
+    /// Returns the line through both anchors. Returns `None` if the counter or the clock did not
+    /// advance, or if a tick is 2^16 ns or longer.
     #[must_use]
     pub fn through(first: Anchor, second: Anchor) -> Option<Self> {
         let ticks = u128::from(second.ticks.checked_sub(first.ticks)?);
         let nanos = u128::from(second.at.0.checked_sub(first.at.0)?);
-        // More than 2^16 ns a tick is no counter to measure with, and keeps products in 128 bits.
+        // The limit keeps the products within 128 bits.
         if ticks == 0 || nanos == 0 || nanos / ticks >= 1 << 16 {
             return None;
         }
@@ -72,19 +73,19 @@ impl Timescale {
         })
     }
 
-    /// The length of `ticks`, rounded to the nearest nanosecond.
+    /// Returns the length of `ticks`, rounded to the nearest nanosecond.
     #[must_use]
     pub const fn length(&self, ticks: u64) -> Nanos {
         Nanos(((ticks as u128 * self.multiplier + (1 << (SHIFT - 1))) >> SHIFT) as u64)
     }
 
-    /// The length of `ticks` in thousandths of a nanosecond.
+    /// Returns the length of `ticks` in picoseconds, rounded down.
     #[must_use]
     pub const fn picos(&self, ticks: u64) -> u64 {
         ((ticks as u128 * 1_000 * (self.multiplier >> 16)) >> (SHIFT - 16)) as u64
     }
 
-    /// The moment at which the counter showed `ticks`, before or after the anchors.
+    /// Returns the moment at which the counter showed `ticks`, before or after the anchors.
     #[must_use]
     pub const fn moment(&self, ticks: u64) -> Nanos {
         let distance = ticks.wrapping_sub(self.origin.ticks) as i64;
@@ -96,7 +97,7 @@ impl Timescale {
         })
     }
 
-    /// The most ticks that fit into `length`.
+    /// Returns the largest number of ticks that fits into `length`.
     #[must_use]
     pub const fn ticks(&self, length: Nanos) -> u64 {
         let ticks = ((length.0 as u128) << SHIFT) / self.multiplier;
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_does_not_move() {
+    fn refuses_anchors_that_do_not_advance() {
         for (first, second) in [
             (anchor(5, 5), anchor(5, 9)),
             (anchor(5, 5), anchor(9, 5)),
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frequency_counts_from_zero() {
+    fn scale_of_a_frequency_starts_at_zero() {
         let scale = Timescale::of_frequency(62_500_000).expect("a counter");
         assert_eq!(scale.moment(0), Nanos::ZERO);
         assert_eq!(scale.moment(62_500_000 * 3_600), Nanos::from_secs(3_600));
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds_to_the_nearest() {
+    fn rounds_to_the_nearest_nanosecond() {
         assert_eq!(Timescale::IDENTITY.length(5), Nanos(5));
         let thirds = Timescale::through(anchor(0, 0), anchor(3_000, 1_000)).expect("moves");
         let lengths = [0, 1, 2, 3, 4, 5].map(|ticks| thirds.length(ticks).0);
@@ -151,14 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_exact_at_2_1_gigahertz() {
+    fn converts_a_day_exactly_at_2_1_gigahertz() {
         let day = 86_400_000_000_000u64;
         let scale = Timescale::through(anchor(1_000, 77), anchor(1_000 + day / 10 * 21, 77 + day))
             .expect("moves");
         assert_eq!(scale.length(day / 10 * 21), Nanos(day));
         assert_eq!(scale.moment(1_000), Nanos(77));
         assert_eq!(scale.length(2_100), Nanos(1_000));
-        assert_eq!(scale.picos(21), 9_999); // Rounded down.
+        assert_eq!(scale.picos(21), 9_999); // rounded down
     }
 
     proptest! {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cell's own blocks: its CPU spins with interrupts masked for a known length, in the handler of
-//! an interrupt of their own. What measures in the cell must see them; nobody else may.
+//! Blocks the cell's CPU: it spins with interrupts masked for a known length, in the handler of a
+//! separate interrupt. A meter in the cell must measure these blocks; no other cell may notice
+//! them.
 
 use rampart_model::Nanos;
 use rampart_ring::records::Writer;
@@ -11,12 +12,12 @@ use super::records::Record;
 use crate::engine::Clock;
 use crate::engine::schedule::Schedule;
 
-/// What makes them. All of it belongs to the handler alone.
+/// The state of the blocks. Only the handler uses it.
 #[derive(Debug)]
 pub struct Blocks<'a> {
     orders: Orders<'a>,
     writer: Writer<'a>,
-    /// Of the order that is carried out, or was.
+    /// Number of the present or last order.
     number: u64,
     order: Option<(Block, Schedule)>,
     made: u64,
@@ -24,7 +25,8 @@ pub struct Blocks<'a> {
 }
 
 impl<'a> Blocks<'a> {
-    /// Ready for the first order that comes from now on; none if its ring has no room.
+    /// Creates the state; the next order is the first. Returns `None` if the ring of `output` is
+    /// too small.
     #[must_use]
     pub fn new(output: &CellOutput<'a>, orders: Orders<'a>) -> Option<Self> {
         Some(Self {
@@ -37,8 +39,8 @@ impl<'a> Blocks<'a> {
         })
     }
 
-    /// The interrupt has come: takes a new order, makes the block whose moment has come. When to
-    /// come again; none where nothing is left to do.
+    /// Handles the interrupt: takes a new order and makes the block that is due. Returns when to
+    /// interrupt again, or `None` if no block is left.
     pub fn step(&mut self, clock: &impl Clock) -> Option<Nanos> {
         let number = self.orders.block_number();
         if number != self.number {
@@ -81,7 +83,7 @@ impl<'a> Blocks<'a> {
         }
     }
 
-    /// Tells that the order before is over, if there is one.
+    /// Reports the end of the previous order, if there is one.
     fn finish(&mut self) {
         if self.order.take().is_some() {
             Record::BlocksDone {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Carries out orders to load the CPU or the memory. A cell without an operating system has one CPU for
-//! all, so a load has the time that measuring leaves: it runs where the program would wait, and the
-//! timer's interrupt takes it away. What it adds to a sample is a slice at the most.
+//! Carries out orders to load the CPU or the memory. A cell without an operating system has one
+//! CPU, so a load uses the time that measuring leaves: it runs instead of the wait for the timer,
+//! until the timer's interrupt. It adds at most one slice to a sample.
 
 use core::sync::atomic::AtomicU64;
 
@@ -12,16 +12,16 @@ use super::orders::{LoadOrder, Orders};
 use crate::engine::Clock;
 use crate::engine::load::Load;
 
-/// Slices between two looks at the clock and the orders.
+/// Slices between two checks of the clock and the orders.
 const SLICES: u32 = 4;
 
-/// What makes loads.
+/// The state of the load.
 #[derive(Debug)]
 pub struct Loads<'a> {
     output: CellOutput<'a>,
     orders: Orders<'a>,
     memory: &'a [AtomicU64],
-    /// Of the order that is carried out, or was.
+    /// Number of the present or last order.
     number: u64,
     load: Option<(Load<'a>, Nanos)>,
     slices: u64,
@@ -29,7 +29,7 @@ pub struct Loads<'a> {
 }
 
 impl<'a> Loads<'a> {
-    /// Ready for the first order that comes from now on; loads are made in this memory.
+    /// Creates the state; the next order is the first. Loads use `memory`.
     #[must_use]
     pub fn new(output: CellOutput<'a>, orders: Orders<'a>, memory: &'a [AtomicU64]) -> Self {
         Self {
@@ -43,7 +43,7 @@ impl<'a> Loads<'a> {
         }
     }
 
-    /// Takes a new order, and does a piece of what was ordered; false where there is nothing to do.
+    /// Takes a new order and runs a piece of the load. Returns `false` if there is no load to run.
     pub fn step(&mut self, clock: &impl Clock) -> bool {
         let number = self.orders.load_number();
         let begin = clock.now();
@@ -62,7 +62,7 @@ impl<'a> Loads<'a> {
             load.slice();
         }
         self.slices += u64::from(SLICES);
-        // What interrupted it is in this too: handlers are short beside a load's whole time.
+        // The time includes interrupts; handlers are short compared with the time of a load.
         self.time += clock.now().saturating_sub(begin);
         self.output.write(Word::LoadTime, self.time.0);
         self.output.write(Word::LoadSlices, self.slices);
@@ -73,7 +73,7 @@ impl<'a> Loads<'a> {
         self.number = number;
         (self.slices, self.time) = (0, Nanos::ZERO);
         let Some(LoadOrder { form, until }) = self.orders.load() else {
-            // Nothing that this program knows: it is over at once, without a slice.
+            // An unknown load ends at once, without a slice.
             self.output.write(Word::LoadTime, 0);
             self.output.write(Word::LoadSlices, 0);
             self.output.write(Word::LoadBegun, number);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the root wants. Each sort of order has a place with its number first, which grows with each
-//! order and is written last; the answer carries it. The next one comes after the answer, or after
-//! nobody waits for it any more.
+//! Orders of the root. Each kind of order has its own words. The first is the number of the order,
+//! which grows with each order, is written last and is repeated in the answer. The root writes the
+//! next order after the answer or after a timeout.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,21 +11,21 @@ use super::memory::ORDERS_BYTES;
 use crate::engine::load::LoadForm;
 use crate::engine::schedule::Spacing;
 
-/// The place of orders to measure, in words.
+/// First word of orders to measure.
 const MEASURE: usize = 0;
-/// All measurements up to this number are to end.
+/// All measurements up to the number in this word are to end.
 const STOP: usize = 32;
-/// The place of orders to stop the CPU.
+/// First word of orders to block the CPU.
 const BLOCK: usize = 64;
-/// The place of orders to load the CPU or the memory.
+/// First word of orders to load the CPU or the memory.
 const LOAD: usize = 96;
-/// Words of an order, its number among them.
+/// Words of an order, including its number.
 const WORDS: usize = 16;
 
-/// Which loop.
+/// The loop to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meter {
-    /// [`crate::engine::wakeup`]: from the timer to the program that waited for it.
+    /// [`crate::engine::wakeup`]: from the timer to the program that waits for it.
     Wakeup = 1,
     /// [`crate::engine::noise`].
     Noise = 2,
@@ -53,45 +53,46 @@ impl Meter {
 /// An order to measure, in two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Calibrate and answer with [`super::records::Record::Ready`].
+    /// Calibrates and answers with [`super::records::Record::Ready`].
     Prepare {
         /// The loop.
         meter: Meter,
-        /// Period of those that have one.
+        /// Period of the loops that have one.
         interval: Nanos,
         /// Length of the work of `fwq` and `loop`.
         work: Nanos,
-        /// The shortest gap that `noise` keeps; zero: three times its own period, 200 ns at least.
+        /// The shortest gap that `noise` records. Zero selects three times its own period, at least
+        /// 200 ns.
         threshold: Nanos,
     },
-    /// Measure what was prepared, between these moments of the cell's clock.
+    /// Measures as prepared, between these moments of the cell's clock.
     Go {
-        /// The warm-up begins.
+        /// Start of the warm-up.
         start: Nanos,
-        /// It ends, and the measurement begins.
+        /// End of the warm-up and start of the measurement.
         measured: Nanos,
-        /// The measurement ends.
+        /// End of the measurement.
         end: Nanos,
     },
 }
 
-/// An order to stop the CPU again and again; a count of 0 ends the one before.
+/// An order to block the CPU repeatedly. A count of 0 ends the previous order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Block {
-    /// Where the blocks lie.
+    /// Distribution of the blocks in time.
     pub spacing: Spacing,
-    /// How many.
+    /// Number of blocks.
     pub count: u64,
-    /// The first comes a pause after this moment of the cell's clock.
+    /// The first block begins one pause after this moment of the cell's clock.
     pub base: Nanos,
 }
 
 /// An order to load the CPU or the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadOrder {
-    /// With what.
+    /// Kind of load.
     pub form: LoadForm,
-    /// It ends at this moment of the cell's clock.
+    /// End of the load on the cell's clock.
     pub until: Nanos,
 }
 
@@ -100,7 +101,7 @@ pub struct LoadOrder {
 pub struct Orders<'a>(&'a [AtomicU64]);
 
 impl<'a> Orders<'a> {
-    /// In this memory; none if it is too small.
+    /// Creates the region in this memory. Returns `None` if the memory is too small.
     #[must_use]
     pub fn new(words: &'a [AtomicU64]) -> Option<Self> {
         Some(Self(words.get(..ORDERS_BYTES / 8)?))
@@ -110,7 +111,7 @@ impl<'a> Orders<'a> {
         self.0[location].load(Ordering::Acquire)
     }
 
-    /// Words of the order at this place, without its number.
+    /// Returns the words of the order at this location, without its number.
     fn words(&self, location: usize) -> [u64; WORDS - 1] {
         core::array::from_fn(|index| self.0[location + 1 + index].load(Ordering::Relaxed))
     }
@@ -124,13 +125,13 @@ impl<'a> Orders<'a> {
         number
     }
 
-    /// The number of the latest order to measure.
+    /// Returns the number of the latest order to measure.
     #[must_use]
     pub fn measure_number(&self) -> u64 {
         self.number(MEASURE)
     }
 
-    /// The latest order to measure; none where it cannot be understood.
+    /// Returns the latest order to measure, or `None` if it is invalid.
     #[must_use]
     pub fn measure(&self) -> Option<Measure> {
         let [step, first, second, third, fourth, ..] = self.words(MEASURE);
@@ -152,7 +153,7 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Gives an order to measure; its number.
+    /// Writes an order to measure and returns its number.
     pub fn give_measure(&self, order: &Measure) -> u64 {
         match *order {
             Measure::Prepare {
@@ -169,7 +170,7 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Whether the measurement with this number is to end.
+    /// Returns whether the measurement with this number is to end.
     #[inline(always)]
     #[must_use]
     pub fn ends(&self, number: u64) -> bool {
@@ -181,14 +182,14 @@ impl<'a> Orders<'a> {
         self.0[STOP].store(number, Ordering::Release);
     }
 
-    /// The number of the latest order to stop the CPU.
+    /// Returns the number of the latest order to block the CPU.
     #[inline(always)]
     #[must_use]
     pub fn block_number(&self) -> u64 {
         self.number(BLOCK)
     }
 
-    /// The latest order to stop the CPU.
+    /// Returns the latest order to block the CPU.
     #[must_use]
     pub fn block(&self) -> Block {
         let [length, pause, random, seed, count, base, ..] = self.words(BLOCK);
@@ -204,7 +205,7 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Gives an order to stop the CPU; its number.
+    /// Writes an order to block the CPU and returns its number.
     pub fn give_block(&self, order: &Block) -> u64 {
         let Spacing {
             length,
@@ -223,14 +224,14 @@ impl<'a> Orders<'a> {
         self.give(BLOCK, &words)
     }
 
-    /// The number of the latest order to load.
+    /// Returns the number of the latest order to load.
     #[inline(always)]
     #[must_use]
     pub fn load_number(&self) -> u64 {
         self.number(LOAD)
     }
 
-    /// The latest order to load; none where it cannot be understood.
+    /// Returns the latest order to load, or `None` if it is invalid.
     #[must_use]
     pub fn load(&self) -> Option<LoadOrder> {
         let [form, until, ..] = self.words(LOAD);
@@ -240,7 +241,7 @@ impl<'a> Orders<'a> {
         })
     }
 
-    /// Gives an order to load, in place of the one before; its number.
+    /// Writes an order to load, which replaces the previous one, and returns its number.
     pub fn give_load(&self, order: &LoadOrder) -> u64 {
         self.give(LOAD, &[order.form as u64, order.until.0])
     }

@@ -23,32 +23,32 @@ use crate::engine::{
 };
 use crate::timescale::Timescale;
 
-/// A sleep is broken so often, to see whether it is still wanted.
+/// Longest sleep between two checks whether the measurement is still wanted.
 const LONGEST_SLEEP: Nanos = Nanos::from_millis(100);
-/// The shortest gap that `noise` keeps by itself.
+/// The shortest default threshold of `noise`.
 const SHORTEST_THRESHOLD: Nanos = Nanos(200);
 
-/// What the program needs of the cell's hardware. Its clock is `scale` of its counter; its sleep may
-/// end early, and need not look for requests to stop.
+/// The hardware of the cell. The clock is `scale` of the counter. A sleep may end early and need
+/// not check for stop requests.
 pub trait Hardware: Clock + Counter + Sleep + Registers {
-    /// The counter's ticks as moments and lengths.
+    /// Returns the conversion of counter ticks to moments and lengths.
     fn scale(&self) -> Timescale;
 
-    /// Lets the interrupt of the blocks come, which takes the order.
+    /// Triggers the interrupt of the blocks, which takes the order.
     fn start_blocks(&self);
 
-    /// Lets the timer's interrupt come at this moment, at once if it has passed.
+    /// Sets the timer to this moment, or to now if it has passed.
     fn start_timer(&self, at: Nanos);
 
-    /// When the handler of the timer's interrupt first read the counter, once it has run since
-    /// [`Hardware::start_timer`].
+    /// Returns when the handler of the timer's interrupt first read the counter, if it has run
+    /// since [`Hardware::start_timer`].
     fn timer_taken(&self) -> Option<Nanos>;
 
-    /// Lets the timer interrupt at this moment, whatever is done until then.
+    /// Sets an interrupt of the timer at this moment without waiting for it.
     fn interrupt_at(&self, at: Nanos);
 }
 
-/// What was prepared.
+/// The prepared measurement.
 #[derive(Debug, Clone, Copy)]
 enum Prepared {
     Wakeup(Nanos),
@@ -59,7 +59,7 @@ enum Prepared {
     Mmio(Nanos),
 }
 
-/// One loop in its run.
+/// The loop of a measurement.
 enum Engine {
     Wakeup(Wakeup),
     Noise(Noise),
@@ -78,15 +78,16 @@ pub struct Program<'a, H> {
     writer: Writer<'a>,
     /// Number of the order that was carried out last.
     served: u64,
-    /// Number of the order to stop the CPU that its interrupt was told of.
+    /// Number of the last block order for which the interrupt was triggered.
     blocks: Cell<u64>,
-    /// Borrowed for a slice at a time, by who waits.
+    /// Borrowed for one slice at a time.
     loads: RefCell<Loads<'a>>,
     prepared: Option<Prepared>,
 }
 
 impl<'a, H: Hardware> Program<'a, H> {
-    /// Ready for the first order that comes from now on; none if its ring has no room.
+    /// Creates the program; the next order is the first. Returns `None` if the ring of `output` is
+    /// too small.
     #[must_use]
     pub fn new(
         hardware: &'a H,
@@ -105,7 +106,7 @@ impl<'a, H: Hardware> Program<'a, H> {
         })
     }
 
-    /// Nothing is measured until this moment: a load has the time if there is one.
+    /// Waits until this moment; runs the load, if one is ordered.
     pub fn rest(&self, until: Nanos) {
         let loaded = load_until(self.hardware, &self.loads, until, &|| false);
         if !loaded {
@@ -113,7 +114,7 @@ impl<'a, H: Hardware> Program<'a, H> {
         }
     }
 
-    /// Carries out what has been ordered since the last time.
+    /// Carries out the orders since the last call.
     pub fn serve(&mut self) {
         look_for_blocks(self.hardware, self.orders, &self.blocks);
         let number = self.orders.measure_number();
@@ -177,7 +178,7 @@ impl<'a, H: Hardware> Program<'a, H> {
                 } else {
                     threshold
                 };
-                // A counter that ticks seldom keeps every gap of more than a tick.
+                // If the counter ticks slowly, every gap of more than one tick is recorded.
                 let ticks = scale.ticks(threshold).max(2);
                 (Prepared::Noise(Noise::new(ticks)), scale.length(ticks))
             }
@@ -248,7 +249,7 @@ impl<'a, H: Hardware> Program<'a, H> {
 
 impl Engine {
     fn run<H: Hardware>(&mut self, inside: &mut Inside<'_, '_, H>, until: Nanos) -> NoiseTotals {
-        // There is one CPU, and nowhere else to go.
+        // A cell has one CPU, so no migration is possible.
         let mut watch = ProcessorWatch::default();
         let scale = inside.hardware.scale();
         match self {
@@ -263,7 +264,7 @@ impl Engine {
     }
 }
 
-/// Lets the interrupt of the blocks come where there is a new order for it.
+/// Triggers the interrupt of the blocks if there is a new order for it.
 #[inline(always)]
 fn look_for_blocks(hardware: &impl Hardware, orders: Orders<'_>, seen: &Cell<u64>) {
     let number = orders.block_number();
@@ -273,8 +274,8 @@ fn look_for_blocks(hardware: &impl Hardware, orders: Orders<'_>, seen: &Cell<u64
     }
 }
 
-/// Does what was ordered of a load until this moment, or until it is to stop; false where there is
-/// nothing of it to do.
+/// Runs the ordered load until this moment or until it is to stop. Returns `false` if there is no
+/// load to run.
 fn load_until(
     hardware: &impl Hardware,
     loads: &RefCell<Loads<'_>>,
@@ -287,7 +288,7 @@ fn load_until(
     if !loads.step(hardware) {
         return false;
     }
-    // The moment comes with an interrupt, as it does where the program sleeps.
+    // An interrupt ends the load at this moment, as it ends a sleep.
     hardware.interrupt_at(until);
     while hardware.now() < until && !stop() {
         if !loads.step(hardware) {
@@ -297,7 +298,7 @@ fn load_until(
     true
 }
 
-/// What the loops find in a cell.
+/// The environment of the loops in a cell.
 struct Inside<'p, 'a, H> {
     hardware: &'a H,
     output: CellOutput<'a>,
@@ -306,7 +307,7 @@ struct Inside<'p, 'a, H> {
     blocks: &'p Cell<u64>,
     loads: &'p RefCell<Loads<'a>>,
     number: u64,
-    /// Where samples are in ticks.
+    /// Set if samples are in ticks.
     scale: Option<Timescale>,
 }
 

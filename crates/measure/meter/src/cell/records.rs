@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the cell found: records of a ring, each a few words. The root's side believes none of them
-//! more than that somebody wrote them.
+//! Results of the cell: records of a ring, each a few words. The root must not trust them: the cell
+//! can write anything.
 
 use rampart_model::Nanos;
 use rampart_ring::records::Writer;
@@ -11,22 +11,22 @@ use crate::engine::noise::NoiseTotals;
 /// The longest record, in words.
 const WORDS: usize = 16;
 
-/// What a measurement came to, apart from its samples.
+/// The result of a measurement without its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Done {
-    /// When the measured part began.
+    /// Start of the measured part.
     pub begun: Nanos,
-    /// When it ended.
+    /// End of the measured part.
     pub ended: Nanos,
-    /// Whether it was ended early.
+    /// Whether it ended early.
     pub stopped: bool,
-    /// Interrupts that the program handled in it.
+    /// Interrupts that the program handled in this time.
     pub interrupts: u64,
     /// Turns of the work of `fwq` and `loop`.
     pub turns: u64,
     /// `fwq`: the shortest quantum.
     pub shortest: Nanos,
-    /// `fwq`: by how much it was lowered in the measured part.
+    /// `fwq`: by how much the shortest quantum fell in the measured part.
     pub lowered: Nanos,
     /// `noise`, in ticks of the counter.
     pub noise: NoiseTotals,
@@ -37,14 +37,14 @@ pub struct Done {
 pub enum Record {
     /// An order to prepare was carried out.
     Ready {
-        /// Its number.
+        /// Number of the order.
         order: u64,
-        /// The shortest gap that `noise` will keep.
+        /// The shortest gap that `noise` will record.
         threshold: Nanos,
     },
-    /// A sample; all its times in nanoseconds, on the cell's clock.
+    /// A sample. All times are in nanoseconds, on the cell's clock.
     Sample(Sample),
-    /// The warm-up is over: samples after this are measured.
+    /// The warm-up is over: the samples that follow are measured.
     WarmedUp {
         /// Number of the order.
         order: u64,
@@ -53,30 +53,30 @@ pub enum Record {
     Done {
         /// Number of the order.
         order: u64,
-        /// What it came to.
+        /// Result of the measurement.
         done: Done,
     },
-    /// An order that makes no sense to this program.
+    /// An order that this program does not support.
     Refused {
-        /// Its number.
+        /// Number of the order.
         order: u64,
     },
-    /// The CPU was stopped.
+    /// The CPU was blocked.
     Blocked {
         /// Number of the order.
         order: u64,
-        /// Of the block, from 0.
+        /// Number of the block, from 0.
         sequence: u64,
         /// Begin and end.
         span: (Nanos, Nanos),
     },
-    /// No more blocks come.
+    /// The order to block is complete.
     BlocksDone {
         /// Number of the order.
         order: u64,
-        /// How many there were.
+        /// Number of blocks.
         made: u64,
-        /// By how much the latest came after its moment.
+        /// Largest lateness of a block.
         latest: Nanos,
     },
 }
@@ -89,11 +89,11 @@ const REFUSED: u32 = 5;
 const BLOCKED: u32 = 6;
 const BLOCKS_DONE: u32 = 7;
 
-/// In place of a shortest turn: there was none.
+/// Marks a missing shortest turn.
 const NONE: u64 = u64::MAX;
 
 impl Record {
-    /// Writes it into a ring; what nobody has read in time is overwritten.
+    /// Writes the record into a ring. Records that are not read in time are overwritten.
     pub fn write(&self, writer: &mut Writer<'_>) {
         match *self {
             Self::Ready { order, threshold } => put(writer, READY, &[order, threshold.0]),
@@ -137,7 +137,7 @@ impl Record {
         }
     }
 
-    /// The record of this kind and these bytes; none where that is no record.
+    /// Returns the record of this kind and these bytes, or `None` if they are not a record.
     #[must_use]
     pub fn read(kind: u32, bytes: &[u8]) -> Option<Self> {
         let mut words = [0; WORDS];
@@ -211,6 +211,6 @@ fn put(writer: &mut Writer<'_>, kind: u32, words: &[u64]) {
         to.copy_from_slice(&word.to_le_bytes());
     }
     let length = (words.len() * 8).min(bytes.len());
-    // Shorter than any ring's half: it always has room.
+    // A record is shorter than half of any ring, so the write always succeeds.
     let _ = writer.write(kind, &bytes[..length]);
 }

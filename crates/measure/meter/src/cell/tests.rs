@@ -17,7 +17,7 @@ fn words(count: usize) -> Vec<AtomicU64> {
 }
 
 #[test]
-fn orders_are_read_as_they_were_given() {
+fn reads_orders_as_written() {
     let memory = words(ORDERS_BYTES / 8);
     let orders = Orders::new(&memory).expect("room");
     assert!(Orders::new(&memory[1..]).is_none());
@@ -55,12 +55,12 @@ fn orders_are_read_as_they_were_given() {
     };
     assert_eq!(orders.give_block(&block), 1);
     assert_eq!((orders.block_number(), orders.block()), (1, block));
-    // Neither sort of order touches the other's place.
+    // The kinds of orders do not share words.
     assert_eq!(orders.measure(), Some(go));
 }
 
 #[test]
-fn records_come_out_as_they_went_in_and_nonsense_is_none() {
+fn reads_records_as_written_and_rejects_invalid_ones() {
     let done = Done {
         begun: Nanos(1),
         ended: Nanos(2),
@@ -115,7 +115,7 @@ fn records_come_out_as_they_went_in_and_nonsense_is_none() {
             panic!("no record");
         };
         assert_eq!(Record::read(kind, &room[..bytes]), Some(record));
-        // One word too few or too many, or of a kind that is none.
+        // One word too few or too many, or an unknown kind.
         assert_eq!(Record::read(kind, &room[..bytes - 8]), None);
         assert_eq!(Record::read(kind, &room[..bytes + 8]), None);
         assert_eq!(Record::read(kind + 100, &room[..bytes]), None);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `loop`: a periodic control loop with work and a deadline.
 //!
-//! A period whose start has passed when the one before ends is skipped and counted, as a
-//! controller would rather use fresh inputs than make up for old ones.
+//! If a period's planned start has passed when the previous period ends, the loop skips and counts
+//! it, because a controller uses fresh inputs instead of catching up.
 
 use rampart_model::{Nanos, SignedNanos};
 
 use super::{Clock, Grid, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop, Work};
 
-/// The loop; its grid goes on from one [`ControlLoop::run`] to the next.
+/// The loop. Its grid continues from one [`ControlLoop::run`] to the next.
 #[derive(Debug, Clone)]
 pub struct ControlLoop {
     grid: Grid,
@@ -16,7 +16,8 @@ pub struct ControlLoop {
 }
 
 impl ControlLoop {
-    /// A loop whose first period begins at `first` and that does `turns` turns of work in each.
+    /// Creates a loop whose first period begins at `first` and that does `turns` turns of work in
+    /// each period.
     #[must_use]
     pub const fn new(first: Nanos, interval: Nanos, turns: u64) -> Self {
         Self {
@@ -25,13 +26,13 @@ impl ControlLoop {
         }
     }
 
-    /// Turns of one piece of work.
+    /// Returns the turns of work per period.
     #[must_use]
     pub const fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// Runs all periods planned before `until`, or until it is told to stop.
+    /// Runs all periods planned before `until`, or until a stop is requested.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
         E: Clock + Sleep + Work + Processor + Stop + Sink,
@@ -57,7 +58,7 @@ impl ControlLoop {
     }
 }
 
-/// Derives the lengths of periods from the samples of a [`ControlLoop`], in their order.
+/// Derives the lengths of periods from the samples of a [`ControlLoop`], in order.
 #[derive(Debug, Clone, Copy)]
 pub struct Periods {
     interval: Nanos,
@@ -65,7 +66,7 @@ pub struct Periods {
 }
 
 impl Periods {
-    /// Of a loop with this interval.
+    /// Creates the state for a loop with this interval.
     #[must_use]
     pub const fn new(interval: Nanos) -> Self {
         Self {
@@ -74,9 +75,9 @@ impl Periods {
         }
     }
 
-    /// The deviation of the period that this sample's start ended: its length from start to
-    /// start minus the interval, also where planned starts were skipped on the way, because the
-    /// plant saw no output for that long. None for the first sample.
+    /// Returns the deviation of the period that ended with this sample's start: its length from
+    /// start to start minus the interval. Skipped starts lengthen the period, because the plant
+    /// received no output in that time. Returns `None` for the first sample.
     pub fn deviation(&mut self, sample: &Sample) -> Option<SignedNanos> {
         let planned = sample.at.saturating_sub(sample.value);
         let start = planned.saturating_add(sample.start);
@@ -116,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_late_start_is_a_late_period_and_then_an_early_one() {
+    fn late_start_gives_a_long_and_then_a_short_period() {
         let mut machine = Simulation::new(0);
-        machine.stall(2_950, 150); // The start of 3 000 comes at 3 100.
+        machine.stall(2_950, 150); // The start planned at 3 000 happens at 3 100.
         assert_eq!(
             run(&mut machine),
             [
@@ -132,9 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn work_that_is_held_up_over_a_start_skips_that_period() {
+    fn delayed_work_skips_the_start_that_passed() {
         let mut machine = Simulation::new(0);
-        machine.stall(2_100, 1_400); // Work of 2 000 ends at 3 600; the start of 3 000 is gone.
+        machine.stall(2_100, 1_400); // The work of 2 000 ends at 3 600, after the start of 3 000.
         assert_eq!(
             run(&mut machine),
             [
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_when_told_to() {
+    fn ends_on_a_stop_request() {
         let mut machine = Simulation::new(0);
         machine.stop_at(3_500);
         assert_eq!(run(&mut machine).len(), 3);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `fwq`: the time that one fixed piece of work takes, again and again (fixed work quantum,
-//! Sottile and Minnich, "Analysis of microbenchmarks for performance tuning of clusters").
+//! `fwq`: the time of a fixed piece of work, repeated (fixed work quantum, Sottile and Minnich,
+//! "Analysis of microbenchmarks for performance tuning of clusters").
 //!
-//! One clock reading a quantum: the end of one is the start of the next, so no time is unseen.
+//! The loop reads the clock once per quantum: the end of one quantum is the start of the next, so
+//! it observes all time.
 
 use rampart_model::Nanos;
 
 use super::{Clock, Processor, ProcessorWatch, Sample, Sink, Stop, Work};
 
-/// The loop. The shortest quantum is kept from one [`FixedWork::run`] to the next.
+/// The loop. It keeps the shortest quantum from one [`FixedWork::run`] to the next.
 #[derive(Debug, Clone)]
 pub struct FixedWork {
     turns: u64,
@@ -17,7 +18,7 @@ pub struct FixedWork {
 }
 
 impl FixedWork {
-    /// A quantum of `turns` turns.
+    /// Creates a loop with a quantum of `turns` turns.
     #[must_use]
     pub const fn new(turns: u64) -> Self {
         Self {
@@ -27,31 +28,31 @@ impl FixedWork {
         }
     }
 
-    /// Turns of one quantum.
+    /// Returns the turns of one quantum.
     #[must_use]
     pub const fn turns(&self) -> u64 {
         self.turns
     }
 
-    /// The shortest quantum; none before the first.
+    /// Returns the shortest quantum, or `None` before the first.
     #[must_use]
     pub fn shortest(&self) -> Option<Nanos> {
         (self.shortest < u64::MAX).then_some(Nanos(self.shortest))
     }
 
-    /// By how much the shortest was lowered since [`FixedWork::restart`].
+    /// Returns by how much the shortest quantum fell since [`FixedWork::restart`].
     #[must_use]
     pub const fn lowered(&self) -> Nanos {
         Nanos(self.lowered)
     }
 
-    /// Begins to count anew how much the shortest is lowered.
+    /// Resets [`FixedWork::lowered`].
     pub const fn restart(&mut self) {
         self.lowered = 0;
     }
 
-    /// Works until `until`, or until it is told to stop. The sample is the time of a quantum
-    /// minus the shortest so far.
+    /// Works until `until`, or until a stop is requested. A sample is the time of a quantum minus
+    /// the shortest so far.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
         E: Clock + Work + Processor + Stop + Sink,
@@ -84,7 +85,7 @@ mod tests {
     use crate::engine::simulation::Simulation;
 
     #[test]
-    fn a_stall_is_the_excess_of_its_quantum() {
+    fn stall_is_the_excess_of_its_quantum() {
         let mut machine = Simulation::new(0);
         machine.stall(3_500, 700);
         let mut quanta = FixedWork::new(500);
@@ -112,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn says_by_how_much_the_shortest_fell() {
+    fn returns_by_how_much_the_shortest_fell() {
         let mut machine = Simulation::new(0);
-        machine.stall(10, 400); // The first is the longest.
+        machine.stall(10, 400); // The first quantum is the longest.
         let mut quanta = FixedWork::new(500);
         quanta.run(&mut machine, &mut ProcessorWatch::default(), Nanos(4_000));
         assert_eq!(quanta.lowered(), Nanos(400));

@@ -3,11 +3,11 @@
 
 use rampart_model::Nanos;
 
-/// Equidistant planned moments, of which some are skipped.
+/// Equidistant planned moments, some of which are skipped.
 ///
-/// A moment that has passed when its turn comes is skipped and counted, never made up for: the
-/// next sample is on the grid again. The distribution that such a loop sees is then too good
-/// (coordinated omission), which is why each sample says how many moments it cost.
+/// A moment that has already passed is skipped and counted, never made up for: the next sample is
+/// on the grid again. The distribution that such a loop measures is too good (coordinated
+/// omission), therefore each sample carries the number of moments that it skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grid {
     next: Nanos,
@@ -15,7 +15,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// The grid from `first` on; an interval of 0 is taken as 1 ns.
+    /// Creates the grid from `first` on. An interval of 0 is taken as 1 ns.
     #[must_use]
     pub const fn new(first: Nanos, interval: Nanos) -> Self {
         let interval = if interval.0 == 0 { Nanos(1) } else { interval };
@@ -25,25 +25,25 @@ impl Grid {
         }
     }
 
-    /// The next planned moment.
+    /// Returns the next planned moment.
     #[must_use]
     pub const fn next(&self) -> Nanos {
         self.next
     }
 
-    /// Its interval.
+    /// Returns the interval.
     #[must_use]
     pub const fn interval(&self) -> Nanos {
         self.interval
     }
 
-    /// Goes on to the first moment that has not passed `lateness` after the present one, and
-    /// returns how many were skipped on the way: with lateness L and interval I, ⌊L ÷ I⌋.
-    /// Moments from `until` on are not this stretch's and are neither skipped nor counted.
+    /// Advances to the first moment after the present one that has not passed at `lateness`, and
+    /// returns how many moments were skipped: ⌊L ÷ I⌋ for lateness L and interval I. Moments from
+    /// `until` on belong to the next run and are neither skipped nor counted.
     #[inline(always)]
     pub fn advance(&mut self, lateness: Nanos, until: Nanos) -> u64 {
         let (planned, lateness) = (self.next.0, lateness.0);
-        // No run reaches the end of 584 years.
+        // No overflow: the end of the range is 584 years away.
         self.next = Nanos(planned.wrapping_add(self.interval.0));
         if lateness < self.interval.0 {
             0
@@ -67,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn on_time_skips_nothing_and_a_whole_interval_skips_one() {
+    fn skips_one_moment_per_whole_interval_of_lateness() {
         for (now, missed, next) in [
             (1_000, 0, 1_100),
             (1_099, 0, 1_100),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_of_the_next_stretch_are_left_to_it() {
+    fn leaves_moments_of_the_next_run() {
         let mut grid = Grid::new(Nanos(1_000), Nanos(100));
         assert_eq!(grid.advance(Nanos(950), Nanos(1_300)), 2);
         assert_eq!(grid.next(), Nanos(1_300));
@@ -90,7 +90,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn samples_and_missed_are_all_moments(interval in 1u64..1_000, latenesses in proptest::collection::vec(0u64..5_000, 1..50)) {
+        fn samples_and_missed_moments_add_up_to_all(interval in 1u64..1_000, latenesses in proptest::collection::vec(0u64..5_000, 1..50)) {
             let until = Nanos(100_000);
             let mut grid = Grid::new(Nanos(0), Nanos(interval));
             let (mut samples, mut missed) = (0, 0);

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `irq`: from a timer to the handler of its interrupt.
+//! `irq`: from the expiry of a timer to the handler of its interrupt.
 //!
-//! The program sleeps until shortly before the planned moment and waits for the interrupt awake, so
-//! that leaving an idle state is not in the sample. The sample is the handler's first reading of the
-//! counter minus the planned moment.
+//! The program sleeps until shortly before the planned moment and busy-waits for the interrupt, so
+//! that the exit from an idle state is not part of the sample. The sample is the handler's first
+//! reading of the counter minus the planned moment.
 
 use rampart_model::Nanos;
 
 use super::{Clock, Grid, Interrupt, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
 
-/// So long before the planned moment the program is awake, or half a period where that is shorter.
-/// Longer than a processor needs to leave WFI.
+/// Time before the planned moment at which the program wakes, limited to half a period. Longer than
+/// a processor needs to leave WFI.
 const AWAKE: Nanos = Nanos::from_micros(50);
 
-/// The loop; its grid goes on from one [`Irq::run`] to the next.
+/// The loop. Its grid continues from one [`Irq::run`] to the next.
 #[derive(Debug, Clone)]
 pub struct Irq {
     grid: Grid,
 }
 
 impl Irq {
-    /// A loop whose first planned interrupt is at `first`.
+    /// Creates a loop whose first interrupt is planned at `first`.
     #[must_use]
     pub const fn new(first: Nanos, interval: Nanos) -> Self {
         Self {
@@ -28,7 +28,7 @@ impl Irq {
         }
     }
 
-    /// Takes the samples of all planned moments before `until`, or until it is told to stop.
+    /// Takes the samples of all planned moments before `until`, or until a stop is requested.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
         E: Clock + Sleep + Interrupt + Processor + Stop + Sink,
@@ -61,15 +61,15 @@ mod tests {
     use crate::engine::simulation::Simulation;
 
     fn seen(machine: &Simulation) -> Vec<(u64, u64, u64)> {
-        let told = |sample: &Sample| (sample.at, sample.value, sample.missed);
-        machine.samples().iter().map(told).collect()
+        let entry = |sample: &Sample| (sample.at, sample.value, sample.missed);
+        machine.samples().iter().map(entry).collect()
     }
 
     #[test]
-    fn samples_are_the_way_to_the_handler_with_its_moments() {
+    fn samples_are_the_latencies_up_to_the_handler() {
         let mut machine = Simulation::new(1_000);
         machine.delivery_cost = 7;
-        // While the interrupt is waited for, and over three planned moments.
+        // One stall during the wait for an interrupt, one over three planned moments.
         machine.stall(2_900, 350);
         machine.stall(5_000, 3_100);
         let mut irq = Irq::new(Nanos(2_000), Nanos(1_000));
@@ -87,13 +87,13 @@ mod tests {
     }
 
     #[test]
-    fn ends_when_told_to_and_without_a_sample_for_the_interrupt_that_did_not_come() {
+    fn ends_on_a_stop_request_without_a_sample_for_the_pending_interrupt() {
         let mut machine = Simulation::new(0);
         machine.stop_at(3_400);
         let mut irq = Irq::new(Nanos(1_000), Nanos(1_000));
         irq.run(&mut machine, &mut ProcessorWatch::default(), Nanos(9_000));
         assert_eq!(machine.samples().len(), 3);
-        // Already awake for it.
+        // The stop comes during the busy-wait.
         let mut machine = Simulation::new(0);
         machine.stop_at(2_999);
         let mut irq = Irq::new(Nanos(1_000), Nanos(1_000));

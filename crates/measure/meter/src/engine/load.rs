@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What makes a CPU or memory busy, where there is no program for it: in a cell that holds the meter
-//! and nothing else. In short slices, so that whoever measures beside it gets its turn.
+//! Loads the CPU or the memory of a cell that contains only the meter and no load program. The load
+//! runs in short slices, so that a measurement on the same CPU is delayed by at most one slice.
 
 use core::hint::black_box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::work::arithmetic;
 
-/// Turns of the work of [`super::work`] in a slice.
+/// Turns of [`super::work`] in a slice.
 const TURNS: u64 = 200;
-/// Lines of the cache that are touched in a slice.
+/// Cache lines accessed in a slice.
 const LINES: usize = 16;
-/// A line in words of 64 bits: 64 bytes, as in all cores of Arm and x86 that Linux runs on by now.
+/// Words of 64 bits in a cache line: 64 bytes, as on the Arm and x86 cores that current Linux runs
+/// on.
 const LINE: usize = 8;
-/// What `Cache` walks through in bytes: caches of the last level that are shared are about as large.
+/// Size of the memory that `Cache` accesses, in bytes: about that of a shared last-level cache.
 const CACHE_BYTES: usize = 4 << 20;
 
-/// Which load.
+/// The kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LoadForm {
     /// Arithmetic.
     Cpu = 1,
-    /// Reads and writes every line of a large memory, one after the other: its bandwidth.
+    /// Reads and writes every cache line of a large memory in order; uses memory bandwidth.
     Memory = 2,
-    /// Reads and writes lines of as much memory as a cache holds, in no order that a processor could
-    /// guess: it throws out what others have there.
+    /// Reads and writes cache lines of a memory as large as a cache, in an order that a prefetcher
+    /// cannot predict; evicts the lines of other programs.
     Cache = 3,
 }
 
 impl LoadForm {
-    /// The load with this number.
+    /// Returns the load with this number.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::Cpu, Self::Memory, Self::Cache]
@@ -38,7 +39,7 @@ impl LoadForm {
     }
 }
 
-/// A load that is under way.
+/// A running load.
 #[derive(Debug)]
 pub struct Load<'m> {
     form: LoadForm,
@@ -47,7 +48,7 @@ pub struct Load<'m> {
 }
 
 impl<'m> Load<'m> {
-    /// One of this form, over this memory.
+    /// Creates a load of this form in this memory.
     #[must_use]
     pub fn new(form: LoadForm, memory: &'m [AtomicU64]) -> Self {
         let words = match form {
@@ -62,7 +63,7 @@ impl<'m> Load<'m> {
         }
     }
 
-    /// Does a slice of it: some microseconds at the most.
+    /// Runs one slice of the load: at most some microseconds.
     pub fn slice(&mut self) {
         let lines = self.memory.len() / LINE;
         if lines == 0 {
@@ -81,9 +82,9 @@ impl<'m> Load<'m> {
     }
 }
 
-/// The line after this one in an order that comes to each line of the largest power of two of them: a
-/// linear congruential generator whose increment is odd and whose multiplier is 1 modulo 4 (Hull and
-/// Dobell, 1962).
+/// Returns the successor of this line in an order that visits every line of the largest power of
+/// two of them: a linear congruential generator with an odd increment and a multiplier that is 1
+/// modulo 4 (Hull and Dobell, 1962).
 fn scattered(line: usize, lines: usize) -> usize {
     let mask = (1 << lines.ilog2()) - 1;
     line.wrapping_mul(1_664_525).wrapping_add(1_013_904_223) & mask
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_come_to_every_line_once_a_round() {
+    fn visits_every_line_once_per_round() {
         for form in [LoadForm::Memory, LoadForm::Cache] {
             let memory = memory(256);
             let mut load = Load::new(form, &memory);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_of_the_cpu_touches_no_memory_and_none_needs_any() {
+    fn cpu_load_accesses_no_memory_and_no_load_needs_any() {
         let memory = memory(8);
         Load::new(LoadForm::Cpu, &memory).slice();
         assert_eq!(touched(&memory), [0; 8]);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_not_walked_through_in_order() {
+    fn cache_load_is_not_sequential() {
         let lines: Vec<usize> =
             core::iter::successors(Some(0), |line| Some(scattered(*line, 4096)))
                 .take(9)

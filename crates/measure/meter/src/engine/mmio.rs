@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `mmio`: how long one read of a device's register takes, on a page that traps to the hypervisor and
-//! on one that is mapped.
+//! `mmio`: the time of one read of a device register, on a page that traps to the hypervisor and on
+//! one that is mapped.
 //!
-//! At each planned moment a batch of either is read between two readings of the counter, after a
-//! batch of nothing, whose time is taken away. A sample is the mean of a batch, rounded down to
-//! nanoseconds: a counter's tick is longer than a mapped access on many processors.
+//! At each planned moment the loop times an empty batch and one batch of reads of each page, and
+//! subtracts the time of the empty batch. A sample is the mean of a batch, rounded down to
+//! nanoseconds, because on many processors a tick of the counter is longer than a mapped access.
 
 use rampart_model::Nanos;
 
 use super::{Clock, Grid, Page, Processor, ProcessorWatch, Registers, Sample, Sink, Sleep, Stop};
 
-/// Accesses of a batch.
+/// Accesses per batch.
 pub const ACCESSES: u64 = 64;
 
-/// The mean of one access, of a batch that took `batch` where an empty one takes `empty`. In the unit
-/// of both.
+/// Returns the mean time of one access for a batch that took `batch` if an empty one takes `empty`,
+/// in the unit of both.
 #[must_use]
 pub const fn each(batch: u64, empty: u64) -> u64 {
     batch.saturating_sub(empty) / ACCESSES
 }
 
-/// The loop; its grid goes on from one [`Mmio::run`] to the next.
+/// The loop. Its grid continues from one [`Mmio::run`] to the next.
 #[derive(Debug, Clone)]
 pub struct Mmio {
     grid: Grid,
 }
 
 impl Mmio {
-    /// A loop whose first batches are at `first`.
+    /// Creates a loop whose first batches are planned at `first`.
     #[must_use]
     pub const fn new(first: Nanos, interval: Nanos) -> Self {
         Self {
@@ -35,8 +35,8 @@ impl Mmio {
         }
     }
 
-    /// Takes the samples of all planned moments before `until`, or until it is told to stop. The value
-    /// of a sample is a trapped access, its start a mapped one.
+    /// Takes the samples of all planned moments before `until`, or until a stop is requested. The
+    /// value of a sample is the trapped access, its start the mapped access.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
         E: Clock + Sleep + Registers + Processor + Stop + Sink,
@@ -68,10 +68,10 @@ mod tests {
     use crate::engine::simulation::Simulation;
 
     #[test]
-    fn a_sample_is_one_access_of_either_page_without_the_counters_own_cost() {
+    fn sample_is_one_access_of_each_page_without_the_cost_of_the_counter() {
         let mut machine = Simulation::new(0);
         (machine.read_cost, machine.access_costs) = (20, (3, 150));
-        // In the third moment's batch of trapped accesses: 640 more, 10 for each.
+        // Stalls the third batch of trapped accesses by 640 ns: 10 ns per access.
         machine.stall(51_000, 640);
         let mut mmio = Mmio::new(Nanos(10_000), Nanos(20_000));
         mmio.run(&mut machine, &mut ProcessorWatch::default(), Nanos(90_000));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_that_take_longer_than_a_period_cost_the_next_ones() {
+    fn batches_longer_than_a_period_skip_moments() {
         let mut machine = Simulation::new(0);
         machine.access_costs = (1, 1_000);
         let mut mmio = Mmio::new(Nanos(0), Nanos(50_000));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_batch_that_took_longer_leaves_nothing() {
+    fn longer_empty_batch_gives_zero() {
         assert_eq!(each(10, 20), 0);
         assert_eq!(each(64 * 5 + 70, 6), 6);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The measuring loops and what they need from the place where they run.
+//! The measuring loops and the traits of the environment that they run in.
 //!
-//! Each loop is generic over the traits of this module, so that the same code runs on Linux, in
-//! a test on a simulated clock, and on bare metal.
+//! Each loop is generic over the traits of this module, so that the same code runs on Linux, on
+//! bare metal, and in a test on a simulated clock.
 
 pub mod control_loop;
 pub mod fwq;
@@ -22,79 +22,78 @@ use rampart_model::Nanos;
 
 pub use grid::Grid;
 
-/// The clock that samples are stamped with.
+/// The clock for the timestamps of samples.
 pub trait Clock {
-    /// The present moment. On Linux `CLOCK_MONOTONIC`.
+    /// Returns the present moment. On Linux, `CLOCK_MONOTONIC`.
     fn now(&self) -> Nanos;
 }
 
-/// Sleeping.
+/// Sleeping until an absolute moment.
 pub trait Sleep {
-    /// Sleeps until the clock shows `at`. False if the sleep was ended by a request to stop.
+    /// Sleeps until the clock shows `at`. Returns `false` if a stop request ended the sleep.
     fn sleep_until(&self, at: Nanos) -> bool;
 }
 
-/// The fastest thing that counts at a constant rate.
+/// The fastest counter with a constant rate.
 pub trait Counter {
-    /// Its present value, in ticks.
+    /// Returns the present value, in ticks.
     fn read(&self) -> u64;
 }
 
-/// Where the loop runs.
+/// The CPU that the loop runs on.
 pub trait Processor {
-    /// The CPU that this thread is on, numbered as the operating system does.
+    /// Returns the number of the present CPU, as the operating system numbers it.
     fn processor(&self) -> u32;
 }
 
 /// The request to end early.
 pub trait Stop {
-    /// Whether to end now. Read in every turn, so it must cost no more than a load.
+    /// Returns whether to end now. Called in every turn, so it must cost no more than a load.
     fn stop_requested(&self) -> bool;
 }
 
 /// The fixed piece of work of `fwq` and `loop`.
 pub trait Work {
-    /// Does `turns` turns of it.
+    /// Does `turns` turns of the work.
     fn work(&self, turns: u64);
 }
 
-/// The interrupt of a timer, handled by the program itself.
+/// The interrupt of a timer, handled by this program.
 pub trait Interrupt {
-    /// Lets the timer's interrupt come at `at`, at once if that has passed, and waits awake until its
-    /// handler has run: when the handler first read the counter. None if the wait was ended by a
-    /// request to stop.
+    /// Sets the timer to `at` (immediately if `at` has passed), busy-waits until the handler has
+    /// run, and returns when the handler first read the counter. Returns `None` if a stop request
+    /// ended the wait.
     fn interrupt_at(&self, at: Nanos) -> Option<Nanos>;
 }
 
-/// Which page a register is on.
+/// The kind of page that a register is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Page {
-    /// The cell's stage 2 has it: an access needs nobody.
+    /// Mapped in the cell's stage-2 tables: an access does not exit to the hypervisor.
     Mapped,
-    /// It has not: the hypervisor makes the access.
+    /// Not mapped: the access traps and the hypervisor performs it.
     Trapped,
 }
 
-/// Registers of devices.
+/// Access to device registers.
 pub trait Registers {
-    /// Reads the register on this page so often as [`mmio::ACCESSES`] says, one after the other with
-    /// nothing between; without a page nothing at all. The time between the counter's readings
-    /// before and after.
+    /// Reads the register on this page [`mmio::ACCESSES`] times in a row, or not at all if `page`
+    /// is `None`. Returns the time between counter readings before and after.
     fn accesses(&self, page: Option<Page>) -> Nanos;
 }
 
-/// Where samples go.
+/// The consumer of samples.
 pub trait Sink {
-    /// Takes a sample, or counts it as lost. Must not block.
+    /// Takes a sample or counts it as lost. Must not block.
     fn push(&mut self, sample: Sample);
 }
 
-/// One sample of any meter. Moments are on the engine's clock, in nanoseconds; those of `noise`
-/// are counter ticks and are turned into nanoseconds on the other side of the sink.
+/// One sample of any meter. Times are on the engine's clock, in nanoseconds. The times of `noise`
+/// are counter ticks and are converted to nanoseconds by the consumer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Sample {
-    /// When it ended.
+    /// End of the sample.
     pub at: u64,
     /// The primary quantity: lateness, gap, excess, response, delivery or trapped access.
     pub value: u64,
@@ -104,12 +103,12 @@ pub struct Sample {
     pub start: u64,
 }
 
-/// CPUs that samples were taken on.
+/// Records the CPUs that samples were taken on.
 #[derive(Debug, Clone)]
 pub struct ProcessorWatch {
     last: u32,
     migrations: u64,
-    // As many as the kernel can be configured for (CONFIG_NR_CPUS is at most 8192).
+    // The largest number of CPUs that a kernel supports (CONFIG_NR_CPUS is at most 8192).
     seen: [u64; 128],
 }
 
@@ -124,7 +123,7 @@ impl Default for ProcessorWatch {
 }
 
 impl ProcessorWatch {
-    /// Takes down that a sample was taken on `processor`.
+    /// Records that a sample was taken on `processor`.
     #[inline(always)]
     pub fn note(&mut self, processor: u32) {
         if processor != self.last {
@@ -143,19 +142,19 @@ impl ProcessorWatch {
         }
     }
 
-    /// Samples that were taken on another CPU than the one before.
+    /// Returns the number of samples taken on another CPU than the sample before.
     #[must_use]
     pub const fn migrations(&self) -> u64 {
         self.migrations
     }
 
-    /// The CPUs in rising order.
+    /// Returns the CPUs in rising order.
     pub fn seen(&self) -> impl Iterator<Item = u32> + '_ {
         (0..self.seen.len() as u32 * 64)
             .filter(|cpu| self.seen[*cpu as usize / 64] & (1 << (cpu % 64)) != 0)
     }
 
-    /// Forgets what was seen, but not where the thread is.
+    /// Removes the recorded CPUs, but keeps the present one.
     pub fn restart(&mut self) {
         let last = self.last;
         *self = Self::default();

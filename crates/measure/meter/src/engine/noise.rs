@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `noise`: gaps in a loop that does nothing but read the counter.
+//! `noise`: gaps in a loop that only reads the counter.
 //!
-//! A turn is one read, one subtraction and one comparison; what else has to be known is asked
-//! for once in [`TURNS_A_CHECK`] turns. The shorter the turn, the shorter the gap that can be
-//! told from the loop itself.
+//! A turn is one read, one subtraction and one comparison. The loop checks all other conditions
+//! once in [`TURNS_A_CHECK`] turns. The shorter the turn, the shorter the gap that can be
+//! distinguished from the loop itself.
 
 use rampart_model::Nanos;
 
 use super::{Clock, Counter, Processor, ProcessorWatch, Sample, Sink, Stop};
 use crate::timescale::Timescale;
 
-/// Turns between two looks at the end and the request to stop: some microseconds.
+/// Turns between two checks of the end and of the stop request: some microseconds.
 pub const TURNS_A_CHECK: u32 = 128;
 
-/// What a stretch came to. Lengths in ticks.
+/// Totals of one run. Lengths in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NoiseTotals {
     /// Turns of the loop.
     pub turns: u64,
     /// Gaps that reached the threshold.
     pub gaps: u64,
-    /// Sum of all gaps.
+    /// Sum of the lengths of all gaps.
     pub stolen: u64,
-    /// Time spent on writing gaps down, in which the loop did not look.
+    /// Time spent on recording gaps, in which the loop did not observe.
     pub recording: u64,
-    /// The shortest turn; none without turns.
+    /// The shortest turn, or `None` without turns.
     pub shortest: Option<u64>,
-    /// Length of the whole stretch.
+    /// Length of the run.
     pub length: u64,
 }
 
@@ -37,8 +37,8 @@ pub struct Noise {
     threshold: u64,
 }
 
-/// The loop's own period in ticks, times 1024: the mean turn of the least disturbed of several
-/// short runs that keep no gap.
+/// Returns the loop's own period in ticks, times 1024: the mean turn of the least disturbed of
+/// several short runs that record no gap.
 pub fn own_period<E>(environment: &mut E, scale: &Timescale) -> u64
 where
     E: Counter + Clock + Processor + Stop + Sink,
@@ -57,7 +57,7 @@ where
 }
 
 impl Noise {
-    /// A loop that keeps gaps of at least `threshold` ticks.
+    /// Creates a loop that records gaps of at least `threshold` ticks.
     #[must_use]
     pub const fn new(threshold: u64) -> Self {
         Self {
@@ -65,15 +65,15 @@ impl Noise {
         }
     }
 
-    /// The shortest gap that is kept, in ticks.
+    /// Returns the shortest gap that is recorded, in ticks.
     #[must_use]
     pub const fn threshold(&self) -> u64 {
         self.threshold
     }
 
-    /// Spins until `until`, or until it is told to stop. Samples carry counter ticks: the gap
-    /// and the counter at its end. `scale` only says how far off the end is; the clock decides
-    /// whether it has come.
+    /// Spins until `until`, or until a stop is requested. Samples carry counter ticks: the gap, and
+    /// the counter at its end. `scale` only estimates the remaining time; the clock decides whether
+    /// the end has come.
     pub fn run<E>(
         &self,
         environment: &mut E,
@@ -119,9 +119,9 @@ impl Noise {
         totals
     }
 
-    /// Writes a gap down and returns the counter from which the next turn counts, so that the
-    /// writing is not taken for a gap. Writing that took twice the threshold was disturbed
-    /// itself and is written down too.
+    /// Records a gap and returns the counter value from which the next turn counts, so that the
+    /// recording is not itself a gap. A recording that took twice the threshold was disturbed and
+    /// is recorded as a gap too.
     #[cold]
     #[inline(never)]
     fn keep<E>(
@@ -136,7 +136,7 @@ impl Noise {
         E: Counter + Processor + Sink,
     {
         loop {
-            // A counter that ran backwards, as two CPUs' counters may differ: not a gap.
+            // The counter ran backwards, as between the counters of two CPUs: not a gap.
             if gap <= u64::MAX / 2 {
                 totals.gaps += 1;
                 totals.stolen = totals.stolen.saturating_add(gap);
@@ -164,11 +164,11 @@ mod tests {
     use crate::engine::simulation::Simulation;
 
     #[test]
-    fn each_gap_is_seen_with_its_end_and_length() {
+    fn records_end_and_length_of_each_gap() {
         let mut machine = Simulation::new(0);
-        machine.stall(1_010, 5_000); // During the read that began at 1 000.
-        machine.stall(20_003, 100); // Under the threshold.
-        machine.stall(30_003, 181); // Just over it, with the turn itself.
+        machine.stall(1_010, 5_000); // during the read that began at 1 000
+        machine.stall(20_003, 100); // below the threshold
+        machine.stall(30_003, 181); // just above it, including the turn
         let mut watch = ProcessorWatch::default();
         let totals = Noise::new(200).run(
             &mut machine,
@@ -188,12 +188,12 @@ mod tests {
         );
         assert!(totals.length >= 99_900, "{totals:?}");
         let undisturbed = totals.length - totals.stolen - totals.recording;
-        // 100 ns of it were the stall under the threshold.
+        // 100 ns of it are the stall below the threshold.
         assert_eq!(undisturbed, (totals.turns - totals.gaps) * 20 + 100);
     }
 
     #[test]
-    fn a_wrong_scale_does_not_change_the_length() {
+    fn length_does_not_depend_on_the_scale() {
         let scale = Timescale::through(
             crate::timescale::Anchor {
                 ticks: 0,
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_when_told_to() {
+    fn ends_on_a_stop_request() {
         let mut machine = Simulation::new(0);
         machine.stop_at(50_000);
         let totals = Noise::new(200).run(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disturbed_recording_is_a_gap_of_its_own() {
+    fn disturbed_recording_is_a_separate_gap() {
         let mut machine = Simulation::new(0);
         machine.stall(1_010, 1_000); // The gap ends at 2 020; recording reads at 2 040.
         machine.stall(2_030, 700);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_period_is_that_of_the_least_disturbed_run() {
+    fn own_period_is_that_of_the_least_disturbed_run() {
         let mut machine = Simulation::new(0);
         machine.stall(1_000, 50_000);
         let period = own_period(&mut machine, &Timescale::IDENTITY);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When blocks begin. The kernel module (`kernel/blocksys`) does the same, so that a seed means the
-//! same moments whatever makes the blocks.
+//! Computes when blocks begin. The kernel module (`kernel/blocksys`) uses the same algorithm, so
+//! that a seed gives the same moments with every mechanism of blocking.
 
 use rampart_model::Nanos;
 
-/// How blocks lie in time.
+/// The distribution of blocks in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spacing {
     /// Length of one block.
     pub length: Nanos,
     /// Mean pause between the end of a block and the start of the next.
     pub pause: Nanos,
-    /// Whether pauses are drawn, uniformly from half to one and a half times the mean.
+    /// Whether pauses are random, uniformly distributed from half to one and a half times the mean.
     pub random: bool,
-    /// Seed of drawn pauses.
+    /// Seed of the random pauses.
     pub seed: u64,
 }
 
@@ -31,19 +31,21 @@ impl SplitMix64 {
     }
 }
 
-/// The moments of one CPU's blocks. All CPUs have equal ones, so they need no word with each other.
+/// The moments of the blocks of one CPU. All CPUs have the same moments and need no
+/// synchronization.
 #[derive(Debug, Clone, Copy)]
 pub struct Schedule {
     random: SplitMix64,
     spacing: Spacing,
-    /// The moment of the next block by the plan alone.
+    /// The moment of the next block in the undelayed schedule.
     planned: Nanos,
-    /// The moment at which it can begin: later, if the block before came late.
+    /// The moment at which the next block can begin: later than planned if the previous block was
+    /// late.
     next: Nanos,
 }
 
 impl Schedule {
-    /// The first block comes a pause after `base`.
+    /// Creates a schedule whose first block begins one pause after `base`.
     #[must_use]
     pub fn new(spacing: Spacing, base: Nanos) -> Self {
         let mut schedule = Self {
@@ -57,20 +59,20 @@ impl Schedule {
         schedule
     }
 
-    /// The moment of the next block.
+    /// Returns the moment of the next block.
     #[must_use]
     pub const fn next(&self) -> Nanos {
         self.next
     }
 
-    /// By how much a block that began at `start` was late.
+    /// Returns the lateness of a block that began at `start`.
     #[must_use]
     pub const fn lateness(&self, start: Nanos) -> Nanos {
         start.saturating_sub(self.planned)
     }
 
-    /// Goes on to the next one; the present one ended at `end`. A block that came late does not
-    /// take the next one's pause: half the mean is left of it in any case.
+    /// Advances to the next block; the present one ended at `end`. After a late block at least half
+    /// the mean pause remains.
     pub fn advance(&mut self, end: Nanos) {
         let pause = self.draw();
         self.planned += self.spacing.length + pause;
@@ -101,15 +103,15 @@ mod tests {
     }
 
     #[test]
-    fn the_generator_is_the_published_one() {
-        // The reference implementation's first values for this seed.
+    fn generator_equals_the_published_one() {
+        // First values of the reference implementation for this seed.
         let mut random = SplitMix64(1_234_567);
         assert_eq!(random.next(), 6_457_827_717_110_365_317);
         assert_eq!(random.next(), 3_203_168_211_198_807_973);
     }
 
     #[test]
-    fn even_blocks_lie_evenly() {
+    fn regular_blocks_have_equal_distances() {
         let mut schedule = Schedule::new(spacing(false), Nanos(500));
         assert_eq!(schedule.next(), Nanos(10_500));
         schedule.advance(Nanos(11_600));
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn random_pauses_are_half_to_one_and_a_half_times_the_mean() {
+    fn random_pauses_are_between_half_and_one_and_a_half_times_the_mean() {
         let mut schedule = Schedule::new(spacing(true), Nanos::ZERO);
         let (mut shortest, mut longest, mut sum) = (u64::MAX, 0, 0);
         let mut end = Nanos::ZERO;
@@ -136,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_late_block_half_a_pause_is_left_and_the_plan_caught_up_with() {
+    fn keeps_half_a_pause_after_a_late_block_and_returns_to_the_schedule() {
         let mut schedule = Schedule::new(spacing(false), Nanos::ZERO);
         schedule.advance(Nanos(40_000));
         assert_eq!(schedule.next(), Nanos(45_000));

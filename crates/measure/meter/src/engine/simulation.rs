@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine for tests: time passes only when the engine spends it, and stalls come exactly
-//! when they were planned.
+//! A simulated machine for tests: time passes only when the engine spends it, and stalls begin
+//! exactly at their planned moments.
 
 use std::cell::{Cell, RefCell};
 
@@ -22,7 +22,7 @@ pub(crate) struct Simulation {
     pub(crate) delivery_cost: u64,
     /// Nanoseconds that an access of a mapped and of a trapped page takes.
     pub(crate) access_costs: (u64, u64),
-    /// Start and length, in rising order; each strikes once, at its start.
+    /// Start and length, in rising order. Each stall happens once.
     stalls: RefCell<Vec<(u64, u64)>>,
     moves: Vec<(u64, u32)>,
     stop: Option<u64>,
@@ -39,7 +39,7 @@ impl Simulation {
         }
     }
 
-    /// Nothing of the thread runs from `at` for `length`.
+    /// Stalls the thread from `at` for `length`.
     pub(crate) fn stall(&mut self, at: u64, length: u64) {
         self.stalls.borrow_mut().push((at, length));
     }
@@ -60,8 +60,8 @@ impl Simulation {
         std::mem::take(&mut self.samples)
     }
 
-    /// Spends time up to `to`; a stall that begins on the way, or began while it slept, comes
-    /// on top as far as it reaches beyond.
+    /// Advances the time to `to`. A stall that begins before, or that began during a sleep, adds
+    /// the part by which it exceeds `to`.
     fn pass(&self, to: u64, asleep: bool) {
         let mut now = to.max(self.now.get());
         self.stalls.borrow_mut().retain(|&(start, length)| {
@@ -69,7 +69,7 @@ impl Simulation {
                 return true;
             }
             now = if asleep {
-                // Sleep and stall pass at the same time.
+                // Sleep and stall overlap.
                 now.max(start + length)
             } else {
                 now + length

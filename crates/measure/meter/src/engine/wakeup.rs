@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `wakeup`: how late a thread wakes from an absolute sleep.
+//! `wakeup`: the latency of waking from an absolute sleep.
 //!
-//! One sleep and one clock reading a turn. The sample is the moment of waking minus the planned
-//! moment, in nanoseconds and never truncated.
+//! One sleep and one clock reading per turn. The sample is the moment of waking minus the planned
+//! moment, in nanoseconds without truncation.
 
 use rampart_model::Nanos;
 
 use super::{Clock, Grid, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
 
-/// The loop; its grid goes on from one [`Wakeup::run`] to the next.
+/// The loop. Its grid continues from one [`Wakeup::run`] to the next.
 #[derive(Debug, Clone)]
 pub struct Wakeup {
     grid: Grid,
 }
 
 impl Wakeup {
-    /// A loop whose first planned wake is at `first`.
+    /// Creates a loop whose first wake is planned at `first`.
     #[must_use]
     pub const fn new(first: Nanos, interval: Nanos) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl Wakeup {
         }
     }
 
-    /// Takes the samples of all planned moments before `until`, or until it is told to stop.
+    /// Takes the samples of all planned moments before `until`, or until a stop is requested.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
         E: Clock + Sleep + Processor + Stop + Sink,
@@ -53,10 +53,10 @@ mod tests {
     use crate::engine::simulation::Simulation;
 
     #[test]
-    fn samples_are_the_latenesses_with_the_moments_of_waking() {
+    fn samples_are_latenesses_with_the_moments_of_waking() {
         let mut machine = Simulation::new(1_000);
-        machine.stall(3_500, 250); // Covers no planned moment's wake: 3 500..3 750.
-        machine.stall(4_950, 300); // 4 950..5 250 makes the wake of 5 000 late by 250.
+        machine.stall(3_500, 250); // 3 500..3 750 contains no planned moment.
+        machine.stall(4_950, 300); // 4 950..5 250 delays the wake of 5 000 by 250.
         let mut watch = ProcessorWatch::default();
         Wakeup::new(Nanos(2_000), Nanos(1_000)).run(&mut machine, &mut watch, Nanos(7_000));
         let seen: Vec<_> = machine
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_over_periods_is_one_sample_and_counted_periods() {
+    fn stall_over_periods_gives_one_sample_and_counts_missed_periods() {
         let mut machine = Simulation::new(0);
         machine.stall(10_000, 1_000_000);
         let mut wakeup = Wakeup::new(Nanos(1_000), Nanos(1_000));
@@ -102,27 +102,27 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_over_the_end_of_a_stretch_is_told_by_both() {
+    fn stall_over_the_end_of_a_run_appears_in_both_runs() {
         let mut machine = Simulation::new(0);
-        machine.stall(2_500, 3_000); // Until 5 500; the stretch ends at 4 000.
+        machine.stall(2_500, 3_000); // until 5 500; the first run ends at 4 000
         let mut watch = ProcessorWatch::default();
         let mut wakeup = Wakeup::new(Nanos(1_000), Nanos(1_000));
         wakeup.run(&mut machine, &mut watch, Nanos(4_000));
         let first = machine.take_samples();
         wakeup.run(&mut machine, &mut watch, Nanos(8_000));
         let second = machine.take_samples();
-        let told = |samples: &[Sample]| -> Vec<_> {
+        let summary = |samples: &[Sample]| -> Vec<_> {
             samples
                 .iter()
                 .map(|sample| (sample.value, sample.missed))
                 .collect()
         };
-        assert_eq!(told(&first), [(0, 0), (0, 0), (2_500, 0)]);
-        assert_eq!(told(&second), [(1_500, 1), (0, 0), (0, 0)]);
+        assert_eq!(summary(&first), [(0, 0), (0, 0), (2_500, 0)]);
+        assert_eq!(summary(&second), [(1_500, 1), (0, 0), (0, 0)]);
     }
 
     #[test]
-    fn ends_when_told_to_and_without_a_sample_for_the_broken_sleep() {
+    fn ends_on_a_stop_request_without_a_sample_for_the_interrupted_sleep() {
         let mut machine = Simulation::new(0);
         machine.stop_at(3_500);
         let mut wakeup = Wakeup::new(Nanos(1_000), Nanos(1_000));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_cpu_is_counted() {
+    fn counts_a_change_of_cpu() {
         let mut machine = Simulation::new(0);
         machine.move_at(2_500, 3);
         machine.move_at(3_500, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fixed piece of work: integer arithmetic of which each step needs the one before, so that
-//! neither the width of the processor nor memory changes its length.
+//! The fixed piece of work: integer arithmetic in which each step depends on the one before, so
+//! that its length depends neither on the issue width of the processor nor on memory.
 
 use rampart_model::Nanos;
 
@@ -20,12 +20,12 @@ pub fn arithmetic(turns: u64) {
     core::hint::black_box(value);
 }
 
-/// How many turns fill `target` on the thread that asks, undisturbed: the shortest of several
-/// trials counts, because a disturbance only ever makes one longer.
+/// Returns how many turns take `target` on the calling thread without disturbance. The shortest of
+/// several trials counts, because a disturbance only lengthens a trial.
 ///
-/// Takes some tens of milliseconds at most, whatever the target.
+/// Takes at most some tens of milliseconds, whatever the target.
 pub fn calibrate<E: Clock + Work>(environment: &E, target: Nanos) -> u64 {
-    /// Long enough for the clock's own reading not to matter.
+    /// Long compared with the time of a clock reading.
     const SHORTEST_TRIAL: u64 = 50_000;
     const LONGEST_TRIAL: u64 = 1_000_000;
     const TRIALS: u32 = 12;
@@ -50,7 +50,7 @@ mod tests {
     use crate::engine::simulation::Simulation;
 
     #[test]
-    fn calibration_is_exact_and_not_misled_by_stalls() {
+    fn calibration_is_exact_despite_stalls() {
         for target in [1_000, 100_000, 10_000_000_000] {
             let mut machine = Simulation::new(0);
             machine.turn_cost = 3;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How this kernel holds real-time threads back.
+//! The mechanisms with which this kernel limits real-time threads.
 
 use rampart_model::{CpuId, Nanos};
 
 use super::files;
 use crate::throttling::Brake;
 
-/// Everything that may be at work on `cpu`.
+/// Returns every mechanism that may limit threads on `cpu`.
 pub(crate) fn of_cpu(cpu: CpuId) -> Vec<Brake> {
     throttling().into_iter().chain(fair_server(cpu)).collect()
 }
@@ -15,7 +15,7 @@ fn throttling() -> Option<Brake> {
     const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
     let runtime = files::number(RUNTIME)?;
     let period = files::number("/proc/sys/kernel/sched_rt_period_us")?;
-    // −1 is no limit.
+    // −1 means no limit.
     let runtime_micros = u64::try_from(runtime).ok()?;
     let period_micros = u64::try_from(period).ok()?;
     Some(Brake {
@@ -28,8 +28,8 @@ fn throttling() -> Option<Brake> {
     })
 }
 
-/// The fair server: its settings where debugfs shows them, else the defaults of the kernels that
-/// have it (6.12 and later, kernel/sched/fair.c: 50 ms in each 1 s).
+/// Returns the fair server: its settings from debugfs if available, otherwise the defaults of the
+/// kernels that have it (6.12 and later, kernel/sched/fair.c: 50 ms in each 1 s).
 fn fair_server(cpu: CpuId) -> Option<Brake> {
     let directory = format!("/sys/kernel/debug/sched/fair_server/cpu{cpu}");
     let nanos = |name: &str| u64::try_from(files::number(format!("{directory}/{name}"))?).ok();

@@ -19,29 +19,30 @@ fn read(clock: libc::clockid_t) -> Nanos {
     Nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// `CLOCK_MONOTONIC`: the clock of all moments. Never set back; slewed by NTP by at most 500 ppm.
+/// Reads `CLOCK_MONOTONIC`, the clock of all moments. Never set back; slewed by NTP by at most 500
+/// ppm.
 #[inline]
 pub(crate) fn monotonic() -> Nanos {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// `CLOCK_REALTIME`, to tell the time of day.
+/// Reads `CLOCK_REALTIME`, for the time of day.
 pub(crate) fn realtime() -> Nanos {
     read(libc::CLOCK_REALTIME)
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub(crate) fn thread_cpu() -> Nanos {
     read(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of all threads of the program.
+/// Returns the CPU time of all threads of the program.
 pub(crate) fn process_cpu() -> Nanos {
     read(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// The resolution of `CLOCK_MONOTONIC` timers: 1 ns with high-resolution timers, else a tick
-/// (clock_getres(2)).
+/// Returns the resolution of `CLOCK_MONOTONIC` timers: 1 ns with high-resolution timers, otherwise
+/// a tick (clock_getres(2)).
 pub(crate) fn resolution() -> io::Result<Nanos> {
     let mut time = libc::timespec {
         tv_sec: 0,
@@ -55,22 +56,23 @@ pub(crate) fn resolution() -> io::Result<Nanos> {
     ))
 }
 
-/// Reads `CLOCK_MONOTONIC` in the shortest way; found once, before measuring.
+/// Reads `CLOCK_MONOTONIC` in the fastest available way, which is determined once before measuring.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FastClock(Option<ClockGettime>);
 
 impl FastClock {
-    /// Looks for the vDSO's function.
+    /// Looks up the function of the vDSO.
     pub(crate) fn find() -> Self {
         Self(vdso::clock_gettime())
     }
 
-    /// The same as [`monotonic`].
+    /// Returns the same as [`monotonic`].
     #[inline(always)]
     pub(crate) fn now(self) -> Nanos {
         let mut time = MaybeUninit::<libc::timespec>::uninit();
         let clock = libc::CLOCK_MONOTONIC;
-        // SAFETY: valid for writing; neither fails for this clock, so the time is written.
+        // SAFETY: `time` is valid for writing; neither call fails for this clock, so the time is
+        // written.
         let time = unsafe {
             match self.0 {
                 Some(function) => {
@@ -87,7 +89,7 @@ impl FastClock {
     }
 }
 
-/// Sleeps until `CLOCK_MONOTONIC` shows `at`; false if a signal came first.
+/// Sleeps until `CLOCK_MONOTONIC` shows `at`. Returns `false` if a signal ended the sleep.
 #[inline(always)]
 pub(crate) fn sleep_until(at: Nanos) -> bool {
     let time = libc::timespec {

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The fastest counter of this machine that can be trusted.
+//! Selects the fastest counter of this machine that is reliable.
 
 use rampart_model::{Finding, Nanos, Severity};
 
 use super::{clock, files};
 use crate::timescale::{Anchor, Timescale};
 
-/// What `noise` reads.
+/// The counter that `noise` reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CounterKind {
-    /// The processor's own: TSC on x86, the virtual count on Arm.
+    /// The counter of the processor: TSC on x86, the virtual count on Arm.
     Hardware,
     /// `CLOCK_MONOTONIC` through clock_gettime(2).
     Clock,
 }
 
-/// The processor's own counter.
+/// Reads the counter of the processor.
 ///
-/// x86: `rdtsc` without a fence. A fence would order the read among the instructions around it,
-/// which costs as much as the read; here nothing but reads is around it, and they do not pass
-/// each other.
+/// x86: `rdtsc` without a fence. A fence would order the read among the surrounding instructions
+/// and costs as much as the read; here the surrounding instructions are reads of the counter, which
+/// are not reordered among each other.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn hardware() -> u64 {
-    // SAFETY: every x86-64 processor has it, and Linux leaves it usable from user space.
+    // SAFETY: every x86-64 processor has the instruction, and Linux permits it in user space.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The processor's own counter.
+/// Reads the counter of the processor.
 ///
 /// Arm: `CNTVCT_EL0` without `ISB`, for the reason given for x86.
 #[cfg(target_arch = "aarch64")]
@@ -41,7 +41,7 @@ pub(crate) fn hardware() -> u64 {
     value
 }
 
-/// The processor's own counter: none is known here, the clock stands in.
+/// Reads the clock: no processor counter is supported on this architecture.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline(always)]
 pub(crate) fn hardware() -> u64 {
@@ -49,7 +49,7 @@ pub(crate) fn hardware() -> u64 {
 }
 
 impl CounterKind {
-    /// Its present value.
+    /// Returns the present value.
     #[inline]
     pub(crate) fn read(self) -> u64 {
         match self {
@@ -58,8 +58,8 @@ impl CounterKind {
         }
     }
 
-    /// Counter and clock, read together: of several tries the one that took the shortest, so
-    /// that an interruption in between does not count.
+    /// Reads counter and clock together. Of several tries it returns the shortest, which excludes
+    /// interruptions between the two reads.
     pub(crate) fn anchor(self) -> Anchor {
         if self == Self::Clock {
             let at = clock::monotonic();
@@ -78,8 +78,8 @@ impl CounterKind {
             .map_or_else(|| try_once().1, |(_, anchor)| anchor)
     }
 
-    /// A first scale, good to some parts in a million, to turn thresholds and ends into ticks.
-    /// None if the counter does not move.
+    /// Returns a first scale, exact to some parts per million, for the conversion of thresholds and
+    /// ends to ticks. Returns `None` if the counter does not advance.
     pub(crate) fn first_scale(self) -> Option<Timescale> {
         if self == Self::Clock {
             return Some(Timescale::IDENTITY);
@@ -90,18 +90,18 @@ impl CounterKind {
     }
 }
 
-/// The name of the kernel's clock source; `unknown` where it is not to be read.
+/// Returns the name of the kernel's clock source, or `unknown` if it cannot be read.
 pub(crate) fn clock_source() -> String {
     files::text("/sys/devices/system/clocksource/clocksource0/current_clocksource")
         .unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Whether the processor says that its counter neither stops nor changes its rate.
-fn says_constant() -> Option<bool> {
+/// Returns whether the processor reports a counter that neither stops nor changes its rate.
+fn reports_constant_rate() -> Option<bool> {
     #[cfg(target_arch = "x86_64")]
     {
         if let Some(flags) = files::field("/proc/cpuinfo", "flags") {
-            // The kernel also sets it where a hypervisor vouches for the TSC.
+            // The kernel also sets this flag if a hypervisor guarantees a constant TSC.
             return Some(flags.split(' ').any(|flag| flag == "constant_tsc"));
         }
         // "Invariant TSC": leaf 8000_0007, EDX bit 8 (Intel SDM volume 3, 19.17.1).
@@ -114,10 +114,9 @@ fn says_constant() -> Option<bool> {
     }
 }
 
-/// What to make of the kernel's clock source: which counter `noise` reads, and what is to be
-/// said about it.
+/// Returns the counter that `noise` reads with the kernel's clock source, and findings about it.
 pub(crate) fn choose() -> (CounterKind, Vec<Finding>) {
-    judge(&clock_source(), says_constant())
+    judge(&clock_source(), reports_constant_rate())
 }
 
 fn judge(source: &str, constant: Option<bool>) -> (CounterKind, Vec<Finding>) {
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn warns_of_any_clock_source_but_the_processors_counter() {
+    fn warns_of_every_clock_source_except_the_processor_counter() {
         let judged = |source, constant| {
             let (counter, findings) = judge(source, constant);
             (counter, findings.first().map(|finding| finding.severity))
@@ -199,7 +198,7 @@ mod tests {
     fn counter_and_clock_agree() {
         let scale = CounterKind::Hardware.first_scale().expect("moves");
         let anchor = CounterKind::Hardware.anchor();
-        // A tenth of a second off would be a wrong scale, not a busy machine.
+        // An error of a tenth of a second would be a wrong scale, not a busy machine.
         let apart = scale.moment(anchor.ticks).signed_since(anchor.at).0;
         assert!(apart.abs() < 100_000_000, "{apart}");
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which CPUs there are.
+//! The CPUs of the machine.
 
 use rampart_model::{CpuId, CpuSet};
 
 use super::files;
 
-/// The CPUs that are online; none if nothing says so.
+/// Returns the online CPUs, or `None` if they cannot be read.
 pub(crate) fn online() -> Option<CpuSet> {
     if let Some(list) = files::text("/sys/devices/system/cpu/online") {
         return list.parse().ok();
@@ -20,7 +20,7 @@ pub(crate) fn online() -> Option<CpuSet> {
     (!cpus.is_empty()).then_some(cpus)
 }
 
-/// The CPUs that the machine has, online or not; none if nothing says so.
+/// Returns the present CPUs, online or offline, or `None` if they cannot be read.
 pub(crate) fn present() -> Option<CpuSet> {
     files::text("/sys/devices/system/cpu/present")?.parse().ok()
 }

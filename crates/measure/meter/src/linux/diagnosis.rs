@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why the kernel refused something, with the place, the values and the fix.
+//! Explains why the kernel refused a request, with location, values and fix.
 //!
-//! The rules are those of the kernel's own checks (kernel/sched/syscalls.c,
-//! `__sched_setscheduler`): privilege first, then the real-time budget of the thread's group,
-//! then the rules of deadline threads.
+//! The rules are those of the kernel's checks (kernel/sched/syscalls.c, `__sched_setscheduler`):
+//! privilege first, then the real-time budget of the thread's group, then the rules of deadline
+//! threads.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,14 +22,14 @@ fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
     Finding::new(Severity::Error, location, what)
 }
 
-/// Something that should always work did not.
+/// Returns the refusal for a failure of an operation that should always succeed.
 pub(crate) fn system(location: &str, what: &str, cause: &io::Error) -> Refusal {
     let finding = problem(location, format!("{what}: {cause}"));
     refusal(RefusalKind::System, finding)
 }
 
-/// Why a CPU of the plan cannot be used, if it cannot. Whether the program may run there is
-/// asked only `if_inside`: a caller that places the threads may widen that first.
+/// Returns why a CPU of the plan cannot be used, or `None` if all can. Checks the program's
+/// affinity only with `if_inside`: a caller that places the threads may widen it first.
 pub(crate) fn unusable_cpu(wanted: &CpuSet, allowed: &CpuSet, if_inside: bool) -> Option<Refusal> {
     let online = cpus::online();
     wanted.iter().find_map(|cpu| match &online {
@@ -53,11 +53,11 @@ fn offline(cpu: CpuId, online: &CpuSet) -> Refusal {
     refusal(RefusalKind::CpuOffline, finding)
 }
 
-/// The file that says which CPUs the program's cpuset has, and those.
+/// Returns the file with the CPUs of the program's cpuset, and these CPUs.
 fn cpuset() -> Option<(PathBuf, CpuSet)> {
     let group = Group::of_controller("cpuset")?;
-    // The effective ones of the nearest group that has any: a v2 group without the controller
-    // has no such file, and its parent's count.
+    // Read the effective CPUs of the nearest group that has the file: a v2 group without the
+    // controller lacks it and uses those of its parent.
     group
         .outermost_first()
         .into_iter()
@@ -73,7 +73,7 @@ fn cpuset() -> Option<(PathBuf, CpuSet)> {
         })
 }
 
-/// A CPU that is online, but not the program's to use.
+/// Returns the refusal for a CPU that is online but not available to the program.
 pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
     let location = format!("CPU {cpu}");
     let finding = match cpuset() {
@@ -109,7 +109,7 @@ pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
     refusal(RefusalKind::CpuOutsideCpuset, finding)
 }
 
-/// A thread is not bound to its CPU alone.
+/// Returns the refusal for a thread that is not bound to exactly its CPU.
 pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
     let mut finding = problem(
         format!("thread {thread}"),
@@ -127,7 +127,7 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
     refusal(RefusalKind::AffinityNotGranted, finding)
 }
 
-/// A thread's placement was right at the start of the measurement and is no longer.
+/// Returns the refusal for a thread whose placement changed during the measurement.
 pub(crate) fn changed(refusal: Refusal) -> Refusal {
     let Refusal { kind, mut finding } = refusal;
     finding.what = format!("{}, since the measurement began", finding.what);
@@ -137,7 +137,7 @@ pub(crate) fn changed(refusal: Refusal) -> Refusal {
     Refusal { kind, finding }
 }
 
-/// A thread's policy is another one than asked for, without an error from anyone.
+/// Returns the refusal for a thread with another policy than requested, although no call failed.
 pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str) -> Refusal {
     let command = match wanted {
         SchedulingPolicy::Other => "chrt -o -p 0 TID".to_owned(),
@@ -161,7 +161,7 @@ pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str
     refusal(RefusalKind::PolicyNotGranted, finding)
 }
 
-/// The kernel refused a policy.
+/// Returns the refusal for a policy that the kernel rejected.
 pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
     let location = format!("scheduling policy {wanted}");
     let deadline = matches!(wanted, SchedulingPolicy::Deadline { .. });
@@ -226,9 +226,9 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
     }
 }
 
-/// Whether the group that the program is in has no real-time budget.
+/// Returns a refusal if the program's control group has no real-time budget.
 fn no_budget(wanted: SchedulingPolicy) -> Option<Refusal> {
-    // Without a limit for the whole machine, groups are not limited either.
+    // Without a limit for the machine, groups are not limited either.
     if files::number("/proc/sys/kernel/sched_rt_runtime_us") == Some(-1) {
         return None;
     }
@@ -245,7 +245,7 @@ fn no_budget(wanted: SchedulingPolicy) -> Option<Refusal> {
     if runtime != 0 {
         return None;
     }
-    // A group gets no more than its parent has, so the outermost without one comes first.
+    // A group's budget is limited by its parent's, so start with the outermost group without one.
     let commands: Vec<String> = group
         .outermost_first()
         .iter()
@@ -262,7 +262,7 @@ fn no_budget(wanted: SchedulingPolicy) -> Option<Refusal> {
     Some(refusal(RefusalKind::NoRealTimeBudget, finding))
 }
 
-/// Under cgroup v2 there is no file to give a group a budget.
+/// Returns the refusal under cgroup v2, which has no file to give a group a budget.
 fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
     let has_controller =
         group.directory != group.mount && files::text(group.directory.join("cpu.max")).is_some();
@@ -283,7 +283,7 @@ fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
     Some(refusal(RefusalKind::NoRealTimeBudget, finding))
 }
 
-/// Whether the privilege for a policy is missing.
+/// Returns a refusal if the privilege for a policy is missing.
 fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
     if privilege::has(Capability::Nice) {
         return None;
@@ -319,7 +319,7 @@ fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
     Some(refusal(RefusalKind::PolicyNotGranted, finding))
 }
 
-/// Memory could not be locked.
+/// Returns the refusal for memory that cannot be locked.
 pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
     let limit = privilege::limit(Resource::LockedMemory).unwrap_or(0);
     let size = memory_locking::size();

@@ -11,7 +11,7 @@ use super::{clock, counter};
 use crate::engine::{Clock, Counter, Processor, Sample, Sink, Sleep, Stop, Work, work};
 use crate::ring::Producer;
 
-/// With the processor's own counter.
+/// The environment with the counter of the processor.
 #[derive(Debug)]
 pub(crate) struct LinuxThread<'a> {
     pub(crate) producer: Producer,
@@ -30,7 +30,8 @@ impl Clock for LinuxThread<'_> {
 impl Sleep for LinuxThread<'_> {
     #[inline(always)]
     fn sleep_until(&self, at: Nanos) -> bool {
-        // A signal that is no request to stop (a debugger's, say) only breaks the sleep.
+        // A signal other than a stop request (for example from a debugger) also interrupts the
+        // sleep.
         while !clock::sleep_until(at) {
             if self.stop_requested() {
                 return false;
@@ -75,7 +76,7 @@ impl Sink for LinuxThread<'_> {
     }
 }
 
-/// The same with the clock in place of the counter.
+/// The environment with the clock instead of the counter.
 #[derive(Debug)]
 pub(crate) struct ByClock<'a, 'b>(pub(crate) &'a mut LinuxThread<'b>);
 
@@ -123,7 +124,7 @@ mod tests {
     use crate::ring::ring;
     use crate::timescale::Timescale;
 
-    /// Spins for 2 ms; only sums are looked at, which hold on a busy machine too.
+    /// Spins for 2 ms. The test checks only sums, which also hold on a busy machine.
     fn spin(counter: CounterKind) -> (NoiseTotals, Timescale) {
         let stop = AtomicBool::new(false);
         let (producer, _consumer) = ring(1024);
@@ -152,7 +153,7 @@ mod tests {
             let (totals, scale) = spin(counter);
             assert!(totals.turns > 0 && totals.shortest.is_some(), "{totals:?}");
             assert!(totals.stolen <= totals.length, "{totals:?}");
-            // It began after the clock was read, so a little less than the 2 ms is seen.
+            // The loop begins after the clock was read, so it observes slightly less than 2 ms.
             assert!(scale.length(totals.length) > Nanos::ZERO, "{totals:?}");
         }
     }

@@ -3,18 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
-/// The trimmed text of a file; none if it cannot be read, for whatever reason.
+/// Returns the trimmed text of a file, or `None` if it cannot be read.
 pub(crate) fn text(path: impl AsRef<Path>) -> Option<String> {
     let bytes = std::fs::read(path).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// The number in a file.
+/// Returns the number in a file.
 pub(crate) fn number(path: impl AsRef<Path>) -> Option<i64> {
     text(path)?.parse().ok()
 }
 
-/// What stands after `key:` in a file of such lines, for example `/proc/self/status`.
+/// Returns the value after `key:` in a file of such lines, for example `/proc/self/status`.
 pub(crate) fn field(path: &str, key: &str) -> Option<String> {
     field_of(&text(path)?, key).map(str::to_owned)
 }
@@ -29,16 +29,17 @@ fn field_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// The control group of the program in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
-    /// Where the hierarchy is mounted.
+    /// Mount point of the hierarchy.
     pub(crate) mount: PathBuf,
-    /// The group's directory, at or below `mount`.
+    /// Directory of the group, at or below `mount`.
     pub(crate) directory: PathBuf,
     /// Whether the hierarchy is cgroup v2.
     pub(crate) unified: bool,
 }
 
 impl Group {
-    /// The program's group for a controller: its v1 hierarchy where there is one, else v2.
+    /// Returns the program's group for a controller: from its v1 hierarchy if there is one,
+    /// otherwise v2.
     pub(crate) fn of_controller(controller: &str) -> Option<Self> {
         Self::find(
             controller,
@@ -61,8 +62,8 @@ impl Group {
                 Some(path) => (path, false),
                 None => (path_where(&|list| list.is_empty())?, true),
             };
-        // proc_pid_mountinfo(5): the root of the mount is field 4, the mount point field 5; type,
-        // source and super options follow a lone hyphen.
+        // proc_pid_mountinfo(5): field 4 is the root of the mount, field 5 the mount point; type,
+        // source and super options follow a separate hyphen.
         let (root, mount) = mounts.lines().find_map(|line| {
             let (head, tail) = line.split_once(" - ")?;
             let mut tail = tail.split(' ');
@@ -75,7 +76,7 @@ impl Group {
             let mut head = head.split(' ').skip(3);
             fits.then(|| Some((head.next()?, head.next()?)))?
         })?;
-        // Without a cgroup namespace a container sees the host's path, but only its own part is
+        // Without a cgroup namespace, a container sees the host's path, but only its own subtree is
         // mounted.
         let below = Path::new(&path)
             .strip_prefix(root)
@@ -88,7 +89,7 @@ impl Group {
         })
     }
 
-    /// The group and its parents within the mount, the outermost first.
+    /// Returns the group and its parents within the mount, outermost first.
     pub(crate) fn outermost_first(&self) -> Vec<PathBuf> {
         let mut groups: Vec<PathBuf> = self
             .directory

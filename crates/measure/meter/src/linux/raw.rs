@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! System calls without the C library in between: for the few that are made in every turn, its
-//! cancellation points and `errno` would be a good part of the instructions.
+//! System calls without the C library. For the few calls that are made in every turn, the
+//! cancellation points and `errno` of the C library would be a considerable part of the
+//! instructions.
 
-/// Calls the kernel with at most four arguments; the result is its own, a negative `errno` for
-/// an error.
+/// Makes a system call with at most four arguments and returns its result, a negative `errno` on
+/// error.
 ///
 /// # Safety
-/// As the system call asks for: pointers among the arguments have to be valid for it.
+/// The requirements of the system call: pointers among the arguments have to be valid for it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) unsafe fn call<const COUNT: usize>(
     number: libc::c_long,
     arguments: [usize; COUNT],
 ) -> isize {
-    // What the kernel does not read of this call need not be set.
+    // Arguments that the kernel does not read need not be set.
     if COUNT <= 2 {
         let result;
         // SAFETY: as below.
@@ -32,8 +33,8 @@ pub(crate) unsafe fn call<const COUNT: usize>(
     }
     let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
     let result;
-    // SAFETY: the x86-64 convention (syscall(2)): number and result in rax, arguments in rdi,
-    // rsi, rdx, r10; rcx and r11 are lost. The rest is the caller's promise.
+    // SAFETY: the x86-64 convention (syscall(2)): number and result in rax, arguments in rdi, rsi,
+    // rdx, r10; rcx and r11 are clobbered. The caller guarantees the rest.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -50,11 +51,11 @@ pub(crate) unsafe fn call<const COUNT: usize>(
     result
 }
 
-/// Calls the kernel with at most four arguments; the result is its own, a negative `errno` for
-/// an error.
+/// Makes a system call with at most four arguments and returns its result, a negative `errno` on
+/// error.
 ///
 /// # Safety
-/// As the system call asks for: pointers among the arguments have to be valid for it.
+/// The requirements of the system call: pointers among the arguments have to be valid for it.
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 pub(crate) unsafe fn call<const COUNT: usize>(
@@ -64,7 +65,7 @@ pub(crate) unsafe fn call<const COUNT: usize>(
     let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
     let result;
     // SAFETY: the Arm convention (syscall(2)): number in x8, arguments from x0 on, result in x0.
-    // The rest is the caller's promise.
+    // The caller guarantees the rest.
     unsafe {
         core::arch::asm!(
             "svc 0",
@@ -79,11 +80,11 @@ pub(crate) unsafe fn call<const COUNT: usize>(
     result
 }
 
-/// Calls the kernel with at most four arguments; the result is its own, a negative `errno` for
-/// an error.
+/// Makes a system call with at most four arguments and returns its result, a negative `errno` on
+/// error.
 ///
 /// # Safety
-/// As the system call asks for: pointers among the arguments have to be valid for it.
+/// The requirements of the system call: pointers among the arguments have to be valid for it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub(crate) unsafe fn call<const COUNT: usize>(
     number: libc::c_long,
@@ -91,7 +92,7 @@ pub(crate) unsafe fn call<const COUNT: usize>(
 ) -> isize {
     let argument = |index: usize| arguments.get(index).copied().unwrap_or(0);
     let (a, b, c, d) = (argument(0), argument(1), argument(2), argument(3));
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { libc::syscall(number, a, b, c, d) };
     if result == -1 {
         -(std::io::Error::last_os_error().raw_os_error().unwrap_or(1) as isize)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The CPU that a thread is on, for the price of one load: the kernel keeps it in the thread's
-//! restartable-sequences area (rseq(2), Linux 4.18). Where that cannot be had, one instruction
-//! on x86, and at last getcpu(2).
+//! Reads the CPU of a thread with one load: the kernel stores it in the thread's
+//! restartable-sequences area (rseq(2), Linux 4.18). If this is not available, one instruction on
+//! x86, otherwise getcpu(2).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::raw;
 
-/// The length of the area's first version, which every kernel takes.
+/// Length of the first version of the area, which every kernel accepts.
 const LENGTH: usize = 32;
 
-/// The signature before abort handlers, of which there are none here; the usual one is used.
+/// The signature before abort handlers. There are none here; the usual value is used.
 #[cfg(target_arch = "aarch64")]
 const SIGNATURE: u32 = 0xd428_bc00;
 #[cfg(not(target_arch = "aarch64"))]
@@ -29,19 +29,19 @@ struct Area {
     reserved: [u32; 3],
 }
 
-/// Tells the calling thread's CPU. Belongs to the thread that made it, so it can neither be sent
-/// nor shared.
+/// Returns the calling thread's CPU. Belongs to the thread that created it, so it is neither `Send`
+/// nor `Sync`.
 #[derive(Debug)]
 pub(crate) struct CurrentCpu {
-    /// Registered with the kernel, hence on the heap, where it does not move; none where the
-    /// kernel or the C library (glibc registers one of its own) leaves no room.
+    /// Registered with the kernel, therefore on the heap, where it does not move. `None` if the
+    /// kernel lacks rseq or the C library has registered an area (glibc does).
     area: Option<*mut Area>,
-    /// Whether [`instruction::cpu`] may be used instead.
+    /// Whether to use [`instruction::cpu`] instead.
     by_instruction: bool,
 }
 
 impl CurrentCpu {
-    /// Registers the calling thread if that is possible.
+    /// Registers the calling thread if possible.
     pub(crate) fn of_this_thread() -> Self {
         let area = Box::into_raw(Box::new(Area {
             cpu_id_start: AtomicU32::new(0),
@@ -50,7 +50,7 @@ impl CurrentCpu {
             flags: 0,
             reserved: [0; 3],
         }));
-        // SAFETY: the area is aligned, of the length given, and lives until it is unregistered.
+        // SAFETY: the area is aligned, has the given length, and lives until it is unregistered.
         let result = unsafe { libc::syscall(libc::SYS_rseq, area, LENGTH, 0, SIGNATURE) };
         if result == 0 {
             return Self {
@@ -58,7 +58,7 @@ impl CurrentCpu {
                 by_instruction: false,
             };
         }
-        // SAFETY: it came from a box a moment ago, and the kernel did not take it.
+        // SAFETY: it comes from the box above, and the kernel did not register it.
         drop(unsafe { Box::from_raw(area) });
         Self {
             area: None,
@@ -66,12 +66,12 @@ impl CurrentCpu {
         }
     }
 
-    /// The CPU.
+    /// Returns the CPU.
     #[inline(always)]
     pub(crate) fn get(&self) -> u32 {
         match self.area {
-            // SAFETY: registered areas live as long as this. The kernel writes while this
-            // thread does not run, hence the atomic.
+            // SAFETY: registered areas live as long as `self`. The kernel writes while this thread
+            // does not run, therefore the atomic.
             Some(area) => unsafe { (*area).cpu_id.load(Ordering::Relaxed) },
             None if self.by_instruction => instruction::cpu(),
             None => ask(),
@@ -79,11 +79,11 @@ impl CurrentCpu {
     }
 }
 
-/// getcpu(2); `u32::MAX` if even that is refused.
+/// Calls getcpu(2). Returns `u32::MAX` if the call fails.
 fn ask() -> u32 {
     let mut cpu = 0u32;
     let arguments = [&raw mut cpu as usize, 0, 0];
-    // SAFETY: valid for writing; the node and the unused cache may be null.
+    // SAFETY: `cpu` is valid for writing; the node and the unused cache may be null.
     if unsafe { raw::call(libc::SYS_getcpu, arguments) } == 0 {
         cpu
     } else {
@@ -91,8 +91,8 @@ fn ask() -> u32 {
     }
 }
 
-/// `rdtscp` reads, beside the counter, TSC_AUX, in which Linux keeps the CPU's number in the
-/// lower 12 bits and its memory node above (arch/x86/include/asm/segment.h, VDSO_CPUNODE_BITS).
+/// Besides the counter, `rdtscp` reads TSC_AUX, in which Linux stores the CPU's number in the lower
+/// 12 bits and its NUMA node above (arch/x86/include/asm/segment.h, VDSO_CPUNODE_BITS).
 #[cfg(target_arch = "x86_64")]
 mod instruction {
     use core::arch::x86_64::{__cpuid, __rdtscp};
@@ -100,13 +100,13 @@ mod instruction {
     #[inline(always)]
     pub(super) fn cpu() -> u32 {
         let mut auxiliary = 0;
-        // SAFETY: only called where the processor has the instruction.
+        // SAFETY: only called if the processor has the instruction.
         unsafe { __rdtscp(&raw mut auxiliary) };
         auxiliary & 0xfff
     }
 
-    /// Whether the processor has it and it agrees with the kernel. The thread may be moved
-    /// between the two questions, hence several.
+    /// Returns whether the processor has the instruction and it agrees with the kernel. Tries
+    /// several times, because the thread may migrate between the two reads.
     pub(super) fn usable() -> bool {
         const EXTENDED: u32 = 0x8000_0001;
         __cpuid(0x8000_0000).eax >= EXTENDED
@@ -129,12 +129,12 @@ mod instruction {
 impl Drop for CurrentCpu {
     fn drop(&mut self) {
         if let Some(area) = self.area {
-            // SAFETY: the same area, length and signature as registered.
+            // SAFETY: the same area, length and signature as at the registration.
             let result =
                 unsafe { libc::syscall(libc::SYS_rseq, area, LENGTH, UNREGISTER, SIGNATURE) };
             if result == 0 {
-                // SAFETY: it came from a box, and the kernel no longer writes to it. If it
-                // would not let go, the area leaks.
+                // SAFETY: it comes from a box, and the kernel no longer writes to it. If
+                // unregistering failed, the area is leaked.
                 drop(unsafe { Box::from_raw(area) });
             }
         }
@@ -146,9 +146,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_ways_name_the_same_cpu() {
+    fn all_methods_return_the_same_cpu() {
         let current = CurrentCpu::of_this_thread();
-        // The thread may be moved between two questions, but hardly every time.
+        // The thread may migrate between two reads, but hardly every time.
         assert!((0..100).any(|_| current.get() == ask()));
         if instruction::usable() {
             assert!((0..100).any(|_| instruction::cpu() == ask()));

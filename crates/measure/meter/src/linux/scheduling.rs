@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Policy and affinity of the calling thread, set and read back.
+//! Sets and reads policy and affinity of the calling thread.
 //!
-//! Raw system calls throughout: musl's `sched_setscheduler` only ever fails, and neither C
-//! library of the targets wraps `sched_setattr(2)` everywhere.
+//! Uses raw system calls: musl's `sched_setscheduler` always fails, and neither C library of the
+//! targets wraps `sched_setattr(2)` everywhere.
 
 use std::io;
 
@@ -13,7 +13,7 @@ use super::checked;
 /// `SCHED_FLAG_RESET_ON_FORK` (uapi/linux/sched.h).
 const RESET_ON_FORK: u64 = 1;
 
-/// `struct sched_attr`, its first version (`SCHED_ATTR_SIZE_VER0`), which every kernel takes.
+/// `struct sched_attr`, first version (`SCHED_ATTR_SIZE_VER0`), which every kernel accepts.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 struct Attributes {
@@ -27,12 +27,12 @@ struct Attributes {
     period: u64,
 }
 
-/// What the kernel says a thread's policy is.
+/// A thread's policy as read back from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EffectivePolicy {
-    /// One of those that can be asked for.
+    /// A policy that a plan can request.
     Known(SchedulingPolicy),
-    /// Another one, by its number: `SCHED_BATCH` is 3, `SCHED_IDLE` 5, `SCHED_EXT` 7.
+    /// Another policy, by number: `SCHED_BATCH` is 3, `SCHED_IDLE` 5, `SCHED_EXT` 7.
     Other(u32),
 }
 
@@ -45,8 +45,8 @@ impl std::fmt::Display for EffectivePolicy {
     }
 }
 
-/// Gives the calling thread this policy. One that has the time-sharing policy already keeps its
-/// nice value: to set that back needs a privilege.
+/// Sets the policy of the calling thread. A thread that already has the time-sharing policy keeps
+/// its nice value, because lowering it requires a privilege.
 pub(crate) fn set_policy(policy: SchedulingPolicy) -> io::Result<()> {
     if policy == SchedulingPolicy::Other
         && self::policy()? == EffectivePolicy::Known(SchedulingPolicy::Other)
@@ -73,7 +73,7 @@ pub(crate) fn set_policy(policy: SchedulingPolicy) -> io::Result<()> {
             period,
         } => {
             attributes.policy = 6; // SCHED_DEADLINE
-            // Without it a deadline thread may create no thread or process at all.
+            // Without this flag, a deadline thread cannot create threads or processes.
             attributes.flags = RESET_ON_FORK;
             (attributes.runtime, attributes.deadline, attributes.period) =
                 (runtime.0, deadline.0, period.0);
@@ -84,10 +84,10 @@ pub(crate) fn set_policy(policy: SchedulingPolicy) -> io::Result<()> {
     Ok(())
 }
 
-/// The calling thread's policy.
+/// Returns the calling thread's policy.
 pub(crate) fn policy() -> io::Result<EffectivePolicy> {
     let mut attributes = Attributes::default();
-    // SAFETY: the structure is valid for writing of the size that is passed.
+    // SAFETY: the structure is valid for writing of the passed size.
     checked(unsafe {
         libc::syscall(
             libc::SYS_sched_getattr,
@@ -111,11 +111,11 @@ pub(crate) fn policy() -> io::Result<EffectivePolicy> {
     }))
 }
 
-/// Words of a CPU mask that holds any CPU that [`CpuSet`] can name.
+/// Words of a CPU mask that can hold every CPU of a [`CpuSet`].
 const MASK_WORDS: usize = 1024;
 
-/// Binds the calling thread to these CPUs. The kernel silently leaves out those that the
-/// cpuset does not have; read the result back.
+/// Binds the calling thread to these CPUs. The kernel silently removes CPUs that are not in the
+/// cpuset; read the result back.
 pub(crate) fn set_affinity(cpus: &CpuSet) -> io::Result<()> {
     let mut mask = vec![0u64; MASK_WORDS];
     for cpu in cpus.iter() {
@@ -123,8 +123,8 @@ pub(crate) fn set_affinity(cpus: &CpuSet) -> io::Result<()> {
             *word |= 1 << (cpu.0 % 64);
         }
     }
-    // SAFETY: the mask is valid for reading of its whole length; the kernel ignores what is
-    // beyond its own number of CPUs.
+    // SAFETY: the mask is valid for reading of its whole length; the kernel ignores the part beyond
+    // its own number of CPUs.
     checked(unsafe {
         libc::syscall(
             libc::SYS_sched_setaffinity,
@@ -136,7 +136,7 @@ pub(crate) fn set_affinity(cpus: &CpuSet) -> io::Result<()> {
     Ok(())
 }
 
-/// The CPUs that the calling thread may run on.
+/// Returns the CPUs that the calling thread may run on.
 pub(crate) fn affinity() -> io::Result<CpuSet> {
     let mut mask = vec![0u64; MASK_WORDS];
     // SAFETY: the mask is valid for writing of its whole length.

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel counted for a thread and its CPU.
+//! The kernel's counters for a thread and its CPU.
 
 use rampart_model::{CpuId, Nanos, ThreadCounters};
 
 use super::{clock, files};
 
-/// The counts of the calling thread so far.
+/// Returns the present counters of the calling thread.
 pub(crate) fn of_this_thread() -> ThreadCounters {
     /// `RUSAGE_THREAD` (getrusage(2)).
     const THREAD: libc::c_int = 1;
     // SAFETY: all-zero is a valid value of this plain structure.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: valid for writing. Cannot fail with these arguments.
+    // SAFETY: `usage` is valid for writing. The call cannot fail with these arguments.
     unsafe { libc::getrusage(THREAD, &raw mut usage) };
     ThreadCounters {
         voluntary_switches: usage.ru_nvcsw as u64,
@@ -24,7 +24,7 @@ pub(crate) fn of_this_thread() -> ThreadCounters {
     }
 }
 
-/// What was added between two readings.
+/// Returns the difference between two readings.
 pub(crate) fn between(start: &ThreadCounters, end: &ThreadCounters) -> ThreadCounters {
     ThreadCounters {
         voluntary_switches: end
@@ -41,12 +41,12 @@ pub(crate) fn between(start: &ThreadCounters, end: &ThreadCounters) -> ThreadCou
     }
 }
 
-/// Steal of every CPU so far.
+/// Steal time of every CPU since boot.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Steal(Vec<(CpuId, Nanos)>);
 
 impl Steal {
-    /// As `/proc/stat` has it; empty where it is not to be read.
+    /// Reads `/proc/stat`. Empty if it cannot be read.
     pub(crate) fn now() -> Self {
         // SAFETY: no pointers.
         let ticks = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).unwrap_or(100);
@@ -55,7 +55,7 @@ impl Steal {
         })
     }
 
-    /// proc_stat(5): `cpuN user nice system idle iowait irq softirq steal …` in clock ticks.
+    /// Parses proc_stat(5): `cpuN user nice system idle iowait irq softirq steal …` in clock ticks.
     fn parse(text: &str, tick: u64) -> Self {
         let line = |line: &str| {
             let mut fields = line.split_ascii_whitespace();
@@ -66,7 +66,7 @@ impl Steal {
         Self(text.lines().filter_map(line).collect())
     }
 
-    /// What was stolen from `cpu` since `start`; none if either does not know.
+    /// Returns the time stolen from `cpu` since `start`, or `None` if either reading lacks the CPU.
     pub(crate) fn since(&self, start: &Self, cpu: CpuId) -> Option<Nanos> {
         let of = |steal: &Self| steal.0.iter().find(|(id, _)| *id == cpu).map(|(_, s)| *s);
         Some(of(self)?.saturating_sub(of(start)?))

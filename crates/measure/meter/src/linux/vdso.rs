@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finding `clock_gettime` in the code that the kernel maps into every process (vdso(7)).
+//! Finds `clock_gettime` in the vDSO, which the kernel maps into every process (vdso(7)).
 //!
-//! The C library knows it too, but reaches it through layers that cost as much as the reading,
-//! and musl before 1.2.6 does not find it where the kernel gives it a GNU hash table alone.
+//! The C library uses it too, but through layers that cost as much as the reading itself, and musl
+//! before 1.2.6 does not find it if the vDSO only has a GNU hash table.
 
 use std::ffi::CStr;
 
-/// `clock_gettime` as the vDSO has it; 0 is success.
+/// `clock_gettime` of the vDSO; returns 0 on success.
 pub(crate) type ClockGettime = unsafe extern "C" fn(libc::clockid_t, *mut libc::timespec) -> i32;
 
 #[cfg(target_arch = "aarch64")]
@@ -14,7 +14,7 @@ const NAME: &CStr = c"__kernel_clock_gettime";
 #[cfg(not(target_arch = "aarch64"))]
 const NAME: &CStr = c"__vdso_clock_gettime";
 
-/// elf(5), 64 bits. Only what is used here.
+/// The parts of elf(5), 64 bits, that are used here.
 mod elf {
     pub(super) const LOAD: u32 = 1;
     pub(super) const DYNAMIC: u32 = 2;
@@ -25,7 +25,7 @@ mod elf {
     pub(super) const SYMBOL_SIZE: usize = 24;
 }
 
-/// The image in memory; all reads are checked against its size.
+/// The image in memory. All reads are checked against its size.
 struct Image {
     start: usize,
     size: usize,
@@ -34,12 +34,13 @@ struct Image {
 impl Image {
     fn read<T: Copy>(&self, offset: usize) -> Option<T> {
         let end = offset.checked_add(size_of::<T>())?;
-        // SAFETY: within the image, which is mapped for as long as the process lives; T is one
-        // of the unsigned integers, for which all bits are valid.
+        // SAFETY: within the image, which stays mapped while the process lives; T is one of the
+        // unsigned integers, for which all bits are valid.
         (end <= self.size).then(|| unsafe { ((self.start + offset) as *const T).read_unaligned() })
     }
 
-    /// A pointer of the dynamic section: relative to the image, or already moved to it.
+    /// Returns the offset of a pointer of the dynamic section, which is relative to the image or
+    /// already relocated.
     fn offset(&self, pointer: u64, load: u64) -> usize {
         let pointer = pointer as usize;
         if pointer >= self.start {
@@ -56,7 +57,7 @@ impl Image {
             .all(|(index, byte)| self.read::<u8>(offset + index) == Some(*byte))
     }
 
-    /// The number of symbols, from whichever hash table there is.
+    /// Returns the number of symbols from the hash table that exists.
     fn symbol_count(&self, hash: Option<usize>, gnu_hash: Option<usize>) -> Option<usize> {
         if let Some(hash) = hash {
             return Some(self.read::<u32>(hash + 4)? as usize);
@@ -89,7 +90,7 @@ impl Image {
                 .find(|header| self.read::<u32>(*header) == Some(wanted))
         };
         let load_header = header(elf::LOAD)?;
-        // What turns addresses of the image into offsets from its start.
+        // The difference between addresses of the image and offsets from its start.
         let load = self
             .read::<u64>(load_header + 16)?
             .wrapping_sub(self.read::<u64>(load_header + 8)?);
@@ -122,7 +123,8 @@ impl Image {
     }
 }
 
-/// `clock_gettime` of the vDSO; none where the kernel maps none (under valgrind, say).
+/// Returns `clock_gettime` of the vDSO, or `None` if the kernel maps no vDSO (for example under
+/// valgrind).
 #[cfg(target_pointer_width = "64")]
 pub(crate) fn clock_gettime() -> Option<ClockGettime> {
     // SAFETY: no pointers.
@@ -130,7 +132,7 @@ pub(crate) fn clock_gettime() -> Option<ClockGettime> {
     if start == 0 {
         return None;
     }
-    // The smallest that it may be; its program header says how much of it there is.
+    // The minimum size; the program header gives the actual size.
     let header = Image { start, size: 4096 };
     if header.read::<u32>(0)?.to_ne_bytes() != *b"\x7fELF" {
         return None;
@@ -152,11 +154,11 @@ pub(crate) fn clock_gettime() -> Option<ClockGettime> {
         size: size as usize,
     };
     let function = image.start + image.find(NAME)?;
-    // SAFETY: the kernel's ABI gives the symbol of this name this type (vdso(7)).
+    // SAFETY: by the kernel's ABI the symbol of this name has this type (vdso(7)).
     Some(unsafe { std::mem::transmute::<usize, ClockGettime>(function) })
 }
 
-/// There is no 64-bit vDSO.
+/// Returns `None`: there is no 64-bit vDSO.
 #[cfg(not(target_pointer_width = "64"))]
 pub(crate) fn clock_gettime() -> Option<ClockGettime> {
     None
@@ -168,7 +170,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::print_stdout, reason = "a skipped test says why")]
-    fn what_is_found_tells_the_time() {
+    fn found_function_returns_the_time() {
         let Some(function) = clock_gettime() else {
             println!("skipped: this kernel maps no vDSO");
             return;
@@ -178,7 +180,7 @@ mod tests {
                 tv_sec: -1,
                 tv_nsec: -1,
             };
-            // SAFETY: valid for writing.
+            // SAFETY: `time` is valid for writing.
             let result = unsafe { function(libc::CLOCK_MONOTONIC, &raw mut time) };
             assert_eq!(result, 0);
             (time.tv_sec, time.tv_nsec)
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_there_is_not_found() {
+    fn does_not_find_an_unknown_name() {
         // SAFETY: no pointers.
         let start = unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) } as usize;
         if start != 0 {

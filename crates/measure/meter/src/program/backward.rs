@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writing text from its end, in which numbers come out digit by digit.
+//! Writes text from its end, which suits numbers: their digits are computed from the last one.
 
-/// A stretch of bytes that is filled from its end. What there is no room for is left out.
+/// A byte range that is filled from its end. Text that does not fit is left out.
 #[derive(Debug)]
 pub(super) struct Backward<'a> {
     text: &'a mut [u8],
-    /// Where what has been written begins; never beyond the end of `text`.
+    /// Start of the written text; at most the length of `text`.
     at: usize,
-    /// All but the last two digits of the first number of the last pair, and their text, from
-    /// the right: of neighbouring buckets they are mostly the same.
+    /// All but the last two digits of the first number of the last pair, and their text from the
+    /// right. They are mostly equal in adjacent buckets.
     high: u64,
     high_text: [u8; 8],
     high_length: usize,
@@ -26,13 +26,13 @@ const PAIRS: [[u8; 2]; 100] = {
 };
 
 impl Backward<'_> {
-    /// The most digits that a number has.
+    /// Maximum number of digits of a number.
     pub(super) const LONGEST_NUMBER: usize = 20;
 
-    /// The most that [`Backward::pair`] writes: two numbers, two brackets, two commas.
+    /// Maximum length of a [`Backward::pair`]: two numbers, two brackets, two commas.
     pub(super) const LONGEST_PAIR: usize = 2 * Self::LONGEST_NUMBER + 4;
 
-    /// Appends to `out` what `write` writes into at most `room` bytes.
+    /// Appends to `out` the text that `write` writes into at most `room` bytes.
     pub(super) fn append(out: &mut Vec<u8>, room: usize, write: impl FnOnce(&mut Backward<'_>)) {
         let begin = out.len();
         out.resize(begin + room, 0);
@@ -59,18 +59,18 @@ impl Backward<'_> {
 
     pub(super) fn number(&mut self, number: u64) {
         if self.at >= Self::LONGEST_NUMBER {
-            // SAFETY: there is room for the longest number.
+            // SAFETY: the longest number fits.
             self.at = unsafe { self.digits(self.at, number) };
         }
     }
 
-    /// `[first,second],`
+    /// Writes `[first,second],`.
     #[inline(always)]
     pub(super) fn pair(&mut self, first: u64, second: u64) {
         if self.at < Self::LONGEST_PAIR {
             return;
         }
-        // SAFETY: there is room for the longest pair, and each position is below the last.
+        // SAFETY: the longest pair fits, and each position is below the last.
         unsafe {
             let mut at = self.at - 2;
             self.put(at, *b"],");
@@ -83,11 +83,11 @@ impl Backward<'_> {
     }
 
     /// # Safety
-    /// `at` and what is put there lie within the text.
+    /// `at` and the end of the written bytes lie within the text.
     #[inline(always)]
     unsafe fn put<const LENGTH: usize>(&mut self, at: usize, bytes: [u8; LENGTH]) {
         debug_assert!(at + LENGTH <= self.text.len());
-        // SAFETY: the caller's promise; an array of bytes needs no alignment.
+        // SAFETY: guaranteed by the caller; an array of bytes needs no alignment.
         unsafe {
             self.text
                 .as_mut_ptr()
@@ -97,15 +97,15 @@ impl Backward<'_> {
         };
     }
 
-    /// The same as [`Self::digits`], quicker if the number is like the last one.
+    /// Does the same as [`Self::digits`], faster if the number is similar to the last one.
     ///
     /// # Safety
     /// As for [`Self::digits`].
     #[inline(always)]
     unsafe fn repeated_digits(&mut self, end: usize, number: u64) -> usize {
         let high = number / 100;
-        // SAFETY: the caller's promise; 8 bytes are less than the room that there is for a
-        // number. What they hold beyond the digits is written over by what comes before.
+        // SAFETY: guaranteed by the caller; 8 bytes are less than the space for a number. The bytes
+        // beyond the digits are overwritten by the text before them.
         unsafe {
             if high == 0 {
                 return self.digits(end, number);
@@ -126,13 +126,13 @@ impl Backward<'_> {
         }
     }
 
-    /// Writes `number` so that it ends before `end`; returns where it begins.
+    /// Writes `number` so that it ends before `end`, and returns where it begins.
     ///
     /// # Safety
     /// `end` lies within the text, at least [`Self::LONGEST_NUMBER`] from its start.
     #[inline(always)]
     unsafe fn digits(&mut self, mut end: usize, mut number: u64) -> usize {
-        // SAFETY: a number has no more digits than there is room for.
+        // SAFETY: the longest number fits.
         unsafe {
             while number >= 100 {
                 end -= 2;
@@ -158,7 +158,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writes_numbers_as_they_are_written(first: u64, second: u64, shift in 0u32..64) {
+        fn formats_numbers_like_the_standard_library(first: u64, second: u64, shift in 0u32..64) {
             let (first, second) = (first >> shift, second >> (63 - shift));
             let mut out = b"before ".to_vec();
             Backward::append(&mut out, 200, |text| {
@@ -170,7 +170,7 @@ mod tests {
         }
 
         #[test]
-        fn writes_neighbours_as_they_are_written(start in 0u64..2_000_000_000_000, steps in proptest::collection::vec(0u64..300, 0..50)) {
+        fn formats_adjacent_values_like_the_standard_library(start in 0u64..2_000_000_000_000, steps in proptest::collection::vec(0u64..300, 0..50)) {
             let mut numbers = vec![start];
             for step in steps {
                 numbers.push(numbers[numbers.len() - 1] + step);
@@ -186,7 +186,7 @@ mod tests {
         }
 
         #[test]
-        fn leaves_out_what_there_is_no_room_for(room in 0usize..100, numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
+        fn leaves_out_text_that_does_not_fit(room in 0usize..100, numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
             let mut out = Vec::new();
             Backward::append(&mut out, room, |text| {
                 for number in numbers {

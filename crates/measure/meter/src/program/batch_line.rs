@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A batch as its line of JSON, straight from the histograms.
+//! Writes a batch as its line of JSON, directly from the histograms.
 //!
-//! The same text as serde's, which a test holds it to, in a tenth of the instructions: a batch
-//! has hundreds or thousands of buckets, and to write them is the greatest part of what the
-//! program does for each sample.
+//! The text is the same as serde's, which a test checks, in a tenth of the instructions: a batch
+//! has hundreds or thousands of buckets, and writing them is the largest part of the work per
+//! sample.
 
 use std::io::Write;
 
@@ -12,17 +12,17 @@ use rampart_model::{Batch, Nanos, Phase, Series};
 use super::backward::Backward;
 use crate::histogram::Histogram;
 
-/// What one series of a batch was counted in.
+/// The histograms of one series of a batch.
 #[derive(Debug)]
 pub(super) struct SeriesCounts {
     pub(super) series: Series,
     pub(super) seen: Histogram,
-    /// What missed periods would have added; usually empty.
+    /// The samples that missed periods would have added; usually empty.
     pub(super) missing: Histogram,
 }
 
-/// Adds `{"batch":…}` and a line feed to `out`, and empties the histograms. The series of
-/// `batch` itself are not looked at.
+/// Appends `{"batch":…}` and a line feed to `out`, and clears the histograms. Ignores the series of
+/// `batch`.
 pub(super) fn write<'a>(
     out: &mut Vec<u8>,
     batch: &Batch,
@@ -56,7 +56,7 @@ pub(super) fn write<'a>(
         if !missing.is_empty() {
             out.extend_from_slice(br#","corrected":"#);
             let buckets = seen.buckets() + missing.buckets();
-            // None is less than any value, so it has to be left out of a minimum.
+            // `None` compares as less than any value, so the minimum excludes it.
             let min = seen.min().into_iter().chain(missing.min()).min();
             let extremes = (min, seen.max().max(missing.max()));
             distribution(out, buckets, extremes, |text| {
@@ -112,11 +112,11 @@ const fn word(series: Series) -> &'static str {
     }
 }
 
-/// The most that a distribution needs beside its buckets: three numbers and their names.
+/// Maximum length of a distribution without its buckets: three numbers and their names.
 const AROUND: usize = 3 * Backward::LONGEST_NUMBER + 60;
 
-/// One distribution. `write` writes at most `buckets` buckets, highest first, and returns the
-/// number of samples in them.
+/// Writes one distribution. `write` writes at most `buckets` buckets, highest first, and returns
+/// the number of samples in them.
 #[inline(always)]
 fn distribution(
     out: &mut Vec<u8>,
@@ -128,14 +128,14 @@ fn distribution(
         let samples = write(text);
         around(text, samples, min, max);
     });
-    // The end comes in place of the comma after the last bucket.
+    // The closing bracket replaces the comma after the last bucket.
     if out.ends_with(b",") {
         out.pop();
     }
     out.extend_from_slice(b"]}");
 }
 
-/// What stands before the buckets.
+/// Writes the text before the buckets.
 fn around(text: &mut Backward<'_>, samples: u64, min: Option<Nanos>, max: Option<Nanos>) {
     text.bytes(br#","buckets":["#);
     match max {
@@ -190,7 +190,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_the_text_that_serde_writes(
+        fn writes_the_same_text_as_serde(
             numbers in any::<[u64; 5]>(),
             cpu: u32,
             warm_up: bool,

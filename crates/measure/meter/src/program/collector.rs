@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What becomes of one thread's samples: distributions a batch, the worst, totals.
+//! Turns the samples of one thread into distributions per batch, the worst samples, and totals.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,18 +21,19 @@ use crate::ring::Consumer;
 use crate::throttling::Gap;
 use crate::timescale::{Anchor, Timescale};
 
-/// A sample that ended this long ago has been written to the ring, unless its thread was held up
-/// in between; it then counts into the next batch.
+/// A sample that ended this long ago is in the ring, unless its thread was delayed; then it counts
+/// into the next batch.
 const GRACE: Nanos = Nanos::from_millis(2);
 
-/// Gaps from this length on may be throttling and are kept, up to a number.
+/// Gaps of at least this length may be throttling. They are kept up to [`LONG_GAPS`].
 const LONG_GAP: Nanos = Nanos::from_millis(5);
 const LONG_GAPS: usize = 4096;
 
-/// Turns the counter of `noise` into moments and lengths.
+/// Converts the counter of `noise` to moments and lengths.
 ///
-/// Lengths by the line from the first to the latest anchor, which gets better with every anchor;
-/// moments by the line through the last two, which follows what NTP does to the clock.
+/// Lengths use the line from the first to the latest anchor, whose precision grows with every
+/// anchor. Moments use the line through the last two anchors, which follows the NTP corrections of
+/// the clock.
 #[derive(Debug)]
 pub(super) struct CounterClock {
     counter: CounterKind,
@@ -43,7 +44,7 @@ pub(super) struct CounterClock {
 }
 
 impl CounterClock {
-    /// Starts with a first scale, good to some parts in a million.
+    /// Creates the conversion from a first scale, exact to some parts per million.
     pub(super) fn new(counter: CounterKind, scale: Timescale) -> Self {
         let anchor = counter.anchor();
         Self {
@@ -55,9 +56,9 @@ impl CounterClock {
         }
     }
 
-    /// Takes a new anchor. To be called after the samples that are turned next were taken.
+    /// Adds a new anchor. Call it after the samples that are converted next were taken.
     pub(super) fn update(&mut self) {
-        /// Anchors closer together than this would make a worse line than the one before.
+        /// Anchors closer together would give a worse line than the present one.
         const APART: Nanos = Nanos::from_millis(10);
         let anchor = self.counter.anchor();
         if anchor.at.saturating_sub(self.latest.at) < APART {
@@ -72,7 +73,7 @@ impl CounterClock {
         self.latest = anchor;
     }
 
-    /// The scale of lengths.
+    /// Returns the scale of lengths.
     pub(super) const fn lengths(&self) -> &Timescale {
         &self.lengths
     }
@@ -81,14 +82,14 @@ impl CounterClock {
 fn empty_counts(series: Series) -> SeriesCounts {
     SeriesCounts {
         series,
-        // Greater values make it grow; up to here it never does, so that the addition of memory
-        // does not disturb the CPUs that are measured.
+        // Greater values make it grow. Below, it never does, so that allocations do not disturb the
+        // measured CPUs.
         seen: Histogram::with_room_for(Nanos::SECOND),
         missing: Histogram::with_room_for(Nanos::ZERO),
     }
 }
 
-/// Sums over the measurement.
+/// Totals of the measurement.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Totals {
     pub(super) samples: u64,
@@ -103,7 +104,7 @@ pub(super) struct Totals {
     pub(super) worst_early: Nanos,
 }
 
-/// One thread's reader.
+/// The reader of one thread's samples.
 #[derive(Debug)]
 pub(super) struct Collector {
     consumer: Consumer,
@@ -115,12 +116,12 @@ struct State {
     meter: MeterKind,
     interval: Nanos,
     work: Nanos,
-    /// In `loop` the interval where the plan names none.
+    /// In `loop`, the interval if the plan has no deadline.
     deadline: Nanos,
     batch_length: Nanos,
     boundary: Arc<Boundary>,
     measured_from: Nanos,
-    /// The planned end.
+    /// The planned end of the measurement.
     measured_until: Nanos,
     phase: Phase,
     batch_start: Nanos,
@@ -129,29 +130,30 @@ struct State {
     read: u64,
     /// `read` at the start of the measurement.
     read_before: u64,
-    /// A sample that ended before this and is not longer than that is only counted; anything
-    /// else is looked at.
+    /// A sample that ended before this moment, and whose value does not exceed the limit below, is
+    /// only counted; every other sample is examined.
     quick_until: u64,
     quick_most: u64,
     primary: SeriesCounts,
-    /// The others of `loop`: start jitter, late and early periods; of `mmio`: mapped accesses.
+    /// The other series: of `loop`, start jitter, late and early periods; of `mmio`, mapped
+    /// accesses.
     others: Vec<SeriesCounts>,
-    /// Of the present batch, apart from its samples.
+    /// Totals of the present batch.
     batch: Totals,
     lost_told: u64,
     totals: Totals,
     warm_up: WarmUp,
     worst: Worst,
-    /// The worst in each slot of the present batch; none without a timeline.
+    /// The worst sample in each slot of the present batch; `None` without a timeline.
     slots: Option<Slots>,
     long_gaps: Vec<Gap>,
     periods: Periods,
-    /// What the present batch begins with; its series are in `primary` and `others`.
+    /// Header of the present batch; its series are in `primary` and `others`.
     event: Batch,
 }
 
 impl Collector {
-    /// A reader for the thread of `cpu` that began its warm-up at `start`.
+    /// Creates a reader for the thread of `cpu`, whose warm-up began at `start`.
     pub(super) fn new(
         cpu: CpuId,
         plan: &MeterSettings,
@@ -213,12 +215,12 @@ impl Collector {
         Self { consumer, state }
     }
 
-    /// The CPU of the thread.
+    /// Returns the CPU of the thread.
     pub(super) const fn cpu(&self) -> CpuId {
         self.state.event.cpu
     }
 
-    /// The warm-up begins at `start`.
+    /// Sets the start of the warm-up.
     pub(super) fn start(&mut self, start: Nanos, plan: &MeterSettings) {
         let state = &mut self.state;
         state.measured_from = start + plan.warm_up;
@@ -226,13 +228,13 @@ impl Collector {
         state.begin_batch(start, state.measured_from);
     }
 
-    /// Whether the measurement has begun, as far as is known.
+    /// Returns whether the reader has seen the start of the measurement.
     pub(super) fn measuring(&self) -> bool {
         self.state.boundary.samples.load(Ordering::Acquire) != u64::MAX
     }
 
-    /// Takes what is in the ring and sends the batches that were complete at `now`, which was
-    /// read before.
+    /// Reads the ring and sends the batches that were complete at `now`, which the caller read
+    /// before the call.
     pub(super) fn read(&mut self, now: Nanos, clock: Option<&CounterClock>, console: &mut Console) {
         let (consumer, state) = (&mut self.consumer, &mut self.state);
         let now = now.min(Nanos(state.boundary.read_until.load(Ordering::Acquire)));
@@ -254,7 +256,7 @@ impl Collector {
         state.close_until(now.saturating_sub(GRACE), console);
     }
 
-    /// Sends what is left; the measurement was `duration` long.
+    /// Sends the remaining samples; the measurement was `duration` long.
     pub(super) fn finish(&mut self, duration: Nanos, console: &mut Console) {
         let state = &mut self.state;
         let end = state.measured_from + duration;
@@ -269,35 +271,34 @@ impl Collector {
         state.totals.lost = lost - state.boundary.lost.load(Ordering::Acquire);
     }
 
-    /// Sums over the measurement; complete after [`Collector::finish`].
+    /// Returns the totals of the measurement; complete after [`Collector::finish`].
     pub(super) const fn totals(&self) -> Totals {
         self.state.totals
     }
 
-    /// The warm-up.
+    /// Returns the warm-up.
     pub(super) const fn warm_up(&self) -> WarmUp {
         self.state.warm_up
     }
 
-    /// The deadline that samples were compared with.
+    /// Returns the deadline that samples were compared with.
     pub(super) const fn deadline(&self) -> Nanos {
         self.state.deadline
     }
 
-    /// Gaps long enough to be throttling.
+    /// Returns the gaps that are long enough to be throttling.
     pub(super) fn long_gaps(&self) -> &[Gap] {
         &self.state.long_gaps
     }
 
-    /// The worst samples, worst first.
+    /// Returns the worst samples, worst first.
     pub(super) fn into_worst(self) -> Vec<WorstEvent> {
         self.state.worst.into_events()
     }
 }
 
 impl State {
-    /// Takes samples in their order. Apart from the rest, so that its short loop has all
-    /// registers to itself.
+    /// Takes samples in order. A separate function, so that its short loop can use all registers.
     #[inline(never)]
     fn take(&mut self, mut samples: &[Sample], console: &mut Console) {
         loop {
@@ -315,7 +316,7 @@ impl State {
         }
     }
 
-    /// Everything that may have to be done with a sample.
+    /// Examines one sample completely.
     #[inline(never)]
     fn look_at(&mut self, sample: &Sample, console: &mut Console) {
         self.turn_if_due(console);
@@ -347,9 +348,9 @@ impl State {
         self.set_quick();
     }
 
-    /// What can be counted without a look: in the measurement, a sample of the present batch,
-    /// and slot, that is neither among the worst, nor the worst of its slot, nor over the
-    /// deadline, nor long enough for a missed period, nor for throttling.
+    /// Sets the limits below which a sample is only counted: it belongs to the present batch and
+    /// slot of the measurement, and is neither among the worst, nor the worst of its slot, nor over
+    /// the deadline, nor long enough for a missed period or for throttling.
     fn set_quick(&mut self) {
         let looks = matches!(self.meter, MeterKind::Loop | MeterKind::Mmio);
         if self.phase == Phase::WarmUp || looks {
@@ -370,7 +371,7 @@ impl State {
             MeterKind::Noise => LONG_GAP.0.saturating_sub(1),
             MeterKind::Fwq | MeterKind::Loop | MeterKind::Mmio => u64::MAX,
         };
-        // Up to the greatest so far, so that counting needs no look at the maximum.
+        // At most the present maximum, so that counting need not update the maximum.
         let greatest = self.primary.seen.max().unwrap_or_default();
         self.quick_most = floor.0.min(self.deadline.0).min(other).min(greatest.0);
         if let Some((until, most)) = self.slots.as_ref().map(Slots::quick) {
@@ -385,9 +386,9 @@ impl State {
         let value = Nanos(sample.value);
         let primary = &mut self.primary.missing;
         if self.meter == MeterKind::Mmio {
-            // An access that was not made would have taken no longer for it.
+            // A skipped access would have taken no longer because of the delay.
         } else if let Some(start) = self.others.first_mut() {
-            // A skipped period could have begun when this one ended, and had its work before it.
+            // A skipped period could have begun when this one ended, after its own work.
             primary.record_missed(value + self.work, sample.missed, self.interval);
             start
                 .missing
@@ -397,7 +398,7 @@ impl State {
         }
     }
 
-    /// The mapped accesses stand where `loop` has its start.
+    /// The field `start` holds the mapped access.
     fn take_mapped(&mut self, sample: &Sample) {
         if let Some(mapped) = self.others.first_mut() {
             mapped.seen.record(Nanos(sample.start));
@@ -442,7 +443,7 @@ impl State {
         }
     }
 
-    /// Goes from the warm-up to the measurement when all samples of the warm-up were taken.
+    /// Switches from the warm-up to the measurement when all samples of the warm-up were taken.
     fn turn_if_due(&mut self, console: &mut Console) {
         if self.phase == Phase::WarmUp && self.read >= self.boundary.samples.load(Ordering::Acquire)
         {
@@ -457,7 +458,7 @@ impl State {
         }
     }
 
-    /// Where the present phase ends as planned.
+    /// Returns the planned end of the present phase.
     fn phase_end(&self) -> Nanos {
         match self.phase {
             Phase::WarmUp => self.measured_from,
@@ -465,9 +466,9 @@ impl State {
         }
     }
 
-    /// Sends every batch that ended at `moment` or before, but not the last of a phase: it ends
-    /// when the thread says so, and takes what comes late. While the output is congested the
-    /// present batch grows instead.
+    /// Sends every batch that ended at `moment` or before, except the last of a phase: it ends when
+    /// the thread reports it, and takes late samples. While the output is congested, the present
+    /// batch grows instead.
     fn close_until(&mut self, moment: Nanos, console: &mut Console) {
         while moment >= self.batch_end && self.batch_end < self.phase_end() {
             if console.congested() {
@@ -479,7 +480,7 @@ impl State {
         }
     }
 
-    /// The next batch: from `start` on, and no longer than until `phase_end`.
+    /// Begins the next batch at `start`; it ends at `phase_end` at the latest.
     fn begin_batch(&mut self, start: Nanos, phase_end: Nanos) {
         self.batch_start = start;
         self.batch_end = (start + self.batch_length).min(phase_end);

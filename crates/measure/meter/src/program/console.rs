@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Standard input, standard output and signals, from one call of poll(2).
+//! Multiplexes standard input, standard output and signals with poll(2).
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,38 +17,38 @@ use crate::linux::checked;
 const INPUT: RawFd = 0;
 const OUTPUT: RawFd = 1;
 
-/// A writable pipe has room for this much, so a write of it does not block (pipe(7)).
+/// A writable pipe accepts this many bytes without blocking (pipe(7)).
 const CHUNK: usize = 4096;
 
-/// With this much waiting to leave, nothing that can wait is added.
+/// With this many bytes pending, optional output is not added.
 const CONGESTED: usize = 1 << 20;
 
-/// The longest request that is read. A plan for the largest machine is far shorter.
+/// Maximum length of a request. The plan for the largest machine is far shorter.
 const LONGEST_LINE: usize = 1 << 20;
 
-/// Nobody reads the output any more; there is nobody to tell.
+/// The reader of the output has closed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutputClosed;
 
-/// One conversation.
+/// The streams and signals of one conversation.
 #[derive(Debug)]
 pub(super) struct Console {
     input: Vec<u8>,
-    /// Complete lines that nobody asked for yet.
+    /// Complete lines that were not requested yet.
     lines: VecDeque<Vec<u8>>,
     ended: bool,
     output: Vec<u8>,
     written: usize,
     signals: Option<RawFd>,
-    /// Requests to end that came as signals.
+    /// Number of received signals that request the end.
     interrupts: u32,
 }
 
 impl Console {
-    /// Blocks the signals that end programs, for this thread and those it starts, so that they
-    /// arrive here and break no measuring thread's sleep.
+    /// Blocks the terminating signals for this thread and the threads that it starts, so that the
+    /// console receives them and no sleep of a measuring thread is interrupted.
     pub(super) fn new() -> Self {
-        // SAFETY: an all-zero set is valid, and sigemptyset and sigaddset write to it alone.
+        // SAFETY: an all-zero set is valid; sigemptyset and sigaddset write only to it.
         let descriptor = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
@@ -69,7 +69,7 @@ impl Console {
         }
     }
 
-    /// One that talks with nobody and keeps what is sent.
+    /// Creates a console without streams that keeps its output.
     #[cfg(test)]
     pub(super) fn detached() -> Self {
         Self {
@@ -83,7 +83,7 @@ impl Console {
         }
     }
 
-    /// What was sent to nobody, as events.
+    /// Returns the kept output as events.
     #[cfg(test)]
     pub(super) fn sent(&mut self) -> Vec<MeterEvent> {
         std::mem::take(&mut self.output)
@@ -93,18 +93,19 @@ impl Console {
             .collect()
     }
 
-    /// Lets so much wait to leave that it is congested.
+    /// Adds so much output that the console is congested.
     #[cfg(test)]
     pub(super) fn congest(&mut self) {
         self.output.resize(CONGESTED, b'\n');
     }
 
-    /// The next line of the input that has already come.
+    /// Returns the next line of the input that has already arrived.
     pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
         self.lines.pop_front()
     }
 
-    /// The next line of the input, waiting for it; none if it ended, or a signal asked to end.
+    /// Waits for the next line of the input. Returns `None` at the end of the input or after a
+    /// signal.
     pub(super) fn wait_for_line(&mut self) -> Result<Option<Vec<u8>>, OutputClosed> {
         loop {
             if let Some(line) = self.next_line() {
@@ -117,25 +118,25 @@ impl Console {
         }
     }
 
-    /// Whether the input is at its end, or a signal asked to end.
+    /// Returns whether the input has ended or a signal requested the end.
     pub(super) const fn end_wanted(&self) -> bool {
         self.ended || self.interrupts > 0
     }
 
-    /// Whether so much waits to leave that nothing should be added without need.
+    /// Returns whether so much output is pending that optional output should not be added.
     pub(super) const fn congested(&self) -> bool {
         self.output.len() - self.written >= CONGESTED
     }
 
-    /// Adds an event to what waits to leave.
+    /// Appends an event to the pending output.
     pub(super) fn send(&mut self, event: &impl Serialize) {
-        // Writing to memory cannot fail, and no event has a map with keys that are not text.
+        // Writing to memory cannot fail, and no event has a map with keys that are not strings.
         if serde_json::to_writer(&mut self.output, event).is_ok() {
             self.output.push(b'\n');
         }
     }
 
-    /// The same for a batch of distributions, of which there are many; empties its histograms.
+    /// Appends a batch of distributions with the faster writer, and clears its histograms.
     pub(super) fn send_batch<'a>(
         &mut self,
         batch: &Batch,
@@ -144,8 +145,8 @@ impl Console {
         batch_line::write(&mut self.output, batch, series);
     }
 
-    /// Waits until a request or a signal comes, output can leave, or `timeout` (in ms; negative:
-    /// for ever) is over, and does what can be done.
+    /// Waits until a request or a signal arrives, output can be written, or `timeout` (in ms;
+    /// negative: no limit) is over, and handles it.
     pub(super) fn wait(&mut self, timeout: i32) -> Result<(), OutputClosed> {
         let pending = self.written < self.output.len();
         let descriptor = |fd: RawFd, events| libc::pollfd {
@@ -153,10 +154,10 @@ impl Console {
             events,
             revents: 0,
         };
-        // A negative descriptor is passed over (poll(2)).
+        // poll(2) ignores a negative descriptor.
         let mut polled = [
             descriptor(if self.ended { -1 } else { INPUT }, libc::POLLIN),
-            // Without POLLOUT it still tells when the other end is closed.
+            // Without POLLOUT, poll still reports that the other end is closed.
             descriptor(OUTPUT, if pending { libc::POLLOUT } else { 0 }),
             descriptor(self.signals.unwrap_or(-1), libc::POLLIN),
         ];
@@ -181,7 +182,7 @@ impl Console {
         Ok(())
     }
 
-    /// Waits until everything has left. A second signal gives up.
+    /// Waits until all output is written. A second signal ends the wait.
     pub(super) fn flush(&mut self) -> Result<(), OutputClosed> {
         while self.written < self.output.len() {
             self.wait(-1)?;
@@ -212,7 +213,8 @@ impl Console {
             self.output.clear();
             self.written = 0;
         } else if self.written >= CONGESTED {
-            // A reader that is slow but never stops would else keep all that it has read here.
+            // Without this, a slow reader that never catches up would keep all written text in
+            // memory.
             self.output.drain(..self.written);
             self.written = 0;
         }
@@ -242,7 +244,8 @@ impl Console {
             self.lines.push_back(line);
         }
         if self.ended && !self.input.is_empty() || self.input.len() > LONGEST_LINE {
-            // A last line without its end, or one without any end: whoever parses it says so.
+            // A last line without line feed, or a line that is too long: the parser reports the
+            // error.
             self.lines.push_back(std::mem::take(&mut self.input));
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the conversations of the program have in common: how a request is read, and how one ends.
+//! Reading of requests and end of a conversation, common to both protocols of the program.
 
 use rampart_model::{ExitCode, Finding, Refusal, RefusalKind, Severity};
 use serde::Serialize;
@@ -7,10 +7,10 @@ use serde::de::DeserializeOwned;
 
 use super::console::{Console, OutputClosed};
 
-/// Where requests come from.
+/// Location in findings about requests.
 pub(super) const REQUEST: &str = "request on standard input";
 
-/// Why there is nothing more to say than this.
+/// The reason why a conversation ends before its last event.
 pub(super) enum End {
     Refused(Box<Refusal>),
     OutputClosed,
@@ -28,9 +28,9 @@ impl From<OutputClosed> for End {
     }
 }
 
-/// Says a refusal as the event that `refused` makes of it, and gives the exit code: 0 when the
-/// conversation came to its end, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody
-/// read the output to its end.
+/// Sends a refusal as the event that `refused` makes of it, and returns the exit code: 0 for a
+/// complete conversation, 2 for an invalid plan, 4 for another refusal, 1 if the output was closed
+/// early.
 pub(super) fn conclude<E: Serialize>(
     console: &mut Console,
     ended: Result<(), End>,
@@ -52,22 +52,22 @@ pub(super) fn conclude<E: Serialize>(
     }
 }
 
-/// One form of conversation, as far as its requests go.
+/// The requests of one protocol.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// Its version.
+    /// Version of the protocol.
     pub(super) protocol: u32,
-    /// The command that holds it.
+    /// The command that serves the protocol.
     pub(super) command: &'static str,
-    /// The name of their schema.
+    /// Name of the schema.
     pub(super) schema: &'static str,
 }
 
 impl Requests {
-    /// The request on one line.
+    /// Parses the request on one line.
     pub(super) fn read<R: DeserializeOwned>(&self, line: &[u8]) -> Result<R, Refusal> {
         serde_json::from_slice(line).map_err(|cause| {
-            // Another version may have other fields; then that is the reason worth telling.
+            // Another version may have other fields; then the version is the relevant error.
             if let Ok(value) = serde_json::from_slice::<serde_json::Value>(line)
                 && let Some(protocol) = value.pointer("/prepare/protocol")
                 && *protocol != self.protocol
@@ -87,12 +87,12 @@ impl Requests {
         }
     }
 
-    /// The input ended before a request.
+    /// Returns the refusal for an input that ended before a request.
     pub(super) fn none(&self) -> Refusal {
         self.bad("the input ended before a request")
     }
 
-    /// Another request came than the one whose turn it is.
+    /// Returns the refusal for a request out of order.
     pub(super) fn out_of_turn(&self, needed: &str) -> Refusal {
         let mut refusal = self.bad("it is out of sequence");
         refusal.finding = refusal.finding.values("another request", needed);
@@ -119,7 +119,7 @@ impl Requests {
     }
 }
 
-/// Refuses a plan that has findings: with the first, to which the others are added.
+/// Refuses a plan with findings: the first one is the reason, the others are added to it.
 pub(super) fn refuse_plan(findings: Vec<Finding>) -> Result<(), Refusal> {
     let mut findings = findings.into_iter();
     let Some(mut finding) = findings.next() else {
@@ -138,7 +138,7 @@ fn refuse(finding: Finding) -> Refusal {
     }
 }
 
-/// What is said of a request other than stop, at a time when nothing else is heard.
+/// Returns the finding about a request other than stop that was ignored.
 pub(super) fn ignored(meanwhile: &str) -> Finding {
     Finding::new(
         Severity::Warning,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Judging a request to measure before anything is done, and what is to be said of it.
+//! Checks a request to measure before it is carried out, and creates the findings about it.
 
 use rampart_model::{
     Finding, METER_PROTOCOL_VERSION, MeterRequest, MeterSettings, Nanos, Refusal, RefusalKind,
@@ -9,17 +9,17 @@ use rampart_model::{
 use super::conversation::{Requests, refuse_plan};
 use crate::linux::{clock, diagnosis};
 
-/// Timers coarser than this cannot be measured with.
+/// The coarsest timer resolution that permits a measurement.
 const COARSEST_CLOCK: Nanos = Nanos::from_micros(1);
 
-/// The conversation about measurements.
+/// The protocol of measurements.
 pub(super) const REQUESTS: Requests = Requests {
     protocol: METER_PROTOCOL_VERSION,
     command: "rampart measure",
     schema: "meter-request",
 };
 
-/// The plan of the first request, if it makes sense.
+/// Returns the plan of the first request if it is valid.
 pub(super) fn plan(request: MeterRequest) -> Result<MeterSettings, Refusal> {
     let MeterRequest::Prepare { protocol, plan } = request else {
         return Err(REQUESTS.out_of_turn("prepare"));
@@ -29,7 +29,7 @@ pub(super) fn plan(request: MeterRequest) -> Result<MeterSettings, Refusal> {
     Ok(plan)
 }
 
-/// Why the clock cannot be measured with, if it cannot.
+/// Returns a refusal if the clock is not suitable for the measurement.
 pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
     const PLACE: &str = "CLOCK_MONOTONIC";
     let refusal = |finding| Refusal {
@@ -61,7 +61,7 @@ pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
     None
 }
 
-/// A meter that is not for an operating system.
+/// Returns the refusal for a meter that does not run under an operating system.
 pub(super) fn no_bare_metal(plan: &MeterSettings) -> Refusal {
     let mut finding = plan.meter.not_here("meter");
     finding.severity = Severity::Error;
@@ -71,7 +71,7 @@ pub(super) fn no_bare_metal(plan: &MeterSettings) -> Refusal {
     }
 }
 
-/// The counter of `noise` does not move.
+/// Returns the refusal for a counter of `noise` that does not advance.
 pub(super) fn stuck_counter() -> Refusal {
     Refusal {
         kind: RefusalKind::ClockUnsuitable,
@@ -83,7 +83,7 @@ pub(super) fn stuck_counter() -> Refusal {
     }
 }
 
-/// What is to be said about the plan itself.
+/// Returns a finding about the plan, if there is one.
 pub(super) fn remarks(plan: &MeterSettings) -> Option<Finding> {
     matches!(plan.policy, SchedulingPolicy::Deadline { .. }).then(|| {
         Finding::new(
@@ -94,8 +94,9 @@ pub(super) fn remarks(plan: &MeterSettings) -> Option<Finding> {
     })
 }
 
-/// A measuring thread does not answer. What the kernel says of all of them tells why: one that
-/// waits for its CPU is kept from it, one that sleeps was not woken.
+/// Returns the refusal for a measuring thread that does not answer. The kernel's state of all
+/// threads shows the reason: a thread that waits for its CPU, or one that was not woken from its
+/// sleep.
 pub(super) fn silent() -> Refusal {
     let mut threads: Vec<String> = std::fs::read_dir("/proc/self/task")
         .into_iter()
@@ -116,7 +117,7 @@ pub(super) fn silent() -> Refusal {
     }
 }
 
-/// State of a measuring thread (proc_pid_stat(5)), and how long it ran and waited for its CPU
+/// Returns the state of a measuring thread (proc_pid_stat(5)), its run time and its wait time
 /// (kernel document scheduler/sched-stats.rst).
 fn thread_state(task: &std::path::Path) -> Option<String> {
     let stat = std::fs::read_to_string(task.join("stat")).ok()?;

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeping all but the measuring threads off the measured CPUs.
+//! Keeps all threads except the measuring ones off the measured CPUs.
 
 use rampart_model::{CpuSet, Finding, MeterSettings, Refusal, Severity};
 
 use crate::linux::{diagnosis, scheduling};
 
-/// Where the main thread runs, and what is to be said about it.
+/// The effective housekeeping CPUs of the main thread, and a finding about them.
 #[derive(Debug, Default)]
-pub(super) struct House {
+pub(super) struct Housekeeping {
     pub(super) cpus: CpuSet,
     pub(super) finding: Option<Finding>,
 }
 
-/// Moves the calling thread to the plan's housekeeping CPUs and reads back where it is.
-pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
+/// Moves the calling thread to the plan's housekeeping CPUs and reads the result back.
+pub(super) fn settle(plan: &MeterSettings) -> Result<Housekeeping, Refusal> {
     const PLACE: &str = "housekeeping CPUs of the meter";
     let read = || {
         scheduling::affinity()
@@ -59,5 +59,5 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<House, Refusal> {
     } else {
         None
     };
-    Ok(House { cpus, finding })
+    Ok(Housekeeping { cpus, finding })
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart-meter load`: keeps a CPU or the memory busy for so many seconds, where there is no other
-//! program to do so, or lets a cell without an operating system do it. The end of its input ends it
-//! early. Two lines tell of it: one when it is seen to run, one at its end with the CPU time that it had.
+//! `rampart-meter load`: keeps a CPU or the memory busy for some seconds, on a machine without
+//! another load program or in a cell without an operating system. The end of its input ends it
+//! early. It prints one line when the load runs, and one at its end with the CPU time used.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -16,16 +16,17 @@ use super::cell::CellLoad;
 use crate::engine::load::{Load, LoadForm};
 use crate::linux::{clock, scheduling};
 
-/// What a load walks through here, in bytes: a cell has little memory.
+/// Size of the memory that a load accesses, in bytes. Small, because a Linux cell has little
+/// memory.
 const MEMORY_BYTES: usize = 32 << 20;
-/// Slices between two looks at the clock.
+/// Slices between two checks of the clock.
 const SLICES: u32 = 256;
-/// How often it is looked what a cell does.
+/// Interval between two checks of a cell's state.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a cell may take to begin or end beyond its time.
+/// How long a cell may be late to begin or end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is to be done.
+/// A requested load.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadRequest {
     form: LoadForm,
@@ -34,8 +35,8 @@ pub struct LoadRequest {
 }
 
 impl LoadRequest {
-    /// From the arguments `KIND --cpu CPU --seconds SECONDS`; none where they are not that, or of a load
-    /// that needs more than CPU and memory.
+    /// Parses the arguments `KIND --cpu CPU --seconds SECONDS`. Returns `None` for other arguments,
+    /// and for a load that needs more than CPU and memory.
     #[must_use]
     pub fn parse(arguments: &[OsString]) -> Option<Self> {
         let words: Option<Vec<&str>> = arguments.iter().map(|word| word.to_str()).collect();
@@ -54,7 +55,7 @@ impl LoadRequest {
     }
 }
 
-/// As `rampart_model::LoadKind` is written.
+/// Returns the name as in `rampart_model::LoadKind`.
 const fn name(form: LoadForm) -> &'static str {
     match form {
         LoadForm::Cpu => "cpu",
@@ -63,16 +64,16 @@ const fn name(form: LoadForm) -> &'static str {
     }
 }
 
-/// Runs it, here or in a cell.
+/// Runs a load on this machine or in a cell.
 #[must_use]
 pub fn run_load(request: &LoadRequest, cell: Option<&CellMemoryLocation>) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
-    // It waits for the end of the input for ever, and ends with the process.
+    let stopped = Arc::clone(&stop);
+    // The thread blocks until the input ends and ends with the process.
     std::thread::spawn(move || {
-        // An input that cannot be read has ended, too.
+        // An input that cannot be read counts as ended.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        told.store(true, Ordering::Relaxed);
+        stopped.store(true, Ordering::Relaxed);
     });
     let done = match cell {
         Some(location) => in_cell(request, location, &stop),
@@ -81,7 +82,7 @@ pub fn run_load(request: &LoadRequest, cell: Option<&CellMemoryLocation>) -> Exi
     let Err(what) = done else {
         return ExitCode::Success;
     };
-    say(&format!("rampart-meter load: {what}"));
+    print_line(&format!("rampart-meter load: {what}"));
     ExitCode::Failure
 }
 
@@ -94,7 +95,7 @@ fn here(request: &LoadRequest, stop: &AtomicBool) -> Result<(), String> {
         LoadForm::Cpu => 0,
         LoadForm::Memory | LoadForm::Cache => MEMORY_BYTES / 8,
     };
-    // Written, so that it is there before the load counts as begun.
+    // Written, so that the memory is allocated before the load is reported as begun.
     let memory: Vec<AtomicU64> = (0..words as u64).map(AtomicU64::new).collect();
     let mut load = Load::new(request.form, &memory);
     let (begin, before) = (Instant::now(), clock::thread_cpu());
@@ -138,7 +139,7 @@ fn in_cell(
 }
 
 fn begun(request: &LoadRequest) {
-    say(&format!(
+    print_line(&format!(
         "rampart-meter load: {} begun on CPU {}",
         name(request.form),
         request.cpu
@@ -146,16 +147,16 @@ fn begun(request: &LoadRequest) {
 }
 
 fn ended(request: &LoadRequest, time: Nanos) {
-    say(&format!(
+    print_line(&format!(
         "rampart-meter load: {} ended, CPU time {} ns",
         name(request.form),
         time.0
     ));
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut output = std::io::stdout().lock();
-    // Whoever closed it does not want to know.
+    // If the output is closed, the line is not needed.
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_are_those_of_cpu_and_memory() {
+    fn parses_loads_of_cpu_and_memory() {
         let request = parsed("cache --cpu 3 --seconds 12").expect("a load");
         assert_eq!((request.form, request.cpu), (LoadForm::Cache, CpuId(3)));
         assert_eq!(request.duration, Duration::from_secs(12));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_has_the_time_of_its_cpu() {
+    fn load_reports_the_time_of_its_cpu() {
         let cpu = scheduling::affinity().expect("ours").first().expect("one");
         let before = clock::thread_cpu();
         let request = LoadRequest {
@@ -194,7 +195,7 @@ mod tests {
         };
         here(&request, &AtomicBool::new(false)).expect("it runs");
         assert!(clock::thread_cpu() > before);
-        // Told to end, it does not take its ten minutes.
+        // A stop request ends it before its ten minutes.
         let long = LoadRequest {
             duration: Duration::from_secs(600),
             ..request

@@ -2,15 +2,15 @@
 //! The program `rampart-meter`: one conversation ([`rampart_model::MeterRequest`] in,
 //! [`rampart_model::MeterEvent`] out), one measurement.
 //!
-//! The measuring threads do nothing but measure. The main thread, on the housekeeping CPUs,
-//! does all the rest: it reads the rings, the requests and the signals, and writes the events,
-//! all from one loop that wakes some twenty times a second and never blocks on its output. If
-//! the reader of the output is slow, batches grow longer instead of memory.
+//! The measuring threads only measure. The main thread, on the housekeeping CPUs, does the rest: it
+//! reads the rings, the requests and the signals, and writes the events, all in one loop that wakes
+//! some twenty times a second and never blocks on its output. If the reader of the output is slow,
+//! batches grow longer instead of memory.
 //!
-//! As `rampart-meter block` it stops CPUs instead, for others to measure what they notice, in a
-//! conversation of its own ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]).
-//! With a [`CellMemoryLocation`] either is done by a cell without an operating system, for which this program
-//! stands in. What `rampart-meter agent` does is in `rampart-agent`.
+//! `rampart-meter block` blocks CPUs, so that others can measure the effect, with its own protocol
+//! ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]). With a
+//! [`CellMemoryLocation`], a cell without an operating system measures or blocks, and this program
+//! relays the conversation. `rampart-meter agent` is implemented in `rampart-agent`.
 
 mod backward;
 mod batch_line;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The conversation, from the first request to the last event.
+//! One conversation about measurements, from the first request to the last event.
 
 mod finish;
 
@@ -19,7 +19,7 @@ use super::collector::{Collector, CounterClock};
 use super::console::{Console, OutputClosed};
 use super::conversation::{End, REQUEST, conclude, ignored};
 use super::findings::{self, REQUESTS};
-use super::housekeeping::{self, House};
+use super::housekeeping::{self, Housekeeping};
 use super::thread::{self, Assignment, Boundary, Command, Outcome, Report};
 use crate::linux::counter::{self, CounterKind};
 use crate::linux::usage::Steal;
@@ -27,25 +27,25 @@ use crate::linux::{clock, diagnosis, memory_locking, scheduling, wake};
 use crate::ring::ring;
 use crate::timescale::Timescale;
 
-/// How often the rings are read, in ms. They hold at least a second.
+/// Interval between two reads of the rings, in ms. The rings hold at least a second.
 const TICK: i32 = 50;
 
-/// From telling the threads when to start until then.
+/// Time from the start command to the start.
 const LEAD: Nanos = Nanos::from_millis(20);
 
-/// How long a thread may take to answer before something is wrong.
+/// How long a thread may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many ticks a thread may take to end after its time; counted in ticks, so that a stopped
-/// process does not use them up.
+/// How many ticks a thread may take to end after its time. Counted in ticks, so that they do not
+/// pass while the process is stopped.
 const LAST_TICKS: u32 = 600;
 
-/// Memory of a measuring thread's stack.
+/// Size of a measuring thread's stack.
 const STACK: usize = 128 * 1024;
 
 /// Holds the conversation on standard input and output, about the CPUs of this kernel or of a cell
-/// without an operating system, and returns the exit code: 0 when it came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
-/// the output to its end.
+/// without an operating system. Returns the exit code: 0 after `finished`, 2 for an invalid plan, 4
+/// for another refusal, 1 if the output was closed early.
 #[must_use]
 pub fn run(cell: Option<&CellMemoryLocation>) -> ExitCode {
     let mut console = Console::new();
@@ -53,10 +53,10 @@ pub fn run(cell: Option<&CellMemoryLocation>) -> ExitCode {
     conclude(&mut console, ended, MeterEvent::Refused)
 }
 
-/// Measurements one after the other, until the input ends.
+/// Carries out measurements one after the other until the input ends.
 fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<(), End> {
-    // Between two measurements the main thread is on its housekeeping CPUs, so what the program was
-    // given at first is asked for here.
+    // Between two measurements the main thread is on its housekeeping CPUs, so the initial affinity
+    // is read here.
     let allowed = scheduling::affinity()
         .map_err(|cause| diagnosis::system("the program", "cannot read its affinity", &cause))?;
     let Some(line) = console.wait_for_line()? else {
@@ -68,19 +68,19 @@ fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<
     };
     measure_once(&line, &allowed, cell.as_ref(), console)?;
     loop {
-        // Nobody who still listens is no error once all has been said.
+        // A closed output is no error after the last event.
         let line = match console.wait_for_line() {
             Ok(Some(line)) => line,
             Ok(None) | Err(OutputClosed) => return Ok(()),
         };
-        // A stop may cross with the end of what it was to stop.
+        // A stop may arrive after the end of the measurement that it should stop.
         if !matches!(REQUESTS.read(&line), Ok(MeterRequest::Stop {})) {
             measure_once(&line, &allowed, cell.as_ref(), console)?;
         }
     }
 }
 
-/// One measurement, from the request in `line` to its last event.
+/// Carries out one measurement, from the request in `line` to its last event.
 fn measure_once(
     line: &[u8],
     allowed: &CpuSet,
@@ -125,20 +125,20 @@ struct Measuring {
 struct Session {
     plan: Arc<MeterSettings>,
     threads: Vec<Measuring>,
-    /// The cell that measures, where it is not this kernel's CPUs.
+    /// The cell that measures, if it is not this kernel.
     cell: Option<Arc<CellMemory>>,
     reports: Receiver<(CpuId, Report)>,
     stop: Arc<AtomicBool>,
-    house: House,
+    housekeeping: Housekeeping,
     memory_locked: bool,
     counter: CounterKind,
     scale: Timescale,
     clock_source: String,
     findings: Vec<Finding>,
     steal: [Steal; 2],
-    /// Scale and moments of the counter, for `noise`.
+    /// Conversion of the counter of `noise`.
     counter_clock: Option<CounterClock>,
-    /// Whether a request came that is none during a measurement.
+    /// Whether a request arrived that is not allowed during a measurement.
     out_of_turn: bool,
 }
 
@@ -162,7 +162,7 @@ impl Session {
         }
         let (counter, mut findings) = match cell {
             None => counter::choose(),
-            // Its own counter, which is in nanoseconds when it comes here.
+            // The cell's own counter, converted to nanoseconds before its samples arrive here.
             Some(_) => (CounterKind::Clock, Vec::new()),
         };
         let scale = if plan.meter == MeterKind::Noise && cell.is_none() {
@@ -177,7 +177,7 @@ impl Session {
             threads: Vec::with_capacity(plan.cpus.len()),
             reports,
             stop,
-            house: House::default(),
+            housekeeping: Housekeeping::default(),
             memory_locked: false,
             counter,
             scale,
@@ -193,7 +193,7 @@ impl Session {
             cell,
         };
         session.start_threads(allowed, &sender)?;
-        session.house = housekeeping::settle(&session.plan)?;
+        session.housekeeping = housekeeping::settle(&session.plan)?;
         for _ in 0..session.threads.len() {
             if let (cpu, Report::Placed(thread)) = session.answer()?
                 && let Some(measuring) = session.of(cpu)
@@ -212,13 +212,13 @@ impl Session {
         wake::prepare();
         let whole = Arc::clone(&self.plan);
         for (location, cpu) in whole.cpus.iter().enumerate() {
-            // From here on a thread knows its own period alone.
+            // Each thread only knows its own period.
             let plan = Arc::new(MeterSettings {
                 interval: whole.interval_of(location),
                 ..(*whole).clone()
             });
             let (producer, consumer) = ring(ring_capacity(&plan));
-            let (commands, told) = channel();
+            let (commands, receiver) = channel();
             let boundary = Arc::new(Boundary::default());
             let assignment = Assignment {
                 cpu,
@@ -230,7 +230,7 @@ impl Session {
                 producer,
                 boundary: Arc::clone(&boundary),
                 stop: Arc::clone(&self.stop),
-                commands: told,
+                commands: receiver,
                 reports: reports.clone(),
             };
             let handle = std::thread::Builder::new()
@@ -261,7 +261,7 @@ impl Session {
             .find(|measuring| measuring.collector.cpu() == cpu)
     }
 
-    /// The next report; a refusal in it is an error.
+    /// Waits for the next report; a refusal is returned as an error.
     fn answer(&self) -> Result<(CpuId, Report), Refusal> {
         match self.reports.recv_timeout(PATIENCE) {
             Ok((_, Report::Refused(refusal))) => Err(refusal),
@@ -292,23 +292,23 @@ impl Session {
         })
     }
 
-    fn tell(&self, command: Command) {
+    fn send_all(&self, command: Command) {
         for measuring in &self.threads {
-            // A thread that is gone has left a refusal, which the next answer brings.
+            // A thread that has ended sent a refusal, which the next answer returns.
             let _ = measuring.commands.send(command);
         }
     }
 
-    /// Locks memory, has every thread check its placement and get ready, and says so.
+    /// Locks memory, lets every thread verify its placement and prepare, and sends `ready`.
     fn verify(&mut self, console: &mut Console) -> Result<(), End> {
-        // Placement from outside may have moved the main thread too.
-        self.house = housekeeping::settle(&self.plan)?;
-        self.findings.extend(self.house.finding.take());
+        // The caller may have moved the main thread too.
+        self.housekeeping = housekeeping::settle(&self.plan)?;
+        self.findings.extend(self.housekeeping.finding.take());
         if self.plan.lock_memory {
             memory_locking::lock().map_err(|cause| diagnosis::memory_not_locked(&cause))?;
             self.memory_locked = true;
         }
-        self.tell(Command::Verify);
+        self.send_all(Command::Verify);
         for _ in 0..self.threads.len() {
             self.answer()?;
         }
@@ -320,7 +320,7 @@ impl Session {
         for measuring in &mut self.threads {
             measuring.collector.start(at, &self.plan);
         }
-        self.tell(Command::Start(at));
+        self.send_all(Command::Start(at));
         console.send(&MeterEvent::Started {
             at,
             realtime_offset: realtime.saturating_sub(monotonic),
@@ -397,8 +397,8 @@ impl Session {
         Ok(())
     }
 
-    /// Breaks the sleep of threads that have not ended yet, so that they see the request to
-    /// stop. A signal that comes just before the sleep is repeated with the next tick.
+    /// Interrupts the sleep of threads that have not ended, so that they see the stop request. A
+    /// signal that arrives just before the sleep is repeated at the next tick.
     fn wake_sleepers(&self) {
         for measuring in self.threads.iter().filter(|each| each.outcome.is_none()) {
             wake::wake(measuring.thread);
@@ -406,13 +406,13 @@ impl Session {
     }
 }
 
-/// Room for at least a second of samples, within bounds.
+/// Returns a capacity for at least a second of samples, within limits.
 fn ring_capacity(plan: &MeterSettings) -> usize {
     const MOST: u64 = 1 << 20;
     let apart = match plan.meter {
         MeterKind::Wakeup | MeterKind::Loop | MeterKind::Irq | MeterKind::Mmio => plan.interval,
         MeterKind::Fwq => plan.work,
-        // Gaps come in no rhythm; one every 10 µs is a very noisy machine.
+        // Gaps are irregular; one every 10 µs is a very noisy machine.
         MeterKind::Noise => Nanos::from_micros(10),
     };
     (Nanos::SECOND.0 / apart.0.max(1) * 5 / 4).clamp(1024, MOST) as usize

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The worst sample in each slot of a batch.
+//! Records the worst sample in each slot of a batch.
 
 use rampart_model::Nanos;
 
-/// The slots of the present batch. The first begins where the batch begins, and batches are
-/// multiples of a slot long, so that the slots of one phase line up from batch to batch.
+/// The slots of the present batch. The first slot begins with the batch, and the length of a batch
+/// is a multiple of the slot, so that the slots of a phase continue from batch to batch.
 #[derive(Debug)]
 pub(super) struct Slots {
     length: Nanos,
     batch_start: Nanos,
     worst: Vec<Option<Nanos>>,
-    /// The slot of the latest sample.
+    /// Slot of the latest sample.
     latest: usize,
 }
 
 impl Slots {
-    /// Slots of this length; none is shorter than a nanosecond.
+    /// Creates slots of this length, at least 1 ns.
     pub(super) fn new(length: Nanos) -> Self {
         Self {
             length: length.max(Nanos(1)),
@@ -25,15 +25,15 @@ impl Slots {
         }
     }
 
-    /// The first slot begins at `batch_start`.
+    /// Begins a batch whose first slot begins at `batch_start`.
     pub(super) fn begin(&mut self, batch_start: Nanos) {
         self.batch_start = batch_start;
         self.worst.clear();
         self.latest = 0;
     }
 
-    /// Takes a sample that ended `at`. One that ended before the batch, as its thread was held
-    /// up before it could hand it over, goes into the first slot.
+    /// Takes a sample that ended `at`. A sample that ended before the batch, because its thread was
+    /// delayed before it wrote the sample, goes into the first slot.
     pub(super) fn take(&mut self, at: Nanos, value: Nanos) {
         let since = at.saturating_sub(self.batch_start);
         self.latest = (since.0 / self.length.0) as usize;
@@ -45,8 +45,8 @@ impl Slots {
         }
     }
 
-    /// A sample that ends before the first number of nanoseconds, and is no greater than the
-    /// second, changes no slot, given that samples come in the order of their ends.
+    /// Returns a moment and a value. A sample that ends before the moment and does not exceed the
+    /// value changes no slot, provided that samples arrive in the order of their ends.
     pub(super) fn quick(&self) -> (u64, u64) {
         match self.worst.get(self.latest) {
             Some(Some(worst)) => {
@@ -57,7 +57,7 @@ impl Slots {
         }
     }
 
-    /// The slots of a batch of this `length`, or more if samples ended after it; none are left.
+    /// Takes the slots of a batch of this `length`, or more if samples ended after it.
     pub(super) fn leave(&mut self, length: Nanos) -> Vec<Option<Nanos>> {
         let slots = length.0.div_ceil(self.length.0) as usize;
         if slots > self.worst.len() {
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_counts_where_it_ended() {
+    fn counts_a_sample_in_the_slot_of_its_end() {
         let mut slots = Slots::new(Nanos(10));
         slots.begin(Nanos(1_000));
         for (at, value) in [(1_000, 3), (1_009, 5), (1_010, 1), (1_047, 35)] {
@@ -85,15 +85,15 @@ mod tests {
         let expected = worst(&[Some(5), Some(1), None, None, Some(35), None]);
         assert_eq!(slots.leave(Nanos(55)), expected);
         slots.begin(Nanos(1_055));
-        // Held up: it ended in the batch before.
+        // A delayed sample that ended in the batch before.
         slots.take(Nanos(1_050), Nanos(2));
-        // After the end of the last batch of its phase.
+        // A sample after the end of the last batch of its phase.
         slots.take(Nanos(1_078), Nanos(4));
         assert_eq!(slots.leave(Nanos(10)), worst(&[Some(2), None, Some(4)]));
     }
 
     #[test]
-    fn quick_ends_with_the_slot() {
+    fn quick_limit_is_the_end_of_the_slot() {
         let mut slots = Slots::new(Nanos(10));
         slots.begin(Nanos(1_000));
         assert_eq!(slots.quick(), (0, 0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One measuring thread, from its birth to its report.
+//! One measuring thread, from its start to its report.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,15 +26,15 @@ use crate::linux::{diagnosis, memory_locking, thread_id, usage};
 use crate::ring::Producer;
 use crate::timescale::Timescale;
 
-/// Where in the thread's samples the warm-up ends.
+/// The end of the warm-up within the thread's samples.
 #[derive(Debug)]
 pub(super) struct Boundary {
-    /// Samples written before; `u64::MAX` while it has not come.
+    /// Samples written before the boundary; `u64::MAX` until the boundary is reached.
     pub(super) samples: AtomicU64,
-    /// Samples lost before; valid once it has come.
+    /// Samples lost before the boundary; valid once the boundary is reached.
     pub(super) lost: AtomicU64,
-    /// What ended before this moment, in nanoseconds, has been written: for a thread that gets its
-    /// samples from elsewhere, and late. `u64::MAX` where they come at once.
+    /// All samples that ended before this moment, in nanoseconds, have been written. For a thread
+    /// that receives its samples late from a cell; `u64::MAX` if samples are written at once.
     pub(super) read_until: AtomicU64,
 }
 
@@ -48,29 +48,29 @@ impl Default for Boundary {
     }
 }
 
-/// What a thread is told.
+/// A command to a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Command {
-    /// Check the placement and get ready.
+    /// Verify the placement and prepare.
     Verify,
     /// Begin the warm-up at this moment.
     Start(Nanos),
 }
 
-/// What a thread tells.
+/// A report of a thread.
 #[derive(Debug)]
 pub(super) enum Report {
-    /// It exists, placed by itself if it should; its id.
+    /// The thread runs and has placed itself if the plan requires it; its thread id.
     Placed(u32),
-    /// Its placement is as asked for.
+    /// The placement is as requested.
     Verified,
-    /// It cannot do what was asked.
+    /// The thread cannot carry out the request.
     Refused(Refusal),
-    /// It has measured.
+    /// The thread has measured.
     Done(Box<Outcome>),
 }
 
-/// What a thread got and saw, apart from its samples.
+/// The effective settings and results of a thread, without its samples.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) policy: SchedulingPolicy,
@@ -85,7 +85,7 @@ pub(super) struct Outcome {
     pub(super) detail: EngineDetail,
 }
 
-/// What only one engine knows.
+/// Results of one kind of meter.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum EngineDetail {
     Wakeup,
@@ -105,14 +105,14 @@ pub(super) enum EngineDetail {
     Mmio,
 }
 
-/// What a thread is to do, and with what.
+/// The task of a thread and the channels that it needs.
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) cpu: CpuId,
     pub(super) plan: Arc<MeterSettings>,
-    /// Its place among the plan's CPUs, by which aligned starts are spread.
+    /// Index among the plan's CPUs, by which aligned starts are spread.
     pub(super) location: usize,
-    /// Where the program may run.
+    /// The CPUs that the program may run on.
     pub(super) allowed: CpuSet,
     pub(super) counter: CounterKind,
     pub(super) scale: Timescale,
@@ -123,7 +123,7 @@ pub(super) struct Assignment {
     pub(super) reports: Sender<(CpuId, Report)>,
 }
 
-/// The name of the thread for `cpu`, in its `comm`.
+/// Returns the name of the thread for `cpu`, for its `comm`.
 pub(super) fn name(cpu: CpuId) -> String {
     format!("meter/{cpu}")
 }
@@ -136,21 +136,21 @@ enum Engine {
 }
 
 impl Assignment {
-    /// The whole life of the thread. It ends quietly if the main thread no longer listens.
+    /// Runs the thread. It ends without an error if the main thread no longer receives.
     pub(super) fn carry_out(self) {
         let (cpu, reports) = (self.cpu, self.reports.clone());
         if let Err(refusal) = self.measure() {
-            // Without a listener the program is ending anyway.
+            // If the receiver is gone, the program is ending.
             let _ = reports.send((cpu, Report::Refused(refusal)));
         }
     }
 
     fn measure(self) -> Result<(), Refusal> {
-        let tell = |report| self.reports.send((self.cpu, report)).is_ok();
+        let send = |report| self.reports.send((self.cpu, report)).is_ok();
         if self.plan.placed_by == PlacedBy::Itself {
             self.place_itself()?;
         }
-        if !tell(Report::Placed(thread_id())) {
+        if !send(Report::Placed(thread_id())) {
             return Ok(());
         }
         let Ok(Command::Verify) = self.commands.recv() else {
@@ -171,7 +171,7 @@ impl Assignment {
             plan: &self.plan,
         };
         let prepared = Prepared::new(&self.plan, self.counter, self.scale, &mut thread)?;
-        if !tell(Report::Verified) {
+        if !send(Report::Verified) {
             return Ok(());
         }
         let Ok(Command::Start(start)) = self.commands.recv() else {
@@ -225,19 +225,19 @@ impl Assignment {
                 plan.warm_up
             },
             duration: if periodic && !stopped {
-                // The last planned moment lies up to an interval before the end.
+                // The last planned moment is up to an interval before the end.
                 plan.duration
             } else {
                 ended.saturating_sub(begun)
             },
             detail: run.detail(totals),
         };
-        tell(Report::Done(Box::new(outcome)));
+        send(Report::Done(Box::new(outcome)));
         Ok(())
     }
 
     fn place_itself(&self) -> Result<(), Refusal> {
-        // A deadline thread has to be allowed on all CPUs of its root domain (sched(7),
+        // A deadline thread must be allowed on all CPUs of its root domain (sched(7),
         // sched-deadline.rst 5.1), so it is not bound.
         let deadline = matches!(self.plan.policy, SchedulingPolicy::Deadline { .. });
         let wanted = if deadline {
@@ -265,7 +265,7 @@ impl Assignment {
     }
 }
 
-/// Placement, read back from the kernel.
+/// The checks of the placement that is read back from the kernel.
 struct Checks<'a> {
     cpu: CpuId,
     plan: &'a MeterSettings,
@@ -289,8 +289,8 @@ impl Checks<'_> {
         Ok((self.plan.policy, affinity))
     }
 
-    /// Whether every sample was taken where it should be: an affinity that was changed and
-    /// changed back shows only here.
+    /// Verifies that every sample was taken on the right CPU: an affinity that was changed and
+    /// changed back is visible only here.
     fn verify_seen(&self, watch: &ProcessorWatch) -> Result<(), Refusal> {
         let seen: CpuSet = watch.seen().map(CpuId).collect();
         if self.roams() || seen.is_subset(&CpuSet::single(self.cpu)) {
@@ -304,7 +304,7 @@ impl Checks<'_> {
     }
 }
 
-/// What calibration on the measured CPU gave.
+/// The result of the calibration on the measured CPU.
 enum Prepared {
     Wakeup,
     Noise(Noise),
@@ -331,7 +331,7 @@ impl Prepared {
                     };
                     Nanos((scale.length(own).0 * 3 / 1024).max(200))
                 });
-                // The fewest ticks that are not shorter.
+                // The fewest ticks that are not shorter than the threshold.
                 let ticks = scale.ticks(threshold);
                 let short = scale.picos(ticks) < threshold.0.saturating_mul(1000);
                 Self::Noise(Noise::new(ticks.saturating_add(u64::from(short))))
@@ -376,7 +376,7 @@ impl Running {
         NoiseTotals::default()
     }
 
-    /// The warm-up is over: what is counted, is counted anew.
+    /// Resets the counters at the end of the warm-up.
     fn restart(&mut self) {
         self.watch.restart();
         if let Engine::Fwq(fixed_work) = &mut self.engine {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The worst samples with their moments.
+//! Keeps the worst samples with their moments.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use rampart_model::{Nanos, WorstEvent};
 
-/// Keeps the greatest of any number of samples. Of equals the earlier one stays.
+/// Keeps the greatest of any number of samples. Of equal samples it keeps the earlier one.
 #[derive(Debug)]
 pub(super) struct Worst {
     heap: BinaryHeap<Reverse<(Nanos, Reverse<u64>, Nanos)>>,
     capacity: usize,
-    /// A value has to be greater than this; none while any is kept.
+    /// The limit that a value has to exceed; `None` while every value is kept.
     floor: Option<Nanos>,
 }
 
@@ -25,7 +25,7 @@ impl Worst {
         }
     }
 
-    /// What a value has to exceed to be kept; none if any is.
+    /// Returns the limit that a value has to exceed to be kept, or `None` if every value is kept.
     pub(super) const fn floor(&self) -> Option<Nanos> {
         self.floor
     }
@@ -42,7 +42,7 @@ impl Worst {
         }
     }
 
-    /// Worst first.
+    /// Returns the samples, worst first.
     pub(super) fn into_events(self) -> Vec<WorstEvent> {
         self.heap
             .into_sorted_vec()
@@ -63,7 +63,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn keeps_what_sorting_would(values in proptest::collection::vec(0u64..50, 0..200), capacity in 0u32..20) {
+        fn keeps_the_same_samples_as_sorting(values in proptest::collection::vec(0u64..50, 0..200), capacity in 0u32..20) {
             let mut worst = Worst::new(capacity);
             for (sequence, value) in values.iter().enumerate() {
                 worst.offer(Nanos(1_000 + sequence as u64), Nanos(*value), sequence as u64);

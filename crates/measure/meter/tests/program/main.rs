@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs the program and holds it to its conversation: refusals of each kind, short runs of each
-//! meter, a stop, a stall of known length, a reader that goes away.
+//! Runs the program and checks its protocol: refusals of each kind, short runs of each meter, a
+//! stop, a stall of known length, a closed reader.
 //!
-//! Nothing here judges how long anything takes on a busy machine: only counts that must add up.
+//! No test depends on how long something takes on a busy machine: the tests check only counts that
+//! must add up.
 
 mod refusals;
 mod runs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Refusals: each with its kind, its place, its fix and its exit code.
+//! Refusals: kind, location, fix and exit code of each.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ use crate::support::{Meter, PROGRAM, allowed, is_root, plan, prepare, refused, s
 fn after(lines: &[String]) -> (Refusal, i32) {
     let mut meter = Meter::start();
     for line in lines {
-        meter.say(line);
+        meter.send_line(line);
     }
     drop(meter.input.take());
     meter.refusal()
@@ -38,7 +38,7 @@ fn assert_refused((refusal, code): &(Refusal, i32), kind: RefusalKind, words: &[
 }
 
 #[test]
-fn what_cannot_be_read() {
+fn refuses_unreadable_requests() {
     let good = text_of(&plan(MeterKind::Wakeup));
     for (line, words) in [
         ("{", &["cannot read"] as &[&str]),
@@ -55,7 +55,7 @@ fn what_cannot_be_read() {
 }
 
 #[test]
-fn another_protocol_even_with_other_fields() {
+fn refuses_another_protocol_even_with_other_fields() {
     let other = text_of(&plan(MeterKind::Wakeup)).replace("\"protocol\":1", "\"protocol\":7");
     let words = &["version", "found 7", "expected 1"];
     assert_refused(
@@ -68,7 +68,7 @@ fn another_protocol_even_with_other_fields() {
 }
 
 #[test]
-fn plans_that_make_no_sense() {
+fn refuses_invalid_plans() {
     let bad = |change: fn(&mut MeterSettings)| {
         let mut plan = plan(MeterKind::Wakeup);
         change(&mut plan);
@@ -86,25 +86,25 @@ fn plans_that_make_no_sense() {
         kind,
         &["interval", "20 µs"],
     );
-    // All of it at once is told at once.
+    // All findings are reported at once.
     let both = bad(|plan| (plan.interval, plan.duration) = (Nanos(1), Nanos::ZERO));
     assert_refused(&both, kind, &["interval", "duration"]);
 }
 
 #[test]
-fn something_else_than_go() {
+fn refuses_another_request_than_go() {
     let lines = [
         text_of(&plan(MeterKind::Wakeup)),
         text_of(&plan(MeterKind::Wakeup)),
     ];
     let mut meter = Meter::start();
     meter.ready(&plan(MeterKind::Wakeup));
-    meter.say(&lines[1]);
+    meter.send_line(&lines[1]);
     assert_refused(&meter.refusal(), RefusalKind::BadPlan, &["go"]);
 }
 
 #[test]
-fn cpus_that_are_not_there() {
+fn refuses_missing_cpus() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.cpus.insert(CpuId(4_000));
     let refusal = after(&[text_of(&plan)]);
@@ -116,7 +116,7 @@ fn cpus_that_are_not_there() {
 }
 
 #[test]
-fn housekeeping_cpus_that_are_not_there() {
+fn refuses_missing_housekeeping_cpus() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.housekeeping = CpuSet::single(CpuId(4_001));
     let refusal = after(&[text_of(&plan)]);
@@ -124,7 +124,7 @@ fn housekeeping_cpus_that_are_not_there() {
 }
 
 #[test]
-fn meters_that_need_the_processor_alone() {
+fn refuses_meters_for_bare_metal() {
     for meter in [MeterKind::Irq, MeterKind::Mmio] {
         let refusal = refused(&plan(meter), &mut Command::new(PROGRAM));
         let words = &[meter.word(), "operating system", "--domains cell"];
@@ -133,7 +133,7 @@ fn meters_that_need_the_processor_alone() {
 }
 
 #[test]
-fn cpus_outside_the_affinity() {
+fn refuses_cpus_outside_the_affinity() {
     let (Some(first), Some(last)) = (allowed().first(), allowed().iter().next_back()) else {
         return skip("there is no CPU");
     };
@@ -150,7 +150,7 @@ fn cpus_outside_the_affinity() {
 }
 
 #[test]
-fn placement_from_outside_that_did_not_happen() {
+fn refuses_if_the_caller_did_not_place_the_threads() {
     if allowed().len() < 2 {
         return skip("it needs two CPUs");
     }
@@ -164,7 +164,7 @@ fn placement_from_outside_that_did_not_happen() {
         RefusalKind::AffinityNotGranted,
         &["thread meter/"],
     );
-    // Placed, but not with the policy that was asked for.
+    // Bound to the CPU, but without the requested policy.
     plan.policy = SchedulingPolicy::Fifo(5);
     let mut meter = Meter::start();
     let thread = meter.ready(&plan).threads[0].clone();
@@ -180,7 +180,7 @@ fn placement_from_outside_that_did_not_happen() {
     assert_refused(&meter.refusal(), RefusalKind::PolicyNotGranted, words);
 }
 
-/// The program without any capability and with these limits.
+/// Returns a command for the program without any capability and with these limits.
 fn without_privilege() -> Option<Command> {
     if !is_root() {
         return Some(Command::new(PROGRAM));
@@ -192,7 +192,7 @@ fn without_privilege() -> Option<Command> {
     probe.is_ok().then_some(command)
 }
 
-/// A copy of the program where anyone may start it; the build directory may be closed to others.
+/// A copy of the program in a directory that every user can access; the build directory may not be.
 struct Copied(PathBuf);
 
 impl Copied {
@@ -213,7 +213,7 @@ impl Drop for Copied {
 }
 
 #[test]
-fn no_privilege_for_the_policy() {
+fn refuses_a_policy_without_privilege() {
     let Some(mut command) = without_privilege() else {
         return skip("setpriv is not there");
     };
@@ -232,7 +232,7 @@ fn no_privilege_for_the_policy() {
 }
 
 #[test]
-fn no_privilege_to_lock_memory() {
+fn refuses_to_lock_memory_without_privilege() {
     if !is_root() {
         return skip("lowering the limit for the test needs prlimit as root");
     }
@@ -257,7 +257,7 @@ fn no_privilege_to_lock_memory() {
 }
 
 #[test]
-fn deadline_threads_need_a_capability_or_all_cpus() {
+fn refuses_deadline_threads_without_capability_or_all_cpus() {
     let Some(mut command) = without_privilege() else {
         return skip("setpriv is not there");
     };
@@ -283,7 +283,7 @@ fn deadline_threads_need_a_capability_or_all_cpus() {
     assert_refused(&refusal, RefusalKind::PolicyNotGranted, &["root domain"]);
 }
 
-/// A control group of the test's own, removed afterwards.
+/// A control group for the test, removed afterwards.
 struct OwnGroup(PathBuf);
 
 impl OwnGroup {
@@ -294,7 +294,7 @@ impl OwnGroup {
         Some(Self(path))
     }
 
-    /// A command that starts the program in the group.
+    /// Returns a command that starts the program in the group.
     fn command(&self) -> Command {
         let script = "echo $$ > \"$0/cgroup.procs\" && exec \"$1\"";
         let mut command = Command::new("sh");
@@ -306,7 +306,7 @@ impl OwnGroup {
 
 impl Drop for OwnGroup {
     fn drop(&mut self) {
-        // What ran in it may be a moment from gone.
+        // Processes of the group may still be exiting.
         for _ in 0..50 {
             if fs::remove_dir(&self.0).is_ok() {
                 break;
@@ -317,7 +317,7 @@ impl Drop for OwnGroup {
 }
 
 #[test]
-fn no_real_time_budget() {
+fn refuses_without_a_real_time_budget() {
     let limit = fs::read_to_string("/proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default();
     if limit.trim() == "-1" {
         return skip("real-time throttling is off, and budgets with it");
@@ -335,7 +335,7 @@ fn no_real_time_budget() {
     let words = &["RT_GROUP_SCHED", "found 0", &command];
     let refusal = refused(&plan, &mut group.command());
     assert_refused(&refusal, RefusalKind::NoRealTimeBudget, words);
-    // The command that it names fixes it.
+    // The command in the message is the fix.
     let status = Command::new("sh").args(["-c", &command]).status();
     if !status.is_ok_and(|status| status.success()) {
         return skip("the rest of the machine has taken the whole budget");
@@ -347,7 +347,7 @@ fn no_real_time_budget() {
 }
 
 #[test]
-fn cpus_outside_the_cpuset() {
+fn refuses_cpus_outside_the_cpuset() {
     let Some(group) = OwnGroup::new("/sys/fs/cgroup/cpuset") else {
         return skip("no cpuset hierarchy of cgroup v1 to make a group in");
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs that come to their end, one way or another.
+//! Runs that end regularly or early.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn every_meter_keeps_a_timeline() {
         plan.timeline = Some(slot);
         let finished = run(&plan);
         finished.check(&plan);
-        // Each of the worst samples stands in the slot in which it ended.
+        // Each of the worst samples is in the slot in which it ended.
         let start = finished.started + plan.warm_up;
         let slots: Vec<Option<Nanos>> = finished
             .batches
@@ -76,8 +76,8 @@ fn noise_spins_all_the_time() {
     let finished = run(&plan);
     finished.check(&plan);
     let thread = finished.thread();
-    // It ends within a look at the clock of the time asked for, and begins as late as it was held up
-    // at the end of its warm-up, which is among the gaps of that.
+    // The end is exact to one check of the clock. The begin is late by the delay at the end of the
+    // warm-up, which is among the gaps of the warm-up.
     let warm_up = finished.batches.iter();
     let warm_up = warm_up.filter(|batch| batch.phase == Phase::WarmUp);
     let late = warm_up.filter_map(|batch| batch.series[0].seen.max).max();
@@ -95,12 +95,18 @@ fn noise_spins_all_the_time() {
     };
     assert!(threshold.0.abs_diff(1_000) <= 1, "{threshold:?}");
     assert!(turns > 1_000 && shortest_turn < Nanos(1_000), "{thread:?}");
-    // Turns and gaps together are the time, but for recording the gaps.
+    // Turns and gaps together are the time, except for recording the gaps.
     let undisturbed = turns as f64 * mean_turn_picos as f64 / 1e3;
-    let told = undisturbed + stolen.0 as f64;
+    let is_about_housekeeping = undisturbed + stolen.0 as f64;
     let duration = thread.duration.0 as f64;
-    assert!(told <= duration * 1.01, "{told} of {duration}");
-    assert!(told >= duration * 0.5, "{told} of {duration}");
+    assert!(
+        is_about_housekeeping <= duration * 1.01,
+        "{is_about_housekeeping} of {duration}"
+    );
+    assert!(
+        is_about_housekeeping >= duration * 0.5,
+        "{is_about_housekeeping} of {duration}"
+    );
     let gaps: u64 = finished
         .batches
         .iter()
@@ -114,7 +120,7 @@ fn noise_spins_all_the_time() {
     );
     for worst in &thread.worst {
         let begin = finished.started + plan.warm_up;
-        // Anchors of a counter are good to far less than this.
+        // Anchors of a counter are far more exact than this.
         assert!(worst.at + Nanos::from_millis(1) > begin, "{worst:?}");
         assert!(
             worst.at < begin + thread.duration + late,
@@ -124,7 +130,7 @@ fn noise_spins_all_the_time() {
 }
 
 #[test]
-fn fwq_leaves_no_time_unseen() {
+fn fwq_observes_all_time() {
     let mut plan = plan(MeterKind::Fwq);
     plan.work = Nanos::from_micros(50);
     let finished = run(&plan);
@@ -139,8 +145,8 @@ fn fwq_leaves_no_time_unseen() {
         panic!("{thread:?}");
     };
     assert!(turns > 0 && shortest > Nanos::ZERO);
-    // Quanta follow each other without a gap, so they add up to the time, but for the excess that
-    // was counted from a shortest quantum that was later found not to be the shortest.
+    // Quanta follow each other without a gap, so they add up to the time, except for the excess
+    // over a shortest quantum that was later lowered.
     let excess: f64 = finished
         .batches
         .iter()
@@ -150,18 +156,21 @@ fn fwq_leaves_no_time_unseen() {
             seen.mean().map_or(0.0, |mean| mean.0 as f64) * seen.samples as f64
         })
         .sum();
-    let told = excess + thread.samples as f64 * shortest.0 as f64;
+    let is_about_housekeeping = excess + thread.samples as f64 * shortest.0 as f64;
     let duration = thread.duration.0 as f64;
     let uncounted = thread.samples as f64 * lowered.0 as f64;
-    assert!(told < duration * 1.01, "{told} {duration}");
     assert!(
-        told + uncounted > duration * 0.99,
-        "{told} {uncounted} {duration}"
+        is_about_housekeeping < duration * 1.01,
+        "{is_about_housekeeping} {duration}"
+    );
+    assert!(
+        is_about_housekeeping + uncounted > duration * 0.99,
+        "{is_about_housekeeping} {uncounted} {duration}"
     );
 }
 
 #[test]
-fn loop_tells_starts_periods_and_responses() {
+fn loop_reports_starts_periods_and_responses() {
     let mut plan = plan(MeterKind::Loop);
     plan.interval = Nanos::from_millis(2);
     plan.work = Nanos::from_micros(100);
@@ -170,7 +179,7 @@ fn loop_tells_starts_periods_and_responses() {
     finished.check(&plan);
     let thread = finished.thread();
     assert_eq!(thread.samples + thread.missed, 300);
-    // No work is done within a nanosecond.
+    // No work ends within a nanosecond.
     assert_eq!(thread.over_deadline, thread.samples);
     let MeterDetail::Loop {
         deadline,
@@ -202,7 +211,7 @@ fn loop_tells_starts_periods_and_responses() {
 }
 
 #[test]
-fn every_cpu_has_its_thread() {
+fn starts_a_thread_on_every_cpu() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.cpus = allowed();
     plan.interval = Nanos::from_millis(5);
@@ -213,17 +222,18 @@ fn every_cpu_has_its_thread() {
         assert_eq!(thread.samples + thread.missed, 120);
         assert_eq!(thread.placement.cpus_seen, CpuSet::single(thread.cpu));
     }
-    // Nothing is left for the rest of the program, and that is said.
-    let told = |finding: &rampart_model::Finding| finding.location.contains("housekeeping");
+    // No CPU is left for the rest of the program, which is reported.
+    let is_about_housekeeping =
+        |finding: &rampart_model::Finding| finding.location.contains("housekeeping");
     assert!(
-        finished.findings.iter().any(told),
+        finished.findings.iter().any(is_about_housekeeping),
         "{:?}",
         finished.findings
     );
 }
 
 #[test]
-fn real_time_and_locked_memory_are_granted_to_root() {
+fn root_gets_real_time_and_locked_memory() {
     if !is_root() {
         return skip("a real-time policy needs root");
     }
@@ -235,14 +245,14 @@ fn real_time_and_locked_memory_are_granted_to_root() {
     let thread = finished.thread();
     assert_eq!(thread.placement.policy, plan.policy);
     assert!(thread.placement.memory_locked);
-    // Nothing is touched for the first time, and nothing that is locked can be taken away; only
-    // what the kernel moves between memory nodes faults in again.
+    // All memory is prefaulted and locked; only pages that the kernel migrates between NUMA nodes
+    // fault again.
     assert_eq!(thread.counters.major_faults, 0);
     assert!(thread.counters.minor_faults < 10, "{thread:?}");
 }
 
 #[test]
-fn placement_from_outside_is_verified_and_used() {
+fn verifies_and_uses_placement_by_the_caller() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.placed_by = PlacedBy::Outside;
     let mut meter = Meter::start();
@@ -266,7 +276,7 @@ fn placement_from_outside_is_verified_and_used() {
 }
 
 #[test]
-fn a_stopped_process_has_missed_the_periods_it_slept_through() {
+fn stopped_process_counts_missed_periods() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.duration = Nanos::from_millis(2_500);
     plan.batch = Nanos::SECOND;
@@ -274,7 +284,7 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     let mut meter = Meter::start();
     let process = meter.ready(&plan).process;
     meter.ask(&MeterRequest::Go {});
-    // Into the measurement, wherever exactly.
+    // At any moment of the measurement.
     std::thread::sleep(Duration::from_millis(600));
     let signal = |name: &str| {
         let status = Command::new("kill")
@@ -290,7 +300,7 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     }
     let stopped = Instant::now();
     std::thread::sleep(Duration::from_secs(1));
-    // Not a moment in which it goes on already.
+    // Taken before the process is continued.
     let length = stopped.elapsed();
     signal("-CONT");
     let finished = meter.finish();
@@ -300,7 +310,8 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     let worst = thread.worst[0];
     let slept = Nanos::from(length);
     assert!(worst.value + plan.interval >= slept, "{worst:?} {slept:?}");
-    // In the timeline the slots of the stop are empty, and it stands where it ended.
+    // In the timeline, the slots of the stop are empty, and the sample is in the slot in which it
+    // ended.
     let start = finished.started + plan.warm_up;
     let slots: Vec<Option<Nanos>> = finished
         .batches
@@ -316,7 +327,7 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
             .iter()
             .all(Option::is_none)
     );
-    // One sample for all of it, and one missed period for each further interval of it.
+    // One sample for the whole stop, and one missed period for each further interval of it.
     let missed_by_worst = worst.value.0 / plan.interval.0;
     assert!(thread.missed >= missed_by_worst, "{thread:?}");
     let (mut seen, mut corrected) = (Distribution::default(), Distribution::default());
@@ -330,7 +341,7 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
         corrected.merge(series.corrected.as_ref().unwrap_or(&series.seen));
     }
     assert_eq!(corrected.samples, seen.samples + thread.missed);
-    // The backlog: each tenth of the stop holds a tenth of the missed periods.
+    // The backlog: each tenth of the stop contains a tenth of the missed periods.
     for part in 1..10 {
         let limit = Nanos(worst.value.0 * part / 10);
         let above: u64 = corrected
@@ -347,7 +358,8 @@ fn a_stopped_process_has_missed_the_periods_it_slept_through() {
     }
 }
 
-/// Whether each thread of a process is, by proc_pid_stat(5): a signal is no stop yet.
+/// Returns whether each thread of a process is stopped (proc_pid_stat(5)); the effect of the signal
+/// is delayed.
 fn is_stopped(process: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
     tasks.expect("threads").flatten().all(|task| {
@@ -358,10 +370,10 @@ fn is_stopped(process: u32) -> bool {
 }
 
 #[test]
-fn a_request_to_stop_a_signal_and_the_end_of_input_all_finish() {
+fn finishes_on_a_stop_request_a_signal_and_the_end_of_input() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.duration = Nanos::from_secs(3_600);
-    // Long enough that the thread sleeps all the while.
+    // Long enough that the thread sleeps until the end.
     plan.interval = Nanos::from_secs(1_800);
     plan.warm_up = Nanos::ZERO;
     let stops: [fn(&mut Meter); 3] = [
@@ -403,7 +415,7 @@ fn stopping_each_meter_in_its_warm_up_finishes() {
 }
 
 #[test]
-fn a_stop_before_the_start_finishes_without_threads() {
+fn stop_before_the_start_finishes_without_threads() {
     let mut meter = Meter::start();
     meter.ready(&plan(MeterKind::Wakeup));
     meter.ask(&MeterRequest::Stop {});
@@ -418,10 +430,10 @@ fn a_stop_before_the_start_finishes_without_threads() {
 }
 
 #[test]
-fn one_process_measures_again_and_again() {
+fn one_process_measures_repeatedly() {
     let mut meter = Meter::start();
     let mut processes = Vec::new();
-    // Where the main thread went for the first measurement must not be in the way of the others.
+    // The affinity of the main thread in the first measurement must not affect the others.
     for (kind, cpu) in [
         (MeterKind::Wakeup, allowed().iter().next_back()),
         (MeterKind::Loop, allowed().iter().next()),
@@ -434,7 +446,7 @@ fn one_process_measures_again_and_again() {
         processes.push(meter.ready(&plan).process);
         meter.ask(&MeterRequest::Go {});
         meter.measured().check(&plan);
-        // As one that crosses with the end.
+        // A stop that arrives after the end.
         meter.ask(&MeterRequest::Stop {});
     }
     assert_eq!(processes, [processes[0]; 3]);
@@ -442,7 +454,7 @@ fn one_process_measures_again_and_again() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it() {
+fn ends_if_the_reader_closes_the_output() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.duration = Nanos::from_secs(3_600);
     let mut meter = Meter::start();
@@ -455,7 +467,7 @@ fn a_reader_that_goes_away_ends_it() {
 }
 
 #[test]
-fn a_slow_reader_costs_no_sample() {
+fn slow_reader_loses_no_sample() {
     let mut plan = plan(MeterKind::Wakeup);
     plan.batch = Nanos::from_millis(10);
     plan.interval = Nanos::from_micros(50);
@@ -472,7 +484,7 @@ fn a_slow_reader_costs_no_sample() {
 }
 
 #[test]
-fn arguments_are_only_help_and_version() {
+fn accepts_only_help_and_version_as_options() {
     let run = |argument: &str| {
         let output = Command::new(PROGRAM).arg(argument).output().expect("runs");
         let text = String::from_utf8(output.stdout).expect("text");

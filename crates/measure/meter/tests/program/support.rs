@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starting the program and talking with it.
+//! Starts the program and communicates with it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,7 +11,7 @@ use rampart_model::{
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rampart-meter");
 
-/// Says why a test was skipped.
+/// Prints why a test was skipped.
 #[expect(clippy::print_stderr, reason = "a skipped test says why")]
 pub(crate) fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
@@ -24,7 +24,7 @@ pub(crate) fn is_root() -> bool {
     })
 }
 
-/// The CPUs that this test may run on.
+/// Returns the CPUs that this test may run on.
 pub(crate) fn allowed() -> CpuSet {
     let status = std::fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let list = status
@@ -34,12 +34,12 @@ pub(crate) fn allowed() -> CpuSet {
     list.trim().parse().expect("a list of CPUs")
 }
 
-/// The CPU to measure on: the last one, which leaves others for the rest if there are any.
+/// Returns the CPU to measure on: the last one, which leaves the others for the rest of the test.
 pub(crate) fn cpu() -> CpuId {
     allowed().iter().next_back().expect("a CPU")
 }
 
-/// A plan that needs no privilege and takes little time.
+/// Returns a short plan that needs no privilege.
 pub(crate) fn plan(meter: MeterKind) -> MeterSettings {
     MeterSettings {
         policy: SchedulingPolicy::Other,
@@ -58,14 +58,14 @@ pub(crate) fn prepare(plan: &MeterSettings) -> MeterRequest {
     }
 }
 
-/// The program as it runs.
+/// The running program.
 pub(crate) struct Meter {
     pub(crate) child: Child,
     pub(crate) input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-/// All that a finished conversation said.
+/// All events of a finished conversation.
 pub(crate) struct Finished {
     pub(crate) started: Nanos,
     pub(crate) batches: Vec<Batch>,
@@ -78,7 +78,7 @@ impl Meter {
         Self::start_by(&mut Command::new(PROGRAM))
     }
 
-    /// Starts it by a command that ends up in it.
+    /// Starts the program with a command that ends in executing it.
     pub(crate) fn start_by(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -94,14 +94,14 @@ impl Meter {
         }
     }
 
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn send_line(&mut self, text: &str) {
         let input = self.input.as_mut().expect("open");
-        // It may have refused and gone already.
+        // The program may have refused and exited already.
         let _ = writeln!(input, "{text}");
     }
 
     pub(crate) fn ask(&mut self, request: &MeterRequest) {
-        self.say(&serde_json::to_string(request).expect("a request is JSON"));
+        self.send_line(&serde_json::to_string(request).expect("a request is JSON"));
     }
 
     pub(crate) fn event(&mut self) -> MeterEvent {
@@ -118,14 +118,14 @@ impl Meter {
         }
     }
 
-    /// Closes its output and waits for its exit code.
+    /// Closes the output and waits for the exit code.
     pub(crate) fn exit_code(mut self) -> Option<i32> {
         drop(self.input.take());
         drop(self.output);
         self.child.wait().expect("it ends").code()
     }
 
-    /// The refusal that must be the next and last word, and the exit code.
+    /// Returns the refusal, which must be the next and last event, and the exit code.
     pub(crate) fn refusal(mut self) -> (Refusal, i32) {
         let refusal = match self.event() {
             MeterEvent::Refused(refusal) => refusal,
@@ -137,14 +137,14 @@ impl Meter {
         (refusal, self.exit_code().expect("no signal"))
     }
 
-    /// The events from `started` to `finished`, and the end of the program.
+    /// Returns the events from `started` to `finished`, and waits for the end of the program.
     pub(crate) fn finish(mut self) -> Finished {
         let finished = self.measured();
         assert_eq!(self.exit_code(), Some(0));
         finished
     }
 
-    /// The events from `started` to `finished`.
+    /// Returns the events from `started` to `finished`.
     pub(crate) fn measured(&mut self) -> Finished {
         let MeterEvent::Started { at: started, .. } = self.event() else {
             panic!("not started");
@@ -175,7 +175,7 @@ pub(crate) fn run(plan: &MeterSettings) -> Finished {
     meter.finish()
 }
 
-/// The refusal of a plan that is asked for and told to go.
+/// Returns the refusal of a plan after `prepare` and `go`.
 pub(crate) fn refused(plan: &MeterSettings, command: &mut Command) -> (Refusal, i32) {
     let mut meter = Meter::start_by(command);
     meter.ask(&prepare(plan));
@@ -189,7 +189,8 @@ pub(crate) fn refused(plan: &MeterSettings, command: &mut Command) -> (Refusal, 
 }
 
 impl Finished {
-    /// Batches of the measurement, checked to be seamless and to add up to what the thread says.
+    /// Checks that the batches of the measurement are contiguous and add up to the totals of the
+    /// thread.
     pub(crate) fn check(&self, plan: &MeterSettings) {
         assert_eq!(self.threads.len(), plan.cpus.len(), "{:?}", self.findings);
         for (thread, cpu) in self.threads.iter().zip(plan.cpus.iter()) {
@@ -229,7 +230,7 @@ impl Finished {
                 if at == self.started + plan.warm_up + thread.duration
                     || at == self.started + plan.warm_up
                 {
-                    // With the slots of samples that ended late.
+                    // Includes the slots of samples that ended late.
                     assert!(batch.timeline.len() >= slots);
                 } else {
                     assert_eq!(batch.timeline.len(), slots);

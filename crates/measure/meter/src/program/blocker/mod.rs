@@ -20,23 +20,22 @@ use super::conversation::{End, Requests, conclude, ignored, refuse_plan};
 use crate::engine::schedule::Spacing;
 use crate::linux::{diagnosis, scheduling};
 
-/// How often what was made is looked for, in ms.
+/// Interval between two polls for new blocks, in ms.
 const TICK: i32 = 20;
 
-/// How many looks it may take until no more blocks come once they are to end; the longest block takes
-/// a second.
+/// How many polls it may take until no more blocks come after the request to end; the longest block
+/// takes a second.
 const LAST_TICKS: u32 = 1500;
 
-/// The conversation about blocks.
+/// The protocol of blocks.
 const REQUESTS: Requests = Requests {
     protocol: BLOCKER_PROTOCOL_VERSION,
     command: "rampart block",
     schema: "blocker-request",
 };
 
-/// Holds the conversation on standard input and output, and returns the exit code: 0 when it
-/// came to `finished`, 2 for a plan that makes no sense, 4 for another refusal, 1 if nobody read
-/// the output to its end.
+/// Holds the conversation on standard input and output. Returns the exit code: 0 after `finished`,
+/// 2 for an invalid plan, 4 for another refusal, 1 if the output was closed early.
 #[must_use]
 pub fn run_blocker(cell: Option<&CellMemoryLocation>) -> ExitCode {
     let mut console = Console::new();
@@ -77,7 +76,7 @@ fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<
     Ok(console.flush()?)
 }
 
-/// Tells of blocks until no more come: how many there were, and what is to be said of them.
+/// Reports blocks until no more come. Returns their number and the findings.
 fn block(
     console: &mut Console,
     blocker: &mut Blocker,
@@ -123,7 +122,8 @@ fn block(
     Ok((everywhere.copied().unwrap_or(0), findings))
 }
 
-/// They do not end. This program does, and with it its threads and its hold of the device.
+/// Returns the refusal for blocks that do not end. This program ends, and with it its threads and
+/// its use of the device.
 fn endless() -> Refusal {
     Refusal {
         kind: RefusalKind::System,
@@ -152,7 +152,7 @@ struct Blocker {
 }
 
 impl Blocker {
-    /// A cell that stops itself.
+    /// Creates the blocker for a cell that blocks itself.
     fn of_cell(location: &CellMemoryLocation, plan: &BlockSettings) -> Result<Self, Refusal> {
         within(plan, cell::LONGEST, cell::SHARE)?;
         Ok(Self {
@@ -267,7 +267,7 @@ impl Blocker {
     }
 }
 
-/// Where the plan's blocks lie.
+/// Returns the distribution of the plan's blocks in time.
 pub(super) fn spacing(plan: &BlockSettings) -> Spacing {
     Spacing {
         length: plan.length,
@@ -277,7 +277,7 @@ pub(super) fn spacing(plan: &BlockSettings) -> Spacing {
     }
 }
 
-/// Keeps this thread off the CPUs that are to be stopped, if there are others.
+/// Keeps this thread off the CPUs to be blocked, if there are others.
 fn settle(plan: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Refusal> {
     let others = allowed.difference(&plan.cpus);
     if others.is_empty() {
@@ -299,7 +299,7 @@ fn settle(plan: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Ref
     Ok(None)
 }
 
-/// Whether the plan keeps within what its maker allows.
+/// Checks the plan against the limits of its blocker.
 fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusal> {
     let refuse = |location: &str, what: &str, present: String, needed: String, fix: String| {
         let finding = Finding::new(Severity::Error, location, what).values(present, needed);
@@ -332,7 +332,7 @@ fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusa
     Ok(())
 }
 
-/// The plan of the first request, if it makes sense.
+/// Returns the plan of the first request if it is valid.
 fn plan(line: &[u8]) -> Result<BlockSettings, Refusal> {
     let BlockerRequest::Prepare { protocol, plan } = REQUESTS.read(line)? else {
         return Err(REQUESTS.out_of_turn("prepare"));
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_with_what_would_do() {
+    fn refusals_of_limits_suggest_an_accepted_value() {
         let limit = |plan: &BlockSettings| within(plan, Nanos::from_millis(100), 50);
         assert!(limit(&sample()).is_ok());
         let long = BlockSettings {
@@ -378,7 +378,7 @@ mod tests {
         let refusal = limit(&dense).expect_err("too much");
         assert_eq!(refusal.kind, RefusalKind::BadPlan);
         assert_eq!(refusal.finding.found.as_deref(), Some("58 %"));
-        // What it says would do, does.
+        // The value suggested in the message is accepted.
         let even = BlockSettings {
             pause: Nanos::from_millis(4),
             ..sample()
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_reason() {
+    fn refuses_unreadable_requests_with_the_reason() {
         let reason = |line: &str| plan(line.as_bytes()).expect_err("refused").finding.what;
         assert!(reason("{").starts_with("cannot read"));
         assert_eq!(reason(r#"{"go":{}}"#), "it is out of sequence");

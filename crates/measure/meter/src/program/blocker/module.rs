@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks by the kernel module: `/dev/blocksys`, as `kernel/blocksys/blocksys.h` defines it.
+//! Blocks by the kernel module: `/dev/blocksys`, as defined in `kernel/blocksys/blocksys.h`.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -63,8 +63,8 @@ struct Record {
     end_counter: u64,
 }
 
-/// The number of a request: `_IO`, `_IOR` (2) and `_IOW` (1) of asm-generic/ioctl.h, which x86 and
-/// Arm use.
+/// Returns the number of an ioctl request: `_IO`, `_IOR` (2) and `_IOW` (1) of asm-generic/ioctl.h,
+/// which x86 and Arm use.
 const fn request(direction: u64, number: u64, size: usize) -> u64 {
     direction << 30 | (size as u64) << 16 | 0xb5 << 8 | number
 }
@@ -72,7 +72,7 @@ const QUERY: u64 = request(2, 0, size_of::<State>());
 const START: u64 = request(1, 1, size_of::<Plan>());
 const STOP: u64 = request(0, 2, 0);
 
-/// The device, opened by us alone.
+/// The device, opened exclusively.
 #[derive(Debug)]
 pub(super) struct Module {
     device: OwnedFd,
@@ -81,12 +81,12 @@ pub(super) struct Module {
     latest: Nanos,
 }
 
-/// Why there is no module to be had.
+/// The reason why the module cannot be used.
 #[derive(Debug)]
 pub(super) enum Missing {
-    /// It is not loaded here, or not ours to use; a weaker kind can stand in.
+    /// The module is not loaded or not accessible; a weaker kind can replace it.
     Unavailable(Refusal),
-    /// It is there and works, but not for us now; a weaker kind would hide that.
+    /// The module works but refuses the request; a weaker kind would hide that.
     Refused(Refusal),
 }
 
@@ -99,14 +99,14 @@ fn problem(what: &str) -> Finding {
 }
 
 impl Module {
-    /// Opens the device and asks for its limits.
+    /// Opens the device and reads its limits.
     pub(super) fn open() -> Result<Self, Missing> {
         let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
         // SAFETY: the path ends with a zero byte.
         let opened =
             checked(unsafe { libc::open(c"/dev/blocksys".as_ptr(), flags) as libc::c_long });
         let device = match opened {
-            // SAFETY: just opened, and nobody else's.
+            // SAFETY: just opened and not owned elsewhere.
             Ok(descriptor) => unsafe { OwnedFd::from_raw_fd(descriptor as i32) },
             Err(cause) => return Err(not_opened(&cause)),
         };
@@ -134,12 +134,12 @@ impl Module {
         Ok(module)
     }
 
-    /// The longest block that it makes.
+    /// Returns the length of the longest block that the module makes.
     pub(super) const fn longest(&self) -> Nanos {
         Nanos(self.state.longest)
     }
 
-    /// The largest share of the time that blocks may take, in percent.
+    /// Returns the largest share of time that blocks may take, in percent.
     pub(super) const fn share(&self) -> u32 {
         self.state.share
     }
@@ -155,15 +155,15 @@ impl Module {
     /// # Safety
     /// `argument` has to be valid for what `request` reads or writes.
     unsafe fn ask(&self, request: u64, argument: *mut libc::c_void) -> io::Result<()> {
-        // The system call itself: the C libraries do not agree on the type of a request.
-        // SAFETY: the descriptor is open; the argument is the caller's promise.
+        // The raw system call, because the C libraries disagree on the type of a request. SAFETY:
+        // the descriptor is open; the caller guarantees the argument.
         checked(unsafe {
             libc::syscall(libc::SYS_ioctl, self.device.as_raw_fd(), request, argument)
         })
         .map(drop)
     }
 
-    /// Begins.
+    /// Starts the blocks.
     pub(super) fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
         let mask = mask(&plan.cpus);
         let mut asked = Plan {
@@ -179,7 +179,7 @@ impl Module {
             },
             reserved: 0,
         };
-        // SAFETY: the structure is valid for reading, and so is the mask whose address it holds.
+        // SAFETY: the structure is valid for reading, and so is the mask whose address it contains.
         let started = unsafe { self.ask(START, (&raw mut asked).cast()) };
         started.map_err(|cause| match cause.raw_os_error() {
             Some(libc::ENODEV) => refusal(
@@ -195,13 +195,13 @@ impl Module {
         })
     }
 
-    /// Makes no more blocks; what was made is still to be taken.
+    /// Stops making blocks; blocks made so far can still be taken.
     pub(super) fn stop(&self) {
         // SAFETY: the request takes no argument. It cannot fail.
         let _ = unsafe { self.ask(STOP, std::ptr::null_mut()) };
     }
 
-    /// What was made since the last time, and whether that was the last.
+    /// Returns the blocks since the last call, and whether they were the last.
     pub(super) fn take(&mut self) -> Result<(Vec<BlockSpan>, bool), Refusal> {
         let mut spans = Vec::new();
         let mut records = [Record::default(); 64];
@@ -240,12 +240,12 @@ impl Module {
         }
     }
 
-    /// By how much the latest block came after its moment.
+    /// Returns the largest lateness of a block.
     pub(super) const fn latest(&self) -> Nanos {
         self.latest
     }
 
-    /// What is to be said at the end; `stopped` is whether it was asked to end early.
+    /// Returns the findings at the end; `stopped` is whether an early end was requested.
     pub(super) fn findings(&mut self, stopped: bool) -> Vec<Finding> {
         let mut findings = Vec::new();
         let mut warn = |count: u64, what: &str| {
@@ -299,7 +299,7 @@ fn no_privilege() -> Refusal {
     )
 }
 
-/// The CPUs as the module takes them: one bit each, as long as the highest needs.
+/// Returns the CPUs as the module expects them: one bit each, up to the highest.
 fn mask(cpus: &CpuSet) -> Vec<u64> {
     let mut mask = Vec::new();
     for cpu in cpus.iter() {
@@ -317,8 +317,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn structures_and_requests_are_those_of_the_header() {
-        // As the C compiler has them on x86-64 and arm64.
+    fn structures_and_requests_match_the_header() {
+        // As compiled by the C compiler on x86-64 and arm64.
         assert_eq!(size_of::<Plan>(), 48);
         assert_eq!(size_of::<State>(), 56);
         assert_eq!(size_of::<Record>(), 56);
@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_as_long_as_its_highest_cpu_needs() {
+    fn mask_ends_with_the_highest_cpu() {
         let cpus: CpuSet = [CpuId(1), CpuId(65)].into_iter().collect();
         assert_eq!(mask(&cpus), [2, 2]);
         assert_eq!(mask(&CpuSet::new()), [0; 0]);
     }
 
     #[test]
-    fn only_a_missing_module_lets_another_kind_stand_in() {
+    fn only_a_missing_module_is_replaced_by_another_kind() {
         let missing = |number| not_opened(&io::Error::from_raw_os_error(number));
         for number in [libc::ENOENT, libc::EPERM] {
             assert!(matches!(missing(number), Missing::Unavailable(_)));

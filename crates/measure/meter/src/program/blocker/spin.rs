@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks by a thread on each CPU, of the highest real-time priority, that reads the clock until
-//! the block is over. The weaker kind: it needs no module, and stops ordinary and real-time
-//! threads, but neither interrupts nor what ranks above it.
+//! Blocks by a thread on each CPU that has the highest real-time priority and reads the clock until
+//! the block is over. The weaker kind: it needs no module, and blocks ordinary and real-time
+//! threads, but neither interrupts nor threads of higher precedence.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,19 +20,19 @@ use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
 use crate::linux::{brakes, diagnosis, memory_locking, thread_id, wake};
 
-/// The longest block: as the module's default.
+/// The longest block: the module's default.
 pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
-/// The largest share of the time, in percent: as the module's default. It is also below what the
-/// kernel's throttling leaves to real-time threads.
+/// The largest share of time, in percent: the module's default. It is also below the kernel's limit
+/// for real-time threads.
 pub(super) const SHARE: u32 = 50;
 
-/// Nothing ranks above it but deadline threads and the kernel's own stopper threads.
+/// Only deadline threads and the kernel's stopper threads have higher precedence.
 const POLICY: SchedulingPolicy = SchedulingPolicy::Fifo(99);
-/// From the request until the first pause.
+/// Time from the request to the first pause.
 const LEAD: Nanos = Nanos::from_millis(1);
-/// A time between two reads of the clock that is longer than this was not the thread's own.
+/// A longer time between two reads of the clock was taken from the thread.
 const HOLE: Nanos = Nanos::from_micros(50);
-/// How long a thread may take to be placed.
+/// How long the placement of a thread may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STACK: usize = 128 * 1024;
 
@@ -45,12 +45,12 @@ enum Report {
 
 struct Thread {
     id: u32,
-    /// Dropped, it never begins.
+    /// Dropping it prevents the start.
     begin: Option<Sender<Nanos>>,
     done: bool,
 }
 
-/// The threads, from [`Spin::prepare`] until they are done.
+/// The threads, from [`Spin::prepare`] to their end.
 pub(super) struct Spin {
     threads: Vec<Thread>,
     reports: Receiver<Report>,
@@ -125,23 +125,23 @@ impl Spin {
         }
     }
 
-    /// What it cannot do here.
+    /// Returns findings about the limitations of this kind.
     pub(super) fn weaknesses(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Begins.
+    /// Starts the blocks.
     pub(super) fn go(&mut self) {
         let base = clock::monotonic() + LEAD;
         for thread in &mut self.threads {
-            // A thread that is gone is told of by its report.
+            // A thread that has ended is reported by its report.
             if let Some(begin) = &thread.begin {
                 let _ = begin.send(base);
             }
         }
     }
 
-    /// Makes no more blocks; repeated, it wakes who has just gone to sleep.
+    /// Stops making blocks. Repeat it to wake threads that have just gone to sleep.
     pub(super) fn stop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.iter_mut().filter(|thread| !thread.done) {
@@ -150,7 +150,7 @@ impl Spin {
         }
     }
 
-    /// What was made since the last time, and whether that was the last.
+    /// Returns the blocks since the last call, and whether they were the last.
     pub(super) fn take(&mut self) -> Result<(Vec<BlockSpan>, bool), Refusal> {
         let mut spans = Vec::new();
         while let Ok(report) = self.reports.try_recv() {
@@ -162,7 +162,7 @@ impl Spin {
                 }
                 Report::Done { latest } => {
                     self.latest = self.latest.max(latest);
-                    // Which one does not matter: all have to be done.
+                    // Any unfinished thread will do: all have to finish.
                     if let Some(thread) = self.threads.iter_mut().find(|thread| !thread.done) {
                         thread.done = true;
                     }
@@ -175,12 +175,12 @@ impl Spin {
         Ok((spans, ended))
     }
 
-    /// By how much the latest block came after its moment.
+    /// Returns the largest lateness of a block.
     pub(super) const fn latest(&self) -> Nanos {
         self.latest
     }
 
-    /// What is to be said at the end.
+    /// Returns the findings at the end.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
         if self.worst_hole.0 > self.length.0 / 10 {
@@ -213,7 +213,7 @@ impl Spin {
 
 impl Drop for Spin {
     fn drop(&mut self) {
-        // Nobody waits for the threads; the program ends, and they with it.
+        // The threads are not joined; they end with the program.
         self.stop();
     }
 }
@@ -230,7 +230,7 @@ fn silent(what: &str) -> Refusal {
     }
 }
 
-/// What such a thread cannot do, whatever the machine, and what this machine adds.
+/// Returns the limitations of such a thread in general and on this machine.
 fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
     let mut findings = vec![
         Finding::new(
@@ -242,7 +242,7 @@ fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
     ];
     for cpu in plan.cpus.iter().take(1) {
         for brake in brakes::of_cpu(cpu) {
-            // The kernel counts over its period; longer blocks, or too many, hit the limit.
+            // The kernel counts over its period; longer or too many blocks reach the limit.
             let allowed = brake.period.saturating_sub(brake.taken);
             let wanted = u128::from(brake.period.0) * u128::from(plan.share_percent()) / 100;
             if plan.length >= allowed || wanted >= u128::from(allowed.0) {
@@ -274,7 +274,7 @@ struct Worker {
 }
 
 impl Worker {
-    /// The whole life of the thread. Reports that nobody hears are no matter.
+    /// Runs the thread. Reports without a receiver are dropped.
     fn carry_out(self) {
         if let Err(refusal) = self.place() {
             let _ = self.reports.send(Report::Refused(refusal));
@@ -310,14 +310,14 @@ impl Worker {
         Ok(())
     }
 
-    /// Makes the blocks, and gives the lateness of the latest.
+    /// Makes the blocks and returns the largest lateness.
     fn block(&self, base: Nanos) -> Nanos {
         let clock = FastClock::find();
         let here = CurrentCpu::of_this_thread();
         let mut schedule = Schedule::new(spacing(&self.plan), base);
         let mut latest = Nanos::ZERO;
         for sequence in 0..self.plan.count {
-            // A signal breaks the sleep only to make it see the request to stop.
+            // A signal interrupts the sleep only to check the stop request.
             while !clock::sleep_until(schedule.next()) && !self.stopping() {}
             if self.stopping() {
                 break;

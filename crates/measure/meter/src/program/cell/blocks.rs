@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks that the cell makes of itself, interrupts masked.
+//! Blocks that the cell makes on its own CPU, with interrupts masked.
 
 use std::time::{Duration, Instant};
 
@@ -15,22 +15,22 @@ use crate::cell::records::Record;
 use crate::linux::clock;
 use crate::program::blocker::spacing;
 
-/// The longest block: as that of the module.
+/// The longest block: that of the module.
 pub(in crate::program) const LONGEST: Nanos = Nanos::SECOND;
-/// The largest share of the time, in percent.
+/// The largest share of time, in percent.
 pub(in crate::program) const SHARE: u32 = 50;
 
-/// From the request until the first pause.
+/// Time from the request to the first pause.
 const LEAD: Nanos = Nanos::from_millis(1);
-/// How long the cell may be silent beyond the blocks and their pauses.
+/// How long the cell may stay silent beyond the blocks and their pauses.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The cell that blocks itself.
+/// A cell that blocks itself.
 #[derive(Debug)]
 pub(in crate::program) struct CellBlocks {
     memory: CellMemory,
     clock: CellClock,
-    /// The host's number of its CPU.
+    /// The host's number of the cell's CPU.
     cpu: CpuId,
     /// Records that were read by now, and so not to be looked at again.
     order: Option<(u64, Instant)>,
@@ -72,7 +72,7 @@ impl CellBlocks {
         })
     }
 
-    /// Begins.
+    /// Starts the blocks.
     pub(in crate::program) fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
         self.clock.update();
         let order = Block {
@@ -81,13 +81,13 @@ impl CellBlocks {
             base: self.clock.cells(clock::monotonic() + LEAD),
         };
         let number = self.memory.orders()?.give_block(&order);
-        // Pauses are random, and half as long again at the most.
+        // Pauses are random and at most one and a half times the mean.
         let limit = Duration::from(plan.duration()).mul_f64(1.5) + PATIENCE;
         self.order = Some((number, Instant::now() + limit));
         Ok(())
     }
 
-    /// Makes no more blocks.
+    /// Stops making blocks.
     pub(in crate::program) fn stop(&mut self) {
         if let (Some(_), None, Ok(orders)) = (self.order, self.made, self.memory.orders()) {
             let mut none = orders.block();
@@ -98,7 +98,7 @@ impl CellBlocks {
         }
     }
 
-    /// What was made since the last time, and whether that was the last.
+    /// Returns the blocks since the last call, and whether they were the last.
     pub(in crate::program) fn take(&mut self) -> Result<(Vec<BlockSpan>, bool), Refusal> {
         let mut spans = Vec::new();
         let Some((number, limit)) = self.order else {
@@ -106,7 +106,8 @@ impl CellBlocks {
         };
         self.clock.update();
         let output = self.memory.output()?;
-        // The ring holds more than a thousand blocks: read from its start, what was told is left out.
+        // The ring holds more than a thousand blocks: read it from its start and skip the blocks
+        // that were already reported.
         let Some(mut reader) = Reader::new(output.blocks()) else {
             return Err(silent("a ring for its blocks", Duration::ZERO));
         };
@@ -156,12 +157,12 @@ impl CellBlocks {
         Ok((spans, self.made.is_some()))
     }
 
-    /// By how much the latest block came after its moment.
+    /// Returns the largest lateness of a block.
     pub(in crate::program) const fn latest(&self) -> Nanos {
         self.latest
     }
 
-    /// What is to be said at the end.
+    /// Returns the findings at the end.
     pub(in crate::program) fn findings(&self) -> Vec<Finding> {
         if self.lost == 0 {
             return Vec::new();

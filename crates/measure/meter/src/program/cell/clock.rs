@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The cell's clock and ours: both read the same counter, of which ours makes a time that NTP may
-//! push and slow.
+//! Relates the cell's clock to the clock of this program. Both read the same counter, but NTP
+//! adjusts the clock of this program.
 
 use rampart_model::Nanos;
 
 use crate::linux::counter::CounterKind;
 use crate::timescale::{Anchor, Timescale};
 
-/// Anchors closer together than this would make a worse line than the one before.
+/// Anchors closer together would give a worse line than the present one.
 const APART: Nanos = Nanos::from_millis(10);
 
-/// The line through the last two moments at which both were read.
+/// The line through the last two moments at which both clocks were read.
 #[derive(Debug)]
 pub(super) struct CellClock {
     scale: Timescale,
@@ -19,7 +19,7 @@ pub(super) struct CellClock {
 }
 
 impl CellClock {
-    /// Starts with the present moment and equal rates.
+    /// Creates the relation at the present moment with equal rates.
     pub(super) fn new(scale: Timescale) -> Self {
         Self::from(scale, anchor(&scale))
     }
@@ -29,7 +29,7 @@ impl CellClock {
             ticks: latest.ticks + Nanos::SECOND.0,
             at: latest.at + Nanos::SECOND,
         };
-        // A second here and there: it is a line.
+        // Any second point on the line will do: here one a second later.
         let line = Timescale::through(latest, later).unwrap_or(Timescale::IDENTITY);
         Self {
             scale,
@@ -38,7 +38,7 @@ impl CellClock {
         }
     }
 
-    /// Reads both once more. To be called after the samples that are turned next were taken.
+    /// Reads both clocks again. Call it after the samples that are converted next were taken.
     pub(super) fn update(&mut self) {
         self.add(anchor(&self.scale));
     }
@@ -53,19 +53,19 @@ impl CellClock {
         self.latest = anchor;
     }
 
-    /// A moment of the cell's clock on ours.
+    /// Converts a moment of the cell's clock to this program's clock.
     pub(super) const fn ours(&self, cells: Nanos) -> Nanos {
         self.line.moment(cells.0)
     }
 
-    /// A moment of our clock, not far from now, on the cell's.
+    /// Converts a moment of this program's clock, close to the present, to the cell's clock.
     pub(super) fn cells(&self, ours: Nanos) -> Nanos {
         let since = ours.signed_since(self.latest.at).0;
         Nanos(self.latest.ticks.saturating_add_signed(since))
     }
 }
 
-/// The cell's clock, in nanoseconds, and ours, read together.
+/// Reads the cell's clock, in nanoseconds, and this program's clock together.
 fn anchor(scale: &Timescale) -> Anchor {
     let read = CounterKind::Hardware.anchor();
     Anchor {
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_go_over_and_back_while_ours_is_slowed() {
+    fn converts_moments_both_ways_while_a_clock_is_slewed() {
         let at = |ticks, at| Anchor {
             ticks,
             at: Nanos(at),
@@ -87,10 +87,10 @@ mod tests {
         let mut clock = CellClock::from(Timescale::IDENTITY, at(5_000_000, 1_000_000));
         assert_eq!(clock.ours(Nanos(5_000_700)), Nanos(1_000_700));
         assert_eq!(clock.cells(Nanos(1_000_700)), Nanos(5_000_700));
-        // Too close: nothing changes.
+        // Too close: the line does not change.
         clock.add(at(5_100_000, 1_000_000 + 50_000));
         assert_eq!(clock.ours(Nanos(5_000_700)), Nanos(1_000_700));
-        // Ours goes at 99 % from then on.
+        // From here on this program's clock runs at 99 %.
         clock.add(at(25_000_000, 1_000_000 + 19_800_000));
         assert_eq!(clock.ours(Nanos(15_000_000)), Nanos(10_900_000));
         assert_eq!(clock.cells(Nanos(20_800_500)), Nanos(25_000_500));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A load that the cell makes, in the time that measuring leaves it.
+//! A load in the cell, in the time that measuring leaves.
 
 use rampart_model::{Nanos, Refusal};
 
@@ -10,7 +10,7 @@ use crate::cell::orders::LoadOrder;
 use crate::engine::load::LoadForm;
 use crate::linux::clock;
 
-/// The order, given.
+/// An order to load that was given.
 #[derive(Debug)]
 pub(in crate::program) struct CellLoad {
     memory: CellMemory,
@@ -19,7 +19,7 @@ pub(in crate::program) struct CellLoad {
 }
 
 impl CellLoad {
-    /// Lets the cell do it for so long from now on.
+    /// Orders a load of this length from now on.
     pub(in crate::program) fn give(
         location: &CellMemoryLocation,
         form: LoadForm,
@@ -41,23 +41,23 @@ impl CellLoad {
         self.memory.output().map_or(0, |output| output.read(word))
     }
 
-    /// Whether it has done something.
+    /// Returns whether the load runs.
     pub(in crate::program) fn has_begun(&self) -> bool {
         self.read(Word::LoadBegun) >= self.number
             && (self.read(Word::LoadSlices) > 0 || self.has_ended())
     }
 
-    /// Whether it is over.
+    /// Returns whether the load is over.
     pub(in crate::program) fn has_ended(&self) -> bool {
         self.read(Word::LoadEnded) >= self.number
     }
 
-    /// Ends it early.
+    /// Ends the load early.
     pub(in crate::program) fn end(&mut self) -> Result<(), Refusal> {
         if !self.ended {
             self.ended = true;
             let orders = self.memory.orders()?;
-            // One whose moment is over: it takes the place of ours, and what ours did stays told.
+            // An order whose end has passed replaces this one; the reported time of this one stays.
             let over = LoadOrder {
                 form: LoadForm::Cpu,
                 until: Nanos::ZERO,
@@ -67,7 +67,7 @@ impl CellLoad {
         Ok(())
     }
 
-    /// The CPU's time that it had.
+    /// Returns the CPU time that the load used.
     pub(in crate::program) fn time(&self) -> Nanos {
         Nanos(self.read(Word::LoadTime))
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the cell's memory is, and the cell in it.
+//! The shared memory of a cell and the program in the cell.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -18,22 +18,22 @@ use crate::timescale::Timescale;
 /// How long the cell's program may take to begin.
 const BEGIN_PATIENCE: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(2);
-/// What a problem with a cell is told of.
+/// Location in findings about a cell.
 pub(super) const PLACE: &str = "the cell's memory";
 
-/// The two regions that root and cell share, in a file that shows them: `/dev/rampart`.
+/// The two regions that root and cell share, in a file that maps them: `/dev/rampart`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CellMemoryLocation {
     /// The file.
     pub file: PathBuf,
-    /// Where the region begins in it that the cell writes, in bytes.
+    /// Offset of the region that the cell writes, in bytes.
     pub output: u64,
-    /// Where that begins that the root writes.
+    /// Offset of the region that the root writes, in bytes.
     pub orders: u64,
 }
 
 impl CellMemoryLocation {
-    /// From the arguments `FILE TOLD ORDERS`; none where they are not that.
+    /// Parses the arguments `FILE OUTPUT ORDERS`. Returns `None` if they are invalid.
     #[must_use]
     pub fn parse(arguments: &[OsString]) -> Option<Self> {
         let [file, output, orders] = arguments else {
@@ -48,7 +48,7 @@ impl CellMemoryLocation {
     }
 }
 
-/// The regions, open.
+/// The mapped regions.
 #[derive(Debug)]
 pub(crate) struct CellMemory {
     output: SharedMapping,
@@ -77,7 +77,7 @@ impl CellMemory {
         Orders::new(self.orders.words()).ok_or_else(too_small)
     }
 
-    /// Waits until its program has begun; the scale of its clock.
+    /// Waits until the cell's program has begun and returns the scale of its clock.
     pub(super) fn scale(&self) -> Result<Timescale, Refusal> {
         let output = self.output()?;
         let begin = Instant::now();
@@ -126,7 +126,7 @@ pub(super) fn refused(finding: Finding) -> Refusal {
     }
 }
 
-/// The cell did not answer an order.
+/// Returns the refusal for a cell that does not answer an order.
 pub(super) fn silent(what: &str, waited: Duration) -> Refusal {
     let finding = problem("the program in the cell does not answer")
         .values(

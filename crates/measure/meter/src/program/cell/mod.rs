@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The conversations of the program for a cell without an operating system: it measures, or stops its
-//! CPU, with loops of its own ([`crate::cell`]), and this program stands in for it.
+//! Runs the conversations for a cell without an operating system, which measures or blocks its CPU
+//! with its own loops ([`crate::cell`]).
 //!
-//! To the rest of the program it looks like a measuring thread that is on no CPU of ours: a thread
-//! reads what the cell writes, converts its times to the clock of the root, and forwards the samples.
+//! To the rest of the program, the cell looks like a measuring thread on a CPU that does not belong
+//! to this kernel: a thread reads what the cell writes, converts its times to the clock of the
+//! root, and forwards the samples.
 
 mod blocks;
 mod clock;
@@ -21,10 +22,10 @@ pub(super) use memory::CellMemory;
 pub use memory::CellMemoryLocation;
 pub(super) use relay::relay;
 
-/// What a cell's clock reads (Arm ARM D24.10.24).
+/// The counter of a cell's clock (Arm ARM D24.10.24).
 pub(super) const COUNTER: &str = "cntvct_el0";
 
-/// Refuses more CPUs than such a cell has.
+/// Refuses a plan with more CPUs than such a cell has.
 pub(super) fn too_many_cpus(plan: &MeterSettings) -> Option<Refusal> {
     (plan.cpus.len() > 1).then(|| Refusal {
         kind: RefusalKind::BadPlan,

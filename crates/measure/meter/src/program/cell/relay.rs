@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread that stands in for the cell as if it measured.
+//! A thread that represents a measuring cell to the rest of the program.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,34 +20,35 @@ use crate::program::thread::{Assignment, Boundary, Command, EngineDetail, Outcom
 use crate::ring::Producer;
 use crate::timescale::Timescale;
 
-/// How often the cell's ring is read. It holds more than ten seconds at a sample a millisecond.
+/// Interval between two reads of the cell's ring, which holds more than ten seconds at a sample per
+/// millisecond.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the cell may take to get ready: it calibrates its work meanwhile.
+/// How long the cell may take to prepare, including the calibration of its work.
 const READY_PATIENCE: Duration = Duration::from_secs(8);
-/// How long it may stay silent after its time.
+/// How long the cell may stay silent after its time.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Words of a sample in the ring, the record's own word among them.
+/// Words of a sample in the ring, including the header of the record.
 const SAMPLE_WORDS: u64 = 5;
 
-/// The whole life of the thread. It ends quietly if the main thread no longer listens.
+/// Runs the thread. It ends without an error if the main thread no longer receives.
 pub(in crate::program) fn relay(assignment: Assignment, memory: &CellMemory) {
     let (cpu, reports) = (assignment.cpu, assignment.reports.clone());
     if let Err(refusal) = carry_out(assignment, memory) {
-        // Without a listener the program is ending anyway.
+        // If the receiver is gone, the program is ending.
         let _ = reports.send((cpu, Report::Refused(refusal)));
     }
 }
 
-/// What is read from the cell's ring.
+/// The reader of the cell's ring.
 struct CellRing<'a> {
     reader: Reader<'a>,
     buffer: Box<[u8; MAXIMUM_RECORD_BYTES]>,
-    /// Samples that were overwritten before they were read.
+    /// Samples that were overwritten before they could be read.
     lost: u64,
 }
 
 impl CellRing<'_> {
-    /// The next record; none if there is nothing new.
+    /// Returns the next record, or `None` if there is none.
     fn next(&mut self) -> Option<Record> {
         loop {
             match self.reader.read(&mut self.buffer) {
@@ -75,11 +76,11 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
         reports,
         ..
     } = assignment;
-    let tell = |report| reports.send((cpu, report)).is_ok();
+    let send = |report| reports.send((cpu, report)).is_ok();
     boundary.read_until.store(0, Ordering::Release);
     let output = memory.output()?;
     let orders = memory.orders()?;
-    if !tell(Report::Placed(thread_id())) {
+    if !send(Report::Placed(thread_id())) {
         return Ok(());
     }
     let Ok(Command::Verify) = commands.recv() else {
@@ -95,7 +96,7 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
     };
     let threshold = prepare(&plan, orders, &mut cell)?;
     cell.lost = 0;
-    if !tell(Report::Verified) {
+    if !send(Report::Verified) {
         return Ok(());
     }
     let Ok(Command::Start(start)) = commands.recv() else {
@@ -126,19 +127,19 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
         }
         std::thread::sleep(PAUSE);
     };
-    // A warm-up whose end was lost ended at any rate.
+    // If the end of the warm-up was lost, it is over now.
     if boundary.samples.load(Ordering::Relaxed) == u64::MAX {
         turn(&boundary, &producer);
     }
     boundary.read_until.store(u64::MAX, Ordering::Release);
-    tell(Report::Done(Box::new(outcome(
+    send(Report::Done(Box::new(outcome(
         cpu, &plan, &done, threshold, &scale,
     ))));
     Ok(())
 }
 
-/// Ends what the cell may still be doing for somebody else, and gets it ready; the shortest gap that
-/// it will keep.
+/// Ends the cell's present measurement, if any, and prepares the cell. Returns the shortest gap
+/// that it will record.
 fn prepare(
     plan: &MeterSettings,
     orders: Orders<'_>,
@@ -160,7 +161,7 @@ fn prepare(
     });
     let begin = Instant::now();
     while begin.elapsed() < READY_PATIENCE {
-        // What it said before this order is of no use.
+        // Records from before this order are ignored.
         while let Some(record) = cell.next() {
             match record {
                 Record::Ready { order, threshold } if order == number => return Ok(threshold),
@@ -173,7 +174,7 @@ fn prepare(
     Err(silent("an answer", READY_PATIENCE))
 }
 
-/// Hands on what is in the ring; what the measurement came to, once it is over.
+/// Forwards the samples in the ring. Returns the result once the measurement is over.
 fn take(
     cell: &mut CellRing<'_>,
     number: u64,
@@ -181,7 +182,7 @@ fn take(
     producer: &mut Producer,
     boundary: &Boundary,
 ) -> Result<Option<Done>, Refusal> {
-    // Samples up to this moment lie on the line that ends here.
+    // Samples up to this moment are on the line that ends here.
     clock.update();
     while let Some(record) = cell.next() {
         match record {
@@ -198,7 +199,7 @@ fn take(
     Ok(None)
 }
 
-/// What comes from here on is measured.
+/// Marks the end of the warm-up: the samples that follow are measured.
 fn turn(boundary: &Boundary, producer: &Producer) {
     boundary.lost.store(producer.lost(), Ordering::Relaxed);
     let written = producer.written();
@@ -216,7 +217,8 @@ fn not_understood() -> Refusal {
     )
 }
 
-/// What the thread would tell if it had measured. There is no operating system that counts.
+/// Returns the outcome in the form of a measuring thread. The counters of an operating system are
+/// missing.
 fn outcome(
     cpu: CpuId,
     plan: &MeterSettings,
@@ -238,7 +240,7 @@ fn outcome(
             ..ThreadCounters::default()
         },
         warm_up: plan.warm_up,
-        // The last planned moment lies up to an interval before the end.
+        // The last planned moment is up to an interval before the end.
         duration: if whole { plan.duration } else { measured },
         detail: match plan.meter {
             MeterKind::Wakeup => EngineDetail::Wakeup,
@@ -258,7 +260,7 @@ fn outcome(
     }
 }
 
-/// Lengths as the rest of the program has them, for which a tick of a cell is a nanosecond.
+/// Converts lengths to nanoseconds, because the rest of the program takes a tick of a cell as one.
 fn in_nanoseconds(ticks: &NoiseTotals, scale: &Timescale) -> NoiseTotals {
     NoiseTotals {
         stolen: scale.length(ticks.stolen).0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The program of a cell, on this machine, in a thread that shares a file with what stands in for it.
+//! Runs the program of a cell in a thread of this machine that shares a file with the other side.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -29,8 +29,7 @@ use crate::program::thread::{Assignment, Boundary, Command, EngineDetail, Outcom
 use crate::ring::ring;
 use crate::timescale::Timescale;
 
-/// The hardware of a cell, as far as a thread has it: what is an interrupt there is looked for here
-/// while the program sleeps.
+/// The hardware of a cell, simulated by a thread: it polls for interrupts while the program sleeps.
 struct Thread<'a> {
     scale: Timescale,
     blocks: RefCell<Blocks<'a>>,
@@ -71,7 +70,7 @@ impl Hardware for Thread<'_> {
         self.next.set(Some(Nanos::ZERO));
     }
 
-    /// A thread is taken away by its kernel.
+    /// Does nothing: the kernel of this machine preempts the thread.
     fn interrupt_at(&self, _: Nanos) {}
 
     fn start_timer(&self, at: Nanos) {
@@ -84,7 +83,7 @@ impl Hardware for Thread<'_> {
     }
 }
 
-/// A trapped access is ten readings of the counter, a mapped one is one.
+/// A trapped access takes ten readings of the counter, a mapped one takes one.
 impl Registers for Thread<'_> {
     fn accesses(&self, page: Option<Page>) -> Nanos {
         let turns = match page {
@@ -100,7 +99,7 @@ impl Registers for Thread<'_> {
     }
 }
 
-/// A cell that runs while this lives.
+/// A cell that runs until this is dropped.
 struct Running {
     location: CellMemoryLocation,
     stop: Arc<AtomicBool>,
@@ -174,7 +173,8 @@ fn plan(meter: MeterKind) -> MeterSettings {
     }
 }
 
-/// One measurement: what the thread tells, its samples, where the warm-up ended among them.
+/// Runs one measurement. Returns its outcome, its samples, the end of the warm-up among them, and
+/// the threshold.
 fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nanos) {
     let memory = CellMemory::open(&cell.location).expect("memory");
     let (producer, mut consumer) = ring(1 << 16);
@@ -224,9 +224,9 @@ fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nan
 }
 
 #[test]
-fn every_period_is_a_sample_or_missed_and_on_our_clock() {
+fn every_period_is_a_sample_or_missed_on_the_clock_of_the_root() {
     let cell = Running::start(REVISION);
-    // Twice: what the first one left in the memory is not taken for the second's.
+    // Twice, to check that the second measurement ignores the records of the first.
     for _ in 0..2 {
         let (outcome, samples, warm, start) = measured(&cell, MeterKind::Wakeup);
         let missed: u64 = samples.iter().map(|sample| sample.missed).sum();
@@ -237,7 +237,7 @@ fn every_period_is_a_sample_or_missed_and_on_our_clock() {
         assert!(!after.is_empty());
         assert_eq!(outcome.duration, Nanos::from_millis(100));
         assert!(matches!(outcome.detail, EngineDetail::Wakeup));
-        // Its moments lie where the plan has them: the clocks are one.
+        // The clocks are the same, so the moments are those of the plan.
         let slack = 5_000_000;
         for sample in &samples {
             let planned = sample.at - sample.value;
@@ -249,7 +249,7 @@ fn every_period_is_a_sample_or_missed_and_on_our_clock() {
 }
 
 #[test]
-fn the_other_loops_run_there_too() {
+fn runs_the_other_loops() {
     let cell = Running::start(REVISION);
     let (outcome, samples, ..) = measured(&cell, MeterKind::Loop);
     assert!(matches!(outcome.detail, EngineDetail::Loop { turns } if turns > 0));
@@ -266,12 +266,12 @@ fn the_other_loops_run_there_too() {
     assert!(matches!(outcome.detail, EngineDetail::Mmio));
     let missed: u64 = samples.iter().map(|sample| sample.missed).sum();
     assert_eq!(samples.len() as u64 + missed, 60);
-    // Whoever interrupts a batch makes it longer; the quickest ones are ten to one.
+    // Interruptions only lengthen a batch; the ratio of the fastest ones is ten to one.
     let trapped = samples.iter().map(|sample| sample.value).min();
     let mapped = samples.iter().map(|sample| sample.start).min();
     assert!(trapped > mapped && mapped > Some(0), "{samples:?}");
-    // Its lengths are in nanoseconds by now: the measured part, and little more. A thread that comes late on
-    // a busy machine has less of it; not each time.
+    // Lengths are in nanoseconds: the measured part and little more. A thread that starts late on a
+    // busy machine measures less, so the test tries several times.
     let whole = (0..10).any(|_| noise(&cell).length >= 99_000_000);
     assert!(whole, "{:?}", noise(&cell));
 }
@@ -290,7 +290,7 @@ fn noise(cell: &Running) -> NoiseTotals {
 }
 
 #[test]
-fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
+fn cell_blocks_itself_as_often_and_as_long_as_ordered() {
     let cell = Running::start(REVISION);
     let plan = BlockSettings {
         cpus: CpuSet::single(CpuId(5)),
@@ -317,7 +317,7 @@ fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
         let numbers: Vec<u32> = spans.iter().map(|span| span.sequence).collect();
         assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6]);
         assert!(spans.iter().all(|span| span.cpu == CpuId(5)));
-        // To the microsecond: two clocks that are related anew meanwhile.
+        // Exact to a microsecond, because the relation of the two clocks is updated meanwhile.
         let shortest = Nanos::from_micros(2_900);
         assert!(
             spans.iter().all(|span| span.length() >= shortest),
@@ -328,7 +328,7 @@ fn a_cell_stops_itself_as_often_and_as_long_as_it_is_told() {
 }
 
 #[test]
-fn a_program_of_another_revision_is_refused() {
+fn refuses_a_program_of_another_revision() {
     let cell = Running::start(REVISION + 1);
     let memory = CellMemory::open(&cell.location).expect("memory");
     let refusal = memory.scale().expect_err("another revision");
@@ -342,7 +342,7 @@ fn a_program_of_another_revision_is_refused() {
 }
 
 #[test]
-fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
+fn load_runs_during_a_measurement_and_ends_on_time() {
     let cell = Running::start(REVISION);
     let load = CellLoad::give(&cell.location, LoadForm::Cache, Nanos::from_millis(400));
     let load = load.expect("given");
@@ -355,7 +355,7 @@ fn a_load_runs_beside_a_measurement_and_ends_by_itself() {
         time > Nanos::ZERO && time < Nanos::from_millis(600),
         "{time}"
     );
-    // What comes later is over later.
+    // A later order gives a later end.
     let mut next =
         CellLoad::give(&cell.location, LoadForm::Cpu, Nanos::from_secs(600)).expect("given");
     wait_for("the next one's begin", || next.has_begun());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a collector makes of samples that were put into its ring by hand.
+//! Tests the collector with prepared samples in its ring.
 
 use super::*;
 use crate::ring::{Producer, ring};
@@ -15,7 +15,8 @@ struct Bench {
     console: Console,
 }
 
-/// A warm-up of 100 ms and a measurement of a second from [`START`] on, in batches of 200 ms.
+/// Creates a collector with a warm-up of 100 ms and a measurement of a second from [`START`] on, in
+/// batches of 200 ms.
 fn bench(meter: MeterKind, change: impl FnOnce(&mut MeterSettings)) -> Bench {
     let mut plan = MeterSettings {
         warm_up: Nanos::from_millis(100),
@@ -38,7 +39,7 @@ fn bench(meter: MeterKind, change: impl FnOnce(&mut MeterSettings)) -> Bench {
 }
 
 impl Bench {
-    /// A sample that ended `at` ms after the start.
+    /// Adds a sample that ended `at` ms after the start.
     fn push(&mut self, at: u64, value: u64, missed: u64) {
         self.producer.push(Sample {
             at: START + at * MILLI,
@@ -68,7 +69,7 @@ impl Bench {
     }
 }
 
-fn told(batches: &[Batch]) -> Vec<(Phase, u64, u64, u64)> {
+fn summaries(batches: &[Batch]) -> Vec<(Phase, u64, u64, u64)> {
     batches
         .iter()
         .map(|batch| {
@@ -80,11 +81,11 @@ fn told(batches: &[Batch]) -> Vec<(Phase, u64, u64, u64)> {
 }
 
 #[test]
-fn warm_up_and_batches_are_kept_apart() {
+fn separates_the_warm_up_from_the_batches() {
     use Phase::{Measured, WarmUp};
     let mut bench = bench(MeterKind::Wakeup, |_| {});
     bench.push(10, 9_000, 0);
-    // The last of the warm-up comes late; still it is the warm-up's.
+    // The last sample of the warm-up is written late but belongs to the warm-up.
     bench.push(120, 21_000, 0);
     bench.turn();
     bench.push(130, 5_000, 0);
@@ -96,14 +97,14 @@ fn warm_up_and_batches_are_kept_apart() {
     bench.read(1_500);
     bench.collector.finish(Nanos::SECOND, &mut bench.console);
     assert_eq!(
-        told(&bench.batches()),
+        summaries(&bench.batches()),
         [
             (WarmUp, 0, 100, 2),
             (Measured, 100, 200, 2),
             (Measured, 300, 200, 2),
             (Measured, 500, 200, 2),
             (Measured, 700, 200, 2),
-            // With the one that ended after the end.
+            // Includes the sample that ended after the end.
             (Measured, 900, 200, 3),
         ]
     );
@@ -112,15 +113,15 @@ fn warm_up_and_batches_are_kept_apart() {
     let warm_up = bench.collector.warm_up();
     assert_eq!((warm_up.samples, warm_up.max), (2, Some(Nanos(21_000))));
     let worst = bench.collector.into_worst();
-    let told: Vec<_> = worst
+    let summaries: Vec<_> = worst
         .iter()
         .map(|worst| (worst.value.0, worst.sequence))
         .collect();
-    assert_eq!(told, [(350 * MILLI, 10), (9_000, 9), (8_000, 8)]);
+    assert_eq!(summaries, [(350 * MILLI, 10), (9_000, 9), (8_000, 8)]);
 }
 
 #[test]
-fn every_sample_is_counted_whichever_way_it_takes() {
+fn counts_every_sample_in_the_fast_and_the_full_path() {
     let mut bench = bench(MeterKind::Wakeup, |plan| {
         plan.deadline = Some(Nanos(40_000))
     });
@@ -149,7 +150,7 @@ fn every_sample_is_counted_whichever_way_it_takes() {
 }
 
 #[test]
-fn lost_samples_are_told_in_their_batch() {
+fn reports_lost_samples_in_their_batch() {
     let mut bench = bench(MeterKind::Wakeup, |_| {});
     for _ in 0..2_100 {
         bench.push(5, 1, 0);
@@ -167,7 +168,7 @@ fn lost_samples_are_told_in_their_batch() {
 }
 
 #[test]
-fn a_batch_grows_while_nobody_reads() {
+fn batch_grows_while_the_output_is_congested() {
     let mut bench = bench(MeterKind::Wakeup, |_| {});
     bench.turn();
     bench.read(100);
@@ -175,17 +176,20 @@ fn a_batch_grows_while_nobody_reads() {
     bench.push(150, 10, 0);
     bench.push(350, 10, 0);
     bench.read(520);
-    assert_eq!(bench.console.sent().len(), 1); // That of the warm-up.
+    assert_eq!(bench.console.sent().len(), 1); // the batch of the warm-up
     bench.read(720);
-    assert_eq!(told(&bench.batches()), [(Phase::Measured, 100, 600, 2)]);
+    assert_eq!(
+        summaries(&bench.batches()),
+        [(Phase::Measured, 100, 600, 2)]
+    );
 }
 
 #[test]
-fn missed_periods_are_corrected_in_the_series_that_know_a_period() {
+fn corrects_missed_periods_in_the_periodic_series() {
     let mut bench = bench(MeterKind::Loop, |plan| plan.work = Nanos(100_000));
     bench.turn();
     bench.push(110, 200_000, 0);
-    // A response of 3.2 ms in a period of 1 ms: three starts were skipped.
+    // A response of 3.2 ms in a period of 1 ms skips three starts.
     bench.push(120, 3_200_000, 3);
     bench.read(200);
     bench
@@ -196,7 +200,7 @@ fn missed_periods_are_corrected_in_the_series_that_know_a_period() {
     let corrected = |index: usize| batch.series[index].corrected.clone();
     let of = |values: &[u64]| Some(Distribution::from_values(values.iter().copied().map(Nanos)));
     assert_eq!(batch.series[0].series, Series::Response);
-    // Each could have begun at the end of the long one, and had its work to do.
+    // Each skipped period could have begun at the end of the long one, followed by its work.
     assert_eq!(
         corrected(0),
         of(&[200_000, 3_200_000, 2_300_000, 1_300_000, 300_000])
@@ -218,7 +222,7 @@ fn slots(batch: &Batch) -> Vec<Option<u64>> {
 }
 
 #[test]
-fn a_stall_leaves_empty_slots_and_stands_where_it_ended() {
+fn stall_leaves_empty_slots_and_counts_in_the_slot_of_its_end() {
     for meter in MeterKind::ALL {
         let mut bench = bench(meter, |plan| {
             plan.timeline = Some(Nanos::from_millis(20));
@@ -226,18 +230,18 @@ fn a_stall_leaves_empty_slots_and_stands_where_it_ended() {
         });
         bench.push(10, 4_000, 0);
         bench.push(19, 3_000, 0);
-        // The last of the warm-up ends after it.
+        // The last sample of the warm-up ends after it.
         bench.push(125, 25 * MILLI, 0);
         bench.turn();
         for at in [130, 139, 141, 150, 155] {
             bench.push(at, 1_000 + at, 0);
         }
-        // 100 ms without a sample, over the end of the first batch.
+        // 100 ms without a sample, beyond the end of the first batch.
         bench.push(315, 100 * MILLI, 99);
         bench.push(316, 2_000, 0);
         bench.push(317, 1_000, 0);
         bench.read(400);
-        // Ends after the end.
+        // A sample that ends after the measurement.
         bench.push(545, 50 * MILLI, 0);
         bench.read(600);
         bench
@@ -267,7 +271,7 @@ fn a_stall_leaves_empty_slots_and_stands_where_it_ended() {
 }
 
 #[test]
-fn a_timeline_changes_nothing_else_and_is_what_sorting_would_give() {
+fn timeline_equals_sorting_and_changes_nothing_else() {
     let values: Vec<u64> = (0..1_000u64).map(|n| n * 7_919 % 50_000).collect();
     let [without, with] = [None, Some(Nanos::from_millis(5))].map(|timeline| {
         let mut bench = bench(MeterKind::Wakeup, |plan| plan.timeline = timeline);
@@ -279,12 +283,12 @@ fn a_timeline_changes_nothing_else_and_is_what_sorting_would_give() {
         bench.collector.finish(Nanos::SECOND, &mut bench.console);
         bench.batches()
     });
-    let told: Vec<_> = with.iter().flat_map(slots).skip(20).collect();
+    let summaries: Vec<_> = with.iter().flat_map(slots).skip(20).collect();
     let expected: Vec<_> = values
         .chunks(5)
         .map(|chunk| chunk.iter().copied().max())
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(summaries, expected);
     let cleared: Vec<_> = with
         .into_iter()
         .map(|batch| Batch {
@@ -296,7 +300,7 @@ fn a_timeline_changes_nothing_else_and_is_what_sorting_would_give() {
 }
 
 #[test]
-fn a_batch_that_grows_keeps_its_slots() {
+fn growing_batch_keeps_its_slots() {
     let mut bench = bench(MeterKind::Wakeup, |plan| {
         plan.timeline = Some(Nanos::from_millis(100));
     });
@@ -306,7 +310,7 @@ fn a_batch_that_grows_keeps_its_slots() {
     bench.push(150, 10, 0);
     bench.push(350, 20, 0);
     bench.read(520);
-    assert_eq!(bench.console.sent().len(), 1); // That of the warm-up.
+    assert_eq!(bench.console.sent().len(), 1); // the batch of the warm-up
     bench.read(720);
     let batches = bench.batches();
     assert_eq!(batches[0].length, Nanos::from_millis(600));

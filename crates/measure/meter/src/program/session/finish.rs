@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last event of a measurement: what each thread found, and what is to be said of it.
+//! Creates the last event of a measurement: the result of each thread, and findings.
 
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use crate::throttling;
 use crate::timescale::Timescale;
 
 impl Session {
-    /// Takes all results together once every thread has reported.
+    /// Combines all results once every thread has reported.
     pub(super) fn finished(self, console: &mut Console) -> MeterEvent {
         let Self {
             plan,
             threads,
-            house,
+            housekeeping,
             memory_locked,
             clock_source,
             mut findings,
@@ -65,7 +65,7 @@ impl Session {
                     cpus_seen: outcome.cpus_seen,
                     migrations: outcome.migrations,
                     memory_locked,
-                    housekeeping: house.cpus.clone(),
+                    housekeeping: housekeeping.cpus.clone(),
                     clock_source: clock_source.clone(),
                 },
                 counters,
@@ -86,8 +86,8 @@ impl Session {
     }
 }
 
-/// Waits for a thread that has reported and has nothing left to do but to end: the next measurement may
-/// have one of the same name. If it does not get its CPU even for that, nobody waits for it.
+/// Waits for the end of a thread that has reported, because a thread of the next measurement may
+/// have the same name. Gives up if the thread does not get its CPU.
 fn await_end(handle: JoinHandle<()>) {
     let begin = Instant::now();
     while !handle.is_finished() {
@@ -96,7 +96,7 @@ fn await_end(handle: JoinHandle<()>) {
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It returns nothing, and a panic has ended it as well.
+    // The thread returns no value, and after a panic it has ended too.
     let _ = handle.join();
 }
 
