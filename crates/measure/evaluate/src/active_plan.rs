@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An evaluation on a machine with an active plan: whether it may begin, and on which CPUs.
+//! Checks whether an evaluation may begin on a machine with an active plan, and on which CPUs.
 
 use rampart_host::{StateDirectory, active_domain, refuse_if_a_plan_is_active};
 use rampart_model::{ActivePlan, EvaluationSettings, Machine};
@@ -139,7 +139,7 @@ mod tests {
                 .to_string()
         };
         assert_eq!(reached(None), "0-1");
-        // Where the wall is affinity alone nothing was taken, and nothing can be entered.
+        // Isolation by affinity alone takes no CPU, and there is no group to enter.
         assert_eq!(reached(Some(&active_plan())), "0-2");
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which CPUs notice blocks, without domains: what `rampart blocktest` shows. The windows and the
-//! rules are those of an evaluation. Pure.
+//! Judges which CPUs are affected by blocks, without domains, for `rampart blocktest`. Uses the
+//! windows and rules of an evaluation. Pure.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::transfer::group::append;
 use crate::transfer::judge::{crossed, crossing, stops};
 use crate::transfer::windows::{Clock, Margins, filled, spans_on, windows};
 
-/// A latency that a block causes ends so long after it at the most, besides the meter's own period:
-/// waking up, and a timer that waited.
+/// Longest time from the end of a block to the end of a latency that it causes, besides the meter's
+/// period: the wakeup and a delayed timer.
 const AFTERMATH: Nanos = Nanos::from_millis(2);
 
-/// The worst latencies of each watched CPU in time, as a meter tells them.
+/// The worst latencies of each watched CPU over time, as reported by a meter.
 #[derive(Debug)]
 pub struct BlocktestLatencies {
     slot: Nanos,
@@ -27,7 +27,7 @@ pub struct BlocktestLatencies {
 }
 
 impl BlocktestLatencies {
-    /// Of a meter whose timeline has slots of this length.
+    /// Creates an empty record for a meter whose timeline has slots of this length.
     #[must_use]
     pub const fn new(slot: Nanos) -> Self {
         Self {
@@ -36,7 +36,7 @@ impl BlocktestLatencies {
         }
     }
 
-    /// Adds what the meter on this kernel said; warm-up is left out.
+    /// Adds a batch of the meter on this kernel, unless it is warm-up.
     pub fn hear(&mut self, batch: &Batch) {
         if batch.phase == Phase::WarmUp {
             return;
@@ -49,7 +49,7 @@ impl BlocktestLatencies {
         append(timeline, batch);
     }
 
-    /// The moment up to which something was heard; none before anything was.
+    /// Returns the end of the data, or `None` if there is none.
     #[must_use]
     pub fn end(&self) -> Option<Nanos> {
         self.timelines
@@ -58,9 +58,9 @@ impl BlocktestLatencies {
             .max()
     }
 
-    /// What each CPU saw of the blocks that were `made` of the CPUs `stopped`, measured with a
-    /// period of `interval`. A stopped CPU that is watched is the positive control: where none was
-    /// felt to stop, nothing follows about the others.
+    /// Judges for each CPU the effect of the blocks that were `made` of the CPUs `stopped`,
+    /// measured with a period of `interval`. A stopped CPU that is watched is the positive control:
+    /// if no stopped CPU shows its blocks, nothing follows about the others.
     #[must_use]
     pub fn judge(
         &self,
@@ -141,7 +141,7 @@ fn hold_against_control(cpus: &mut [BlocktestCpu]) {
         let Some(found) = &mut cpu.transfer else {
             continue;
         };
-        // What leaks has been felt.
+        // A CPU that leaks has shown the blocks.
         if found.outcome == VerdictOutcome::Leaks && !is_watched {
             continue;
         }
@@ -158,7 +158,7 @@ mod tests {
     const MILLI: u64 = 1_000_000;
     const SLOT: Nanos = Nanos(MILLI);
 
-    /// Forty blocks of 4 ms in 2 s; those of CPU 1 are felt there where `felt`.
+    /// Judges forty blocks of 4 ms in 2 s on CPU 1, which shows them if `felt`.
     fn judged(watched: &[u32], felt: bool) -> Vec<BlocktestCpu> {
         let spans: Vec<BlockSpan> = (0..40)
             .map(|sequence| {
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_stopped_notices_and_who_was_not_does_not() {
+    fn only_stopped_cpus_show_blocks() {
         let cpus = judged(&[1, 2], true);
         assert_eq!(
             outcomes(&cpus),
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_nobody_felt_prove_nothing() {
+    fn blocks_without_effect_are_inconclusive() {
         for (watched, said) in [
             (&[1, 2][..], "no stopped CPU felt"),
             (&[2][..], "no stopped CPU was watched"),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_judged_from_nothing() {
+    fn judges_nothing_without_data() {
         assert_eq!(BlocktestLatencies::new(SLOT).end(), None);
         let made = BlocksMade {
             kind: BlockKind::Spin,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Puts the batches of runs together: into records for the document, and kept apart by second for
-//! the statistics.
+//! Collects the batches of runs: merged into records for the document, and by second for the
+//! statistics.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use rampart_model::{
     Run, Series, SeriesRecord, Severity,
 };
 
-/// What was collected of one run.
+/// The collected data of one run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Collected {
     cpus: BTreeMap<CpuId, CollectedCpu>,
-    /// The primary series of all CPUs together, one entry a batch, corrected where it knows
-    /// missed periods. None where only the whole is wanted, whose memory does not grow with time.
+    /// The primary series of all CPUs together, one entry per batch, corrected if there are missed
+    /// periods. `None` if only the sum is needed, whose memory does not grow with time.
     batches: Option<BTreeMap<Nanos, Distribution>>,
 }
 
@@ -26,13 +26,14 @@ struct CollectedCpu {
     warm_up_max: Option<Nanos>,
 }
 
-/// Batches of different CPUs belong together when they began within this of each other.
+/// Returns the slot of a batch: batches of different CPUs that begin in the same slot belong
+/// together.
 fn slot(batch: &Batch) -> Nanos {
     Nanos(batch.at.0 / batch.length.0.max(1))
 }
 
 impl Collected {
-    /// Keeps batches apart too, for statistics.
+    /// Creates a collector that also keeps single batches, for statistics.
     #[must_use]
     pub(crate) fn with_batches() -> Self {
         Self {
@@ -72,7 +73,7 @@ impl Collected {
 }
 
 impl Collected {
-    /// The distributions by CPU, in rising order.
+    /// Returns the distributions by CPU, in ascending order.
     #[must_use]
     pub(crate) fn into_cpus(self) -> Vec<CpuRecord> {
         self.cpus
@@ -88,8 +89,8 @@ impl Collected {
     }
 }
 
-/// Adds a part to a series. Once one part is corrected the whole is: the parts that had nothing
-/// to correct count as seen.
+/// Adds a part to a series. If one part is corrected, the whole series is; parts without a
+/// correction count as measured.
 fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Distribution>) {
     if record.corrected.is_some() || corrected.is_some() {
         let mut whole = record
@@ -102,10 +103,10 @@ fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Dist
     record.seen.merge(seen);
 }
 
-/// Grows one record run by run.
+/// Builds a record run by run.
 #[derive(Debug, Clone)]
 pub(crate) struct RecordCollector {
-    /// The record so far.
+    /// The present record.
     pub(crate) record: Record,
     /// The primary series in batches of about a second, by valid run.
     pub(crate) batches: Vec<Vec<Distribution>>,
@@ -121,7 +122,7 @@ impl RecordCollector {
         }
     }
 
-    /// Adds a run. An invalid one is kept in the record with its reasons and in no figure.
+    /// Adds a run. An invalid run is recorded with its reasons and is in no figure.
     pub(crate) fn add(&mut self, run: Run, collected: Collected) {
         let worst_kept = self.record.plan.worst as usize;
         if run.invalid.is_empty() {
@@ -202,7 +203,8 @@ fn extended(exposure: Exposure, run: &Run) -> Exposure {
     }
 }
 
-/// The distribution of one series over all CPUs of a record: seen, and corrected where it differs.
+/// Returns the distribution of a series over all CPUs of a record: measured, and corrected if that
+/// differs.
 #[must_use]
 pub(crate) fn whole_series(record: &Record, series: Series) -> Option<SeriesRecord> {
     let mut parts = record
@@ -243,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_is_shown_and_not_mixed_in() {
+    fn keeps_warm_up_apart_from_the_samples() {
         let mut collected = Collected::default();
         collected.add(&batch(1, Phase::WarmUp, &[900], None));
         collected.add(&batch(1, Phase::Measured, &[5, 6], None));
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_corrected_batch_makes_the_whole_corrected_and_leaves_the_seen_alone() {
+    fn one_corrected_batch_makes_the_whole_series_corrected() {
         let mut collected = Collected::default();
         collected.add(&batch(1, Phase::Measured, &[5, 6], None));
         collected.add(&batch(1, Phase::Measured, &[30], Some(&[30, 20, 10])));
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_two_cpus_at_the_same_time_are_one() {
+    fn merges_simultaneous_batches_of_two_cpus() {
         let mut collected = Collected::with_batches();
         collected.add(&batch(1, Phase::Measured, &[5], None));
         collected.add(&batch(2, Phase::Measured, &[9], None));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether everything that was planned was measured. Pure.
+//! Checks whether everything that was planned was measured. Pure.
 
 use rampart_model::{
     Disturbance, Evaluation, EvaluationState, Finding, TransferGroup, TransferRecord,
@@ -7,43 +7,43 @@ use rampart_model::{
 
 use crate::document_updates::{id_in_variant, record_id};
 
-/// Whether an evaluation came to its end with a valid run of each entry of its matrix, and with a
-/// valid round for each domain of each group, quiet and under each disturbance. What failed once
-/// and was made again with success is complete.
+/// Returns whether an evaluation ended with a valid run of each entry of its matrix, and with a
+/// valid round for each domain of each group, quiet and under each disturbance. A failed run or
+/// round does not count as missing if it was repeated successfully.
 #[must_use]
 pub fn is_complete(evaluation: &Evaluation) -> bool {
     evaluation.state == EvaluationState::Complete && missing(evaluation).is_empty()
 }
 
-/// Something that was planned and that no valid run or round measured.
+/// A planned record or round without a valid run.
 #[derive(Debug)]
 pub(crate) struct Missing {
     /// `record DOMAIN/METER/CONDITION`, or `round DISTURBANCE/GROUP in DOMAIN, DOMAIN`.
     pub(crate) what: String,
-    /// The domains of which it is missing, each as its failures are counted: in each leg by itself
+    /// The domains for which it is missing, named as in the failure counts: per variant
     /// ([`id_in_variant`]).
     domains: Vec<String>,
-    /// Why what was made of it does not count.
+    /// Why the runs or rounds that were made do not count.
     pub(crate) reasons: Vec<Finding>,
-    /// Those of the domains of which nothing was made.
+    /// The domains for which nothing was made.
     pub(crate) unexplained: Vec<String>,
 }
 
 impl Missing {
-    /// Whether it is missing of this domain.
+    /// Returns whether it is missing for this domain.
     pub(crate) fn is_of(&self, domain: &str) -> bool {
         self.domains.iter().any(|one| one == domain)
     }
 }
 
-/// Everything that was planned and not measured: entries of the matrix, then rounds.
+/// Returns everything that was planned and not measured: entries of the matrix, then rounds.
 pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
     let mut missing = missing_entries(evaluation);
     let plan = evaluation.plan.transfer.iter();
     for (number, group) in plan.flat_map(|plan| &plan.groups).enumerate() {
         missing.extend(missing_round(evaluation, number, group, None));
         for (location, disturbance) in group.disturbances.iter().enumerate() {
-            // A load is planned several times, and once is enough.
+            // A load is planned several times; one valid round is enough.
             if !group.disturbances[..location].contains(disturbance) {
                 missing.extend(missing_round(evaluation, number, group, Some(disturbance)));
             }
@@ -52,7 +52,7 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
     missing
 }
 
-/// Cells of the matrix, and of each leg that is compared with the whole plan.
+/// Returns the missing entries of the matrix, in each variant.
 fn missing_entries(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = &evaluation.plan;
     let mut missing = Vec::new();
@@ -105,7 +105,8 @@ fn missing_entry(
     })
 }
 
-/// The domains that no valid round of this disturbance watched; none where all were.
+/// Returns the domains that no valid round of this disturbance watched, or `None` if all were
+/// watched.
 fn missing_round(
     evaluation: &Evaluation,
     number: usize,
@@ -156,7 +157,7 @@ fn missing_round(
     })
 }
 
-/// Whether a round counts, and the part of this domain on all its CPUs.
+/// Returns whether the round is valid and its part of this domain is valid on all CPUs.
 fn watches(round: &TransferRecord, domain: &str) -> bool {
     let of_it = |watched: &&rampart_model::Watched| watched.domain == domain;
     let mut watched = round.watched.iter().filter(of_it).peekable();
@@ -171,8 +172,8 @@ mod tests {
 
     use super::*;
 
-    /// What a made-up evaluation on a simulated machine holds, as the page is tested with.
-    fn walls() -> Evaluation {
+    /// Returns the web page's test evaluation, on a simulated machine.
+    fn simulated() -> Evaluation {
         let text = include_str!("../../../show/present/tests/documents/transfers.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
         for round in &mut evaluation.transfers {
@@ -187,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_once_and_was_made_again_is_complete() {
-        let mut evaluation = walls();
+    fn a_repeated_run_is_complete() {
+        let mut evaluation = simulated();
         assert!(is_complete(&evaluation));
         let location = evaluation
             .transfers
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_entry_without_a_valid_run_is_missing() {
-        let mut evaluation = walls();
+        let mut evaluation = simulated();
         let failed = evaluation.records[0].runs[0].clone();
         evaluation.records[0].runs.push(rampart_model::Run {
             invalid: vec![why()],
@@ -217,13 +218,13 @@ mod tests {
         assert!(is_complete(&evaluation), "one run of several");
         evaluation.records[0].exposure.runs = 0;
         assert!(!is_complete(&evaluation));
-        let mut ended = walls();
+        let mut ended = simulated();
         ended.state = EvaluationState::EndedEarly;
         assert!(!is_complete(&ended));
     }
     #[test]
-    fn each_leg_is_missing_by_itself() {
-        let mut evaluation = walls();
+    fn reports_missing_entries_per_variant() {
+        let mut evaluation = simulated();
         for variant in [PlanVariant::After, PlanVariant::Before] {
             evaluation
                 .plan

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The host's kernel is made to panic while every domain measures: until when did each live?
+//! Makes the host's kernel panic while every domain measures, to find out which domains survive.
 //!
-//! Two sides take part. On the machine itself [`crash_host`] brings the domains up, sends out when
-//! each was last heard of, and ends the kernel. Elsewhere the stream of results is taken in, and
-//! when it has ended [`crate::confirm_crash`] puts the last signs of life into a record.
+//! Two machines take part. On the crashed one, [`crash_host`] starts the domains, sends their last
+//! signs of life, and makes the kernel panic. The other receives the stream of results;
+//! [`crate::confirm_crash`] then turns the last signs of life into a record.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,33 +19,33 @@ use rampart_model::{
 use crate::EvaluateError;
 use crate::domains::Domains;
 use crate::store::ResultDirectory;
-use crate::transfer::group::{Candidate, Group, Member, Standing};
+use crate::transfer::group::{Candidate, Group, Member, RunningGroup};
 
-/// File in the result stream that holds the newest signs of life, as a [`CrashRecord`].
+/// File in the result stream with the newest signs of life, a [`CrashRecord`].
 pub const CRASH_SIGNS: &str = "crash.json";
 
 /// Pause between two signs of life.
 const SIGN: Nanos = Nanos::from_millis(100);
-/// A meter hands over its figures so often, which is what makes a sign of life.
+/// Interval between the batches of a meter; each batch is a sign of life.
 const METER_BATCH: Nanos = Nanos::from_millis(100);
-/// How long domains may take to come up and measure.
+/// Time limit for all domains to start and measure.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// For so long all are watched alive: how old a sign of life may be is learnt here.
+/// Time during which all domains are watched to learn the largest age of a sign of life.
 const WATCHED: Duration = Duration::from_secs(3);
-/// From the choice of the moment until the moment, with signs going out all the time.
+/// Time from the choice of the crash time to the crash; signs are sent all the time.
 const NOTICE: Duration = Duration::from_secs(1);
-/// What may be on its way and is lost with the machine.
+/// Time for data in transit, which is lost with the machine.
 const ON_ITS_WAY: Nanos = Nanos::from_millis(500);
-/// A meter gives up after this, if the machine turns out not to die.
+/// A meter ends after this time if the machine does not crash.
 const LONGEST: Nanos = Nanos::from_secs(600);
 
-/// Makes this machine's kernel panic while its domains measure; `standing` is what is up, and what
-/// started it. Comes back only if that did not happen, with the reason.
+/// Makes this machine's kernel panic while its domains measure. `running` has the running group.
+/// Returns only if the crash did not happen, with the reason.
 pub(crate) fn crash_host(
     plan: &EvaluationSettings,
     meter: &Path,
     directory: &ResultDirectory,
-    (starters, standing): (&Domains, &mut Standing),
+    (starters, running): (&Domains, &mut RunningGroup),
     stop: &AtomicBool,
 ) -> Finding {
     let not_done = |what: String| Finding::new(Severity::Error, "crash:host", what);
@@ -53,9 +53,9 @@ pub(crate) fn crash_host(
         Ok(trigger) => trigger,
         Err(error) => return not_done(error.to_string()),
     };
-    let (candidates, left_out) = candidates(plan, starters, standing);
+    let (candidates, left_out) = candidates(plan, starters, running);
     let wakeup = meter_plan(plan);
-    let group = standing.group(&candidates, meter, &plan.housekeeping, &wakeup);
+    let group = running.group(&candidates, meter, &plan.housekeeping, &wakeup);
     group.read_clocks();
     group.go();
     let until = Instant::now() + PATIENCE;
@@ -71,10 +71,10 @@ pub(crate) fn crash_host(
     if broken_off {
         return not_done("the evaluation was ended before its turn came".to_owned());
     }
-    // Guests may have taken long: their clocks are related to the host's near the moment too.
+    // Guests may start slowly, so relate their clocks to the host's clock again close to the crash.
     group.read_clocks();
 
-    // How old the newest sign of each is at worst while all live.
+    // The largest age of the newest sign of each domain while all are alive.
     let mut oldest = vec![Nanos::ZERO; group.members.len()];
     let until = Instant::now() + WATCHED;
     group.listen(
@@ -113,7 +113,7 @@ pub(crate) fn crash_host(
         return not_done(format!("cannot send the signs of life: {error}"));
     }
     let written = trigger.fire();
-    // Where this goes on, the machine lives.
+    // If execution continues after this, the machine did not crash.
     thread::sleep(Duration::from_secs(5));
     let answer = written.err().map_or_else(
         || "it took the command and went on".to_owned(),
@@ -135,12 +135,12 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
     }
 }
 
-/// Every domain that can be up with the others: the largest group of the plan for disturbances,
-/// and those whose CPUs nobody else has. The rest come back with the reason.
+/// Returns all domains that can run at once: the largest group of the settings for disturbances,
+/// and the domains with CPUs of their own. Returns the other domains with the reasons.
 fn candidates<'a>(
     plan: &'a EvaluationSettings,
     starters: &'a Domains,
-    standing: &Standing,
+    running: &RunningGroup,
 ) -> (Vec<Candidate<'a>>, Vec<CrashWitness>) {
     let group = plan
         .transfer
@@ -162,7 +162,7 @@ fn candidates<'a>(
         });
     let (mut candidates, mut left_out) = (Vec::new(), Vec::new());
     for (location, domain) in plan.domains.iter().enumerate() {
-        if let Some(why) = standing.failures.left_out(&domain.name) {
+        if let Some(why) = running.failures.left_out(&domain.name) {
             left_out.push(witness(&domain.name, why));
             continue;
         }
@@ -208,10 +208,10 @@ fn meter_plan(plan: &EvaluationSettings) -> MeterSettings {
     wakeup
 }
 
-/// The newest sign of life on the host's clock.
+/// Returns the newest sign of life on the host's clock.
 fn last_sign(member: &Member) -> Option<Nanos> {
     let far = member.last_sign?;
-    // The relation that was taken last is the nearest to the moment.
+    // The last relation is the nearest in time.
     let Some(relation) = member.clock.last() else {
         return Some(far);
     };
@@ -240,7 +240,7 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
                 last_sample: sign,
                 lived: None,
                 uncertainty: *oldest + SIGN + ON_ITS_WAY + clock.unwrap_or_default(),
-                // Its events are read and sent on by this process.
+                // This process reads its events and sends them on.
                 signs: SignPath::ThroughHost,
                 memory: member
                     .running
@@ -263,6 +263,6 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
 
 fn monotonic_now() -> Nanos {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    // Neither is ever negative on this clock.
+    // Neither value is negative on this clock.
     Nanos::from_secs(now.tv_sec.unsigned_abs()) + Nanos(now.tv_nsec.unsigned_abs())
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The record of a crash, put together where the results of the machine came to: its last signs of life,
-//! and what its domains wrote into memory that is read from outside. Pure.
+//! Builds the record of a crash on the machine that receives the results: from the last signs of
+//! life, and from memory of the crashed machine that the domains wrote and that is read from
+//! outside. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,13 +11,13 @@ use rampart_model::{
     Batch, CpuId, CrashRecord, Nanos, RecordedAfter, SignForm, SignInMemory, SignPath, SignedNanos,
 };
 
-/// Puts together what came from the machine that was to be crashed: `signs` is the content of the
-/// last [`crate::CRASH_SIGNS`], `observed` for how long more of them were waited for after it had fallen
-/// silent, `confirmed` who knows that the machine is dead, `memory` what was read from outside when
-/// that time was over, by its addresses ([`signs_in_memory`]).
+/// Builds the record of a crash. `signs` is the content of the last [`crate::CRASH_SIGNS`],
+/// `observed` the time for which further signs were awaited after the machine fell silent,
+/// `confirmed` the source that confirms the crash, `memory` the memory that was read from outside
+/// at the end of that time, by address ([`signs_in_memory`]).
 ///
 /// # Errors
-/// If `signs` is not what [`crate::CRASH_SIGNS`] holds.
+/// If `signs` is not the content of [`crate::CRASH_SIGNS`].
 pub fn confirm_crash(
     signs: &[u8],
     observed: Duration,
@@ -43,15 +44,15 @@ pub fn confirm_crash(
     Ok(crash)
 }
 
-/// Of memory that a domain wrote: the end of its last sample on the host's clock, and what its records
-/// say of the time after the crash. None where nothing of it is there.
+/// Reads memory that a domain wrote. Returns the end of its last sample on the host's clock, and
+/// the summary of its records after the crash. Returns `None` if the memory holds no record.
 fn read_sign(
     sign: &SignInMemory,
     bytes: &[u8],
     crash: Nanos,
 ) -> Option<(Nanos, Option<RecordedAfter>)> {
-    let on_host = |there: Nanos| {
-        let host = i128::from(there.0) - i128::from(sign.offset.0);
+    let on_host = |inside: Nanos| {
+        let host = i128::from(inside.0) - i128::from(sign.offset.0);
         Nanos(u64::try_from(host.max(0)).unwrap_or(u64::MAX))
     };
     match sign.form {
@@ -70,8 +71,8 @@ fn read_sign(
     }
 }
 
-/// What batches, in the order of their moments, tell of the time after the crash. The one in which it
-/// was counts: nobody knows on which side of it a sample lies.
+/// Summarises the batches after the crash, given in the order of their times. The batch during the
+/// crash counts: it is unknown on which side of the crash its samples are.
 fn recorded_after(batches: &[Batch], crash: Nanos) -> Option<RecordedAfter> {
     let mut after = RecordedAfter {
         samples: 0,
@@ -93,14 +94,14 @@ fn recorded_after(batches: &[Batch], crash: Nanos) -> Option<RecordedAfter> {
         }
         after.lost += batch.lost;
         after.duration = after.duration.max(end.saturating_sub(crash));
-        // The first that is known of a CPU must have begun before the crash.
+        // The first known batch of a CPU must begin before the crash.
         after.without_gap &= before.unwrap_or(crash) >= batch.at;
     }
     (after.samples > 0).then_some(after)
 }
 
-/// Physical addresses and lengths in bytes of the memory to be read when the time of waiting is over;
-/// none where `signs` is not what [`crate::CRASH_SIGNS`] holds.
+/// Returns physical addresses and lengths in bytes of the memory to read after the observation.
+/// Returns an empty list if `signs` is not the content of [`crate::CRASH_SIGNS`].
 #[must_use]
 pub fn signs_in_memory(signs: &[u8]) -> Vec<(u64, u64)> {
     let crash: Result<CrashRecord, _> = serde_json::from_slice(signs);
@@ -115,7 +116,7 @@ mod tests {
     use rampart_model::CrashWitness;
 
     #[test]
-    fn what_came_last_is_counted_from_the_crash() {
+    fn counts_the_last_sign_from_the_crash() {
         let witness = |domain: &str, last_sample| CrashWitness {
             domain: domain.to_owned(),
             last_sample,
@@ -158,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_memory_tells_of_whom_nobody_hears() {
+    fn reads_the_last_sign_of_a_silent_domain_from_memory() {
         let witness = |domain: &str, address| CrashWitness {
             domain: domain.to_owned(),
             last_sample: Some(Nanos::from_millis(99_900)),
@@ -188,14 +189,14 @@ mod tests {
             (0x2000, vec![0; 8]),
         ];
         let crash = confirm_crash(&text, Duration::from_secs(10), None, &words).expect("signs");
-        let told: Vec<_> = crash
+        let witnesses: Vec<_> = crash
             .witnesses
             .iter()
             .map(|witness| (witness.lived, witness.signs))
             .collect();
-        // Nothing was ever written at the other's place.
+        // The other domain wrote no word.
         assert_eq!(
-            told,
+            witnesses,
             [
                 (Some(SignedNanos(9_000_000_000)), SignPath::Memory),
                 (Some(SignedNanos(-100_000_000)), SignPath::ThroughHost)
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn records_tell_what_was_measured_after_the_crash() {
+    fn counts_the_records_after_the_crash() {
         let batch = |at: u64, max: u64| Batch {
             cpu: CpuId(0),
             phase: rampart_model::Phase::Measured,
@@ -236,7 +237,7 @@ mod tests {
                 .expect("records")
                 .without_gap
         );
-        // The first that is there begins after the crash: what was before it is not known.
+        // The first batch begins after the crash: it is unknown what was before it.
         assert!(
             !recorded_after(&batches[2..], Nanos::from_millis(950))
                 .expect("records")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Brings the document up to date with what was measured.
+//! Updates the document with the results so far.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,27 +17,27 @@ use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
 use crate::judge::{Evidence, Judging};
 
-/// Judging between runs and rounds may take this part of the time that passed. The document is
-/// then a little behind with its verdicts; with its records never.
+/// Largest part of the elapsed time for judging between runs and rounds (1 in this many). The
+/// verdicts in the document may be a little behind its records.
 const SHARE_FOR_JUDGING: u32 = 50;
 
-/// Keeps a document up to date with what was measured.
+/// Updates a document after each run and round.
 #[derive(Debug)]
 pub(crate) struct DocumentUpdates {
-    /// What the plan left out.
+    /// The parts that the settings left out.
     planned: Vec<NotMeasured>,
     began: Instant,
-    /// The time that judging took.
+    /// The time used for judging.
     spent: Duration,
-    /// Runs that are in the document.
+    /// Number of runs in the document.
     runs: usize,
     judging: Judging,
-    /// On how many runs what is said of the plan's changes rests.
+    /// Number of runs on which the effects of the plan's changes rest.
     effects_of: Option<usize>,
 }
 
 impl DocumentUpdates {
-    /// For a document in which only the plan stands.
+    /// Creates the state for a document that has only the settings.
     pub(crate) fn new(evaluation: &Evaluation) -> Self {
         Self {
             planned: evaluation.not_measured.clone(),
@@ -49,7 +49,7 @@ impl DocumentUpdates {
         }
     }
 
-    /// After a run or a round: records always, verdicts while they take little of the time.
+    /// Updates after a run or a round: the records always, the verdicts as far as the time allows.
     pub(crate) fn between(
         &mut self,
         evaluation: &mut Evaluation,
@@ -62,7 +62,7 @@ impl DocumentUpdates {
         }
     }
 
-    /// At the end: records and verdicts.
+    /// Updates records and verdicts at the end.
     pub(crate) fn finish(
         &mut self,
         evaluation: &mut Evaluation,
@@ -85,7 +85,7 @@ impl DocumentUpdates {
             .sum();
         if runs != self.runs {
             self.runs = runs;
-            // An entry's order is leg, domain, meter, condition: the order of the report.
+            // Entries are sorted by variant, domain, meter, condition: the order of the report.
             let made = |record: &Record| !record.runs.is_empty();
             evaluation.records = collectors
                 .iter()
@@ -148,7 +148,7 @@ impl DocumentUpdates {
     }
 }
 
-/// What is missing, each with the reasons.
+/// Returns the missing parts, each with its reasons.
 fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMeasured> {
     let with_reasons = |one: Missing| {
         let left_out = one.unexplained.iter().map(|name| failures.left_out(name));
@@ -174,7 +174,8 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
     missing.into_iter().map(with_reasons).collect()
 }
 
-/// The record of an entry in one leg, or a domain in it: of several legs, each has its own name before.
+/// Returns the id of an entry or domain in a variant, with the variant as prefix if there are
+/// several.
 pub(crate) fn id_in_variant(variant: Option<&VariantSettings>, entry: String) -> String {
     match variant {
         Some(variant) => format!("{}{entry}", variant.variant.prefix()),
@@ -191,7 +192,7 @@ pub(crate) fn record_id(
     format!("{}/{}/{condition}", domain.name, meter.meter)
 }
 
-/// A record without runs.
+/// Returns a record without runs.
 pub(crate) fn empty_record(evaluation: &Evaluation, entry: MatrixEntry) -> Record {
     let domain = &evaluation.plan.domains[entry.domain];
     let meter = &evaluation.plan.meters[entry.meter];
@@ -226,7 +227,7 @@ mod tests {
     use crate::is_complete;
     use rampart_model::EvaluationState;
 
-    /// A complete evaluation, as the page is tested with.
+    /// Returns the web page's complete test evaluation.
     fn complete() -> Evaluation {
         let text = include_str!("../../../show/present/tests/documents/transfers.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
@@ -242,8 +243,9 @@ mod tests {
         Finding::new(Severity::Error, "vm", "it did not answer")
     }
 
-    /// `WHAT: REASON` of everything that was not measured, which must agree with the exit code.
-    fn told(mut evaluation: Evaluation, failures: &Failures) -> Vec<String> {
+    /// Returns `WHAT: REASON` for everything that was not measured. The result must agree with the
+    /// exit code.
+    fn gaps_of(mut evaluation: Evaluation, failures: &Failures) -> Vec<String> {
         DocumentUpdates::new(&evaluation).collect(&mut evaluation, &BTreeMap::new(), failures);
         let gaps = &evaluation.not_measured;
         assert_eq!(is_complete(&evaluation), gaps.is_empty(), "{gaps:?}");
@@ -252,28 +254,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_measured_is_what_the_exit_code_tells() {
-        let nobody = Failures::default();
-        assert!(told(complete(), &nobody).is_empty());
+    fn gaps_agree_with_the_exit_code() {
+        let none = Failures::default();
+        assert!(gaps_of(complete(), &none).is_empty());
 
         let mut repeated = complete();
         let mut failed = repeated.transfers[1].clone();
         failed.invalid = vec![why()];
         repeated.transfers.insert(1, failed);
-        assert!(told(repeated, &nobody).is_empty(), "made again");
+        assert!(gaps_of(repeated, &none).is_empty(), "made again");
 
         let mut partly = complete();
         let watched = &mut partly.transfers[1].watched;
         let vm = watched.iter_mut().find(|one| one.domain == "vm");
         vm.expect("the guest").invalid = vec![why()];
         assert_eq!(
-            told(partly, &nobody),
+            gaps_of(partly, &none),
             ["round block:host/0 in vm: it did not answer"]
         );
 
         let mut cut = complete();
         cut.transfers.truncate(1);
-        let all = told(cut, &nobody);
+        let all = gaps_of(cut, &none);
         assert!(all.len() > 4, "{all:?}");
         assert_eq!(
             all[0],
@@ -282,16 +284,19 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_that_was_left_out_is_a_gap_where_something_of_it_is_missing() {
+    fn reports_a_left_out_domain_only_if_a_part_is_missing() {
         let mut failures = Failures::default();
         failures.failed("vm", &why());
         failures.failed("vm", &why());
-        assert!(told(complete(), &failures).is_empty(), "nothing is missing");
+        assert!(
+            gaps_of(complete(), &failures).is_empty(),
+            "nothing is missing"
+        );
         let mut without = complete();
         without
             .records
             .retain(|record| record.id != "vm/wakeup/idle");
-        let all = told(without, &failures);
+        let all = gaps_of(without, &failures);
         assert_eq!(all.len(), 2, "{all:?}");
         assert!(all[0].starts_with("domain vm, from its second failure on"));
         assert!(all[1].starts_with("record vm/wakeup/idle: it failed 2 times"));

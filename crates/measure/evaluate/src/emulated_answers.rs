@@ -88,8 +88,8 @@ pub(crate) fn same_as_host(
     }
 }
 
-/// Returns the policy that all threads of the domain and of the host had, or the difference between
-/// the two.
+/// Returns the policy of all threads of the domain and of the host, or the difference between the
+/// two.
 fn as_the_host(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
@@ -263,7 +263,8 @@ mod tests {
     use super::*;
     use rampart_model::{Evaluation, Verdict};
 
-    /// The test evaluation of the page, on a simulated machine, with domains that are isolated.
+    /// Returns the web page's test evaluation, on a simulated machine, with domains that are
+    /// isolated.
     fn isolated() -> Evaluation {
         let text = include_str!("../../../show/present/tests/documents/transfers.json");
         let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Errors of an evaluation as a whole. An error of one run is in its record instead.
+//! Errors that end an evaluation. The error of a single run is in its record instead.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All runs of an evaluation, in order, with the document on disk after each.
+//! Makes all runs of an evaluation in order, and writes the document after each.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -29,28 +29,28 @@ use crate::run::{RunMade, RunRequest, make_run};
 use crate::steal;
 use crate::stop_condition::{StopCondition, longest};
 use crate::store::{ResultDirectory, ResultStream};
-use crate::transfer::group::Standing;
+use crate::transfer::group::RunningGroup;
 use crate::transfer::session::{self, Environment, PlannedRound, Repeats};
 use crate::{EvaluateError, MatrixEntry, Proposal, Request, propose, schedule};
 
 /// An entry whose runs failed this often is not tried again.
 const FAILURES_BEFORE_GIVING_UP: usize = 2;
 
-/// Where and with what an evaluation runs.
+/// The environment of an evaluation: programs, output, options.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// The static meter program.
     pub meter: &'a Path,
-    /// The result directory to make.
+    /// The result directory to create.
     pub output: &'a Path,
-    /// Where everything that is written there also goes, while it is written.
+    /// A stream that receives a copy of everything written there.
     pub stream: Option<ResultStream>,
-    /// Whether to make this machine's kernel panic at the end, to see which domains go on: for
-    /// machines that somebody elsewhere watches, who has all results by then.
+    /// Whether to make this machine's kernel panic at the end, to see which domains survive. Only
+    /// for machines that another machine watches and that has received all results by then.
     pub crash_host: bool,
-    /// Whether to name the causes of the worst samples of each run, from the kernel's own trace.
+    /// Whether to explain the worst samples of each run from a kernel trace.
     pub explain: bool,
-    /// What applies the plan and takes it back, where it is compared.
+    /// Applies and reverts the plan for a comparison.
     pub switch: Option<&'a dyn PlanSwitch>,
     /// The command line, for the document.
     pub command: Vec<String>,
@@ -58,28 +58,28 @@ pub struct Context<'a> {
     pub tool_version: &'a str,
 }
 
-/// How far an evaluation is.
+/// The progress of an evaluation.
 #[derive(Debug, Clone)]
 pub struct Progress {
-    /// The run being made, from 0, and how many there are.
+    /// Index of the present run, from 0, and the number of runs.
     pub run: (u32, u32),
-    /// `DOMAIN/METER/CONDITION` of it.
+    /// `DOMAIN/METER/CONDITION` of the present run.
     pub record: String,
-    /// How much of the whole is done, 0 to 1.
+    /// Completed part of the evaluation, 0 to 1.
     pub done: f64,
-    /// How long the rest will take, judged from the runs made.
+    /// Estimated remaining time, from the runs made.
     pub remaining: Duration,
 }
 
-/// Hears how an evaluation goes.
+/// Receives the progress of an evaluation.
 pub trait Observer {
-    /// The matrix, before the first run.
+    /// Called with the matrix before the first run.
     fn planned(&mut self, evaluation: &Evaluation);
-    /// A few times a second.
+    /// Called a few times a second.
     fn progress(&mut self, progress: &Progress);
-    /// A run is over.
+    /// Called after each run.
     fn run_made(&mut self, record: &str, run: &Run);
-    /// A round in which one domain was disturbed, or none, and all were watched is over.
+    /// Called after each round, in which one domain or none was disturbed and all were watched.
     fn round_made(&mut self, round: &TransferRecord);
 }
 
@@ -100,7 +100,7 @@ pub fn evaluate(
     let mut machine = read_machine(&root);
     machine.system_management_interrupts.at_start = read_smi_count();
     let availability = rampart_domain::availability(&machine);
-    // First of all: under another plan this machine is another one.
+    // Check this first: another active plan changes the machine.
     let state = StateDirectory::standard();
     let standing = active_plan_of_this_boot(&state)?;
     active_plan::refuse_comparison(standing.as_ref(), request.plan.as_ref())?;
@@ -190,11 +190,11 @@ pub fn evaluate(
         &evaluation.plan.housekeeping,
         &mut evaluation.findings,
     );
-    // Dropped after all that stands within the plan's walls.
+    // Dropped after everything that runs in the plan's isolation.
     let mut switching = Switching::new(context.switch, &evaluation.plan.variants);
     let mut starters = Domains::new(&evaluation.plan.domains);
     // Dropped before what started it.
-    let mut standing = Standing::default();
+    let mut standing = RunningGroup::default();
     let mut beside = Beside {
         pace: &mut pace,
         observer,
@@ -224,7 +224,7 @@ pub fn evaluate(
     let ended_early = ending.is_over();
     let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.plan) {
-        // What is up is not what is to be watched.
+        // The domains that are up are not those to watch.
         standing.end();
         starters.renew(&evaluation.plan.domains);
     }
@@ -236,8 +236,8 @@ pub fn evaluate(
         _ => None,
     };
     let steal = evaluation.machine.virtualisation.steal;
-    let told = steal.and_then(|part| steal::finding("all CPUs together", part));
-    evaluation.findings.extend(told);
+    let stolen = steal.and_then(|part| steal::finding("all CPUs together", part));
+    evaluation.findings.extend(stolen);
     evaluation.findings.extend(ending.finding());
     let made_all = evaluation.runs.0 == evaluation.runs.1;
     evaluation.state = if made_all && !ended_early {
@@ -261,7 +261,7 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
-/// Every load of the plan, in conditions and in disturbances.
+/// Returns every load of the plan, in conditions and in disturbances.
 fn loads_needed(plan: &EvaluationSettings) -> Vec<Condition> {
     let groups = plan.transfer.iter().flat_map(|transfer| &transfer.groups);
     let disturbing = groups
@@ -280,16 +280,16 @@ fn loads_needed(plan: &EvaluationSettings) -> Vec<Condition> {
         .collect()
 }
 
-/// What goes on beside the runs and rounds.
+/// The state beside the runs and rounds: noisy guests, running domains.
 struct Beside<'a> {
     pace: &'a mut ProgressEstimate,
     observer: &'a mut dyn Observer,
     neighbours: &'a mut NoisyGuests,
-    standing: &'a mut Standing,
+    standing: &'a mut RunningGroup,
     concluding: &'a mut DocumentUpdates,
 }
 
-/// Where everything is while an evaluation runs.
+/// The environment of the runs and rounds.
 struct Place<'a> {
     context: &'a Context<'a>,
     directory: &'a ResultDirectory,
@@ -335,14 +335,14 @@ impl Place<'_> {
             let hopeless =
                 failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
             let name = collector.record.domain.clone();
-            // What does not come up without a part of the plan may come up with it.
+            // A domain that fails without a part of the plan may start with it.
             let counted = id_in_variant(evaluation.plan.variants.get(entry.variant), name.clone());
             if hopeless || standing.failures.left_out(&counted).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
             if switching.changes(entry.variant) {
-                // What is up stands in the walls of the leg before.
+                // The running domains have the isolation of the previous variant.
                 starters.renew_behind(&evaluation.plan.domains, &|domain| {
                     switching.isolation(entry.variant, domain)
                 });
@@ -392,7 +392,7 @@ impl Place<'_> {
                 None => standing.failures.came_through(&counted),
             }
             if self.ending.look() && !run.invalid.is_empty() {
-                // Cut off before it had a sample: it never was a run.
+                // The run ended before its first sample and is not recorded.
                 break;
             }
             observer.run_made(&id, &run);
@@ -436,7 +436,7 @@ impl Place<'_> {
                 break;
             }
             if !own_cpus && group.replace(round.group) != Some(round.group) {
-                // What stayed up for one group is in the way of the next.
+                // The domains of the previous group block the next one.
                 standing.end();
                 starters.renew(&plan.domains);
             }
@@ -475,7 +475,7 @@ impl Place<'_> {
                 .as_ref()
                 .is_some_and(|by| standing.failures.left_out(&by.domain).is_some());
             let repeat = if is_left_out {
-                // It would be the same once more.
+                // A repetition would be the same.
                 None
             } else {
                 repeats.after(&round, &record, rounds.iter().chain(&left))
@@ -497,7 +497,7 @@ impl Place<'_> {
     }
 }
 
-/// Whether no domain measures on a CPU of another.
+/// Returns whether no two domains measure on the same CPU.
 fn have_own_cpus(plan: &EvaluationSettings) -> bool {
     plan.domains.iter().enumerate().all(|(location, one)| {
         plan.domains[location + 1..]
@@ -506,8 +506,8 @@ fn have_own_cpus(plan: &EvaluationSettings) -> bool {
     })
 }
 
-/// Why the meters get the time-sharing policy although real-time policies are usual: this process
-/// may not give them one, and the user did not insist.
+/// Returns why the meters use the time-sharing policy instead of a real-time policy: this process
+/// may not set one, and the user did not request one.
 fn own_real_time_refusal(request: &Request) -> Option<Finding> {
     if request.policy.is_some() {
         return None;
@@ -524,7 +524,7 @@ fn own_real_time_refusal(request: &Request) -> Option<Finding> {
     })
 }
 
-/// The present moment as time since 1970.
+/// Returns the present time since 1970.
 pub(crate) fn since_epoch() -> Nanos {
     std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -532,13 +532,13 @@ pub(crate) fn since_epoch() -> Nanos {
         .unwrap_or_default()
 }
 
-/// The present moment as a part of a file name, `20260131-235959`, in UTC.
+/// Returns the present time as part of a file name, `20260131-235959`, in UTC.
 #[must_use]
 pub fn file_name_of_now() -> String {
     jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
 }
 
-/// RFC 3339 of a moment given as nanoseconds since 1970.
+/// Formats a time since 1970 by RFC 3339.
 pub(crate) fn timestamp(since_epoch: Nanos) -> String {
     jiff::Timestamp::from_nanosecond(i128::from(since_epoch.0))
         .map(|timestamp| timestamp.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
@@ -550,7 +550,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_as_rfc_3339() {
+    fn formats_times_by_rfc_3339() {
         assert_eq!(
             timestamp(Nanos::from_secs(86_400)),
             "1970-01-02T00:00:00.000Z"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What caused the worst samples of a run, from the kernel's own trace of its CPUs.
+//! Explains the worst samples of a run from a kernel trace of its CPUs.
 //!
-//! Of a guest the trace is that of its host: it tells what took the CPU from the thread that runs the
-//! virtual one, and not what the guest's own kernel did while it had it.
+//! For a guest, the host is traced. The trace shows what preempted the thread of the virtual CPU.
+//! It does not show the activity of the guest's kernel.
 
 use std::cmp::Reverse;
 
@@ -14,15 +14,16 @@ use rampart_model::{
 
 use crate::transfer::windows::Clock;
 
-/// How many of the worst samples are explained.
+/// Number of worst samples to explain.
 const EXPLAINED: usize = 10;
 
 const PLACE: &str = "explanation of the worst samples";
 
-/// What is said of a sample that the clocks of guest and host do not place well enough.
+/// The cause of a sample that is too short for the uncertainty between the clocks of guest and
+/// host.
 const TOO_SHORT: &str = "shorter than what the clocks of guest and host leave open";
 
-/// A trace beside a run, or the reason why there is none.
+/// A trace during a run, or the reason why there is none.
 #[derive(Debug)]
 pub(crate) struct Explaining {
     kind: DomainKind,
@@ -31,8 +32,8 @@ pub(crate) struct Explaining {
 }
 
 impl Explaining {
-    /// Begins to trace if it is wanted. To be called before the domain is started, since it
-    /// disturbs all CPUs.
+    /// Starts the trace if `wanted`. Call this before the domain starts, since it disturbs all
+    /// CPUs.
     pub(crate) fn start(
         wanted: bool,
         kind: DomainKind,
@@ -50,9 +51,9 @@ impl Explaining {
         }
     }
 
-    /// Ends the trace and explains the worst samples of `threads`, worst first, with what has to be
-    /// known about the explanations. `guest` is what they were measured in, if that was one. To be
-    /// called when the domain is down.
+    /// Ends the trace and explains the worst samples of `threads`, worst first. Also returns
+    /// findings about the explanations. `guest` is the guest that measured them, if any. Call this
+    /// after the domain has ended.
     pub(crate) fn finish(
         self,
         plan: &MeterSettings,
@@ -77,7 +78,7 @@ impl Explaining {
                         };
                         worst.iter().filter_map(|one| view.explain(one)).collect()
                     }
-                    // One that did not come up has no sample either.
+                    // A guest that did not start has no samples.
                     (true, None) => Vec::new(),
                     _ => worst.iter().map(|sample| trace.explain(sample)).collect(),
                 };
@@ -94,7 +95,7 @@ impl Explaining {
     }
 }
 
-/// The trace, or the reason why there is none.
+/// Starts the trace. Returns the reason as a finding if it cannot start.
 fn begin(plan: &MeterSettings, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<Finding>) {
     match Tracing::start(&StateDirectory::standard(), &plan.cpus, housekeeping) {
         Ok(tracing) => (Some(tracing), Vec::new()),
@@ -116,15 +117,15 @@ struct HostView<'a> {
 }
 
 impl HostView<'_> {
-    /// Names the causes of a guest's sample that its host saw, with all moments on the guest's clock.
-    /// None where no thread has that CPU of the host for a virtual one.
+    /// Returns the causes of a guest's sample that the host's trace shows, with all times on the
+    /// guest's clock. Returns `None` if no thread runs a virtual CPU on that CPU of the host.
     fn explain(&self, sample: &TracedSample) -> Option<ExplainedWorst> {
         let thread = thread_behind(self.guest, sample.cpu)?;
         let clock = Clock(&self.guest.clock);
-        let mut there = *sample;
-        there.measurer = Measurer::VirtualCpu(thread);
-        there.event.at = clock.outside(sample.event.at);
-        let mut explained = self.trace.explain(&there);
+        let mut on_host = *sample;
+        on_host.measurer = Measurer::VirtualCpu(thread);
+        on_host.event.at = clock.outside(sample.event.at);
+        let mut explained = self.trace.explain(&on_host);
         explained.event = sample.event;
         for cause in &mut explained.causes {
             cause.start = clock.inside(cause.start);
@@ -144,12 +145,12 @@ impl HostView<'_> {
     }
 }
 
-/// Whether what the clocks leave open may put a sample beside its cause: by more than half of it.
+/// Returns whether the clock uncertainty is more than half of the sample.
 fn is_too_short(sample: &TracedSample, uncertainty: Nanos) -> bool {
     sample.window.0 < uncertainty.0.saturating_mul(2)
 }
 
-/// The host's thread that runs the virtual CPU on this CPU of the host.
+/// Returns the host's thread that runs the virtual CPU on this CPU of the host.
 fn thread_behind(guest: &GuestReport, cpu: CpuId) -> Option<u32> {
     let number = guest.pinned.iter().rposition(|bound| *bound == Some(cpu))?;
     let number = GuestThreadRole::VirtualCpu(u32::try_from(number).ok()?);
@@ -157,7 +158,7 @@ fn thread_behind(guest: &GuestReport, cpu: CpuId) -> Option<u32> {
     Some(threads.find(|thread| thread.role == number)?.thread)
 }
 
-/// What an explanation of a guest's samples rests on.
+/// Returns a note on the limits of explanations of a guest's samples.
 fn from_outside(guest: &GuestReport) -> Finding {
     let uncertainty = Clock(&guest.clock).uncertainty();
     Finding::new(
@@ -180,7 +181,7 @@ fn cost(trace: &Trace) -> Finding {
     )
 }
 
-/// The worst samples of all threads, each with the stretch of time that it tells of.
+/// Returns the worst samples of all threads, each with the time window that it covers.
 fn worst(plan: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
     let mut samples: Vec<TracedSample> = threads
         .iter()
@@ -190,7 +191,7 @@ fn worst(plan: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
                 | MeterDetail::Noise { .. }
                 | MeterDetail::Irq {}
                 | MeterDetail::Mmio { .. } => (Nanos::ZERO, Nanos::ZERO),
-                // The sample is what a quantum took longer than the shortest.
+                // The sample is the excess of a quantum over the shortest one.
                 MeterDetail::Fwq { shortest, .. } => (shortest, shortest),
                 MeterDetail::Loop { .. } => (Nanos::ZERO, plan.work),
             };
@@ -243,7 +244,7 @@ mod tests {
             memory_bytes: 0,
             page_bytes: 4096,
             locked_bytes: 0,
-            // One CPU of the host for two: the second is the real-time one.
+            // Two virtual CPUs share one CPU of the host; the second is the real-time one.
             pinned: vec![Some(CpuId(1)), Some(CpuId(1))],
             threads: vec![
                 thread(8, GuestThreadRole::Other, 1),
@@ -257,7 +258,7 @@ mod tests {
         }
     }
 
-    /// The host's CPU was a planted thread's from 110.1 to 110.3 s.
+    /// Explains a sample: a planted thread ran on the host's CPU from 110.1 to 110.3 s.
     fn explained(guest: &GuestReport) -> ExplainedWorst {
         let interval = |name: &str, start, end| Interval {
             kind: CauseKind::Thread,
@@ -296,30 +297,30 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_a_cpu_from_a_guest_is_named_on_the_guests_clock() {
-        let told = explained(&guest(Nanos::from_millis(1)));
-        assert_eq!(told.event.at, Nanos::from_millis(20_305));
-        let [cause] = &told.causes[..] else {
-            panic!("{told:?}");
+    fn reports_the_preempting_thread_on_the_guests_clock() {
+        let result = explained(&guest(Nanos::from_millis(1)));
+        assert_eq!(result.event.at, Nanos::from_millis(20_305));
+        let [cause] = &result.causes[..] else {
+            panic!("{result:?}");
         };
         assert_eq!((cause.kind, &*cause.name), (CauseKind::Thread, "planted:5"));
         assert_eq!(cause.start, Nanos::from_millis(20_100));
         assert_eq!(cause.duration, Nanos::from_millis(200));
-        assert_eq!(told.unexplained, Nanos::from_millis(10));
+        assert_eq!(result.unexplained, Nanos::from_millis(10));
     }
 
     #[test]
-    fn what_the_clocks_leave_open_explains_nothing() {
-        let told = explained(&guest(Nanos::from_millis(106)));
-        let [cause] = &told.causes[..] else {
-            panic!("{told:?}");
+    fn does_not_explain_samples_within_the_clock_uncertainty() {
+        let result = explained(&guest(Nanos::from_millis(106)));
+        let [cause] = &result.causes[..] else {
+            panic!("{result:?}");
         };
         assert_eq!((cause.kind, &*cause.name), (CauseKind::Unseen, TOO_SHORT));
-        assert_eq!(told.unexplained, Nanos::from_millis(210));
+        assert_eq!(result.unexplained, Nanos::from_millis(210));
     }
 
     #[test]
-    fn a_virtual_cpu_that_is_bound_elsewhere_is_not_told_of() {
+    fn finds_the_thread_of_a_virtual_cpu_only_on_its_own_cpu() {
         assert_eq!(thread_behind(&guest(Nanos::ZERO), CpuId(1)), Some(9));
         assert_eq!(thread_behind(&guest(Nanos::ZERO), CpuId(2)), None);
         let finding = from_outside(&guest(Nanos::from_millis(3)));

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Domains that do not come up: each attempt may take minutes, so that what failed twice in a row
-//! is left out, and the rest goes on without it.
+//! Counts failed starts of domains. Each attempt may take minutes, so a domain that failed twice in
+//! a row is left out and the evaluation continues without it.
 
 use std::collections::BTreeMap;
 
 use rampart_model::{Finding, NotMeasured, Severity};
 
-/// A domain that failed so often in a row is left out from then on.
+/// A domain that failed this often in a row is left out.
 const MOST_IN_A_ROW: u32 = 2;
 
-/// How often each domain failed in a row, over runs and rounds.
+/// The number of failures in a row of each domain, over runs and rounds.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(BTreeMap<String, Row>);
 
@@ -20,7 +20,7 @@ struct Row {
 }
 
 impl Failures {
-    /// It did not come up, or was lost while it measured.
+    /// Records that a domain did not start, or was lost while it measured.
     pub(crate) fn failed(&mut self, domain: &str, why: &Finding) {
         let row = self.0.entry(domain.to_owned()).or_insert_with(|| Row {
             count: 0,
@@ -30,14 +30,14 @@ impl Failures {
         row.last = why.clone();
     }
 
-    /// It came up and measured.
+    /// Records that a domain started and measured.
     pub(crate) fn came_through(&mut self, domain: &str) {
         if self.left_out(domain).is_none() {
             self.0.remove(domain);
         }
     }
 
-    /// Why it is left out; none where it is not.
+    /// Returns why a domain is left out, or `None` if it is not.
     pub(crate) fn left_out(&self, domain: &str) -> Option<Finding> {
         let row = self.0.get(domain)?;
         (row.count >= MOST_IN_A_ROW).then(|| Finding {
@@ -51,7 +51,7 @@ impl Failures {
         })
     }
 
-    /// All that are left out and matter, for the document.
+    /// Returns all domains that are left out and match, for the document.
     pub(crate) fn not_measured(&self, matters: impl Fn(&str) -> bool) -> Vec<NotMeasured> {
         self.0
             .keys()
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_twice_in_a_row_is_left_out_for_good() {
+    fn leaves_out_a_domain_after_two_failures_in_a_row() {
         let why = Finding::new(Severity::Error, "vm", "it said nothing").fix("look at it");
         let mut failures = Failures::default();
         failures.failed("vm", &why);
@@ -80,9 +80,9 @@ mod tests {
         failures.failed("vm", &why);
         assert_eq!(failures.left_out("vm"), None, "not in a row");
         failures.failed("vm", &why);
-        let told = failures.left_out("vm").expect("left out");
-        assert!(told.what.contains("it said nothing"), "{told}");
-        assert_eq!(told.fix.as_deref(), Some("look at it"));
+        let finding = failures.left_out("vm").expect("left out");
+        assert!(finding.what.contains("it said nothing"), "{finding}");
+        assert_eq!(finding.fix.as_deref(), Some("look at it"));
         assert_eq!(failures.left_out("task"), None);
         failures.came_through("vm");
         assert_eq!(failures.not_measured(|_| true).len(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! By which factor a load slows a domain: the same for loads of the matrix and for loads in one
+//! Judges by which factor a load slows a domain: for loads of the matrix and for loads in one
 //! domain while others are watched. Pure.
 
 use rampart_model::{Distribution, VerdictFigures, VerdictOutcome};
@@ -10,8 +10,8 @@ use crate::statements;
 /// Runs or rounds, each with its batches in the order of time.
 type Runs = [Vec<Distribution>];
 
-/// Outcome, sentence and figures; none where there is too little to compare. `idle` names the
-/// record that `quiet` is of.
+/// Returns outcome, statement and figures, or `None` if there is too little data to compare. `idle`
+/// names the record of `quiet`.
 pub(crate) fn judge_interference(
     loaded: &Runs,
     quiet: &Runs,
@@ -36,7 +36,7 @@ pub(crate) fn judge_interference(
     Some((outcome, statement, figures))
 }
 
-/// How many batches all runs have.
+/// Returns the number of batches of all runs.
 pub(crate) fn batches_in(runs: &Runs) -> u32 {
     u32::try_from(runs.iter().map(Vec::len).sum::<usize>()).unwrap_or(u32::MAX)
 }

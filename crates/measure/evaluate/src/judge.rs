@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Draws the verdicts from the records. Pure; the formulae are in `rampart-stats` and explained
+//! Derives the verdicts from the records. Pure; the formulae are in `rampart-stats` and explained
 //! in `docs/verdicts.md`.
 
 use std::collections::BTreeMap;
@@ -20,35 +20,35 @@ use crate::interference::{batches_in, judge_interference};
 use crate::statements;
 use crate::transfer::judge::TransferVerdicts;
 
-/// Batches of the primary series by record: its valid runs, each in the order of time.
+/// Batches of the primary series by record: its valid runs, each in chronological order.
 pub type BatchesByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
 
-/// What verdicts are drawn from.
+/// The data from which verdicts are derived.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
-    /// What was set out to do.
+    /// The settings of the evaluation.
     pub plan: &'a EvaluationSettings,
-    /// What was measured.
+    /// The records of the matrix.
     pub records: &'a [Record],
-    /// The records' samples by second.
+    /// The samples of the records in batches of about a second.
     pub batches: &'a BatchesByRecord<'a>,
-    /// Who was disturbed.
+    /// The rounds with disturbances.
     pub transfers: &'a [TransferRecord],
-    /// Whether the machine is emulated, so that its times mean nothing.
+    /// Whether the machine is emulated, so that its times are not judged.
     pub emulated: bool,
 }
 
-/// What was concluded.
+/// The result of judging.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
-    /// Every verdict, by domain, meter and condition in the order of the records.
+    /// All verdicts, by domain, meter and condition in the order of the records.
     pub verdicts: Vec<Verdict>,
-    /// The answers at a glance.
+    /// The comparison of the domains.
     pub comparison: Comparison,
 }
 
-/// Adds what a crash of the host left to a document that was judged before, with its verdicts;
-/// the others stay, and the comparison is drawn anew from all.
+/// Adds the record of a host crash and its verdicts to a judged document. The other verdicts
+/// remain, and the comparison is derived again from all of them.
 pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
     evaluation
         .verdicts
@@ -64,24 +64,24 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
     );
 }
 
-/// Judges what was measured. On an emulated machine times mean nothing, so that no deadline
-/// holds or fails there, and nothing is as good as the host or worse.
+/// Judges the evidence. Times of an emulated machine are not judged: no deadline holds or fails,
+/// and no domain is as good as the host or worse.
 #[must_use]
 pub fn judge(evidence: &Evidence<'_>) -> Judged {
     Judging::default().judge(evidence)
 }
 
-/// Judges one evaluation again and again while it grows: what was drawn stays drawn as long as no
-/// run or round came to it.
+/// Judges a growing evaluation repeatedly. Verdicts are cached as long as no run or round is added
+/// to their evidence.
 #[derive(Debug, Default)]
 pub(crate) struct Judging {
-    /// The verdicts on the matrix, and on how many runs they rest.
+    /// The verdicts on the matrix, and the number of runs that they rest on.
     matrix: Option<(usize, Vec<Verdict>)>,
     transfers: TransferVerdicts,
 }
 
 impl Judging {
-    /// As [`judge`]; the evidence holds all that it held the last time.
+    /// Judges like [`judge`]. The evidence includes all evidence of the last call.
     pub(crate) fn judge(&mut self, evidence: &Evidence<'_>) -> Judged {
         let Evidence {
             plan,
@@ -105,7 +105,7 @@ impl Judging {
     }
 }
 
-/// The verdicts on the records of the matrix.
+/// Returns the verdicts on the records of the matrix.
 fn judge_records(
     plan: &EvaluationSettings,
     records: &[Record],
@@ -176,8 +176,8 @@ fn verdict(
     }
 }
 
-/// Every period is a cycle, whether it was sampled or missed. A missed one exceeds the deadline if
-/// its corrected lateness does.
+/// Judges the deadline. Every period is a cycle, sampled or missed. A missed cycle exceeds the
+/// deadline if its corrected lateness does.
 fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) -> Verdict {
     let whole = whole_series(record, record.plan.meter.primary_series());
     let deadline = plan.deadline_of(&record.domain);
@@ -191,7 +191,7 @@ fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) ->
     let cycles = cycles(record);
     let seen: u64 = record.cpus.iter().map(|cpu| cpu.over_deadline).sum();
     let exceedances = (seen + missed_late).min(cycles);
-    // Exposure of several CPUs at once is not longer in time: they share what disturbs them.
+    // Measuring several CPUs at once is no longer exposure: the same events disturb them.
     let upper_bound = exceedance_bound(exceedances, cycles, DEADLINE_CONFIDENCE).unwrap_or(1.0);
     let between = (exceedances == 0)
         .then(|| time_between_violations(record.exposure.duration, DEADLINE_CONFIDENCE));
@@ -220,8 +220,8 @@ fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) ->
     )
 }
 
-/// Cycles that were observed: for `noise`, whose samples are only the gaps, each gap is one, and
-/// a run without any gap still observed one cycle.
+/// Returns the number of observed cycles. For `noise`, whose samples are only the gaps, each gap is
+/// a cycle, and a run without a gap has one cycle.
 fn cycles(record: &Record) -> u64 {
     let Exposure {
         samples,
@@ -231,7 +231,7 @@ fn cycles(record: &Record) -> u64 {
     } = record.exposure;
     match record.plan.meter {
         rampart_model::MeterKind::Noise => {
-            // The loop looks at every moment; one window of the deadline's length is one cycle.
+            // The loop measures without pauses; each window of the deadline's length is a cycle.
             let deadline = record.plan.deadline.map_or(1, |deadline| deadline.0.max(1));
             let windows = record.exposure.duration.0 / deadline * u64::from(record.exposure.cpus);
             windows.max(samples).max(u64::from(runs))

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The experiment: which meter, where, under what, for how long, in what order; then the
-//! verdicts.
+//! Plans an evaluation (meters, domains, conditions, order of runs), makes its runs and judges the
+//! results.
 //!
-//! [`propose`] makes a matrix from the machine, [`schedule`] an order of runs, [`evaluate`] makes
-//! the runs and writes the evaluation document after each, [`judge`] draws the verdicts.
-//! [`measure`] is the short way: one meter, one run, no document.
+//! [`propose`] derives a matrix from the machine, [`schedule`] orders its runs, [`evaluate`] makes
+//! the runs and writes the evaluation document after each, [`judge`] derives the verdicts.
+//! [`measure`] makes a single run of one meter without a document.
 
 mod active_plan;
 mod blocktest;

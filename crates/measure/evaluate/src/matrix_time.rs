@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the time of the matrix is shared out. Pure.
+//! Shares out the time of the matrix. Pure.
 
 use rampart_model::Nanos;
 
 use crate::EvaluateError;
 
-/// No run is longer, so that a killed evaluation loses little and repetitions stay interleaved.
+/// Longest run, so that a killed evaluation loses little and repetitions stay interleaved.
 const LONGEST_RUN: Nanos = Nanos::from_secs(60);
-/// Shorter runs would be warm-up more than measurement.
+/// Shortest run; shorter ones would be mostly warm-up.
 const SHORTEST_RUN: Nanos = Nanos::SECOND;
-/// With fewer the spread between runs is hardly known.
+/// Usual repetitions; with fewer, the spread between runs is hardly known.
 const USUAL_REPETITIONS: u64 = 5;
 
-/// The least time for so many entries: one short run of each.
+/// Returns the shortest time for this many entries: one short run of each.
 pub(crate) fn least_time(entries: u64, overhead: Nanos) -> Nanos {
     Nanos(
         entries
@@ -21,11 +21,11 @@ pub(crate) fn least_time(entries: u64, overhead: Nanos) -> Nanos {
     )
 }
 
-/// Repetitions and measured time of each run.
+/// Returns the number of repetitions and the measured time of each run.
 ///
-/// Runs of one entry differ more than seconds within a run do, so comparisons live from
-/// repetitions: five where each still gets a second, fewer where not. With more time both grow:
-/// the fewest repetitions whose runs last no more seconds than there are repetitions.
+/// Runs of one entry differ more than the seconds within a run, so comparisons depend on
+/// repetitions: five if each run still gets a second, otherwise fewer. With more time both grow:
+/// the fewest repetitions for which a run lasts at most as many seconds as there are repetitions.
 pub(crate) fn share_time(
     total: Nanos,
     entries: u64,
@@ -50,7 +50,7 @@ pub(crate) fn share_time(
     {
         repetitions += 1;
     }
-    // A tenth of a second is as exact as anyone plans.
+    // Round down to a tenth of a second.
     let run = Nanos(run_for(repetitions).0 / 100_000_000 * 100_000_000);
     Ok((
         u32::try_from(repetitions).unwrap_or(u32::MAX),
@@ -58,12 +58,13 @@ pub(crate) fn share_time(
     ))
 }
 
-/// What so many repetitions of these runs take, each as long as this with all that it costs.
+/// Returns the time for this many repetitions of these runs; `each` includes the overhead of a run.
 pub(crate) fn time_needed(runs: u64, repetitions: u64, each: Nanos) -> Nanos {
     Nanos(runs.saturating_mul(repetitions).saturating_mul(each.0))
 }
 
-/// A run is cut into equal batches of about a second, in long runs up to ten seconds.
+/// Returns the length of the batches of a run: equal parts of about a second, in long runs up to
+/// ten seconds.
 pub(crate) fn batch_of(run: Nanos) -> Nanos {
     let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);
     Nanos(run.0 / (run.0 / wanted).max(1))
@@ -77,7 +78,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_time_is_never_exceeded(seconds in 1u64..200_000, entries in 1u64..60) {
+        fn never_exceeds_the_time(seconds in 1u64..200_000, entries in 1u64..60) {
             match share_time(Nanos::from_secs(seconds), entries, MeasuringCosts::REAL.run_overhead) {
                 Ok((repetitions, run)) => {
                     prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn the_standard_matrix_gets_five_repetitions_in_two_minutes() {
+    fn standard_matrix_gets_five_repetitions_in_two_minutes() {
         let (repetitions, run) = share_time(
             MeasuringCosts::REAL.total,
             9,
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_is_cut_into_runs_of_a_minute() {
+    fn splits_a_day_into_runs_of_a_minute() {
         let (repetitions, run) = share_time(
             Nanos::from_secs(86_400),
             9,

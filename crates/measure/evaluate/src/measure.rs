@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One meter, one run, no document on disk: what `rampart measure` does.
+//! Makes a single run of one meter without a document on disk, for `rampart measure`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,26 +17,26 @@ use crate::explain::Explaining;
 use crate::run::patience;
 use crate::store::HistogramLog;
 
-/// Where and how a single measurement runs.
+/// The environment of a single measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct MeasureContext<'a> {
     /// The static meter program.
     pub meter: &'a Path,
-    /// The CPUs that ordinary work keeps.
+    /// The housekeeping CPUs.
     pub housekeeping: &'a CpuSet,
-    /// A histogram log to write, batch by batch.
+    /// Path of a histogram log to write, batch by batch.
     pub histogram_log: Option<&'a Path>,
-    /// Whether to name the causes of the worst samples, from the kernel's own trace.
+    /// Whether to explain the worst samples from a kernel trace.
     pub explain: bool,
     /// Version of the tool, for the document.
     pub tool_version: &'a str,
 }
 
-/// Runs one meter in one domain. `heard` is called with each batch as it comes, warm-up too, and
-/// with none a few times a second.
+/// Runs one meter in one domain. Calls `heard` with each batch as it arrives, including warm-up,
+/// and with `None` a few times a second.
 ///
 /// # Errors
-/// If the meter is refused what the plan asks for, or a file cannot be written.
+/// If the meter cannot get the requested settings, or a file cannot be written.
 pub fn measure(
     domain: &dyn Domain,
     plan: &MeterSettings,
@@ -111,8 +111,8 @@ pub fn measure(
     let guest = running.guest();
     let cell = running.cell();
     let shield = running.finish()?;
-    let (explained, told) = explaining.finish(plan, &threads, guest.as_ref());
-    findings.extend(told);
+    let (explained, notes) = explaining.finish(plan, &threads, guest.as_ref());
+    findings.extend(notes);
     Ok(Measurement {
         explained,
         guest,

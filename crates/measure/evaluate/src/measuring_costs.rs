@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What measuring costs, on a real machine and on an emulated one. Only used to share out the time
-//! and to choose what is measured unless the user says otherwise; nothing relies on it.
+//! Estimates of the time that measuring costs on a real and on an emulated machine. They only share
+//! out the time and set the defaults of the matrix; no verdict depends on them.
 
 use rampart_model::{LoadKind, Nanos};
 
-/// The figures that differ between the two.
+/// The figures that differ between real and emulated machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct MeasuringCosts {
-    /// The whole evaluation, unless asked otherwise.
+    /// Default total time of an evaluation.
     pub(crate) total: Nanos,
-    /// Period of the periodic meters, unless asked otherwise.
+    /// Default period of the periodic meters.
     pub(crate) interval: Nanos,
-    /// What one run costs besides its measured time: raising and lowering the wall, starting a
-    /// container and a load, warming up.
+    /// Time of a run besides its measured time: isolation, container and load start, warm-up.
     pub(crate) run_overhead: Nanos,
-    /// What applying a plan, or taking it back, costs.
+    /// Time to apply or revert a plan.
     pub(crate) switch: Nanos,
-    /// What a round costs besides its own time: walls, meters, a load, warming up.
+    /// Time of a round besides its measured time: isolation, meters, load, warm-up.
     pub(crate) round_overhead: Nanos,
-    /// Percent of the time that disturbances get where they are measured, below 100.
+    /// Percentage of the time for disturbances if they are measured, below 100.
     pub(crate) disturbance_percent: u64,
     /// The loads of the standard matrix.
     pub(crate) loads: &'static [LoadKind],
-    /// The loads in one domain at a time, unless asked otherwise.
+    /// Default loads in one domain at a time.
     pub(crate) disturbing_loads: &'static [LoadKind],
-    /// Blocks in a round, where the time is enough for so many.
+    /// Blocks in a round, if the time is enough for that many.
     pub(crate) blocks: u32,
-    /// The length of a block over the worst quiet latency.
+    /// The length of a block as a multiple of the worst quiet latency.
     pub(crate) block_factor: u32,
 }
 
 impl MeasuringCosts {
-    /// Two minutes: long enough for five repetitions of the standard matrix, short enough to wait;
-    /// and a period that shows a quantile of 99.9 % in every cell of it. Disturbances get half:
-    /// they are the answer to one of the four questions, and the matrix to two. A tenth of a block,
-    /// up to which a wall counts as holding, is half of the worst quiet latency.
+    /// The costs on a real machine.
+    ///
+    /// Two minutes are enough for five repetitions of the standard matrix; the period shows the
+    /// 99.9 % quantile in every entry. Disturbances get half of the time: they answer one of the
+    /// four questions, the matrix answers two. A tenth of a block, the tolerance of an isolation
+    /// that holds, is half of the worst quiet latency.
     pub(crate) const REAL: Self = Self {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
@@ -48,13 +49,15 @@ impl MeasuringCosts {
         block_factor: 5,
     };
 
-    /// There starting a program takes a second, and everything but the measured time several times
-    /// as long. A guest of its own spends most of a millisecond on a wakeup: a meter with a short
-    /// period would leave nothing of its processor to what has to report, and no verdict there
-    /// rests on a quantile anyway, nor on much else of the matrix. Loads on all other CPUs slow the
-    /// measured one down however good the wall; loads in one domain at a time are among the
-    /// disturbances. A stopped CPU takes time from the others, which should stay small beside a
-    /// block; blocks last a tenth of a second and more, and the pauses between them with them.
+    /// The costs on an emulated machine.
+    ///
+    /// Starting a program takes a second, and everything except the measured time takes several
+    /// times as long. An emulated guest spends most of a millisecond on a wakeup, so a short period
+    /// would leave its CPU no time to report; no verdict uses a quantile of emulated times. Loads
+    /// on other CPUs slow the measured one down whatever the isolation, so loads only run in one
+    /// domain at a time, as disturbances. A stopped CPU takes time from the others, which must stay
+    /// small compared with a block; blocks and the pauses between them therefore last at least a
+    /// tenth of a second.
     pub(crate) const EMULATED: Self = Self {
         total: Nanos::from_secs(240),
         interval: Nanos::from_millis(4),
@@ -68,7 +71,7 @@ impl MeasuringCosts {
         block_factor: 10,
     };
 
-    /// Those of a machine.
+    /// Returns the costs of a real or an emulated machine.
     pub(crate) const fn of(emulated: bool) -> &'static Self {
         if emulated {
             &Self::EMULATED
@@ -77,12 +80,12 @@ impl MeasuringCosts {
         }
     }
 
-    /// What disturbances get of this time.
+    /// Returns the part of this time for disturbances.
     pub(crate) fn disturbance_budget(&self, total: Nanos) -> Nanos {
         Nanos(part(total.0, self.disturbance_percent, 100))
     }
 
-    /// The shortest time of which the matrix and the disturbances get so much.
+    /// Returns the shortest total time that leaves these parts for the matrix and the disturbances.
     pub(crate) fn total_for(&self, matrix: Nanos, disturbances: Nanos) -> Nanos {
         let share = self.disturbance_percent;
         let for_matrix = part(matrix.0, 100, 100 - share) + 1;
@@ -91,7 +94,7 @@ impl MeasuringCosts {
     }
 }
 
-/// `value` × `times` ÷ `over`, rounded down.
+/// Returns `value` × `times` ÷ `over`, rounded down.
 fn part(value: u64, times: u64, over: u64) -> u64 {
     let exact = u128::from(value) * u128::from(times) / u128::from(over);
     u64::try_from(exact).unwrap_or(u64::MAX - 1)
@@ -104,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_shortest_total_is_enough_for_both(matrix in 0u64..1 << 50, disturbances in 0u64..1 << 50) {
+        fn shortest_total_is_enough_for_both(matrix in 0u64..1 << 50, disturbances in 0u64..1 << 50) {
             for costs in [MeasuringCosts::REAL, MeasuringCosts::EMULATED] {
                 let total = costs.total_for(Nanos(matrix), Nanos(disturbances));
                 let budget = costs.disturbance_budget(total);

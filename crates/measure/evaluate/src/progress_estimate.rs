@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How far an evaluation is, and how long the rest will take.
+//! Estimates the progress and the remaining time of an evaluation.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::Progress;
 use crate::measuring_costs::MeasuringCosts;
 use crate::transfer::session::PlannedRound;
 
-/// Holds the time that went by against what was expected.
+/// Compares the elapsed time with the expected time.
 #[derive(Debug)]
 pub(crate) struct ProgressEstimate {
     began: Instant,
@@ -21,7 +21,8 @@ pub(crate) struct ProgressEstimate {
 }
 
 impl ProgressEstimate {
-    /// Of a plan with so many runs and these rounds, on a machine of these costs.
+    /// Creates the estimate for a plan with this many runs and these rounds, on a machine with
+    /// these costs.
     pub(crate) fn new(
         plan: &EvaluationSettings,
         runs: usize,
@@ -44,7 +45,7 @@ impl ProgressEstimate {
         }
     }
 
-    /// One more round is to be made after the run or round of this number.
+    /// Adds one more round after the run or round of this number.
     pub(crate) fn repeat(&mut self, number: u32) {
         let location = (number as usize).min(self.expected.len().saturating_sub(1));
         if let Some(same) = self.expected.get(location).copied() {
@@ -52,25 +53,25 @@ impl ProgressEstimate {
         }
     }
 
-    /// Runs and rounds together.
+    /// Returns the number of runs and rounds.
     pub(crate) fn planned(&self) -> u32 {
         u32::try_from(self.expected.len()).unwrap_or(u32::MAX)
     }
 
-    /// The run or round of this number begins.
+    /// Records that the run or round of this number begins.
     pub(crate) fn begin(&mut self, number: u32, record: &str) {
         self.number = number;
         record.clone_into(&mut self.record);
     }
 
-    /// As it stands.
+    /// Returns the present progress.
     pub(crate) fn progress(&self) -> Progress {
         let number = (self.number as usize).min(self.expected.len());
         let elapsed = self.began.elapsed();
         let (made, left) = self.expected.split_at(number);
         let (made, left) = (made.iter().sum::<f64>(), left.iter().sum::<f64>());
-        // Before anything is over there is only the plan to judge from. The one being made counts
-        // as made by half.
+        // Without a completed run, the estimate uses the plan alone. The present run counts as half
+        // done.
         let half = self.expected.get(number).map_or(0.0, |one| one / 2.0);
         let whole = if number == 0 {
             self.total.as_secs_f64()
@@ -97,9 +98,9 @@ mod tests {
     use rampart_host::{MachineRoot, read_machine};
     use rampart_model::{Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection};
 
-    /// What is expected of the runs and rounds of a proposal is within its time, by the same costs.
+    /// The expected time of a proposal's runs and rounds is within its time, by the same costs.
     #[test]
-    fn no_more_is_expected_than_was_planned() {
+    fn expects_no_more_than_was_planned() {
         let mut machine = read_machine(&MachineRoot::system());
         let all: CpuSet = (0..4).map(CpuId).collect();
         machine.topology.cpus = all

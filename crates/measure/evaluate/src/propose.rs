@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From a machine and a wish to a matrix: which domains, on which CPUs, for how long. Pure.
+//! Derives the matrix of an evaluation from the machine and the request: domains, CPUs, times.
+//! Pure.
 
 use rampart_model::{
     Availability, Condition, CpuSet, DomainSelection, EvaluatedDomain, EvaluationSettings, Finding,
@@ -18,22 +19,22 @@ use crate::propose_plan::plan_places;
 use crate::transfer::disturbance_request::DisturbanceRequest;
 use crate::transfer::schedule::{self as transfers, Planned, TransferRequest};
 
-/// What the user wishes; an empty list or none means: propose it from the machine.
+/// The user's request. An empty list or `None` means: choose a value that fits the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Total time.
     pub total: Option<Nanos>,
-    /// The limit that verdicts use.
+    /// The deadline that verdicts use.
     pub deadline: Option<Nanos>,
-    /// The domains; one that is named twice is there twice.
+    /// The domains. A domain that is named twice is measured twice, as two domains.
     pub domains: Vec<DomainSelection>,
-    /// A plan of the machine, whose domains are measured instead of proposed ones; `domains` and
-    /// `cpus` are then not looked at.
+    /// A plan of the machine. Its domains are measured instead of proposed ones; `domains` and
+    /// `cpus` are then ignored.
     pub plan: Option<PlanRequest>,
-    /// The loads with their places.
+    /// The loads with their locations.
     pub conditions: Vec<Condition>,
-    /// What is done to one domain while the others are watched; none: the usual, where the
-    /// policy is a real-time one and two domains can be up at once.
+    /// The disturbances of one domain while the others are watched. `None`: the usual ones if the
+    /// policy is a real-time policy and two domains can run at once.
     pub disturbances: Option<Vec<DisturbanceRequest>>,
     /// The meters, the leading one first.
     pub meters: Vec<MeterKind>,
@@ -51,24 +52,24 @@ pub struct Request {
 
 const WARM_UP: Nanos = Nanos::from_millis(300);
 
-/// The proposed matrix, and what is left out of it.
+/// The proposed matrix, and the list of what it does not include.
 #[derive(Debug, Clone)]
 pub struct Proposal {
     /// The matrix.
     pub plan: EvaluationSettings,
-    /// Guests that are up and loaded for the whole evaluation and not measured.
+    /// Guests that run under load for the whole evaluation and are not measured.
     pub neighbours: Vec<EvaluatedDomain>,
-    /// What was left out, and why.
+    /// The parts that were left out, each with the reason.
     pub not_measured: Vec<NotMeasured>,
-    /// What of the plan is compared, still without figures; none where nothing is.
+    /// The changes of the plan to compare, still without figures. `None` if nothing is compared.
     pub plan_effects: Option<PlanEffects>,
 }
 
 /// Proposes the matrix for a machine.
 ///
 /// # Errors
-/// If the wish cannot be fulfilled on this machine: unknown CPUs, domains that it cannot host
-/// (when named), a time too short for the matrix.
+/// If the machine cannot fulfil the request: unknown CPUs, a named domain that it cannot host, a
+/// time that is too short for the matrix.
 pub fn propose(
     machine: &Machine,
     availability: &[Availability],
@@ -78,8 +79,8 @@ pub fn propose(
     let costs = MeasuringCosts::of(machine.virtualisation.emulated);
     let mut not_measured = Vec::new();
     let variants = request.plan.as_ref().map(Variants::of).unwrap_or_default();
-    let wishes = if variants.variants.is_empty() {
-        wishes(request, costs, &mut not_measured)
+    let requested = if variants.variants.is_empty() {
+        requested(request, costs, &mut not_measured)
     } else {
         no_disturbances(request, &mut not_measured)?
     };
@@ -96,14 +97,14 @@ pub fn propose(
         }
         None => {
             let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
-            let locations = places(machine, &usable, request, chosen, wishes.is_some())?;
+            let locations = places(machine, &usable, request, chosen, requested.is_some())?;
             let neighbours = planned(neighbours, &locations.housekeeping);
             (locations, neighbours)
         }
     };
     let mut findings = locations.findings;
     let (domains, housekeeping) = (locations.domains, locations.housekeeping);
-    findings.extend(neighbours.iter().map(told_neighbour));
+    findings.extend(neighbours.iter().map(noisy_guest_note));
     let conditions = conditions(
         &usable,
         &locations.real_time,
@@ -121,7 +122,7 @@ pub fn propose(
     let entries = (pairs.count() * conditions.len()) as u64;
     let total = request.total.unwrap_or(costs.total);
     let transfer = disturbances(
-        wishes.as_deref(),
+        requested.as_deref(),
         request,
         &domains,
         (total, entries, interval),
@@ -185,7 +186,7 @@ pub fn propose(
     })
 }
 
-/// The meters, and where one of them cannot measure.
+/// Returns the meters that can measure at least one domain, and records the pairs that cannot.
 fn meters(
     request: &Request,
     domains: &[EvaluatedDomain],
@@ -244,7 +245,7 @@ fn meter_plan(
     }
 }
 
-/// Which domain has which CPUs.
+/// The CPUs of each domain.
 struct Places {
     real_time: CpuSet,
     housekeeping: CpuSet,
@@ -252,7 +253,7 @@ struct Places {
     findings: Vec<Finding>,
 }
 
-/// Gives CPUs to the domains: each its own where they are to be up together and there are enough.
+/// Assigns CPUs to the domains: separate CPUs if they run at once and there are enough.
 fn places(
     machine: &Machine,
     usable: &CpuSet,
@@ -328,7 +329,7 @@ fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> Evalu
     }
 }
 
-/// The neighbours on the housekeeping CPUs.
+/// Places the noisy guests on the housekeeping CPUs.
 fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<EvaluatedDomain> {
     neighbours
         .into_iter()
@@ -336,8 +337,8 @@ fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<EvaluatedDomain>
         .collect()
 }
 
-/// A neighbour, which is told of because all figures are with it.
-fn told_neighbour(neighbour: &EvaluatedDomain) -> Finding {
+/// Returns a finding about a noisy guest, since it affects all figures.
+fn noisy_guest_note(neighbour: &EvaluatedDomain) -> Finding {
     Finding::new(
         Severity::Note,
         neighbour.name.as_str(),
@@ -346,10 +347,10 @@ fn told_neighbour(neighbour: &EvaluatedDomain) -> Finding {
     .values(neighbour.description.as_str(), "nothing")
 }
 
-/// Domains by the names that they get, in the order of the kinds.
+/// Domains with their assigned names, in the order of the kinds.
 type Named<'a> = Vec<(String, &'a Availability)>;
 
-/// The domains to measure, and the neighbours that are only to be there.
+/// Returns the domains to measure, and the noisy guests that only run beside them.
 fn chosen<'a>(
     availability: &'a [Availability],
     request: &Request,
@@ -415,8 +416,8 @@ fn chosen<'a>(
     Ok((measured, neighbours))
 }
 
-/// What is to be done to domains; none where nothing is.
-fn wishes(
+/// Returns the disturbances to make, or `None` if there are none.
+fn requested(
     request: &Request,
     costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
@@ -442,7 +443,7 @@ fn wishes(
     Some(DisturbanceRequest::usual(costs))
 }
 
-/// Where a plan is compared all the time goes to that.
+/// Refuses disturbances, since a comparison of plans uses the whole time.
 fn no_disturbances(
     request: &Request,
     not_measured: &mut Vec<NotMeasured>,
@@ -462,10 +463,10 @@ fn no_disturbances(
     Ok(None)
 }
 
-/// What the document calls the part that says who disturbs whom.
+/// The document's name of the part about disturbances.
 const DISTURBANCES: &str = "who disturbs whom";
 
-/// That it is not measured, why, and what measures it.
+/// Returns an entry for disturbances that are not measured, with the reason and the fix.
 fn undisturbed(why: &str, fix: &str) -> NotMeasured {
     NotMeasured {
         what: DISTURBANCES.to_owned(),
@@ -473,22 +474,22 @@ fn undisturbed(why: &str, fix: &str) -> NotMeasured {
     }
 }
 
-/// Plans who disturbs whom within its part of the time; what cannot be done is told.
+/// Plans the disturbances within their part of the time, and records those that are left out.
 fn disturbances(
-    wishes: Option<&[DisturbanceRequest]>,
+    requested: Option<&[DisturbanceRequest]>,
     request: &Request,
     domains: &[EvaluatedDomain],
     (total, entries, interval): (Nanos, u64, Nanos),
     costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<TransferSettings>, EvaluateError> {
-    let Some(wishes) = wishes else {
+    let Some(requested) = requested else {
         return Ok(None);
     };
     let defaults = MeterSettings::new(MeterKind::Wakeup, CpuSet::new());
     let planned = transfers::plan(&TransferRequest {
         domains,
-        wishes,
+        requested,
         explicit: request.disturbances.is_some(),
         interval,
         policy: request.policy.unwrap_or(defaults.policy),

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which CPUs are for real-time work, and which for which domain. Pure.
+//! Chooses the CPUs for real-time work, and those of each domain. Pure.
 
 use rampart_model::{CpuId, CpuSet, Finding, Machine, Severity};
 
 use crate::EvaluateError;
 
-/// CPUs for real-time work, and why these.
+/// CPUs for real-time work, and the reason for the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProposedCpus {
     /// The CPUs.
     pub cpus: CpuSet,
-    /// Who or what chose them, for people.
+    /// The source of the choice, as text for the user.
     pub chosen_by: &'static str,
 }
 
-/// The CPUs for real-time work that an evaluation of one domain would take: the user's; else those
-/// that the kernel command line isolated; else the last whole core, among the strongest.
+/// Returns the CPUs for real-time work of an evaluation of one domain: the user's; otherwise those
+/// that the kernel command line isolated; otherwise the last whole core among the strongest.
 ///
 /// # Errors
-/// If this process may use no CPU, or the user's are not usable.
+/// If this process may use no CPU, or the user's CPUs are not usable.
 pub fn propose_cpus(
     machine: &Machine,
     asked: Option<&CpuSet>,
@@ -26,7 +26,7 @@ pub fn propose_cpus(
     real_time_cpus(machine, &usable(machine)?, asked, 1)
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 ///
 /// # Errors
 /// If there is none.
@@ -38,10 +38,10 @@ pub(crate) fn usable(machine: &Machine) -> Result<CpuSet, EvaluateError> {
     Ok(usable)
 }
 
-/// The CPUs for real-time work: the user's; else those that the kernel command line isolated; else whole
-/// cores, the strongest first and of these the last, because low-numbered CPUs take most
-/// interrupts: as many as are wanted, but one is left for ordinary work, and one is given up in any
-/// case.
+/// Returns the CPUs for real-time work: the user's; otherwise those that the kernel command line
+/// isolated; otherwise whole cores. The strongest cores come first and the last of these are used,
+/// because low-numbered CPUs take most interrupts. As many cores as requested are returned, except
+/// that one remains for ordinary work and at least one is returned.
 pub(crate) fn real_time_cpus(
     machine: &Machine,
     usable: &CpuSet,
@@ -63,7 +63,7 @@ pub(crate) fn real_time_cpus(
         return proposed(isolated, "isolated already");
     }
     let mut cores = cores_in(machine, usable);
-    // By their capacity, then by their last CPUs, the highest first.
+    // Sort by capacity, then by last CPU, both descending.
     let strength = |core: &CpuSet| core.iter().filter_map(|cpu| capacity(machine, cpu)).max();
     cores.sort_by_key(|core| std::cmp::Reverse((strength(core), core.iter().next_back())));
     let differ = cores
@@ -74,8 +74,8 @@ pub(crate) fn real_time_cpus(
         .iter()
         .take(given)
         .fold(CpuSet::new(), |all, core| all.union(core));
-    // A single core with two siblings has no whole core to give away; one sibling is then
-    // better than nothing, and the machine's findings name the sharing.
+    // A single core with two siblings leaves no whole core for ordinary work. One sibling is then
+    // used, and the machine's findings report the sharing.
     if last.len() < usable.len() || usable.len() == 1 {
         let cores = match (given, differ) {
             (1, false) => "the last core (change with --cpus)",
@@ -93,14 +93,14 @@ pub(crate) fn real_time_cpus(
     }
 }
 
-/// As many housekeeping CPUs as there are real-time ones, so that maxima over CPUs compare; the
-/// boot CPU only if there is no other.
+/// Returns as many housekeeping CPUs as there are real-time ones, so that maxima over CPUs compare;
+/// the boot CPU only if there is no other.
 pub(crate) fn host_cpus(housekeeping: &CpuSet, count: usize) -> CpuSet {
     housekeeping.iter().rev().take(count).collect()
 }
 
-/// Real-time CPUs for each of `count` domains, none of them two domains': whole cores where there
-/// are enough, otherwise single CPUs, with a finding. All get equally many. None where there are
+/// Returns disjoint real-time CPUs for each of `count` domains: whole cores if there are enough,
+/// otherwise single CPUs with a finding. All domains get equally many. Returns `None` if there are
 /// fewer CPUs than domains.
 pub(crate) fn own_cpus(
     machine: &Machine,
@@ -138,7 +138,7 @@ pub(crate) fn own_cpus(
     Some((shares, finding))
 }
 
-/// These CPUs by cores, in the order of their first CPUs.
+/// Returns these CPUs by cores, in the order of their first CPUs.
 fn cores_in(machine: &Machine, cpus: &CpuSet) -> Vec<CpuSet> {
     let mut cores: Vec<CpuSet> = Vec::new();
     for cpu in cpus.iter() {
@@ -149,13 +149,13 @@ fn cores_in(machine: &Machine, cpus: &CpuSet) -> Vec<CpuSet> {
     cores
 }
 
-/// The relative capacity of a CPU; none where all are equal.
+/// Returns the relative capacity of a CPU, or `None` if all are equal.
 fn capacity(machine: &Machine, cpu: CpuId) -> Option<u32> {
     let mut known = machine.topology.cpus.iter();
     known.find(|known| known.id == cpu)?.capacity
 }
 
-/// A CPU with its siblings.
+/// Returns a CPU with its siblings.
 fn core_of(machine: &Machine, cpu: CpuId) -> CpuSet {
     machine
         .topology
@@ -172,7 +172,7 @@ mod tests {
     use rampart_host::{MachineRoot, read_machine};
     use rampart_model::Cpu;
 
-    /// This machine with one CPU for each of these capacities, as single cores.
+    /// Returns this machine with one single-CPU core for each of these capacities.
     fn machine(capacities: &[Option<u32>]) -> Machine {
         let mut machine = read_machine(&MachineRoot::system());
         let cpus = (0..).map(CpuId).zip(capacities);
@@ -200,25 +200,25 @@ mod tests {
     }
 
     #[test]
-    fn the_cpus_come_with_the_reason() {
+    fn reports_the_reason_for_the_choice() {
         let mut machine = machine(&[None, None, None]);
-        let told = |machine: &Machine, asked| {
+        let described = |machine: &Machine, asked| {
             let (cpus, why) = proposed(machine, asked);
             format!("{cpus}: {why}")
         };
-        assert!(told(&machine, None).starts_with("2: the last core (change"));
-        assert_eq!(told(&machine, Some("0")), "0: named with --cpus");
-        // Named by the user, although it is among the isolated.
+        assert!(described(&machine, None).starts_with("2: the last core (change"));
+        assert_eq!(described(&machine, Some("0")), "0: named with --cpus");
+        // The user's choice has priority over isolated CPUs.
         machine.topology.isolated = "1-2".parse().expect("CPUs");
-        assert_eq!(told(&machine, Some("1")), "1: named with --cpus");
-        assert_eq!(told(&machine, None), "1-2: isolated already");
-        // All are isolated: nothing was chosen by that.
+        assert_eq!(described(&machine, Some("1")), "1: named with --cpus");
+        assert_eq!(described(&machine, None), "1-2: isolated already");
+        // If all CPUs are isolated, the isolation makes no choice.
         machine.topology.isolated = "0-2".parse().expect("CPUs");
-        assert!(told(&machine, None).starts_with("2: the last core (change"));
+        assert!(described(&machine, None).starts_with("2: the last core (change"));
     }
 
     #[test]
-    fn strong_cores_come_before_high_numbers() {
+    fn prefers_strong_cores_to_high_numbers() {
         let (strong, weak) = (Some(1024), Some(400));
         let machine = machine(&[strong, strong, weak, weak]);
         let (cpus, why) = proposed(&machine, None);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From a resolved plan of the machine to the domains of the matrix. Pure.
+//! Derives the domains of the matrix from a resolved plan of the machine. Pure.
 
 use std::collections::BTreeSet;
 
@@ -12,21 +12,21 @@ use crate::EvaluateError;
 use crate::effects::PlanRequest;
 use crate::propose_cpus::host_cpus;
 
-/// Domains that can be asked for with every plan.
+/// Domains that can be requested with every plan.
 const ALWAYS: [&str; 2] = ["host", "vm:noisy"];
 
-/// What of a plan is measured.
+/// The parts of a plan that are measured.
 pub(crate) struct PlanPlaces {
     pub(crate) real_time: CpuSet,
     pub(crate) housekeeping: CpuSet,
     pub(crate) domains: Vec<EvaluatedDomain>,
-    /// NoisyGuests that were named.
+    /// The requested noisy guests.
     pub(crate) neighbours: Vec<EvaluatedDomain>,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// The domains of a plan that are to be measured and can be, each on its own CPUs under its own
-/// policy with its own deadline, and the host to compare with.
+/// Returns the domains of a plan to measure, each on its own CPUs with its own policy and deadline,
+/// and the host to compare with.
 pub(crate) fn plan_places(
     request: &PlanRequest,
     availability: &[Availability],
@@ -126,7 +126,7 @@ pub(crate) fn plan_places(
     })
 }
 
-/// The names of `--domains`, and which of them meant something.
+/// The names of `--domains`, and which of them matched a domain.
 struct Names<'a> {
     names: &'a [String],
     used: BTreeSet<&'a str>,
@@ -143,7 +143,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Whether what goes by these names is asked for.
+    /// Returns whether one of these names is requested, and marks them as matched.
     fn takes(&mut self, by: &[&str]) -> bool {
         let mut asked = !self.named;
         for name in self.names.iter().filter(|name| by.contains(&name.as_str())) {
@@ -174,7 +174,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What measures a domain of the plan.
+/// Returns the kind of domain that measures a domain of the plan.
 fn selection(kind: DomainKind, planned: Option<&PlannedDomain>) -> DomainSelection {
     let engine = planned
         .and_then(|planned| planned.container.as_ref())
@@ -201,7 +201,7 @@ fn available(
     }
 }
 
-/// What a domain would be here, or why it cannot be measured.
+/// Returns the domain on this machine, or why it cannot be measured.
 fn possible(
     domain: &ResolvedDomain,
     selection: DomainSelection,
@@ -238,7 +238,7 @@ fn measured(
     }
 }
 
-/// The housekeeping CPUs, as many as the smallest domain has, so that maxima over CPUs compare.
+/// Returns as many housekeeping CPUs as the smallest domain has, so that maxima over CPUs compare.
 fn host_beside(
     housekeeping: &CpuSet,
     domains: &[EvaluatedDomain],
@@ -266,7 +266,7 @@ fn not_asked_for(name: &str) -> NotMeasured {
     }
 }
 
-/// What the meter stands in for.
+/// Returns a finding about the workload that the meter replaces.
 fn stand_in(planned: &PlannedDomain) -> Option<Finding> {
     let stands_in = planned
         .container

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One run: wall up, meter in, load on, measure, everything back. Whatever goes wrong becomes a
-//! reason why this run does not count, never an end of the evaluation.
+//! Makes one run: isolation, meter, load, measurement, cleanup. A fault is recorded as a reason why
+//! the run does not count and never ends the evaluation.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +19,15 @@ use crate::steal;
 use crate::store::HistogramLog;
 use crate::unwanted_activity;
 
-/// How long a meter may stay silent past the end of its plan before it counts as lost.
+/// Time that a meter may be silent after the end of its plan before it counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The same of one in a guest: in an emulated machine, whose host has others to serve, it takes tens
-/// of seconds to begin.
+/// The same for a meter in a guest. In an emulated machine with a busy host it takes tens of
+/// seconds to begin.
 pub(crate) const GUEST_PATIENCE: Duration = Duration::from_secs(60);
-/// How often the observer hears of a run in progress.
+/// Interval between calls of the observer during a run.
 const TICK: Duration = Duration::from_millis(200);
 
-/// The one of these for a kind of domain.
+/// Returns the limit for a kind of domain.
 pub(crate) const fn patience(kind: DomainKind) -> Duration {
     if kind.properties().boots {
         GUEST_PATIENCE
@@ -36,14 +36,14 @@ pub(crate) const fn patience(kind: DomainKind) -> Duration {
     }
 }
 
-/// What one run needs.
+/// The parameters of a run.
 pub(crate) struct RunRequest<'a> {
     pub(crate) order: u32,
     pub(crate) record: &'a str,
     pub(crate) domain: &'a dyn Domain,
     /// The domain's name.
     pub(crate) name: &'a str,
-    /// Whether it may stay up for its next run.
+    /// Whether the domain may stay up for its next run.
     pub(crate) stay_up: bool,
     pub(crate) plan: &'a MeterSettings,
     pub(crate) condition: Condition,
@@ -52,12 +52,12 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) meter: &'a Path,
     pub(crate) scratch: &'a Path,
     pub(crate) explain: bool,
-    /// Whether what comes to its CPUs from elsewhere is counted.
+    /// Whether to count unwanted activity on its CPUs.
     pub(crate) unwanted_activity: bool,
     pub(crate) log: (String, HistogramLog),
 }
 
-/// What the meter said, put together.
+/// The collected messages of the meter.
 #[derive(Default)]
 struct Heard {
     record: String,
@@ -67,26 +67,26 @@ struct Heard {
     collected: Collected,
 }
 
-/// One run that was made.
+/// The result of a run.
 pub(crate) struct RunMade {
     pub(crate) run: Run,
     pub(crate) collected: Collected,
-    /// Why its domain did not come up, or was lost while it measured; none where it came through,
-    /// and where the run was broken off.
+    /// Why the domain did not start, or was lost while it measured. `None` if it measured to the
+    /// end, or if the run was stopped.
     pub(crate) failed: Option<Finding>,
 }
 
-/// Why a conversation did not come to its end.
+/// Why the messages of a meter ended early.
 #[derive(Debug)]
 enum CutOff {
-    /// The domain fell silent, was lost or refused.
+    /// The domain fell silent, was lost or refused the request.
     ByDomain(Finding),
-    /// What it said could not be kept.
+    /// Its messages could not be stored.
     Here(Finding),
 }
 
-/// Makes one run. `tick` is called a few times a second and once at the end; what sets `stop` sets
-/// it from there.
+/// Makes one run. Calls `tick` a few times a second and once at the end; the code that sets `stop`
+/// sets it from there.
 pub(crate) fn make_run(
     request: RunRequest<'_>,
     tick: &mut dyn FnMut(),
@@ -184,8 +184,8 @@ pub(crate) fn make_run(
             }
         }
     }
-    let (explained, told) = explaining.finish(request.plan, &heard.threads, guest.as_ref());
-    heard.findings.extend(told);
+    let (explained, notes) = explaining.finish(request.plan, &heard.threads, guest.as_ref());
+    heard.findings.extend(notes);
     for thread in &heard.threads {
         invalid.extend(thread_problems(request.record, thread));
         if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
@@ -216,7 +216,7 @@ pub(crate) fn make_run(
         invalid,
         findings: heard.findings,
     };
-    // A program that Ctrl-C ended with us did not fail.
+    // A program that was ended by the same Ctrl-C as this process did not fail.
     tick();
     RunMade {
         run,
@@ -225,7 +225,7 @@ pub(crate) fn make_run(
     }
 }
 
-/// Follows the conversation to its end.
+/// Reads the messages of the meter to their end.
 fn listen(
     running: &mut dyn Running,
     load: &mut Load,
@@ -280,13 +280,13 @@ fn listen(
                 patience.as_secs()
             ))));
         }
-        // What a dead load means for the record is told when it is stopped.
+        // Stopping the load reports whether it died.
         let _ = load.alive();
         tick();
     }
 }
 
-/// A failure of the domain as a reason, with its own place and fix where it has them.
+/// Returns a failure of the domain as a reason, with its own location and fix if it has them.
 pub(crate) fn reason(location: &str, error: &DomainError) -> Finding {
     match error {
         DomainError::Refused(refusal) => refusal.finding.clone(),
@@ -295,7 +295,7 @@ pub(crate) fn reason(location: &str, error: &DomainError) -> Finding {
     }
 }
 
-/// What makes a thread's samples worthless, whatever they are.
+/// Returns the problems that make a thread's samples worthless, whatever their values.
 pub(crate) fn thread_problems(location: &str, thread: &ThreadOutcome) -> Vec<Finding> {
     let problem = |what: String| Finding::new(Severity::Error, location, what);
     let mut problems = Vec::new();
@@ -322,7 +322,7 @@ mod tests {
 
     use crate::stop_condition::StopCondition;
 
-    /// What a made-up domain does.
+    /// The fault of a simulated domain.
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum Fault {
         DoesNotStart,
@@ -338,7 +338,7 @@ mod tests {
         }
     }
 
-    /// A domain with a fault; what it is asked to do ends the evaluation where that is wished.
+    /// A domain with a fault. If it has a flag, its calls set it to end the evaluation.
     #[derive(Debug)]
     struct Faulty<'a>(Fault, Option<&'a AtomicBool>);
 
@@ -435,9 +435,9 @@ mod tests {
         make_run(request, &mut look, ending.flag())
     }
 
-    /// A guest that comes up and is lost fails as one that does not come up.
+    /// A guest that is lost after its start fails like one that does not start.
     #[test]
-    fn a_domain_that_is_lost_while_it_measures_has_failed() {
+    fn a_domain_that_is_lost_while_measuring_has_failed() {
         let asked = AtomicBool::new(false);
         for fault in [Fault::DoesNotStart, Fault::EndsEarly, Fault::Refuses] {
             let ending = StopCondition::new(&asked, Duration::from_secs(600));
@@ -448,9 +448,9 @@ mod tests {
         }
     }
 
-    /// Ctrl-C reaches the programs of a domain too, while nobody looks.
+    /// Ctrl-C also reaches the programs of a domain, between two checks of the flag.
     #[test]
-    fn what_ends_with_the_evaluation_did_not_fail() {
+    fn a_domain_that_ends_with_the_evaluation_has_not_failed() {
         for fault in [Fault::DoesNotStart, Fault::EndsEarly] {
             let asked = AtomicBool::new(false);
             let ending = StopCondition::new(&asked, Duration::from_secs(600));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_that_falls_silent_has_failed() {
+    fn a_silent_domain_has_failed() {
         let location = tempfile::tempdir().expect("a directory");
         let mut log = HistogramLog::create(&location.path().join("log")).expect("a log");
         let none = CpuSet::new();

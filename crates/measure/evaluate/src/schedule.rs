@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! In what order the entries of the matrix are measured. Pure.
+//! Orders the runs of the matrix. Pure.
 
 use rampart_model::{EvaluationSettings, VariantSettings};
 use rand::seq::SliceRandom;
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 /// One entry of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatrixEntry {
-    /// Index of what stands of the plan of the machine; 0 where nothing is compared.
+    /// Index of the variant of the plan; 0 if nothing is compared.
     pub variant: usize,
     /// Index of the domain.
     pub domain: usize,
@@ -18,16 +18,15 @@ pub struct MatrixEntry {
     pub condition: usize,
 }
 
-/// The order of all runs. Each repetition visits every entry once before any entry comes again, so
-/// that a slow change of the machine (heat, a neighbour on the same host) meets every domain
-/// alike; within a condition the domains follow each other directly, in an order that changes
-/// from repetition to repetition, so that none is always the first. A meter that cannot measure in a
-/// domain has no entry there.
+/// Returns all runs in order. Each repetition visits every entry once before any entry repeats, so
+/// that slow changes of the machine (heat, a co-located workload on the same host) affect all
+/// domains alike. Within a condition the domains follow each other directly, in an order that
+/// changes from repetition to repetition, so that no domain is always first. A meter that cannot
+/// measure in a domain has no entry for it.
 ///
-/// Where the machine is compared with its plan and without, each repetition goes through all legs,
-/// and in each leg through all entries. Every second repetition goes through the legs in the opposite
-/// order of the one before (A B, B A): what drifts slowly meets every leg alike, and the plan is
-/// switched no more often than needed.
+/// If variants of a plan are compared, each repetition visits all variants, and all entries in
+/// each. Every second repetition visits the variants in the reverse order of the one before (A B, B
+/// A): slow drift affects all variants alike, and the plan is switched no more often than needed.
 #[must_use]
 pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
@@ -35,7 +34,7 @@ pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
     let mut variants = Vec::new();
     for repetition in 0..plan.repetitions {
         if repetition % 2 == 0 {
-            variants = legs_in_turn(&plan.variants, &mut generator);
+            variants = order_of_variants(&plan.variants, &mut generator);
         } else {
             variants.reverse();
         }
@@ -46,7 +45,7 @@ pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
     order
 }
 
-/// Every entry once.
+/// Appends every entry once.
 fn visit(
     plan: &EvaluationSettings,
     variant: usize,
@@ -74,9 +73,12 @@ fn visit(
     }
 }
 
-/// The legs of one repetition in random order, the one that comes several times evenly among the
-/// others.
-fn legs_in_turn(variants: &[VariantSettings], generator: &mut rand_pcg::Pcg64Mcg) -> Vec<usize> {
+/// Returns the variants of one repetition in random order; the repeated one is spread evenly among
+/// the others.
+fn order_of_variants(
+    variants: &[VariantSettings],
+    generator: &mut rand_pcg::Pcg64Mcg,
+) -> Vec<usize> {
     let Some((first, rest)) = variants.split_first() else {
         return vec![0];
     };
@@ -143,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_has_entries_only_where_it_can_measure() {
+    fn skips_domains_that_a_meter_cannot_measure() {
         let mut plan = plan(3, 2, 7);
         plan.domains[1].selection = DomainSelection::of(DomainKind::Cell);
         plan.meters
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn no_entry_comes_again_before_every_other_came() {
+    fn visits_every_entry_before_repeating_one() {
         for seed in 0..20 {
             let order = schedule(&plan(3, 4, seed));
             assert_eq!(order.len(), 24);
@@ -196,7 +198,7 @@ mod tests {
         }
     }
 
-    /// The legs in the order of their turns, equal neighbours within a turn counted once.
+    /// Returns the variants in the order of their turns; equal adjacent ones of a turn count once.
     fn turns(plan: &EvaluationSettings) -> Vec<usize> {
         schedule(plan)
             .chunks(plan.domains.len() * plan.conditions.len())
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn two_legs_alternate_and_neither_is_always_the_first() {
+    fn alternates_which_of_two_variants_is_first() {
         let mut firsts = BTreeSet::new();
         for seed in 0..20 {
             let turns = turns(&compared(1, 1, 6, seed));
@@ -223,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_plan_comes_evenly_among_the_legs_without_a_part() {
+    fn spreads_the_whole_plan_evenly_among_the_variants() {
         for seed in 0..20 {
             for repetition in turns(&compared(9, 3, 4, seed)).chunks(12) {
                 let mut counts = [0; 10];

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPU time that the hypervisor under this machine gave to others.
+//! Reports CPU time that the hypervisor under this machine gave to other machines.
 
 use rampart_model::{Finding, Severity, ThreadOutcome};
 
-/// Above this part of the time it is named beside the figures.
+/// Smallest part of the time that is reported.
 const WORTH_NAMING: f64 = 0.01;
 
-/// That a part (0 to 1) of the time of a `place` was stolen; none where it is too little to matter.
+/// Returns a finding about the stolen part (0 to 1) of the time of `location`, or `None` if it is
+/// negligible.
 pub(crate) fn finding(location: &str, part: f64) -> Option<Finding> {
     (part > WORTH_NAMING).then(|| {
         Finding::new(
@@ -18,7 +19,7 @@ pub(crate) fn finding(location: &str, part: f64) -> Option<Finding> {
     })
 }
 
-/// The same of the CPU of a measuring thread.
+/// Returns the same for the CPU of a measuring thread.
 pub(crate) fn of_thread(thread: &ThreadOutcome) -> Option<Finding> {
     let steal = thread.counters.steal?;
     let part = steal.as_secs_f64() / thread.duration.as_secs_f64().max(1e-9);

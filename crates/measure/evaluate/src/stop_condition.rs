@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When an evaluation ends before its time: because it was asked to, or because it takes so long
-//! that something must have gone wrong.
+//! Ends an evaluation early: on request, or after a time limit that only a fault exceeds.
 
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,28 +7,29 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{DomainProgram, EvaluatedDomain, Finding, Nanos, Severity};
 
-/// What was planned may take so many times as long.
+/// The limit as a multiple of the planned time.
 const PATIENCE: u32 = 4;
-/// How long a domain may take until it is up, by its kind: twice, and then it is left out. A guest
-/// on an emulated machine, whose own processors are emulated, needs minutes.
+/// Time for the start of a domain, which may fail twice before it is left out. A guest on an
+/// emulated machine needs minutes.
 const START: Duration = Duration::from_secs(60);
 const GUEST_START: Duration = Duration::from_secs(120);
 const EMULATED_GUEST_START: Duration = Duration::from_secs(480);
 const ATTEMPTS: u32 = 2;
 
-/// Whether to go on.
+/// Decides whether to continue.
 #[derive(Debug)]
 pub(crate) struct StopCondition<'a> {
     asked: &'a AtomicBool,
     began: Instant,
     limit: Duration,
     now: AtomicBool,
-    /// After how long the limit ended it.
+    /// The time after which the limit ended the evaluation.
     by_limit: OnceCell<Duration>,
 }
 
 impl<'a> StopCondition<'a> {
-    /// Ends when `asked` to, and after `limit` in any case.
+    /// Creates a condition that ends the evaluation if `asked` is set, and after `limit` in any
+    /// case.
     pub(crate) fn new(asked: &'a AtomicBool, limit: Duration) -> Self {
         Self {
             asked,
@@ -40,7 +40,7 @@ impl<'a> StopCondition<'a> {
         }
     }
 
-    /// Whether it is to end. To be asked often: [`Self::flag`] follows.
+    /// Checks whether the evaluation must end, and sets [`Self::flag`] if so. Call this often.
     pub(crate) fn look(&self) -> bool {
         if self.is_over() {
             return true;
@@ -56,18 +56,19 @@ impl<'a> StopCondition<'a> {
         self.is_over()
     }
 
-    /// Whether it was found that it is to end. After the last run that stays as it is: what was
-    /// measured to the end was not ended early.
+    /// Returns whether a check found that the evaluation must end. Not checked again after the last
+    /// run: a complete evaluation was not ended early.
     pub(crate) fn is_over(&self) -> bool {
         self.now.load(Ordering::Relaxed)
     }
 
-    /// Set when it is to end, for what knows nothing of limits.
+    /// Returns the flag that is set when the evaluation must end, for code without access to the
+    /// limit.
     pub(crate) const fn flag(&self) -> &AtomicBool {
         &self.now
     }
 
-    /// That the limit ended it; none where it did not.
+    /// Returns a finding if the limit ended the evaluation, otherwise `None`.
     pub(crate) fn finding(&self) -> Option<Finding> {
         self.by_limit.get().map(|elapsed| {
             Finding::new(
@@ -84,7 +85,7 @@ impl<'a> StopCondition<'a> {
     }
 }
 
-/// The longest that an evaluation of these domains may take which is planned for `planned`.
+/// Returns the limit for an evaluation of these domains that is planned for `planned`.
 pub(crate) fn longest<'p>(
     planned: Duration,
     domains: impl IntoIterator<Item = &'p EvaluatedDomain>,
@@ -106,7 +107,7 @@ mod tests {
     use rampart_model::{CpuSet, DomainSelection};
 
     #[test]
-    fn it_ends_when_asked_and_after_its_limit_with_the_reason() {
+    fn ends_on_request_and_at_the_limit_with_a_reason() {
         let asked = AtomicBool::new(false);
         let ending = StopCondition::new(&asked, Duration::from_secs(3600));
         assert!(!ending.look() && ending.finding().is_none());
@@ -114,29 +115,29 @@ mod tests {
         assert!(ending.look() && ending.flag().load(Ordering::Relaxed));
         assert!(ending.finding().is_none(), "who asked knows");
 
-        let nobody = AtomicBool::new(false);
-        let over = StopCondition::new(&nobody, Duration::ZERO);
+        let asked = AtomicBool::new(false);
+        let over = StopCondition::new(&asked, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
         assert!(over.look() && over.flag().load(Ordering::Relaxed));
-        let told = over.finding().expect("the limit").to_string();
-        assert!(told.contains("--for"), "{told}");
-        nobody.store(true, Ordering::Relaxed);
+        let text = over.finding().expect("the limit").to_string();
+        assert!(text.contains("--for"), "{text}");
+        asked.store(true, Ordering::Relaxed);
         assert!(over.finding().is_some(), "it was the limit that ended it");
     }
 
     #[test]
-    fn what_comes_after_the_end_did_not_end_it() {
+    fn a_request_after_the_last_run_has_no_effect() {
         let asked = AtomicBool::new(false);
         let ending = StopCondition::new(&asked, Duration::from_millis(1));
         std::thread::sleep(Duration::from_millis(2));
-        // The last run was over before anybody looked again.
+        // The last run was over before the next check.
         assert!(ending.finding().is_none() && !ending.is_over());
         asked.store(true, Ordering::Relaxed);
         assert!(!ending.is_over() && !ending.flag().load(Ordering::Relaxed));
     }
 
     #[test]
-    fn guests_have_the_time_that_they_need() {
+    fn guests_get_more_time() {
         let domain = |kind| EvaluatedDomain {
             policy: None,
             deadline: None,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The result directory: `evaluation.json`, `report.html` and one histogram log a run.
+//! The result directory: `evaluation.json`, `report.html` and one histogram log per run.
 //!
-//! Readable after a kill at any moment: the document is replaced as a whole, and a histogram log
-//! is complete up to its last line.
+//! It is readable after a kill at any time: the document is replaced atomically, and a histogram
+//! log is complete up to its last line.
 //!
-//! The same can leave as a tar stream for somebody elsewhere while it is being written: each file
-//! is appended each time it is written, and the last one of a name counts.
+//! A copy can leave as a tar stream while it is written. A file is appended each time it is
+//! written; the last entry of a name is valid.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -24,7 +24,7 @@ use crate::EvaluateError;
 /// File name of the evaluation document.
 pub const DOCUMENT: &str = "evaluation.json";
 
-/// A tar stream of everything that is written into a result directory. Clones are the same one.
+/// A tar stream of everything that is written to a result directory. Clones share the stream.
 #[derive(Clone)]
 pub struct ResultStream(Arc<Mutex<tar::Builder<Box<dyn Write + Send>>>>);
 
@@ -35,14 +35,14 @@ impl std::fmt::Debug for ResultStream {
 }
 
 impl ResultStream {
-    /// A stream that goes there.
+    /// Creates a stream that writes to `to`.
     #[must_use]
     pub fn new(to: impl Write + Send + 'static) -> Self {
         let to: Box<dyn Write + Send> = Box::new(to);
         Self(Arc::new(Mutex::new(tar::Builder::new(to))))
     }
 
-    /// Sends a file as it is now.
+    /// Appends the present content of a file.
     ///
     /// # Errors
     /// If the reader is gone.
@@ -74,8 +74,8 @@ pub struct ResultDirectory {
 }
 
 impl ResultDirectory {
-    /// Makes the directory, or takes one that holds nothing of an earlier evaluation. Made before
-    /// anything is measured, so that a place that cannot be written to costs no time.
+    /// Creates the directory, or opens one without an evaluation. Call this before measuring, so
+    /// that a path that cannot be written costs no time.
     ///
     /// # Errors
     /// If it cannot be written to, or already holds an evaluation.
@@ -96,22 +96,22 @@ impl ResultDirectory {
         })
     }
 
-    /// From now on everything that is written here also goes there.
+    /// Copies everything that is written from now on to `stream`.
     #[must_use]
     pub fn streamed(self, stream: Option<ResultStream>) -> Self {
         Self { stream, ..self }
     }
 
-    /// Where it is.
+    /// Returns the path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Replaces the document: the new one is on disk before it takes the name of the old one.
+    /// Replaces the document. The new one is synchronised to disk before it is renamed.
     ///
     /// # Errors
-    /// If it cannot be written; the old one then stays.
+    /// If it cannot be written; the old document then remains.
     pub fn write(&self, evaluation: &Evaluation) -> Result<(), EvaluateError> {
         let path = self.path.join(DOCUMENT);
         let failed = |source| EvaluateError::Output {
@@ -123,7 +123,7 @@ impl ResultDirectory {
         self.send(DOCUMENT, &text)
     }
 
-    /// Writes a small file beside the document.
+    /// Writes a small file next to the document.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -144,7 +144,7 @@ impl ResultDirectory {
         })
     }
 
-    /// Opens the histogram log of a run. Its path in the directory comes back with it.
+    /// Opens the histogram log of a run and returns it with its path in the directory.
     ///
     /// # Errors
     /// If it cannot be created.
@@ -207,8 +207,8 @@ pub fn read(path: &Path) -> Result<Evaluation, EvaluateError> {
     serde_json::from_slice(&text).map_err(not_ours)
 }
 
-/// A log of histograms in the interval format of HdrHistogram, version 1.3, as its other tools
-/// read it. Tags name CPU and series; warm-up batches are not in it.
+/// A log of histograms in the interval format of HdrHistogram, version 1.3. Tags name CPU and
+/// series. Warm-up batches are left out.
 #[derive(Debug)]
 pub(crate) struct HistogramLog {
     file: BufWriter<File>,
@@ -216,7 +216,7 @@ pub(crate) struct HistogramLog {
     mirror: Option<Mirror>,
 }
 
-/// The copy of a log that leaves as a stream.
+/// The copy of a log in the result stream.
 #[derive(Debug)]
 struct Mirror {
     stream: ResultStream,
@@ -224,13 +224,13 @@ struct Mirror {
     name: String,
     /// Bytes in the file.
     written: usize,
-    /// Bytes of it that were sent.
+    /// Bytes of the file that were sent.
     sent: usize,
 }
 
 impl Mirror {
-    /// Sends the file when it has become twice as long: so all copies of a long log together are
-    /// no more than twice as long as the log.
+    /// Sends the file each time its length has doubled, so that all copies of a log together are at
+    /// most twice as long as the log.
     fn grew(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written >= 2 * self.sent {
@@ -239,7 +239,7 @@ impl Mirror {
     }
 
     fn send(&mut self) {
-        // A reader that is gone is noticed by the document, which is more than a log.
+        // Writing the document detects a closed stream; a log does not need to.
         if let Ok(content) = fs::read(&self.path)
             && self.stream.send(&self.name, &content).is_ok()
         {
@@ -327,7 +327,7 @@ fn series_word(series: rampart_model::Series) -> String {
         .unwrap_or_default()
 }
 
-/// The same distribution as a histogram of the library: the bucket layout is the same, so no
+/// Converts a distribution to a histogram of the library. The bucket layout is the same, so no
 /// count moves.
 #[must_use]
 pub(crate) fn histogram(distribution: &Distribution) -> Histogram<u64> {

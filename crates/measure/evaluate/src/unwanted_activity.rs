@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What came to a domain's CPUs during a run that was not of the evaluation. Pure, but for the
-//! observation itself.
+//! Counts unwanted activity on a domain's CPUs during a run: interrupts, softirqs and threads that
+//! do not belong to the evaluation. Pure, except for the observation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,15 +10,15 @@ use rampart_model::{
     is_device_softirq,
 };
 
-/// The program in a container is the child of its engine, not of ours.
+/// The meter's name; in a container its parent is the container engine, not this process.
 const METER: &str = "rampart-meter";
 
-/// Looks at the machine as it is.
+/// Observes the present state of the machine.
 pub(crate) fn look() -> Observation {
     observe(&MachineRoot::system(), &Watch::default())
 }
 
-/// What came to `cpus` between two observations; `own` is the process of the evaluation.
+/// Returns the activity on `cpus` between two observations; `own` is the process of the evaluation.
 pub(crate) fn between(
     earlier: &Observation,
     later: &Observation,
@@ -61,9 +61,9 @@ pub(crate) fn between(
         .iter()
         .map(|thread| ((thread.thread, thread.start), thread.cpu_time))
         .collect();
-    // A thread's time counts for the CPU that it ran on last.
-    let there = |thread: &&ObservedThread| cpus.contains(thread.cpu);
-    for thread in later.threads.iter().filter(there) {
+    // All time of a thread counts for the CPU on which it ran last.
+    let on_cpus = |thread: &&ObservedThread| cpus.contains(thread.cpu);
+    for thread in later.threads.iter().filter(on_cpus) {
         let start = before.get(&(thread.thread, thread.start)).copied();
         let used = thread.cpu_time.saturating_sub(start.unwrap_or_default());
         if thread.kernel {
@@ -79,13 +79,13 @@ fn grown(before: Option<&BTreeMap<CpuId, u64>>, now: &BTreeMap<CpuId, u64>, cpus
     cpus.iter()
         .map(|cpu| {
             let count = |counts: &BTreeMap<CpuId, u64>| counts.get(&cpu).copied().unwrap_or(0);
-            // A device that came meanwhile begins at 0.
+            // A device that was added meanwhile begins at 0.
             count(now).saturating_sub(before.map_or(0, count))
         })
         .sum()
 }
 
-/// A process and all that descend from it.
+/// Returns a process and its descendants.
 fn descendants(observation: &Observation, root: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::from([root]);
     loop {
@@ -154,7 +154,7 @@ mod tests {
                 thread(50, 2, 1, 10 * factor),
                 thread(60, 1, 1, 20 * factor),
                 thread(61, 1, 0, 900 * factor),
-                // The evaluation, its meter, and what the meter started.
+                // The evaluation, its meter, and a child of the meter.
                 thread(70, 1, 1, 40 * factor),
                 thread(71, 70, 1, 80 * factor),
                 thread(72, 71, 1, 160 * factor),
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_to_the_cpus_is_counted_and_what_is_ours_is_not() {
+    fn counts_activity_except_that_of_the_evaluation() {
         let (earlier, later) = (observation(10, 1), observation(14, 3));
         let found = between(&earlier, &later, &CpuSet::single(CpuId(1)), 70);
         let expected = UnwantedActivity {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_in_a_container_is_ours_too() {
+    fn ignores_a_meter_in_a_container() {
         let (earlier, mut later) = (observation(10, 1), observation(14, 3));
         later.threads[1].name = METER.to_owned();
         let found = between(&earlier, &later, &CpuSet::single(CpuId(1)), 70);

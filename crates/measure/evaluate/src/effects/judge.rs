@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the plan and each of its changes did. Pure; the formulae are in `rampart-stats`.
+//! Judges the effect of a plan and of each of its changes. Pure; the formulae are in
+//! `rampart-stats`.
 
 use rampart_model::{
     ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Nanos,
@@ -12,13 +13,13 @@ use rampart_stats::{
 use crate::judge::Evidence;
 use crate::statements::{factor, quantile_name};
 
-/// Without a quantile as high as this nothing is said to make no difference.
+/// "No difference" is only concluded if a quantile at least this high was compared.
 const TAIL: f64 = 0.99;
 
-/// What is said of figures from an emulated machine.
+/// The note on figures from an emulated machine.
 const EMULATED: &str = ". This machine is emulated, a real one may differ";
 
-/// A comparison before it is known how many there are.
+/// A comparison before the correction for multiple comparisons.
 struct Found<'a> {
     variant: &'a PlanVariant,
     with: &'a Record,
@@ -26,8 +27,8 @@ struct Found<'a> {
     effect: Option<Effect>,
 }
 
-/// Judges all comparisons anew: each record of another leg against the evaluation's own of the same
-/// cell.
+/// Judges all comparisons again: the record of each other variant against the evaluation's own
+/// record of the same entry.
 pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     let Evidence {
         plan,
@@ -63,7 +64,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
             })
         })
         .collect();
-    // Two questions, two families: whether the plan does anything, and which change does.
+    // Two questions, two families: whether the plan has an effect, and which change has.
     let (whole, parts): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|found| *found.variant == PlanVariant::Before);
@@ -78,7 +79,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     effects.effects = judged;
 }
 
-/// Judges comparisons that are corrected for each other.
+/// Judges a family of comparisons, corrected for their number.
 fn family(found: &[Found<'_>], emulated: bool) -> Vec<PlanEffect> {
     let decides = |effect: &&Effect| effect.basis == Basis::Runs;
     let chances: Vec<f64> = found
@@ -332,7 +333,7 @@ fn of<'a>(
     )
 }
 
-/// The largest decisive ratio.
+/// Returns the largest decisive ratio.
 fn strongest<'a>(effects: &[&'a PlanEffect]) -> Option<(&'a PlanEffect, &'a EffectRatio)> {
     effects
         .iter()

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine with its plan against the same machine without it, or without a part of it: what is
-//! compared, who switches, and what follows.
+//! Compares a machine with its plan against the same machine without it, or without a part of it.
 
 pub(crate) mod judge;
 pub(crate) mod switching;
@@ -8,51 +7,53 @@ pub(crate) mod variants;
 
 use rampart_model::{ActivePlan, ChangeStep, Finding, Plan, PlanChange, ResolvedPlan};
 
-/// Applies the plan of the machine, and takes it back.
+/// Applies the plan of the machine, and reverts it.
 pub trait PlanSwitch: std::fmt::Debug {
-    /// Applies the plan but for the changes to leave out. Nothing of it stands when this is called.
+    /// Applies the plan except for the changes to leave out. No part of it is in effect before the
+    /// call.
     ///
     /// # Errors
-    /// If it cannot be applied; [`PlanSwitch::release`] then takes back what was done of it.
+    /// If the plan cannot be applied; [`PlanSwitch::release`] then reverts the part that was.
     fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>>;
 
-    /// Takes back all of it. What somebody else changed meanwhile is left, and told.
+    /// Reverts the whole plan. Settings that another program changed meanwhile are left, and are in
+    /// the returned findings.
     ///
     /// # Errors
-    /// If something could not be taken back.
+    /// If a setting could not be reverted.
     fn release(&self) -> Result<Vec<Finding>, Box<Finding>>;
 }
 
-/// A plan of the machine that is to be measured.
+/// A plan of the machine to measure.
 #[derive(Debug, Clone)]
 pub struct PlanRequest {
     /// Its file.
     pub file: String,
     /// The plan.
     pub plan: Plan,
-    /// It on this machine; no finding refuses it.
+    /// The plan resolved on this machine, without a finding that refuses it.
     pub resolved: ResolvedPlan,
-    /// Domains to measure: names of the plan's, words for kinds, `host`, `vm:noisy`; empty for all,
-    /// and the host to compare with.
+    /// Domains to measure: names of the plan, words for kinds, `host`, `vm:noisy`. Empty for all
+    /// domains of the plan and the host.
     pub names: Vec<String>,
-    /// Whether the machine is measured without the plan too.
+    /// Whether to measure the machine without the plan too.
     pub before_after: bool,
-    /// Whether it is measured without each change of the plan too.
+    /// Whether to measure the machine without each change of the plan too.
     pub ablate: bool,
-    /// What applying the plan is about here; only looked at where something is compared.
+    /// The steps of applying the plan on this machine; only used for a comparison.
     pub steps: Vec<ChangeStep>,
 }
 
 impl PlanRequest {
-    /// Whether something is compared with the plan.
+    /// Returns whether the request includes a comparison.
     #[must_use]
     pub const fn compares(&self) -> bool {
         self.before_after || self.ablate
     }
 
-    /// Whether a active plan is this one: the same settings, and the same domains in the same
-    /// places. What was found when it was resolved may have changed since.
-    pub(crate) fn is(&self, standing: &ResolvedPlan) -> bool {
+    /// Returns whether an active plan is this one: the same settings, and the same domains on the
+    /// same CPUs. The findings may differ.
+    pub(crate) fn is(&self, active: &ResolvedPlan) -> bool {
         let locations = |plan: &ResolvedPlan| -> Vec<_> {
             let domains = plan.domains.iter();
             domains
@@ -62,8 +63,8 @@ impl PlanRequest {
                 })
                 .collect()
         };
-        self.resolved.host == standing.host
-            && self.resolved.boot == standing.boot
-            && locations(&self.resolved) == locations(standing)
+        self.resolved.host == active.host
+            && self.resolved.boot == active.boot
+            && locations(&self.resolved) == locations(active)
     }
 }

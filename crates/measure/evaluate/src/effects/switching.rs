@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From leg to leg: takes the plan back, and applies what the next leg needs of it. Whatever ends
-//! the evaluation, the plan is taken back; where it is killed, `rampart release` does it.
+//! Switches between variants of a plan: reverts the plan and applies the next variant. The plan is
+//! reverted when the evaluation ends; if the process is killed, `rampart release` reverts it.
 
 use std::collections::BTreeMap;
 use std::slice;
@@ -12,28 +12,28 @@ use rampart_model::{
 
 use super::PlanSwitch;
 
-/// A leg that could not be entered this often is left out.
+/// A variant that failed to apply this often is left out.
 const FAILURES_BEFORE_GIVING_UP: u32 = 2;
 
-/// Which leg stands.
+/// The variant that is in effect.
 #[derive(Debug)]
 pub(crate) struct Switching<'a> {
     switch: Option<&'a dyn PlanSwitch>,
     variants: Vec<VariantSettings>,
-    /// The leg that the last visit was to, and whether it stands.
+    /// The variant of the last visit, and whether it is in effect.
     present: Option<(usize, bool)>,
-    /// Whether something of the plan may stand.
+    /// Whether a part of the plan may be in effect.
     applied: bool,
     failures: BTreeMap<usize, u32>,
-    /// What came up, each once.
+    /// All findings so far, each once.
     findings: Vec<Finding>,
-    told: usize,
-    /// Something could not be taken back: whatever is measured from then on is of no leg.
+    reported: usize,
+    /// Whether a setting could not be reverted: later measurements belong to no variant.
     lost: bool,
 }
 
 impl<'a> Switching<'a> {
-    /// Nothing of the plan stands.
+    /// Creates the state in which no part of the plan is in effect.
     pub(crate) fn new(switch: Option<&'a dyn PlanSwitch>, variants: &[VariantSettings]) -> Self {
         Self {
             switch,
@@ -42,31 +42,32 @@ impl<'a> Switching<'a> {
             applied: false,
             failures: BTreeMap::new(),
             findings: Vec::new(),
-            told: 0,
+            reported: 0,
             lost: false,
         }
     }
 
-    /// Whether another leg than the present one is next, so that what is up has to go first.
+    /// Returns whether the next variant differs from the present one, so that running domains must
+    /// end first.
     pub(crate) fn changes(&self, variant: usize) -> bool {
         !self.variants.is_empty() && self.present.is_none_or(|(present, _)| present != variant)
     }
 
-    /// Brings the machine into a leg; whether it is. Nothing of a domain may be up where
-    /// [`Self::changes`].
+    /// Switches the machine to a variant and returns whether that succeeded. No domain may run if
+    /// [`Self::changes`] is true.
     pub(crate) fn enter(&mut self, variant: usize) -> bool {
         if !self.changes(variant) {
-            return self.present.is_none_or(|(_, stands)| stands);
+            return self.present.is_none_or(|(_, active)| active);
         }
         self.take_back();
         let given_up = |count: &u32| *count >= FAILURES_BEFORE_GIVING_UP;
-        let stands =
+        let active =
             !self.lost && !self.failures.get(&variant).is_some_and(given_up) && self.apply(variant);
-        self.present = Some((variant, stands));
-        stands
+        self.present = Some((variant, active));
+        active
     }
 
-    /// Whether nothing can be compared any more.
+    /// Returns whether no comparison is possible any more.
     pub(crate) const fn is_lost(&self) -> bool {
         self.lost
     }
@@ -90,8 +91,8 @@ impl<'a> Switching<'a> {
         };
         self.applied = true;
         match switch.apply(leave_out) {
-            Ok(standing) => {
-                for finding in standing.findings {
+            Ok(plan) => {
+                for finding in plan.findings {
                     self.find(finding);
                 }
                 true
@@ -109,7 +110,7 @@ impl<'a> Switching<'a> {
         }
     }
 
-    /// Takes back what stands of the plan.
+    /// Reverts the part of the plan that is in effect.
     pub(crate) fn take_back(&mut self) {
         self.present = None;
         let Some(switch) = self.switch.filter(|_| self.applied) else {
@@ -135,14 +136,18 @@ impl<'a> Switching<'a> {
         }
     }
 
-    /// What came up since it was asked last.
+    /// Returns the findings since the last call.
     pub(crate) fn findings(&mut self) -> Vec<Finding> {
-        let new = self.findings.get(self.told..).unwrap_or_default().to_vec();
-        self.told = self.findings.len();
+        let new = self
+            .findings
+            .get(self.reported..)
+            .unwrap_or_default()
+            .to_vec();
+        self.reported = self.findings.len();
         new
     }
 
-    /// The wall of a domain in a leg.
+    /// Returns the isolation of a domain in a variant.
     pub(crate) fn isolation(&self, variant: usize, domain: &EvaluatedDomain) -> IsolationChoice {
         match self.variants.get(variant).map(|plan| &plan.variant) {
             Some(PlanVariant::Before) => IsolationChoice::Bare,
@@ -168,7 +173,7 @@ mod tests {
     use rampart_model::ActivePlan;
     use std::cell::RefCell;
 
-    /// Writes down what is asked of it.
+    /// Records all calls.
     #[derive(Debug, Default)]
     struct Fake {
         asked: RefCell<Vec<String>>,
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn each_leg_is_applied_once_a_visit_and_taken_back_at_the_end() {
+    fn applies_each_variant_once_per_visit_and_reverts_the_last() {
         let fake = Fake::default();
         {
             let mut switching = Switching::new(Some(&fake), &variants());
@@ -251,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leg_that_is_refused_is_taken_back_and_given_up_after_twice() {
+    fn reverts_a_refused_variant_and_gives_up_after_two_failures() {
         let fake = Fake {
             refuses: Some("a"),
             ..Fake::default()
@@ -261,15 +266,15 @@ mod tests {
             assert!(!switching.enter(2) && !switching.enter(2));
             assert!(switching.enter(1));
         }
-        let told = switching.findings();
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].what.contains("without a: refused"));
+        let reported = switching.findings();
+        assert_eq!(reported.len(), 1, "{reported:?}");
+        assert!(reported[0].what.contains("without a: refused"));
         assert!(switching.findings().is_empty() && !switching.is_lost());
         assert_eq!(*fake.asked.borrow(), ["apply -a", "release"].repeat(2));
     }
 
     #[test]
-    fn nothing_is_measured_any_more_when_the_plan_cannot_be_taken_back() {
+    fn enters_no_variant_after_a_failed_release() {
         let fake = Fake {
             keeps: true,
             ..Fake::default()
@@ -281,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn without_legs_nothing_is_switched() {
+    fn switches_nothing_without_variants() {
         let fake = Fake::default();
         let mut switching = Switching::new(Some(&fake), &[]);
         assert!(!switching.changes(0) && switching.enter(0));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a plan is compared with, and the time that it takes. Pure.
+//! Derives the variants that a plan is compared with, and the time that they need. Pure.
 
 use rampart_model::{
     ChangeStep, Finding, Nanos, NotMeasured, PlanChange, PlanVariant, Severity, StepAction,
@@ -11,26 +11,26 @@ use crate::EvaluateError;
 use crate::matrix_time::{share_time, time_needed};
 use crate::measuring_costs::MeasuringCosts;
 
-/// Runs of one leg of a comparison; with fewer the spread between runs is hardly known.
+/// Fewest runs of a variant; with fewer, the spread between runs is hardly known.
 pub(crate) const FEWEST_REPETITIONS: u64 = 4;
-/// How often each is measured unless a time is given.
+/// Repetitions unless a time is given.
 const USUAL_REPETITIONS: u64 = 5;
-/// How long then.
+/// Length of a run unless a time is given.
 const USUAL_RUN: Nanos = Nanos::from_secs(2);
 
-/// What is compared with what.
+/// The variants of a comparison.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Variants {
-    /// The legs; none where nothing is compared.
+    /// The variants; empty if nothing is compared.
     pub(crate) variants: Vec<VariantSettings>,
     /// The changes that applying the plan makes.
     pub(crate) changes: Vec<PlanChange>,
-    /// Parts of the plan that are the same in all legs.
+    /// Parts of the plan that are the same in all variants.
     pub(crate) not_compared: Vec<NotMeasured>,
 }
 
 impl Variants {
-    /// The legs that a plan asks for.
+    /// Returns the variants that a request asks for.
     pub(crate) fn of(request: &PlanRequest) -> Self {
         if !request.compares() {
             return Self::default();
@@ -67,7 +67,7 @@ impl Variants {
         }
     }
 
-    /// Turns of one repetition.
+    /// Returns the number of turns of one repetition.
     fn turns(&self) -> u64 {
         self.variants
             .iter()
@@ -76,9 +76,10 @@ impl Variants {
     }
 }
 
-/// How often the whole plan is measured for once of each that is compared with it: where one stands
-/// against k others, the comparisons are sharpest with √k of it (C. W. Dunnett, "A multiple
-/// comparison procedure for comparing several treatments with a control", 1955).
+/// Returns how often to measure the whole plan for each visit of the other variants. If one
+/// treatment is compared with each of k others, √k times as many samples of it are optimal (C. W.
+/// Dunnett, "A multiple comparison procedure for comparing several treatments with a control",
+/// 1955).
 fn visits(others: usize) -> u32 {
     ((others as f64).sqrt().round() as u32).max(1)
 }
@@ -95,12 +96,12 @@ fn change(step: &ChangeStep) -> PlanChange {
     }
 }
 
-/// Why a part of the plan is not part of the comparison; none for what is, for what the plan leaves
-/// alone, and for what is as wanted without it.
+/// Returns why a step is not part of the comparison. Returns `None` if it is, if the plan leaves
+/// the setting alone, or if the setting already has the wanted value.
 fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
     let why = match step.action {
         _ if is_switched(step) => return None,
-        // Nothing changes there, with the plan or without.
+        // The setting is the same with and without the plan.
         StepAction::Skip | StepAction::AsWanted => return None,
         StepAction::Expect => "the plan expects it from another program, which has not made it",
         StepAction::ByHand => "it is made manually and cannot change between runs",
@@ -119,23 +120,23 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
     })
 }
 
-/// The whole time, the repetitions, and the length of a run. Without a time asked for, as much as
-/// the comparison needs.
+/// Returns the total time, the repetitions, and the length of a run. Without a requested time, the
+/// total is the time that the comparison needs.
 ///
 /// # Errors
-/// If the time asked for is too short for a fewest number of short runs of each leg.
+/// If the requested time is too short for the fewest short runs of each variant.
 pub(crate) fn share_time_of_variants(
     variants: &Variants,
-    cells: u64,
+    entries: u64,
     total: Option<Nanos>,
     costs: &MeasuringCosts,
 ) -> Result<(Nanos, u32, Nanos), EvaluateError> {
-    let cells = cells.max(1);
-    let runs = cells.saturating_mul(variants.turns());
-    // Against the machine without it a plan is applied or taken back at each turn; of several
-    // plans one is taken back and the next applied.
+    let entries = entries.max(1);
+    let runs = entries.saturating_mul(variants.turns());
+    // Compared with the machine without a plan, each turn applies or reverts one plan. Between two
+    // plans, each turn reverts one and applies the next.
     let switches = if variants.variants.len() > 2 { 2 } else { 1 };
-    let overhead = costs.run_overhead + Nanos(costs.switch.0 * switches / cells);
+    let overhead = costs.run_overhead + Nanos(costs.switch.0 * switches / entries);
     let total = total.unwrap_or_else(|| {
         time_needed(runs, USUAL_REPETITIONS, USUAL_RUN + overhead).max(costs.total)
     });
@@ -207,10 +208,10 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn each_applied_change_is_a_leg_and_what_cannot_be_switched_is_named() {
+    fn derives_a_variant_from_each_applied_change_and_lists_the_others() {
         let variants = Variants::of(&request(true, true, 8));
         assert_eq!(variants.changes.len(), 9);
-        // 10 others: before, the wall, eight knobs.
+        // 10 others: before, the isolation, eight knobs.
         assert_eq!(variants.variants.len(), 11);
         assert_eq!(variants.variants[0].visits, 3);
         assert_eq!(variants.turns(), 13);
@@ -232,20 +233,20 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_plan_that_stands_is_this_one_or_another() {
+    fn recognises_the_active_plan_by_its_settings() {
         let request = request(false, false, 0);
-        let mut standing = request.resolved.clone();
-        standing.fingerprint = "of another day".to_owned();
-        assert!(request.is(&standing));
+        let mut active = request.resolved.clone();
+        active.fingerprint = "of another day".to_owned();
+        assert!(request.is(&active));
         let skip = serde_json::from_value(serde_json::json!({ "action": "skip" }));
-        standing
+        active
             .host
             .insert("swappiness".to_owned(), skip.expect("a choice"));
-        assert!(!request.is(&standing));
+        assert!(!request.is(&active));
     }
 
     #[test]
-    fn an_ablation_pays_for_both_plans_of_a_turn() {
+    fn ablation_includes_the_time_to_switch_two_plans() {
         let needed = |ablate: bool| {
             let variants = Variants::of(&request(!ablate, ablate, 1));
             assert_eq!(variants.variants.len(), if ablate { 3 } else { 2 });
@@ -264,7 +265,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn too_short_a_time_tells_the_time_that_suffices() {
+    fn reports_the_sufficient_time_if_the_time_is_too_short() {
         let variants = Variants::of(&request(false, true, 8));
         let share = |total| share_time_of_variants(&variants, 6, total, &MeasuringCosts::REAL);
         let Err(EvaluateError::TooShortToCompare {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks of one domain of a group: by this kernel, or by the domain's own from inside.
+//! Blocks the CPUs of one domain of a group, from this kernel or from the domain's own.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,21 +13,21 @@ use rampart_model::{
 use super::group::Member;
 use crate::run::reason;
 
-/// Blocks that are made, or will be.
+/// Blocks that are in progress or prepared.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     blocks: Blocks,
     plan: BlockSettings,
     location: String,
-    /// By the domain's own kernel.
+    /// Whether the domain's own kernel makes the blocks.
     inside: bool,
     findings: Vec<Finding>,
 }
 
 impl Blocking {
-    /// Gets the blocks of a member ready, from the side that is asked for; a domain without a
-    /// kernel of its own is blocked by the host's either way. Where what makes the blocks allows
-    /// no such long ones they are as long as it allows, and a finding says so.
+    /// Prepares the blocks of a member from the requested side. The host's kernel always blocks a
+    /// domain without a kernel of its own. If the blocks exceed the limit of the kernel module,
+    /// they are shortened to it and a finding is added.
     pub(crate) fn start(
         meter: &Path,
         member: &Member,
@@ -85,19 +85,19 @@ impl Blocking {
         })
     }
 
-    /// How long all of it may take: pauses are random, and half as long again at the most.
+    /// Returns the time limit of all blocks: random pauses are at most half as long again.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from(self.plan.duration()).mul_f64(1.5)
     }
 
-    /// Lets the blocks begin.
+    /// Starts the blocks.
     pub(crate) fn go(&mut self) -> Result<(), Finding> {
         self.blocks
             .go()
             .map_err(|error| finding(&self.location, &error))
     }
 
-    /// Hears what was made meanwhile; whether no more come.
+    /// Reads the blocks made since the last call. Returns whether all are done.
     pub(crate) fn hear(&mut self) -> Result<bool, Finding> {
         loop {
             match self.blocks.poll(Duration::ZERO) {
@@ -109,23 +109,23 @@ impl Blocking {
         }
     }
 
-    /// Ends it, early if blocks are still to come: what was made, with its weaknesses.
+    /// Ends the blocks, also before the last one. Returns the blocks that were made, with findings.
     pub(crate) fn end(self) -> (BlocksMade, Vec<Finding>) {
         let mut findings = self.findings;
         match self.blocks.finish() {
             Ok(BlocksOutcome {
                 made,
-                findings: told,
+                findings: notes,
                 ..
             }) => {
                 let of = |mut one: Finding| {
-                    // The same file is there in each kernel.
+                    // Each kernel has a file of this name.
                     if self.inside {
                         one.location = format!("{}: {}", self.location, one.location);
                     }
                     one
                 };
-                findings.extend(told.into_iter().map(of));
+                findings.extend(notes.into_iter().map(of));
                 (made, findings)
             }
             Err(error) => {
@@ -142,7 +142,7 @@ impl Blocking {
     }
 }
 
-/// Why blocks do not begin.
+/// Why blocks cannot start.
 enum Failure {
     Blocks(Box<BlocksError>),
     Domain(Finding),
@@ -168,7 +168,7 @@ fn finding(location: &str, error: &BlocksError) -> Finding {
     }
 }
 
-/// The member's CPUs as its own kernel numbers them.
+/// Returns the member's CPUs as numbered by its own kernel.
 fn cpus_inside(inside: &dyn Inside, member: &Member) -> Result<CpuSet, Finding> {
     member
         .cpus

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How long blocks are, from what the machine shows when it is quiet. Pure.
+//! Chooses the length of blocks from the quiet latency of the machine. Pure.
 
 use rampart_model::{
     BlockSettings, BlockSpread, CpuSet, Finding, Nanos, Severity, TransferRecord, TransferSettings,
 };
 
-/// What makes the blocks allows no longer ones, unless it was told otherwise.
+/// The longest block that the kernel module allows by default.
 const LONGEST: Nanos = Nanos::from_millis(100);
-/// A slot of the timeline is this part of a block, so that windows fit closely.
+/// Slots of the timeline per block, so that windows fit closely.
 const SLOTS_A_BLOCK: u64 = 10;
-/// The timeline has no finer slots.
+/// Shortest slot of a timeline.
 const SHORTEST_SLOT: Nanos = Nanos::from_millis(1);
-/// Mean pause in windows: half to one and a half of it leaves room for a quiet window or two.
+/// Mean pause in windows. Pauses last 0.5 to 1.5 of it, enough for one or two quiet windows.
 const PAUSE_WINDOWS: u64 = 4;
-/// However long the blocks are, a round has so many of them.
+/// Fewest blocks of a round, whatever their length.
 const FEWEST_BLOCKS: u64 = 16;
 
-/// The length of a round's blocks, and the quiet figure that it follows from.
+/// The length of a round's blocks, and the quiet latency from which it is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockLength {
     /// The length.
     pub(crate) length: Nanos,
-    /// What it would be without limits.
+    /// The length without limits.
     wanted: Nanos,
     /// The worst quiet latency of all domains of the group.
     quiet: Nanos,
 }
 
 impl BlockLength {
-    /// From the quiet round before: its worst latency times the plan's factor, within the limits.
-    /// None where the round does not count.
+    /// Derives the length from the preceding quiet round: its worst latency times the plan's
+    /// factor, within the limits. Returns `None` if the round is not valid.
     pub(crate) fn of(plan: &TransferSettings, quiet: &TransferRecord) -> Option<Self> {
         if !quiet.invalid.is_empty() {
             return None;
@@ -48,24 +48,24 @@ impl BlockLength {
         })
     }
 
-    /// Length of a slot of the timeline.
+    /// Returns the length of a slot of the timeline.
     pub(crate) fn slot(self) -> Nanos {
         let whole = self.length.0 / SLOTS_A_BLOCK / SHORTEST_SLOT.0 * SHORTEST_SLOT.0;
         Nanos(whole).max(SHORTEST_SLOT)
     }
 
-    /// How long after a block its effect may still end a sample: the wakeup of the period in
-    /// which it ends, as late as it may be by itself.
+    /// Returns the time after a block in which its effect may end a sample: the wakeup of the
+    /// period in which the block ends, with its usual latency.
     pub(crate) fn after(self, plan: &TransferSettings) -> Nanos {
         plan.interval + self.quiet.min(self.length)
     }
 
-    /// Length of a window, what is not known of the clocks apart.
+    /// Returns the length of a window without the uncertainty of the clocks.
     pub(crate) fn window(self, plan: &TransferSettings) -> Nanos {
         self.length + self.after(plan) + self.slot()
     }
 
-    /// The blocks of a round that is to last about `duration`.
+    /// Returns the blocks of a round of about `duration`.
     pub(crate) fn plan(
         self,
         cpus: &CpuSet,
@@ -87,7 +87,7 @@ impl BlockLength {
         }
     }
 
-    /// What the limits made of the wanted length.
+    /// Returns a finding if the limits changed the length.
     pub(crate) fn findings(self, location: &str) -> Vec<Finding> {
         if self.wanted <= self.length {
             return Vec::new();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_stand_out_from_the_quiet_within_their_limits() {
+    fn blocks_exceed_the_quiet_latency_within_their_limits() {
         assert_eq!(of(4_000).length, Nanos::from_millis(20));
         assert_eq!(of(40).length, Nanos::from_millis(5));
         assert!(of(4_000).findings("x").is_empty() && of(40).findings("x").is_empty());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_that_does_not_count_gives_no_length() {
+    fn an_invalid_round_yields_no_length() {
         assert_eq!(BlockLength::of(&plan(), &quiet(&[])), None);
         let mut bad = quiet(&[Nanos::SECOND]);
         bad.watched[0].invalid = vec![Finding::new(Severity::Error, "x", "y")];
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_blocks_are_made_as_fit_and_never_too_few() {
+    fn plans_as_many_blocks_as_fit_but_not_too_few() {
         let cpus = CpuSet::single(CpuId(1));
         let blocks = |length: BlockLength, seconds| {
             let made = length.plan(&cpus, &plan(), Nanos::from_secs(seconds), 1);

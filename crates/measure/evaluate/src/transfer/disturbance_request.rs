@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a user wishes to be done to domains.
+//! The user's request for disturbances of domains.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,15 +8,14 @@ use rampart_model::{Disturbance, DisturbanceKind, ParseDisturbanceError};
 
 use crate::measuring_costs::MeasuringCosts;
 
-/// One entry of the wish for disturbances: `none`, `block`, `cache`, `block:host`,
-/// `block:under:vm`.
+/// One entry of `--disturb`: `none`, `block`, `cache`, `block:host`, `block:under:vm`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisturbanceRequest {
-    /// None at all.
+    /// No disturbances.
     Nothing,
-    /// This, in every domain; for blocks also under each guest.
+    /// A kind of disturbance in every domain; for blocks also under each guest.
     Every(DisturbanceKind),
-    /// This one alone.
+    /// A single disturbance.
     One(Disturbance),
 }
 
@@ -44,8 +43,8 @@ impl fmt::Display for DisturbanceRequest {
 }
 
 impl DisturbanceRequest {
-    /// What is done without being asked for: blocks, and the loads that reach through what domains
-    /// share, as many as are worth their time there.
+    /// Returns the default disturbances: blocks, and the loads on resources that domains share, as
+    /// far as they are worth their time.
     pub(crate) fn usual(costs: &MeasuringCosts) -> Vec<Self> {
         let loads = costs.disturbing_loads.iter().copied();
         std::iter::once(DisturbanceKind::Block)
@@ -54,7 +53,7 @@ impl DisturbanceRequest {
             .collect()
     }
 
-    /// Whether a disturbance is among what is wished.
+    /// Returns whether this entry requests the disturbance.
     pub(crate) fn wants(&self, disturbance: &Disturbance) -> bool {
         match self {
             Self::Nothing => false,
@@ -69,10 +68,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_read_as_they_are_written() {
+    fn entries_round_trip_through_text() {
         for text in ["none", "block", "cache", "block:under:vm", "io:container"] {
-            let wish: DisturbanceRequest = text.parse().expect(text);
-            assert_eq!(wish.to_string(), text);
+            let entry: DisturbanceRequest = text.parse().expect(text);
+            assert_eq!(entry.to_string(), text);
         }
         for text in ["", "idle", "gpu", "block:"] {
             assert!(text.parse::<DisturbanceRequest>().is_err(), "{text}");

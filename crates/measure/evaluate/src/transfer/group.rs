@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Several domains up at the same time, each with a meter inside.
+//! Runs several domains at the same time, each with a meter inside.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,28 +15,28 @@ use crate::failures::Failures;
 use crate::run::{GUEST_PATIENCE, reason, thread_problems};
 use crate::steal;
 
-/// How often the members are asked for news.
+/// Interval between reads of the members' events.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A domain that is to take part.
+/// A domain to include in a group.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Candidate<'a> {
     /// Its name in the evaluation.
     pub(crate) name: &'a str,
-    /// What starts it.
+    /// The starter of the domain.
     pub(crate) domain: &'a dyn Domain,
-    /// The CPUs that it measures on; no other member's.
+    /// The CPUs that it measures on; disjoint from those of the other members.
     pub(crate) cpus: &'a CpuSet,
-    /// The policy of its meter's threads, where it has one of its own.
+    /// The policy of its meter's threads, if it has one of its own.
     pub(crate) policy: Option<SchedulingPolicy>,
     /// Whether it may stay up afterwards ([`Start::stay_up`]).
     pub(crate) stay_up: bool,
 }
 
-/// What one CPU's meter said.
+/// The collected results of the meter on one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// The worst in time, from the first measured batch on.
+    /// The worst latencies over time, from the first measured batch on.
     pub(crate) timeline: Option<Timeline>,
     /// All samples.
     pub(crate) seen: Distribution,
@@ -44,28 +44,29 @@ pub(crate) struct Heard {
     pub(crate) missed: u64,
 }
 
-/// One domain that is up, or the reasons why it is not.
+/// A running domain, or the reasons why it does not run.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) name: String,
     pub(crate) cpus: CpuSet,
     policy: Option<SchedulingPolicy>,
-    /// None where it did not start, or has failed since.
+    /// `None` if it did not start, or has failed since.
     pub(crate) running: Option<Box<dyn Running>>,
-    /// Start of the warm-up on the meter's clock, and when that was heard of here.
+    /// Start of the warm-up on the meter's clock, and when this process received that event.
     pub(crate) started: Option<(Nanos, Instant)>,
-    /// End of the newest batch, warm-up too, on the meter's clock: a sign of life.
+    /// End of the newest batch, including warm-up, on the meter's clock: a sign of life.
     pub(crate) last_sign: Option<Nanos>,
     pub(crate) heard: BTreeMap<CpuId, Heard>,
-    /// What the threads said at their end; none before.
+    /// The outcomes of the threads; `None` before their end.
     pub(crate) finished: Option<Vec<ThreadOutcome>>,
-    /// How its clock relates to the host's, as often as that was asked; empty where it is the same.
+    /// The relations of its clock to the host's clock, one per exchange; empty if it is the same
+    /// clock.
     pub(crate) clock: Vec<ClockRelation>,
     pub(crate) guest: Option<GuestReport>,
     pub(crate) cell: Option<CellExitReport>,
-    /// Why it did not come up, or was lost.
+    /// Why it did not start, or was lost.
     failed: Option<Finding>,
-    /// Why it does not count.
+    /// Why its results are not valid.
     pub(crate) invalid: Vec<Finding>,
     pub(crate) findings: Vec<Finding>,
 }
@@ -90,12 +91,12 @@ impl Member {
         }
     }
 
-    /// Whether it came through what was measured last.
+    /// Returns whether the last measurement succeeded.
     fn is_sound(&self) -> bool {
         self.running.is_some() && self.finished.is_some() && self.invalid.is_empty()
     }
 
-    /// Makes its meter wait once more inside the wall that stands; whether it does.
+    /// Prepares its meter for another plan in the same isolation. Returns whether that succeeded.
     fn again(&mut self, plan: &MeterSettings) -> bool {
         let plan = MeterSettings {
             cpus: self.cpus.clone(),
@@ -113,14 +114,14 @@ impl Member {
         true
     }
 
-    /// It is lost, for this reason.
+    /// Records that the member is lost, with the reason.
     pub(crate) fn fail(&mut self, finding: Finding) {
         self.failed.get_or_insert_with(|| finding.clone());
         self.invalid.push(finding);
         self.end();
     }
 
-    /// Whether nothing more is to be expected of it.
+    /// Returns whether no more events are expected from it.
     pub(crate) fn is_done(&self) -> bool {
         self.finished.is_some() || self.running.is_none()
     }
@@ -171,7 +172,7 @@ impl Member {
         append(timeline, batch);
     }
 
-    /// Ends the meter and lowers its wall. What it found then, and not before, is among its findings.
+    /// Ends the meter and removes its isolation. Adds only the findings of that step.
     fn end(&mut self) {
         let Some(running) = self.running.take() else {
             return;
@@ -190,8 +191,8 @@ impl Member {
     }
 }
 
-/// Slots of the timelines, and how many there may be: a domain with a kernel of its own is not to be
-/// trusted with the memory of this program.
+/// The slots of the timelines, and their largest number: a domain with a kernel of its own must not
+/// be able to exhaust the memory of this process.
 #[derive(Debug, Clone, Copy)]
 struct Slots {
     length: Nanos,
@@ -199,7 +200,7 @@ struct Slots {
 }
 
 impl Slots {
-    /// For a plan: its time, and as long again as a meter may be silent.
+    /// Derives the limits from a plan: its time, and the longest silence of a meter.
     fn of(plan: &MeterSettings) -> Self {
         let length = plan.timeline.unwrap_or(plan.batch).max(Nanos(1));
         let longest = plan.warm_up + plan.duration + Nanos::from(GUEST_PATIENCE);
@@ -209,8 +210,8 @@ impl Slots {
         }
     }
 
-    /// Whether a batch can be one of the round that `started` then; if not, what it tells, and
-    /// what it could.
+    /// Checks whether a batch can belong to the round that `started` then. If not, returns what was
+    /// found and what was expected.
     fn check(
         self,
         batch: &Batch,
@@ -246,9 +247,8 @@ impl Slots {
     }
 }
 
-/// Adds the slots of a batch where they belong. The batches of a phase follow each other without
-/// gaps; slots behind a batch's end belong to samples that ended late, and may be those of the
-/// next batch too.
+/// Adds the slots of a batch to the timeline. The batches of a phase are contiguous. Slots after
+/// the end of a batch hold samples that ended late, and may overlap those of the next batch.
 pub(crate) fn append(timeline: &mut Timeline, batch: &Batch) {
     let slot = timeline.slot.0.max(1);
     let location = (batch
@@ -269,23 +269,23 @@ pub(crate) fn append(timeline: &mut Timeline, batch: &Batch) {
     }
 }
 
-/// Domains that are up at the same time. Dropping it ends them all, the last first.
+/// Domains that run at the same time. Dropping it ends them all, the last first.
 #[derive(Debug)]
 pub(crate) struct Group {
     /// In the order of the candidates.
     pub(crate) members: Vec<Member>,
-    /// Places of the members in the order in which they were started.
+    /// Indices of the members in the order in which they were started.
     order: Vec<usize>,
     slots: Slots,
 }
 
 impl Group {
-    /// Brings all up: walls, domains, and in each a meter that waits. `plan` is asked of every
-    /// meter, on the CPUs of its own domain. A domain that does not come up has the reason in its
-    /// [`Member::invalid`], and the others go on.
+    /// Starts all members: isolation, domain, and in each a waiting meter. Every meter gets `plan`,
+    /// on the CPUs of its own domain. If a domain does not start, the reason is in its
+    /// [`Member::invalid`], and the others continue.
     ///
-    /// Guests and cells first, for they may stay up when the others go, and walls are lowered in the
-    /// opposite order of their raising; the host last, for it finds its place among what is left.
+    /// Guests and cells start first, because they may stay up when the others end, and isolation is
+    /// removed in the reverse order. The host is last, because it uses the remaining CPUs.
     pub(crate) fn raise(
         candidates: &[Candidate<'_>],
         meter: &Path,
@@ -332,7 +332,7 @@ impl Group {
         group
     }
 
-    /// Whether these are its members.
+    /// Returns whether the candidates are its members.
     fn is_of(&self, candidates: &[Candidate<'_>]) -> bool {
         self.members.len() == candidates.len()
             && self
@@ -342,19 +342,19 @@ impl Group {
                 .all(|(member, wanted)| member.name == wanted.name && member.cpus == *wanted.cpus)
     }
 
-    /// Makes all meters wait once more, for another plan; whether they do.
+    /// Prepares all meters for another plan. Returns whether that succeeded.
     fn again(&mut self, plan: &MeterSettings) -> bool {
         self.slots = Slots::of(plan);
         self.members.iter().all(Member::is_sound)
             && self.members.iter_mut().all(|member| member.again(plan))
     }
 
-    /// The member with this name.
+    /// Returns the member with this name.
     pub(crate) fn member(&self, name: &str) -> Option<&Member> {
         self.members.iter().find(|member| member.name == name)
     }
 
-    /// Lets all meters measure.
+    /// Starts all measurements.
     pub(crate) fn go(&mut self) {
         self.each(|member| {
             let gone = member
@@ -367,7 +367,7 @@ impl Group {
         });
     }
 
-    /// Asks all meters to end.
+    /// Requests the end of all meters.
     pub(crate) fn stop(&mut self) {
         self.each(|member| {
             if let Some(running) = member.running.as_mut() {
@@ -376,7 +376,7 @@ impl Group {
         });
     }
 
-    /// Relates the clocks of domains with a kernel of their own to the host's, once more.
+    /// Measures the relation of the clocks of domains with their own kernel to the host's clock.
     pub(crate) fn read_clocks(&mut self) {
         self.each(|member| {
             let read = member
@@ -395,7 +395,7 @@ impl Group {
         });
     }
 
-    /// Takes the reports of the guests and of the walls.
+    /// Reads the reports of the guests and of the isolation.
     pub(crate) fn read_reports(&mut self) {
         self.each(|member| {
             let Some(running) = &member.running else {
@@ -408,8 +408,8 @@ impl Group {
         });
     }
 
-    /// Hears what all have to say until `done` says so, which is asked after each round of
-    /// questions. `tick` is called about a hundred times a second.
+    /// Reads events of all members until `done` returns true; `done` is called after each pass.
+    /// Calls `tick` about a hundred times a second.
     pub(crate) fn listen(
         &mut self,
         mut done: impl FnMut(&mut Self) -> bool,
@@ -427,12 +427,12 @@ impl Group {
         }
     }
 
-    /// Hears what has come by now; whether there was anything.
+    /// Reads the pending events. Returns whether there were any.
     pub(crate) fn hear(&mut self) -> bool {
         let slots = self.slots;
         let mut news = false;
         self.each(|member| {
-            // A member that talks without end must not keep the others from being heard.
+            // Limit the events per member, so that one member cannot starve the others.
             for _ in 0..64 {
                 let Some(running) = member.running.as_mut() else {
                     break;
@@ -456,19 +456,19 @@ impl Group {
         news
     }
 
-    /// Whether nobody has anything more to say.
+    /// Returns whether no member has more events.
     pub(crate) fn is_done(&self) -> bool {
         self.members.iter().all(Member::is_done)
     }
 
-    /// Ends all, the last that was started first.
+    /// Ends all members, the last started first.
     pub(crate) fn finish(&mut self) {
         for location in self.order.clone().into_iter().rev() {
             self.members[location].end();
         }
     }
 
-    /// Ends the members of which that is true, for what is said of them.
+    /// Ends the members that match, with `what` as the reason.
     pub(crate) fn give_up(&mut self, which: impl Fn(&Member) -> bool, what: &str) {
         self.each(|member| {
             if !member.is_done() && which(member) {
@@ -491,19 +491,19 @@ impl Drop for Group {
     }
 }
 
-/// The group that is up. The next round of the same group finds it so: to raise walls and start
-/// containers and guests takes longer than many a round. Dropping it ends the group.
+/// The running group. The next round of the same group reuses it, since starting isolation,
+/// containers and guests takes longer than many rounds. Dropping it ends the group.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct RunningGroup {
     group: Option<Group>,
     findings: Vec<Finding>,
-    /// Which domains fail again and again.
+    /// Counts the failures of the domains.
     pub(crate) failures: Failures,
 }
 
-impl Standing {
-    /// The group of these candidates, with meters that wait for [`Group::go`]: the one that stands
-    /// if it is theirs and sound, else a new one.
+impl RunningGroup {
+    /// Returns the group of these candidates, with meters that wait for [`Group::go`]: the running
+    /// group if it is theirs and sound, otherwise a new one.
     pub(crate) fn group(
         &mut self,
         candidates: &[Candidate<'_>],
@@ -511,19 +511,19 @@ impl Standing {
         housekeeping: &CpuSet,
         plan: &MeterSettings,
     ) -> &mut Group {
-        let stands = self
+        let reusable = self
             .group
             .as_mut()
             .is_some_and(|group| group.is_of(candidates) && group.again(plan));
-        if !stands {
-            // Before the new one is raised: walls around the same CPUs cannot stand at once.
+        if !reusable {
+            // End the old group first: two isolations of the same CPUs cannot be in effect at once.
             self.end();
         }
         self.group
             .get_or_insert_with(|| Group::raise(candidates, meter, housekeeping, plan))
     }
 
-    /// A round is over: remembers who came through it and who failed.
+    /// Updates the failure counts after a round.
     pub(crate) fn count_failures(&mut self) {
         for member in self.group.iter().flat_map(|group| &group.members) {
             if let Some(why) = &member.failed {
@@ -534,24 +534,24 @@ impl Standing {
         }
     }
 
-    /// Ends it.
+    /// Ends the group.
     pub(crate) fn end(&mut self) {
         let Some(mut group) = self.group.take() else {
             return;
         };
-        // What was found before stands in the records of the rounds.
+        // Earlier findings are in the records of the rounds.
         let lengths: Vec<usize> = group
             .members
             .iter()
             .map(|member| member.findings.len())
             .collect();
         group.finish();
-        for (member, told) in group.members.iter_mut().zip(lengths) {
-            self.findings.extend(member.findings.drain(told..));
+        for (member, found) in group.members.iter_mut().zip(lengths) {
+            self.findings.extend(member.findings.drain(found..));
         }
     }
 
-    /// What was found when groups ended, since this was last asked.
+    /// Returns the findings of ended groups since the last call.
     pub(crate) fn findings(&mut self) -> Vec<Finding> {
         std::mem::take(&mut self.findings)
     }
@@ -562,7 +562,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_of_neighbouring_batches_line_up() {
+    fn slots_of_adjacent_batches_are_contiguous() {
         let batch = |at: u64, worst: &[Option<u64>]| Batch {
             cpu: CpuId(0),
             phase: Phase::Measured,
@@ -596,9 +596,9 @@ mod tests {
         );
     }
 
-    /// A guest says where its slots belong, and must not be believed everything.
+    /// Slot positions from a guest are untrusted.
     #[test]
-    fn slots_that_no_round_has_are_refused() {
+    fn refuses_slots_outside_of_the_round() {
         let cpus: CpuSet = "3".parse().expect("a CPU");
         let plan = MeterSettings {
             duration: Nanos::from_secs(2),
@@ -642,8 +642,8 @@ mod tests {
             member.started = Some((started, Instant::now()));
             member.hear_batch(&bad, slots);
             assert_eq!(member.invalid.len(), 1);
-            let told = member.invalid[0].to_string();
-            assert!(told.contains("same build"), "{told}");
+            let found = member.invalid[0].to_string();
+            assert!(found.contains("same build"), "{found}");
             assert!(member.heard.is_empty());
         }
     }

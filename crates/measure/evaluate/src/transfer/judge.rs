@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts from the rounds of [`crate::transfer`]. Pure.
+//! Derives verdicts from the rounds of [`crate::transfer`]. Pure.
 
 use rampart_model::{
     Condition, Crossed, Distribution, Disturbance, DisturbanceKind, EvaluationSettings, Exposure,
@@ -13,29 +13,29 @@ use rampart_stats::{
 use crate::interference::judge_interference;
 use crate::statements;
 
-/// Of the positive control: the lower end of its transfer must be above this. The part of a
-/// period that had passed when the block came is missing from 1, and where a thread spins in
-/// place of a stopped CPU, what the kernel runs meanwhile.
+/// Smallest lower limit of the transfer of a positive control. It is less than 1 because the part
+/// of the period before the block is missing, and because the kernel may run other work while a
+/// thread spins on the stopped CPU.
 const CONTROL_LEAST: f64 = 0.5;
 
-/// The verdicts on who disturbs whom. What was drawn stays drawn as long as no round came to it: a
-/// verdict depends on the rounds of its own disturbance, and on the quiet ones beside loads.
+/// The verdicts on disturbances. A verdict depends on the rounds of its own disturbance and, for
+/// loads, on the quiet rounds; it is cached until one of these is added.
 #[derive(Debug, Default)]
 pub(crate) struct TransferVerdicts {
     drawn: Vec<Drawn>,
 }
 
-/// What one disturbance did to each domain, not yet held against its positive control.
+/// The effects of one disturbance on each domain, before the check of its positive control.
 #[derive(Debug)]
 struct Drawn {
     disturbance: Disturbance,
-    /// The rounds that it was drawn from.
+    /// The rounds that it rests on.
     rounds: Vec<String>,
     verdicts: Vec<Verdict>,
 }
 
 impl TransferVerdicts {
-    /// Every verdict: by disturbance, then by domain, in the plan's order.
+    /// Returns all verdicts: by disturbance, then by domain, in the plan's order.
     pub(crate) fn judge(
         &mut self,
         plan: &EvaluationSettings,
@@ -103,8 +103,8 @@ impl TransferVerdicts {
     }
 }
 
-/// Whether the blocks that the host's kernel makes are felt in the host itself: then it makes them
-/// under a guest too, and a guest that does not feel them stands on what is not the host's. Blocks
+/// Returns whether the blocks of the host's kernel stop the host itself. If so, it also makes them
+/// under a guest, and a guest that they do not stop does not depend on the host's kernel. Blocks
 /// from inside are judged before those from under.
 fn host_is_felt(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
     verdicts.iter().any(|verdict| {
@@ -120,7 +120,7 @@ fn host_is_felt(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
     })
 }
 
-/// Whether the blocks stopped the domain for most of their length.
+/// Returns whether the blocks stopped the domain for most of their length.
 fn is_felt(verdict: &Verdict) -> bool {
     match &verdict.figures {
         Some(VerdictFigures::Transfer {
@@ -130,7 +130,7 @@ fn is_felt(verdict: &Verdict) -> bool {
     }
 }
 
-/// Whether these figures are of a CPU that the blocks stopped for most of their length.
+/// Returns whether these figures belong to a CPU that the blocks stopped for most of their length.
 pub(crate) fn stops(transfer: &Interval, p_value: f64) -> bool {
     transfer.low > CONTROL_LEAST && p_value < TRANSFER_RISK
 }
@@ -139,16 +139,16 @@ pub(crate) fn stops(transfer: &Interval, p_value: f64) -> bool {
 struct Row<'a> {
     disturbance: &'a Disturbance,
     rounds: Vec<&'a TransferRecord>,
-    /// The quiet ones of the same groups, which loads are held against; none for blocks.
+    /// The quiet rounds of the same groups, for comparison with loads; empty for blocks.
     quiet: Vec<&'a TransferRecord>,
 }
 
-/// What one domain showed in the rounds that count.
+/// The results of one domain in the valid rounds.
 #[derive(Default)]
 struct Shown {
     exposure: Exposure,
     records: Vec<String>,
-    /// Why rounds do not count.
+    /// Why rounds are not valid.
     reasons: Vec<Finding>,
 }
 
@@ -174,13 +174,13 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The ids of the rounds that its verdicts follow from.
+    /// Returns the ids of the rounds on which its verdicts rest.
     fn rests_on(&self) -> Vec<String> {
         let rounds = self.rounds.iter().chain(&self.quiet);
         rounds.map(|round| round.id.clone()).collect()
     }
 
-    /// What it did to each domain, in the plan's order.
+    /// Returns its effect on each domain, in the plan's order.
     fn verdicts(&self, plan: &EvaluationSettings, emulated: bool) -> Vec<Verdict> {
         let resampling = Resampling {
             seed: plan.seed,
@@ -209,7 +209,7 @@ impl<'a> Row<'a> {
         self.disturbance.domain == domain
     }
 
-    /// The rounds in which this domain's figures count, and what they rest on.
+    /// Returns the rounds with valid figures of this domain, and their summary.
     fn valid(&self, domain: &str) -> (Vec<&'a TransferRecord>, Shown) {
         valid(&self.rounds, domain)
     }
@@ -352,7 +352,7 @@ fn valid<'a>(rounds: &[&'a TransferRecord], domain: &str) -> (Vec<&'a TransferRe
     (counting, shown)
 }
 
-/// All CPUs of a domain together.
+/// Returns the distribution over all CPUs of a domain.
 fn whole(round: &TransferRecord, domain: &str) -> Distribution {
     let mut whole = Distribution::default();
     for watched in of_domain(round, domain) {
@@ -370,8 +370,9 @@ struct Windows {
 }
 
 impl Windows {
-    /// Rounds of the same pair in different groups have blocks of different lengths; their
-    /// windows are scaled to the first's, so that a part of a block stays the same part.
+    /// Merges the windows of all rounds. Rounds of the same pair in different groups have blocks of
+    /// different lengths; their windows are scaled to the first length, so that a part of a block
+    /// stays the same part.
     fn of(rounds: &[&TransferRecord], domain: &str) -> Option<Self> {
         let mut all: Option<Self> = None;
         for round in rounds {
@@ -403,8 +404,8 @@ impl Windows {
     }
 }
 
-/// The worst of a domain's CPUs in each window, and whether it held a block. The windows of all
-/// CPUs are the same stretches of time.
+/// Returns the worst latency of a domain's CPUs in each window, and whether it contained a block.
+/// The windows of all CPUs cover the same times.
 fn worst_of_all_cpus(round: &TransferRecord, domain: &str) -> Vec<(bool, Nanos)> {
     let count = of_domain(round, domain)
         .map(|watched| watched.windows.len())
@@ -436,12 +437,12 @@ fn figures(found: &Transfer, windows: &Windows) -> VerdictFigures {
     }
 }
 
-/// From which part of a block on a window counts as one that a block crossed into.
+/// Returns the smallest part of a block that counts as crossing into a window.
 pub(crate) const fn crossing(emulated: bool) -> f64 {
     if emulated { CROSSED_EMULATED } else { CROSSED }
 }
 
-/// The count of windows that are worse by a part of a block.
+/// Returns the number of windows that are late by a part of a block.
 pub(crate) fn crossed(found: &Transfer) -> Crossed {
     let count = |of: usize| u32::try_from(of).unwrap_or(u32::MAX);
     Crossed {
@@ -452,8 +453,8 @@ pub(crate) fn crossed(found: &Transfer) -> Crossed {
     }
 }
 
-/// Holds the row against its positive control: blocks that the blocked domain itself does not
-/// see prove nothing about the others, unless what makes them is `known` to work.
+/// Checks the row against its positive control: blocks without effect in the blocked domain itself
+/// prove nothing about the others, unless their source is `known` to work.
 fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>, known: bool) -> Vec<Verdict> {
     let is_own = |verdict: &Verdict| verdict.domain == disturbance.domain;
     let felt = row

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A load in one domain of a group: by this kernel where it is the domain's, otherwise inside.
+//! Runs a load in one domain of a group: from this kernel if the domain uses it, otherwise inside
+//! the domain.
 //!
-//! Either way it is seen to run before the meters begin, and to run still when they have ended.
+//! The load must run before the meters begin, and must still run when they have ended.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -21,33 +22,33 @@ use rampart_model::{
 use super::group::Member;
 use crate::run::reason;
 
-/// A load inside ends by itself so long after the round at the latest: the meters take their time
-/// to start, and on an emulated machine more of it.
+/// Time after the round at which a load inside ends by itself at the latest. The meters need time
+/// to start, more on an emulated machine.
 const MARGIN: Nanos = Nanos::from_secs(3);
 const EMULATED_MARGIN: Nanos = Nanos::from_secs(8);
-/// The meter's own loads are told when to end, so theirs may be longer; it ends within the patience below
-/// all the same.
+/// The same for the meter's own loads. It may be longer because they are stopped explicitly, but
+/// stays below the patience below.
 const METERS_MARGIN: Nanos = Nanos::from_secs(20);
-/// How long it may take until it is seen to run.
+/// Time limit for the start of a load.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATED_START_PATIENCE: Duration = Duration::from_secs(90);
-/// How long its end may take beyond the margin, where its kernel is slow.
+/// Time limit for the end of a load beyond the margin, for a slow kernel.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is asked for news.
+/// Interval between checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// What makes loads where no other program is.
+/// The program that makes loads if there is no other.
 const METER: &str = "rampart-meter";
 
-/// What is wanted.
+/// The parameters of a load.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LoadWish<'a> {
+pub(crate) struct LoadRequest<'a> {
     pub(crate) load: LoadKind,
-    /// Of the round, warm-up too.
+    /// Duration of the round, including warm-up.
     pub(crate) duration: Nanos,
-    /// For its files.
+    /// Directory for its files.
     pub(crate) scratch: &'a Path,
-    /// Whether everything takes longer here.
+    /// Whether the machine or guest is emulated and slow.
     pub(crate) emulated: bool,
 }
 
@@ -61,20 +62,20 @@ pub(crate) enum Loading {
 pub(crate) struct StressorInside {
     command: Vec<String>,
     cpu: CpuId,
-    said: Receiver<String>,
-    /// All of it so far.
+    output: Receiver<String>,
+    /// The whole output so far.
     heard: String,
-    /// Dropping it ends the meter's own loads, whose time is long therefore.
+    /// Dropping it ends the meter's own loads, which have a long time limit for this reason.
     input: Option<Box<dyn Write + Send>>,
     /// Dropping it ends the program.
     _handle: Option<Box<dyn Send>>,
 }
 
 impl Loading {
-    /// Starts the load on all CPUs of a member, and returns when it is seen to run. `tick` is
-    /// called meanwhile; `stop` breaks off.
+    /// Starts the load on all CPUs of a member, and returns when it runs. Calls `tick` meanwhile;
+    /// `stop` cancels the start.
     pub(crate) fn start(
-        wish: &LoadWish<'_>,
+        request: &LoadRequest<'_>,
         member: &Member,
         tick: &mut dyn FnMut(),
         stop: &AtomicBool,
@@ -87,9 +88,9 @@ impl Loading {
             let mut stressors = member
                 .cpus
                 .iter()
-                .map(|cpu| start_inside(inside, wish, member, cpu))
+                .map(|cpu| start_inside(inside, request, member, cpu))
                 .collect::<Result<Vec<_>, _>>()?;
-            let patience = if wish.emulated {
+            let patience = if request.emulated {
                 EMULATED_START_PATIENCE
             } else {
                 START_PATIENCE
@@ -103,7 +104,7 @@ impl Loading {
             return Ok(Self::Inside(stressors));
         }
         let condition = Condition {
-            load: wish.load,
+            load: request.load,
             location: Some(LoadLocation::Same),
         };
         Load::start(
@@ -111,22 +112,22 @@ impl Loading {
             &member.cpus,
             &CpuSet::new(),
             running.shield(),
-            wish.scratch,
+            request.scratch,
         )
         .map(Self::Here)
         .map_err(|error| problem(error.to_string()))
     }
 
-    /// Looks whether it still runs; what is amiss is told at its end.
+    /// Checks whether it still runs; problems are reported at its end.
     pub(crate) fn watch(&mut self) {
         if let Self::Here(load) = self {
-            // Told when it is stopped.
+            // Reported when it is stopped.
             let _ = load.alive();
         }
     }
 
-    /// The meters have ended: ends it too and tells what ran. One that is over by now did not run
-    /// throughout, whatever it says of itself.
+    /// Ends the load after the meters, and returns its record. A load that has ended before did not
+    /// run throughout, whatever it reports.
     pub(crate) fn end(self) -> LoadRecord {
         let mut stressors = match self {
             Self::Here(load) => return load.stop(),
@@ -176,7 +177,7 @@ impl Loading {
 
 fn start_inside(
     inside: &dyn Inside,
-    wish: &LoadWish<'_>,
+    request: &LoadRequest<'_>,
     member: &Member,
     cpu: CpuId,
 ) -> Result<StressorInside, Finding> {
@@ -187,23 +188,23 @@ fn start_inside(
             format!("it has no CPU of its own on the host's CPU {cpu}"),
         )
     })?;
-    let margin = if wish.emulated {
+    let margin = if request.emulated {
         EMULATED_MARGIN
     } else {
         MARGIN
     };
     let command = if inside.has_only_the_meter() {
-        let longest = wish.duration + METERS_MARGIN;
-        meter_command_inside(wish.load, number, longest).ok_or_else(|| {
+        let longest = request.duration + METERS_MARGIN;
+        meter_command_inside(request.load, number, longest).ok_or_else(|| {
             Finding::new(
                 Severity::Error,
                 member.name.as_str(),
                 "it holds the meter alone, which does not make this load",
             )
-            .values(wish.load.word(), "cpu, memory or cache")
+            .values(request.load.word(), "cpu, memory or cache")
         })?
     } else {
-        command_inside(wish.load, number, wish.duration + margin)
+        command_inside(request.load, number, request.duration + margin)
     };
     let InsideProcess {
         input,
@@ -212,8 +213,8 @@ fn start_inside(
     } = inside
         .spawn(&command)
         .map_err(|error| reason(&member.name, &error))?;
-    let (sender, said) = channel();
-    // Ends with the program, whose output ends when it is dropped.
+    let (sender, received) = channel();
+    // The thread ends with the program, whose output closes when it is dropped.
     thread::spawn(move || {
         let mut piece = [0; 4096];
         while let Ok(length @ 1..) = output.read(&mut piece) {
@@ -226,7 +227,7 @@ fn start_inside(
     Ok(StressorInside {
         command,
         cpu,
-        said,
+        output: received,
         heard: String::new(),
         input: Some(input),
         _handle: Some(handle),
@@ -234,7 +235,7 @@ fn start_inside(
 }
 
 impl StressorInside {
-    /// Waits until it says that it stresses.
+    /// Waits until the stressor reports that it runs.
     fn wait_until_it_runs(
         &mut self,
         limit: Instant,
@@ -243,7 +244,7 @@ impl StressorInside {
     ) -> Result<(), String> {
         let begin = Instant::now();
         loop {
-            let gone = match self.said.recv_timeout(PAUSE) {
+            let gone = match self.output.recv_timeout(PAUSE) {
                 Ok(text) => {
                     self.heard.push_str(&text);
                     false
@@ -266,16 +267,16 @@ impl StressorInside {
         }
     }
 
-    /// What it has said by now.
+    /// Reads the pending output.
     fn hear(&mut self) {
-        self.heard.extend(self.said.try_iter());
+        self.heard.extend(self.output.try_iter());
     }
 
-    /// All that it says until its end.
+    /// Reads the output to its end.
     fn hear_to_the_end(&mut self, limit: Instant) {
         loop {
             let patience = limit.saturating_duration_since(Instant::now());
-            match self.said.recv_timeout(patience) {
+            match self.output.recv_timeout(patience) {
                 Ok(text) => self.heard.push_str(&text),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
@@ -287,15 +288,15 @@ impl StressorInside {
 mod tests {
     use super::*;
 
-    fn stressor(said: &[&str]) -> (StressorInside, std::sync::mpsc::Sender<String>) {
+    fn stressor(output: &[&str]) -> (StressorInside, std::sync::mpsc::Sender<String>) {
         let (sender, receiver) = channel();
-        for text in said {
+        for text in output {
             sender.send((*text).to_owned()).expect("a receiver");
         }
         let stressor = StressorInside {
             command: Vec::new(),
             cpu: CpuId(1),
-            said: receiver,
+            output: receiver,
             heard: String::new(),
             input: None,
             _handle: None,
@@ -310,9 +311,9 @@ stress-ng: metrc: [6] cpu 64 2.00 1.95 0.01 31.99 1011.68
 ";
 
     #[test]
-    fn a_load_counts_from_the_moment_at_which_it_stresses() {
-        let wait = |said: &[&str], gone: bool| {
-            let (mut stressor, sender) = stressor(said);
+    fn a_load_starts_when_the_stressor_runs() {
+        let wait = |output: &[&str], gone: bool| {
+            let (mut stressor, sender) = stressor(output);
             if gone {
                 drop(sender);
             }
@@ -327,7 +328,7 @@ stress-ng: metrc: [6] cpu 64 2.00 1.95 0.01 31.99 1011.68
     }
 
     #[test]
-    fn a_load_that_is_over_before_the_meters_did_not_run_throughout() {
+    fn a_load_that_ends_before_the_meters_did_not_run_throughout() {
         let (over, sender) = stressor(&[STARTED, OVER]);
         drop(sender);
         let record = Loading::Inside(vec![over]).end();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who disturbs whom: rounds in which all domains of a group are watched at once while one of
-//! them is disturbed.
+//! Measures how domains disturb each other: in each round all domains of a group are watched at
+//! once while one of them is disturbed.
 //!
-//! [`plan`] says who, as [`wish`] has it, [`times`] for how long, [`length`] how long blocks are;
-//! [`session`] makes the rounds one after the other, [`round`] one of them: [`group`] brings the
-//! domains up at once, [`blocking`] and [`loading`] disturb one, [`windows`] cuts the latencies at
-//! the blocks. [`judge`] draws the verdicts. Wish, plan, times, length, windows and judge are pure.
+//! [`disturbance_request`] parses the request, [`schedule`] chooses the disturbances and groups,
+//! [`round_time`] shares out the time, and [`block_length`] sets the length of blocks. [`session`]
+//! makes all rounds and [`round`] makes one: [`group`] runs the domains at once,
+//! [`block_in_domain`] and [`load_in_domain`] disturb one of them, [`windows`] cuts the latencies
+//! at the blocks. [`judge`] derives the verdicts. All modules are pure except those that make
+//! rounds.
 
 pub(crate) mod block_in_domain;
 pub(crate) mod block_length;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One round: all domains of a group up, one of them disturbed or none, all watched. Whatever goes
-//! wrong becomes a reason why the round, or a domain's part of it, does not count.
+//! Makes one round: all domains of a group run, at most one is disturbed, all are watched. A fault
+//! is recorded as a reason why the round, or a domain's part of it, is not valid.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,22 +13,22 @@ use rampart_model::{
 
 use super::block_in_domain::Blocking;
 use super::block_length::BlockLength;
-use super::group::{Candidate, Group, Member, Standing};
-use super::load_in_domain::{LoadWish, Loading};
+use super::group::{Candidate, Group, Member, RunningGroup};
+use super::load_in_domain::{LoadRequest, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
 use crate::run::GUEST_PATIENCE;
 
-/// How long meters may stay silent beyond what is expected before they count as lost.
+/// Time that meters may be silent beyond the expected end before they count as lost.
 const PATIENCE: Duration = GUEST_PATIENCE;
 const WARM_UP: Nanos = Nanos::from_millis(300);
-/// Slots of rounds without blocks: fine enough to see what a load does in time.
+/// Slots of rounds without blocks: fine enough to show a load over time.
 const COARSE_SLOT: Nanos = Nanos::from_millis(20);
-/// A meter hands over its figures about so often.
+/// Interval between the batches of a meter.
 const METER_BATCH: Nanos = Nanos::from_millis(500);
-/// In a round of blocks a meter goes on until it is stopped; this is when it would give up.
+/// In a round of blocks, a meter runs until it is stopped, at most for this time.
 const LONGEST_BLOCK_ROUND: Nanos = Nanos::from_secs(600);
 
-/// What one round needs.
+/// The parameters of a round.
 #[derive(Debug)]
 pub(crate) struct RoundRequest<'a> {
     pub(crate) id: String,
@@ -37,19 +37,19 @@ pub(crate) struct RoundRequest<'a> {
     pub(crate) plan: &'a TransferSettings,
     pub(crate) candidates: &'a [Candidate<'a>],
     pub(crate) disturbance: Option<&'a Disturbance>,
-    /// For a quiet round or one under load.
+    /// Duration of a quiet round or a round under load.
     pub(crate) duration: Nanos,
-    /// For blocks, from the quiet round before; none where that failed.
+    /// Length of blocks from the quiet round before; `None` if that round failed.
     pub(crate) block: Option<BlockLength>,
     pub(crate) meter: &'a Path,
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) scratch: &'a Path,
     pub(crate) seed: u64,
-    /// Whether everything takes longer here.
+    /// Whether the machine is emulated and slow.
     pub(crate) emulated: bool,
 }
 
-/// What was done to a domain in a round, as far as it came.
+/// The disturbance that was made in a round, complete or not.
 #[derive(Debug, Default)]
 struct Done {
     blocks: Option<BlocksMade>,
@@ -66,11 +66,11 @@ impl Done {
     }
 }
 
-/// Makes one round, with the domains that are up where they are those wanted. None if it was broken
-/// off because `stop` was set.
+/// Makes one round, with the running domains if they are the requested ones. Returns `None` if the
+/// round was cancelled because `stop` was set.
 pub(crate) fn make_round(
     request: &RoundRequest<'_>,
-    standing: &mut Standing,
+    standing: &mut RunningGroup,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> Option<TransferRecord> {
@@ -116,7 +116,7 @@ pub(crate) fn make_round(
             .flat_map(|(location, member)| self::watched(request, member, location, &done))
             .collect();
     }
-    // Where Ctrl-C came while they were started, nobody failed.
+    // A start that Ctrl-C interrupted is not a failure.
     tick();
     if stop.load(Ordering::Relaxed) {
         return None;
@@ -139,7 +139,7 @@ pub(crate) fn make_round(
     })
 }
 
-/// What is asked of every meter.
+/// Returns the settings of every meter.
 fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterSettings {
     let slot = match request.block {
         Some(length) if is_blocks => length.slot(),
@@ -160,7 +160,7 @@ fn meter_plan(request: &RoundRequest<'_>, is_blocks: bool) -> MeterSettings {
     }
 }
 
-/// Blocks the CPUs of one domain again and again, and stops the meters when that is over.
+/// Blocks the CPUs of one domain repeatedly, then stops the meters.
 fn blocks(
     request: &RoundRequest<'_>,
     group: &mut Group,
@@ -215,7 +215,7 @@ fn blocks(
         done.fail(&request.id, what);
     }
     done.invalid.extend(failure);
-    // The window of the last block, and room for a quiet one.
+    // The window of the last block, and time for a quiet one.
     let tail = Instant::now() + Duration::from(length.window(request.plan)) * 3;
     group.listen(
         |_| Instant::now() >= tail || stop.load(Ordering::Relaxed),
@@ -254,13 +254,13 @@ fn load(
     let Some(member) = disturbed(request, group, disturbance, done) else {
         return;
     };
-    let wish = LoadWish {
+    let load = LoadRequest {
         load: kind,
         duration: WARM_UP + request.duration,
         scratch: request.scratch,
         emulated: request.emulated,
     };
-    let mut loading = match Loading::start(&wish, member, tick, stop) {
+    let mut loading = match Loading::start(&load, member, tick, stop) {
         Ok(loading) => loading,
         Err(finding) => {
             done.invalid.push(finding);
@@ -285,7 +285,7 @@ fn load(
     done.load = Some(record);
 }
 
-/// The member that is to be disturbed, if it is up.
+/// Returns the member to disturb, if it runs.
 fn disturbed<'g>(
     request: &RoundRequest<'_>,
     group: &'g Group,
@@ -307,7 +307,7 @@ fn disturbed<'g>(
     member
 }
 
-/// Waits until the warm-up of every meter that is up is over; whether it came to that.
+/// Waits for the end of the warm-up of every running meter. Returns whether all reached it.
 fn wait_until_warm(
     request: &RoundRequest<'_>,
     group: &mut Group,
@@ -347,7 +347,7 @@ fn wait_until_warm(
     all_warm
 }
 
-/// Listens until every meter has ended by its own plan.
+/// Reads events until every meter has ended by its own plan.
 fn listen_to_the_end(
     request: &RoundRequest<'_>,
     group: &mut Group,
@@ -367,7 +367,7 @@ fn listen_to_the_end(
     hear_the_end(group, tick);
 }
 
-/// Hears the last words; a meter that has none is told.
+/// Reads the last events. Adds a reason to each meter that has not reported its end.
 fn hear_the_end(group: &mut Group, tick: &mut dyn FnMut()) {
     let limit = Instant::now() + PATIENCE;
     group.listen(|group| group.is_done() || Instant::now() > limit, tick);
@@ -378,7 +378,7 @@ fn hear_the_end(group: &mut Group, tick: &mut dyn FnMut()) {
     group.give_up(|_| true, &what);
 }
 
-/// What a member saw: one entry for each of its CPUs.
+/// Returns the results of a member, one entry for each of its CPUs.
 fn watched(
     request: &RoundRequest<'_>,
     member: &Member,
@@ -392,7 +392,7 @@ fn watched(
         .collect();
     let cut = match (&done.blocks, request.block, request.disturbance) {
         (Some(made), Some(length), Some(disturbance)) => {
-            // The same clock twice needs no detour over the host's.
+            // Source and victim have the same clock, so no conversion is needed.
             let own = disturbance.domain == member.name && disturbance.side == Side::Inside;
             let (source, victim) = if own {
                 (Clock::default(), Clock::default())

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the time of the rounds is shared out. Pure.
+//! Shares out the time of the rounds. Pure.
 
 use rampart_model::Nanos;
 
-/// The quiet round from whose worst latency the length of the blocks follows.
+/// Shortest quiet round; its worst latency determines the length of the blocks.
 const SHORTEST_QUIET: Nanos = Nanos::from_secs(2);
 const LONGEST_QUIET: Nanos = Nanos::from_secs(10);
-/// A round under a load, or of blocks: shorter ones would show no tail, or too few blocks.
+/// Shortest round under load or of blocks; shorter ones show no tail, or too few blocks.
 const SHORTEST_ROUND: Nanos = Nanos::from_secs(2);
 const LONGEST_ROUND: Nanos = Nanos::from_secs(10);
-/// A round of blocks takes as long as enough of them need, which is not known before the quiet
-/// round; this much is set aside.
+/// Time reserved for a round of blocks. Its actual length depends on the number of blocks needed,
+/// which is not known before the quiet round.
 pub(super) const USUAL_BLOCK_ROUND: Nanos = Nanos::from_secs(5);
-/// Rounds of one load: two are the fewest that tell how rounds differ, three tell it better.
+/// Rounds of one load: at least two are needed to show how rounds differ, three are better.
 const REPETITIONS: [usize; 2] = [3, 2];
 
-/// How the time is shared out.
+/// The shares of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) quiet: Nanos,
     pub(crate) round: Nanos,
-    /// How often each load comes.
+    /// Rounds of each load.
     pub(crate) repetitions: usize,
-    /// What a round costs besides.
+    /// Time of a round besides its measured time.
     overhead: Nanos,
 }
 
@@ -30,7 +30,7 @@ impl Times {
     fn needed(&self, groups: usize, blocks: usize, loads: usize) -> Nanos {
         let with_overhead =
             |time: Nanos, rounds: usize| Nanos((time + self.overhead).0 * rounds as u64);
-        // Under loads each repetition has a quiet round too; the first is the one before.
+        // With loads, each repetition also has a quiet round; the first is the initial one.
         let quiet_beside = if loads > 0 {
             groups * (self.repetitions - 1)
         } else {
@@ -50,13 +50,13 @@ impl Times {
         }
     }
 
-    /// The least time that would do.
+    /// Returns the shortest sufficient time.
     pub(crate) fn least(groups: usize, blocks: usize, loads: usize, overhead: Nanos) -> Nanos {
         let fewest = REPETITIONS.into_iter().min().unwrap_or(1);
         Self::shortest(fewest, overhead).needed(groups, blocks, loads)
     }
 
-    /// The most repetitions that fit, then the longest rounds.
+    /// Returns the most repetitions that fit, with the longest rounds.
     pub(crate) fn share(
         budget: Nanos,
         groups: usize,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who is disturbed, who is watched meanwhile, and how long that takes. Pure.
+//! Plans the disturbances, the watched domains, and the time that they need. Pure.
 
 use rampart_load::METERS_OWN;
 use rampart_model::{
@@ -12,60 +12,60 @@ use super::round_time::Times;
 use crate::EvaluateError;
 use crate::measuring_costs::MeasuringCosts;
 
-/// In periods of the meter: the part of a period that has passed when a block begins is missing
-/// from what the meter sees of it.
+/// Shortest block in periods of the meter. The meter does not see the part of a period that has
+/// passed when a block begins.
 const SHORTEST_BLOCK_PERIODS: u64 = 10;
 
-/// What transfers are planned from.
+/// The input of the plan.
 #[derive(Debug)]
 pub(crate) struct TransferRequest<'a> {
     pub(crate) domains: &'a [EvaluatedDomain],
-    pub(crate) wishes: &'a [DisturbanceRequest],
-    /// Whether the user wrote the wishes, who is then told what is senseless about them.
+    pub(crate) requested: &'a [DisturbanceRequest],
+    /// Whether the entries are from the user, who then gets an error for impossible ones.
     pub(crate) explicit: bool,
     pub(crate) interval: Nanos,
     pub(crate) policy: SchedulingPolicy,
     /// The time of the whole evaluation.
     pub(crate) total: Nanos,
-    /// Cells of the matrix, and the least time that they need.
+    /// Number of entries of the matrix.
     pub(crate) entries: u64,
     pub(crate) matrix: Nanos,
     pub(crate) costs: &'a MeasuringCosts,
 }
 
 impl TransferRequest<'_> {
-    /// The time that disturbances may use.
+    /// Returns the time for disturbances.
     fn budget(&self) -> Nanos {
         self.costs.disturbance_budget(self.total)
     }
 
-    /// Whether the rest is enough for the matrix.
+    /// Returns whether the rest of the time is enough for the matrix.
     fn leaves_the_matrix(&self) -> bool {
         self.total.saturating_sub(self.budget()) >= self.matrix
     }
 
-    /// What to give with `--for` so that disturbances get so much.
+    /// Returns the value of `--for` that leaves this time for disturbances.
     fn total_for(&self, disturbances: Nanos) -> Nanos {
         self.costs.total_for(self.matrix, disturbances)
     }
 }
 
-/// What was planned.
+/// The planned disturbances.
 #[derive(Debug)]
 pub(crate) enum Planned {
     Transfers {
         plan: TransferSettings,
-        /// Loads for which the time was not enough.
+        /// Loads for which there was not enough time.
         left_out: Vec<(String, Finding)>,
     },
-    /// Nothing can be measured; the reason.
+    /// The reason why no disturbance can be measured.
     Nothing(Finding),
 }
 
-/// Plans who is disturbed and who is watched.
+/// Plans which domain is disturbed and which are watched.
 ///
 /// # Errors
-/// If a disturbance that the user named has no domain here, or the user's wish takes longer than
+/// If a requested disturbance has no domain here, or the requested disturbances need more time than
 /// the budget.
 pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateError> {
     let (mut groups, findings) = groups(wanted.domains);
@@ -86,11 +86,11 @@ pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateErro
     for group in &mut groups {
         group.disturbances = possible(group, wanted.domains)
             .into_iter()
-            .filter(|one| wanted.wishes.iter().any(|wish| wish.wants(one)))
+            .filter(|one| wanted.requested.iter().any(|entry| entry.wants(one)))
             .collect();
     }
     if wanted.explicit {
-        check_wishes(wanted.wishes, &groups, wanted.domains)?;
+        check_requested(wanted.requested, &groups, wanted.domains)?;
     }
     let is_block = |one: &Disturbance| one.kind == DisturbanceKind::Block;
     let blocks = count(&groups, is_block);
@@ -102,7 +102,8 @@ pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateErro
     };
     let (times, left_out) = match (share(loads), share(0)) {
         (Some(times), _) => (times, Vec::new()),
-        // Blocks tell more in less time, and only they can say that a wall holds.
+        // Blocks give more information in less time, and only they can show that an isolation
+        // holds.
         (None, Some(times)) if !wanted.explicit && blocks > 0 => {
             let overhead = wanted.costs.round_overhead;
             let needed = Times::least(groups.len(), blocks, loads, overhead);
@@ -141,7 +142,7 @@ pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateErro
     })
 }
 
-/// Takes the loads away from all groups: each with the reason.
+/// Removes the loads from all groups. Returns each with the reason.
 fn leave_out_loads(
     groups: &mut [TransferGroup],
     wanted: &TransferRequest<'_>,
@@ -158,7 +159,7 @@ fn leave_out_loads(
         }
         group.disturbances.retain(is_block);
     }
-    let told = |name: String| {
+    let left_out = |name: String| {
         let finding = Finding::new(
             Severity::Note,
             name.as_str(),
@@ -171,7 +172,7 @@ fn leave_out_loads(
         .fix(more_time(wanted.total_for(needed)));
         (name, finding)
     };
-    named.into_iter().map(told).collect()
+    named.into_iter().map(left_out).collect()
 }
 
 fn too_short(
@@ -195,7 +196,7 @@ fn too_short(
             entries: wanted.entries,
             needed: total,
         }),
-        // The matrix alone may still fit.
+        // The time may still be enough for the matrix alone.
         (false, _) => Ok(Planned::Nothing(
             Finding::new(
                 Severity::Note,
@@ -224,7 +225,7 @@ fn count(groups: &[TransferGroup], of: impl Fn(&Disturbance) -> bool) -> usize {
         .count()
 }
 
-/// `host on CPU 0, task on CPU 1`
+/// Formats `host on CPU 0, task on CPU 1`.
 fn placed(domains: &[EvaluatedDomain]) -> String {
     let placed: Vec<String> = domains
         .iter()
@@ -233,8 +234,8 @@ fn placed(domains: &[EvaluatedDomain]) -> String {
     placed.join(", ")
 }
 
-/// All domains at once where they have CPUs of their own; otherwise the host with each of the
-/// others in turn, and a finding for each pair that is never up together.
+/// Returns one group of all domains if they have separate CPUs. Otherwise returns the host with
+/// each other domain in turn, and a finding for each pair that never runs at once.
 fn groups(domains: &[EvaluatedDomain]) -> (Vec<TransferGroup>, Vec<Finding>) {
     let apart = |one: &EvaluatedDomain, other: &EvaluatedDomain| {
         !one.cpus.is_empty()
@@ -285,7 +286,8 @@ fn groups(domains: &[EvaluatedDomain]) -> (Vec<TransferGroup>, Vec<Finding>) {
     (groups, findings)
 }
 
-/// Everything that can be done to a group: blocks and loads in each, and blocks under guests.
+/// Returns all possible disturbances of a group: blocks and loads in each domain, and blocks under
+/// guests.
 fn possible(group: &TransferGroup, domains: &[EvaluatedDomain]) -> Vec<Disturbance> {
     let kinds = std::iter::once(DisturbanceKind::Block).chain(
         LoadKind::ALL
@@ -308,7 +310,7 @@ fn possible(group: &TransferGroup, domains: &[EvaluatedDomain]) -> Vec<Disturban
                 DisturbanceKind::Load(load) => METERS_OWN.contains(&load),
             };
             if is_image && !meters_own {
-                // It holds the meter alone, which has no files.
+                // Such a domain has only the meter, without files.
                 continue;
             }
             let mut add = |side| {
@@ -327,14 +329,14 @@ fn possible(group: &TransferGroup, domains: &[EvaluatedDomain]) -> Vec<Disturban
     all
 }
 
-/// A disturbance that the user named must be of a domain that is there.
-fn check_wishes(
-    wishes: &[DisturbanceRequest],
+/// Checks that each requested disturbance belongs to a measured domain.
+fn check_requested(
+    requested: &[DisturbanceRequest],
     groups: &[TransferGroup],
     domains: &[EvaluatedDomain],
 ) -> Result<(), EvaluateError> {
-    for wish in wishes {
-        let DisturbanceRequest::One(one) = wish else {
+    for entry in requested {
+        let DisturbanceRequest::One(one) = entry else {
             continue;
         };
         let known = groups.iter().any(|group| group.disturbances.contains(one));
@@ -345,7 +347,7 @@ fn check_wishes(
                 .filter(|other| other.kind == one.kind)
                 .map(|other| other.to_string())
                 .collect();
-            // The host is in every pair.
+            // The host is in every pair and appears repeatedly.
             possible.sort_unstable();
             possible.dedup();
             return Err(EvaluateError::NoSuchDisturbance {
@@ -376,26 +378,26 @@ mod tests {
 
     fn planned(
         domains: &[EvaluatedDomain],
-        wishes: &[&str],
+        requested: &[&str],
         seconds: u64,
     ) -> Result<Planned, EvaluateError> {
-        let explicit = !wishes.is_empty();
-        let wishes: Vec<DisturbanceRequest> = if explicit {
-            wishes
+        let explicit = !requested.is_empty();
+        let requested: Vec<DisturbanceRequest> = if explicit {
+            requested
                 .iter()
-                .map(|wish| wish.parse().expect("a wish"))
+                .map(|entry| entry.parse().expect("a wish"))
                 .collect()
         } else {
             DisturbanceRequest::usual(&MeasuringCosts::REAL)
         };
         plan(&TransferRequest {
             domains,
-            wishes: &wishes,
+            requested: &requested,
             explicit,
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),
             costs: &MeasuringCosts::REAL,
-            // Half of it is for disturbances.
+            // Half of the total is for disturbances.
             total: Nanos::from_secs(2 * seconds),
             entries: 1,
             matrix: Nanos::SECOND,
@@ -407,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn with_cpus_for_all_there_is_one_group_and_every_pair() {
+    fn plans_one_group_if_all_domains_have_cpus() {
         let domains = [
             domain("host", DomainKind::Host, "0"),
             domain("task", DomainKind::Task, "1"),
@@ -430,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn with_one_real_time_cpu_the_host_is_paired_with_each_and_the_rest_is_named() {
+    fn pairs_the_host_with_each_domain_on_one_real_time_cpu() {
         let domains = [
             domain("host", DomainKind::Host, "0"),
             domain("task", DomainKind::Task, "1"),
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_give_way_when_the_time_is_short_and_blocks_last() {
+    fn leaves_out_loads_before_blocks_if_time_is_short() {
         let domains = [
             domain("host", DomainKind::Host, "0"),
             domain("task", DomainKind::Task, "1"),
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_kept() {
+    fn keeps_the_budget() {
         let domains = [
             domain("host", DomainKind::Host, "0"),
             domain("task", DomainKind::Task, "1"),
@@ -490,15 +492,17 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_disturbed_is_refused_with_what_can() {
+    fn refuses_impossible_disturbances_and_lists_possible_ones() {
         let domains = [
             domain("host", DomainKind::Host, "0"),
             domain("task", DomainKind::Task, "1"),
         ];
-        for wish in ["block:under:task", "block:vm"] {
-            let refused = planned(&domains, &[wish], 60).expect_err(wish).to_string();
+        for entry in ["block:under:task", "block:vm"] {
+            let refused = planned(&domains, &[entry], 60)
+                .expect_err(entry)
+                .to_string();
             assert!(
-                refused.contains(wish) && refused.contains("block:host, block:task"),
+                refused.contains(entry) && refused.contains("block:host, block:task"),
                 "{refused}"
             );
         }

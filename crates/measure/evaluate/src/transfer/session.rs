@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! All rounds, group by group: a quiet one first, from which the length of the blocks follows,
-//! then the others in an order that the seed decides.
+//! Makes all rounds, group by group: first a quiet round, which determines the length of the
+//! blocks, then the others in an order derived from the seed.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,26 +15,26 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64Mcg;
 
 use super::block_length::BlockLength;
-use super::group::{Candidate, Standing};
+use super::group::{Candidate, RunningGroup};
 use super::round::{RoundRequest, make_round};
 use crate::domains::Domains;
 use crate::failures::Failures;
 
-/// A round that is to be made.
+/// A planned round.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedRound {
     /// Index of the group in the plan.
     pub(crate) group: usize,
-    /// What is done; none for a quiet round.
+    /// The disturbance; `None` for a quiet round.
     pub(crate) disturbance: Option<Disturbance>,
-    /// How often the same came in its group before.
+    /// Number of earlier rounds of this kind in the group.
     pub(crate) number: u32,
-    /// Its length, where it is not blocks.
+    /// Its length, unless it is a round of blocks.
     pub(crate) duration: Nanos,
 }
 
 impl PlannedRound {
-    /// `quiet/GROUP/NUMBER` or `DISTURBANCE/GROUP/NUMBER`.
+    /// Returns `quiet/GROUP/NUMBER` or `DISTURBANCE/GROUP/NUMBER`.
     pub(crate) fn id(&self) -> String {
         let what = match &self.disturbance {
             Some(disturbance) => disturbance.to_string(),
@@ -44,10 +44,9 @@ impl PlannedRound {
     }
 }
 
-/// The order of all rounds. In each group the quiet round comes first. A disturbance that the plan
-/// names several times comes once in each turn before any comes again, and with the loads of a
-/// turn another quiet round, so that a slow change of the machine meets all alike; within a turn
-/// the order is the seed's.
+/// Returns all rounds in order. Each group begins with the quiet round. A repeated disturbance
+/// occurs once in each turn, and each turn with loads has another quiet round, so that slow changes
+/// of the machine affect all alike. The order within a turn depends on the seed.
 pub(crate) fn order(plan: &TransferSettings, seed: u64) -> Vec<PlannedRound> {
     let mut generator = Pcg64Mcg::seed_from_u64(seed);
     let mut rounds = Vec::new();
@@ -94,28 +93,28 @@ pub(crate) fn order(plan: &TransferSettings, seed: u64) -> Vec<PlannedRound> {
     rounds
 }
 
-/// How much of a round does not count.
+/// Returns the number of invalid parts of a round.
 fn faults(record: &TransferRecord) -> usize {
     let watched = record.watched.iter();
     record.invalid.len() + watched.map(|one| one.invalid.len()).sum::<usize>()
 }
 
-/// Which rounds are made once more. A guest that hangs, or a CPU that others keep busy, must not
-/// leave a hole in the matrix; but what never works is not tried again and again.
+/// Decides which rounds are repeated. A hanging guest or a busy CPU must not leave a gap in the
+/// matrix, but a round that never succeeds is not repeated for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Repeats {
-    /// Rounds that are repeats themselves.
+    /// Rounds that are repetitions.
     made: BTreeSet<String>,
-    /// How many repeats in a row were no better.
+    /// Number of successive repetitions without improvement.
     in_vain: u32,
 }
 
-/// After so many repeats in vain no more are made.
+/// Limit of successive repetitions without improvement.
 const MOST_IN_VAIN: u32 = 2;
 
 impl Repeats {
-    /// The repeat of a round that was just made, if it is worth one; `all` are the rounds made and
-    /// planned.
+    /// Returns the repetition of a round that was just made, if it is useful. `all` are the rounds
+    /// made and planned.
     pub(crate) fn after<'r>(
         &mut self,
         round: &PlannedRound,
@@ -143,11 +142,11 @@ impl Repeats {
     }
 }
 
-/// What the rounds need beyond the plan.
+/// The environment of the rounds besides the plan.
 #[derive(Debug)]
 pub(crate) struct Environment<'a> {
     pub(crate) plan: &'a TransferSettings,
-    /// The domains of the evaluation, and what starts them, in the same order.
+    /// The domains of the evaluation and their starters, in the same order.
     pub(crate) domains: &'a [EvaluatedDomain],
     pub(crate) starters: &'a Domains,
     pub(crate) meter: &'a Path,
@@ -156,13 +155,12 @@ pub(crate) struct Environment<'a> {
     pub(crate) seed: u64,
     /// Whether domains may stay up from one round to the next.
     pub(crate) stay_up: bool,
-    /// Whether everything takes longer here.
+    /// Whether the machine is emulated and slow.
     pub(crate) emulated: bool,
 }
 
 impl<'a> Environment<'a> {
-    /// The participants of a group with what starts them; those that fail again and again are left
-    /// out.
+    /// Returns the members of a group with their starters, without those that fail repeatedly.
     fn candidates(&self, group: usize, failures: &Failures) -> Vec<Candidate<'a>> {
         let participants = self
             .plan
@@ -188,14 +186,14 @@ impl<'a> Environment<'a> {
             .collect()
     }
 
-    /// Makes a round; `before` are the rounds made so far, `standing` what is up from them. None if
-    /// it was broken off.
+    /// Makes a round. `before` are the rounds made so far, `running` is the running group. Returns
+    /// `None` if the round was cancelled.
     pub(crate) fn make(
         &self,
         round: &PlannedRound,
         order: u32,
         before: &[TransferRecord],
-        standing: &mut Standing,
+        running: &mut RunningGroup,
         tick: &mut dyn FnMut(),
         stop: &AtomicBool,
     ) -> Option<TransferRecord> {
@@ -213,7 +211,7 @@ impl<'a> Environment<'a> {
             group,
             order,
             plan: self.plan,
-            candidates: &self.candidates(round.group, &standing.failures),
+            candidates: &self.candidates(round.group, &running.failures),
             disturbance: round.disturbance.as_ref(),
             duration: round.duration,
             block: quiet
@@ -225,16 +223,16 @@ impl<'a> Environment<'a> {
             seed: self.seed ^ u64::from(order).wrapping_mul(0x9e37_79b9_7f4a_7c15),
             emulated: self.emulated,
         };
-        make_round(&request, standing, tick, stop)
+        make_round(&request, running, tick, stop)
     }
 }
 
-/// Where rounds are made that belong to no evaluation.
+/// The environment of rounds outside of an evaluation.
 #[derive(Debug, Clone, Copy)]
 pub struct TransferContext<'a> {
     /// The static meter program.
     pub meter: &'a Path,
-    /// The CPUs that ordinary work keeps.
+    /// The housekeeping CPUs.
     pub housekeeping: &'a CpuSet,
     /// A directory for the files of loads.
     pub scratch: &'a Path,
@@ -242,8 +240,8 @@ pub struct TransferContext<'a> {
     pub seed: u64,
 }
 
-/// Makes all rounds of a plan, whatever it says: that no two domains of a group share a CPU is for
-/// the caller to see to. `made` hears of each round when it is over; `stop` breaks off.
+/// Makes all rounds of a plan. The caller must ensure that no two domains of a group share a CPU.
+/// Calls `made` after each round; `stop` cancels the rest.
 #[must_use]
 pub fn measure_transfers(
     plan: &TransferSettings,
@@ -264,11 +262,11 @@ pub fn measure_transfers(
         stay_up: false,
         emulated: read_machine(&MachineRoot::system()).virtualisation.emulated,
     };
-    let mut standing = Standing::default();
+    let mut running = RunningGroup::default();
     let mut records = Vec::new();
     for (location, round) in order(plan, context.seed).iter().enumerate() {
         let location = u32::try_from(location).unwrap_or(u32::MAX);
-        let record = environment.make(round, location, &records, &mut standing, &mut || {}, stop);
+        let record = environment.make(round, location, &records, &mut running, &mut || {}, stop);
         let Some(record) = record else {
             break;
         };
@@ -304,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn quiet_comes_first_and_again_with_each_turn_of_loads() {
+    fn a_quiet_round_is_first_and_in_each_turn_of_loads() {
         let words = [
             "block:host",
             "block:task",
@@ -368,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_count_is_made_once_more_and_not_for_ever() {
+    fn repeats_invalid_rounds_a_limited_number_of_times() {
         let rounds = order(&plan(&["block:host", "block:task", "block:container"]), 1);
         let mut repeats = Repeats::default();
         let quiet = &rounds[0];
@@ -385,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_alone_need_one_quiet_round() {
+    fn blocks_need_a_single_quiet_round() {
         let ids: Vec<String> = order(&plan(&["block:host"]), 1)
             .iter()
             .map(PlannedRound::id)

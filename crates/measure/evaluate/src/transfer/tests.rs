@@ -30,10 +30,10 @@ const DOMAINS: [(&str, DomainKind); 4] = [
     ("vm", DomainKind::Vm),
 ];
 
-/// What part of a block, made from a side in a domain, reaches another.
-type Walls<'a> = &'a dyn Fn(&Disturbance, &str) -> f64;
+/// The part of a block, made in or under one domain, that reaches another.
+type Reach<'a> = &'a dyn Fn(&Disturbance, &str) -> f64;
 
-/// Every wall stands; the host's kernel stops a guest by stopping the CPU under it.
+/// Every domain is isolated; the host's kernel stops a guest by stopping the CPU under it.
 fn isolated(by: &Disturbance, domain: &str) -> f64 {
     if by.domain == domain { 1.0 } else { 0.0 }
 }
@@ -69,7 +69,7 @@ fn plan() -> EvaluationSettings {
 }
 
 fn noise(generator: &mut Pcg64Mcg) -> u64 {
-    // Exponential around 200 µs, with a stall now and then.
+    // Exponential around 200 µs, with an occasional stall.
     let stall = generator.random_range(0..200) == 0;
     let usual = -200_000.0 * (1.0 - generator.random::<f64>()).ln();
     (usual * if stall { 5.0 } else { 1.0 }).min(QUIET.0 as f64) as u64
@@ -93,7 +93,7 @@ fn blocks(generator: &mut Pcg64Mcg, offset: i64) -> Vec<BlockSpan> {
         .collect()
 }
 
-/// A timeline on the domain's clock in which this part of each block stopped the thread.
+/// Returns a timeline on the domain's clock in which this part of each block stopped the thread.
 fn timeline(
     generator: &mut Pcg64Mcg,
     spans: &[super::windows::Span],
@@ -131,7 +131,7 @@ fn clock_of(domain: &str) -> Vec<ClockRelation> {
     }
 }
 
-fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -> TransferRecord {
+fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, reach: Reach<'_>) -> TransferRecord {
     let inside_guest = by.is_some_and(|by| by.domain == "vm" && by.side == Side::Inside);
     let made = BlocksMade {
         kind: BlockKind::Module,
@@ -146,7 +146,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -
         .map(|(location, (name, _))| {
             let clock = clock_of(name);
             let spans = spans_on(&made.spans, Clock(&made.clock), Clock(&clock));
-            let part = by.filter(|_| is_blocks).map_or(0.0, |by| walls(by, name));
+            let part = by.filter(|_| is_blocks).map_or(0.0, |by| reach(by, name));
             let offset = if *name == "vm" { GUEST_OFFSET } else { 0 };
             let timeline = timeline(generator, &spans, part, offset);
             let margins = Margins {
@@ -160,7 +160,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, walls: Walls<'_>) -
             };
             let factor = by
                 .filter(|_| !is_blocks)
-                .map_or(1.0, |by| 1.0 + walls(by, name));
+                .map_or(1.0, |by| 1.0 + reach(by, name));
             let seen = Distribution::from_values(
                 (0..20_000).map(|_| Nanos((noise(generator) as f64 * factor) as u64)),
             );
@@ -209,11 +209,11 @@ const BLOCKS: [&str; 5] = [
     "block:under:vm",
 ];
 
-fn rounds(seed: u64, texts: &[&str], walls: Walls<'_>) -> Vec<TransferRecord> {
+fn rounds(seed: u64, texts: &[&str], reach: Reach<'_>) -> Vec<TransferRecord> {
     let mut generator = Pcg64Mcg::seed_from_u64(seed);
     disturbances(texts)
         .iter()
-        .map(|by| round(&mut generator, Some(by), walls))
+        .map(|by| round(&mut generator, Some(by), reach))
         .collect()
 }
 
@@ -254,7 +254,7 @@ fn row<'a>(judged: &'a Judged, question: &str) -> &'a ComparisonRow {
         .expect("a row")
 }
 
-fn cell_of<'a>(judged: &'a Judged, question: &str, domain: usize) -> &'a ComparisonEntry {
+fn entry_of<'a>(judged: &'a Judged, question: &str, domain: usize) -> &'a ComparisonEntry {
     &row(judged, question).cells[domain]
 }
 
@@ -262,11 +262,11 @@ fn answers(judged: &Judged, question: &str) -> Vec<String> {
     row(judged, question)
         .cells
         .iter()
-        .map(|cell| cell.answer.clone())
+        .map(|entry| entry.answer.clone())
         .collect()
 }
 
-/// Each of the twenty-five cells, with a guest on a clock of its own.
+/// Checks all twenty-five entries, with a guest that has its own clock.
 #[test]
 fn reports_the_isolation_that_was_simulated() {
     let judged = judged(&rounds(1, &BLOCKS, &isolated), false);
@@ -296,12 +296,12 @@ fn reports_the_isolation_that_was_simulated() {
             assert_eq!(verdict.records, [by.to_string()]);
         }
     }
-    // Without loads there is not enough data to call the guest good.
+    // Without loads there is not enough data to rate the guest "good".
     assert_eq!(
         answers(&judged, "isolation"),
         ["limited", "limited", "limited", "not enough data"]
     );
-    let reason = &cell_of(&judged, "isolation", 3).reason;
+    let reason = &entry_of(&judged, "isolation", 3).reason;
     assert!(
         reason.contains("not measured with loads: host, task, container"),
         "{reason}"
@@ -315,13 +315,13 @@ fn reports_the_isolation_that_was_simulated() {
     // On an emulated machine, where loads are not judged, blocks are enough.
     let emulated = self::judged(&rounds(1, &BLOCKS, &isolated), true);
     assert_eq!(answers(&emulated, "isolation")[3], "good");
-    let reason = &cell_of(&emulated, "isolation", 3).reason;
+    let reason = &entry_of(&emulated, "isolation", 3).reason;
     assert!(
         reason.contains("Loads are not judged on an emulated machine"),
         "{reason}"
     );
-    for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
-        for id in &cell.verdicts {
+    for entry in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
+        for id in &entry.verdicts {
             assert!(
                 judged.verdicts.iter().any(|verdict| verdict.id == *id),
                 "{id}"
@@ -394,12 +394,16 @@ fn decides_nothing_without_the_positive_control() {
     for (domain, _) in DOMAINS {
         let verdict = verdict(&judged, "block:task", domain);
         assert_eq!(verdict.outcome, VerdictOutcome::Inconclusive);
-        let said = if domain == "task" {
+        let expected = if domain == "task" {
             "the positive control fails"
         } else {
             "do not stop task itself"
         };
-        assert!(verdict.statement.contains(said), "{}", verdict.statement);
+        assert!(
+            verdict.statement.contains(expected),
+            "{}",
+            verdict.statement
+        );
     }
     assert_eq!(
         verdict(&judged, "block:host", "task").outcome,
@@ -408,7 +412,7 @@ fn decides_nothing_without_the_positive_control() {
     assert_eq!(answers(&judged, "isolation")[1], "not enough data");
 }
 
-/// A core that the host's kernel does not reach, like that of a cell.
+/// A core that the host's kernel does not control, as in a cell.
 #[test]
 fn isolation_from_the_host_kernel_is_excellent() {
     let excellent = |by: &Disturbance, domain: &str| {
@@ -419,13 +423,13 @@ fn isolation_from_the_host_kernel_is_excellent() {
         }
     };
     let judged = judged(&rounds(4, &BLOCKS, &excellent), true);
-    // The round of the host's own CPU shows that its kernel can block.
+    // The round of the host's own CPU shows that its kernel can make blocks.
     assert_eq!(answers(&judged, "isolation")[3], "excellent");
     let mut unknown = rounds(4, &BLOCKS, &excellent);
     unknown.retain(|round| round.id != "block:host");
     let judged = self::judged(&unknown, true);
     assert_eq!(answers(&judged, "isolation")[3], "not enough data");
-    let reason = &cell_of(&judged, "isolation", 3).reason;
+    let reason = &entry_of(&judged, "isolation", 3).reason;
     assert!(
         reason.contains("not measured with: block:host in vm"),
         "{reason}"
@@ -452,7 +456,7 @@ fn names_pairs_that_never_ran_at_the_same_time() {
         (2, "not measured with: task, vm"),
         (3, "not measured with: task, container"),
     ] {
-        let reason = &cell_of(&judged, "isolation", location).reason;
+        let reason = &entry_of(&judged, "isolation", location).reason;
         assert!(reason.contains(missing), "{reason}");
     }
     let sentence = &judged.comparison.sentences[1].1;
@@ -462,8 +466,7 @@ fn names_pairs_that_never_ran_at_the_same_time() {
     );
 }
 
-/// What was judged once is judged the same when more rounds came: nothing of it is drawn anew but
-/// what depends on them.
+/// Verdicts from the cache equal new ones after more rounds are added.
 #[test]
 fn cached_verdicts_equal_new_ones() {
     let texts = [
@@ -518,7 +521,7 @@ fn compares_loads_with_the_quiet_rounds_between_them() {
         verdict(&real, "cpu:task", "task").condition.to_string(),
         "cpu@same"
     );
-    // Where all CPUs are emulated by few, a load anywhere slows all of them.
+    // If few CPUs emulate all CPUs, a load on any of them slows all.
     let emulated = judged(&made, true);
     let open = verdict(&emulated, "cache:task", "container");
     assert_eq!(open.outcome, VerdictOutcome::Inconclusive);

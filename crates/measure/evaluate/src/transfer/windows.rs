@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cuts a domain's latencies at the blocks of another: windows that hold a block, and quiet ones
-//! of the same length in the pauses between. Pure.
+//! Cuts a domain's latencies at the blocks of another: windows with a block, and quiet windows of
+//! the same length in the pauses. Pure.
 
 use rampart_model::{BlockSpan, ClockRelation, Nanos, Timeline, Window};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// No more quiet windows than this between two blocks: neighbours depend on each other, and blocks
-/// and quiet windows shall lie in turn.
+/// Most quiet windows between two blocks. Adjacent windows depend on each other, so blocks and
+/// quiet windows must alternate.
 const QUIET_WINDOWS_EACH: u64 = 2;
 
-/// How the clock of a domain relates to the host's over a round.
+/// The relation of a domain's clock to the host's clock over a round.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Clock<'a>(pub(crate) &'a [ClockRelation]);
 
 impl Clock<'_> {
-    /// The moment on the domain's clock that is `host` on the host's: the offset in between
-    /// follows a straight line from one exchange to the next, and stays outside of them.
+    /// Converts a time of the host's clock to the domain's clock. The offset is interpolated
+    /// linearly between exchanges, and constant before the first and after the last.
     pub(crate) fn inside(self, host: Nanos) -> Nanos {
         shifted(host, self.offset_at(host))
     }
 
-    /// The moment on the host's clock that is `inside` on the domain's.
+    /// Converts a time of the domain's clock to the host's clock.
     pub(crate) fn outside(self, inside: Nanos) -> Nanos {
-        // The offset wanders by parts in a million, so that the moment at which it is looked up
-        // may be off by itself without harm; a second look takes even that away.
+        // The offset drifts by parts per million, so a small error of the time at which it is read
+        // does no harm; the second step removes even that error.
         let first = shifted(inside, -self.offset_at(inside));
         let guess = shifted(inside, -self.offset_at(first));
         shifted(inside, -self.offset_at(guess))
     }
 
-    /// How far from the truth either may be: what the exchanges leave open.
+    /// Returns the largest error of a conversion, from the uncertainty of the exchanges.
     pub(crate) fn uncertainty(self) -> Nanos {
         self.0
             .iter()
@@ -68,8 +68,8 @@ pub(crate) struct Span {
     pub(crate) end: Nanos,
 }
 
-/// The blocks of a round as `victim` has them on its clock; blocks of several CPUs at the same
-/// moment are one, from the first start to the last end.
+/// Returns the blocks of a round on the clock of `victim`. Simultaneous blocks of several CPUs are
+/// merged, from the first start to the last end.
 pub(crate) fn spans_on(made: &[BlockSpan], source: Clock<'_>, victim: Clock<'_>) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for block in made {
@@ -96,21 +96,20 @@ pub(crate) fn spans_on(made: &[BlockSpan], source: Clock<'_>, victim: Clock<'_>)
     spans
 }
 
-/// How far windows reach beyond their blocks.
+/// The extent of windows beyond their blocks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Margins {
-    /// What is not known of the clocks: windows begin so much before the block and end so much
-    /// later.
+    /// Uncertainty of the clocks: windows begin this much before the block and end this much later.
     pub(crate) uncertainty: Nanos,
-    /// One period of the victim's meter and its worst quiet latency: the first sample behind the
+    /// One period of the victim's meter plus its worst quiet latency: the first sample after the
     /// block ends within it.
     pub(crate) after: Nanos,
 }
 
-/// The windows of a round on the victim's clock, in the order of time: one for each block, and up
-/// to two quiet ones, as long as the median of those, somewhere in each pause that has room. The
-/// `seed` says where. All lie within the time that `timelines` (one for each CPU of the victim)
-/// have in common.
+/// Returns the windows of a round on the victim's clock, in chronological order: one for each
+/// block, and up to two quiet ones in each pause that is long enough. Quiet windows have the median
+/// length of the others, at random positions derived from `seed`. All windows are within the common
+/// time of `timelines` (one for each CPU of the victim).
 pub(crate) fn windows(
     spans: &[Span],
     timelines: &[&Timeline],
@@ -154,8 +153,9 @@ pub(crate) fn windows(
     };
     let mut generator = Pcg64Mcg::seed_from_u64(seed);
     let mut all = Vec::new();
-    // A slot holds what ended in it and so what happened near it: quiet windows keep a slot away
-    // from every block, also from those whose windows are cut off by the round's ends.
+    // A slot holds samples that ended in it and so events near it. Quiet windows therefore stay one
+    // slot away from every block, also from blocks whose windows are cut off by the ends of the
+    // round.
     let mut free_from = start;
     let every = spans.iter().map(|span| {
         (
@@ -164,10 +164,10 @@ pub(crate) fn windows(
         )
     });
     for (busy_from, busy_to) in every.chain([(end, end)]) {
-        let room = busy_from.saturating_sub(free_from).0;
-        let count = (room / length).min(QUIET_WINDOWS_EACH);
+        let free = busy_from.saturating_sub(free_from).0;
+        let count = (free / length).min(QUIET_WINDOWS_EACH);
         if count > 0 {
-            let shift = generator.random_range(0..=room - count * length);
+            let shift = generator.random_range(0..=free - count * length);
             all.extend((0..count).map(|location| {
                 let start = free_from + Nanos(shift + location * length);
                 bare(start, start + Nanos(length), None)
@@ -180,7 +180,7 @@ pub(crate) fn windows(
     all
 }
 
-/// The same windows with the worst latency that each CPU's timeline has in them.
+/// Returns the same windows with the worst latency of each CPU's timeline in them.
 pub(crate) fn filled(windows: &[Window], timeline: &Timeline) -> Vec<Window> {
     windows
         .iter()
@@ -195,9 +195,9 @@ fn end_of(timeline: &Timeline) -> Nanos {
     Nanos(timeline.start.0 + timeline.slot.0.saturating_mul(timeline.worst.len() as u64))
 }
 
-/// The worst sample that ended in a slot that the window touches. A sample that ended later and
-/// began within the window, as when the thread slept through the rest of it, counts too: it is
-/// the next that ended.
+/// Returns the worst sample that ended in a slot that the window touches. The next sample that
+/// ended later also counts, because it may have begun within the window if the thread did not run
+/// for the rest of it.
 fn worst_in(timeline: &Timeline, start: Nanos, end: Nanos) -> Option<Nanos> {
     let slot = timeline.slot.0.max(1);
     let location = |moment: Nanos| moment.saturating_sub(timeline.start).0 / slot;
@@ -255,7 +255,7 @@ mod tests {
     };
 
     #[test]
-    fn a_drifting_clock_is_followed_between_its_exchanges() {
+    fn follows_a_drifting_clock_between_exchanges() {
         let relations = [relation(1_000_000, 500), relation(3_000_000, 700)];
         let clock = Clock(&relations);
         assert_eq!(clock.inside(Nanos(2_000_000)), Nanos(2_000_600));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_several_cpus_are_one_on_the_victims_clock() {
+    fn merges_blocks_of_several_cpus_on_the_victims_clock() {
         let (source, victim) = ([relation(0, 1000)], [relation(0, -200)]);
         let block = |cpu, sequence, start, end| BlockSpan {
             cpu: CpuId(cpu),
@@ -303,8 +303,8 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_that_outlasts_its_window_is_in_it() {
-        // A thread that was stopped from 1002 to 1009: nothing ends before slot 9.
+    fn a_sample_that_ends_after_its_window_counts() {
+        // A thread was stopped from 1002 to 1009: no sample ends before slot 9.
         let mut worst = vec![Some(5); 20];
         worst[3..9].fill(None);
         worst[9] = Some(7 * MS);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_from_nothing() {
+    fn returns_no_windows_without_data() {
         let empty = timeline(Vec::new());
         assert!(windows(&[span(0, 1, 2)], &[&empty], MARGINS, 1).is_empty());
         assert!(windows(&[], &[&empty], MARGINS, 1).is_empty());
