@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The regularised incomplete beta function and its inverse, accurate to about ten digits also
-//! where both parameters are huge (10^12 cycles) and the answer tiny.
+//! The regularised incomplete beta function and its inverse, accurate to about ten digits even if
+//! both parameters are huge (10^12 cycles) and the result is tiny.
 //!
-//! A textbook evaluation takes logarithms of gamma functions that are 10^13 and wants their
-//! difference to the tenth digit, which doubles do not hold. Here the leading factor comes from
-//! the saddle-point form of the binomial probability (C. Loader, "Fast and accurate computation
-//! of binomial probabilities", 2000), and the rest from a series without cancellation.
+//! A textbook evaluation subtracts logarithms of gamma functions of about 10^13 and needs the tenth
+//! digit of the difference, which exceeds double precision. This module computes the leading factor
+//! from the saddle-point form of the binomial probability (C. Loader, "Fast and accurate
+//! computation of binomial probabilities", 2000), and the rest from a series without cancellation.
 
 use statrs::function::gamma::ln_gamma;
 
 /// ½ ln 2π.
 const HALF_LN_TWO_PI: f64 = 0.918_938_533_204_672_7;
-/// Terms of the series; it needs some multiple of √a, and 10^12 cycles are the most that is
-/// promised.
+/// Largest number of terms of the series. It needs a multiple of √a; 10^12 cycles is the specified
+/// maximum.
 const MOST_TURNS: u32 = 100_000_000;
-/// A density this small (its ln) leaves nothing that anyone asks for in the tail beyond it.
+/// The ln of a density below which the tail beyond is negligible.
 const LN_NOTHING: f64 = -100.0;
 
 /// Error of Stirling's formula: ln Γ(n+1) − (½ ln 2πn + n ln n − n).
@@ -59,9 +59,9 @@ fn ln_leading_factor(a: f64, b: f64, x: f64) -> f64 {
         - deviance(b, sum * (1.0 - x))
 }
 
-/// I_x(a, b) for x up to ½, by the power series of Abramowitz and Stegun 26.5.4. All its terms
-/// are positive, so that nothing cancels, and it needs x itself, never 1 − x, which for one event
-/// in 10^12 cycles has lost all digits of x.
+/// Returns I_x(a, b) for x up to ½, by the power series of Abramowitz and Stegun 26.5.4. All terms
+/// are positive, so nothing cancels. The series uses x, never 1 − x, which would lose all digits of
+/// x for one event in 10^12 cycles.
 fn lower_tail(a: f64, b: f64, x: f64) -> f64 {
     let ln_leading = ln_leading_factor(a, b, x);
     if ln_leading < LN_NOTHING && x > a / (a + b) {
@@ -79,7 +79,7 @@ fn lower_tail(a: f64, b: f64, x: f64) -> f64 {
     (ln_leading.exp() * sum / a).min(1.0)
 }
 
-/// I_x(a, b), and beside it 1 − I_x(a, b).
+/// Returns I_x(a, b) and 1 − I_x(a, b).
 pub(crate) fn regularised_beta(a: f64, b: f64, x: f64) -> (f64, f64) {
     if x <= 0.0 {
         return (0.0, 1.0);
@@ -96,17 +96,18 @@ pub(crate) fn regularised_beta(a: f64, b: f64, x: f64) -> (f64, f64) {
     }
 }
 
-/// The x with I_x(a, b) = `lower`, where `lower` + `upper` = 1, both above 0; a and b at least ½.
+/// Returns the x with I_x(a, b) = `lower`. `lower` + `upper` = 1, both are above 0; a and b are at
+/// least ½.
 ///
-/// Newton's method on ln x, kept inside a bracket that shrinks with every step.
+/// Uses Newton's method on ln x, within a bracket that shrinks with every step.
 pub(crate) fn inverse_regularised_beta(a: f64, b: f64, lower: f64, upper: f64) -> f64 {
-    // The bracket in ln x. The lowest double leaves room for one cycle in 10^300.
+    // The bracket in ln x. The lower end allows one cycle in 10^300.
     let (mut low, mut high) = (-690.0, 0.0);
     let mut guess = (a / (a + b)).ln();
     for _ in 0..200 {
         let x: f64 = f64::exp(guess);
         let (below, above) = regularised_beta(a, b, x);
-        // Positive where x is too high; taken from whichever tail is small, so that it is exact.
+        // Positive if x is too high; computed from the smaller tail, so that it is exact.
         let excess = if lower < upper {
             below - lower
         } else {
@@ -143,7 +144,7 @@ mod tests {
     use statrs::function::beta::beta_reg;
 
     #[test]
-    fn follows_the_library_where_the_library_is_good() {
+    fn agrees_with_the_library_where_it_is_accurate() {
         for (a, b) in [
             (0.5, 0.5),
             (1.0, 1.0),
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn both_tails_sum_to_one_and_edges_are_edges() {
+    fn tails_sum_to_one_and_are_exact_at_the_ends() {
         assert_eq!(regularised_beta(2.0, 3.0, 0.0), (0.0, 1.0));
         assert_eq!(regularised_beta(2.0, 3.0, 1.0), (1.0, 0.0));
         assert_eq!(deviance(3.0, 3.0), 0.0);
@@ -172,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_inverse_inverts(a in 0.5f64..1e6, b in 0.5f64..1e6, lower in 1e-6f64..0.999999) {
+        fn inverse_inverts(a in 0.5f64..1e6, b in 0.5f64..1e6, lower in 1e-6f64..0.999999) {
             let x = inverse_regularised_beta(a, b, lower, 1.0 - lower);
             let (found, _) = regularised_beta(a, b, x);
             // Near x = 1 a double cannot resolve the function any more finely than this.

@@ -5,21 +5,21 @@ use rampart_model::{Interval, Nanos, VerdictOutcome};
 
 use crate::beta::inverse_regularised_beta;
 
-/// Confidence of the bound in a verdict on a deadline, one-sided. 95 % is the custom of the
-/// field and makes the "rule of three": nothing in n cycles bounds the chance at 3/n.
+/// One-sided confidence of the bound in a verdict on a deadline. 95 % is customary and gives the
+/// "rule of three": no event in n cycles bounds the probability at 3/n.
 pub const DEADLINE_CONFIDENCE: f64 = 0.95;
 
-/// A deadline holds only if the bound on the chance of an exceedance in a cycle is at most this.
-/// Without any exceedance that takes 2 995 cycles: three seconds at 1 kHz.
+/// A deadline holds only if the bound on the probability of an exceedance per cycle is at most
+/// this. Without an exceedance, 2 995 cycles are needed: three seconds at 1 kHz.
 pub const DEADLINE_RISK: f64 = 1e-3;
 
-/// Upper bound of the chance that one cycle exceeds the limit, after `exceedances` in `cycles`:
-/// the true chance is at most this in the part `confidence` (over 0, under 1) of all experiments.
-/// One-sided and exact (Clopper and Pearson, Biometrika 26, 1934). None without cycles, or with
-/// more exceedances than cycles, or with a confidence that is none.
+/// Returns the upper bound of the probability that a cycle exceeds the limit, after `exceedances`
+/// in `cycles`: the true probability is at most this in the part `confidence` (over 0, under 1) of
+/// all experiments. One-sided and exact (Clopper and Pearson, Biometrika 26, 1934). Returns `None`
+/// without cycles, with more exceedances than cycles, or with an invalid confidence.
 ///
-/// It supposes that cycles are independent. They are not quite (disturbances come in bursts), so
-/// a report gives [`time_between_violations`] beside it.
+/// The bound assumes independent cycles. Disturbances come in bursts, so cycles are not quite
+/// independent; a report therefore also gives [`time_between_violations`].
 #[must_use]
 pub fn exceedance_bound(exceedances: u64, cycles: u64, confidence: f64) -> Option<f64> {
     if cycles == 0 || exceedances > cycles || !(confidence > 0.0 && confidence < 1.0) {
@@ -28,8 +28,9 @@ pub fn exceedance_bound(exceedances: u64, cycles: u64, confidence: f64) -> Optio
     Some(upper(exceedances, cycles, 1.0 - confidence))
 }
 
-/// The two-sided interval for that chance, with the part (1 − `confidence`)/2 on either side
-/// (Clopper and Pearson 1934). None as for [`exceedance_bound`].
+/// Returns the two-sided interval for that probability, with the part (1 − `confidence`)/2 on
+/// either side (Clopper and Pearson 1934). Returns `None` in the same cases as
+/// [`exceedance_bound`].
 #[must_use]
 pub fn clopper_pearson(exceedances: u64, cycles: u64, confidence: f64) -> Option<Interval> {
     exceedance_bound(exceedances, cycles, confidence)?;
@@ -42,7 +43,8 @@ pub fn clopper_pearson(exceedances: u64, cycles: u64, confidence: f64) -> Option
     })
 }
 
-/// The chance at which no more than `exceedances` come about in the part `tail` of experiments.
+/// Returns the probability per cycle at which at most `exceedances` occur in the part `tail` of
+/// experiments.
 fn upper(exceedances: u64, cycles: u64, tail: f64) -> f64 {
     if exceedances == cycles {
         return 1.0;
@@ -55,7 +57,8 @@ fn upper(exceedances: u64, cycles: u64, tail: f64) -> f64 {
     inverse_regularised_beta(k + 1.0, rest, 1.0 - tail, tail)
 }
 
-/// The chance at which at least `exceedances` come about in the part `tail` of experiments.
+/// Returns the probability per cycle at which at least `exceedances` occur in the part `tail` of
+/// experiments.
 fn lower(exceedances: u64, cycles: u64, tail: f64) -> f64 {
     if exceedances == 0 {
         return 0.0;
@@ -67,22 +70,22 @@ fn lower(exceedances: u64, cycles: u64, tail: f64) -> f64 {
     inverse_regularised_beta(k, rest + 1.0, tail, 1.0 - tail)
 }
 
-/// After `exposure` without any violation, the mean time between violations is at least this at
-/// the given confidence (over 0, under 1): exposure ÷ −ln(1 − confidence), a third of the
-/// exposure at 95 %. It supposes that violations come as a Poisson process; measuring at a higher
-/// rate does not lengthen it. Zero for a confidence that is none.
+/// Returns the lower bound of the mean time between violations after `exposure` without a
+/// violation, at the given confidence (over 0, under 1): exposure ÷ −ln(1 − confidence), a third of
+/// the exposure at 95 %. It assumes a Poisson process; a higher measuring rate does not raise it.
+/// Returns zero for an invalid confidence.
 #[must_use]
 pub fn time_between_violations(exposure: Nanos, confidence: f64) -> Nanos {
     if !(confidence > 0.0 && confidence < 1.0) {
         return Nanos::ZERO;
     }
-    // Rounded down, as befits a lower bound; the conversion saturates.
+    // Round down, because this is a lower bound; the conversion saturates.
     Nanos((exposure.0 as f64 / -(-confidence).ln_1p()) as u64)
 }
 
-/// The verdict on a deadline: [`VerdictOutcome::Fails`] after any exceedance,
-/// [`VerdictOutcome::Holds`] after none in enough cycles to bound the chance at
-/// [`DEADLINE_RISK`], else [`VerdictOutcome::Inconclusive`].
+/// Returns the verdict on a deadline: [`VerdictOutcome::Fails`] after any exceedance,
+/// [`VerdictOutcome::Holds`] without one in enough cycles to bound the probability at
+/// [`DEADLINE_RISK`], otherwise [`VerdictOutcome::Inconclusive`].
 #[must_use]
 pub fn deadline_outcome(exceedances: u64, cycles: u64) -> VerdictOutcome {
     match exceedance_bound(exceedances, cycles, DEADLINE_CONFIDENCE) {
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_gives_the_rule_of_three() {
+    fn no_exceedance_gives_the_rule_of_three() {
         for cycles in [100, 10_000, 1_000_000_000_000] {
             let bound = exceedance_bound(0, cycles, 0.95).expect("a bound");
             close(bound * cycles as f64, 2.995_732, 0.02);
@@ -116,7 +119,7 @@ mod tests {
 
     /// Two-sided 95 % limits as printed in tables of the binomial distribution.
     #[test]
-    fn follows_published_tables() {
+    fn agrees_with_published_tables() {
         for (k, n, low, high) in [
             (0, 10, 0.0, 0.3085),
             (1, 10, 0.0025, 0.4450),
@@ -169,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn has_no_answer_without_a_question() {
+    fn returns_none_for_invalid_input() {
         assert_eq!(exceedance_bound(0, 0, 0.95), None);
         assert_eq!(exceedance_bound(2, 1, 0.95), None);
         for confidence in [0.0, 1.0, -1.0, 2.0, f64::NAN] {
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_of_the_exposure_lies_between_violations() {
+    fn time_between_violations_is_a_third_of_the_exposure() {
         let found = time_between_violations(Nanos::from_secs(86_400), 0.95);
         close(found.as_secs_f64() / 3600.0, 8.011, 1e-4);
         assert!(time_between_violations(Nanos(u64::MAX), 0.01) > Nanos(u64::MAX / 2));
@@ -202,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_are_chances_and_grow_with_what_was_seen(cycles in 1u64..1_000_000_000_000, part in 0.0f64..1.0, confidence in 0.5f64..0.999) {
+        fn bounds_are_probabilities_and_grow_with_exceedances(cycles in 1u64..1_000_000_000_000, part in 0.0f64..1.0, confidence in 0.5f64..0.999) {
             let k = ((cycles as f64).powf(part) as u64).min(cycles - 1).min(1_000_000);
             let bound = exceedance_bound(k, cycles, confidence).expect("a bound");
             let more = exceedance_bound(k + 1, cycles, confidence).expect("a bound");
@@ -215,7 +218,7 @@ mod tests {
         }
 
         #[test]
-        fn the_sides_of_an_interval_mirror_each_other(cycles in 1u64..100_000, part in 0.0f64..=1.0) {
+        fn interval_limits_are_symmetric(cycles in 1u64..100_000, part in 0.0f64..=1.0) {
             let k = (cycles as f64 * part) as u64;
             let interval = clopper_pearson(k, cycles, 0.95).expect("an interval");
             let mirrored = clopper_pearson(cycles - k, cycles, 0.95).expect("an interval");

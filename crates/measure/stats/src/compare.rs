@@ -1,97 +1,97 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Two records beside each other: ratios of quantiles with their intervals, and what follows.
+//! Compares two records: ratios of quantiles with their intervals, and the resulting verdicts.
 //!
 //! The logarithm of a ratio is a difference of two independent estimates, whose variances
-//! ([`crate::spread`]) add; its interval is Welch's (B. L. Welch, Biometrika 34, 1947) with the
-//! degrees of freedom of Satterthwaite, which stays honest for as few as two runs a side, where
-//! percentiles of a bootstrap do not.
+//! ([`crate::spread`]) add. Its interval is Welch's (B. L. Welch, Biometrika 34, 1947) with
+//! Satterthwaite's degrees of freedom. It is valid for as few as two runs on each side, unlike
+//! percentiles of a bootstrap.
 
 use rampart_model::{Distribution, Interval, SAMPLES_BEYOND, VerdictOutcome};
 
 use crate::spread::{Resampling, Sampled, Spread};
 use crate::student::student_quantile;
 
-/// Up to this ratio domain ÷ host two records count as the same: the limit by which medicines
-/// count as equivalent (a ratio of 0.80 to 1.25), of which a deadline cares for the upper side.
+/// Largest ratio domain ÷ host at which two records count as the same. It is the upper limit for
+/// equivalent medicines (ratios of 0.80 to 1.25); a deadline only needs the upper side.
 pub const SAME_AS_HOST_TOLERANCE: f64 = 1.25;
 
-/// Up to this factor loaded ÷ idle a wall counts as holding. Wider than
+/// Largest factor loaded ÷ idle at which an isolation holds. It is wider than
 /// [`SAME_AS_HOST_TOLERANCE`], because a load also changes the clock frequency and idle states of
 /// CPUs that share nothing else with it.
 pub const INTERFERENCE_TOLERANCE: f64 = 1.5;
 
-/// The quantiles to compare unless others are asked for: ordinary life, and the tail as far as a
-/// few minutes at 1 kHz show it.
+/// The default quantiles to compare: the median, and the tail as far as a few minutes at 1 kHz show
+/// it.
 pub const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// A quantile is reported only with this many samples expected on either side of it.
+/// A quantile is reported only if at least this many samples are expected on either side of it.
 const FEWEST_BEYOND: f64 = SAMPLES_BEYOND as f64;
-/// Without a quantile as high as this (or as the highest asked for) nothing holds.
+/// The verdict "holds" requires a quantile at least this high (or the highest requested one).
 const TAIL: f64 = 0.99;
-/// Chance that a verdict names any quantile worse that is not; likewise that it misses one.
+/// Probability that a verdict wrongly reports any quantile as worse, or that it misses one.
 const FAMILY_ERROR: f64 = 0.05;
-/// The chance with which the smallest detectable ratio is detected.
+/// Probability of detecting the smallest detectable ratio.
 pub(crate) const POWER: f64 = 0.8;
-/// Ratios are held within this and its inverse, so that they remain numbers.
+/// Ratios are limited to this and its inverse, so that they stay finite.
 pub(crate) const LARGEST_LN_RATIO: f64 = 27.6;
 
-/// What intervals rest on.
+/// The level of data on which intervals rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Basis {
-    /// Two runs or more on both sides: how runs differ is in the intervals.
+    /// At least two runs on both sides: the intervals include how runs differ.
     Runs,
-    /// A single run on one side at least: how runs differ is not known, so that the outcome is
-    /// always [`VerdictOutcome::Inconclusive`].
+    /// A single run on at least one side: it is unknown how runs differ, so the outcome is always
+    /// [`VerdictOutcome::Inconclusive`].
     SingleRun,
 }
 
-/// Ratios of several quantiles, with the outcome still to be named.
+/// Ratios of several quantiles, before the outcome is derived.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Ratios {
     /// Each compared quantile (0 to 1, rising) with the ratio.
     pub ratios: Vec<(f64, Interval)>,
-    /// What the intervals rest on.
+    /// The level of data on which the intervals rest.
     pub basis: Basis,
-    /// The worst of the ratios that could be told from 1, each with a chance of 80 %: a change
-    /// of any one of the quantiles by this factor would probably have been seen.
+    /// The largest of the ratios that are each detected with a probability of 80 %: a change of any
+    /// of the quantiles by this factor would probably have been detected.
     pub smallest_detectable: f64,
 }
 
-/// Whether a domain is as good as the host.
+/// The result of a comparison of a domain with the host.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SameAs {
     /// Each compared quantile (0 to 1, rising) with the ratio domain ÷ host.
     pub ratios: Vec<(f64, Interval)>,
     /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Fails`] or [`VerdictOutcome::Inconclusive`].
     pub outcome: VerdictOutcome,
-    /// The worst of the ratios that could be told from 1, each with a chance of 80 %.
+    /// The largest of the ratios that are each detected with a probability of 80 %.
     pub smallest_detectable: f64,
-    /// What the intervals rest on.
+    /// The level of data on which the intervals rest.
     pub basis: Basis,
 }
 
-/// By what a load multiplies latencies.
+/// The interference factors of a load.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Factors {
     /// Each compared quantile (0 to 1, rising) with the ratio loaded ÷ idle.
     pub factors: Vec<(f64, Interval)>,
     /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
     pub outcome: VerdictOutcome,
-    /// The worst of the ratios that could be told from 1, each with a chance of 80 %.
+    /// The largest of the ratios that are each detected with a probability of 80 %.
     pub smallest_detectable: f64,
-    /// What the intervals rest on.
+    /// The level of data on which the intervals rest.
     pub basis: Basis,
 }
 
-/// Those of `candidates` that `samples` can carry: with at least ten samples expected beyond
-/// them (and below). Rising, each once.
+/// Returns the `candidates` for which `samples` are enough: at least ten samples are expected above
+/// and below them. Ascending, without duplicates.
 #[must_use]
 pub fn reportable_quantiles(samples: u64, candidates: &[f64]) -> Vec<f64> {
     let mut quantiles: Vec<f64> = candidates
         .iter()
         .copied()
         .filter(|quantile| {
-            // A millionth of a sample forgives that 1 − 0.999 is no exact double.
+            // The tolerance of a millionth of a sample allows for the rounding of 1 − 0.999.
             samples as f64 * quantile.min(1.0 - quantile) >= FEWEST_BEYOND - 1e-6
         })
         .collect();
@@ -100,11 +100,11 @@ pub fn reportable_quantiles(samples: u64, candidates: &[f64]) -> Vec<f64> {
     quantiles
 }
 
-/// The ratio of one quantile (0 to 1) of two records, with its two-sided interval.
+/// Returns the ratio of one quantile (0 to 1) of two records, with its two-sided interval.
 ///
-/// Each record is its runs, each run its blocks in the order of time. None where a side has
-/// neither two runs nor one of four blocks, or where `confidence` is not between 0 and 1.
-/// Quantiles shorter than 1 ns count as 1 ns.
+/// Each record is a list of runs, each run a list of batches in chronological order. Returns `None`
+/// if a side has neither two runs nor one run of four batches, or if `confidence` is not between 0
+/// and 1. Quantiles shorter than 1 ns count as 1 ns.
 #[must_use]
 pub fn quantile_ratio(
     numerator: &[Vec<Distribution>],
@@ -118,7 +118,7 @@ pub fn quantile_ratio(
     in_range.then(|| ratio(&numerator, &denominator, quantile, confidence, options).0)
 }
 
-/// The ratio with its interval, and the ln of the smallest ratio that could be told from 1.
+/// Returns the ratio with its interval, and the ln of the smallest detectable ratio.
 fn ratio(
     numerator: &Sampled,
     denominator: &Sampled,
@@ -145,11 +145,11 @@ fn ratio(
     (interval, margin + student_quantile(POWER, freedom) * error)
 }
 
-/// Satterthwaite's degrees of freedom of a sum of two variances.
+/// Returns Satterthwaite's degrees of freedom of a sum of two variances.
 pub(crate) fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
     let (va, vb) = (a.ln_variance, b.ln_variance);
     let sum = va + vb;
-    // Against the larger first, so that tiny variances do not underflow when squared.
+    // Divide by the larger one first, so that tiny variances do not underflow when squared.
     if sum > 0.0 {
         1.0 / ((va / sum).powi(2) / a.freedom + (vb / sum).powi(2) / b.freedom)
     } else {
@@ -157,9 +157,9 @@ pub(crate) fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
     }
 }
 
-/// Ratios of all those `quantiles` that both sides can carry, each at the confidence with which
-/// all of them together are wrong upwards in at most 5 %, and downwards in at most 5 %
-/// (Bonferroni); never under 95 %. None where nothing can be compared.
+/// Returns the ratios of all `quantiles` for which both sides have enough samples. The confidence
+/// is chosen so that all intervals together are wrong upwards in at most 5 %, and downwards in at
+/// most 5 % (Bonferroni), and is at least 95 %. Returns `None` if nothing can be compared.
 fn ratios(
     numerator: &[Vec<Distribution>],
     denominator: &[Vec<Distribution>],
@@ -167,7 +167,7 @@ fn ratios(
     options: &Resampling,
 ) -> Option<Ratios> {
     let samples = |runs: &[Vec<Distribution>]| -> u64 {
-        runs.iter().flatten().map(|block| block.samples).sum()
+        runs.iter().flatten().map(|batch| batch.samples).sum()
     };
     let fewer = samples(numerator).min(samples(denominator));
     let quantiles = reportable_quantiles(fewer, quantiles);
@@ -197,8 +197,8 @@ fn ratios(
     })
 }
 
-/// Names the outcome: `worse` if one interval lies above the tolerance, holding if all lie at or
-/// under it and reach into the tail.
+/// Returns the outcome: `worse` if one interval is above the tolerance; "holds" if all are at most
+/// the tolerance and include a tail quantile.
 fn outcome(
     ratios: &Ratios,
     asked: &[f64],
@@ -222,14 +222,14 @@ fn outcome(
     }
 }
 
-/// Whether the domain is as good as the host, in the sense of not worse: of those `quantiles`
-/// that both sides can carry ([`reportable_quantiles`]), the ratio domain ÷ host.
+/// Judges whether the domain is as good as the host, that is not worse, by the ratios domain ÷ host
+/// of the `quantiles` for which both sides have enough samples ([`reportable_quantiles`]).
 ///
-/// [`VerdictOutcome::Holds`] if every interval ends at or under `tolerance` (a ratio, such as
-/// [`SAME_AS_HOST_TOLERANCE`]), [`VerdictOutcome::Fails`] if one begins above it,
-/// [`VerdictOutcome::Inconclusive`] otherwise, with a single run on either side, and where no
-/// quantile of 0.99 or more was among those compared although one was asked for.
-/// None where nothing can be compared.
+/// The outcome is [`VerdictOutcome::Holds`] if every interval ends at or below `tolerance` (a ratio
+/// such as [`SAME_AS_HOST_TOLERANCE`]), and [`VerdictOutcome::Fails`] if one begins above it. It is
+/// [`VerdictOutcome::Inconclusive`] otherwise, with a single run on either side, and if a quantile
+/// of 0.99 or more was requested but none could be compared. Returns `None` if nothing can be
+/// compared.
 #[must_use]
 pub fn same_as(
     domain: &[Vec<Distribution>],
@@ -247,8 +247,8 @@ pub fn same_as(
     })
 }
 
-/// The interference factor of a load: as [`same_as`], with the ratio loaded ÷ idle of one domain,
-/// and [`VerdictOutcome::Leaks`] for a factor that lies above `tolerance` (such as
+/// Judges the interference factor of a load like [`same_as`], by the ratio loaded ÷ idle of one
+/// domain. The outcome is [`VerdictOutcome::Leaks`] if a factor is above `tolerance` (such as
 /// [`INTERFERENCE_TOLERANCE`]).
 #[must_use]
 pub fn interference(
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_variances_add_their_freedom_and_unequal_ones_do_not() {
+    fn only_equal_variances_add_their_degrees_of_freedom() {
         let spread = |ln_variance, freedom| Spread {
             ln_value: 0.0,
             ln_variance,

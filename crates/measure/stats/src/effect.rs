@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The effect of a change that is made and taken back in turn: ratios of quantiles with against
-//! without it, each with the chance that it is none, and a correction for many comparisons.
+//! The effect of a change that is repeatedly made and reverted: ratios of quantiles with and
+//! without it, each with a p-value, and a correction for many comparisons.
 
 use rampart_model::{Distribution, Interval};
 
@@ -8,18 +8,18 @@ use crate::compare::{Basis, LARGEST_LN_RATIO, POWER, reportable_quantiles, welch
 use crate::spread::{Resampling, Sampled, Spread};
 use crate::student::{student_quantile, student_two_sided};
 
-/// An adjusted chance up to this counts as a difference: of all comparisons of a family together,
-/// any at all is named a difference by mistake in at most this part of evaluations.
+/// Largest adjusted p-value of a difference: in at most this part of evaluations, any comparison of
+/// a family is wrongly reported as a difference.
 pub const EFFECT_RISK: f64 = 0.05;
 
-/// A quantile counts as the same within this ratio and its inverse: the limits by which medicines
-/// count as equivalent.
+/// A quantile counts as the same within this ratio and its inverse: the limits for equivalent
+/// medicines.
 pub const EFFECT_TOLERANCE: f64 = 1.25;
 
-/// What stands for the worst of a run among quantiles.
+/// The value that represents the worst of a run among quantiles.
 pub const WORST_OF_RUN: f64 = 1.0;
 
-/// Confidence of an interval alone.
+/// Confidence of a single interval.
 const CONFIDENCE: f64 = 0.95;
 
 /// One ratio with ÷ without.
@@ -29,23 +29,25 @@ pub struct RatioWith {
     pub quantile: f64,
     /// The ratio with its two-sided 95 % interval, for this ratio alone.
     pub ratio: Interval,
-    /// Chance of so large a difference where there is none: two-sided, unadjusted.
+    /// Probability of a difference at least this large without an effect: two-sided, unadjusted.
     pub p_value: f64,
 }
 
-/// All that was compared of two records.
+/// The comparison of two records.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Effect {
-    /// By rising quantile; the worst of a run last, where there are two runs a side.
+    /// Ratios by ascending quantile. The worst of a run is last, if there are two runs on each
+    /// side.
     pub ratios: Vec<RatioWith>,
-    /// What the intervals rest on.
+    /// The level of data on which the intervals rest.
     pub basis: Basis,
-    /// The worst, over quantiles under 1, of the ratios that a chance of 80 % would have told from 1.
+    /// The largest ratio, over quantiles below 1, that is detected with a probability of 80 %.
     pub smallest_detectable: f64,
 }
 
-/// The effect on those of `quantiles` that both sides can carry, and on the worst of a run. Each
-/// side is its runs, each run its blocks in the order of time. None where nothing can be compared.
+/// Returns the effect on the `quantiles` for which both sides have enough samples, and on the worst
+/// of a run. Each side is a list of runs, each run a list of batches in chronological order.
+/// Returns `None` if nothing can be compared.
 #[must_use]
 pub fn effect(
     with: &[Vec<Distribution>],
@@ -54,7 +56,7 @@ pub fn effect(
     options: &Resampling,
 ) -> Option<Effect> {
     let samples = |runs: &[Vec<Distribution>]| -> u64 {
-        runs.iter().flatten().map(|block| block.samples).sum()
+        runs.iter().flatten().map(|batch| batch.samples).sum()
     };
     let quantiles = reportable_quantiles(samples(with).min(samples(without)), quantiles);
     if quantiles.is_empty() {
@@ -87,7 +89,8 @@ pub fn effect(
     })
 }
 
-/// Welch's interval and test of a difference of logarithms, and the smallest one to be detected.
+/// Returns Welch's interval and test of a difference of logarithms, and the smallest detectable
+/// difference.
 fn ratio(quantile: f64, above: &Spread, below: &Spread) -> (RatioWith, f64) {
     let error = (above.ln_variance + below.ln_variance).sqrt();
     let freedom = welch_freedom(above, below);
@@ -95,7 +98,7 @@ fn ratio(quantile: f64, above: &Spread, below: &Spread) -> (RatioWith, f64) {
     let margin = student_quantile(0.5 + CONFIDENCE / 2.0, freedom) * error + rounding;
     let middle = above.ln_value - below.ln_value;
     let number = |ln: f64| ln.clamp(-LARGEST_LN_RATIO, LARGEST_LN_RATIO).exp();
-    // What rounding to buckets alone can make is no difference.
+    // A difference that rounding to buckets can cause does not count.
     let beyond = (middle.abs() - rounding).max(0.0);
     let p_value = if beyond == 0.0 {
         1.0
@@ -117,9 +120,9 @@ fn ratio(quantile: f64, above: &Spread, below: &Spread) -> (RatioWith, f64) {
     (ratio, margin + student_quantile(POWER, freedom) * error)
 }
 
-/// The standard error and its degrees of freedom where both sides are taken to spread alike, as
-/// Student's own test does. A few runs of one side that happen to agree make Welch's error far too
-/// small; a difference has to stand against both.
+/// Returns the standard error and its degrees of freedom for equal variances on both sides, as in
+/// Student's test. If a few runs of one side happen to agree, Welch's error is far too small; a
+/// difference must be significant by both.
 fn pooled(above: &Spread, below: &Spread) -> (f64, f64) {
     let freedom = above.freedom + below.freedom;
     let squares = |side: &Spread| side.freedom * side.ln_variance * (side.freedom + 1.0);
@@ -128,14 +131,14 @@ fn pooled(above: &Spread, below: &Spread) -> (f64, f64) {
     (error.sqrt(), freedom)
 }
 
-/// The geometric mean of the runs' maxima. The bootstrap fails for a maximum (P. J. Bickel and
-/// D. A. Freedman, "Some asymptotic theory for the bootstrap", 1981, §6), but the maxima of several
-/// runs of one length are as many independent values, and their mean has an ordinary spread. None
-/// for fewer than two runs.
+/// Returns the geometric mean of the runs' maxima. The bootstrap fails for a maximum (P. J. Bickel
+/// and D. A. Freedman, "Some asymptotic theory for the bootstrap", 1981, §6), but the maxima of
+/// several runs of one length are independent values, whose mean has an ordinary spread. Returns
+/// `None` for fewer than two runs.
 fn worst_of_run(runs: &[Vec<Distribution>]) -> Option<Spread> {
     let maxima: Vec<f64> = runs
         .iter()
-        .filter_map(|run| run.iter().filter_map(|block| block.max).max())
+        .filter_map(|run| run.iter().filter_map(|batch| batch.max).max())
         .map(|max| (max.0.max(1) as f64).ln())
         .collect();
     let count = maxima.len() as f64;
@@ -152,9 +155,9 @@ fn worst_of_run(runs: &[Vec<Distribution>]) -> Option<Spread> {
     })
 }
 
-/// Chances adjusted for being several (S. Holm, "A simple sequentially rejective multiple test
-/// procedure", Scandinavian Journal of Statistics 6, 1979): rejecting those that are at most α keeps
-/// the chance of any wrong rejection at most α, however they depend on each other.
+/// Returns p-values adjusted for multiple comparisons (S. Holm, "A simple sequentially rejective
+/// multiple test procedure", Scandinavian Journal of Statistics 6, 1979): rejecting those of at
+/// most α keeps the probability of any wrong rejection at most α, whatever their dependence.
 #[must_use]
 pub fn holm(p_values: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p_values.len()).collect();
@@ -173,7 +176,8 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// Worked by hand: 4 × 0.0005, 3 × 0.010, then 2 × 0.015 and 0.024 held at what came before.
+    /// Calculated manually: 4 × 0.0005, 3 × 0.010, then 2 × 0.015 and 0.024 raised to the preceding
+    /// value.
     #[test]
     fn holm_steps_down() {
         let adjusted = holm(&[0.015, 0.000_5, 0.024, 0.010]);

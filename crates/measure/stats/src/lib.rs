@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bounds, comparisons and their confidence. `docs/verdicts.md` explains them in plain words.
+//! Bounds and comparisons with their confidence. `docs/verdicts.md` explains them.
 //!
-//! **Invariant:** pure functions. No IO, no clock, and no randomness but from a given seed: the
-//! same samples give the same verdict on every machine.
+//! **Invariant:** pure functions. No IO, no clock, and randomness only from a given seed: the same
+//! samples give the same verdict on every machine.
 #![forbid(unsafe_code)]
 
 mod beta;

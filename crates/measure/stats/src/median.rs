@@ -3,13 +3,13 @@
 
 use rampart_model::Interval;
 
-/// The median of `values` with an interval made of two of the values themselves: of the k-th
-/// smallest and the k-th largest, k as large as the confidence allows (order statistics; the
-/// chance that the true median lies outside is that of fewer than k heads in n coins, twice).
+/// Returns the median of `values` with an interval between two of the values: the k-th smallest and
+/// the k-th largest, with k as large as the confidence allows (order statistics; the probability
+/// that the true median is outside is twice that of fewer than k heads in n coin tosses).
 ///
-/// Nothing is supposed about the values but that they are independent. Few values cannot give
-/// much confidence: the interval then is all of them, and [`Interval::confidence`] says what that
-/// is worth. None without values or with one that is not a number.
+/// The only assumption is that the values are independent. If there are too few values for the
+/// confidence, the interval spans all of them, and [`Interval::confidence`] is the confidence
+/// reached. Returns `None` without values or with a NaN.
 #[must_use]
 pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     if values.is_empty() || values.iter().any(|value| value.is_nan()) {
@@ -24,8 +24,8 @@ pub fn median_interval(values: &[f64], confidence: f64) -> Option<Interval> {
     } else {
         0.5 * (sorted[count / 2 - 1] + upper)
     };
-    // Chance of exactly `heads` heads, and of fewer than `rank`. In logarithms, for 2^-n is no
-    // double beyond n = 1074.
+    // Probability of exactly `heads` heads, and of fewer than `rank`. As logarithms, because 2^-n
+    // underflows a double beyond n = 1074.
     let mut ln_chance = -(count as f64) * std::f64::consts::LN_2;
     let mut outside = ln_chance.exp();
     let mut rank = 0;
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_are_honest_about_it() {
+    fn reports_the_confidence_that_few_values_reach() {
         let interval = median_interval(&[3.0, 1.0], 0.95).expect("an interval");
         assert_eq!((interval.low, interval.high), (1.0, 3.0));
         assert!((interval.confidence - 0.5).abs() < 1e-12);
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_interval_holds_the_median(values in proptest::collection::vec(-1e9f64..1e9, 1..3000)) {
+        fn interval_contains_the_median(values in proptest::collection::vec(-1e9f64..1e9, 1..3000)) {
             let interval = median_interval(&values, 0.95).expect("an interval");
             prop_assert!(interval.low <= interval.estimate && interval.estimate <= interval.high);
             if values.len() >= 6 {

@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How far a quantile of one record could have come out otherwise: its logarithm, with the
-//! variance of that logarithm by the bootstrap.
+//! Estimates the uncertainty of a quantile of one record: its logarithm, with the variance of that
+//! logarithm by the bootstrap.
 //!
-//! Consecutive wakeups depend strongly on each other, and so do the seconds of one run, so
-//! neither samples nor seconds may be drawn singly. What is drawn with replacement is
-//! - whole runs, where there are at least two: the highest level of nested data, left as it is
-//!   inside, gives the right variance (Davison and Hinkley, "Bootstrap methods and their
-//!   application", 1997, §3.8);
-//! - stretches of neighbouring blocks, where there is one run: the circular block bootstrap
-//!   (Künsch 1989; Politis and Romano 1992). It knows nothing about how runs differ.
+//! Consecutive wakeups depend strongly on each other, and so do the seconds of one run, so neither
+//! samples nor seconds may be drawn independently. The units drawn with replacement are:
+//! - whole runs, if there are at least two: resampling only the highest level of nested data gives
+//!   the right variance (Davison and Hinkley, "Bootstrap methods and their application", 1997,
+//!   §3.8);
+//! - series of adjacent batches, if there is one run: the circular block bootstrap (Künsch 1989;
+//!   Politis and Romano 1992). It has no information on how runs differ.
 
 use rampart_model::{Bucket, Distribution, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-/// More blocks than this in a single run are merged with their neighbours first: longer blocks
-/// depend less on each other, and the cost stays bounded.
-const MOST_BLOCKS: usize = 200;
-/// A single run of fewer blocks says nothing about its own spread.
-const FEWEST_BLOCKS: usize = 4;
+/// If a single run has more batches than this, adjacent ones are merged first: longer batches
+/// depend less on each other, and the cost is bounded.
+const MOST_BATCHES: usize = 200;
+/// With fewer batches, a single run gives no estimate of its own spread.
+const FEWEST_BATCHES: usize = 4;
 
-/// How to draw.
+/// Parameters of the bootstrap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resampling {
-    /// How often to draw; 1000 leaves the standard error itself uncertain by about 2 %.
+    /// Number of resamples; 1000 leave the standard error itself uncertain by about 2 %.
     pub resamples: u32,
-    /// Where the generator starts. The same seed and samples give the same interval.
+    /// Seed of the generator. The same seed and samples give the same interval.
     pub seed: u64,
 }
 
@@ -38,14 +38,14 @@ impl Default for Resampling {
     }
 }
 
-/// One record, made ready to be drawn from.
+/// A record prepared for resampling.
 #[derive(Debug)]
 pub(crate) struct Sampled {
-    /// The buckets that any unit holds, in rising order.
+    /// The buckets of all units, in ascending order.
     buckets: Vec<Nanos>,
     /// The exact maximum.
     max: Nanos,
-    /// For each unit, how many of its samples lie in this bucket or a lower one.
+    /// For each unit, the number of its samples in this bucket or a lower one.
     cumulative: Vec<Vec<u64>>,
     /// Units that are drawn together.
     stretch: usize,
@@ -56,35 +56,35 @@ pub(crate) struct Sampled {
 /// A quantile and its uncertainty.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Spread {
-    /// ln of the quantile in nanoseconds; of 1 ns if it is shorter.
+    /// ln of the quantile in nanoseconds, at least that of 1 ns.
     pub(crate) ln_value: f64,
-    /// Variance of it.
+    /// Variance of `ln_value`.
     pub(crate) ln_variance: f64,
-    /// Half the width of its bucket, in the same logarithm: no bootstrap sees below it.
+    /// Half the width of its bucket, as a logarithm: the resolution limit of any bootstrap.
     pub(crate) ln_rounding: f64,
     /// Degrees of freedom of the variance.
     pub(crate) freedom: f64,
 }
 
 impl Sampled {
-    /// From the runs of a record, each a series of blocks in the order of time. None where there
-    /// is too little to know any spread: one run of fewer than four blocks.
+    /// Prepares the runs of a record, each a series of batches in chronological order. Returns
+    /// `None` if there is too little data: one run of fewer than four batches.
     pub(crate) fn new(runs: &[Vec<Distribution>]) -> Option<Self> {
         let runs: Vec<Vec<&Distribution>> = runs
             .iter()
-            .map(|run| run.iter().filter(|block| block.samples > 0).collect())
+            .map(|run| run.iter().filter(|batch| batch.samples > 0).collect())
             .filter(|run: &Vec<_>| !run.is_empty())
             .collect();
         match runs.as_slice() {
             [] => None,
-            [run] if run.len() < FEWEST_BLOCKS => None,
+            [run] if run.len() < FEWEST_BATCHES => None,
             [run] => {
                 let units: Vec<Distribution> = run
-                    .chunks(run.len().div_ceil(MOST_BLOCKS))
+                    .chunks(run.len().div_ceil(MOST_BATCHES))
                     .map(merged)
                     .collect();
-                // √n blocks of √n: long against the dependence that is seen within a run, at the
-                // price of a wider interval than the n^(1/3) that is best for weak dependence.
+                // √n series of √n: long compared with the dependence observed within a run, but
+                // with a wider interval than n^(1/3), which is best for weak dependence.
                 let stretch = (units.len() as f64).sqrt().ceil() as usize;
                 Self::of_units(&units, stretch, false)
             }
@@ -127,12 +127,12 @@ impl Sampled {
         })
     }
 
-    /// Whether at least two runs stand behind it.
+    /// Returns whether the units are at least two runs.
     pub(crate) fn has_runs(&self) -> bool {
         self.runs
     }
 
-    /// The bucket that holds `quantile` when each unit counts as often as `weights` says.
+    /// Returns the bucket of `quantile` with these weights of the units.
     fn bucket(&self, quantile: f64, weights: &[u64]) -> Nanos {
         let up_to = |index: usize| -> u64 {
             weights
@@ -156,12 +156,13 @@ impl Sampled {
         self.buckets[low]
     }
 
-    /// As [`Distribution::quantile`] has it: the upper edge, never above the maximum.
+    /// Returns the ln of a bucket's value, defined like [`Distribution::quantile`]: the upper edge,
+    /// at most the maximum.
     fn ln_value(&self, bucket: Nanos) -> f64 {
         (Bucket::highest(bucket).min(self.max).0.max(1) as f64).ln()
     }
 
-    /// The quantile and its uncertainty.
+    /// Returns the quantile and its uncertainty.
     pub(crate) fn spread(&self, quantile: f64, options: &Resampling) -> Spread {
         let units = self.cumulative.len();
         let whole = self.bucket(quantile, &vec![1; units]);
@@ -186,7 +187,7 @@ impl Sampled {
             mean += off / f64::from(turn);
             squares += off * (value - mean);
         }
-        // Drawing from m units, not from the process behind them, makes the variance too small by
+        // Drawing from m units instead of the underlying process makes the variance too small by
         // (m−1)/m (T. Hesterberg, "What teachers should know about the bootstrap", 2015, §4.1).
         let independent = units as f64 / self.stretch as f64;
         let freedom = (independent - 1.0).max(1.0);
@@ -201,11 +202,11 @@ impl Sampled {
     }
 }
 
-/// All samples of these blocks together.
-fn merged<'a>(blocks: impl AsRef<[&'a Distribution]>) -> Distribution {
+/// Returns all samples of these batches together.
+fn merged<'a>(batches: impl AsRef<[&'a Distribution]>) -> Distribution {
     let mut whole = Distribution::default();
-    for block in blocks.as_ref() {
-        whole.merge(block);
+    for batch in batches.as_ref() {
+        whole.merge(batch);
     }
     whole
 }
@@ -215,18 +216,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn block(values: &[u64]) -> Distribution {
+    fn batch(values: &[u64]) -> Distribution {
         Distribution::from_values(values.iter().copied().map(Nanos))
     }
 
     #[test]
-    fn too_little_has_no_spread() {
+    fn too_little_data_has_no_spread() {
         assert!(Sampled::new(&[]).is_none());
         assert!(Sampled::new(&[vec![], vec![Distribution::default()]]).is_none());
-        assert!(Sampled::new(&[vec![block(&[1]); 3]]).is_none());
-        assert!(Sampled::new(&[vec![block(&[1]); 4]]).is_some_and(|side| !side.has_runs()));
+        assert!(Sampled::new(&[vec![batch(&[1]); 3]]).is_none());
+        assert!(Sampled::new(&[vec![batch(&[1]); 4]]).is_some_and(|side| !side.has_runs()));
         assert!(
-            Sampled::new(&[vec![block(&[1])], vec![block(&[1])]]).is_some_and(|s| s.has_runs())
+            Sampled::new(&[vec![batch(&[1])], vec![batch(&[1])]]).is_some_and(|s| s.has_runs())
         );
     }
 
@@ -239,7 +240,7 @@ mod tests {
                 let values: Vec<u64> = (0..2001)
                     .map(|step| (centre * (1.0 + (step as f64 - 1000.0) / 2_000.0)) as u64)
                     .collect();
-                vec![block(&values)]
+                vec![batch(&values)]
             })
             .collect();
         let spread = Sampled::new(&runs).expect("two runs").spread(
@@ -258,8 +259,8 @@ mod tests {
     }
 
     #[test]
-    fn no_time_at_all_counts_as_a_nanosecond() {
-        let side = Sampled::new(&[vec![block(&[0, 0])], vec![block(&[0])]]).expect("two runs");
+    fn zero_counts_as_a_nanosecond() {
+        let side = Sampled::new(&[vec![batch(&[0, 0])], vec![batch(&[0])]]).expect("two runs");
         let spread = side.spread(0.5, &Resampling::default());
         assert_eq!((spread.ln_value, spread.ln_variance), (0.0, 0.0));
         assert!(spread.ln_rounding.is_finite());
@@ -267,11 +268,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn unweighted_it_is_the_quantile_of_everything(runs in proptest::collection::vec(proptest::collection::vec(0u64..1_000_000, 1..40), 2..6), quantile in 0.0f64..=1.0) {
-            let blocks: Vec<Vec<Distribution>> = runs.iter().map(|run| vec![block(run)]).collect();
-            let side = Sampled::new(&blocks).expect("two runs");
+        fn equal_weights_give_the_quantile_of_all_samples(runs in proptest::collection::vec(proptest::collection::vec(0u64..1_000_000, 1..40), 2..6), quantile in 0.0f64..=1.0) {
+            let batches: Vec<Vec<Distribution>> = runs.iter().map(|run| vec![batch(run)]).collect();
+            let side = Sampled::new(&batches).expect("two runs");
             let found = side.spread(quantile, &Resampling { resamples: 2, seed: 0 }).ln_value;
-            let whole = block(&runs.concat()).quantile(quantile).expect("not empty");
+            let whole = batch(&runs.concat()).quantile(quantile).expect("not empty");
             prop_assert_eq!(found, (whole.0.max(1) as f64).ln());
         }
     }

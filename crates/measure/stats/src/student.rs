@@ -3,8 +3,9 @@
 
 use crate::beta::{inverse_regularised_beta, regularised_beta};
 
-/// The value that Student's t with `freedom` degrees of freedom (at least 1, need not be whole)
-/// stays under with the chance `probability` (½ to under 1). Infinite freedom is held at 10^9.
+/// Returns the value below which Student's t with `freedom` degrees of freedom (at least 1, not
+/// necessarily an integer) is with the given `probability` (½ to under 1). Freedom is limited to
+/// 10^9.
 ///
 /// P(|T| > t) = I_x(freedom/2, ½) with x = freedom/(freedom + t²) (Abramowitz and Stegun 26.7.1).
 pub(crate) fn student_quantile(probability: f64, freedom: f64) -> f64 {
@@ -13,19 +14,19 @@ pub(crate) fn student_quantile(probability: f64, freedom: f64) -> f64 {
     if outside >= 1.0 {
         return 0.0;
     }
-    // Solved for 1 − x, which keeps its digits where the freedom is large.
+    // Solve for 1 − x, which keeps its digits if the freedom is large.
     let rest = inverse_regularised_beta(0.5, freedom / 2.0, 1.0 - outside, outside);
     (freedom * rest / (1.0 - rest)).sqrt()
 }
 
-/// The chance that Student's t with `freedom` degrees of freedom is further from 0 than `t`, by the
-/// same formula.
+/// Returns the probability that Student's t with `freedom` degrees of freedom is further from 0
+/// than `t`, by the same formula.
 pub(crate) fn student_two_sided(t: f64, freedom: f64) -> f64 {
     let freedom = freedom.clamp(1.0, 1e9);
     if !t.is_finite() {
         return 0.0;
     }
-    // The upper end of 1 − x, for the same reason.
+    // Use the upper tail of 1 − x, for the same reason.
     regularised_beta(0.5, freedom / 2.0, t * t / (freedom + t * t)).1
 }
 
@@ -56,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sided_chances_invert_the_quantiles() {
+    fn two_sided_probabilities_invert_the_quantiles() {
         for freedom in [1.0, 2.7, 8.0, 33.3] {
             for probability in [0.6, 0.9, 0.975, 0.9999] {
                 let t = student_quantile(probability, freedom);

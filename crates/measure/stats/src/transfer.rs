@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether a block of one domain's CPUs reaches another domain: the worst latency in each window
-//! that holds a block, against windows that hold none.
+//! Tests whether a block of one domain's CPUs reaches another domain: the worst latency in each
+//! window with a block, compared with windows without one.
 //!
-//! Windows with and without blocks alternate at random times, so that under "blocks change
-//! nothing" their labels could as well have been dealt out otherwise: that is what the
-//! permutation test deals with (E. J. G. Pitman, "Significance tests which may be applied to
-//! samples from any populations", 1937), and nothing is supposed about how latencies are
-//! distributed. Slow changes of the machine meet both sorts of windows alike.
+//! Windows with and without blocks alternate at random times. If blocks have no effect, the labels
+//! of the windows are therefore exchangeable, as the permutation test requires (E. J. G. Pitman,
+//! "Significance tests which may be applied to samples from any populations", 1937); no
+//! distribution of latencies is assumed. Slow changes of the machine affect both kinds of windows
+//! alike.
 
 use rampart_model::{Interval, Nanos, VerdictOutcome};
 use rand::seq::SliceRandom;
@@ -15,104 +15,103 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::{Resampling, exceedance_bound};
 
-/// Up to this transfer a wall counts as holding: a tenth of the time for which the other domain
-/// was stopped. A domain that shares a CPU with the blocked one has a transfer of 1; what comes
-/// through shared caches, buses and the hypervisor's clock stays far below a tenth as long as
-/// blocks are many times longer than quiet latencies, which they are made to be.
+/// Largest transfer at which an isolation holds: a tenth of the time for which the other domain was
+/// stopped. A domain that shares a CPU with the blocked one has a transfer of 1. Effects of shared
+/// caches, buses and the hypervisor's clock stay far below a tenth if blocks are many times longer
+/// than quiet latencies, as they are chosen to be.
 pub const TRANSFER_TOLERANCE: f64 = 0.1;
 
-/// A leak is named only where windows with blocks would be so much worse by chance in fewer than
-/// 1 of 100 evaluations.
+/// Largest p-value of a leak: such an excess of the windows with blocks occurs by chance in fewer
+/// than 1 of 100 evaluations.
 pub const TRANSFER_RISK: f64 = 0.01;
 
-/// A leak that few of the blocks show is named only where the count would come about by chance in
-/// fewer than 1 of 1000 evaluations: it is a second look at the same windows.
+/// Largest p-value of a leak that only a few blocks show: the count occurs by chance in fewer than
+/// 1 of 1000 evaluations. It is stricter because this is a second test of the same windows.
 pub const PARTIAL_RISK: f64 = 0.001;
 
-/// From this part of a block on a window counts as one that a block crossed into, on a real
-/// machine.
+/// Smallest part of a block that counts as crossing into a window, on a real machine.
 pub const CROSSED: f64 = TRANSFER_TOLERANCE;
 
-/// The same on an emulated machine. Its CPUs share real ones, so that a stopped CPU, which spins,
-/// takes time from all others; half a block is more than they lose by that.
+/// The same on an emulated machine. Its CPUs share real ones, so a stopped CPU, which spins, takes
+/// time from all others; half a block is more than they lose by that.
 pub const CROSSED_EMULATED: f64 = 0.5;
 
-/// Above this chance the count of worse windows gives no reason to doubt that a wall holds.
+/// Above this p-value the count of worse windows is no reason to doubt that an isolation holds.
 const PARTIAL_DOUBT: f64 = 0.05;
 
-/// A window that is worse by this part of a block holds one that crossed nearly whole, or a stall as
-/// long. A single one is reason for doubt, unless windows without a block show the same.
+/// A window that is late by this part of a block contains a block that crossed nearly whole, or a
+/// stall as long. A single such window is a reason for doubt, unless windows without a block show
+/// the same.
 const CROSSED_WHOLE: f64 = 0.5;
 
-/// Of those the chance must be this high: they are few, and a count of few proves little.
+/// The p-value required for these windows: they are few, and a small count proves little.
 const WHOLE_DOUBT: f64 = 0.2;
 
-/// With fewer windows of either sort nothing is decided. Eight are the fewest whose range holds
-/// their median with a confidence of 99 %, and six windows in eight never agree by chance at
-/// [`TRANSFER_RISK`].
+/// Fewest windows of each kind for a decision. The range of eight windows contains their median
+/// with a confidence of 99 %, and six windows in eight never agree by chance at [`TRANSFER_RISK`].
 pub const FEWEST_WINDOWS: usize = 8;
 
-/// Confidence of the interval of a transfer, two-sided, and of the bound on the part of the blocks
-/// that cross, one-sided.
+/// Confidence of the two-sided interval of a transfer, and of the one-sided bound on the part of
+/// the blocks that cross.
 const CONFIDENCE: f64 = 0.95;
-/// The quantiles of the normal distribution at 97.5 % and 80 %: a change of their sum times the
-/// standard error is told from none with a chance of 80 % (H. S. Bloom, "Minimum detectable
+/// Sum of the quantiles of the normal distribution at 97.5 % and 80 %: a change of this many
+/// standard errors is detected with a probability of 80 % (H. S. Bloom, "Minimum detectable
 /// effects", Evaluation Review 19, 1995).
 const DETECTABLE_ERRORS: f64 = 1.960 + 0.842;
 
-/// What blocks of one domain did to another.
+/// The effect of blocks of one domain on another.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transfer {
     /// Median excess divided by the length of the blocks: 0 if nothing crosses, 1 if all does.
     pub transfer: Interval,
     /// Median of the windows with a block minus median of those without, in ns.
     pub excess: f64,
-    /// Chance of so large an excess if blocks made none. Never 0: 1 over one more than the number
-    /// of permutations at least (B. Phipson and G. K. Smyth, "Permutation p-values should never
-    /// be zero", 2010).
+    /// Probability of an excess at least this large if blocks had no effect. Never 0: at least 1
+    /// divided by the number of permutations plus one (B. Phipson and G. K. Smyth, "Permutation
+    /// p-values should never be zero", 2010).
     pub p_value: f64,
-    /// From this part of a block on a window counts as one that a block crossed into: [`CROSSED`]
-    /// or [`CROSSED_EMULATED`].
+    /// Smallest part of a block that counts as crossing into a window: [`CROSSED`] or
+    /// [`CROSSED_EMULATED`].
     pub crossing: f64,
-    /// Windows with a block whose worst latency was over the median of the quiet ones by more
-    /// than that; and windows without one of which the same is true.
+    /// Number of windows with a block, and without one, whose worst latency exceeds the median of
+    /// the quiet windows by more than that.
     pub crossed: (usize, usize),
-    /// The same of those that are worse by more than half a block.
+    /// The same for windows that are late by more than half a block.
     pub crossed_whole: (usize, usize),
-    /// Chance of so many more among the windows with a block, if blocks made no difference
+    /// Probability of this many more among the windows with a block, if blocks had no effect
     /// (Fisher's exact test, one-sided).
     pub crossed_p_value: f64,
-    /// A transfer of this size would have been told from none with a chance of 80 %.
+    /// Smallest transfer that is detected with a probability of 80 %.
     pub smallest_detectable: f64,
-    /// At most this part of all blocks crosses, at 95 % confidence, after as many of these as
-    /// [`Self::crossed`] says (C. J. Clopper and E. S. Pearson 1934).
+    /// Upper bound of the part of all blocks that cross, at 95 % confidence, from the count of
+    /// [`Self::crossed`] (C. J. Clopper and E. S. Pearson 1934).
     pub part_at_most: f64,
     /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
     pub outcome: VerdictOutcome,
 }
 
 impl Transfer {
-    /// Whether it is a leak that only some of the blocks show, so that the median does not.
+    /// Returns whether it is a leak that only some of the blocks show, so that the median does not.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.outcome == VerdictOutcome::Leaks && self.transfer.low <= TRANSFER_TOLERANCE
     }
 }
 
-/// Compares the worst latencies of windows that hold a block of `length` (the median of the
-/// lengths as made) with those of equally long windows that hold none.
+/// Compares the worst latencies of windows with a block of `length` (the median of the actual
+/// lengths) with those of equally long windows without one.
 ///
-/// - [`VerdictOutcome::Leaks`] if the whole interval of the transfer lies above
-///   [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`]; or if so many more of the
-///   windows with a block are worse by more than `crossing` of it that their count alone proves it
-///   ([`PARTIAL_RISK`]): a wall that lets some blocks through leaks, although the median holds.
-/// - [`VerdictOutcome::Holds`] if the whole interval lies below the tolerance, and the count of
-///   worse windows gives no reason for doubt: it would be as high by chance in 5 of 100; and if no
-///   window with a block is worse by half a block, or some without are too.
+/// - [`VerdictOutcome::Leaks`] if the whole interval of the transfer is above
+/// [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`], or if the number of windows
+/// with a block that are late by more than `crossing` of it is significant by itself
+/// ([`PARTIAL_RISK`]): an isolation that passes some blocks leaks, although the median holds.
+/// - [`VerdictOutcome::Holds`] if the whole interval is below the tolerance, the count of worse
+/// windows would be as high by chance in 5 of 100 evaluations, and no window with a block is late
+/// by half a block unless some without a block are too.
 /// - [`VerdictOutcome::Inconclusive`] otherwise, and with fewer than [`FEWEST_WINDOWS`] on either
-///   side.
+/// side.
 ///
-/// None where a side has no window, or `length` is zero.
+/// Returns `None` if a side has no window, or if `length` is zero.
 #[must_use]
 pub fn transfer(
     with_block: &[Nanos],
@@ -171,7 +170,7 @@ pub fn transfer(
     })
 }
 
-/// The median; reorders `values`, of which there is one at least.
+/// Returns the median of `values`, which must not be empty; reorders them.
 fn median(values: &mut [f64]) -> f64 {
     let middle = values.len() / 2;
     let even = values.len().is_multiple_of(2);
@@ -185,8 +184,8 @@ fn median(values: &mut [f64]) -> f64 {
     }
 }
 
-/// Chance of an excess at least as large when the windows are dealt out anew, the one that was
-/// seen counted among them.
+/// Returns the probability of an excess at least as large after permuting the windows; the observed
+/// order counts as one permutation.
 fn permutation(
     blocked: &[f64],
     quiet: &[f64],
@@ -204,9 +203,9 @@ fn permutation(
     f64::from(at_least + 1) / f64::from(permutations + 1)
 }
 
-/// The interval of the transfer by the percentiles of a bootstrap, and its standard error. Both
-/// sorts of windows are drawn with replacement, each from its own (B. Efron, "Bootstrap methods:
-/// another look at the jackknife", 1979).
+/// Returns the interval of the transfer by the percentiles of a bootstrap, and its standard error.
+/// Both kinds of windows are drawn with replacement, each from its own kind (B. Efron, "Bootstrap
+/// methods: another look at the jackknife", 1979).
 fn bootstrap(
     blocked: &[f64],
     quiet: &[f64],
@@ -240,8 +239,8 @@ fn bootstrap(
     (interval, variance.sqrt())
 }
 
-/// Chance of `crossed.0` or more on the first side, given the sums: the upper tail of the
-/// hypergeometric distribution (R. A. Fisher, "The logic of inductive inference", 1935).
+/// Returns the probability of `crossed.0` or more on the first side, given the sums: the upper tail
+/// of the hypergeometric distribution (R. A. Fisher, "The logic of inductive inference", 1935).
 fn fisher(crossed: (usize, usize), windows: (usize, usize)) -> f64 {
     let total = windows.0 + windows.1;
     let marked = crossed.0 + crossed.1;
@@ -269,16 +268,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Fisher's tea: eight cups, four of each sort, all told right or three of four.
+    /// Fisher's tea test: eight cups, four of each kind, with all or three of four identified
+    /// correctly.
     #[test]
-    fn the_exact_test_knows_its_textbook() {
+    fn exact_test_agrees_with_the_textbook() {
         assert!((fisher((4, 0), (4, 4)) - 1.0 / 70.0).abs() < 1e-12);
         assert!((fisher((3, 1), (4, 4)) - 17.0 / 70.0).abs() < 1e-12);
         assert!((fisher((0, 0), (4, 4)) - 1.0).abs() < 1e-12);
     }
 
     #[test]
-    fn the_median_is_that_of_the_values() {
+    fn returns_the_median() {
         assert_eq!(median(&mut [3.0]), 3.0);
         assert_eq!(median(&mut [9.0, 1.0]), 5.0);
         assert_eq!(median(&mut [5.0, 1.0, 9.0]), 5.0);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_compare_is_no_transfer() {
+    fn returns_none_without_data() {
         let options = Resampling::default();
         let (some, length) = ([Nanos(5); 10], Nanos(100));
         assert_eq!(transfer(&[], &some, length, CROSSED, &options), None);
@@ -294,11 +294,11 @@ mod tests {
         assert_eq!(transfer(&some, &some, Nanos::ZERO, CROSSED, &options), None);
     }
 
-    /// Three blocks of thirty that cross leave a bound of three events, not of none. Where they cross
-    /// nearly whole the wall does not hold, unless windows without a block do the same; a little
-    /// worse is what a machine is by itself.
+    /// If three of thirty blocks cross, the bound is that of three events. If they cross nearly
+    /// whole, the isolation does not hold unless windows without a block show the same; smaller
+    /// excesses are normal for a machine.
     #[test]
-    fn blocks_that_cross_are_counted_and_not_said_to_be_none() {
+    fn counts_crossing_blocks() {
         let options = Resampling::default();
         let windows = |late: usize, by: u64| -> Vec<Nanos> {
             (0..30)
@@ -340,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn figures_are_numbers_in_their_ranges(
+        fn figures_are_within_their_ranges(
             blocked in proptest::collection::vec(0u64..u64::MAX, 1..40),
             quiet in proptest::collection::vec(0u64..u64::MAX, 1..40),
             length in 1u64..u64::MAX,

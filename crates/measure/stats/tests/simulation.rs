@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The comparisons against a simulated machine whose truth is known: latencies that depend on
-//! each other as real ones do, in seconds and runs that differ as real ones do.
+//! Tests the comparisons with a simulated machine whose truth is known. Latencies within seconds,
+//! seconds and runs depend on each other as on real machines.
 //!
-//! The samples of a second are `exp(centre + spread·z)`, where z is normal and follows itself
-//! with a correlation of 0.6 (what was measured between neighbouring wakeups on a small virtual
-//! machine). Some seconds hold a burst of slow wakeups. Each run has a level of its own.
+//! The samples of a second are `exp(centre + spread·z)`, where z is normal with an autocorrelation
+//! of 0.6 (as measured between successive wakeups on a small virtual machine). Some seconds have a
+//! burst of slow wakeups. Each run has its own level.
 #![expect(
     clippy::expect_used,
     reason = "a test may stop at what cannot be in a simulation"
@@ -27,7 +27,7 @@ struct Domain {
     spread: f64,
     /// Standard deviation of a run's level, in the same logarithm.
     between_runs: f64,
-    /// Chance that a second holds a burst of samples ten times as slow.
+    /// Probability that a second has a burst of samples that are ten times as slow.
     bursts: f64,
 }
 
@@ -87,7 +87,7 @@ impl Domain {
     }
 }
 
-/// How often the interval holds the true ratio, in percent.
+/// Returns the percentage of intervals that contain the true ratio.
 fn coverage(domain: Domain, runs: usize, quantile: f64, truth: f64) -> f64 {
     let mut generator = Pcg64Mcg::seed_from_u64(1);
     let trials = 400;
@@ -102,7 +102,7 @@ fn coverage(domain: Domain, runs: usize, quantile: f64, truth: f64) -> f64 {
 }
 
 #[test]
-fn intervals_hold_the_truth_as_often_as_they_say() {
+fn intervals_reach_their_confidence() {
     for (domain, runs, quantile, truth) in [
         (PLAIN, 2, 0.5, 1.0),
         (PLAIN, 3, 0.5, 1.5),
@@ -118,9 +118,9 @@ fn intervals_hold_the_truth_as_often_as_they_say() {
     }
 }
 
-/// One long run: the blocks themselves wander, with a memory of a few seconds.
+/// Checks one long run whose level drifts, with a memory of a few seconds.
 #[test]
-fn intervals_of_a_single_run_survive_a_wandering_level() {
+fn intervals_of_a_single_run_tolerate_a_drifting_level() {
     let mut generator = Pcg64Mcg::seed_from_u64(2);
     let wandering = |generator: &mut Pcg64Mcg| -> Vec<Vec<Distribution>> {
         let mut level = normal(generator);
@@ -143,8 +143,8 @@ fn intervals_of_a_single_run_survive_a_wandering_level() {
     assert!(percent >= 90.0, "{percent} %");
 }
 
-/// The promise of the project: two copies of one domain compare as equal (are not said to fail)
-/// in at least 19 of 20 evaluations; here in every twenty of twenty times twenty.
+/// Two copies of one domain must compare as equal (must not fail) in at least 19 of 20 evaluations.
+/// Checks 20 times 20 series of 20 evaluations.
 #[test]
 fn two_copies_of_a_domain_compare_as_equal() {
     let wild = Domain {
@@ -174,7 +174,7 @@ fn two_copies_of_a_domain_compare_as_equal() {
     }
 }
 
-/// Even with no tolerance at all, a verdict that says worse is wrong in at most 5 %.
+/// Even without a tolerance, a verdict "worse" is wrong in at most 5 %.
 #[test]
 fn the_error_of_all_quantiles_together_is_bounded() {
     let mut generator = Pcg64Mcg::seed_from_u64(4);
@@ -191,7 +191,7 @@ fn the_error_of_all_quantiles_together_is_bounded() {
 }
 
 #[test]
-fn enough_exposure_finds_what_is_planted_and_clears_what_is_equal() {
+fn enough_exposure_finds_differences_and_confirms_equality() {
     let mut generator = Pcg64Mcg::seed_from_u64(5);
     let (mut found, mut cleared, mut leaked) = (0, 0, 0);
     for _ in 0..40 {
@@ -263,7 +263,7 @@ fn a_single_run_decides_nothing() {
 }
 
 #[test]
-fn what_shows_no_tail_does_not_hold() {
+fn does_not_hold_without_a_tail_quantile() {
     let mut generator = Pcg64Mcg::seed_from_u64(9);
     let one = PLAIN.measure(&mut generator, 6, 1, 100);
     let found = same_as(&one, &one, &QUANTILES, 100.0, &QUICK).expect("a median");
@@ -279,7 +279,7 @@ fn what_shows_no_tail_does_not_hold() {
 }
 
 #[test]
-fn the_seed_decides_alone() {
+fn result_depends_only_on_the_seed() {
     let mut generator = Pcg64Mcg::seed_from_u64(10);
     let (one, other) = (
         BURSTY.measure(&mut generator, 4, 3, 300),
@@ -299,9 +299,9 @@ fn the_seed_decides_alone() {
     assert_eq!(quantile_ratio(&one, &other, 0.5, 1.0, &QUICK), None);
 }
 
-/// Bimodal samples with half at no time at all, on either side: figures, never a panic or NaN.
+/// Bimodal samples of which half are zero, on either side: finite figures, no panic.
 #[test]
-fn no_time_at_all_divides_nothing_by_zero() {
+fn accepts_samples_of_zero() {
     let none = vec![vec![Distribution::from_values(vec![Nanos(0); 1000])]; 3];
     let huge = vec![vec![Distribution::from_values(vec![Nanos(u64::MAX); 1000])]; 3];
     for (one, other) in [(&none, &huge), (&huge, &none), (&none, &none)] {
@@ -315,10 +315,10 @@ fn no_time_at_all_divides_nothing_by_zero() {
     }
 }
 
-/// The bound on exceedances holds the true chance in at least the part it promises; discrete
-/// counts make it hold more often, never less.
+/// The bound on exceedances contains the true probability at least as often as stated; since counts
+/// are discrete it does so more often, never less.
 #[test]
-fn exact_bounds_hold_the_truth() {
+fn exact_bounds_reach_their_confidence() {
     let mut generator = Pcg64Mcg::seed_from_u64(11);
     for (chance, cycles) in [(0.002, 500u64), (0.01, 500), (0.3, 60)] {
         let (mut bounded, mut held) = (0, 0);
@@ -336,10 +336,10 @@ fn exact_bounds_hold_the_truth() {
     }
 }
 
-/// Ten knobs that do nothing, three quantiles and the worst of each: with Holm's correction any
-/// difference at all is claimed in at most 5 % of evaluations.
+/// Ten knobs without effect, three quantiles and the worst of each: with Holm's correction any
+/// difference is reported in at most 5 % of evaluations.
 #[test]
-fn knobs_that_do_nothing_are_not_said_to_matter() {
+fn reports_no_effect_of_knobs_without_one() {
     let mut generator = Pcg64Mcg::seed_from_u64(12);
     let wrong = (0..150)
         .filter(|_| {
@@ -360,9 +360,9 @@ fn knobs_that_do_nothing_are_not_said_to_matter() {
     assert!(wrong <= 16, "{wrong} of 150");
 }
 
-/// Among ten knobs that do nothing one halves latencies and one makes them half as long again.
+/// Among ten knobs without effect, one halves latencies and one makes them 50 % longer.
 #[test]
-fn knobs_that_do_something_are_found_among_many() {
+fn finds_the_effective_knobs_among_many() {
     let mut generator = Pcg64Mcg::seed_from_u64(13);
     let (mut helped, mut harmed) = (0, 0);
     for _ in 0..40 {
@@ -384,9 +384,9 @@ fn knobs_that_do_something_are_found_among_many() {
     assert!(helped >= 38 && harmed >= 38, "{helped} {harmed} of 40");
 }
 
-/// The mean of the runs' maxima keeps its promise where a quantile's bootstrap would not.
+/// The mean of the runs' maxima keeps its confidence, unlike the bootstrap of a quantile.
 #[test]
-fn the_worst_of_a_run_is_compared_by_its_runs() {
+fn compares_the_worst_of_a_run_by_runs() {
     let mut generator = Pcg64Mcg::seed_from_u64(14);
     let mut held = 0;
     for _ in 0..400 {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Transfers of blocks against simulated walls whose truth is known.
+//! Tests transfers of blocks with simulated isolation whose truth is known.
 //!
 //! A window's worst latency is `exp(centre + spread·z)`, z normal, with a memory from window to
-//! window, and sometimes a stall whose length has a heavy tail. A block that crosses a wall adds
-//! its part of the block's length, less what is left of the victim's period when it begins.
+//! window, and sometimes a stall of heavy-tailed length. A block that crosses adds its part of the
+//! block's length, minus the rest of the victim's period at its start.
 #![expect(
     clippy::expect_used,
     reason = "a test may stop at what cannot be in a simulation"
@@ -17,15 +17,15 @@ use rand_pcg::Pcg64Mcg;
 /// A simulated pair of domains.
 #[derive(Clone, Copy)]
 struct Pair {
-    /// What part of a block the victim sees.
+    /// The part of a block that the victim sees.
     transfer: f64,
-    /// Chance that a block crosses at all.
+    /// Probability that a block crosses.
     part: f64,
     /// Standard deviation of a window's logarithm.
     spread: f64,
     /// Correlation of a window with the one before.
     memory: f64,
-    /// Chance of a stall in a window, whatever happens elsewhere.
+    /// Probability of a stall in a window, independent of blocks.
     stalls: f64,
 }
 
@@ -36,7 +36,7 @@ const QUIET: Pair = Pair {
     memory: 0.0,
     stalls: 0.0,
 };
-/// A machine that shares its host with others: stalls, and good and bad seconds.
+/// A machine that shares its host with others: stalls, and slow and fast seconds.
 const NOISY: Pair = Pair {
     spread: 0.8,
     memory: 0.7,
@@ -46,7 +46,7 @@ const NOISY: Pair = Pair {
 
 /// Median quiet latency in ns.
 const CENTRE: f64 = 50_000.0;
-/// Length of a block: five times what is the worst in a quiet round of such a pair.
+/// Length of a block: five times the worst latency in a quiet round of such a pair.
 const LENGTH: f64 = 1_000_000.0;
 
 fn normal(generator: &mut Pcg64Mcg) -> f64 {
@@ -55,7 +55,7 @@ fn normal(generator: &mut Pcg64Mcg) -> f64 {
 }
 
 impl Pair {
-    /// Windows with and without a block, in turn, as they lie in time.
+    /// Returns windows with and without a block, alternating in time.
     fn windows(self, generator: &mut Pcg64Mcg, count: usize) -> (Vec<Nanos>, Vec<Nanos>) {
         let (mut blocked, mut quiet) = (Vec::new(), Vec::new());
         let mut z = normal(generator);
@@ -63,7 +63,7 @@ impl Pair {
             z = self.memory * z + (1.0 - self.memory.powi(2)).sqrt() * normal(generator);
             let mut worst = (CENTRE.ln() + self.spread * z).exp();
             if generator.random::<f64>() < self.stalls {
-                // Pareto with an exponent of 1: it has not even a mean.
+                // Pareto with an exponent of 1, which has no mean.
                 worst = worst.max(CENTRE / (1.0 - generator.random::<f64>()));
             }
             if location % 2 == 0 {
@@ -88,7 +88,7 @@ impl Pair {
         transfer(&blocked, &quiet, Nanos(LENGTH as u64), CROSSED, &options).expect("windows")
     }
 
-    /// How often each outcome comes about.
+    /// Returns the count of each outcome.
     fn outcomes(self, seed: u64, trials: usize, count: usize) -> (usize, usize, usize) {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
         let mut found = (0, 0, 0);
@@ -103,8 +103,8 @@ impl Pair {
     }
 }
 
-/// The promise of the project: twenty of twenty; and in the long run of two thousand each, on
-/// machines quiet, restless and worse, no more than 1 of 1000.
+/// Twenty of twenty quiet domains must not leak. In two thousand evaluations of each kind of
+/// machine (quiet, restless and worse), at most 1 of 1000 may.
 #[test]
 fn quiet_domains_are_not_called_leaking() {
     for (seed, pair) in [(1, QUIET), (2, NOISY)] {
@@ -120,10 +120,10 @@ fn quiet_domains_are_not_called_leaking() {
     }
 }
 
-/// The p-value is what it says: below 5 % in 5 % of evaluations and below 1 % in 1 %, where the
-/// windows are independent; never more often where they depend on each other.
+/// The p-value is below 5 % in 5 % of evaluations and below 1 % in 1 % if the windows are
+/// independent; never more often if they are not.
 #[test]
-fn the_p_value_has_its_level() {
+fn p_value_has_its_nominal_level() {
     let trials = 2000;
     for (seed, pair, dependent) in [(21, QUIET, false), (22, NOISY, true)] {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
@@ -141,9 +141,9 @@ fn the_p_value_has_its_level() {
     }
 }
 
-/// A CPU that is shared, and a wall that lets a third through.
+/// Tests a shared CPU, and an isolation that passes a third of each block.
 #[test]
-fn leaks_are_found_with_their_size() {
+fn finds_leaks_with_their_size() {
     for (seed, part) in [(31, 1.0), (32, 0.3)] {
         for base in [QUIET, NOISY] {
             let pair = Pair {
@@ -155,7 +155,7 @@ fn leaks_are_found_with_their_size() {
             for _ in 0..200 {
                 let found = pair.judged(&mut generator, 30);
                 leaks += usize::from(found.outcome == VerdictOutcome::Leaks);
-                // The mean rest of the period, and the quiet latency, are not part of it.
+                // The mean rest of the period and the quiet latency are excluded.
                 let truth = part - 0.025 - CENTRE / LENGTH;
                 let (low, high) = (found.transfer.low - 0.01, found.transfer.high + 0.01);
                 held += usize::from(low <= truth && truth <= high);
@@ -166,9 +166,9 @@ fn leaks_are_found_with_their_size() {
     }
 }
 
-/// The median does not see a wall that lets one block in three through; the count does.
+/// The median does not show an isolation that passes one block in three; the count does.
 #[test]
-fn a_wall_with_a_gap_does_not_hold() {
+fn isolation_with_a_gap_does_not_hold() {
     let pair = Pair {
         transfer: 1.0,
         part: 0.33,
@@ -183,10 +183,10 @@ fn a_wall_with_a_gap_does_not_hold() {
     assert!(found.is_partial() && found.transfer.high < 0.1, "{found:?}");
 }
 
-/// A smaller gap: one block in ten. Of 30 blocks none crosses in 1 of 23 evaluations; beyond such
-/// luck the wall is not said to hold, and the bound says how much may cross.
+/// One block in ten crosses. Of 30 blocks none crosses in 1 of 23 evaluations; otherwise the
+/// isolation must not hold, and the bound limits the part that crosses.
 #[test]
-fn a_wall_with_a_small_gap_holds_by_luck_alone() {
+fn isolation_with_a_small_gap_rarely_holds() {
     let pair = Pair {
         transfer: 1.0,
         part: 0.1,
@@ -203,9 +203,9 @@ fn a_wall_with_a_small_gap_holds_by_luck_alone() {
     assert!(bounded >= 180, "{bounded} of 200 bounds hold the truth");
 }
 
-/// Walls that hold are said to, on a quiet machine nearly always and on a restless one mostly.
+/// Effective isolation must hold, nearly always on a quiet machine and mostly on a restless one.
 #[test]
-fn walls_that_hold_are_said_to() {
+fn effective_isolation_holds() {
     let (holds, ..) = QUIET.outcomes(51, 200, 20);
     assert!(holds >= 196, "{holds} of 200");
     let (holds, ..) = NOISY.outcomes(52, 200, 30);
@@ -235,9 +235,9 @@ fn few_windows_decide_nothing() {
     );
 }
 
-/// Blocks no longer than the noise: nothing can be told, and nothing is said.
+/// Blocks no longer than the noise are inconclusive.
 #[test]
-fn blocks_that_drown_in_noise_decide_nothing() {
+fn blocks_within_the_noise_decide_nothing() {
     let mut generator = Pcg64Mcg::seed_from_u64(71);
     let options = Resampling::default();
     let mut open = 0;
@@ -255,9 +255,9 @@ fn blocks_that_drown_in_noise_decide_nothing() {
     assert!(open >= 97, "{open} of 100");
 }
 
-/// What is said to be detectable is detected.
+/// A transfer of the smallest detectable size is detected.
 #[test]
-fn the_resolution_is_what_it_says() {
+fn detects_the_smallest_detectable_transfer() {
     let mut generator = Pcg64Mcg::seed_from_u64(81);
     let options = Resampling {
         resamples: 300,
@@ -278,7 +278,7 @@ fn the_resolution_is_what_it_says() {
 }
 
 #[test]
-fn the_seed_decides_alone() {
+fn result_depends_only_on_the_seed() {
     let mut generator = Pcg64Mcg::seed_from_u64(91);
     let (blocked, quiet) = NOISY.windows(&mut generator, 20);
     let judged = |seed| {
