@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks: CPUs that are stopped for a known time, by `rampart-meter block`, here or in a domain
-//! that has a kernel of its own.
+//! Blocks: stops CPUs for a known time with `rampart-meter block`, on this kernel or in a domain
+//! that has its own kernel.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -16,39 +16,39 @@ use rampart_model::{
 
 use crate::BlocksError;
 
-/// How long the program may take to get ready; in a guest that is emulated, some seconds.
+/// Time limit for the program to get ready; in an emulated guest it takes seconds.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
-/// How long it may take to tell of what it made once no more blocks come.
+/// Time limit for the program to report its blocks after the last one.
 const END_PATIENCE: Duration = Duration::from_secs(10);
-/// A process in a shield needs this much of each second to be real-time, where
-/// `CONFIG_RT_GROUP_SCHED` asks for it: a spinning blocker takes half of the time at most.
+/// The real-time budget per second of a process in a shield, which `CONFIG_RT_GROUP_SCHED`
+/// requires. A spinning blocker uses at most half of the time.
 const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(600);
 
 /// The device of the kernel module.
 const DEVICE: &str = "/dev/blocksys";
 
-/// What happened since the last look.
+/// The progress since the last poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BlocksProgress {
-    /// These blocks are over, in the order of time.
+    /// These blocks have ended, in chronological order.
     Made(Vec<BlockSpan>),
-    /// No more come.
+    /// There are no more blocks.
     Finished,
 }
 
-/// All that is known of a series of blocks that is over.
+/// The result of a completed series of blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlocksOutcome {
-    /// The blocks as they were made. The clock of the spans is that of the kernel that was
-    /// blocked; how it relates to the host's is for the caller to add.
+    /// The actual blocks. The times are on the clock of the blocked kernel; the caller adds its
+    /// relation to the host's clock.
     pub made: BlocksMade,
-    /// How many there were on every CPU of the plan.
+    /// Number of blocks on each CPU of the plan.
     pub count: u32,
-    /// What the kind of block cannot do, and what went otherwise than asked.
+    /// Limits of this kind of block, and deviations from the plan.
     pub findings: Vec<Finding>,
 }
 
-/// A program that was started elsewhere, on a kernel whose statuses are not known here; dropping the
+/// A program that was started on another kernel, whose exit status is not known here. Dropping the
 /// handle ends it.
 struct Elsewhere(Option<Box<dyn Send>>);
 
@@ -67,7 +67,7 @@ impl MeterProcess for Elsewhere {
     }
 }
 
-/// A program that stops CPUs. Dropping it ends the program, and the blocks with it.
+/// A program that stops CPUs. Dropping it ends the program and its blocks.
 pub struct Blocks {
     name: String,
     plan: BlockSettings,
@@ -89,9 +89,8 @@ impl std::fmt::Debug for Blocks {
 }
 
 impl Blocks {
-    /// Starts the program `meter` on this kernel and brings it to the point where it waits for
-    /// [`Blocks::go`]. The plan need not be the last word: to learn [`Blocks::longest`], start
-    /// with any and drop it.
+    /// Starts the program `meter` on this kernel and prepares it for [`Blocks::go`]. To read
+    /// [`Blocks::longest`] only, start with any plan and drop the result.
     ///
     /// # Errors
     /// If the program cannot be started, or refuses the plan.
@@ -99,8 +98,8 @@ impl Blocks {
         Self::start_within(meter, plan, None)
     }
 
-    /// The same where the CPUs of the plan are behind a `shield`: a spinning thread has to be let
-    /// in, while the kernel module needs no thread there.
+    /// Starts the program for CPUs in a `shield`. A spinning thread must be admitted to the shield;
+    /// the kernel module needs no thread there.
     ///
     /// # Errors
     /// As [`Blocks::start`]; also if the shield does not let it in.
@@ -116,15 +115,15 @@ impl Blocks {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        // Whatever happens to us, its input ends, and it stops; killed, it could leave no block
-        // either, because the module's device is closed with it.
+        // If this process ends in any way, the program's input closes and it stops. If the program
+        // is killed, no block remains, because the module's device is closed with it.
         let mut child =
             spawn_tied(command, OnParentExit::Kill).map_err(|source| BlocksError::NotStarted {
                 program: name.clone(),
                 source,
             })?;
         let process = child.id();
-        // From here on, dropping it ends the program.
+        // From here on, dropping `blocks` ends the program.
         let mut blocks = Self::new(name, plan, Streams::of(&mut child), Box::new(child));
         let spins = match plan.kind {
             Some(kind) => kind == BlockKind::Spin,
@@ -132,17 +131,17 @@ impl Blocks {
         };
         if let Some(shield) = shield.filter(|_| spins) {
             shield.admit(process)?;
-            // Without a budget it says itself what is missing.
+            // Without a budget the program itself reports the error.
             let _ = shield.grant_real_time_budget(process, REAL_TIME_BUDGET);
         }
         blocks.prepare()?;
         Ok(blocks)
     }
 
-    /// Takes over a `rampart-meter block` that was started elsewhere, for example in a guest:
-    /// its standard input and output, and what keeps it alive.
+    /// Controls a `rampart-meter block` that was started elsewhere, for example in a guest, through
+    /// its standard input and output and the handle that keeps it running.
     ///
-    /// The plan's CPUs are numbered as the kernel there numbers them, and so will the spans be.
+    /// The CPUs of the plan and of the spans are numbered by the kernel there.
     ///
     /// # Errors
     /// If the program is gone, or refuses the plan.
@@ -183,7 +182,7 @@ impl Blocks {
     }
 
     fn prepare(&mut self) -> Result<(), BlocksError> {
-        // A program that has ended already says why on its way out; that is the better message.
+        // If the program has ended, its own message is better than the write error.
         let sent = self.send(&BlockerRequest::Prepare {
             protocol: BLOCKER_PROTOCOL_VERSION,
             plan: self.plan.clone(),
@@ -210,25 +209,25 @@ impl Blocks {
         }
     }
 
-    /// What stops the CPUs.
+    /// Returns the kind of block.
     #[must_use]
     pub const fn kind(&self) -> BlockKind {
         self.kind
     }
 
-    /// The longest block that would be accepted here.
+    /// Returns the longest block that is accepted here.
     #[must_use]
     pub const fn longest(&self) -> Nanos {
         self.longest
     }
 
-    /// What is known so far of its weaknesses.
+    /// Returns the findings so far.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Lets it begin: the first block comes a pause from now.
+    /// Starts the series: the first block comes after a pause.
     ///
     /// # Errors
     /// If the program is gone.
@@ -236,18 +235,17 @@ impl Blocks {
         self.send(&BlockerRequest::Go {})
     }
 
-    /// Asks it to make no further block; what was made still comes.
+    /// Requests no further blocks. Blocks made before are still reported.
     pub fn stop(&mut self) {
-        // A program that is gone has stopped already.
+        // A program that has ended makes no blocks.
         let _ = self.send(&BlockerRequest::Stop {});
     }
 
-    /// What happened; none if nothing does within `timeout`. After [`BlocksProgress::Finished`]
-    /// always that.
+    /// Returns the next progress, or `None` if there is none within `timeout`. Always returns
+    /// [`BlocksProgress::Finished`] after it was first returned.
     ///
     /// # Errors
-    /// If the program refuses to begin, ends without its last word, or says something
-    /// unintelligible.
+    /// If the program refuses to begin, ends without its final report, or sends an invalid event.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<BlocksProgress>, BlocksError> {
         if self.count.is_some() {
             return Ok(Some(BlocksProgress::Finished));
@@ -267,7 +265,7 @@ impl Blocks {
         }
     }
 
-    /// Ends it, early if blocks are still to come, and gives all that was made.
+    /// Ends the series, also before the last block, and returns all blocks that were made.
     ///
     /// # Errors
     /// As [`Blocks::poll`]; also if it does not end in time.
@@ -285,7 +283,7 @@ impl Blocks {
                 None => {}
             }
         }
-        // Blocks of several CPUs come in the order of their ends.
+        // Blocks of several CPUs are reported in the order of their ends.
         self.spans.sort_by_key(|span| (span.start, span.cpu));
         Ok(BlocksOutcome {
             made: BlocksMade {
@@ -385,8 +383,8 @@ mod tests {
         }
     }
 
-    /// A program that has said all this already.
-    fn saying(events: &[BlockerEvent]) -> Result<Blocks, BlocksError> {
+    /// Returns blocks from a program that has already sent these events.
+    fn blocks_from(events: &[BlockerEvent]) -> Result<Blocks, BlocksError> {
         let mut text = Vec::new();
         for event in events {
             serde_json::to_writer(&mut text, event).expect("text");
@@ -403,8 +401,8 @@ mod tests {
     }
 
     #[test]
-    fn blocks_and_findings_of_a_whole_conversation_come_back() {
-        let mut blocks = saying(&[
+    fn returns_the_blocks_and_findings_of_a_series() {
+        let mut blocks = blocks_from(&[
             ready(BLOCKER_PROTOCOL_VERSION),
             BlockerEvent::Blocked {
                 spans: vec![span(2, 70)],
@@ -435,14 +433,14 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_wrong_version_are_errors() {
+    fn refusal_and_wrong_version_are_errors() {
         let refusal = Refusal {
             kind: RefusalKind::CpuOffline,
             finding: Finding::new(Severity::Error, "CPU 1", "the CPU is offline"),
         };
-        let refused = saying(&[BlockerEvent::Refused(refusal.clone())]).expect_err("refused");
+        let refused = blocks_from(&[BlockerEvent::Refused(refusal.clone())]).expect_err("refused");
         assert!(matches!(refused, BlocksError::Refused(given) if *given == refusal));
-        let other = saying(&[ready(99)]).expect_err("another version");
+        let other = blocks_from(&[ready(99)]).expect_err("another version");
         assert!(matches!(
             other,
             BlocksError::OtherVersion { present: 99, .. }
@@ -450,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_says_nothing_is_told_with_what_mends_it() {
+    fn reports_a_silent_program_with_a_fix() {
         let (near, _far) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let output = near.try_clone().expect("a clone");
         let streams = Streams {
@@ -470,11 +468,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_or_stammers_is_told_of() {
-        assert!(matches!(saying(&[]), Err(BlocksError::Ended { .. })));
-        let early = saying(&[BlockerEvent::Blocked { spans: vec![] }]);
+    fn reports_a_program_that_ends_or_sends_invalid_events() {
+        assert!(matches!(blocks_from(&[]), Err(BlocksError::Ended { .. })));
+        let early = blocks_from(&[BlockerEvent::Blocked { spans: vec![] }]);
         assert!(matches!(early, Err(BlocksError::Unintelligible { .. })));
-        let mut blocks = saying(&[ready(BLOCKER_PROTOCOL_VERSION)]).expect("starts");
+        let mut blocks = blocks_from(&[ready(BLOCKER_PROTOCOL_VERSION)]).expect("starts");
         let error = blocks.poll(Duration::from_secs(5)).expect_err("ended");
         assert!(
             error.to_string().contains("needed its last word"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rampart_host::HostError;
 use rampart_model::Refusal;
 
-/// Why blocks were not made. The program is ended then, and no further block comes.
+/// The reason why blocks were not made. The program is ended then, and makes no further block.
 #[derive(Debug, thiserror::Error)]
 pub enum BlocksError {
     /// The program cannot be started.
@@ -17,13 +17,13 @@ pub enum BlocksError {
     NotStarted {
         /// The program.
         program: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It does what it was asked not to do, or not as asked.
+    /// The program refuses the request.
     #[error("{}", .0.finding)]
     Refused(Box<Refusal>),
-    /// Its conversation is of another version.
+    /// The program has another protocol version.
     #[error(
         "{program}: has protocol version {present}, expected {}; fix: install rampart and rampart-meter of the same version",
         rampart_model::BLOCKER_PROTOCOL_VERSION
@@ -34,25 +34,25 @@ pub enum BlocksError {
         /// Its version.
         present: u32,
     },
-    /// It takes no requests any more.
+    /// The program accepts no more requests.
     #[error("{program}: cannot be spoken with: {source}")]
     NotWritten {
         /// The program.
         program: String,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It said something that is none of its events, or out of turn.
+    /// The program sent an unknown event, or one out of order.
     #[error("{program}: says `{line}`: {reason}")]
     Unintelligible {
         /// The program.
         program: String,
-        /// The beginning of what it said.
+        /// The beginning of the line.
         line: String,
-        /// Why that is not understood.
+        /// Why the line is invalid.
         reason: String,
     },
-    /// It ended too early.
+    /// The program ended too early.
     #[error(
         "{program}: ended{said}, needed its last word first; fix: see with `dmesg` whether the kernel ended it, and run the same command again"
     )]
@@ -62,7 +62,7 @@ pub enum BlocksError {
         /// Its status and the end of its standard error, as a part of a sentence.
         said: String,
     },
-    /// It does not answer.
+    /// The program does not answer.
     #[error(
         "{program}: did not {what} within {} s, needed an answer; fix: see with `top` what keeps its CPUs busy, and run the same command again",
         .waited.as_secs()
@@ -70,12 +70,12 @@ pub enum BlocksError {
     Silent {
         /// The program.
         program: String,
-        /// What it was to do.
+        /// The expected action.
         what: &'static str,
-        /// How long that was waited for.
+        /// The time waited for it.
         waited: Duration,
     },
-    /// The shield around the CPUs does not let it in.
+    /// The shield of the CPUs does not admit the program.
     #[error(transparent)]
     Shield(Box<HostError>),
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rampart_host::HostError;
 use rampart_model::{Condition, CpuId};
 
-/// Why a load did not start. Nothing of it runs then.
+/// The reason why a load did not start. No part of it runs then.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The program is not installed.
@@ -19,7 +19,7 @@ pub enum LoadError {
         /// The directories that were searched.
         searched: String,
     },
-    /// The program does not say its version.
+    /// The program does not print its version.
     #[error(
         "{path}: `--version` answers `{answer}`, needed `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
     )]
@@ -29,17 +29,17 @@ pub enum LoadError {
         /// The beginning of its answer.
         answer: String,
     },
-    /// The program neither says its version nor ends.
+    /// The program neither prints its version nor ends.
     #[error(
         "{path}: `--version` has not ended within {} s and was killed, needed `stress-ng, version …`; fix: try `{path} --version` by hand, and see what holds it", .waited.as_secs()
     )]
     Hung {
         /// The program.
         path: PathBuf,
-        /// How long was waited.
+        /// The time waited for its end.
         waited: Duration,
     },
-    /// There is no CPU to run on.
+    /// There is no CPU for the load.
     #[error(
         "load `{condition}`: there is no CPU left for it; fix: take `@same`, or measure fewer CPUs"
     )]
@@ -54,22 +54,22 @@ pub enum LoadError {
     NoMemory {
         /// The load.
         condition: Condition,
-        /// What is free.
+        /// Free memory in bytes.
         available: u64,
-        /// What the load needs at least.
+        /// Least memory in bytes that the load needs.
         needed: u64,
     },
     /// A file or directory failed.
     #[error("{}: cannot {action}: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// Where.
+        /// The file or directory.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It cannot be let onto its CPU.
+    /// The load cannot be bound to its CPU.
     #[error(
         "load `{condition}`: cannot be bound to CPU {cpu}: {source}; fix: choose CPUs that are online and inside the cpuset of this shell"
     )]
@@ -78,18 +78,18 @@ pub enum LoadError {
         condition: Condition,
         /// The CPU.
         cpu: CpuId,
-        /// The kernel's answer.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The shield around the CPUs does not let it in.
+    /// The shield of the CPUs does not admit the load.
     #[error(transparent)]
     Shield(Box<HostError>),
-    /// It was started and did not run.
+    /// The load was started and did not run.
     #[error("`{command}`: {reason}")]
     DidNotRun {
         /// The complete command.
         command: String,
-        /// What it said, or what was not seen.
+        /// Its output, or the evidence that is missing.
         reason: String,
     },
 }

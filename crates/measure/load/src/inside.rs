@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads inside a domain that has a kernel of its own, whose processes cannot be looked at from
-//! here: the same stressors, and their own word for what they used.
+//! Loads inside a domain that has its own kernel, whose processes are not visible from here: the
+//! same stressors, with the resource usage that they report.
 
 use std::path::Path;
 
@@ -8,16 +8,16 @@ use rampart_model::{CpuId, CpuSet, LoadKind, Nanos, StressorRecord};
 
 use crate::stressor;
 
-/// Less memory than a stressor of this machine would take: a guest has little.
+/// Memory of a stressor; less than on this machine, because a guest has little.
 const MEMORY: u64 = 32 << 20;
 
-/// Loads that the meter makes itself where no other program is: those of CPU and memory.
+/// Loads that the meter makes itself if there is no other program: those of CPU and memory.
 pub const METERS_OWN: [LoadKind; 3] = [LoadKind::Cpu, LoadKind::Memory, LoadKind::Cache];
-/// How its lines begin.
+/// The prefix of its lines.
 const METERS_LINE: &str = "rampart-meter load: ";
 
-/// The command of the stressor of one CPU, as the domain's own kernel numbers it. It ends by
-/// itself after `duration`, rounded up to seconds, and then says what it used.
+/// Returns the command of the stressor of one CPU, as numbered by the domain's own kernel. It ends
+/// by itself after `duration`, rounded up to seconds, and then reports its CPU time.
 #[must_use]
 pub fn command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Vec<String> {
     let mut command = vec!["stress-ng".to_owned()];
@@ -31,13 +31,13 @@ pub fn command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Vec<String
             command.push(format!("{}s", duration.0.div_ceil(Nanos::SECOND.0).max(1)));
         }
     }
-    // It tells only so when its stressors begin and end.
+    // These options make it report the begin and the end of its stressors.
     command.extend(["--verbose", "--stdout", "--metrics-brief"].map(str::to_owned));
     command
 }
 
-/// The same where nothing but the meter is there, which then makes the load itself (`rampart-meter
-/// load`); none of a load that it does not make.
+/// Returns the same for a domain with only the meter, which makes the load itself (`rampart-meter
+/// load`). Returns `None` for a load that the meter does not make.
 #[must_use]
 pub fn meter_command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Option<Vec<String>> {
     if !METERS_OWN.contains(&load) {
@@ -49,40 +49,41 @@ pub fn meter_command_inside(load: LoadKind, cpu: CpuId, duration: Nanos) -> Opti
     Some(words.split(' ').map(str::to_owned).collect())
 }
 
-/// Whether the stressor has begun to stress, by what it said so far: `cpu: started [7] (instance
-/// 0)`, in newer versions `cpu: [7] started (instance 0 on CPU 1)`.
+/// Returns whether the stressor has begun, from its output so far: `cpu: started [7] (instance 0)`,
+/// in newer versions `cpu: [7] started (instance 0 on CPU 1)`.
 #[must_use]
-pub fn has_begun(said: &str) -> bool {
-    whole_lines(said).any(|line| {
+pub fn has_begun(output: &str) -> bool {
+    whole_lines(output).any(|line| {
         (line.contains(" started ") && line.contains("(instance"))
             || (line.starts_with(METERS_LINE) && line.contains(" begun on CPU "))
     })
 }
 
-/// Whether it has ended, by what it said so far.
+/// Returns whether it has ended, from its output so far.
 #[must_use]
-pub fn has_ended(said: &str) -> bool {
-    whole_lines(said).any(|line| {
+pub fn has_ended(output: &str) -> bool {
+    whole_lines(output).any(|line| {
         (line.contains(" exited ") && line.contains("(instance")) || cpu_time(line).is_some()
     })
 }
 
-/// The lines that have come to their end.
-fn whole_lines(said: &str) -> impl Iterator<Item = &str> {
-    said.split_inclusive('\n')
+/// Returns the complete lines.
+fn whole_lines(output: &str) -> impl Iterator<Item = &str> {
+    output
+        .split_inclusive('\n')
         .filter_map(|line| line.strip_suffix('\n'))
 }
 
-/// What such a stressor did by its own word: the CPU time in the line of its figures
-/// (stress-ng(1), `--metrics-brief`). Without that line it did not come to its end.
+/// Returns the record of such a stressor from its own report: the CPU time in its metrics line
+/// (stress-ng(1), `--metrics-brief`). Without that line, it did not end normally.
 #[must_use]
-pub fn record_inside(command: Vec<String>, cpu: CpuId, said: &str) -> StressorRecord {
-    let used = said.lines().find_map(cpu_time);
+pub fn record_inside(command: Vec<String>, cpu: CpuId, output: &str) -> StressorRecord {
+    let used = output.lines().find_map(cpu_time);
     let failure = match used {
         Some(used) if used > Nanos::ZERO => None,
         Some(_) => Some("it used no CPU time".to_owned()),
         None => {
-            let tail: Vec<&str> = said.lines().rev().take(3).collect();
+            let tail: Vec<&str> = output.lines().rev().take(3).collect();
             Some(format!(
                 "it did not end, last output: {}",
                 if tail.is_empty() {
@@ -101,13 +102,14 @@ pub fn record_inside(command: Vec<String>, cpu: CpuId, said: &str) -> StressorRe
     }
 }
 
-/// `stress-ng: metrc: [18971] cpu  2841  2.00  1.95  0.00  1418.66  1450.49`: name, operations,
-/// real time, user time, system time. Older versions say `info` in place of `metrc`.
+/// Parses the CPU time of a metrics line: `stress-ng: metrc: [18971] cpu  2841  2.00  1.95  0.00
+/// 1418.66  1450.49` has name, operations, real time, user time, system time. Older versions print
+/// `info` instead of `metrc`.
 ///
-/// The meter says `rampart-meter load: cache ended, CPU time 1950000000 ns`.
+/// The meter prints `rampart-meter load: cache ended, CPU time 1950000000 ns`.
 fn cpu_time(line: &str) -> Option<Nanos> {
-    if let Some(said) = line.strip_prefix(METERS_LINE) {
-        let (_, time) = said.split_once(" ended, CPU time ")?;
+    if let Some(output) = line.strip_prefix(METERS_LINE) {
+        let (_, time) = output.split_once(" ended, CPU time ")?;
         return time.strip_suffix(" ns")?.parse().ok().map(Nanos);
     }
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
 
     /// As stress-ng 0.15.06 prints it.
-    const SAID: &str = "\
+    const OUTPUT: &str = "\
 stress-ng: info:  [18971] setting to a 2 second run per stressor
 stress-ng: info:  [18971] dispatching hogs: 1 cpu
 stress-ng: metrc: [18971] stressor       bogo ops real time  usr time  sys time   bogo ops/s     bogo ops/s
@@ -135,7 +137,7 @@ stress-ng: info:  [18971] successful run completed in 2.00s
 ";
 
     #[test]
-    fn the_command_ends_by_itself() {
+    fn command_ends_by_itself() {
         let command = command_inside(LoadKind::Cache, CpuId(1), Nanos::from_millis(2500));
         assert_eq!(
             command.join(" "),
@@ -145,7 +147,7 @@ stress-ng: info:  [18971] successful run completed in 2.00s
 
     /// As stress-ng 0.15.06 and 0.17.06 print it.
     #[test]
-    fn its_beginning_and_its_end_are_seen() {
+    fn recognises_begin_and_end() {
         let before =
             "stress-ng: debug: [8] starting stressors\nstress-ng: debug: [8] 1 stressor started\n";
         let old = "stress-ng: debug: [9] cpu: started [9] (instance 0)\n";
@@ -158,28 +160,28 @@ stress-ng: info:  [18971] successful run completed in 2.00s
         assert!(has_ended(
             "stress-ng: debug: [9] cpu: exited [9] (instance 0)\n"
         ));
-        assert!(has_ended(SAID) && !has_ended(before));
+        assert!(has_ended(OUTPUT) && !has_ended(before));
     }
 
     #[test]
-    fn its_own_figures_are_its_witness() {
-        let record = record_inside(Vec::new(), CpuId(3), SAID);
+    fn reads_the_cpu_time_of_the_metrics_line() {
+        let record = record_inside(Vec::new(), CpuId(3), OUTPUT);
         assert_eq!(record.failure, None);
         assert_eq!(record.cpu_time, Nanos::from_millis(1960));
-        let broken_off = SAID.lines().take(2).collect::<Vec<_>>().join("\n");
+        let broken_off = OUTPUT.lines().take(2).collect::<Vec<_>>().join("\n");
         let record = record_inside(Vec::new(), CpuId(3), &broken_off);
         assert!(
             record
                 .failure
                 .is_some_and(|why| why.contains("dispatching"))
         );
-        let idle = SAID.replace("1.95      0.01", "0.00      0.00");
+        let idle = OUTPUT.replace("1.95      0.01", "0.00      0.00");
         assert!(record_inside(Vec::new(), CpuId(3), &idle).failure.is_some());
         assert!(record_inside(Vec::new(), CpuId(3), "").failure.is_some());
     }
 
     #[test]
-    fn the_meters_own_lines_are_understood() {
+    fn reads_the_lines_of_the_meter() {
         let second = Nanos::from_secs(1);
         let command = meter_command_inside(LoadKind::Cache, CpuId(1), Nanos(second.0 + 1));
         let words = "rampart-meter load cache --cpu 1 --seconds 2";
@@ -189,9 +191,9 @@ stress-ng: info:  [18971] successful run completed in 2.00s
         let ended = "rampart-meter load: cache ended, CPU time 950000000 ns\n";
         assert!(has_begun(begun) && !has_ended(begun));
         assert!(!has_begun(&begun[..20]), "not a whole line");
-        let said = [begun, ended].concat();
-        assert!(has_ended(&said));
-        let record = record_inside(Vec::new(), CpuId(1), &said);
+        let output = [begun, ended].concat();
+        assert!(has_ended(&output));
+        let record = record_inside(Vec::new(), CpuId(1), &output);
         assert_eq!((record.cpu_time.0, record.failure), (950_000_000, None));
         assert!(record_inside(Vec::new(), CpuId(1), begun).failure.is_some());
     }

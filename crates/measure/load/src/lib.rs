@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads and blocks that run beside a measurement.
+//! Runs loads and blocks beside a measurement.
 //!
-//! A load is one `stress-ng` process for each CPU of its place, bound to that CPU. It counts as
-//! started only when its workers were seen to use CPU time, and what it used until its end is in
-//! the record: a load that did not run must never pass for a quiet machine.
-//!
+//! A load is one `stress-ng` process for each CPU of its location, bound to that CPU. It counts as
+//! started only when its workers have used CPU time, and its total CPU time is recorded: a load
+//! that did not run must never pass for a quiet machine.
 //! A block stops a CPU for a known time. The program `rampart-meter block` makes it, on this kernel
-//! or on another, and tells of each when it began and ended.
+//! or on another, and reports when each block began and ended.
 
 mod blocks;
 mod blocks_error;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starting, watching and ending a load.
+//! Starts, watches and ends a load.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -20,35 +20,36 @@ use rustix::process::Signal;
 use crate::proc::{self, Process};
 use crate::{LoadError, stressor};
 
-/// How long the workers of a load may take until they have used [`ENOUGH_TO_COUNT`]. They need
-/// milliseconds; a busy machine with an emulated disk may need seconds.
+/// Time limit for the workers of a load to use [`ENOUGH_TO_COUNT`]. They need milliseconds; on a
+/// busy machine with an emulated disk they may need seconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the program may take to tell its version. On an emulated machine that is seconds.
+/// Time limit for the program to print its version. An emulated machine needs seconds.
 const VERSION_PATIENCE: Duration = Duration::from_secs(60);
 /// CPU time after which a worker counts as running.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
-/// How long a load may take to put its files away before it is killed.
+/// Time limit for a load to remove its files before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
-/// How much of what a stressor says is kept: the end of it.
+/// Bytes of the end of a stressor's output that are kept.
 const OUTPUT_KEPT: usize = 2048;
 
-/// Waits for a line before it becomes the stressor, so that the process can be let into a
-/// shield and bound to its CPU before the stressor sees either.
+/// A shell that waits for a line before it executes the stressor, so that the process can be
+/// admitted to a shield and bound to its CPU first.
 const GATE: &str = r#"read -r go && exec "$0" "$@""#;
 
 /// The program that makes the loads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoadVersion {
-    /// Where it is.
+    /// Path of the program.
     pub program: PathBuf,
     /// Its name and version, for example `stress-ng 0.15.06`.
     pub version: String,
 }
 
-/// Whether `condition` can be made on this machine: none for `idle`, which needs nothing.
+/// Checks whether this machine can make `condition`. Returns `None` for `idle`, which needs no
+/// program.
 ///
 /// # Errors
-/// If the program is missing or does not say its version.
+/// If the program is missing or does not print its version.
 pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
     if condition.load == LoadKind::Idle {
         return Ok(None);
@@ -64,7 +65,7 @@ pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
     Ok(Some(LoadVersion { program, version }))
 }
 
-/// What the program says of itself.
+/// Returns the version that the program prints.
 fn ask_version(program: &Path, patience: Duration) -> Result<String, LoadError> {
     let mut command = Command::new(program);
     command.arg("--version");
@@ -84,7 +85,7 @@ fn ask_version(program: &Path, patience: Duration) -> Result<String, LoadError> 
     }
 }
 
-/// `stress-ng 0.15.06` from `stress-ng, version 0.15.06 (gcc 12.2.0, …)`.
+/// Parses `stress-ng 0.15.06` from `stress-ng, version 0.15.06 (gcc 12.2.0, …)`.
 fn version(answer: &str) -> Option<String> {
     let number = answer
         .strip_prefix("stress-ng, version ")?
@@ -114,22 +115,22 @@ struct Stressor {
     failure: Option<String>,
 }
 
-/// What a look at a stressor's processes shows.
+/// The state of a stressor's processes.
 enum Seen {
     /// Its workers run where they should and have used this much CPU time.
     Running(Nanos),
-    /// Something is not as it should be.
+    /// There is a problem.
     Amiss { what: String },
 }
 
 impl Load {
-    /// Starts the load of `condition` on its place: `measured`, into the `shield` if there is
-    /// one, or `others`. Returns when each of its workers has used CPU time.
+    /// Starts the load of `condition` at its location: `measured`, in the `shield` if there is one,
+    /// or `others`. Returns when each of its workers has used CPU time.
     ///
-    /// Files go below `scratch`, which should be on a disk.
+    /// Files are created below `scratch`, which should be on a disk.
     ///
     /// # Errors
-    /// If any part of it did not start; the rest is ended then.
+    /// If any part of it did not start; the other parts are ended.
     pub fn start(
         condition: Condition,
         measured: &CpuSet,
@@ -179,10 +180,10 @@ impl Load {
         Ok(load)
     }
 
-    /// Whether all of it still runs. Once it does not, [`Load::stop`] tells it too.
+    /// Checks whether all stressors still run. [`Load::stop`] reports a failure too.
     ///
     /// # Errors
-    /// The stressor that does not run any more, and what it said.
+    /// The stressor that has ended, and its output.
     pub fn alive(&mut self) -> Result<(), Box<Finding>> {
         for stressor in &mut self.stressors {
             stressor.observe();
@@ -197,7 +198,7 @@ impl Load {
         Ok(())
     }
 
-    /// Ends the load and tells what ran.
+    /// Ends the load and returns its record.
     #[must_use]
     pub fn stop(mut self) -> LoadRecord {
         for stressor in &mut self.stressors {
@@ -221,17 +222,17 @@ impl Load {
         }
     }
 
-    /// Ends all processes and removes the files. Does nothing the second time.
+    /// Ends all processes and removes the files. The second call does nothing.
     fn end(&mut self) {
         for stressor in &self.stressors {
             stressor.signal(Signal::TERM);
         }
         let begin = Instant::now();
         for stressor in &mut self.stressors {
-            stressor.bury(END_PATIENCE.saturating_sub(begin.elapsed()));
+            stressor.reap(END_PATIENCE.saturating_sub(begin.elapsed()));
         }
         if let Some(scratch) = self.scratch.take() {
-            // What stays there is in the caller's scratch directory, which the caller removes.
+            // Remaining files are in the caller's scratch directory, which the caller removes.
             let _ = fs::remove_dir_all(scratch);
         }
     }
@@ -247,7 +248,7 @@ impl Stressor {
     fn start(program: &Path, options: Vec<String>, cpu: CpuId) -> Result<Self, LoadError> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", GATE]).arg(program).args(&options);
-        // Its messages are shown in reports; they should not depend on the user's language.
+        // Reports show its messages, which must not depend on the user's language.
         command.env("LC_ALL", "C");
         command
             .stdin(Stdio::piped())
@@ -275,7 +276,7 @@ impl Stressor {
         })
     }
 
-    /// Lets the waiting process into the shield, binds it, and opens the gate.
+    /// Admits the waiting process to the shield, binds it, and opens the gate.
     fn let_go(&mut self, condition: Condition, shield: Option<&Shield>) -> Result<(), LoadError> {
         let process = self.child.id();
         if let Some(shield) = shield {
@@ -290,7 +291,7 @@ impl Stressor {
             Some(mut gate) => gate.write_all(b"go\n"),
             None => Ok(()),
         };
-        // A shell that is gone is found to be so when it is looked at.
+        // A later check detects a shell that has ended.
         opened.or_else(|error| match error.kind() {
             std::io::ErrorKind::BrokenPipe => Ok(()),
             _ => Err(LoadError::file("open the gate of", "/bin/sh")(error)),
@@ -311,7 +312,7 @@ impl Stressor {
                 ),
                 Seen::Amiss { what } => what,
             };
-            // What is only missing so far may still come; an ended program does not come back.
+            // Missing workers may still start; an ended program does not.
             let ended = self.has_ended();
             if ended || begin.elapsed() >= START_PATIENCE {
                 let reason = match self.look() {
@@ -331,7 +332,7 @@ impl Stressor {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Keeps what is amiss for the record, the first time that something is.
+    /// Records the first problem.
     fn observe(&mut self) {
         if self.failure.is_none()
             && let Seen::Amiss { what } = self.look()
@@ -340,7 +341,7 @@ impl Stressor {
         }
     }
 
-    /// Looks at the processes: what they used, where they may run, whether any is missing.
+    /// Reads the state of the processes: their CPU time and affinity, and whether any is missing.
     fn look(&mut self) -> Seen {
         if self.has_ended() {
             let what = self.how_it_ended();
@@ -348,8 +349,8 @@ impl Stressor {
         }
         let leader = self.child.id();
         let all = proc::group(leader);
-        // Children that were buried are in their parent's time, so the sum never shrinks by
-        // more than one that ended in this very moment.
+        // The time of reaped children is in their parent's time, so the sum shrinks at most by a
+        // child that ends at this moment.
         let used = all.iter().map(|process| process.cpu_time).sum();
         self.cpu_time = self.cpu_time.max(used);
         let workers: Vec<Process> = all
@@ -387,7 +388,7 @@ impl Stressor {
             Ok(None) => "it goes on".to_owned(),
             Err(error) => error.to_string(),
         };
-        // The readers need a moment to take over what it said last.
+        // Wait for the readers to receive the last output.
         thread::sleep(Duration::from_millis(20));
         format!("it has ended ({status}), output: {}", self.said())
     }
@@ -407,14 +408,14 @@ impl Stressor {
 
     fn signal(&self, signal: Signal) {
         if let Some(leader) = proc::pid(self.child.id()) {
-            // The whole group, so that a shell that still waits at the gate ends too. A group
-            // that is gone needs no signal.
+            // Signal the whole group, so that a shell that waits at the gate ends too. A group that
+            // has ended needs no signal.
             let _ = rustix::process::kill_process_group(leader, signal);
         }
     }
 
-    /// Waits for the end, and after `patience` enforces it.
-    fn bury(&mut self, patience: Duration) {
+    /// Waits for the end, and kills the process after `patience`.
+    fn reap(&mut self, patience: Duration) {
         let begin = Instant::now();
         let leader = self.child.id();
         while begin.elapsed() < patience {
@@ -428,14 +429,14 @@ impl Stressor {
     }
 }
 
-/// A directory of this load alone.
+/// Creates a directory for this load only.
 fn make_scratch(parent: &Path) -> Result<PathBuf, LoadError> {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = parent.join(format!("load-{}-{count}", std::process::id()));
     fs::create_dir_all(&path).map_err(LoadError::file("make the directory", &path))?;
-    // stress-ng changes its directory, so it needs the whole path.
+    // stress-ng changes its directory, so it needs an absolute path.
     fs::canonicalize(&path).map_err(LoadError::file("resolve the directory", path))
 }
 
@@ -463,14 +464,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_read() {
+    fn parses_the_version() {
         let answer = "stress-ng, version 0.15.06 (gcc 12.2.0, x86_64 Linux 6.18)\n";
         assert_eq!(version(answer).as_deref(), Some("stress-ng 0.15.06"));
         assert_eq!(version("stress 1.0"), None);
     }
 
     #[test]
-    fn a_program_without_a_version_is_told_and_one_that_hangs_with_the_wait() {
+    fn reports_a_program_without_a_version_and_one_that_hangs() {
         let directory = tempfile::tempdir().expect("directory");
         let program = directory.path().join("stress-ng");
         let make = |script: &str| {
@@ -490,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_is_a_load_that_ran() {
+    fn idle_counts_as_a_load_that_ran() {
         let mut load = Load::start(
             Condition::IDLE,
             &CpuSet::single(CpuId(0)),
@@ -505,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_is_no_load() {
+    fn a_program_that_ends_is_an_error() {
         let options = vec!["-c".to_owned(), "echo broken >&2; exit 3".to_owned()];
         let mut stressor = Stressor::start(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
         stressor.let_go(Condition::IDLE, None).expect("go");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel says about the processes of a load.
+//! Reads the processes of a load from `/proc`.
 
 use std::fs;
 
@@ -9,13 +9,13 @@ use rustix::process::Pid;
 /// A process of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// Its number.
+    /// Its process ID.
     pub(crate) id: u32,
-    /// CPU time that it has used, and that its children had used when it buried them.
+    /// CPU time of the process and of its reaped children.
     pub(crate) cpu_time: Nanos,
 }
 
-/// The living processes of a process group.
+/// Returns the live processes of a process group.
 pub(crate) fn group(leader: u32) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -36,7 +36,7 @@ pub(crate) fn group(leader: u32) -> Vec<Process> {
     processes
 }
 
-/// The fields of `/proc/PID/stat` (proc_pid_stat(5)) that matter here; times in clock ticks.
+/// The used fields of `/proc/PID/stat` (proc_pid_stat(5)); times in clock ticks.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: char,
@@ -47,7 +47,8 @@ struct Stat {
 
 impl Stat {
     fn parse(line: &str) -> Option<Self> {
-        // The name may hold spaces and parentheses, so what follows begins after the last one.
+        // The name may contain spaces and parentheses, so the fields begin after the last
+        // parenthesis.
         let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
         // The first field after the name is number 3; 14 to 17 are utime, stime, cutime, cstime.
         let ticks = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
@@ -62,12 +63,12 @@ impl Stat {
 
 fn cpu_time(process: u32, stat: &Stat) -> Nanos {
     let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
-    // Exact where the kernel counts it (`CONFIG_SCHED_INFO`), else in ticks.
+    // Exact if the kernel counts it (`CONFIG_SCHED_INFO`), otherwise in ticks.
     let own = exact_cpu_time(process).unwrap_or(Nanos(stat.own * tick));
     own + Nanos(stat.children * tick)
 }
 
-/// Time on a CPU, the first number of `/proc/PID/task/TID/schedstat`, over all threads.
+/// Returns the time on a CPU, the first number of `/proc/PID/task/TID/schedstat`, over all threads.
 fn exact_cpu_time(process: u32) -> Option<Nanos> {
     let mut sum = None;
     for entry in fs::read_dir(format!("/proc/{process}/task"))
@@ -83,7 +84,7 @@ fn exact_cpu_time(process: u32) -> Option<Nanos> {
     sum
 }
 
-/// The CPUs that a process may run on; none where it is gone.
+/// Returns the CPUs that a process may use, or `None` if it has ended.
 pub(crate) fn affinity(process: u32) -> Option<CpuSet> {
     let set = rustix::thread::sched_getaffinity(Some(pid(process)?)).ok()?;
     Some(
@@ -108,7 +109,7 @@ pub(crate) fn pid(process: u32) -> Option<Pid> {
     i32::try_from(process).ok().and_then(Pid::from_raw)
 }
 
-/// Memory that new programs can have without swapping, in bytes: `MemAvailable`.
+/// Returns the memory in bytes that is available without swapping: `MemAvailable`.
 pub(crate) fn available_memory() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The exact stressors: which options of `stress-ng` each load is.
+//! Defines the `stress-ng` options of each load.
 //!
-//! All of them are in stress-ng 0.13 and later, so that one load means the same on every
-//! supported distribution.
+//! All of them are in stress-ng 0.13 and later, so a load is the same on every supported
+//! distribution.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use rampart_model::{Condition, CpuId, LoadKind};
 
 use crate::LoadError;
 
-/// A memory stressor walks through this much, more than most last-level caches hold.
+/// Memory of a memory stressor, more than most last-level caches hold.
 const MEMORY_WANTED: u64 = 256 << 20;
-/// With less than this it would be a cache stressor.
+/// Least memory; a stressor with less would be a cache stressor.
 const MEMORY_NEEDED: u64 = 32 << 20;
-/// A file stressor writes and reads a file of this size.
+/// Size of the file of a file stressor.
 const FILE_SIZE: &str = "64M";
 
-/// Bytes for each of `stressors` memory stressors, so that all together take no more than a
-/// quarter of what is free.
+/// Returns the bytes for each of `stressors` memory stressors, so that all together use at most a
+/// quarter of the free memory.
 pub(crate) fn memory_each(
     condition: Condition,
     available: u64,
     stressors: usize,
 ) -> Result<u64, LoadError> {
     let stressors = stressors.max(1) as u64;
-    // Whole mebibytes: stress-ng rounds down to pages anyway.
+    // Use whole mebibytes; stress-ng rounds down to pages anyway.
     let each = (available / 4 / stressors).min(MEMORY_WANTED) >> 20 << 20;
     if each < MEMORY_NEEDED {
         return Err(LoadError::NoMemory {
@@ -37,14 +37,14 @@ pub(crate) fn memory_each(
     Ok(each)
 }
 
-/// The options of the stressor of one CPU.
+/// Returns the options of the stressor of one CPU.
 pub(crate) fn options(load: LoadKind, cpu: CpuId, scratch: &Path, memory: u64) -> Vec<String> {
     let stressor: &[&str] = match load {
         LoadKind::Idle => return Vec::new(),
         LoadKind::Cpu => &["--cpu", "1", "--cpu-method", "matrixprod"],
         // Without --vm-keep the memory is mapped, faulted in and unmapped in each turn.
         LoadKind::Memory => &["--vm", "1", "--vm-method", "write64", "--vm-bytes"],
-        // On its own the stressor would hop from CPU to CPU.
+        // By default the stressor migrates from CPU to CPU.
         LoadKind::Cache => &["--cache", "1", "--cache-level", "3", "--cache-no-affinity"],
         // fsync brings each write to the disk, and the disk's interrupts with it.
         LoadKind::Io => &[
@@ -63,7 +63,7 @@ pub(crate) fn options(load: LoadKind, cpu: CpuId, scratch: &Path, memory: u64) -
     options.extend([
         "--taskset".to_owned(),
         cpu.to_string(),
-        // It ends when it is told to, or when its parent ends.
+        // It ends on request, or when its parent ends.
         "--timeout".to_owned(),
         "0".to_owned(),
         "--temp-path".to_owned(),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_stressors_are_these() {
+    fn options_are_as_documented() {
         let end = "--taskset 3 --timeout 0 --temp-path /scratch";
         assert_eq!(line(LoadKind::Idle), "");
         assert_eq!(
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn memory_is_bounded_or_refused(available in 0u64..1 << 45, stressors in 0usize..10_000) {
+        fn limits_or_refuses_memory(available in 0u64..1 << 45, stressors in 0usize..10_000) {
             match memory_each(Condition::IDLE, available, stressors) {
                 Ok(each) => {
                     prop_assert!((MEMORY_NEEDED..=MEMORY_WANTED).contains(&each));
