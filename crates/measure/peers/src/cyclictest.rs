@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cyclictest -h` and `-H` (rt-tests).
+//! Reads the output of `cyclictest -h` and `-H` (rt-tests).
 
 use rampart_model::{Finding, Nanos, Severity};
 
 use crate::table::{Column, width};
 use crate::{PeerError, PeerMeasurement};
 
-/// Reads the text that `cyclictest` prints with `-h` or `-H`, measured in microseconds, or in
-/// nanoseconds (`-N`) where `nanoseconds` says so: the text does not.
+/// Parses the text that `cyclictest` prints with `-h` or `-H`. The unit is microseconds, or
+/// nanoseconds (`-N`) if `nanoseconds` is set, because the text does not include it.
 ///
 /// # Errors
-/// If there is no histogram in it, or a row does not fit to the others.
+/// If the text has no histogram, or a row does not match the others.
 pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError> {
     let mut columns: Vec<Column> = Vec::new();
     let mut edges = Vec::new();
@@ -61,7 +61,7 @@ pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError>
             fix: "run `cyclictest -q -h 1000`",
         });
     }
-    // With -H the last column is the sum of the others, and has no mean of its own.
+    // With -H the last column is the sum of the others and has no mean.
     if columns.len() > 1 && columns.last().is_some_and(|last| last.mean.is_none()) {
         columns.pop();
     }
@@ -88,7 +88,7 @@ pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError>
     })
 }
 
-/// A line below the rows; none if it is one of those with figures and has others in it.
+/// Parses a line below the rows. Returns `None` if it is a line of figures with invalid ones.
 fn read_footer(footer: &str, columns: &mut [Column]) -> Option<()> {
     let Some((name, figures)) = footer.split_once(':') else {
         return Some(());
@@ -98,7 +98,7 @@ fn read_footer(footer: &str, columns: &mut [Column]) -> Option<()> {
         "Avg Latencies" => |column| &mut column.mean,
         "Max Latencies" => |column| &mut column.max,
         "Histogram Overflows" => |column| &mut column.beyond,
-        // `Total` counts the rows alone, and others list cycles.
+        // `Total` only counts the rows; other lines list cycles.
         _ => return Some(()),
     };
     for (column, figure) in columns.iter_mut().zip(figures.split_whitespace()) {

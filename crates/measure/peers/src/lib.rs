@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What other tools measured, read from their own text, so that it can stand beside ours.
+//! Reads the output of other measuring tools for a comparison with our results.
 //!
-//! The tools count in buckets of a fixed width up to a last one and only count what lies beyond.
-//! That is kept apart: no quantile is told from there.
+//! The tools have buckets of a fixed width up to a last one, and only count the samples beyond it.
+//! These samples are kept separate; no quantile is derived from them.
 //!
 //! **Invariant:** pure functions, text in and figures out; no IO.
 #![forbid(unsafe_code)]
@@ -17,27 +17,27 @@ use serde::Serialize;
 /// One histogram of a peer: a thread or a source on a CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PeerSeries {
-    /// The tool's own word for it: `IRQ`, `Thr`, `CPU`, `T`.
+    /// The tool's own name of the series: `IRQ`, `Thr`, `CPU`, `T`.
     pub name: String,
-    /// The number that the tool gives: of a CPU, but of a thread for `cyclictest`.
+    /// The tool's number: of a CPU, or of a thread for `cyclictest`.
     pub number: CpuId,
-    /// The samples within the buckets. Each counts as the longest that its bucket holds, and the
-    /// extremes are those of the buckets.
+    /// The samples within the buckets. Each counts as the longest of its bucket, and the extremes
+    /// are those of the buckets.
     pub seen: Distribution,
-    /// Samples beyond the last bucket; none where the tool was told not to say.
+    /// Samples beyond the last bucket; `None` if an option of the tool suppressed their count.
     pub beyond: Option<u64>,
-    /// From there on they are beyond: the end of the last bucket with a sample or of the last
-    /// that was printed, whichever is later.
+    /// The start of the range beyond: the end of the last bucket with a sample or of the last one
+    /// printed, whichever is later.
     pub buckets_end: Nanos,
-    /// The least sample as the tool tells it.
+    /// The smallest sample that the tool reports.
     pub min: Option<Nanos>,
-    /// The mean as the tool tells it, cut to whole units.
+    /// The mean that the tool reports, truncated to whole units.
     pub mean: Option<Nanos>,
-    /// The greatest sample as the tool tells it, with those beyond the buckets.
+    /// The largest sample that the tool reports, including those beyond the buckets.
     pub max: Option<Nanos>,
 }
 
-/// A quantile as far as a histogram with an end can tell it.
+/// A quantile of a histogram with a limited range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PeerQuantile {
@@ -47,25 +47,25 @@ pub enum PeerQuantile {
     Beyond(Nanos),
 }
 
-/// What a peer measured.
+/// The measurement of another tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PeerMeasurement {
     /// The tool and its mode.
     pub tool: String,
-    /// How long it measured, where its text says so.
+    /// The duration of the measurement, if the text has it.
     pub duration: Option<Nanos>,
-    /// Width of a bucket, or a multiple of it where most buckets are empty.
+    /// Width of a bucket, or a multiple of it if most buckets are empty.
     pub bucket: Nanos,
     /// The histograms in the tool's order.
     pub series: Vec<PeerSeries>,
-    /// What has to be known about the figures.
+    /// Notes on the figures.
     pub findings: Vec<Finding>,
 }
 
-/// Why a text is not what a tool writes.
+/// The reason why a text is not the output of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// It does not begin as the tool's text does.
+    /// The text does not begin like the tool's output.
     #[error("the text is no {expected}: {what}; fix: {fix}")]
     NotThisTool {
         /// What was expected.
@@ -75,7 +75,7 @@ pub enum PeerError {
         /// What fixes it.
         fix: &'static str,
     },
-    /// A line cannot be read.
+    /// A line is invalid.
     #[error("line {line}: {what} (is `{present}`)")]
     Line {
         /// Its number, from 1.
@@ -91,14 +91,14 @@ pub use cyclictest::read as read_cyclictest;
 pub use rtla::read as read_rtla;
 
 impl PeerSeries {
-    /// All samples.
+    /// Returns the number of all samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.seen.samples.saturating_add(self.beyond.unwrap_or(0))
     }
 
-    /// The time that at least the part `quantile` (0 to 1) of all samples does not exceed; none
-    /// without samples.
+    /// Returns the time that at least the part `quantile` (0 to 1) of all samples does not exceed,
+    /// or `None` without samples.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<PeerQuantile> {
         let samples = self.samples();
@@ -113,8 +113,8 @@ impl PeerSeries {
         self.seen.buckets.iter().find_map(|bucket| {
             counted += bucket.1;
             let longest = Bucket::highest(bucket.0).min(self.seen.max?);
-            let told = self.max.map_or(longest, |max| longest.min(max));
-            (counted >= rank).then_some(PeerQuantile::AtMost(told))
+            let at_most = self.max.map_or(longest, |max| longest.min(max));
+            (counted >= rank).then_some(PeerQuantile::AtMost(at_most))
         })
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rtla timerlat hist` and `rtla osnoise hist` (kernel documents `tools/rtla/`).
+//! Reads the output of `rtla timerlat hist` and `rtla osnoise hist` (kernel documents
+//! `tools/rtla/`).
 
 use rampart_model::{Finding, Nanos, Severity};
 
@@ -8,13 +9,13 @@ use crate::{PeerError, PeerMeasurement};
 
 const EXPECTED: &str = "histogram of rtla";
 
-/// Reads the text of `rtla timerlat hist` or `rtla osnoise hist` with its header.
+/// Parses the text of `rtla timerlat hist` or `rtla osnoise hist` with its header.
 ///
-/// Columns are told by the header, since CPUs without samples have none. Totals over all CPUs,
-/// which later versions add, are left out: they mix what is measured apart.
+/// The header defines the columns, since CPUs without samples have none. Totals over all CPUs,
+/// which later versions add, are ignored: they mix separate measurements.
 ///
 /// # Errors
-/// If the header is missing, or a row does not fit to it.
+/// If the header is missing, or a row does not match it.
 pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
     let title = title(text)?;
     let unit = unit(text)?;
@@ -55,7 +56,7 @@ const fn missing(what: &'static str, fix: &'static str) -> PeerError {
     }
 }
 
-/// `timerlat` or `osnoise`.
+/// Returns `timerlat` or `osnoise`.
 fn title(text: &str) -> Result<&str, PeerError> {
     text.lines()
         .find_map(|line| line.strip_prefix("# RTLA ")?.strip_suffix(" histogram"))
@@ -65,7 +66,7 @@ fn title(text: &str) -> Result<&str, PeerError> {
         ))
 }
 
-/// Nanoseconds of a time unit.
+/// Returns the nanoseconds of a time unit.
 fn unit(text: &str) -> Result<u64, PeerError> {
     text.lines()
         .find_map(|line| line.strip_prefix("# Time unit is "))
@@ -80,7 +81,7 @@ fn unit(text: &str) -> Result<u64, PeerError> {
         ))
 }
 
-/// The columns that the line `Index` names.
+/// Parses the columns of the line `Index`.
 fn columns(header: &str) -> Result<Vec<Column>, PeerError> {
     header
         .split_whitespace()
@@ -99,7 +100,7 @@ fn columns(header: &str) -> Result<Vec<Column>, PeerError> {
         ))
 }
 
-/// What stands below the header.
+/// The lines below the header.
 struct Table {
     columns: Vec<Column>,
     /// The lower edges of the buckets.
@@ -129,7 +130,8 @@ impl Table {
                 present: line.to_owned(),
             })?;
             if !taken {
-                // What follows tells of all CPUs together, or of what was done at a threshold.
+                // The following lines are about all CPUs together, or about the action at a
+                // threshold.
                 let mut rest = text.lines().skip(number);
                 table.stopped = rest.any(|line| line.contains("hit stop tracing"));
                 break;
@@ -138,20 +140,20 @@ impl Table {
         Ok(table)
     }
 
-    /// Takes a row or a line below the rows; false if it is neither.
+    /// Parses a row or a line below the rows. Returns `false` if it is neither.
     fn take(&mut self, line: &str) -> Result<bool, &'static str> {
         let mut words = line.split_whitespace();
         let Some(first) = words.next() else {
             return Ok(true);
         };
         if let Ok(edge) = first.parse::<u64>() {
-            let cells: Vec<&str> = words.collect();
-            if cells.len() != self.columns.len() {
+            let entries: Vec<&str> = words.collect();
+            if entries.len() != self.columns.len() {
                 return Err("it has not as many counts as the header has columns");
             }
             self.edges.push(edge);
-            for (column, cell) in self.columns.iter_mut().zip(cells) {
-                let count = cell.parse().map_err(|_| "a count is no number")?;
+            for (column, entry) in self.columns.iter_mut().zip(entries) {
+                let count = entry.parse().map_err(|_| "a count is no number")?;
                 column.counts.push((edge, count));
             }
             return Ok(true);
@@ -159,17 +161,17 @@ impl Table {
         let Some(target) = footer(first) else {
             return Ok(false);
         };
-        // A column without samples has a dash; with no column at all there may be a lone 0.
-        for (column, cell) in self.columns.iter_mut().zip(words) {
-            *target(column) = match cell {
+        // A column without samples has a dash; without any column there may be a single 0.
+        for (column, entry) in self.columns.iter_mut().zip(words) {
+            *target(column) = match entry {
                 "-" => None,
-                cell => Some(cell.parse().map_err(|_| "a figure is no number")?),
+                entry => Some(entry.parse().map_err(|_| "a figure is no number")?),
             };
         }
         Ok(true)
     }
 
-    /// What is to be said of the whole.
+    /// Returns the findings about the whole table.
     fn remarks(&self, title: &str) -> Vec<Finding> {
         let remark =
             |severity, what: &str| Finding::new(severity, format!("rtla {title} hist"), what);
@@ -196,11 +198,11 @@ impl Table {
     }
 }
 
-/// Where a line below the rows goes.
+/// Returns the field for a line below the rows.
 fn footer(word: &str) -> Option<fn(&mut Column) -> &mut Option<u64>> {
     Some(match word {
         "over:" => |column| &mut column.beyond,
-        "count:" => |column| &mut column.told,
+        "count:" => |column| &mut column.reported,
         "min:" => |column| &mut column.min,
         "avg:" => |column| &mut column.mean,
         "max:" => |column| &mut column.max,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Columns of counts, as the tools print them, made into histograms.
+//! Converts columns of counts, as the tools print them, to histograms.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use rampart_model::{Bucket, CpuId, Distribution, Finding, Nanos, Severity};
 
 use crate::PeerSeries;
 
-/// One column: counts by the lower edge of their bucket, in the tool's unit.
+/// A column: counts by the lower edge of their bucket, in the tool's unit.
 #[derive(Debug, Default)]
 pub(crate) struct Column {
     pub(crate) name: String,
     pub(crate) number: u32,
     pub(crate) counts: Vec<(u64, u64)>,
     pub(crate) beyond: Option<u64>,
-    pub(crate) told: Option<u64>,
+    pub(crate) reported: Option<u64>,
     pub(crate) min: Option<u64>,
     pub(crate) mean: Option<u64>,
     pub(crate) max: Option<u64>,
 }
 
-/// The greatest width that all lower edges are multiples of.
+/// Returns the largest width of which all lower edges are multiples.
 pub(crate) fn width(edges: impl IntoIterator<Item = u64>) -> u64 {
     let divide = |mut a: u64, mut b: u64| {
         while b != 0 {
@@ -32,13 +32,13 @@ pub(crate) fn width(edges: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 impl Column {
-    /// The histogram, with what is amiss in it. Buckets are `width` units of `unit` nanoseconds;
-    /// `end` is the lower edge of the last one printed.
+    /// Returns the histogram with findings about inconsistencies. Buckets are `width` units of
+    /// `unit` nanoseconds; `end` is the lower edge of the last one printed.
     pub(crate) fn finish(self, unit: u64, width: u64, end: u64) -> (PeerSeries, Vec<Finding>) {
         let location = format!("{}-{:03}", self.name, self.number);
         let mut findings = Vec::new();
         let nanos = |units: u64| Nanos(units.saturating_mul(unit));
-        // A tool cuts a sample to whole units, so a bucket holds all up to the next one's edge.
+        // A tool truncates samples to whole units, so a bucket reaches up to the edge of the next.
         let longest = |edge: u64| Nanos(nanos(edge.saturating_add(width)).0.saturating_sub(1));
         let mut buckets = BTreeMap::<Nanos, u64>::new();
         let mut samples = 0u64;
@@ -62,16 +62,16 @@ impl Column {
                 .map(|(lowest, count)| Bucket(lowest, count))
                 .collect(),
         };
-        if let Some(told) = self.told {
+        if let Some(reported) = self.reported {
             let counted = samples.saturating_add(self.beyond.unwrap_or(0));
-            if told != counted {
+            if reported != counted {
                 findings.push(
                     Finding::new(
                         Severity::Warning,
                         location,
                         "its rows and what is beyond them do not add up to the count that the tool reports",
                     )
-                    .values(counted.to_string(), told.to_string()),
+                    .values(counted.to_string(), reported.to_string()),
                 );
             }
         }

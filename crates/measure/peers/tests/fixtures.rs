@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Real outputs, and what they say.
+//! Tests the parsers with real outputs of the tools.
 
 use rampart_model::{Bucket, CpuId, Nanos, Severity};
 use rampart_peers::{
@@ -23,8 +23,9 @@ fn rtla(text: &str) -> PeerMeasurement {
     measurement
 }
 
-/// Name, number, samples in the buckets, beyond, least, mean and greatest in microseconds.
-fn told(series: &PeerSeries) -> (&str, u32, u64, Option<u64>, [Option<u64>; 3]) {
+/// Returns name, number, samples in the buckets, samples beyond, and minimum, mean and maximum in
+/// microseconds.
+fn summary(series: &PeerSeries) -> (&str, u32, u64, Option<u64>, [Option<u64>; 3]) {
     let micros = |value: Option<Nanos>| value.map(|value| value.0 / 1_000);
     (
         &series.name,
@@ -45,7 +46,7 @@ fn timerlat_with_samples_beyond_its_buckets() {
         panic!("{read:?}");
     };
     assert_eq!(
-        told(interrupt),
+        summary(interrupt),
         (
             "IRQ",
             1,
@@ -55,7 +56,7 @@ fn timerlat_with_samples_beyond_its_buckets() {
         )
     );
     assert_eq!(
-        told(thread),
+        summary(thread),
         (
             "Thr",
             1,
@@ -65,13 +66,13 @@ fn timerlat_with_samples_beyond_its_buckets() {
         )
     );
     assert_eq!(interrupt.samples(), 5_992);
-    // Nine samples of a hundred lie beyond: there is no p99 in the buckets.
+    // Nine of a hundred samples are beyond, so the buckets contain no p99.
     let end = Nanos::from_micros(256);
     assert_eq!(interrupt.quantile(0.99), Some(PeerQuantile::Beyond(end)));
     let Some(PeerQuantile::AtMost(median)) = interrupt.quantile(0.5) else {
         panic!("{interrupt:?}");
     };
-    // Within the microsecond that half of the rows' counts reach.
+    // Within the microsecond in which the rows reach half of the count.
     let mut counted = 0;
     let row = fixture!("rtla/timerlat-hist.txt")
         .lines()
@@ -96,7 +97,7 @@ fn timerlat_with_samples_beyond_its_buckets() {
 fn timerlat_of_two_cpus_and_wide_buckets() {
     let read = rtla(fixture!("rtla/timerlat-hist-b50-two-cpus.txt"));
     assert_eq!(read.bucket, Nanos::from_micros(50));
-    let all: Vec<_> = read.series.iter().map(told).collect();
+    let all: Vec<_> = read.series.iter().map(summary).collect();
     assert_eq!(
         all,
         [
@@ -106,7 +107,7 @@ fn timerlat_of_two_cpus_and_wide_buckets() {
             ("Thr", 1, 5_984, Some(0), [Some(46), Some(119), Some(5_948)]),
         ]
     );
-    // The upper edge of the last bucket is not reported where the tool knows better.
+    // The maximum is the tool's own, not the upper edge of the last bucket.
     assert_eq!(
         read.series[1].quantile(1.0),
         Some(PeerQuantile::AtMost(Nanos::from_micros(6_082)))
@@ -133,7 +134,7 @@ fn timerlat_of_threads_alone_with_rows_of_zeros() {
         panic!("{read:?}");
     };
     assert_eq!(
-        told(thread),
+        summary(thread),
         (
             "Thr",
             1,
@@ -142,7 +143,7 @@ fn timerlat_of_threads_alone_with_rows_of_zeros() {
             [Some(33), Some(164), Some(11_437)]
         )
     );
-    // The last row says where the buckets end, although it is empty.
+    // The last row marks the end of the buckets, although it is empty.
     assert_eq!(thread.buckets_end, Nanos::from_millis(10));
     assert_eq!(
         thread.quantile(1.0),
@@ -155,7 +156,7 @@ fn osnoise() {
     let read = rtla(fixture!("rtla/osnoise-hist.txt"));
     assert_eq!(read.tool, "rtla osnoise hist");
     assert_eq!(
-        told(&read.series[0]),
+        summary(&read.series[0]),
         (
             "CPU",
             1,
@@ -176,7 +177,7 @@ fn osnoise() {
 }
 
 #[test]
-fn osnoise_without_samples_says_what_that_may_mean() {
+fn explains_osnoise_without_samples() {
     let read = read_rtla(fixture!("rtla/osnoise-hist-empty.txt")).expect("it is read");
     assert!(read.series.is_empty());
     assert!(
@@ -187,7 +188,7 @@ fn osnoise_without_samples_says_what_that_may_mean() {
 }
 
 #[test]
-fn what_later_versions_add_is_left_out_and_a_threshold_told() {
+fn ignores_additions_of_later_versions_and_reports_a_threshold() {
     let text = "# RTLA timerlat histogram\n# Time unit is microseconds (us)\n# Duration:   1 02:03:04\n\
         Index   IRQ-002   Thr-002   Usr-002\n5 1 0 0\n6 0 1 1\nover:  0 0 0\ncount: 1 1 1\n\
         min:   5 - 6\navg:   5 6 6\nmax:   5 6 6\nALL:        IRQ       Thr       Usr\ncount: 9 9 9\n\
@@ -206,7 +207,7 @@ fn what_later_versions_add_is_left_out_and_a_threshold_told() {
 }
 
 #[test]
-fn what_does_not_add_up_or_fit_is_told() {
+fn reports_inconsistent_counts_and_rows() {
     let text = fixture!("rtla/timerlat-hist.txt");
     let read = read_rtla(&text.replace("over:       547", "over:       546")).expect("it is read");
     assert!(
@@ -272,7 +273,7 @@ fn cyclictest_by_thread() {
 
 proptest::proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,200}", rows in "([0-9]{1,20} {0,2}){0,8}\n?") {
+    fn accepts_or_rejects_any_text(text in ".{0,200}", rows in "([0-9]{1,20} {0,2}){0,8}\n?") {
         let header = "# RTLA osnoise histogram\n# Time unit is nanoseconds (ns)\nIndex CPU-001\n";
         let _ = read_rtla(&text);
         let _ = read_rtla(&format!("{header}{rows}{text}"));
