@@ -61,7 +61,7 @@ pub(crate) fn crash_host(
     let until = Instant::now() + PATIENCE;
     let mut broken_off = false;
     let everybody_lives = |member: &Member| member.is_done() || member.last_sign.is_some();
-    group.listen(
+    group.read_until(
         |group| {
             broken_off = stop.load(Ordering::Relaxed);
             broken_off || Instant::now() > until || group.members.iter().all(everybody_lives)
@@ -77,7 +77,7 @@ pub(crate) fn crash_host(
     // The largest age of the newest sign of each domain while all are alive.
     let mut oldest = vec![Nanos::ZERO; group.members.len()];
     let until = Instant::now() + WATCHED;
-    group.listen(
+    group.read_until(
         |group| {
             let now = monotonic_now();
             for (oldest, member) in oldest.iter_mut().zip(&group.members) {
@@ -98,7 +98,7 @@ pub(crate) fn crash_host(
         let text = serde_json::to_vec(&record).unwrap_or_default();
         directory.write_beside(CRASH_SIGNS, &text).err()
     };
-    group.listen(
+    group.read_until(
         |group| {
             let now = monotonic_now();
             if now >= next {

@@ -102,8 +102,8 @@ pub fn evaluate(
     let availability = rampart_domain::availability(&machine);
     // Check this first: another active plan changes the machine.
     let state = StateDirectory::standard();
-    let standing = active_plan_of_this_boot(&state)?;
-    active_plan::refuse_comparison(standing.as_ref(), request.plan.as_ref())?;
+    let active = active_plan_of_this_boot(&state)?;
+    active_plan::refuse_comparison(active.as_ref(), request.plan.as_ref())?;
     let refused = own_real_time_refusal(request);
     let request = &Request {
         policy: refused
@@ -118,12 +118,12 @@ pub fn evaluate(
         not_measured,
         plan_effects,
     } = propose(
-        &active_plan::with_reachable_cpus(&machine, standing.as_ref()),
+        &active_plan::with_reachable_cpus(&machine, active.as_ref()),
         &availability,
         request,
     )?;
     plan.findings.extend(refused);
-    active_plan::note_isolation(&mut plan, standing.as_ref(), &state)?;
+    active_plan::note_isolation(&mut plan, active.as_ref(), &state)?;
     for condition in loads_needed(&plan) {
         rampart_load::check(condition)?;
     }
@@ -194,12 +194,12 @@ pub fn evaluate(
     let mut switching = Switching::new(context.switch, &evaluation.plan.variants);
     let mut starters = Domains::new(&evaluation.plan.domains);
     // Dropped before what started it.
-    let mut standing = RunningGroup::default();
+    let mut running = RunningGroup::default();
     let mut beside = Beside {
         pace: &mut pace,
         observer,
         neighbours: &mut neighbours,
-        standing: &mut standing,
+        running: &mut running,
         concluding: &mut concluding,
     };
     location.runs(
@@ -225,10 +225,10 @@ pub fn evaluate(
     let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.plan) {
         // The domains that are up are not those to watch.
-        standing.end();
+        running.end();
         starters.renew(&evaluation.plan.domains);
     }
-    evaluation.findings.extend(standing.findings());
+    evaluation.findings.extend(running.findings());
     evaluation.findings.extend(neighbours.finish());
     evaluation.machine.system_management_interrupts.at_end = read_smi_count();
     evaluation.machine.virtualisation.steal = match (processor_times(&root), times_at_start) {
@@ -245,14 +245,14 @@ pub fn evaluate(
     } else {
         EvaluationState::EndedEarly
     };
-    concluding.finish(&mut evaluation, &collectors, &standing.failures);
+    concluding.finish(&mut evaluation, &collectors, &running.failures);
     directory.write(&evaluation)?;
     if crash && evaluation.state == EvaluationState::Complete {
         let survived = crash_host::crash_host(
             &evaluation.plan,
             context.meter,
             &directory,
-            (&starters, &mut standing),
+            (&starters, &mut running),
             stop,
         );
         evaluation.findings.push(survived);
@@ -285,7 +285,7 @@ struct Beside<'a> {
     pace: &'a mut ProgressEstimate,
     observer: &'a mut dyn Observer,
     neighbours: &'a mut NoisyGuests,
-    standing: &'a mut RunningGroup,
+    running: &'a mut RunningGroup,
     concluding: &'a mut DocumentUpdates,
 }
 
@@ -311,7 +311,7 @@ impl Place<'_> {
             pace,
             observer,
             neighbours,
-            standing,
+            running,
             concluding,
         } = beside;
         let usable = evaluation.machine.topology.usable();
@@ -337,7 +337,7 @@ impl Place<'_> {
             let name = collector.record.domain.clone();
             // A domain that fails without a part of the plan may start with it.
             let counted = id_in_variant(evaluation.plan.variants.get(entry.variant), name.clone());
-            if hopeless || standing.failures.left_out(&counted).is_some() {
+            if hopeless || running.failures.left_out(&counted).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
@@ -347,12 +347,12 @@ impl Place<'_> {
                     switching.isolation(entry.variant, domain)
                 });
             }
-            let stands = switching.enter(entry.variant);
+            let entered = switching.enter(entry.variant);
             evaluation.findings.extend(switching.findings());
             if switching.is_lost() {
                 break;
             }
-            if !stands {
+            if !entered {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
@@ -388,8 +388,8 @@ impl Place<'_> {
                 self.ending.flag(),
             );
             match &failed {
-                Some(why) => standing.failures.failed(&counted, why),
-                None => standing.failures.came_through(&counted),
+                Some(why) => running.failures.failed(&counted, why),
+                None => running.failures.came_through(&counted),
             }
             if self.ending.look() && !run.invalid.is_empty() {
                 // The run ended before its first sample and is not recorded.
@@ -399,7 +399,7 @@ impl Place<'_> {
             collector.add(run, collected);
             evaluation.findings.extend(neighbours.tend());
             evaluation.runs.0 = number + 1;
-            concluding.between(evaluation, collectors, &standing.failures);
+            concluding.between(evaluation, collectors, &running.failures);
             self.directory.write(evaluation)?;
         }
         Ok(())
@@ -418,7 +418,7 @@ impl Place<'_> {
             pace,
             observer,
             neighbours,
-            standing,
+            running,
             concluding,
         } = beside;
         let plan = evaluation.plan.clone();
@@ -437,7 +437,7 @@ impl Place<'_> {
             }
             if !own_cpus && group.replace(round.group) != Some(round.group) {
                 // The domains of the previous group block the next one.
-                standing.end();
+                running.end();
                 starters.renew(&plan.domains);
             }
             let environment = Environment {
@@ -462,7 +462,7 @@ impl Place<'_> {
                 &round,
                 order,
                 &evaluation.transfers,
-                standing,
+                running,
                 &mut tick,
                 self.ending.flag(),
             );
@@ -473,7 +473,7 @@ impl Place<'_> {
             let is_left_out = round
                 .disturbance
                 .as_ref()
-                .is_some_and(|by| standing.failures.left_out(&by.domain).is_some());
+                .is_some_and(|by| running.failures.left_out(&by.domain).is_some());
             let repeat = if is_left_out {
                 // A repetition would be the same.
                 None
@@ -486,11 +486,11 @@ impl Place<'_> {
                 evaluation.runs.1 += 1;
             }
             evaluation.transfers.push(record);
-            evaluation.findings.extend(standing.findings());
+            evaluation.findings.extend(running.findings());
             evaluation.findings.extend(neighbours.tend());
             order += 1;
             evaluation.runs.0 = runs + order;
-            concluding.between(evaluation, collectors, &standing.failures);
+            concluding.between(evaluation, collectors, &running.failures);
             self.directory.write(evaluation)?;
         }
         Ok(())

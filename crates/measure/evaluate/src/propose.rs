@@ -448,11 +448,11 @@ fn no_disturbances(
     request: &Request,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<Vec<DisturbanceRequest>>, EvaluateError> {
-    let nothing = |wish: &DisturbanceRequest| *wish == DisturbanceRequest::Nothing;
+    let nothing = |entry: &DisturbanceRequest| *entry == DisturbanceRequest::Nothing;
     let mut asked = request.disturbances.iter().flatten();
-    if let Some(wish) = asked.find(|wish| !nothing(wish)) {
+    if let Some(entry) = asked.find(|entry| !nothing(entry)) {
         return Err(EvaluateError::NoSuchDisturbance {
-            asked: wish.to_string(),
+            asked: entry.to_string(),
             possible: vec!["none with --before-after or --ablate".to_owned()],
         });
     }

@@ -66,7 +66,7 @@ pub(crate) fn plan_places(
                 });
             }
         }
-        findings.extend(planned.and_then(stand_in));
+        findings.extend(planned.and_then(substitute_note));
     }
     let real_time: CpuSet = domains
         .iter()
@@ -267,7 +267,7 @@ fn not_asked_for(name: &str) -> NotMeasured {
 }
 
 /// Returns a finding about the workload that the meter replaces.
-fn stand_in(planned: &PlannedDomain) -> Option<Finding> {
+fn substitute_note(planned: &PlannedDomain) -> Option<Finding> {
     let stands_in = planned
         .container
         .as_ref()

@@ -142,7 +142,7 @@ pub(crate) fn make_run(
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
                     let earlier = request.unwanted_activity.then(unwanted_activity::look);
-                    let result = listen(
+                    let result = read_messages(
                         running.as_mut(),
                         &mut load,
                         (request.plan, patience(request.domain.selection().kind)),
@@ -226,7 +226,7 @@ pub(crate) fn make_run(
 }
 
 /// Reads the messages of the meter to their end.
-fn listen(
+fn read_messages(
     running: &mut dyn Running,
     load: &mut Load,
     (plan, patience): (&MeterSettings, Duration),
@@ -466,7 +466,7 @@ mod tests {
         let mut log = HistogramLog::create(&location.path().join("log")).expect("a log");
         let none = CpuSet::new();
         let load = Load::start(Condition::IDLE, &none, &none, None, location.path());
-        let cut = listen(
+        let cut = read_messages(
             &mut Up(Fault::SaysNothing),
             &mut load.expect("no load"),
             (&plan(), Duration::ZERO),

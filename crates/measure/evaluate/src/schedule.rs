@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_the_order() {
+    fn order_depends_on_the_seed() {
         assert_eq!(schedule(&plan(3, 3, 7)), schedule(&plan(3, 3, 7)));
         assert_ne!(schedule(&plan(3, 3, 7)), schedule(&plan(3, 3, 8)));
     }

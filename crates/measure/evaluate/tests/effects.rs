@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a plan and its changes did, from simulated runs whose truth is known.
+//! Tests the effects of a plan and its changes with simulated runs whose truth is known.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn change(name: &str) -> PlanChange {
     }
 }
 
-/// Runs whose level differs by a few percent; `factor` is on everything.
+/// Returns runs whose level differs by a few percent; `factor` multiplies all samples.
 fn runs(generator: &mut Pcg64Mcg, count: usize, factor: f64) -> Vec<Vec<Distribution>> {
     (0..count)
         .map(|_| {
@@ -59,7 +59,7 @@ fn record(variant: &PlanVariant, runs: usize) -> Record {
     }
 }
 
-/// What is judged where each leg's latencies are those with the plan times a factor.
+/// Judges variants whose latencies are those with the plan times a factor.
 fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> PlanEffects {
     let mut generator = Pcg64Mcg::seed_from_u64(5);
     let mut made = BTreeMap::new();
@@ -119,7 +119,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
 }
 
 #[test]
-fn a_plan_that_helps_is_better_and_one_that_harms_is_worse() {
+fn reports_better_and_worse_plans() {
     for (factor, expected, word) in [
         (2.0, EffectOutcome::Better, "shorter at p50, p99, p99.9"),
         (0.5, EffectOutcome::Worse, "longer at p50, p99, p99.9"),
@@ -147,7 +147,7 @@ fn a_plan_that_helps_is_better_and_one_that_harms_is_worse() {
 }
 
 #[test]
-fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
+fn needs_two_runs_and_reports_an_emulated_machine() {
     let effects = judged(&[(PlanVariant::Before, 3.0)], 1, false);
     let effect = &effects.effects[0];
     assert_eq!(effect.outcome, EffectOutcome::Inconclusive);
@@ -168,7 +168,7 @@ fn one_run_decides_nothing_and_an_emulated_machine_is_told() {
 }
 
 #[test]
-fn changes_are_sorted_by_what_they_did() {
+fn sorts_changes_by_their_effect() {
     let without = |name: &str, factor: f64| (PlanVariant::Without(change(name)), factor);
     let effects = judged(
         &[
@@ -180,13 +180,13 @@ fn changes_are_sorted_by_what_they_did() {
         6,
         false,
     );
-    let told: Vec<(&str, ChangeOutcome)> = effects
+    let sorted: Vec<(&str, ChangeOutcome)> = effects
         .ablation
         .iter()
         .map(|one| (&*one.change.name, one.outcome))
         .collect();
     assert_eq!(
-        told,
+        sorted,
         [
             ("harm", ChangeOutcome::Backfired),
             ("much", ChangeOutcome::Mattered),

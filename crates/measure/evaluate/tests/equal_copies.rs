@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The real `wakeup` engine on a simulated clock: two copies of one domain must compare as equal,
-//! and a worse one as worse.
+//! Tests the real `wakeup` engine on a simulated clock: two copies of one domain must compare as
+//! equal, and a worse one as worse.
 //!
-//! The simulated machine is as bad as real ones are for statistics: latencies depend on the ones
-//! before, come from a mixture, and each run has a character of its own.
+//! The simulated machine is as difficult for statistics as real ones: latencies depend on earlier
+//! ones and come from a mixture, and each run has its own level.
 
 use rampart_meter::engine::wakeup::Wakeup;
 use rampart_meter::engine::{Clock, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
@@ -14,7 +14,7 @@ use rand_pcg::Pcg64Mcg;
 
 const INTERVAL: Nanos = Nanos::from_millis(1);
 
-/// A machine whose wake-ups are late at random, `factor` times as late as they would be.
+/// A machine whose wakeups are late at random, multiplied by `factor`.
 struct NoisyMachine {
     now: Nanos,
     generator: Pcg64Mcg,
@@ -52,7 +52,7 @@ impl NoisyMachine {
     }
 }
 
-/// The engine's traits take `&self`; the machine behind them changes.
+/// Interior mutability, because the engine's traits take `&self`.
 struct Shared(std::cell::RefCell<NoisyMachine>);
 
 impl Clock for Shared {
@@ -88,7 +88,7 @@ impl Sink for Shared {
     }
 }
 
-/// One run of ten seconds in blocks of one.
+/// Returns a run of ten seconds in batches of one second.
 fn run(seed: u64, factor: f64) -> Vec<Distribution> {
     let mut machine = Shared(NoisyMachine::new(seed, factor).into());
     let mut engine = Wakeup::new(Nanos::SECOND + INTERVAL, INTERVAL);
@@ -102,7 +102,8 @@ fn run(seed: u64, factor: f64) -> Vec<Distribution> {
         .collect()
 }
 
-/// Outcomes of twenty comparisons, each of ten interleaved runs of ten seconds a side.
+/// Returns the outcomes of twenty comparisons, each of ten interleaved runs of ten seconds per
+/// side.
 fn outcomes(factor: f64) -> Vec<VerdictOutcome> {
     (0..20u64)
         .map(|trial| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts from records with known contents.
+//! Tests verdicts from records with known contents.
 
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ fn plan(deadline: Nanos) -> EvaluationSettings {
     }
 }
 
-/// Ten batches of a thousand samples each, in three runs: most at `usual`, the slowest hundredth
-/// at `slow`, with a little spread so that runs differ.
+/// Returns ten batches of a thousand samples each, in three runs: most at `usual`, the slowest
+/// hundredth at `slow`, with a little spread so that runs differ.
 fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
     let sample = |run: u64, batch: u64, number: u64| {
         let base = if number.is_multiple_of(100) {
@@ -76,7 +76,7 @@ fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
 /// The runs of each record, in batches.
 type Batches = BTreeMap<String, Vec<Vec<Distribution>>>;
 
-/// Adds a record made of these runs.
+/// Adds a record of these runs.
 fn add(
     records: &mut Vec<Record>,
     batches: &mut Batches,
@@ -127,7 +127,7 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
         .unwrap_or_else(|| panic!("no verdict on {record}"))
 }
 
-/// Judges records alone.
+/// Judges records without rounds.
 fn judge_records(
     plan: &EvaluationSettings,
     records: &[Record],
@@ -147,7 +147,7 @@ fn judge_records(
     })
 }
 
-/// The host leaks under load, the task does not.
+/// Judges a host that leaks under load, and a task that does not.
 fn judged(emulated: bool) -> Judged {
     let deadline = Nanos::from_micros(100);
     let (mut records, mut batches) = (Vec::new(), Batches::new());
@@ -272,7 +272,7 @@ fn missed_periods_count_by_their_corrected_lateness() {
 }
 
 #[test]
-fn no_deadline_is_judged_on_an_emulated_machine() {
+fn judges_no_deadline_on_an_emulated_machine() {
     for verdict in judged(true)
         .verdicts
         .iter()
@@ -287,7 +287,7 @@ fn no_deadline_is_judged_on_an_emulated_machine() {
     }
 }
 
-/// Nothing on an emulated machine rests on a time: no outcome, no sentence, no answer.
+/// On an emulated machine no outcome, statement or answer rests on a time.
 #[test]
 fn judges_no_times_on_an_emulated_machine() {
     let judged = judged(true);
@@ -321,7 +321,7 @@ fn judges_no_times_on_an_emulated_machine() {
 }
 
 #[test]
-fn the_comparison_rests_on_its_verdicts() {
+fn comparison_rests_on_its_verdicts() {
     let judged = judged(false);
     let answers: Vec<Vec<&str>> = judged
         .comparison

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plans for machines of several sizes.
+//! Tests the proposed matrices of machines of several sizes.
 
 use rampart_evaluate::{DisturbanceRequest, EvaluateError, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
@@ -8,8 +8,8 @@ use rampart_model::{
     Machine, MeterKind, Nanos, SchedulingPolicy,
 };
 
-/// This machine with other processors: `cores` of `threads` siblings each, numbered as most are:
-/// the first of every core, then the second ones.
+/// Returns this machine with other processors: `cores` of `threads` siblings each, numbered as
+/// usual: the first sibling of every core, then the second ones.
 fn machine(cores: u32, threads: u32, isolated: &str) -> Machine {
     let mut machine = read_machine(&MachineRoot::system());
     let all: CpuSet = (0..cores * threads).map(CpuId).collect();
@@ -69,7 +69,7 @@ fn proposed(machine: &Machine, request: &Request) -> Proposal {
     propose(machine, &availability(), request).expect("a plan")
 }
 
-/// `host 0-1`
+/// Formats `host 0-1`.
 fn placed(plan: &EvaluationSettings) -> Vec<String> {
     plan.domains
         .iter()
@@ -78,7 +78,7 @@ fn placed(plan: &EvaluationSettings) -> Vec<String> {
 }
 
 #[test]
-fn every_domain_gets_a_core_of_its_own_where_one_is_left_for_ordinary_work() {
+fn assigns_a_core_to_each_domain_if_one_remains() {
     let plan = proposed(&machine(5, 1, ""), &five_minutes()).plan;
     assert_eq!(placed(&plan), ["host 1", "task 2", "container 3", "vm 4"]);
     assert_eq!(plan.housekeeping.to_string(), "0-1");
@@ -95,7 +95,7 @@ fn every_domain_gets_a_core_of_its_own_where_one_is_left_for_ordinary_work() {
 }
 
 #[test]
-fn isolated_cpus_are_shared_out_evenly() {
+fn shares_out_isolated_cpus_evenly() {
     let plan = proposed(&machine(8, 1, "2-7"), &five_minutes()).plan;
     assert_eq!(
         placed(&plan),
@@ -104,7 +104,7 @@ fn isolated_cpus_are_shared_out_evenly() {
 }
 
 #[test]
-fn siblings_in_two_domains_are_named() {
+fn reports_siblings_in_two_domains() {
     let request = Request {
         cpus: Some("1,5,2,6".parse().expect("CPUs")),
         ..five_minutes()
@@ -119,7 +119,7 @@ fn siblings_in_two_domains_are_named() {
 }
 
 #[test]
-fn with_too_few_cpus_they_are_shared_and_only_the_host_is_beside_each() {
+fn shares_cpus_if_there_are_too_few() {
     let proposal = proposed(&machine(2, 1, ""), &five_minutes());
     assert_eq!(
         placed(&proposal.plan),
@@ -140,7 +140,7 @@ fn with_too_few_cpus_they_are_shared_and_only_the_host_is_beside_each() {
 }
 
 #[test]
-fn a_kind_named_twice_is_there_twice_and_a_neighbour_is_not_measured() {
+fn measures_a_kind_twice_and_no_noisy_guest() {
     let request = Request {
         domains: vec![
             DomainSelection::of(DomainKind::Host),
@@ -155,15 +155,15 @@ fn a_kind_named_twice_is_there_twice_and_a_neighbour_is_not_measured() {
     assert_eq!(proposal.neighbours.len(), 1);
     assert_eq!(proposal.neighbours[0].name, "vm:noisy");
     assert_eq!(proposal.neighbours[0].cpus, proposal.plan.housekeeping);
-    let told = |finding: &rampart_model::Finding| finding.location == "vm:noisy";
-    assert!(proposal.plan.findings.iter().any(told));
+    let about_noisy_guest = |finding: &rampart_model::Finding| finding.location == "vm:noisy";
+    assert!(proposal.plan.findings.iter().any(about_noisy_guest));
     let usual = proposed(&machine(4, 1, ""), &five_minutes());
     assert!(usual.neighbours.is_empty());
     assert!(!placed(&usual.plan).iter().any(|name| name.contains("tcg")));
 }
 
 #[test]
-fn the_time_holds_matrix_and_disturbances() {
+fn matrix_and_disturbances_fit_in_the_time() {
     for seconds in [30, 60, 120, 300, 3600] {
         let request = Request {
             total: Some(Nanos::from_secs(seconds)),
@@ -177,7 +177,7 @@ fn the_time_holds_matrix_and_disturbances() {
     }
 }
 
-/// The last `--for TIME` of a text, as a shell takes it.
+/// Returns the last `--for TIME` of a text, as a shell parses it.
 fn time_in(text: &str) -> Nanos {
     let (_, rest) = text.rsplit_once("--for ").expect("a time");
     let word = rest.split([' ', ',', ';']).next().expect("a word");
@@ -185,22 +185,22 @@ fn time_in(text: &str) -> Nanos {
         .unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// The time that a refusal or a gap names is enough, on real machines and on emulated ones.
+/// The time in an error or a gap is enough, on real and on emulated machines.
 #[test]
-fn the_time_that_mends_is_enough() {
+fn the_time_of_a_fix_is_enough() {
     let mut machine = machine(5, 1, "");
     for emulated in [false, true] {
         machine.virtualisation.emulated = emulated;
         for seconds in 1..180 {
             let with = |total, disturbances: Option<&str>| Request {
                 total: Some(total),
-                disturbances: disturbances.map(|wish| vec![wish.parse().expect("a wish")]),
+                disturbances: disturbances.map(|disturb| vec![disturb.parse().expect("a wish")]),
                 ..Request::default()
             };
             let total = Nanos::from_secs(seconds);
-            for wish in [None, Some("none"), Some("block"), Some("cache")] {
-                if let Err(refused) = propose(&machine, &availability(), &with(total, wish)) {
-                    let enough = with(time_in(&refused.to_string()), wish);
+            for disturb in [None, Some("none"), Some("block"), Some("cache")] {
+                if let Err(refused) = propose(&machine, &availability(), &with(total, disturb)) {
+                    let enough = with(time_in(&refused.to_string()), disturb);
                     let again = propose(&machine, &availability(), &enough);
                     assert!(again.is_ok(), "{refused}: {again:?}");
                 }
@@ -223,7 +223,7 @@ fn the_time_that_mends_is_enough() {
 }
 
 #[test]
-fn what_is_not_done_has_a_reason() {
+fn reports_a_reason_for_each_omitted_part() {
     let reason = |request: &Request, machine: &Machine| {
         let proposal = proposed(machine, request);
         assert_eq!(proposal.plan.transfer, None);
@@ -256,12 +256,12 @@ fn what_is_not_done_has_a_reason() {
         ..Request::default()
     };
     assert!(reason(&short, &machine).contains("not enough"));
-    // Asked for, it is an error.
-    let insisted = Request {
+    // A requested one is an error.
+    let explicit = Request {
         disturbances: Some(vec!["block".parse().expect("a wish")]),
         ..short
     };
-    let refused = propose(&machine, &availability(), &insisted).expect_err("too short");
+    let refused = propose(&machine, &availability(), &explicit).expect_err("too short");
     assert!(
         matches!(refused, EvaluateError::TooShortForDisturbances { .. }),
         "{refused}"
@@ -269,7 +269,7 @@ fn what_is_not_done_has_a_reason() {
 }
 
 #[test]
-fn meters_that_need_the_processor_alone_are_measured_in_cells_only() {
+fn measures_meters_without_a_kernel_only_in_cells() {
     let machine = machine(8, 1, "");
     let mut available = availability();
     let cell = DomainSelection::of(DomainKind::Cell);
@@ -292,7 +292,7 @@ fn meters_that_need_the_processor_alone_are_measured_in_cells_only() {
     assert!(left_out.contains(&"task/irq"), "{left_out:?}");
     assert!(!left_out.contains(&"cell/irq"), "{left_out:?}");
 
-    // Where no domain can, there is nothing to do.
+    // If no domain can, nothing can be measured.
     request.domains.pop();
     request.meters = vec![MeterKind::Irq];
     let error = propose(&machine, &available, &request).expect_err("no cell");
@@ -301,7 +301,7 @@ fn meters_that_need_the_processor_alone_are_measured_in_cells_only() {
     };
     assert!(findings[0].what.contains("not measured here"));
 
-    // Of several meters those stay that somebody can measure.
+    // Of several meters, those that can measure in any domain remain.
     request.meters.push(MeterKind::Wakeup);
     let proposal = propose(&machine, &available, &request).expect("a plan");
     assert_eq!(proposal.plan.meters.len(), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Matrices from a plan of the machine.
+//! Tests the matrices of plans of the machine.
 
 use rampart_evaluate::{EvaluateError, PlanRequest, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
@@ -8,7 +8,7 @@ use rampart_model::{
     PlanVariant, PlannedDomain, SchedulingPolicy, StepAction, StepKind,
 };
 
-/// This machine with processors 0 to 4.
+/// Returns this machine with processors 0 to 4.
 fn machine() -> Machine {
     let mut machine = read_machine(&MachineRoot::system());
     machine.topology.online = "0-4".parse().expect("CPUs");
@@ -38,7 +38,7 @@ fn availability() -> Vec<Availability> {
     .collect()
 }
 
-/// Two tasks and a guest, which this machine cannot host.
+/// Returns a plan of two tasks and a guest, which this machine cannot host.
 fn plan(names: &[&str]) -> PlanRequest {
     let planned = |name: &str, kind, deadline| PlannedDomain {
         deadline,
@@ -117,7 +117,7 @@ fn names(proposal: &Proposal) -> Vec<String> {
 }
 
 #[test]
-fn each_domain_of_the_plan_has_its_own_cpus_policy_and_deadline() {
+fn keeps_cpus_policy_and_deadline_of_each_domain() {
     let proposal = proposed(plan(&[]), Some(300)).expect("a matrix");
     assert_eq!(names(&proposal), ["host 1", "press 3", "log 2"]);
     let matrix = &proposal.plan;
@@ -138,13 +138,13 @@ fn each_domain_of_the_plan_has_its_own_cpus_policy_and_deadline() {
 }
 
 #[test]
-fn domains_are_named_as_the_plan_names_them_or_by_kind() {
+fn accepts_names_of_the_plan_and_kinds() {
     let proposal = proposed(plan(&["press", "host"]), Some(300)).expect("a matrix");
     assert_eq!(names(&proposal), ["host 1", "press 3"]);
     let proposal = proposed(plan(&["task", "vm:noisy"]), Some(300)).expect("a matrix");
     assert_eq!(names(&proposal), ["press 3", "log 2"]);
     assert_eq!(proposal.neighbours.len(), 1);
-    for (asked, said) in [
+    for (asked, expected) in [
         ("moon", "press, vision, log"),
         ("vision", "vision"),
         ("host", "press.toml"),
@@ -152,12 +152,12 @@ fn domains_are_named_as_the_plan_names_them_or_by_kind() {
         let refused = proposed(plan(&[asked]), Some(300))
             .expect_err(asked)
             .to_string();
-        assert!(refused.contains(said), "{refused}");
+        assert!(refused.contains(expected), "{refused}");
     }
 }
 
 #[test]
-fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
+fn a_comparison_uses_the_whole_time_and_reports_its_need() {
     let compared = |before_after, ablate| PlanRequest {
         before_after,
         ablate,
@@ -182,8 +182,11 @@ fn what_is_compared_takes_all_the_time_and_says_how_much_it_needs() {
     );
     let order = rampart_evaluate::schedule(matrix);
     let visits: u32 = matrix.variants.iter().map(|variant| variant.visits).sum();
-    let cells = matrix.conditions.len() * matrix.meters.len();
-    assert_eq!(order.len(), cells * (visits * matrix.repetitions) as usize);
+    let entries = matrix.conditions.len() * matrix.meters.len();
+    assert_eq!(
+        order.len(),
+        entries * (visits * matrix.repetitions) as usize
+    );
     let effects = proposal.plan_effects.expect("effects");
     assert_eq!(effects.changes.len(), 2);
     assert_eq!(

@@ -98,7 +98,7 @@ impl Blocking {
     }
 
     /// Reads the blocks made since the last call. Returns whether all are done.
-    pub(crate) fn hear(&mut self) -> Result<bool, Finding> {
+    pub(crate) fn read_progress(&mut self) -> Result<bool, Finding> {
         loop {
             match self.blocks.poll(Duration::ZERO) {
                 Ok(Some(BlocksProgress::Finished)) => return Ok(true),

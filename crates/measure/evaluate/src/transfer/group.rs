@@ -126,12 +126,12 @@ impl Member {
         self.finished.is_some() || self.running.is_none()
     }
 
-    fn hear(&mut self, event: MeterEvent, slots: Slots) {
+    fn handle(&mut self, event: MeterEvent, slots: Slots) {
         match event {
             MeterEvent::Started { at, .. } => {
                 self.started.get_or_insert_with(|| (at, Instant::now()));
             }
-            MeterEvent::Batch(batch) => self.hear_batch(&batch, slots),
+            MeterEvent::Batch(batch) => self.add_batch(&batch, slots),
             MeterEvent::Finished { threads, findings } => {
                 for thread in &threads {
                     self.invalid.extend(thread_problems(&self.name, thread));
@@ -145,7 +145,7 @@ impl Member {
         }
     }
 
-    fn hear_batch(&mut self, batch: &Batch, slots: Slots) {
+    fn add_batch(&mut self, batch: &Batch, slots: Slots) {
         if let Err((what, needed)) = slots.check(batch, self.started, &self.cpus) {
             let location = self.name.as_str();
             let finding =
@@ -410,13 +410,13 @@ impl Group {
 
     /// Reads events of all members until `done` returns true; `done` is called after each pass.
     /// Calls `tick` about a hundred times a second.
-    pub(crate) fn listen(
+    pub(crate) fn read_until(
         &mut self,
         mut done: impl FnMut(&mut Self) -> bool,
         tick: &mut dyn FnMut(),
     ) {
         loop {
-            let news = self.hear();
+            let news = self.read_events();
             if done(self) {
                 return;
             }
@@ -428,7 +428,7 @@ impl Group {
     }
 
     /// Reads the pending events. Returns whether there were any.
-    pub(crate) fn hear(&mut self) -> bool {
+    pub(crate) fn read_events(&mut self) -> bool {
         let slots = self.slots;
         let mut news = false;
         self.each(|member| {
@@ -443,7 +443,7 @@ impl Group {
                 match running.next_event(Duration::ZERO) {
                     Ok(Some(event)) => {
                         news = true;
-                        member.hear(event, slots);
+                        member.handle(event, slots);
                     }
                     Ok(None) => break,
                     Err(error) => {
@@ -621,7 +621,7 @@ mod tests {
         };
         let started = Nanos::from_secs(100);
         let mut member = Member::new("vm", &cpus, None);
-        member.hear(
+        member.handle(
             MeterEvent::Started {
                 at: started,
                 realtime_offset: Nanos::ZERO,
@@ -629,8 +629,8 @@ mod tests {
             slots,
         );
         let sound = started + Nanos::SECOND;
-        member.hear_batch(&batch(3, sound, 5), slots);
-        member.hear_batch(&batch(3, sound + Nanos::SECOND, 5), slots);
+        member.add_batch(&batch(3, sound, 5), slots);
+        member.add_batch(&batch(3, sound + Nanos::SECOND, 5), slots);
         assert!(member.invalid.is_empty(), "{:?}", member.invalid);
         for bad in [
             batch(3, Nanos(u64::MAX), 1),
@@ -640,7 +640,7 @@ mod tests {
         ] {
             let mut member = Member::new("vm", &cpus, None);
             member.started = Some((started, Instant::now()));
-            member.hear_batch(&bad, slots);
+            member.add_batch(&bad, slots);
             assert_eq!(member.invalid.len(), 1);
             let found = member.invalid[0].to_string();
             assert!(found.contains("same build"), "{found}");

@@ -57,7 +57,7 @@ impl TransferVerdicts {
             let drawn = self.drawn(plan, disturbance, rounds, emulated).to_vec();
             verdicts.extend(match disturbance.kind {
                 DisturbanceKind::Block => {
-                    let known = disturbance.side == Side::Under && host_is_felt(plan, &verdicts);
+                    let known = disturbance.side == Side::Under && host_is_stopped(plan, &verdicts);
                     with_control(disturbance, drawn, known)
                 }
                 DisturbanceKind::Load(_) => drawn,
@@ -106,7 +106,7 @@ impl TransferVerdicts {
 /// Returns whether the blocks of the host's kernel stop the host itself. If so, it also makes them
 /// under a guest, and a guest that they do not stop does not depend on the host's kernel. Blocks
 /// from inside are judged before those from under.
-fn host_is_felt(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
+fn host_is_stopped(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
     verdicts.iter().any(|verdict| {
         let is_host = plan
             .domains
@@ -116,12 +116,12 @@ fn host_is_felt(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
             .disturbance
             .as_ref()
             .is_some_and(|by| by.domain == verdict.domain && by.side == Side::Inside);
-        is_host && own && is_felt(verdict)
+        is_host && own && is_stopped(verdict)
     })
 }
 
 /// Returns whether the blocks stopped the domain for most of their length.
-fn is_felt(verdict: &Verdict) -> bool {
+fn is_stopped(verdict: &Verdict) -> bool {
     match &verdict.figures {
         Some(VerdictFigures::Transfer {
             transfer, p_value, ..
@@ -459,7 +459,7 @@ fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>, known: bool) -
     let is_own = |verdict: &Verdict| verdict.domain == disturbance.domain;
     let felt = row
         .iter()
-        .any(|verdict| is_own(verdict) && is_felt(verdict));
+        .any(|verdict| is_own(verdict) && is_stopped(verdict));
     let control = Question::Transfer.id(&disturbance.domain, MeterKind::Wakeup, disturbance);
     for verdict in &mut row {
         if felt {

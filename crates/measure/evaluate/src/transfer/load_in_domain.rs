@@ -134,7 +134,7 @@ impl Loading {
             Self::Inside(stressors) => stressors,
         };
         for stressor in &mut stressors {
-            stressor.hear();
+            stressor.read_output();
         }
         let too_early: Vec<bool> = stressors
             .iter()
@@ -148,7 +148,7 @@ impl Loading {
             .into_iter()
             .zip(too_early)
             .map(|(mut stressor, too_early)| {
-                stressor.hear_to_the_end(limit);
+                stressor.read_to_the_end(limit);
                 let mut record = record_inside(stressor.command, stressor.cpu, &stressor.heard);
                 if too_early && record.failure.is_none() {
                     record.failure = Some("it ended before the meters did".to_owned());
@@ -268,12 +268,12 @@ impl StressorInside {
     }
 
     /// Reads the pending output.
-    fn hear(&mut self) {
+    fn read_output(&mut self) {
         self.heard.extend(self.output.try_iter());
     }
 
     /// Reads the output to its end.
-    fn hear_to_the_end(&mut self, limit: Instant) {
+    fn read_to_the_end(&mut self, limit: Instant) {
         loop {
             let patience = limit.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(patience) {

@@ -70,7 +70,7 @@ impl Done {
 /// round was cancelled because `stop` was set.
 pub(crate) fn make_round(
     request: &RoundRequest<'_>,
-    standing: &mut RunningGroup,
+    running: &mut RunningGroup,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> Option<TransferRecord> {
@@ -87,12 +87,12 @@ pub(crate) fn make_round(
         );
     } else if let Some(why) = request
         .disturbance
-        .and_then(|disturbance| standing.failures.left_out(&disturbance.domain))
+        .and_then(|disturbance| running.failures.left_out(&disturbance.domain))
     {
         done.invalid.push(why);
     } else {
         let plan = meter_plan(request, is_blocks);
-        let group = standing.group(
+        let group = running.group(
             request.candidates,
             request.meter,
             request.housekeeping,
@@ -106,7 +106,7 @@ pub(crate) fn make_round(
             (Some(disturbance), _) => load(request, group, disturbance, &mut done, tick, stop),
             (None, _) => {
                 group.go();
-                listen_to_the_end(request, group, &mut done, tick, stop);
+                read_to_the_end(request, group, &mut done, tick, stop);
             }
         }
         group.read_clocks();
@@ -122,7 +122,7 @@ pub(crate) fn make_round(
         return None;
     }
     if !watched.is_empty() {
-        standing.count_failures();
+        running.count_failures();
     }
     Some(TransferRecord {
         id: request.id.clone(),
@@ -193,12 +193,12 @@ fn blocks(
     }
     let mut failure = None;
     let mut over = false;
-    group.listen(
+    group.read_until(
         |group| {
             if stop.load(Ordering::Relaxed) || group.is_done() {
                 return true;
             }
-            match blocking.hear() {
+            match blocking.read_progress() {
                 Ok(ended) => over = ended,
                 Err(finding) => failure = Some(finding),
             }
@@ -217,13 +217,13 @@ fn blocks(
     done.invalid.extend(failure);
     // The window of the last block, and time for a quiet one.
     let tail = Instant::now() + Duration::from(length.window(request.plan)) * 3;
-    group.listen(
+    group.read_until(
         |_| Instant::now() >= tail || stop.load(Ordering::Relaxed),
         tick,
     );
     done.length = began.elapsed();
     group.stop();
-    hear_the_end(group, tick);
+    read_last_events(group, tick);
     let (mut made, findings) = blocking.end();
     if let Some(member) = group.member(&disturbance.domain)
         && disturbance.side == Side::Inside
@@ -268,7 +268,7 @@ fn load(
         }
     };
     group.go();
-    listen_to_the_end(
+    read_to_the_end(
         request,
         group,
         done,
@@ -318,7 +318,7 @@ fn wait_until_warm(
     let begin = Instant::now();
     let warm = Duration::from(WARM_UP) + Duration::from_millis(100);
     let mut all_warm = false;
-    group.listen(
+    group.read_until(
         |group| {
             all_warm = !group.is_done()
                 && group
@@ -348,7 +348,7 @@ fn wait_until_warm(
 }
 
 /// Reads events until every meter has ended by its own plan.
-fn listen_to_the_end(
+fn read_to_the_end(
     request: &RoundRequest<'_>,
     group: &mut Group,
     done: &mut Done,
@@ -356,7 +356,7 @@ fn listen_to_the_end(
     stop: &AtomicBool,
 ) {
     let limit = Instant::now() + Duration::from(WARM_UP + request.duration) + PATIENCE;
-    group.listen(
+    group.read_until(
         |group| group.is_done() || stop.load(Ordering::Relaxed) || Instant::now() > limit,
         tick,
     );
@@ -364,13 +364,13 @@ fn listen_to_the_end(
     if stop.load(Ordering::Relaxed) {
         group.stop();
     }
-    hear_the_end(group, tick);
+    read_last_events(group, tick);
 }
 
 /// Reads the last events. Adds a reason to each meter that has not reported its end.
-fn hear_the_end(group: &mut Group, tick: &mut dyn FnMut()) {
+fn read_last_events(group: &mut Group, tick: &mut dyn FnMut()) {
     let limit = Instant::now() + PATIENCE;
-    group.listen(|group| group.is_done() || Instant::now() > limit, tick);
+    group.read_until(|group| group.is_done() || Instant::now() > limit, tick);
     let what = format!(
         "nothing was heard of its meter for {} s after its time was over",
         PATIENCE.as_secs()
