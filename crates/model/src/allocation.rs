@@ -255,7 +255,7 @@ impl Schemata {
 
     /// Sets the value of an instance of a resource.
     pub fn set(&mut self, resource: &str, id: u32, value: &str) {
-        // Masks are read back with zeros in front, and bandwidth with space.
+        // The kernel shows masks with leading zeros, and bandwidth with spaces.
         let plain = value.trim_start_matches('0');
         let plain = if plain.is_empty() { "0" } else { plain };
         let values = self.0.entry(resource.to_owned()).or_default();

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks: injected disturbances of known length, and the conversation with the program that
-//! makes them (`rampart-meter block`): JSON lines, the same way a meter is spoken with.
+//! Blocks: injected disturbances of known length, and the protocol of the program that makes them
+//! (`rampart-meter block`): JSON lines, as in the protocol of meters.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{CpuId, CpuSet, Finding, Nanos, Refusal, Severity};
 
-/// Version of the conversation with a blocker. Both sides must have the same.
+/// Version of the protocol of a blocker. Both sides must have the same version.
 pub const BLOCKER_PROTOCOL_VERSION: u32 = 1;
 
-/// What stops the CPU.
+/// The means of stopping a CPU.
 #[derive(
     Debug,
     Clone,
@@ -25,17 +25,17 @@ pub const BLOCKER_PROTOCOL_VERSION: u32 = 1;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockKind {
-    /// The kernel module `blocksys`: interrupts and preemption off.
+    /// The kernel module `blocksys`, with interrupts and preemption disabled.
     Module,
-    /// A thread of FIFO 99 that spins. Interrupts, and threads of the deadline class, still get
-    /// through, and the kernel's real-time throttling may cut it.
+    /// A spinning thread under FIFO 99. Interrupts and `SCHED_DEADLINE` threads still run, and
+    /// real-time throttling may interrupt the block.
     Spin,
-    /// The program of a cell without an operating system, of itself: interrupts masked.
+    /// The program of a cell without an operating system, which masks its interrupts.
     Cell,
 }
 
 impl BlockKind {
-    /// The word for it.
+    /// Returns its name in documents and messages.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -52,48 +52,48 @@ impl std::fmt::Display for BlockKind {
     }
 }
 
-/// How blocks lie in time.
+/// The distribution of blocks over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockSpread {
-    /// Start to start always the same.
+    /// The interval between starts is constant.
     Even,
     /// The pause between the end of a block and the start of the next is drawn uniformly from
     /// half to one and a half times the mean.
     Random,
 }
 
-/// What a blocker is to do.
+/// The settings of a blocker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct BlockSettings {
-    /// The CPUs to stop. All of them at the same moments.
+    /// The CPUs to stop, all at the same times.
     pub cpus: CpuSet,
     /// Length of one block.
     pub length: Nanos,
-    /// How many blocks.
+    /// Number of blocks.
     pub count: u32,
     /// Mean pause between the end of a block and the start of the next; also before the first.
     pub pause: Nanos,
-    /// How they lie in time.
+    /// Their distribution over time.
     pub spread: BlockSpread,
     /// Seed of random pauses.
     pub seed: u64,
-    /// By what; none: the module where it is to be had, otherwise the spinning thread.
+    /// The means; `None` for the module if it is available, else the spinning thread.
     pub kind: Option<BlockKind>,
 }
 
 impl BlockSettings {
-    /// The longest block that anybody may ask for; a blocker's own limit may be lower.
+    /// The maximum length of a block; a blocker's own limit may be lower.
     pub const LONGEST: Nanos = Nanos::SECOND;
-    /// The shortest mean pause: what waited, interrupts and a tick, must get its turn.
+    /// The shortest mean pause: pending interrupts and a tick must be handled between blocks.
     pub const SHORTEST_PAUSE: Nanos = Nanos::from_micros(100);
     /// The longest mean pause.
     pub const LONGEST_PAUSE: Nanos = Nanos::from_secs(3600);
-    /// The most blocks.
+    /// The maximum number of blocks.
     pub const MOST_BLOCKS: u32 = 1_000_000;
 
-    /// What makes no sense in this plan, whatever the machine.
+    /// Returns the errors of these settings that do not depend on the machine.
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -134,14 +134,14 @@ impl BlockSettings {
         findings
     }
 
-    /// How much of the time the blocks take, in percent, rounded up.
+    /// Returns the part of the time that the blocks take, in percent, rounded up.
     #[must_use]
     pub fn share_percent(&self) -> u32 {
         let whole = u128::from(self.length.0) + u128::from(self.pause.0);
         (u128::from(self.length.0) * 100).div_ceil(whole.max(1)) as u32
     }
 
-    /// How long all of it takes, on average.
+    /// Returns the average total duration, with pauses.
     #[must_use]
     pub fn duration(&self) -> Nanos {
         let one = self.length.0.saturating_add(self.pause.0);
@@ -149,10 +149,10 @@ impl BlockSettings {
     }
 }
 
-/// One CPU stopped once.
+/// One block of one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BlockSpan {
-    /// The CPU, as the kernel that was blocked numbers it.
+    /// The CPU, as numbered by the blocked kernel.
     pub cpu: CpuId,
     /// Number of the block, from 0; blocks of several CPUs at once share it.
     pub sequence: u32,
@@ -163,59 +163,59 @@ pub struct BlockSpan {
 }
 
 impl BlockSpan {
-    /// How long it lasted.
+    /// Returns its length.
     #[must_use]
     pub fn length(&self) -> Nanos {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// To the blocker.
+/// A request to the blocker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum BlockerRequest {
-    /// The first line: get ready. The number is [`BLOCKER_PROTOCOL_VERSION`].
+    /// The first line: prepare these blocks.
     Prepare {
-        /// The caller's protocol version.
+        /// The caller's [`BLOCKER_PROTOCOL_VERSION`].
         protocol: u32,
-        /// What to do.
+        /// The settings.
         plan: BlockSettings,
     },
-    /// Begin.
+    /// Start the blocks.
     Go {},
-    /// Make no further block; end with what was made. The end of the input means the same.
+    /// Stop after the present block and report. The end of the input has the same effect.
     Stop {},
 }
 
-/// From the blocker: one `Ready`, any number of `Blocked`, one `Finished`; a `Refused` in place of
-/// any of them is the last line.
+/// An event of the blocker: one `Ready`, any number of `Blocked`, one `Finished`; a `Refused` in
+/// place of any of them is the last line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum BlockerEvent {
-    /// It waits for `Go`.
+    /// The blocker waits for `Go`.
     Ready {
         /// [`BLOCKER_PROTOCOL_VERSION`] of the program.
         protocol: u32,
-        /// What will stop the CPUs.
+        /// The means of stopping the CPUs.
         kind: BlockKind,
         /// The longest block that it makes.
         longest: Nanos,
-        /// Its weaknesses: what the weaker kind cannot do, and why it was taken.
+        /// Limits of the chosen kind, and the reason for the choice.
         findings: Vec<Finding>,
     },
-    /// Blocks that are over.
+    /// Completed blocks.
     Blocked {
-        /// In the order of time.
+        /// The blocks, in chronological order.
         spans: Vec<BlockSpan>,
     },
-    /// No more blocks come.
+    /// The end of the blocks.
     Finished {
-        /// How many blocks were made on every CPU of the plan.
+        /// Number of blocks that were made on every CPU of the settings.
         made: u32,
-        /// Weaknesses, for example blocks that were cut or late.
+        /// Warnings, for example about interrupted or late blocks.
         findings: Vec<Finding>,
     },
-    /// The plan cannot be carried out as asked; nothing more comes.
+    /// The request is refused; no further event follows.
     Refused(Refusal),
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `rampart block` and `rampart blocktest` found.
+//! The documents of `rampart block` and `rampart blocktest`.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,54 +14,54 @@ pub const BLOCKING_SCHEMA_VERSION: u32 = 1;
 /// Version of the [`Blocktest`] document.
 pub const BLOCKTEST_SCHEMA_VERSION: u32 = 1;
 
-/// Output of `rampart block --json`: CPUs were stopped.
+/// Output of `rampart block --json`: the blocks that were made.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Blocking {
     /// [`BLOCKING_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the tool that wrote it.
     pub tool_version: String,
-    /// What was asked for.
+    /// The settings.
     pub plan: BlockSettings,
     /// The blocks as they were made.
     pub made: BlocksMade,
-    /// How many were made on every CPU of the plan.
+    /// Number of blocks that were made on every CPU of the settings.
     pub count: u32,
-    /// Weaknesses that leave them standing.
+    /// Warnings that do not invalidate the blocks.
     pub findings: Vec<Finding>,
 }
 
-/// Output of `rampart blocktest --json`: CPUs were stopped, and others watched.
+/// Output of `rampart blocktest --json`: the blocks, and latencies on other CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Blocktest {
     /// [`BLOCKTEST_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the tool that wrote it.
     pub tool_version: String,
-    /// What was asked for.
+    /// The settings.
     pub plan: BlockSettings,
     /// The blocks as they were made.
     pub made: BlocksMade,
-    /// How many were made on every CPU of the plan.
+    /// Number of blocks that were made on every CPU of the settings.
     pub count: u32,
-    /// What each watched CPU saw of them, in rising order.
+    /// The latencies of each measured CPU, in rising order.
     pub cpus: Vec<BlocktestCpu>,
-    /// Weaknesses that leave the figures standing.
+    /// Warnings that do not invalidate the figures.
     pub findings: Vec<Finding>,
 }
 
-/// What one CPU saw of blocks.
+/// The latencies of one CPU during blocks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BlocktestCpu {
     /// The CPU.
     pub cpu: CpuId,
-    /// Whether it was itself stopped: the positive control.
+    /// Whether the blocks stopped this CPU itself: the positive control.
     pub stopped: bool,
-    /// The worst latency of each window that holds a block.
+    /// The worst latency of each window with a block.
     pub with_block: Vec<Nanos>,
-    /// The same of windows that hold none.
+    /// The worst latency of each window without a block.
     pub without_block: Vec<Nanos>,
-    /// What follows from them; none where a side has no window.
+    /// The result; `None` if there are no windows with or none without a block.
     pub transfer: Option<BlocktestTransfer>,
 }
 
@@ -76,8 +76,9 @@ pub struct BlocktestTransfer {
     pub interval: Interval,
     /// Median of the windows with a block minus median of those without.
     pub excess: SignedNanos,
-    /// Chance of so large a difference if blocks made none (one-sided permutation test).
+    /// Probability of at least this difference if blocks have no effect (one-sided permutation
+    /// test).
     pub p_value: f64,
-    /// How many of the blocks crossed, by a count.
+    /// Number of windows with crossing blocks.
     pub crossed: Crossed,
 }

@@ -22,7 +22,7 @@ pub enum CheckState {
     Ok,
     /// It is not judged: no value is right for every machine.
     Informational,
-    /// It could not be read; [`Check::not_read`] has the reason.
+    /// It could not be read; [`Check::not_read`] contains the reason.
     NotRead,
     /// This machine or kernel does not have it, or it does not matter here.
     NotApplicable,
@@ -46,9 +46,9 @@ pub struct CheckLocation {
 pub struct CheckFinding {
     /// Id of the rule, as `rampart knobs` lists it.
     pub rule: String,
-    /// What it is, in a few words.
+    /// Title of the knob.
     pub title: String,
-    /// What it belongs to.
+    /// Its group.
     pub group: KnobGroup,
     /// Its state.
     pub state: CheckState,
@@ -65,10 +65,10 @@ pub struct CheckFinding {
     pub fix: Option<String>,
     /// When a change takes effect.
     pub effect: KnobEffect,
-    /// How a change disturbs what runs; `None` if it does not.
+    /// How a change disturbs running work; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruptive: Option<String>,
-    /// What it costs.
+    /// The cost of a change.
     pub cost: String,
     /// Where the rule comes from.
     pub source: String,
@@ -80,7 +80,7 @@ pub struct CheckFinding {
 /// Something that could not be read, and the knobs that depend on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotRead {
-    /// Why.
+    /// The reason.
     pub why: String,
     /// The command that fixes it.
     pub fix: String,
@@ -88,10 +88,10 @@ pub struct NotRead {
     pub rules: Vec<String>,
 }
 
-/// The machine in short.
+/// Summary of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CheckedMachine {
-    /// Its name in the network.
+    /// Its host name.
     pub host_name: String,
     /// Model of the processor.
     pub processor: String,
@@ -128,8 +128,8 @@ pub struct CheckCounts {
     pub not_applicable: u32,
 }
 
-/// Whether a machine is fit for real-time work, and what would make it fit: what
-/// `rampart check --json` prints.
+/// Output of `rampart check --json`: whether a machine is fit for real-time work, and the
+/// deviations.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Check {
     /// [`CHECK_SCHEMA_VERSION`].
@@ -140,7 +140,7 @@ pub struct Check {
     pub machine: CheckedMachine,
     /// The CPUs for real-time work.
     pub real_time: CpuSet,
-    /// The CPUs for all else.
+    /// The CPUs for all other work.
     pub housekeeping: CpuSet,
     /// How these CPUs were chosen, in a few words.
     pub chosen_by: String,

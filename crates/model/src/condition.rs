@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Under what a meter measures: which load, and where it runs.
+//! Conditions of a measurement: the load and its location.
 
 use std::fmt;
 use std::str::FromStr;

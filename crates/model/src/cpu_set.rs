@@ -30,50 +30,50 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// No machine has more logical CPUs than this (the kernel's own limit is 8192), so that a
-/// mistyped range does not fill memory.
+/// The highest accepted CPU number. The kernel's limit is 8192 CPUs; the limit bounds the memory
+/// for a mistyped range.
 const HIGHEST_CPU: u32 = 65_535;
 
 /// A set of CPUs. Written and read as the kernel's list, for example `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CpuSet(BTreeSet<CpuId>);
 
-/// Why a text is not a set of CPUs.
+/// The error of a text that is not a set of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a set of CPUs: {reason}; write a list such as `1`, `2-3` or `1,4-7`")]
 pub struct ParseCpuSetError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The cause.
     pub reason: String,
 }
 
 impl CpuSet {
-    /// The empty set.
+    /// Returns the empty set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The set that holds `cpu` alone.
+    /// Returns the set with only `cpu`.
     #[must_use]
     pub fn single(cpu: CpuId) -> Self {
         Self(BTreeSet::from([cpu]))
     }
 
-    /// How many CPUs it holds.
+    /// Returns the number of CPUs.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it holds none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it holds `cpu`.
+    /// Returns whether the set contains `cpu`.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.0.contains(&cpu)
@@ -84,51 +84,51 @@ impl CpuSet {
         self.0.insert(cpu);
     }
 
-    /// The CPUs in rising order.
+    /// Returns the CPUs in rising order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = CpuId> + '_ {
         self.0.iter().copied()
     }
 
-    /// The lowest CPU.
+    /// Returns the lowest CPU.
     #[must_use]
     pub fn first(&self) -> Option<CpuId> {
         self.0.first().copied()
     }
 
-    /// The CPUs in `self` but not in `other`.
+    /// Returns the CPUs in `self` but not in `other`.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Self {
         Self(self.0.difference(&other.0).copied().collect())
     }
 
-    /// The CPUs in both.
+    /// Returns the CPUs in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self(self.0.intersection(&other.0).copied().collect())
     }
 
-    /// The CPUs in either.
+    /// Returns the CPUs in either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         Self(self.0.union(&other.0).copied().collect())
     }
 
-    /// Whether each CPU of `self` is in `other`.
+    /// Returns whether each CPU of `self` is in `other`.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.0.is_subset(&other.0)
     }
 
-    /// The CPUs as a sentence names them: `no CPU`, `CPU 3`, `CPUs 2-3`.
+    /// Formats the CPUs for a sentence: `no CPU`, `CPU 3`, `CPUs 2-3`.
     pub fn named(&self) -> impl fmt::Display + use<'_> {
         Named(self)
     }
 
-    /// Reads the kernel's mask notation: 32-bit groups in hexadecimal, highest first, with or
+    /// Parses the kernel's mask notation: 32-bit groups in hexadecimal, highest first, with or
     /// without leading zeros (`3`, `f,00000000`), as in `/proc/irq/*/smp_affinity`.
     ///
     /// # Errors
-    /// If a group is not hexadecimal or longer than eight digits.
+    /// Returns an error if a group is not hexadecimal or has more than eight digits.
     pub fn from_mask(text: &str) -> Result<Self, ParseCpuSetError> {
         let mut set = Self::new();
         for (index, group) in text.trim().rsplit(',').enumerate() {
@@ -136,7 +136,7 @@ impl CpuSet {
                 text: text.to_owned(),
                 reason,
             };
-            // Workqueue masks of small machines are one group of any width.
+            // Workqueue masks of small machines have one group of any width.
             let bits = u128::from_str_radix(group.trim_start_matches("0x"), 16)
                 .map_err(|_| error(format!("the group `{group}` is not a hexadecimal mask")))?;
             for bit in 0..128 {
@@ -148,7 +148,7 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Writes the kernel's mask notation, shortest form.
+    /// Formats the set in the kernel's mask notation, in its shortest form.
     #[must_use]
     pub fn to_mask(&self) -> String {
         let groups = self.0.last().map_or(1, |last| last.0 / 32 + 1);
@@ -189,7 +189,7 @@ impl FromIterator<CpuId> for CpuSet {
 impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
 
-    /// Reads the kernel's list notation. The empty text is the empty set.
+    /// Parses the kernel's list notation. The empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let error = |reason: String| ParseCpuSetError {
             text: text.to_owned(),

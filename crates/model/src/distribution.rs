@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Distributions of times: log-linear buckets of three significant digits, with the exact
-//! extremes beside them.
+//! Distributions of times: log-linear buckets of three significant digits, and the exact extremes.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,43 +10,43 @@ use crate::Nanos;
 /// (hdrhistogram.org, "Recorded value distribution").
 const STEPS: u64 = 1024;
 
-/// A quantile is shown and compared only if so many samples are expected beyond it.
+/// The minimum number of expected samples beyond a quantile for it to be shown and compared.
 pub const SAMPLES_BEYOND: u64 = 10;
 
-/// One bucket: its lowest value and how many samples fell into it. `[value, count]` in JSON.
+/// One bucket: its lowest value and its number of samples. `[value, count]` in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Bucket(pub Nanos, pub u64);
 
 impl Bucket {
-    /// Width of the bucket that holds `value`.
+    /// Returns the width of the bucket of `value`.
     fn width(value: Nanos) -> u64 {
         1 << (63 - (value.0 | (STEPS * 2 - 1)).leading_zeros() as u64)
             .saturating_sub(STEPS.ilog2() as u64)
     }
 
-    /// Returns the lowest value of the bucket that holds `value`.
+    /// Returns the lowest value of the bucket of `value`.
     #[must_use]
     pub fn lowest(value: Nanos) -> Nanos {
         Nanos(value.0 & !(Self::width(value) - 1))
     }
 
-    /// Returns the highest value of the bucket that holds `value`.
+    /// Returns the highest value of the bucket of `value`.
     #[must_use]
     pub fn highest(value: Nanos) -> Nanos {
         Nanos(Self::lowest(value).0 | (Self::width(value) - 1))
     }
 }
 
-/// How often each time was measured. Cannot overflow: any [`Nanos`] has a bucket.
+/// The counts of measured times. Cannot overflow: any [`Nanos`] has a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Distribution {
-    /// How many samples it holds.
+    /// Number of samples.
     pub samples: u64,
     /// The exact smallest; `None` without samples.
     pub min: Option<Nanos>,
     /// The exact largest; `None` without samples.
     pub max: Option<Nanos>,
-    /// The buckets that hold samples, in rising order.
+    /// The buckets with samples, in rising order.
     pub buckets: Vec<Bucket>,
 }
 
@@ -101,7 +100,7 @@ impl Distribution {
     }
 
     /// Returns the smallest time that at least the part `quantile` (0 to 1) of the samples does not
-    /// exceed: the upper edge of its bucket, never above the exact maximum; `None` without samples.
+    /// exceed: the upper edge of its bucket, at most the exact maximum; `None` without samples.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<Nanos> {
         let max = self.max?;
@@ -120,14 +119,14 @@ impl Distribution {
     /// samples are noise.
     #[must_use]
     pub fn backed_quantile(&self, quantile: f64) -> Option<Nanos> {
-        // 10 000 × (1 − 0.999) is a little less than ten in floating point.
+        // 10 000 × (1 − 0.999) is slightly less than ten in floating point.
         let beyond = self.samples as f64 * (1.0 - quantile) + 1e-6;
         (beyond >= SAMPLES_BEYOND as f64)
             .then(|| self.quantile(quantile))
             .flatten()
     }
 
-    /// Returns how many samples are in buckets wholly above `limit`.
+    /// Returns the number of samples in buckets entirely above `limit`.
     #[must_use]
     pub fn count_above(&self, limit: Nanos) -> u64 {
         self.buckets

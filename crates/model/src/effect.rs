@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What applying a plan changed about latencies, and which of its changes mattered.
+//! The effect of applying a plan on latencies, in total and of each change.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use crate::{
     Condition, Exposure, Interval, MeterKind, NotMeasured, Record, StepKind, UnwantedActivity,
 };
 
-/// One change of a plan, by what applying it calls the step.
+/// One change of a plan, identified as a step of its application.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct PlanChange {
-    /// What it changes.
+    /// Its kind.
     pub kind: StepKind,
-    /// The domain whose wall or share of a cache it is, or the knob.
+    /// The domain whose isolation or cache share it changes, or the knob.
     pub name: String,
-    /// What it is, in a few words.
+    /// Its title.
     pub title: String,
 }
 
@@ -34,22 +34,22 @@ impl fmt::Display for PlanChange {
     }
 }
 
-/// What stood of the plan while runs were made.
+/// The part of the plan in effect during runs.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanVariant {
-    /// All of it.
+    /// The whole plan.
     After,
-    /// Nothing: the same CPUs and policies, bound by affinity alone.
+    /// No change of the plan: the same CPUs and policies, with affinity alone.
     Before,
-    /// All but this.
+    /// The plan without this change.
     Without(PlanChange),
 }
 
 impl PlanVariant {
-    /// What the records of this leg have before their ids; nothing for [`Self::After`], whose
+    /// Returns the prefix of the ids of this variant's records; empty for [`Self::After`], whose
     /// records are those of the evaluation.
     #[must_use]
     pub fn prefix(&self) -> String {
@@ -73,20 +73,20 @@ impl fmt::Display for PlanVariant {
     }
 }
 
-/// A record of another leg than [`PlanVariant::After`].
+/// A record of a variant other than [`PlanVariant::After`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VariantRecord {
-    /// What stood meanwhile.
+    /// The variant.
     pub variant: PlanVariant,
-    /// What was measured.
+    /// The record.
     pub record: Record,
 }
 
-/// What the plan, or one of its changes, did to a domain under a condition.
+/// The effect of the plan or one of its changes on a domain under a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EffectOutcome {
-    /// Latencies are shorter with it; of several quantiles that differ the highest decides.
+    /// Latencies are shorter with it; if several quantiles differ, the highest decides.
     Better,
     /// They are longer.
     Worse,
@@ -107,24 +107,24 @@ impl fmt::Display for EffectOutcome {
     }
 }
 
-/// A ratio with ÷ without.
+/// A ratio of latencies: with ÷ without.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EffectRatio {
-    /// The quantile, 0 to 1; 1 is the worst of a run, of which the geometric mean over runs counts.
+    /// The quantile, 0 to 1; 1 is the worst of a run, as geometric mean over runs.
     pub quantile: f64,
-    /// The ratio; under 1 is shorter with it. Its confidence is for this ratio alone.
+    /// The ratio; below 1 latencies are shorter with it. Its confidence is for this ratio alone.
     pub ratio: Interval,
-    /// Chance of so large a difference where there is none, two-sided, adjusted for all that were
-    /// compared (Holm 1979).
+    /// Probability of at least this difference without an effect, two-sided, adjusted for all
+    /// comparisons (Holm 1979).
     pub p_value: f64,
-    /// Whether it counts as a difference: the adjusted chance is at most 5 %.
+    /// Whether it counts as a difference: the adjusted probability is at most 5 %.
     pub differs: bool,
 }
 
-/// One comparison: a domain under a condition by a meter, with the plan and without it or a part.
+/// One comparison: a domain, a condition and a meter, with the plan and without it or a part of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanEffect {
-    /// What the whole plan is compared with.
+    /// The variant that the whole plan is compared with.
     pub variant: PlanVariant,
     /// The domain.
     pub domain: String,
@@ -136,33 +136,33 @@ pub struct PlanEffect {
     pub outcome: EffectOutcome,
     /// The answer in a sentence, with its figures.
     pub statement: String,
-    /// The ratios with ÷ without, by rising quantile; empty where nothing can be compared.
+    /// The ratios with ÷ without, by rising quantile; empty if no comparison is possible.
     pub ratios: Vec<EffectRatio>,
-    /// The smallest ratio that would probably have been told from 1, of quantiles under 1.
+    /// The smallest detectable ratio of quantiles below 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub smallest_detectable: Option<f64>,
-    /// What came to the domain's CPUs in the valid runs: with it, and without.
+    /// Unwanted activity on the domain's CPUs in the valid runs: with it, and without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwanted_activity: Option<(UnwantedActivity, UnwantedActivity)>,
-    /// What it rests on: with it, and without.
+    /// The exposure: with it, and without.
     pub exposure: (Exposure, Exposure),
     /// The records: with it, and without.
     pub records: (String, String),
 }
 
-/// Whether a change of the plan mattered.
+/// The overall effect of a change of the plan.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeOutcome {
-    /// With it something is better, and nothing worse.
+    /// At least one comparison is better, none worse.
     Mattered,
-    /// With it something is worse, and nothing better.
+    /// At least one comparison is worse, none better.
     Backfired,
-    /// With it something is better and something else worse.
+    /// Some comparisons are better and others worse.
     Mixed,
-    /// Nothing differs, and every comparison could have shown it.
+    /// No comparison differs, and each could have shown a difference.
     NoDifferenceShown,
     /// There is not enough data.
     Inconclusive,
@@ -180,7 +180,7 @@ impl fmt::Display for ChangeOutcome {
     }
 }
 
-/// One change of the plan, over all that was compared.
+/// The effect of one change of the plan, over all comparisons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ChangeEffect {
     /// The change.
@@ -191,19 +191,19 @@ pub struct ChangeEffect {
     pub statement: String,
 }
 
-/// What the plan changed.
+/// The effects of the plan.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlanEffects {
-    /// Where all intervals lie within this and its inverse, no difference is said to be shown.
+    /// If all intervals lie between this and its inverse, no difference is shown.
     pub tolerance: f64,
     /// The changes that applying the plan makes, in its order.
     pub changes: Vec<PlanChange>,
-    /// Parts of the plan that stood in all legs or in none, and why.
+    /// Parts of the plan that were in effect in all variants or in none, with the reason.
     pub not_compared: Vec<NotMeasured>,
-    /// Records of the legs without the plan or without a part of it.
+    /// Records of the variants without the plan or without a part of it.
     pub records: Vec<VariantRecord>,
-    /// With the plan against without it, and against without each change.
+    /// Comparisons of the plan with each other variant.
     pub effects: Vec<PlanEffect>,
-    /// Which changes mattered: what backfired and what mattered first, the largest effect first.
+    /// The effect of each change: those with an effect first, the largest first.
     pub ablation: Vec<ChangeEffect>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The evaluation document: the one source from which every report is rendered.
+//! The evaluation document, from which every report is rendered.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,37 +9,39 @@ use crate::{
     TransferRecord, TransferSettings, Verdict, VerdictOutcome,
 };
 
-/// Version of the document. A reader refuses a newer one; fields are only added within one.
+/// Version of the document. A reader refuses a newer version; within a version fields are only
+/// added.
 pub const EVALUATION_SCHEMA_VERSION: u32 = 1;
 
-/// How far an evaluation came.
+/// Progress of an evaluation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EvaluationState {
-    /// Written before each run: found in a file, it means that the evaluation was killed.
+    /// Written before each run; in a file without a running evaluation it means that the evaluation
+    /// was killed.
     Running,
-    /// Ended early on request, everything measured is in it.
+    /// Ended early on request, with all results until then.
     EndedEarly,
-    /// All runs were made.
+    /// All runs are complete.
     Complete,
 }
 
 /// One domain of the matrix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EvaluatedDomain {
-    /// Its name; the kind's word, unless one kind occurs twice.
+    /// Its name: the kind's name, unless a kind occurs twice.
     pub name: String,
-    /// What it is.
+    /// Kind and variant.
     pub selection: DomainSelection,
-    /// The CPUs it measures on.
+    /// The measured CPUs.
     pub cpus: CpuSet,
-    /// What it would be here, in a sentence.
+    /// Its isolation and runtime on this machine, in a sentence.
     pub description: String,
-    /// The policy of its measuring threads, where the plan of the machine says one; otherwise that
-    /// of the meter.
+    /// The policy of its measuring threads, if the plan of the machine sets one; else that of the
+    /// meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<SchedulingPolicy>,
-    /// Its own deadline, where the plan of the machine says one; otherwise that of all.
+    /// Its own deadline, if the plan of the machine sets one; else the common deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Nanos>,
 }
@@ -51,64 +53,65 @@ pub struct MeasuredPlan {
     pub file: String,
     /// The topology that it was resolved on.
     pub fingerprint: String,
-    /// Whether it stood applied all the time; otherwise each domain got a wall for its runs, or
-    /// the plan was applied and taken back in turn ([`EvaluationSettings::legs`]).
+    /// Whether it was active during the whole evaluation. Otherwise each domain was isolated for
+    /// its runs, or the plan was applied and released in turn ([`EvaluationSettings::variants`]).
     pub stands: bool,
 }
 
-/// One thing that is compared: the machine with the plan, without it, or without a part of it.
+/// One compared variant: the machine with the plan, without it, or without a part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct VariantSettings {
-    /// What stands in it.
+    /// The variant.
     pub variant: PlanVariant,
-    /// How often its turn comes in each repetition.
+    /// Number of visits in each repetition.
     pub visits: u32,
 }
 
-/// What an evaluation sets out to do.
+/// The settings of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EvaluationSettings {
-    /// The CPUs that ordinary work keeps.
+    /// The CPUs for ordinary work.
     pub housekeeping: CpuSet,
     /// The domains in the order of the report.
     pub domains: Vec<EvaluatedDomain>,
-    /// The meters; the first is the one that the page leads with.
+    /// The meters; the report starts with the first.
     pub meters: Vec<MeterSettings>,
     /// The conditions in the order of the report.
     pub conditions: Vec<Condition>,
-    /// How often each cell of the matrix is measured; repetitions of different cells alternate.
+    /// Number of repetitions of each entry of the matrix; repetitions of different entries
+    /// alternate.
     pub repetitions: u32,
     /// Measured time of one repetition.
     pub run_duration: Nanos,
     /// The deadline that verdicts use.
     pub deadline: Nanos,
-    /// Whether the user named it; otherwise it is the meter's own period.
+    /// Whether the user set it; otherwise it is the meter's period.
     pub deadline_from_user: bool,
-    /// Total time asked for.
+    /// Requested total time.
     pub total: Nanos,
     /// Seed of the order of runs and of the resampling.
     pub seed: u64,
-    /// How disturbances are measured; none if they are not.
+    /// The settings of disturbances; `None` if they are not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferSettings>,
-    /// The plan of the machine that is measured; none where the domains were proposed.
+    /// The measured plan of the machine; `None` if the domains were proposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredPlan>,
-    /// What is compared with what, [`PlanVariant::After`] first; empty where nothing is.
+    /// The compared variants, [`PlanVariant::After`] first; empty without a comparison.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<VariantSettings>,
-    /// What this machine makes weaker than it could be, for example a single CPU.
+    /// Limits of this machine, for example a single CPU.
     pub findings: Vec<Finding>,
 }
 
 impl EvaluationSettings {
-    /// The deadline that a domain is judged by.
+    /// Returns the deadline of a domain.
     #[must_use]
     pub fn deadline_of(&self, domain: &str) -> Nanos {
         self.own_deadline(domain).unwrap_or(self.deadline)
     }
 
-    /// Whether a person named that deadline, on the command line or in the plan.
+    /// Returns whether the user set that deadline, on the command line or in the plan.
     #[must_use]
     pub fn deadline_is_named(&self, domain: &str) -> bool {
         self.deadline_from_user || self.own_deadline(domain).is_some()
@@ -122,12 +125,12 @@ impl EvaluationSettings {
     }
 }
 
-/// Something that was not measured, and why.
+/// A part that was not measured, with the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotMeasured {
-    /// A domain, a condition or a cell of the matrix.
+    /// A domain, a condition or an entry of the matrix.
     pub what: String,
-    /// The reasons, with what would change them.
+    /// The reasons, with their fixes.
     pub findings: Vec<Finding>,
 }
 
@@ -138,90 +141,90 @@ pub struct ComparisonEntry {
     pub domain: String,
     /// A word or two: `yes`, `no`, `not always`, `limited`, `not measured` …
     pub answer: String,
-    /// What the answer amounts to, set where the word is chosen: reports colour it so. None where
-    /// it is neither good nor bad, and in documents of versions that did not say it.
+    /// The outcome, by which reports colour the answer. `None` if it is neither good nor bad, and
+    /// in documents of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<VerdictOutcome>,
     /// The sentence that explains it.
     pub reason: String,
-    /// The verdicts it rests on; empty for an answer that follows from how the kind is built.
+    /// The verdicts behind it; empty for an answer that follows from the properties of the kind.
     pub verdicts: Vec<String>,
 }
 
-/// One question asked of every domain.
+/// One question, answered for every domain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ComparisonRow {
     /// The question.
     pub question: String,
-    /// One cell for each domain of the plan, in its order.
+    /// One entry for each domain, in the order of the settings.
     pub cells: Vec<ComparisonEntry>,
 }
 
-/// The answers at a glance.
+/// The comparison of the domains.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Comparison {
-    /// One sentence for each domain, in the plan's order: domain name, sentence.
+    /// One sentence for each domain, in the order of the settings: domain name, sentence.
     pub sentences: Vec<(String, String)>,
     /// The table.
     pub rows: Vec<ComparisonRow>,
 }
 
-/// Everything that was measured and concluded.
+/// All measurements and conclusions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Evaluation {
     /// [`EVALUATION_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the tool that wrote it.
     pub tool_version: String,
-    /// The command line that made it.
+    /// The command line that created it.
     pub command: Vec<String>,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub started: String,
-    /// When this document was written, RFC 3339.
+    /// Time of writing, RFC 3339.
     pub written: String,
-    /// How far it came.
+    /// Progress.
     pub state: EvaluationState,
-    /// Runs made and runs planned.
+    /// Number of completed and of planned runs.
     pub runs: (u32, u32),
-    /// Where it ran.
+    /// The machine that it ran on.
     #[serde(default)]
     pub bench: Bench,
     /// The machine.
     pub machine: Machine,
-    /// What was set out to do.
+    /// The settings.
     pub plan: EvaluationSettings,
-    /// What this machine can host, every kind.
+    /// The domains that this machine can host, of every kind.
     pub availability: Vec<Availability>,
-    /// What was measured.
+    /// The records.
     pub records: Vec<Record>,
-    /// What the plan changed, and which parts of it mattered; none where that was not asked.
+    /// The effects of the plan and of its parts; `None` if they were not compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_effects: Option<PlanEffects>,
-    /// Who was disturbed, and what the others saw of it.
+    /// Rounds of disturbances, with the latencies of all domains.
     #[serde(default)]
     pub transfers: Vec<TransferRecord>,
-    /// What became of the domains when their host crashed.
+    /// The behaviour of the domains during a crash of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crash: Option<CrashRecord>,
-    /// What follows from it.
+    /// The verdicts.
     pub verdicts: Vec<Verdict>,
-    /// The answers at a glance.
+    /// The comparison of the domains.
     pub comparison: Comparison,
-    /// What was not measured, and why.
+    /// Parts that were not measured, with the reasons.
     pub not_measured: Vec<NotMeasured>,
-    /// What came up while it was made and weakens all records; those of the machine and of the
-    /// plan stand there.
+    /// Findings that affect all records; those of the machine and of the settings are in these
+    /// fields.
     pub findings: Vec<Finding>,
 }
 
 impl Evaluation {
-    /// The record with this id.
+    /// Returns the record with this id.
     #[must_use]
     pub fn record(&self, id: &str) -> Option<&Record> {
         self.records.iter().find(|record| record.id == id)
     }
 
-    /// The kind of the domain with this name.
+    /// Returns the kind of the domain with this name.
     #[must_use]
     pub fn kind_of(&self, domain: &str) -> Option<DomainKind> {
         self.plan

@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Everything that was asked was done.
+    /// The requested work is complete.
     Success = 0,
     /// An error of the environment, or a bug.
     Failure = 1,
@@ -14,10 +14,10 @@ pub enum ExitCode {
     /// Everything was measured, and the verdict on a deadline that the user gave (`--deadline` or
     /// the plan) is not `holds`.
     VerdictNegative = 3,
-    /// Something that the work needs is missing, the machine does not fit the plan, a check found
-    /// an error, or an applied plan does not hold any more; the message names it and the fix.
+    /// A precondition is missing, the machine does not fit the plan, a check found an error, or an
+    /// applied plan is not in effect any more; the message names it and the fix.
     PreconditionMissing = 4,
-    /// The work ended early (Ctrl-C, or a part of it failed); what was measured is kept.
+    /// The work ended early (Ctrl-C, or a part of it failed); results until then are kept.
     Partial = 5,
     /// The machine that the work ran on panicked, hung, ended or never came up; results that
     /// arrived before are kept.

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
-    /// Good to know; nothing has to be done.
+    /// Information; no action is needed.
     Note,
     /// It weakens a figure or an isolation, which is reported with this warning.
     Warning,
@@ -19,26 +19,25 @@ pub enum Severity {
     Error,
 }
 
-/// One thing that is not as it should be: the place, the found value, the expected one and
-/// how to fix it.
+/// A deviation or a failure: the location, the found value, the expected value and the fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Finding {
-    /// How much it matters.
+    /// Its severity.
     pub severity: Severity,
-    /// Id of the rule that it breaks; `None` for a failure that is no judgement.
+    /// Id of the rule that it breaks; `None` for a failure that belongs to no rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// Whether the rule could not be decided, because something could not be read.
+    /// Whether the rule could not be decided, because a value could not be read.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undecided: bool,
-    /// What it is about: a file, a CPU, a domain, a setting.
+    /// The subject: a file, a CPU, a domain, a setting.
     pub location: String,
-    /// What is wrong, as one sentence without a full stop.
+    /// The deviation, as one sentence without a full stop.
     pub what: String,
-    /// The value found there.
+    /// The value found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
-    /// The value that would do.
+    /// The value expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected: Option<String>,
     /// The command or change that fixes it.
@@ -47,7 +46,7 @@ pub struct Finding {
 }
 
 impl Severity {
-    /// Returns the severity as the word that a person reads.
+    /// Returns the severity as a word for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -65,7 +64,7 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    /// A finding without values or fix; add them with the other methods.
+    /// Returns a finding without values and fix; the other methods add them.
     pub fn new(severity: Severity, location: impl Into<String>, what: impl Into<String>) -> Self {
         Self {
             severity,

@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guests: what a KVM guest got, and how its clock relates to its host's.
+//! Guests: the effective settings of a KVM guest, and the relation of its clock to that of the
+//! host.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{CpuId, CpuSet, Finding, Nanos, SchedulingPolicy, SignedNanos};
 
-/// How the `CLOCK_MONOTONIC` of another kernel relates to ours, by an exchange of messages
-/// (Cristian 1989): the far clock was read between our two moments of the fastest exchange.
+/// The relation of another kernel's `CLOCK_MONOTONIC` to the local one, by an exchange of messages
+/// (Cristian 1989): the remote clock was read between the two local times of the fastest exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClockRelation {
-    /// Our moment, halfway between sending and receiving.
+    /// The local time, halfway between sending and receiving.
     pub at: Nanos,
-    /// The far clock minus ours at that moment.
+    /// The remote clock minus the local clock at that time.
     pub offset: SignedNanos,
-    /// The offset is known to plus or minus this: half the fastest exchange.
+    /// Uncertainty of the offset, plus or minus: half the fastest exchange.
     pub uncertainty: Nanos,
-    /// How many exchanges were made.
+    /// Number of exchanges.
     pub exchanges: u32,
 }
 
-/// What runs a guest's instructions.
+/// The accelerator of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Accelerator {
@@ -38,13 +39,14 @@ impl std::fmt::Display for Accelerator {
     }
 }
 
-/// What a thread of the program that runs a guest is for.
+/// The role of a thread of the program that runs a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum GuestThreadRole {
     /// Runs the virtual CPU of this number.
     VirtualCpu(u32),
-    /// Anything else: the emulator's main loop, an I/O thread, a worker born later, vhost.
+    /// Any other thread: the emulator's main loop, an I/O thread, a worker that starts later,
+    /// vhost.
     Other,
 }
 
@@ -53,9 +55,9 @@ pub enum GuestThreadRole {
 pub struct GuestThread {
     /// Its name in `/proc/PID/task/TID/comm`.
     pub name: String,
-    /// Its id.
+    /// Its thread id.
     pub thread: u32,
-    /// What it is for.
+    /// Its role.
     pub role: GuestThreadRole,
     /// Its affinity.
     pub cpus: CpuSet,
@@ -63,18 +65,18 @@ pub struct GuestThread {
     pub policy: SchedulingPolicy,
 }
 
-/// One setting of the machine or of the guest that real-time guests are known to need.
+/// One setting of the machine or of the guest that real-time guests need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestKnob {
     /// Id of the rule that expects it.
     pub rule: String,
     /// The setting: a path, an option, a parameter of the kernel command line.
     pub location: String,
-    /// What it should be.
+    /// The expected value.
     pub expected: String,
-    /// What it is.
+    /// The value found.
     pub found: String,
-    /// Whether what is satisfies what should be.
+    /// Whether the value found is as expected.
     pub satisfied: bool,
     /// Whether Rampart set it for this guest.
     pub applied: bool,
@@ -85,16 +87,16 @@ pub struct GuestKnob {
     pub fix: Option<String>,
 }
 
-/// A guest as it ran.
+/// A guest that ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GuestReport {
-    /// What ran its instructions.
+    /// Its accelerator.
     pub accelerator: Accelerator,
     /// The program that ran it and its version.
     pub program: String,
     /// The complete command line of that program.
     pub command: Vec<String>,
-    /// The guest's kernel, as the guest says it (`uname -r`, `uname -v`).
+    /// The guest's kernel, as reported by the guest (`uname -r`, `uname -v`).
     pub kernel: String,
     /// The guest's kernel command line.
     pub kernel_command_line: String,
@@ -104,17 +106,17 @@ pub struct GuestReport {
     pub page_bytes: u64,
     /// Bytes of the program that are locked in memory.
     pub locked_bytes: u64,
-    /// For each of the guest's CPUs, in order, the CPU of the host that it is bound to; none where
-    /// it floats.
+    /// For each virtual CPU, in order, the CPU of the host that it is bound to; `None` if it is not
+    /// bound.
     pub pinned: Vec<Option<CpuId>>,
     /// Every thread of the program when the measurement ended.
     pub threads: Vec<GuestThread>,
-    /// Everything that real-time guests are known to need.
+    /// The settings that real-time guests need.
     pub knobs: Vec<GuestKnob>,
-    /// From its start until its first word.
+    /// Time from its start to its first message.
     pub boot_time: Nanos,
     /// Its clock, before and after the measurement.
     pub clock: Vec<ClockRelation>,
-    /// What is weaker than it could be.
+    /// Warnings about its settings.
     pub findings: Vec<Finding>,
 }

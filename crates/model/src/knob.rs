@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The catalogue of knobs as a document: everything about a machine that is known to matter for
-//! real-time work, what it should be, and why.
+//! The catalogue of knobs as a document: the properties of a machine that matter for real-time
+//! work, with expected values and reasons.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::Severity;
 /// Version of [`KnobCatalogue`] as a document. Within it fields are only added.
 pub const KNOB_CATALOGUE_SCHEMA_VERSION: u32 = 1;
 
-/// What a knob belongs to.
+/// The group of a knob.
 #[derive(
     Debug,
     Clone,
@@ -25,11 +25,11 @@ pub const KNOB_CATALOGUE_SCHEMA_VERSION: u32 = 1;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum KnobGroup {
-    /// Processors, firmware, what is under the kernel.
+    /// Processors, firmware, hypervisors.
     Hardware,
     /// How the kernel was built.
     Kernel,
-    /// Which CPUs are kept for what.
+    /// Isolation of CPUs.
     Isolation,
     /// The scheduler.
     Scheduler,
@@ -39,7 +39,7 @@ pub enum KnobGroup {
     Interrupts,
     /// Clocks, ticks and timers.
     Timers,
-    /// Read-copy-update and its callbacks.
+    /// RCU and its callbacks.
     ReadCopyUpdate,
     /// Workqueues.
     Workqueues,
@@ -47,7 +47,7 @@ pub enum KnobGroup {
     Memory,
     /// Idle states and frequencies.
     Power,
-    /// Watchdogs and checks that run by themselves.
+    /// Watchdogs and periodic checks.
     Watchdogs,
     /// Network interfaces.
     Network,
@@ -55,7 +55,7 @@ pub enum KnobGroup {
     Cache,
     /// Control groups.
     ControlGroups,
-    /// What a process may ask for.
+    /// Limits of processes.
     Limits,
     /// KVM on the host.
     Kvm,
@@ -63,7 +63,7 @@ pub enum KnobGroup {
     Guest,
     /// Tracing, printing, accounting.
     Observation,
-    /// Other programs that tune the machine.
+    /// Other programs that configure the machine.
     OtherManagers,
 }
 
@@ -92,7 +92,7 @@ impl KnobGroup {
         Self::OtherManagers,
     ];
 
-    /// Its heading.
+    /// Returns its heading.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -120,7 +120,7 @@ impl KnobGroup {
     }
 }
 
-/// When a change of a knob works.
+/// When a change of a knob takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum KnobEffect {
@@ -132,14 +132,14 @@ pub enum KnobEffect {
     ForWhatStartsNext,
     /// After a restart of the machine.
     AtRestart,
-    /// It is set in the firmware, which needs a restart and a person.
+    /// It is set manually in the firmware, with a restart.
     InFirmware,
     /// With another kernel.
     WithAnotherKernel,
 }
 
 impl KnobEffect {
-    /// Whether the machine has to be restarted.
+    /// Returns whether the machine has to be restarted.
     #[must_use]
     pub const fn needs_restart(self) -> bool {
         matches!(
@@ -148,7 +148,7 @@ impl KnobEffect {
         )
     }
 
-    /// In a few words.
+    /// Returns a short description.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -162,68 +162,68 @@ impl KnobEffect {
     }
 }
 
-/// One of several opinions about a knob. A plan chooses among them by name.
+/// One of several choices for a knob. A plan chooses by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KnobOpinion {
     /// Name by which a plan chooses it.
     pub name: String,
-    /// What it wants.
+    /// The value that it expects.
     pub expected: String,
-    /// Whose opinion it is.
+    /// The source of the choice.
     pub who: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// One knob as it is shown.
+/// The entry of one knob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KnobEntry {
     /// Its stable name.
     pub name: String,
-    /// What it is, in a few words.
+    /// Its title.
     pub title: String,
-    /// What it belongs to.
+    /// Its group.
     pub group: KnobGroup,
-    /// Where it is. Names in braces stand for each CPU, interrupt, queue and so on.
+    /// Its locations. Names in braces match each CPU, interrupt, queue and so on.
     pub locations: Vec<String>,
-    /// What it should be.
+    /// The expected value.
     pub expected: String,
-    /// When it matters; empty: always.
+    /// The conditions under which it matters; empty if always.
     pub applies: Vec<String>,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// What it costs, and what may go wrong.
+    /// The cost and the risk of the expected value.
     pub cost: String,
-    /// How changing it disturbs what runs; none: it does not.
+    /// How a change disturbs running work; `None` if it does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruptive: Option<String>,
-    /// When a change works.
+    /// When a change takes effect.
     pub effect: KnobEffect,
     /// The kernels that have it.
     pub kernels: String,
-    /// How to see that it is set.
+    /// How to verify it.
     pub verify: String,
-    /// How to take it back.
+    /// How to undo it.
     pub undo: String,
     /// Where the rule comes from.
     pub source: String,
     /// Severity of a deviation: an error makes the machine unfit for real-time work.
     pub severity: Severity,
-    /// The opinions, where sources differ; the first is taken unless the plan chooses.
+    /// The choices, if sources differ; the first is the default.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<KnobOpinion>,
 }
 
-/// One rule that is no knob.
+/// The entry of a rule that is not a knob.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RuleEntry {
     /// Its stable id.
     pub id: String,
-    /// What it judges, as a heading.
+    /// The heading of its book.
     pub book: String,
-    /// What is expected, in a few words.
+    /// The expectation, in a few words.
     pub title: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
     /// Where the rule comes from.
     pub source: String,
@@ -233,7 +233,7 @@ pub struct RuleEntry {
     pub waivable: bool,
 }
 
-/// All knobs and rules: what `rampart knobs --json` prints.
+/// All knobs and rules: the output of `rampart knobs --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct KnobCatalogue {
     /// [`KNOB_CATALOGUE_SCHEMA_VERSION`].
@@ -242,6 +242,6 @@ pub struct KnobCatalogue {
     pub tool_version: String,
     /// The knobs, by group.
     pub knobs: Vec<KnobEntry>,
-    /// The rules of plans and of the state of an active plan, which are no knobs.
+    /// The rules of plans and of the state of an active plan.
     pub rules: Vec<RuleEntry>,
 }

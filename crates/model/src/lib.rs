@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The vocabulary of Rampart as types: units, sets of CPUs, policies, plans of meters,
-//! machines, records, evaluations, verdicts.
+//! The types of Rampart's documents: units, sets of CPUs, policies, meter settings, machines,
+//! plans, records, evaluations, verdicts.
 //!
-//! **Invariant:** this crate does no IO. It reads no file, asks no clock and starts nothing.
+//! **Invariant:** this crate does no IO. It reads no file and no clock, and starts no process.
 //!
-//! Without the feature `std` only [`Nanos`] and [`SignedNanos`] remain, so that measuring
-//! engines can use them where there is no operating system.
+//! Without the feature `std` it has only [`Nanos`] and [`SignedNanos`], for measuring engines
+//! without an operating system.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 

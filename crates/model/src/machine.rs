@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine: what a figure depends on besides the program that measured it.
+//! A machine: the facts, besides the measuring program, that figures depend on.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,13 +16,13 @@ pub struct Cpu {
     pub package: Option<u32>,
     /// Memory node.
     pub node: Option<u32>,
-    /// The CPUs that share its core, itself among them.
+    /// The CPUs that share its core, including itself.
     pub siblings: CpuSet,
-    /// Relative capacity where cores differ (`cpu_capacity`, or P/E kind on x86).
+    /// Relative capacity if cores differ (`cpu_capacity`, or P/E kind on x86).
     pub capacity: Option<u32>,
 }
 
-/// What a cache holds.
+/// The contents of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheKind {
@@ -37,11 +37,11 @@ pub enum CacheKind {
 /// One cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cache {
-    /// 1 is nearest to the core.
+    /// Its level; 1 is nearest to the core.
     pub level: u32,
-    /// What it holds.
+    /// Its contents.
     pub kind: CacheKind,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The CPUs that share it.
     pub shared_by: CpuSet,
@@ -67,7 +67,7 @@ pub struct Topology {
     pub possible: CpuSet,
     /// The CPUs that this process may use: its affinity within its cpuset.
     pub allowed: CpuSet,
-    /// CPUs that `isolcpus=` or isolated partitions took from the scheduler's balancing.
+    /// CPUs that `isolcpus=` or isolated partitions exclude from load balancing.
     pub isolated: CpuSet,
     /// CPUs whose tick `nohz_full=` stops.
     pub nohz_full: CpuSet,
@@ -80,20 +80,20 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// The CPUs that are online and that this process may use.
+    /// Returns the online CPUs that this process may use.
     #[must_use]
     pub fn usable(&self) -> CpuSet {
         self.online.intersection(&self.allowed)
     }
 }
 
-/// How the kernel can be preempted.
+/// The preemption model of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PreemptionModel {
     /// Never in the kernel (`PREEMPT_NONE`).
     None,
-    /// At named points (`PREEMPT_VOLUNTARY`).
+    /// At explicit points (`PREEMPT_VOLUNTARY`).
     Voluntary,
     /// Wherever no lock is held (`PREEMPT`).
     Full,
@@ -101,18 +101,18 @@ pub enum PreemptionModel {
     Lazy,
     /// Almost everywhere (`PREEMPT_RT`).
     RealTime,
-    /// Chosen at boot, and the choice is not to be read (`PREEMPT_DYNAMIC`).
+    /// Chosen at boot, and not readable (`PREEMPT_DYNAMIC`).
     Dynamic,
-    /// Not to be told.
+    /// Unknown.
     Unknown,
 }
 
-/// The clock source that the kernel keeps time with.
+/// The clock source of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClockSource {
-    /// The one in use, for example `tsc`, `arch_sys_counter`, `hpet`.
+    /// The clock source in use, for example `tsc`, `arch_sys_counter`, `hpet`.
     pub current: String,
-    /// All that could be used.
+    /// All available clock sources.
     pub available: Vec<String>,
 }
 
@@ -121,18 +121,18 @@ pub struct ClockSource {
 pub struct IdleState {
     /// Its name.
     pub name: String,
-    /// How long waking from it takes, as the driver says.
+    /// Exit latency, as the driver reports it.
     pub exit_latency: Nanos,
-    /// Whether it is switched off on every CPU.
+    /// Whether it is disabled on every CPU.
     pub disabled: bool,
 }
 
-/// What changes a CPU's speed.
+/// Frequency scaling of the CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FrequencyFacts {
     /// The scaling driver.
     pub driver: Option<String>,
-    /// Governors in use, with the CPUs each rules.
+    /// Governors in use, with their CPUs.
     pub governors: Vec<(String, CpuSet)>,
     /// Lowest and highest frequency allowed, in kHz, over all CPUs.
     pub range_khz: Option<(u64, u64)>,
@@ -140,47 +140,47 @@ pub struct FrequencyFacts {
     pub boost: Option<bool>,
 }
 
-/// What takes a CPU from real-time threads on purpose.
+/// Kernel mechanisms that limit the CPU time of real-time threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ThrottlingFacts {
-    /// `sched_rt_runtime_us`: real-time threads may run this long in each period; none: no limit.
+    /// `sched_rt_runtime_us`: run time of real-time threads in each period; `None` without a limit.
     pub runtime: Option<Nanos>,
     /// `sched_rt_period_us`.
     pub period: Option<Nanos>,
     /// Whether real-time budgets belong to control groups (`CONFIG_RT_GROUP_SCHED`).
     pub group_scheduling: Option<bool>,
-    /// Runtime of the fair server in each of its periods, where it can be read (from 6.12).
+    /// Runtime and period of the fair server, if readable (from 6.12 on).
     pub fair_server: Option<(Nanos, Nanos)>,
 }
 
-/// Interrupts of the firmware, which the kernel does not see.
+/// Firmware interrupts (SMI), which the kernel cannot observe.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct SystemManagementInterrupts {
-    /// `MSR_SMI_COUNT` (0x34) at the start, where readable (Intel SDM volume 4).
+    /// `MSR_SMI_COUNT` (0x34) at the start, if readable (Intel SDM volume 4).
     pub at_start: Option<u64>,
-    /// The same at the end.
+    /// The count at the end, if readable.
     pub at_end: Option<u64>,
 }
 
-/// Whether the machine is itself a guest.
+/// Virtualisation of the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Virtualisation {
-    /// The hypervisor under it, for example `kvm`; none on bare metal.
+    /// The hypervisor that it runs under, for example `kvm`; `None` on bare metal.
     pub hypervisor: Option<String>,
-    /// Whether it is emulated in software, so that its times mean nothing.
+    /// Whether it is emulated in software, so that its times are not meaningful.
     pub emulated: bool,
-    /// Steal over the evaluation as a part of all CPU time, from `/proc/stat`.
+    /// Steal time during the evaluation as a part of all CPU time, from `/proc/stat`.
     pub steal: Option<f64>,
-    /// Whether this process itself runs in a container.
+    /// The container that this process runs in.
     pub container: Option<String>,
 }
 
-/// Everything about a machine that a figure depends on.
+/// The facts about a machine that figures depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Machine {
-    /// Its name in the network.
+    /// Its host name.
     pub host_name: String,
     /// Model of the processor.
     pub processor: String,
@@ -192,13 +192,13 @@ pub struct Machine {
     pub distribution: Option<String>,
     /// Release of the kernel.
     pub kernel_release: String,
-    /// Its version text.
+    /// Its version text (`uname -v`).
     pub kernel_version: String,
-    /// How it can be preempted.
+    /// Its preemption model.
     pub preemption: PreemptionModel,
     /// Its command line.
     pub command_line: String,
-    /// Ticks a second, where the configuration is to be read.
+    /// Ticks per second, if the configuration is readable.
     pub tick_rate: Option<u32>,
     /// Installed memory in bytes.
     pub memory: u64,
@@ -206,7 +206,7 @@ pub struct Machine {
     pub topology: Topology,
     /// Clock source.
     pub clock_source: ClockSource,
-    /// Idle driver; none where the kernel has none.
+    /// Idle driver; `None` if the kernel has none.
     pub idle_driver: Option<String>,
     /// Idle states.
     pub idle_states: Vec<IdleState>,
@@ -226,6 +226,6 @@ pub struct Machine {
     pub transparent_huge_pages: Option<String>,
     /// Microcode or firmware revision.
     pub microcode: Option<String>,
-    /// What a real-time engineer would change.
+    /// Deviations that affect real-time work.
     pub findings: Vec<Finding>,
 }

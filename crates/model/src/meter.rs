@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Meters: the settings of a measurement, and the protocol of the program `rampart-meter`.
 //!
-//! The protocol is one JSON object a line: [`MeterRequest`] on the program's standard input,
-//! [`MeterEvent`] on its standard output. It is the same in a process, a container and,
-//! over a serial line, a guest.
+//! The protocol has one JSON object per line: [`MeterRequest`] on the program's standard input,
+//! [`MeterEvent`] on its standard output. It is the same in a process, in a container and, over a
+//! serial line, in a guest.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,9 +34,9 @@ pub const METER_PROTOCOL_VERSION: u32 = 1;
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum MeterKind {
-    /// Timer to thread: how late a thread wakes from an absolute sleep.
+    /// Timer to thread: lateness of the wakeup from an absolute sleep.
     Wakeup,
-    /// Gaps in a loop that does nothing but read the counter.
+    /// Gaps in a loop that only reads the counter.
     Noise,
     /// Time of a fixed amount of work, repeatedly.
     Fwq,
@@ -115,7 +115,7 @@ impl MeterKind {
         !self.needs_bare_metal() || domain.cell == Some(CellPayload::BareMetal)
     }
 
-    /// Why it measures nothing at a place that is not a cell without an operating system.
+    /// Returns the finding that it measures only in a cell without an operating system.
     #[must_use]
     pub fn not_here(self, location: &str) -> Finding {
         let needs = match self {
@@ -187,11 +187,11 @@ pub enum Series {
     Delivery,
     /// `mmio`: one read of a register on a page that traps, the mean of 64 reads.
     TrappedAccess,
-    /// `mmio`: the same on a page that is mapped.
+    /// `mmio`: one read of a register on a mapped page, the mean of 64 reads.
     MappedAccess,
 }
 
-/// Who sets CPU and policy of the measuring threads.
+/// The setter of CPU and policy of the measuring threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlacedBy {
@@ -202,7 +202,8 @@ pub enum PlacedBy {
     Outside,
 }
 
-/// What a meter is to do. Times not named otherwise are lengths on `CLOCK_MONOTONIC`.
+/// The settings of a measurement. Times without another statement are durations on
+/// `CLOCK_MONOTONIC`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MeterSettings {
@@ -215,13 +216,13 @@ pub struct MeterSettings {
     pub housekeeping: CpuSet,
     /// Policy of the measuring threads.
     pub policy: SchedulingPolicy,
-    /// Who sets CPU and policy.
+    /// The setter of CPU and policy.
     pub placed_by: PlacedBy,
     /// Duration of the measurement, without the warm-up.
     pub duration: Nanos,
-    /// Duration of the warm-up, which is shown and is part of no figure.
+    /// Duration of the warm-up, which is reported separately from the figures.
     pub warm_up: Nanos,
-    /// Of the periodic meters ([`MeterKind::is_periodic`]): the period, at least 20 µs.
+    /// Periodic meters ([`MeterKind::is_periodic`]): the period, at least 20 µs.
     pub interval: Nanos,
     /// Periodic meters: the period of each thread, in the order of `cpus`. Empty: `interval` for
     /// all.
@@ -229,37 +230,37 @@ pub struct MeterSettings {
     pub intervals: Vec<Nanos>,
     /// Periodic meters: all threads wake at the same times instead of spread over the period.
     pub aligned: bool,
-    /// `noise`: the shortest gap that is kept. `None`: three turns of the loop, at least 200 ns.
+    /// `noise`: the shortest recorded gap. `None` for three turns of the loop, at least 200 ns.
     pub threshold: Option<Nanos>,
     /// `fwq`: length of the quantum; `loop`: length of the work, both when undisturbed.
     pub work: Nanos,
-    /// Samples of the primary series over this are counted exactly.
+    /// The deadline, above which samples of the primary series are counted exactly.
     pub deadline: Option<Nanos>,
-    /// How many of the worst samples each thread keeps with their times.
+    /// Number of the worst samples that each thread keeps with their times.
     pub worst: u32,
-    /// Length of the batches in which distributions are reported.
+    /// Length of a batch, for which a distribution is reported.
     pub batch: Nanos,
-    /// Keep the worst sample of the primary series in each slot of this length, so that samples
-    /// can be held against what happened in time; none: do not. At least 1 ms, and `batch` is a
-    /// multiple of it, so that the slots of the measurement lie on one grid from its start on,
-    /// whatever batch they are in. The warm-up has a grid of its own, from its own start on.
+    /// Length of a slot of the timeline, which keeps the worst sample of the primary series in each
+    /// slot; `None` for no timeline. At least 1 ms, and `batch` is a multiple of it, so that all
+    /// slots of the measurement are on one grid from its start. The warm-up has a separate grid
+    /// from its own start.
     #[serde(default)]
     pub timeline: Option<Nanos>,
-    /// Lock all memory. Page faults are counted either way.
+    /// Whether to lock all memory. Page faults are always counted.
     pub lock_memory: bool,
 }
 
 impl MeterSettings {
-    /// The shortest interval that is accepted.
+    /// The shortest accepted interval.
     pub const SHORTEST_INTERVAL: Nanos = Nanos::from_micros(20);
 
-    /// The plan of `meter` that a user gets without any option: FIFO 80 where the meter waits
-    /// between samples, the time-sharing policy where it never would let go of the CPU.
+    /// Returns the default settings of `meter`: FIFO 80 if the meter sleeps between samples, the
+    /// time-sharing policy if it never yields the CPU.
     #[must_use]
     pub fn new(meter: MeterKind, cpus: CpuSet) -> Self {
         let policy = match meter {
             MeterKind::Wakeup | MeterKind::Loop => SchedulingPolicy::Fifo(80),
-            // Without an operating system there is no policy.
+            // Bare metal has no policy.
             MeterKind::Noise | MeterKind::Fwq | MeterKind::Irq | MeterKind::Mmio => {
                 SchedulingPolicy::Other
             }
@@ -285,7 +286,7 @@ impl MeterSettings {
         }
     }
 
-    /// The period of the thread that measures the `place`-th CPU, from 0.
+    /// Returns the period of the thread on the CPU with this index, from 0.
     #[must_use]
     pub fn interval_of(&self, location: usize) -> Nanos {
         self.intervals
@@ -433,16 +434,16 @@ pub enum MeterEvent {
     Ready(MeterReady),
     /// Placement was verified; warm-up begins at this moment (`CLOCK_MONOTONIC`).
     Started {
-        /// Start of the warm-up.
+        /// Start of the warm-up (`CLOCK_MONOTONIC`).
         at: Nanos,
-        /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at that moment, to tell the time of day.
+        /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at that time.
         realtime_offset: Nanos,
     },
     /// Samples of one thread over a period of time.
     Batch(Batch),
     /// The end: the effective settings and the totals of each thread.
     Finished {
-        /// One for each CPU of the plan, in rising order.
+        /// One for each CPU of the settings, in rising order.
         threads: Vec<ThreadOutcome>,
         /// Warnings that do not invalidate the figures, for example about the clock source.
         findings: Vec<Finding>,
@@ -469,7 +470,7 @@ pub struct MeterReady {
 pub struct ThreadReady {
     /// The CPU that it will measure.
     pub cpu: CpuId,
-    /// Its name in `/proc/PID/task/TID/comm`, `meter/CPU`; the way to find it from outside.
+    /// Its name in `/proc/PID/task/TID/comm`, `meter/CPU`, by which other processes find it.
     pub name: String,
     /// Its thread id in the PID namespace of the program.
     pub thread: u32,
@@ -500,17 +501,15 @@ pub struct Batch {
     pub series: Vec<SeriesBatch>,
     /// Periods that passed without a sample.
     pub missed: u64,
-    /// Samples of the primary series over the plan's deadline.
+    /// Samples of the primary series over the deadline.
     pub over_deadline: u64,
-    /// Samples that found the ring full and are in no distribution; anything but 0 makes the
-    /// record invalid.
+    /// Samples that were lost because the ring was full; any value but 0 makes the record invalid.
     pub lost: u64,
-    /// With `timeline` in the plan: the worst sample of the primary series that ended in each
-    /// slot, slot `k` beginning at `at` plus `k` slots; none where no sample ended. There are as
-    /// many as begin within the batch, and further ones only behind the last batch of a phase,
-    /// for a sample of the phase that ended after it. Where the thread was held up for
-    /// milliseconds between the end of a sample and handing it over, the sample counts into the
-    /// first slot of the next batch.
+    /// With `timeline` in the settings: the worst sample of the primary series that ended in each
+    /// slot; slot `k` starts at `at` plus `k` slots. `None` if no sample ended in the slot. A batch
+    /// has the slots that start within it; the last batch of a phase has more if a sample of the
+    /// phase ended later. If the thread was delayed by milliseconds between the end of a sample and
+    /// its output, the sample counts in the first slot of the next batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Option<Nanos>>,
 }
@@ -522,9 +521,9 @@ pub struct SeriesBatch {
     pub series: Series,
     /// Distribution of the samples as taken.
     pub seen: Distribution,
-    /// With one sample added for each missed period, as late as a wake at its planned moment
-    /// would have been (Gil Tene, "How NOT to measure latency": coordinated omission). None
-    /// where it equals `seen`, or where the series knows no period.
+    /// Distribution with one sample added for each missed period, with the lateness of a wakeup
+    /// planned at that time (Gil Tene, "How NOT to measure latency": coordinated omission). `None`
+    /// if it equals `seen`, or if the series has no period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<Distribution>,
 }
@@ -551,9 +550,9 @@ pub enum RefusalKind {
     CpuOutsideCpuset,
     /// A thread does not run on its CPU.
     AffinityNotGranted,
-    /// The policy was not granted for lack of privilege.
+    /// The policy was refused for lack of privilege.
     PolicyNotGranted,
-    /// The policy was not granted because the cgroup has no real-time budget
+    /// The policy was refused because the cgroup has no real-time budget
     /// (`CONFIG_RT_GROUP_SCHED`).
     NoRealTimeBudget,
     /// Memory could not be locked.

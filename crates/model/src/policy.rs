@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scheduling policies, as sched(7) has them.
+//! Scheduling policies (sched(7)).
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
 
-/// What a thread asks of the scheduler. Written `other`, `fifo:80`, `rr:10`,
+/// The scheduling policy of a thread. Written `other`, `fifo:80`, `rr:10`,
 /// `deadline:200us/1ms/1ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SchedulingPolicy {
@@ -20,29 +20,29 @@ pub enum SchedulingPolicy {
     RoundRobin(u8),
     /// `SCHED_DEADLINE`; runtime ≤ deadline ≤ period, and at least 1024 ns each (sched(7)).
     Deadline {
-        /// CPU time granted in each period.
+        /// CPU time in each period.
         runtime: Nanos,
-        /// By when in the period it is granted.
+        /// Deadline for that time, relative to the start of the period.
         deadline: Nanos,
         /// Length of the period.
         period: Nanos,
     },
 }
 
-/// Why a text is not a scheduling policy.
+/// The error of a text that is not a scheduling policy.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a scheduling policy: {reason}; write `other`, `fifo:80`, `rr:80` or `deadline:200us/1ms/1ms`"
 )]
 pub struct ParsePolicyError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The cause.
     pub reason: String,
 }
 
 impl SchedulingPolicy {
-    /// Whether it runs before all time-sharing threads.
+    /// Returns whether it runs before all time-sharing threads.
     #[must_use]
     pub const fn is_real_time(self) -> bool {
         !matches!(self, Self::Other)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records: what one meter measured in one domain under one condition.
+//! Records: the results of one meter in one domain under one condition.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,14 +8,15 @@ use crate::{
     GuestReport, MeterSettings, Nanos, SchedulingPolicy, Series, ShieldReport, UnwantedActivity,
 };
 
-/// What one measuring thread got and saw, told by the meter at its end.
+/// The effective settings and the results of one measuring thread, as the meter reports them at its
+/// end.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ThreadOutcome {
-    /// The CPU asked for.
+    /// The requested CPU.
     pub cpu: CpuId,
     /// Placement as read back from the kernel.
     pub placement: EffectivePlacement,
-    /// The kernel's own counts over the measurement, warm-up apart.
+    /// The kernel's counters during the measurement, without the warm-up.
     pub counters: ThreadCounters,
     /// Length of the measurement.
     pub duration: Nanos,
@@ -29,54 +30,53 @@ pub struct ThreadOutcome {
     pub lost: u64,
     /// The worst samples of the primary series, worst first.
     pub worst: Vec<WorstEvent>,
-    /// What came before.
+    /// The warm-up.
     pub warm_up: WarmUp,
-    /// What only this meter knows.
+    /// Results that only this meter has.
     pub detail: MeterDetail,
 }
 
-/// Placement that was verified, not assumed.
+/// Verified placement of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct EffectivePlacement {
     /// Policy and priority, from `sched_getattr(2)` at the start and at the end.
     pub policy: SchedulingPolicy,
     /// Affinity, from `sched_getaffinity(2)`.
     pub affinity: CpuSet,
-    /// CPUs that samples were taken on.
+    /// CPUs of the samples.
     pub cpus_seen: CpuSet,
-    /// Samples that were taken on another CPU than the one before.
+    /// Samples on another CPU than the previous sample.
     pub migrations: u64,
     /// Whether all memory was locked.
     pub memory_locked: bool,
-    /// Where the rest of the program ran.
+    /// CPUs of the program's other threads.
     pub housekeeping: CpuSet,
-    /// The clock source of the kernel that the thread ran on.
+    /// The clock source of the thread's kernel.
     pub clock_source: String,
 }
 
-/// The kernel's counts for the thread and its CPU.
+/// The kernel's counters of the thread and its CPU.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct ThreadCounters {
-    /// Times the thread went to sleep.
+    /// Number of times that the thread slept.
     pub voluntary_switches: u64,
-    /// Times it was made to let go of the CPU.
+    /// Number of times that it was preempted.
     pub involuntary_switches: u64,
-    /// Page faults served from memory.
+    /// Page faults without disk access.
     pub minor_faults: u64,
-    /// Page faults served from a disk.
+    /// Page faults with disk access.
     pub major_faults: u64,
-    /// Time that the hypervisor under this machine gave to others, on this CPU, from
-    /// `/proc/stat`; none where it is not to be read.
+    /// Steal time of this CPU, from `/proc/stat`; `None` if it is not readable.
     pub steal: Option<Nanos>,
     /// CPU time of the measuring thread.
     pub cpu_time: Nanos,
-    /// CPU time of all the program's threads.
+    /// CPU time of all threads of the program.
     pub process_cpu_time: Nanos,
 }
 
-/// What kept a thread from its CPU.
+/// The kind of a cause that delayed a thread.
 #[derive(
     Debug,
     Clone,
@@ -100,54 +100,52 @@ pub enum CauseKind {
     Softirq,
     /// Another thread.
     Thread,
-    /// The CPU was in an idle state, or the hypervisor under the machine had it: the kernel saw
-    /// nothing. Or what it saw is lost, which the name says.
+    /// A cause that the kernel did not observe: an idle state, or the hypervisor under the machine.
+    /// The name shows if events were lost.
     Unseen,
 }
 
-/// One cause of one sample, as the kernel's osnoise events tell it (kernel document
+/// One cause of one sample, from the kernel's osnoise events (kernel document
 /// `trace/osnoise-tracer.rst`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Cause {
-    /// What sort.
+    /// Its kind.
     pub kind: CauseKind,
     /// Its name: `local_timer:236`, `TIMER:1`, `ksoftirqd/1:23`.
     pub name: String,
-    /// When it began (`CLOCK_MONOTONIC`), which may be before the sample did. Where it came several
-    /// times, the first of them.
+    /// Start (`CLOCK_MONOTONIC`), possibly before the sample; of several occurrences the first.
     pub start: Nanos,
-    /// How much of the sample's time it took, all its times together, what interrupted it taken
-    /// off.
+    /// Time that it took from the sample, summed over its occurrences, without the time of its
+    /// interruptions.
     pub duration: Nanos,
 }
 
-/// One of the worst samples with what caused it, the longest cause first.
+/// One of the worst samples with its causes, the longest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ExplainedWorst {
     /// The CPU.
     pub cpu: CpuId,
     /// The sample.
     pub event: WorstEvent,
-    /// What lay in its time, each name once. [`CauseKind::Unseen`] alone where the kernel saw
-    /// nothing.
+    /// The causes within its time, each name once; only [`CauseKind::Unseen`] if the kernel
+    /// observed none.
     pub causes: Vec<Cause>,
-    /// How much of `event.value`, the meter's own work taken off, no cause other than an unseen
-    /// one accounts for.
+    /// The part of `event.value`, without the meter's own work, that no observed cause explains.
     pub unexplained: Nanos,
 }
 
 /// One of the worst samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct WorstEvent {
-    /// When it ended (`CLOCK_MONOTONIC`); it began `value` before.
+    /// End (`CLOCK_MONOTONIC`); it started `value` earlier.
     pub at: Nanos,
-    /// How long or how late.
+    /// The sample's value.
     pub value: Nanos,
-    /// Number of the sample, from 0 at the start of the measurement.
+    /// Index of the sample, from 0 at the start of the measurement.
     pub sequence: u64,
 }
 
-/// The warm-up: shown, not mixed in.
+/// The warm-up, reported separately.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -156,15 +154,15 @@ pub struct WarmUp {
     pub duration: Nanos,
     /// Samples of the primary series in it.
     pub samples: u64,
-    /// The worst of them.
+    /// The worst of these samples.
     pub max: Option<Nanos>,
 }
 
-/// What only one meter knows.
+/// Results of one meter only.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MeterDetail {
-    /// `wakeup` has nothing to add.
+    /// `wakeup`, without further results.
     Wakeup {},
     /// `noise`.
     Noise {
@@ -174,19 +172,19 @@ pub enum MeterDetail {
         shortest_turn: Nanos,
         /// Mean turn over the part of the run without gaps, in thousandths of a nanosecond.
         mean_turn_picos: u64,
-        /// Gaps at least this long were kept.
+        /// Minimum length of a recorded gap.
         threshold: Nanos,
-        /// Sum of all gaps: time in which the loop did not run.
+        /// Sum of all gaps, in which the loop did not run.
         stolen: Nanos,
     },
     /// `fwq`.
     Fwq {
         /// Turns of the inner loop in one quantum.
         turns: u64,
-        /// The shortest quantum seen; excess is counted from it.
+        /// The shortest quantum, from which the excess is counted.
         shortest: Nanos,
-        /// By how much the shortest was lowered during the measurement: no excess is too small
-        /// by more than this.
+        /// Total decrease of the shortest quantum during the measurement, which bounds the error of
+        /// an excess.
         lowered: Nanos,
     },
     /// `loop`.
@@ -195,41 +193,41 @@ pub enum MeterDetail {
         turns: u64,
         /// The deadline, counted from the planned start.
         deadline: Nanos,
-        /// Periods whose work ended after the deadline; periods never started are in `missed`.
+        /// Periods whose work ended after the deadline; `missed` counts periods that did not start.
         deadlines_missed: u64,
-        /// The most that a period was too short.
+        /// The largest amount by which a period was too short.
         worst_early: Nanos,
-        /// The most that a period was too long.
+        /// The largest amount by which a period was too long.
         worst_late: Nanos,
         /// The latest start.
         worst_start: Nanos,
     },
-    /// `irq` has nothing to add.
+    /// `irq`, without further results.
     Irq {},
     /// `mmio`.
     Mmio {
-        /// Accesses between two readings of the counter; a sample is their mean.
+        /// Number of accesses between two readings of the counter; a sample is their mean.
         accesses: u64,
         /// The register on the page that traps.
         trapped: String,
-        /// What is read on the page that is mapped.
+        /// The register on the page that is mapped.
         mapped: String,
     },
 }
 
-/// A load as it ran.
+/// A load that ran.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LoadRecord {
     /// The program and its version, for example `stress-ng 0.15.06`; empty for idle.
     pub version: String,
-    /// What was started.
+    /// The started programs.
     pub stressors: Vec<StressorRecord>,
-    /// Whether all of it ran from before the warm-up until after the measurement.
+    /// Whether all programs ran from before the warm-up until after the measurement.
     pub ran: bool,
 }
 
 impl LoadRecord {
-    /// The record of no load at all.
+    /// Returns the record of an idle condition.
     #[must_use]
     pub const fn idle() -> Self {
         Self {
@@ -239,7 +237,7 @@ impl LoadRecord {
         }
     }
 
-    /// That it did not run throughout, with what its programs said; none where it did.
+    /// Returns the failures of its programs; `None` if all ran throughout.
     #[must_use]
     pub fn failures(&self) -> Option<String> {
         let failures: Vec<&str> = self
@@ -256,11 +254,11 @@ impl LoadRecord {
 pub struct StressorRecord {
     /// The complete command line.
     pub command: Vec<String>,
-    /// The CPUs it was bound to, read back.
+    /// Its affinity, read back from the kernel.
     pub cpus: CpuSet,
-    /// CPU time that it used up while it ran: a load that used none was none.
+    /// CPU time that it used.
     pub cpu_time: Nanos,
-    /// What it said if it did not start or died.
+    /// Its output if it did not start or ended early.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -268,60 +266,60 @@ pub struct StressorRecord {
 /// One repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Run {
-    /// Its place in the order of the whole evaluation, from 0.
+    /// Its index in the order of the evaluation, from 0.
     pub order: u32,
-    /// When its warm-up began, RFC 3339.
+    /// Start of its warm-up, RFC 3339.
     pub started: String,
-    /// The same on `CLOCK_MONOTONIC`, which the moments of events are on.
+    /// Start of its warm-up on `CLOCK_MONOTONIC`, the clock of the events.
     pub started_monotonic: Nanos,
     /// Length of the measurement.
     pub duration: Nanos,
-    /// What each thread got and saw.
+    /// The effective settings and results of each thread.
     pub threads: Vec<ThreadOutcome>,
-    /// The load beside it.
+    /// The load during the run.
     pub load: LoadRecord,
-    /// The wall that stood.
+    /// The shield that was in effect.
     pub shield: Option<ShieldReport>,
-    /// What the domain was granted: capabilities, limits, groups.
+    /// Effective settings of the domain: capabilities, limits, groups.
     pub effective_settings: EffectiveSettings,
-    /// The guest, where the domain is one.
+    /// The guest, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
-    /// The cell, where the domain is one.
+    /// The cell, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellExitReport>,
-    /// The worst samples with their causes, where the kernel was asked for them.
+    /// The worst samples with their causes, if the kernel was traced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,
-    /// What came to its CPUs that was not of the evaluation; where a plan is compared.
+    /// Unwanted activity on its CPUs, if variants of a plan are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwanted_activity: Option<UnwantedActivity>,
     /// File of the histogram log in the result directory, with every batch.
     pub histogram_log: String,
-    /// Why this run does not count; empty for a valid one.
+    /// The reasons why this run is invalid; empty for a valid run.
     pub invalid: Vec<Finding>,
-    /// Weaknesses that leave the figures standing.
+    /// Warnings that do not invalidate the figures.
     pub findings: Vec<Finding>,
 }
 
-/// What a record rests on.
+/// The exposure of a record.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct Exposure {
-    /// Samples of the primary series, all CPUs together.
+    /// Samples of the primary series on all CPUs.
     pub samples: u64,
-    /// Time measured, summed over repetitions, not over CPUs.
+    /// Measured time, summed over repetitions, not over CPUs.
     pub duration: Nanos,
-    /// CPUs measured at once.
+    /// Number of CPUs measured simultaneously.
     pub cpus: u32,
-    /// Valid repetitions.
+    /// Number of valid repetitions.
     pub runs: u32,
     /// Periods that passed without a sample.
     pub missed: u64,
 }
 
-/// What one meter measured in one domain under one condition, over all repetitions.
+/// The results of one meter in one domain under one condition, over all repetitions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Record {
     /// `DOMAIN/METER/CONDITION`, unique in its evaluation.
@@ -330,23 +328,23 @@ pub struct Record {
     pub domain: String,
     /// Its kind.
     pub kind: DomainKind,
-    /// Whether its instructions were emulated in software, so that its times mean nothing; also
-    /// where the whole machine is emulated.
+    /// Whether its instructions, or the whole machine, were emulated in software, so that its times
+    /// are not meaningful.
     #[serde(default)]
     pub emulated: bool,
-    /// What was asked of the meter.
+    /// The settings of the meter.
     pub plan: MeterSettings,
-    /// Under what.
+    /// The condition.
     pub condition: Condition,
-    /// What it rests on: valid repetitions alone.
+    /// Its exposure, from valid repetitions only.
     pub exposure: Exposure,
     /// The distributions of the valid repetitions, one entry for each measured CPU.
     pub cpus: Vec<CpuRecord>,
     /// The worst samples of all CPUs and valid repetitions, worst first.
     pub worst: Vec<LocatedWorst>,
-    /// Every repetition, invalid ones too.
+    /// Every repetition, including invalid ones.
     pub runs: Vec<Run>,
-    /// Why the record as a whole carries no verdict; empty for a valid one.
+    /// The reasons why the record has no verdict; empty for a valid record.
     pub invalid: Vec<Finding>,
 }
 
@@ -368,67 +366,68 @@ pub struct CpuRecord {
 /// One series of one CPU.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SeriesRecord {
-    /// Which quantity.
+    /// The quantity.
     pub series: Series,
-    /// As seen.
+    /// The distribution of the samples as taken.
     pub seen: Distribution,
-    /// Corrected for missed periods; none where it equals `seen` or the series knows no period.
+    /// The distribution corrected for missed periods; `None` if it equals `seen` or the series has
+    /// no period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub corrected: Option<Distribution>,
 }
 
-/// A worst sample with where it happened.
+/// One of the worst samples with its location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LocatedWorst {
     /// The CPU.
     pub cpu: CpuId,
     /// `order` of the run.
     pub run: u32,
-    /// When it ended, from the start of that run's warm-up.
+    /// End, relative to the start of that run's warm-up.
     pub since_start: Nanos,
-    /// The same on `CLOCK_MONOTONIC`.
+    /// End on `CLOCK_MONOTONIC`.
     pub at: Nanos,
-    /// How long or how late.
+    /// The sample's value.
     pub value: Nanos,
 }
 
 /// Version of the [`Measurement`] document.
 pub const MEASUREMENT_SCHEMA_VERSION: u32 = 1;
 
-/// What `rampart measure` found: one meter, one run, no verdict.
+/// The results of `rampart measure`: one meter, one run, no verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Measurement {
     /// [`MEASUREMENT_SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the tool that wrote it.
     pub tool_version: String,
-    /// When the warm-up began, RFC 3339.
+    /// Start of the warm-up, RFC 3339.
     pub started: String,
-    /// The same on `CLOCK_MONOTONIC`, which the moments of events are on.
+    /// Start of its warm-up on `CLOCK_MONOTONIC`, the clock of the events.
     pub started_monotonic: Nanos,
-    /// Whether it ended before the time that was asked for.
+    /// Whether it ended before the requested time.
     pub ended_early: bool,
-    /// In which domain.
+    /// The domain.
     pub domain: String,
-    /// What was asked of the meter.
+    /// The settings of the meter.
     pub plan: MeterSettings,
     /// The distributions, one entry for each measured CPU.
     pub cpus: Vec<CpuRecord>,
-    /// What each thread got and saw.
+    /// The effective settings and results of each thread.
     pub threads: Vec<ThreadOutcome>,
-    /// The wall that stood.
+    /// The shield that was in effect.
     pub shield: Option<ShieldReport>,
-    /// What the domain was granted.
+    /// Effective settings of the domain.
     pub effective_settings: EffectiveSettings,
-    /// The guest, where the domain is one.
+    /// The guest, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
-    /// The cell, where the domain is one.
+    /// The cell, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellExitReport>,
-    /// The worst samples with their causes, where the kernel was asked for them.
+    /// The worst samples with their causes, if the kernel was traced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,
-    /// Weaknesses that leave the figures standing.
+    /// Warnings that do not invalidate the figures.
     pub findings: Vec<Finding>,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who disturbs whom: disturbances of one domain while all others are watched.
+//! Transfers: disturbances of one domain while all domains are measured.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::{
     GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
 };
 
-/// What is done to a domain.
+/// The kind of a disturbance.
 #[derive(
     Debug,
     Clone,
@@ -27,13 +27,13 @@ use crate::{
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum DisturbanceKind {
-    /// Its CPUs are stopped for a known time, again and again.
+    /// Its CPUs are stopped repeatedly for a known time.
     Block,
     /// This load runs in it.
     Load(LoadKind),
 }
 
-/// From where a domain is disturbed.
+/// The origin of a disturbance.
 #[derive(
     Debug,
     Clone,
@@ -49,9 +49,9 @@ pub enum DisturbanceKind {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// By its own kernel: a guest's in a guest, the host's everywhere else.
+    /// The domain's own kernel: the guest's in a guest, the host's in other domains.
     Inside,
-    /// By the host's kernel, on the CPUs under a domain that has a kernel of its own.
+    /// The host's kernel, on the CPUs under a domain with its own kernel.
     Under,
 }
 
@@ -60,16 +60,16 @@ pub enum Side {
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub struct Disturbance {
-    /// What is done.
+    /// Its kind.
     pub kind: DisturbanceKind,
-    /// From where.
+    /// Its origin.
     pub side: Side,
-    /// Name of the domain that it is done to.
+    /// Name of the disturbed domain.
     pub domain: String,
 }
 
 impl DisturbanceKind {
-    /// The word for it.
+    /// Returns its name.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// Why a text names no disturbance.
+/// The error of a text that is not a disturbance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no disturbance; write block, cpu, memory, cache or io, alone for every domain, or with one, as in `block:host`, `cache:task`, `block:under:vm`"
@@ -136,42 +136,42 @@ impl FromStr for Disturbance {
     }
 }
 
-/// A domain that takes part, with the CPUs that it has while all others of its group have theirs.
+/// A domain of a group, with its CPUs while all domains of the group run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Participant {
     /// Name of the domain.
     pub domain: String,
-    /// Its measured CPUs: nobody else's in the group.
+    /// Its measured CPUs, which no other domain of the group uses.
     pub cpus: CpuSet,
 }
 
-/// Domains that are up at the same time.
+/// Domains that run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TransferGroup {
-    /// Who takes part.
+    /// The domains.
     pub participants: Vec<Participant>,
-    /// Who is disturbed, one after the other. Each names a participant.
+    /// The disturbances, one after the other. Each names a participant.
     pub disturbances: Vec<Disturbance>,
 }
 
-/// How transfers are measured.
+/// The settings of transfers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TransferSettings {
-    /// Groups of domains. On a machine with CPUs for all there is one.
+    /// Groups of domains; one group on a machine with enough CPUs for all.
     pub groups: Vec<TransferGroup>,
     /// Period of the wakeup meter in every domain.
     pub interval: Nanos,
     /// Policy of the meter's threads.
     pub policy: SchedulingPolicy,
-    /// Length of the quiet round before the blocks, from which their length follows.
+    /// Length of the quiet round before the blocks, which determines their length.
     pub quiet: Nanos,
     /// Length of a round under load.
     pub loaded: Nanos,
     /// Blocks in a round.
     pub blocks: u32,
-    /// The wanted length of a block is the worst quiet latency times this.
+    /// The intended length of a block is the worst quiet latency times this.
     pub block_factor: u32,
-    /// Neither shorter than this nor longer than the blocker allows.
+    /// Minimum length of a block; the maximum is the blocker's.
     pub shortest_block: Nanos,
     /// Pairs of domains that cannot be measured here, with the reason.
     pub findings: Vec<Finding>,
@@ -184,115 +184,118 @@ pub struct Timeline {
     pub start: Nanos,
     /// Length of a slot.
     pub slot: Nanos,
-    /// The worst sample that ended in each slot, one after the other without gaps; none where no
-    /// sample ended.
+    /// The worst sample that ended in each slot, without gaps between slots; `None` if no sample
+    /// ended.
     pub worst: Vec<Option<Nanos>>,
 }
 
-/// A stretch of time whose worst latency a transfer is drawn from.
+/// An interval whose worst latency a transfer is computed from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Window {
     /// Its start, on the clock of the timeline.
     pub start: Nanos,
     /// Its end.
     pub end: Nanos,
-    /// The number of the block that it holds; none for a control window, which holds none.
+    /// The number of the block in it; `None` for a control window without a block.
     pub block: Option<u32>,
-    /// The worst sample that ended in it; none where no sample ended.
+    /// The worst sample that ended in it; `None` if no sample ended.
     pub worst: Option<Nanos>,
 }
 
-/// What one domain saw in one round.
+/// The measurement of one domain in one round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Watched {
     /// Name of the domain.
     pub domain: String,
     /// The measured CPU, as the host numbers it.
     pub cpu: CpuId,
-    /// How the domain's clock relates to the host's, before and after; empty where it is the same.
+    /// Relation of the domain's clock to the host's, before and after; empty if it is the same
+    /// clock.
     #[serde(default)]
     pub clock: Vec<ClockRelation>,
-    /// Its latencies in time.
+    /// Its latencies over time.
     pub timeline: Timeline,
-    /// The windows that the verdict compares, in the order of time; none in a round without
-    /// blocks. Reports show them over the timeline.
+    /// The windows that the verdict compares, in chronological order; empty in a round without
+    /// blocks. Reports show them on the timeline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// All of them together.
+    /// The distribution of all its latencies.
     pub seen: Distribution,
     /// Periods that passed without a sample.
     pub missed: u64,
-    /// The guest, where the domain is one.
+    /// The guest, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestReport>,
-    /// The cell, where the domain is one.
+    /// The cell, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellExitReport>,
-    /// Why it does not count; empty where it does.
+    /// The reasons why it is invalid; empty if it is valid.
     pub invalid: Vec<Finding>,
-    /// Weaknesses that leave the figures standing.
+    /// Warnings that do not invalidate the figures.
     pub findings: Vec<Finding>,
 }
 
-/// The blocks of a round as they were made.
+/// The blocks that were made in a round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BlocksMade {
-    /// What stopped the CPUs.
+    /// The means of stopping the CPUs.
     pub kind: BlockKind,
-    /// The length asked for.
+    /// The requested length.
     pub length: Nanos,
-    /// How the clock that the spans are on relates to the host's; empty where it is the same.
+    /// Relation of the clock of the spans to the host's; empty if it is the same clock.
     #[serde(default)]
     pub clock: Vec<ClockRelation>,
-    /// Every block, in the order of time.
+    /// Every block, in chronological order.
     pub spans: Vec<BlockSpan>,
 }
 
-/// One round: all domains of a group watched at once, one of them disturbed or none.
+/// One round: all domains of a group are measured simultaneously, at most one is disturbed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TransferRecord {
     /// `quiet/GROUP/NUMBER` or `DISTURBANCE/GROUP/NUMBER`, unique in its evaluation.
     pub id: String,
     /// Index of the group in the plan.
     pub group: u32,
-    /// Its place in the order of all rounds, from 0.
+    /// Its index in the order of all rounds, from 0.
     pub order: u32,
-    /// What was done; none for a quiet round.
+    /// The disturbance; `None` for a quiet round.
     pub disturbance: Option<Disturbance>,
-    /// When it began, RFC 3339.
+    /// Start time, RFC 3339.
     pub started: String,
     /// Length of the round.
     pub duration: Nanos,
-    /// The blocks, if it was blocks.
+    /// The blocks, if the disturbance is blocks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<BlocksMade>,
-    /// The load, if it was a load.
+    /// The load, if the disturbance is a load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<LoadRecord>,
-    /// What each domain saw, in the order of the group's participants.
+    /// The measurement of each domain, in the order of the group's participants.
     pub watched: Vec<Watched>,
-    /// Why the round does not count; empty where it does.
+    /// The reasons why the round is invalid; empty if it is valid.
     pub invalid: Vec<Finding>,
-    /// Weaknesses that leave it standing.
+    /// Warnings that do not invalidate it.
     pub findings: Vec<Finding>,
 }
 
-/// How the signs of life of a domain travel to whoever watches.
+/// The path of a domain's signs of life to the observer.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum SignPath {
-    /// Through a process of the host: after the host's crash none can come, whoever lives.
+    /// Through a process of the host: none arrives after a crash of the host, even if the domain
+    /// runs.
     #[default]
     ThroughHost,
-    /// On a channel of the domain's own.
+    /// Through a channel of the domain.
     OwnChannel,
-    /// The domain writes them into the machine's memory, which was read from outside after the crash.
+    /// The domain writes them into the machine's memory, which is read from outside after the
+    /// crash.
     Memory,
 }
 
-/// What is in the memory in which a domain gives signs of life.
+/// The contents of the memory with a domain's signs of life.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -301,19 +304,19 @@ pub enum SignForm {
     /// A word of 64 bits with the end of its last sample, in nanoseconds of its clock.
     #[default]
     LastSample,
-    /// The section in which its agent speaks: the last of what it said, its meter's figures among it.
+    /// The section of its agent: the last messages, including figures of the meter.
     Agent,
 }
 
-/// Where in the machine's memory a domain writes down what it measures.
+/// The location in the machine's memory to which a domain writes its measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SignInMemory {
     /// Physical address.
     pub address: u64,
-    /// How many bytes are to be read there.
+    /// Number of bytes to read.
     #[serde(default = "SignInMemory::word_bytes")]
     pub bytes: u64,
-    /// What they are.
+    /// Their format.
     #[serde(default)]
     pub form: SignForm,
     /// Its clock minus the host's (`CLOCK_MONOTONIC`).
@@ -321,80 +324,80 @@ pub struct SignInMemory {
 }
 
 impl SignInMemory {
-    /// Of a word of 64 bits.
+    /// Returns the size of a word of 64 bits.
     const fn word_bytes() -> u64 {
         8
     }
 }
 
-/// What the records of a domain say of the time after its host's crash.
+/// The records of a domain from the time after the crash of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct RecordedAfter {
     /// Samples.
     pub samples: u64,
-    /// The worst of them.
+    /// The worst of these samples.
     pub worst: Nanos,
-    /// Samples that are missing: those that its meter lost.
+    /// Samples that its meter lost.
     pub lost: u64,
-    /// How much of the time after the crash has records.
+    /// Duration with records after the crash.
     pub duration: Nanos,
-    /// Whether one record follows the other without a gap, from before the crash on.
+    /// Whether the records are without a gap from before the crash on.
     pub without_gap: bool,
 }
 
-/// Until when one domain lived when its host crashed.
+/// The survival of one domain during a crash of its host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CrashWitness {
     /// Name of the domain.
     pub domain: String,
-    /// End of its last known sample (`CLOCK_MONOTONIC` of the host); none if it never measured.
+    /// End of its last known sample (`CLOCK_MONOTONIC` of the host); `None` if it never measured.
     pub last_sample: Option<Nanos>,
-    /// The same counted from the crash: negative is before it.
+    /// End of its last known sample relative to the crash; negative is before it.
     pub lived: Option<SignedNanos>,
-    /// How far from the truth `lived` may be: the pause between two signs of life, and what is
-    /// not known of the domain's clock.
+    /// Uncertainty of `lived`: the pause between two signs of life, and the uncertainty of the
+    /// domain's clock.
     pub uncertainty: Nanos,
-    /// How its signs of life travel.
+    /// The path of its signs of life.
     #[serde(default)]
     pub signs: SignPath,
-    /// Where its signs are to be found when nobody sends them any more; none where they are nowhere.
+    /// The location of its signs of life after the host's crash; `None` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<SignInMemory>,
-    /// What its records say of the time after the crash; none where there are none of that time.
+    /// Its records after the crash; `None` if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<RecordedAfter>,
-    /// Why nothing is known of it; empty where something is.
+    /// The reasons why its survival is unknown; empty if it is known.
     pub invalid: Vec<Finding>,
 }
 
-/// The host's kernel was made to panic while every domain measured.
+/// A deliberate panic of the host's kernel while every domain measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct CrashRecord {
-    /// How it was crashed.
+    /// The means of the crash.
     pub how: String,
-    /// The moment (`CLOCK_MONOTONIC` of the host).
+    /// Time of the crash (`CLOCK_MONOTONIC` of the host).
     pub at: Nanos,
-    /// Who confirmed that the host is dead, and how; none if it is not certain.
+    /// Confirmation that the host stopped; `None` if it is not certain.
     pub confirmed: Option<String>,
-    /// For how long signs of life were waited for after the crash.
+    /// Time that signs of life were observed after the crash.
     pub observed: Nanos,
     /// Each domain.
     pub witnesses: Vec<CrashWitness>,
 }
 
-/// Where an evaluation ran.
+/// The machine that an evaluation ran on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bench {
-    /// On the machine that the command was given on.
+    /// The machine of the command.
     #[default]
     Local,
-    /// On another machine, by OpenSSH.
+    /// Another machine, through OpenSSH.
     Ssh {
-        /// As the user wrote it.
+        /// The host as the user wrote it.
         host: String,
     },
-    /// On a simulated machine.
+    /// A simulated machine.
     Sim {
         /// The emulator and its version.
         emulator: String,

@@ -3,7 +3,7 @@
 
 /// A length of time, or a moment on a stated clock, in whole nanoseconds.
 ///
-/// 64 bits hold 584 years, so sums over any run fit; subtraction saturates at zero.
+/// 64 bits are enough for 584 years, so that sums over any run fit; subtraction saturates at zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[cfg_attr(
     feature = "std",
@@ -22,48 +22,48 @@ pub struct Nanos(pub u64);
 pub struct SignedNanos(pub i64);
 
 impl Nanos {
-    /// No time at all.
+    /// Zero.
     pub const ZERO: Self = Self(0);
     /// One second.
     pub const SECOND: Self = Self(1_000_000_000);
 
-    /// `value` microseconds.
+    /// Returns `value` microseconds.
     #[must_use]
     pub const fn from_micros(value: u64) -> Self {
         Self(value * 1_000)
     }
 
-    /// `value` milliseconds.
+    /// Returns `value` milliseconds.
     #[must_use]
     pub const fn from_millis(value: u64) -> Self {
         Self(value * 1_000_000)
     }
 
-    /// `value` seconds.
+    /// Returns `value` seconds.
     #[must_use]
     pub const fn from_secs(value: u64) -> Self {
         Self(value * 1_000_000_000)
     }
 
-    /// The length in seconds, for display and statistics.
+    /// Returns the length in seconds, for display and statistics.
     #[must_use]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// The length in microseconds, for display and statistics.
+    /// Returns the length in microseconds, for display and statistics.
     #[must_use]
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1e3
     }
 
-    /// `self - other`, or zero where `other` is the greater.
+    /// Returns `self - other`, or zero if `other` is greater.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 
-    /// `self - earlier` with its sign.
+    /// Returns `self - earlier` with its sign.
     #[must_use]
     pub const fn signed_since(self, earlier: Self) -> SignedNanos {
         SignedNanos(self.0.wrapping_sub(earlier.0) as i64)

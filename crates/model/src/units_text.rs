@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Time as text: what people type (`250us`, `1ms`, `2.5s`, `24h`) and what they read.
+//! Times as text: input (`250us`, `1ms`, `2.5s`, `24h`) and display.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use crate::{Nanos, SignedNanos};
 
-/// Why a text is not a length of time.
+/// The error of a text that is not a length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a length of time: {reason}; write for example `250us`, `1ms`, `2.5s`, `10m` or `24h`"
 )]
 pub struct ParseNanosError {
-    /// What was read.
+    /// The text.
     pub text: String,
-    /// What is wrong with it.
+    /// The cause.
     pub reason: &'static str,
 }
 
@@ -59,7 +59,7 @@ impl FromStr for Nanos {
             .parse()
             .map_err(|_| error("its number cannot be read"))?;
         let nanos = value * factor as f64;
-        // 2^63 ns are 292 years; beyond it the conversion would no longer be exact to a second.
+        // 2^63 ns are 292 years; above that the conversion is not exact to a second.
         if nanos < 9.2e18 {
             Ok(Self(nanos.round() as u64))
         } else {
@@ -68,7 +68,7 @@ impl FromStr for Nanos {
     }
 }
 
-/// Three significant figures in the largest unit that keeps them before the point.
+/// Formats three significant figures in the largest suitable unit.
 fn write_scaled(f: &mut fmt::Formatter<'_>, sign: &str, nanos: u64) -> fmt::Result {
     let (divisor, unit) = match nanos {
         0..1_000 => return f.pad(&format!("{sign}{nanos} ns")),
@@ -96,8 +96,8 @@ fn write_scaled(f: &mut fmt::Formatter<'_>, sign: &str, nanos: u64) -> fmt::Resu
 }
 
 impl Nanos {
-    /// The length as an argument of a command, one word that is read back as no less: in whole
-    /// seconds, rounded up (`245s`).
+    /// Formats the length as an argument of a command: one word in whole seconds, rounded up
+    /// (`245s`).
     #[must_use]
     pub fn as_argument(self) -> String {
         format!("{}s", self.0.div_ceil(Self::SECOND.0))
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// What three figures show as `4.08 min` is neither one word nor long enough.
+    /// Checks that an argument is one word and not rounded down, unlike `4.08 min`.
     #[test]
     fn an_argument_is_one_word_and_never_shorter() {
         for (nanos, text) in [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts: answers with their figures and the exposure they rest on.
+//! Verdicts: answers with their figures and their exposure.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{BlockKind, Condition, Disturbance, Exposure, MeterKind, Nanos, SignedNanos};
 
-/// What is asked.
+/// The question of a verdict.
 #[derive(
     Debug,
     Clone,
@@ -27,16 +27,16 @@ pub enum Question {
     Deadline,
     /// Is it as good as the host?
     SameAsHost,
-    /// Does a neighbour's load cross the wall?
+    /// Does the load of a co-located workload affect the domain?
     Interference,
-    /// Does a block of another domain's CPUs, or of the CPUs under a domain, cross the wall?
+    /// Does a block of another domain's CPUs, or of the CPUs under the domain, affect the domain?
     Transfer,
-    /// Does it outlive a crash of its host?
+    /// Does it survive a crash of its host?
     Crash,
 }
 
 impl Question {
-    /// The word for it, with which the ids of its verdicts begin.
+    /// Returns its name, with which the ids of its verdicts start.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -48,8 +48,8 @@ impl Question {
         }
     }
 
-    /// The id of the verdict on this question: about which domain, by which meter, and under what,
-    /// a condition or a disturbance.
+    /// Returns the id of the verdict on this question for a domain, a meter, and a condition or a
+    /// disturbance.
     #[must_use]
     pub fn id(self, domain: &str, meter: MeterKind, under: &impl fmt::Display) -> String {
         format!("{}/{domain}/{meter}/{under}", self.word())
@@ -115,7 +115,7 @@ pub struct Crossed {
     pub with_block: u32,
     /// Number of windows without a block.
     pub without_block: u32,
-    /// At most this part of all blocks crosses so far, one-sided, at the confidence of the
+    /// Upper bound of the part of all blocks that cross, one-sided, at the confidence of the
     /// transfer's interval (Clopper and Pearson 1934).
     pub at_most: f64,
 }
@@ -124,7 +124,7 @@ pub struct Crossed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictFigures {
-    /// Of [`Question::Deadline`].
+    /// Figures of [`Question::Deadline`].
     Deadline {
         /// The limit.
         deadline: Nanos,
@@ -133,69 +133,71 @@ pub enum VerdictFigures {
         /// Samples over the deadline, and missed periods whose corrected lateness is over it
         /// (the latter by bucket, within a thousandth of the deadline).
         exceedances: u64,
-        /// Exact upper bound of the chance of an exceedance in a cycle (Clopper and Pearson 1934).
+        /// Exact upper bound of the probability of an exceedance in a cycle (Clopper and Pearson
+        /// 1934).
         upper_bound: f64,
         /// Confidence of the bound, one-sided.
         confidence: f64,
         /// Without exceedances: the mean time between violations is at least this, at the same
         /// confidence (exposure ÷ −ln(1 − confidence)).
         time_between_violations: Option<Nanos>,
-        /// The worst seen.
+        /// The worst sample.
         max: Nanos,
     },
-    /// Of [`Question::SameAsHost`].
+    /// Figures of [`Question::SameAsHost`].
     SameAsHost {
         /// The record of the host that it was compared with.
         host: String,
         /// Each compared quantile (0 to 1) with the ratio domain ÷ host.
         ratios: Vec<(f64, Interval)>,
-        /// Up to this ratio two records count as the same.
+        /// Maximum ratio at which two records count as the same.
         tolerance: f64,
         /// Batches compared on each side.
         batches: (u32, u32),
-        /// The smallest ratio that this exposure could tell from 1.
+        /// The smallest ratio that this exposure can distinguish from 1.
         smallest_detectable: f64,
     },
-    /// Of [`Question::Interference`].
+    /// Figures of [`Question::Interference`].
     Interference {
         /// The idle record.
         idle: String,
         /// Each compared quantile (0 to 1) with the ratio loaded ÷ idle.
         factors: Vec<(f64, Interval)>,
-        /// Up to this factor the wall counts as holding.
+        /// Maximum factor at which the domain counts as isolated.
         tolerance: f64,
         /// Batches compared on each side.
         batches: (u32, u32),
     },
-    /// Of [`Question::Transfer`].
+    /// Figures of [`Question::Transfer`].
     Transfer {
         /// Median excess divided by the length of the block: 0 if nothing crosses, 1 if all does.
         transfer: Interval,
-        /// Chance of so large a difference if blocks made none (one-sided permutation test).
+        /// Probability of at least this difference if blocks have no effect (one-sided permutation
+        /// test).
         p_value: f64,
         /// Median of the worst latencies of windows with a block minus that of windows without.
         excess: SignedNanos,
-        /// What made the blocks.
+        /// The kind of the blocks.
         kind: BlockKind,
-        /// Median length of the blocks as they were made.
+        /// Median length of the blocks that were made.
         length: Nanos,
         /// Number of windows with a block.
         with_block: u32,
         /// Number of windows without a block.
         without_block: u32,
-        /// Up to this transfer the wall counts as holding.
+        /// Maximum transfer at which the domain counts as isolated.
         tolerance: f64,
-        /// How many of the blocks crossed, by a count.
+        /// Number of windows with crossing blocks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         crossed: Option<Crossed>,
     },
-    /// Of [`Question::Crash`].
+    /// Figures of [`Question::Crash`].
     Crash {
-        /// How long it went on measuring after the crash; negative is before it.
+        /// Time that it continued to measure after the crash; negative is before it.
         lived: SignedNanos,
-        /// How far from the truth that may be.
+        /// Uncertainty of that time.
         uncertainty: Nanos,
-        /// For how long signs of life were waited for.
+        /// Time that signs of life were observed.
         observed: Nanos,
     },
 }
@@ -205,25 +207,25 @@ pub enum VerdictFigures {
 pub struct Verdict {
     /// `QUESTION/DOMAIN/METER/CONDITION`, or `QUESTION/DOMAIN/METER/DISTURBANCE`, unique in its evaluation.
     pub id: String,
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// Of which domain.
+    /// The domain.
     pub domain: String,
-    /// By which meter.
+    /// The meter.
     pub meter: MeterKind,
-    /// Under which condition.
+    /// The condition.
     pub condition: Condition,
-    /// What was done to which domain meanwhile; none outside of transfers.
+    /// The disturbance; `None` except for transfers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disturbance: Option<Disturbance>,
     /// The answer.
     pub outcome: VerdictOutcome,
     /// The answer in a sentence, with its figures.
     pub statement: String,
-    /// The figures; none where nothing valid was measured.
+    /// The figures; `None` without valid measurements.
     pub figures: Option<VerdictFigures>,
-    /// What it rests on.
+    /// Its exposure.
     pub exposure: Exposure,
-    /// The records, or transfer records, it was drawn from.
+    /// The records, or transfer records, behind it.
     pub records: Vec<String>,
 }

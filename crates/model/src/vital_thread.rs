@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's own threads without which a CPU stops.
+//! Kernel threads that a CPU needs in order to work.
 
-/// A kind of thread of the kernel that a CPU cannot do without for long: callbacks of RCU, soft
-/// interrupts, timers, and the boosting of preempted readers.
+/// A kind of kernel thread that must not starve: RCU callbacks, soft interrupts, timers, and the
+/// boosting of preempted readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VitalThread {
-    /// What the name of each begins with; its CPU follows where [it is bound](Self::is_bound).
+    /// The prefix of the name; the CPU follows if [it is bound](Self::is_bound).
     pub prefix: &'static str,
     /// The knob that sets their priority.
     pub knob: &'static str,
 }
 
 impl VitalThread {
-    /// All kinds. The threads of timers changed their name twice (see the knob `ktimers-priority`).
+    /// All kinds. The timer threads were renamed twice (see the knob `ktimers-priority`).
     pub const ALL: [Self; 6] = [
         Self::new("rcuc/", "rcuc-priority"),
         Self::new("rcub/", "rcub-priority"),
@@ -26,7 +26,7 @@ impl VitalThread {
         Self { prefix, knob }
     }
 
-    /// The kind of the thread of this name, for example `rcuc/3`.
+    /// Returns the kind of the thread with this name, for example `rcuc/3`.
     #[must_use]
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL
@@ -34,8 +34,8 @@ impl VitalThread {
             .find(|kind| name.starts_with(kind.prefix))
     }
 
-    /// Whether there is one for each CPU, and its name ends in it. `rcub/` serves a node of RCU's
-    /// tree (`kernel/rcu/tree_plugin.h`, `rcu_spawn_one_boost_kthread`).
+    /// Returns whether each CPU has one, with the CPU at the end of its name. `rcub/` belongs to a
+    /// node of RCU's tree (`kernel/rcu/tree_plugin.h`, `rcu_spawn_one_boost_kthread`).
     #[must_use]
     pub fn is_bound(self) -> bool {
         self.prefix != "rcub/"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Texts for people: numbers of things, texts from outside, lines of a width.
+//! Formatting of text: counts with nouns, external texts, lines of limited width.
 
 /// Formats a count with its noun: `1 warning`, `2 warnings`. The plural of `one` ends with `s`.
 #[must_use]

@@ -29,7 +29,7 @@ impl InterruptMatch {
     }
 }
 
-/// Returns whether `text` matches `pattern`, in which `*` stands for any text.
+/// Returns whether `text` matches `pattern`, in which `*` matches any text.
 #[must_use]
 fn is_match(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');

@@ -41,7 +41,7 @@ struct PolicyTable {
 }
 
 impl PolicyTable {
-    /// The table in the form of the command line, whose rules decide.
+    /// Returns the policy in the format of the command line, whose parser checks it.
     fn text(&self) -> Result<String, &'static str> {
         match (self.fifo, self.rr, &self.deadline) {
             (Some(priority), None, None) => Ok(format!("fifo:{priority}")),
