@@ -86,7 +86,7 @@ fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
         (wrong, _) => Some(wrong == 0),
     };
     let mut values: Vec<&str> = Vec::new();
-    // What is wrong is what a person wants to see first.
+    // Show deviations first.
     for location in locations
         .iter()
         .filter(|location| wrong == 0 || location.satisfied == Some(false))
@@ -157,7 +157,7 @@ fn one_file(
     }
 }
 
-/// CPUs as a list, which people read; other texts as they are, on one line.
+/// Formats CPUs as a list and other texts unchanged, on one line.
 fn shown(text: &str, format: Format) -> String {
     match crate::compare::cpus(format, text) {
         Some(cpus) if cpus.is_empty() => "none".to_owned(),
@@ -230,7 +230,7 @@ fn boot(
                 cpus_satisfy(expected, &all, isolation)
             }
         }
-        // Where nothing is said the kernel's default is right.
+        // Without a value the kernel's default is right.
         (Expected::Not(_), _) => Some(
             line.value(parameter)
                 .is_none_or(|value| satisfies(expected, format, value, isolation).unwrap_or(true)),
@@ -266,7 +266,7 @@ fn kernel_option(option: &str, expected: Expected, subject: &Subject<'_>) -> Jud
     }
 }
 
-/// Whether a name is one of these; `*` stands for any ending, `{cpu}` for a real-time CPU.
+/// Returns whether a name matches a pattern; `*` matches any ending, `{cpu}` a real-time CPU.
 fn is_named(name: &str, patterns: &[&str], isolation: &Isolation) -> bool {
     patterns.iter().any(|pattern| {
         if let Some(begin) = pattern.strip_suffix('*') {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The shares of a plan's domains in caches and memory bandwidth, as changes.
+//! Steps for the shares of a plan's domains in caches and memory bandwidth.
 
 use rampart_model::{ChangeStep, KnobAction, ResolvedDomain, ResolvedPlan, StepAction, StepKind};
 
-/// The knob by whose name a plan leaves the shares to others.
+/// The knob by which a plan leaves the shares to other software.
 const SCHEMATA: &str = "cache-schemata";
 
-/// One change for each domain with a share. The ways are chosen when it is applied; where resctrl
-/// is mounted they are in the plan already.
+/// Returns one step for each domain with a share. The resolved plan has the ways if resctrl is
+/// mounted; otherwise they are chosen when the plan is applied.
 pub(crate) fn steps(plan: &ResolvedPlan) -> Vec<ChangeStep> {
     plan.domains
         .iter()
@@ -43,7 +43,7 @@ fn step(plan: &ResolvedPlan, domain: &ResolvedDomain) -> ChangeStep {
     }
 }
 
-/// The share of a domain in words: its ways where they are chosen, else what it asks for.
+/// Formats the share of a domain: its ways if they are chosen, else its request.
 #[must_use]
 pub fn cache_share_text(domain: &ResolvedDomain) -> String {
     let Some(share) = &domain.cache else {

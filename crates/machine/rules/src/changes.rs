@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What applying a plan changes: the walls of its domains and every knob that is not as wanted, in
-//! the order in which it is done.
+//! The changes that applying a plan makes: the isolation of its domains and every knob without the
+//! expected value, in the order of their application.
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuRole,
@@ -15,7 +15,8 @@ use crate::facts::{Judgement, deep_idle_states};
 use crate::fix::fix;
 use crate::{Expected, Fact, Format, Isolation, Knob, Place, Reading, is_safety_net};
 
-/// What applying `plan` to a machine changes. What a restart would change is in it too, marked so.
+/// Returns the changes that applying `plan` to a machine makes, including those that take effect
+/// after a restart.
 #[must_use]
 pub fn change_list(
     plan: &ResolvedPlan,
@@ -27,12 +28,12 @@ pub fn change_list(
     steps.extend(crate::cache_steps::steps(plan));
     let pages = crate::pages_reserved::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
-        // What the guests of the plan need says more than the catalogue.
+        // The steps for huge pages of the plan's guests replace those of the catalogue.
         .filter(|knob| pages.iter().all(|step| step.name != knob.name))
         .filter_map(|knob| step(knob, plan, &subject, isolation))
         .collect();
     knobs.extend(pages);
-    // What disturbs comes last: where something before it is refused, nobody was disturbed.
+    // Disruptive steps come last: if an earlier step fails, they have not disturbed anything.
     knobs.sort_by_key(|step| (step.kind, step.disruptive.is_some()));
     write_once(&mut knobs);
     let boot_arguments = boot_arguments(plan, &knobs);
@@ -45,8 +46,8 @@ pub fn change_list(
     }
 }
 
-/// Knobs overlap: the threads of one are among all threads of the kernel. What an earlier step
-/// writes, a later one does not write again.
+/// Removes locations that an earlier step writes. Knobs overlap: the threads of one knob may be
+/// included in a knob for all kernel threads.
 fn write_once(steps: &mut [ChangeStep]) {
     let mut written: Vec<(ChangeTarget, String)> = Vec::new();
     for step in steps {
@@ -71,7 +72,7 @@ fn write_once(steps: &mut [ChangeStep]) {
     }
 }
 
-/// Threads of cores that are to have one thread each.
+/// Returns the step that takes the second threads of cores offline.
 fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
     let cpus = plan.with_role(CpuRole::Offline);
     (!cpus.is_empty()).then(|| ChangeStep {
@@ -103,7 +104,7 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
 fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
     plan.domains
         .iter()
-        // A cell's wall is the hypervisor's, and stands while the cell is up.
+        // The hypervisor isolates a cell, while the cell is up.
         .filter(|domain| domain.kind.properties().cpus == DomainCpus::Shielded)
         .filter(|domain| !domain.cpus.is_empty())
         .map(|domain| ChangeStep {
@@ -122,7 +123,7 @@ fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
         .collect()
 }
 
-/// What a knob shall be; none: what it is already.
+/// The value that a knob gets; `None` to keep the present value.
 type Aim = Option<Expected>;
 
 fn step(
@@ -155,9 +156,10 @@ fn step(
         fix: None,
         source: knob.source.to_owned(),
     };
-    // What is only told is nobody's to change, unless the plan names a value.
+    // An informational knob changes only if the plan names a value.
     if satisfied.filter(|_| wanted != Expected::Informational)? {
-        // What the plan leaves to others is theirs even where it is as it should be.
+        // A knob that the plan skips or leaves to other software has that action even if it is as
+        // expected.
         if choice.is_some_and(|choice| choice.action != KnobAction::Apply) {
             return Some(step);
         }
@@ -176,7 +178,7 @@ fn step(
     Some(step)
 }
 
-/// What is done about a knob that is not as wanted.
+/// Decides the step of a knob without the expected value.
 fn decide(
     step: &mut ChangeStep,
     knob: &Knob,
@@ -218,7 +220,7 @@ fn decide(
         return;
     }
     step.locations = match knob.location {
-        // Nobody's service is stopped because a catalogue wants it so.
+        // A service is stopped only if the plan names the knob.
         Place::Program(names) if is_named => services(names, subject),
         _ => places(knob, Some(wanted), subject, isolation),
     };
@@ -230,7 +232,7 @@ fn decide(
     }
 }
 
-/// The services of programs that run and should not.
+/// Returns the services of running programs that should not run.
 fn services(names: &[&str], subject: &Subject<'_>) -> Vec<ChangeLocation> {
     names
         .iter()
@@ -247,7 +249,8 @@ fn services(names: &[&str], subject: &Subject<'_>) -> Vec<ChangeLocation> {
         .collect()
 }
 
-/// Where writing works at once, or for what starts next.
+/// Returns whether Rampart writes the knob: a write takes effect at once or for programs that start
+/// later.
 fn is_written(knob: &Knob) -> bool {
     matches!(
         crate::entry::effect(knob),
@@ -255,7 +258,8 @@ fn is_written(knob: &Knob) -> bool {
     )
 }
 
-/// Every place of a knob that gets another value; empty where writing is not how it is done.
+/// Returns every location of a knob that gets another value; empty if the knob is not changed by
+/// writing.
 fn places(
     knob: &Knob,
     aim: Aim,
@@ -295,7 +299,8 @@ fn files(
         let Reading::Value(text) = &location.reading else {
             continue;
         };
-        // Groups belong to their managers, and files elsewhere are nobody's settings of a kernel.
+        // Control groups belong to their managers, and files elsewhere are not settings of the
+        // kernel.
         let ours = ["/proc/sys/", "/sys/"]
             .iter()
             .any(|root| location.path.starts_with(root))
@@ -334,7 +339,7 @@ fn files(
     changed
 }
 
-/// What to write; CPUs as a list, whatever the file's own notation.
+/// Returns the value to write; CPUs always as a list.
 fn value_for(
     wanted: Expected,
     format: Format,
@@ -418,7 +423,7 @@ fn affinities(
         .collect()
 }
 
-/// The argument of the kernel command line that sets a knob; none where it is not set there.
+/// Returns the kernel argument that sets a knob; `None` if no argument sets it.
 fn boot_argument(knob: &Knob, wanted: Expected, isolation: &Isolation) -> Option<String> {
     let real_time = &isolation.real_time;
     if knob.name == "managed-interrupts" {
@@ -441,9 +446,9 @@ fn boot_argument(knob: &Knob, wanted: Expected, isolation: &Isolation) -> Option
     }
 }
 
-/// The argument of the kernel command line as it was given, where it is as wanted: another value that is wanted
-/// too is somebody's choice. None where it is not given, or names CPUs that the plan does not set aside:
-/// these lists are one with the plan's, as its rule `kernel-command-line` says.
+/// Returns the present kernel argument if its value is accepted, so that an accepted value is kept.
+/// `None` if the argument is not present, or names CPUs that the plan does not isolate: the rule
+/// `kernel-command-line` requires the lists of the plan.
 fn given(argument: &str, plan: &ResolvedPlan, subject: &Subject<'_>) -> Option<String> {
     let line = &subject.readings.kernel_command_line;
     let topology = &subject.machine.topology;
@@ -465,20 +470,20 @@ fn given(argument: &str, plan: &ResolvedPlan, subject: &Subject<'_>) -> Option<S
     })
 }
 
-/// The boot parameter behind a file that only shows what was given at boot.
+/// Returns the boot parameter behind a file that shows a value set at boot.
 fn parameter_of(path: &str) -> Option<String> {
     if path == "/sys/devices/system/cpu/nohz_full" {
         return Some("nohz_full".to_owned());
     }
-    // Documentation/admin-guide/kernel-parameters.rst: MODULE.PARAMETER for what is built in, and
-    // for modules, which read it when they are loaded.
+    // Documentation/admin-guide/kernel-parameters.rst: MODULE.PARAMETER applies to built-in code,
+    // and to modules when they are loaded.
     let (module, parameter) = path
         .strip_prefix("/sys/module/")?
         .split_once("/parameters/")?;
     Some(format!("{module}.{parameter}"))
 }
 
-/// Arguments of the kernel command line: what the knobs ask for, and what the plan says, which wins.
+/// Returns the kernel arguments of the knobs and of the plan; those of the plan take precedence.
 fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
     let name = |argument: &str| {
         argument
@@ -496,7 +501,7 @@ fn boot_arguments(plan: &ResolvedPlan, steps: &[ChangeStep]) -> Vec<String> {
         })
         .map(|step| &step.why);
     for argument in plan.boot.arguments.iter().chain(asked) {
-        // Numbers of pages come with their sizes, in one step, and more than once.
+        // `hugepages=` may occur several times, together with the size, in one step.
         if argument.starts_with("hugepages") && argument.contains(' ') {
             arguments.extend(argument.split(' ').map(str::to_owned));
         } else if !arguments.iter().any(|other| name(other) == name(argument)) {

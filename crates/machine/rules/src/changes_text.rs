@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A list of changes for the terminal.
+//! Formats a list of changes for the terminal.
 
 use std::fmt::Write as _;
 
 use rampart_model::{ChangeList, ChangeStep, StepAction, StepKind};
 
-/// What applying a plan changes, in the order in which it does, and what it does not.
+/// Formats the changes of a plan in the order of their application, and the steps that change
+/// nothing.
 #[must_use]
 pub fn changes_text(changes: &ChangeList) -> String {
     let of = |action: StepAction| -> Vec<&ChangeStep> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a plan says about knobs: which name it means, and what values it may choose.
+//! The choices of a plan for knobs: valid names and values.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,21 @@ use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
 use crate::compare::cpus;
 use crate::{Expected, Format, Knob, Place, named};
 
-/// The name in a active plan for every knob that the plan does not name.
+/// The name in a plan that applies to every knob without an entry.
 pub const DEFAULT: &str = "default";
 
-/// Knobs that take away what stops a real-time thread that never sleeps.
+/// Knobs that remove a protection against real-time threads that never sleep.
 const SAFETY_NETS: [&str; 3] = ["real-time-throttling", "fair-server", "extensible-server"];
 
-/// Whether a knob takes away what stops a real-time thread that never sleeps: only a plan that
-/// names it changes it.
+/// Returns whether a knob removes a protection against real-time threads that never sleep. Such a
+/// knob changes only if the plan names it.
 #[must_use]
 pub fn is_safety_net(knob: &str) -> bool {
     SAFETY_NETS.contains(&knob)
 }
 
-/// Knobs that the walls move along with themselves (`host::Shield`), to the housekeeping CPUs and
-/// nowhere else. The thread of an interrupt follows it (`irq_thread_check_affinity` in
+/// Knobs that are set together with the isolation (`host::Shield`), always to the housekeeping
+/// CPUs. The thread of an interrupt follows the interrupt (`irq_thread_check_affinity` in
 /// kernel/irq/manage.c).
 pub(crate) const WITH_THE_WALLS: [&str; 5] = [
     "interrupt-affinity",
@@ -32,14 +32,15 @@ pub(crate) const WITH_THE_WALLS: [&str; 5] = [
     "workqueue-masks",
 ];
 
-/// What a plan says about a knob: by its name, else by [`DEFAULT`]; none where it says nothing.
+/// Returns the choice of a plan for a knob: by its name, else by [`DEFAULT`]; `None` if it has
+/// neither.
 #[must_use]
 pub fn chosen<'a>(host: &'a BTreeMap<String, KnobChoice>, knob: &str) -> Option<&'a KnobChoice> {
     host.get(knob).or_else(|| host.get(DEFAULT))
 }
 
-/// That there is no knob of this name, and what a person may have meant: names that hold it, or
-/// begin alike.
+/// Returns the message and the fix for an unknown knob. The fix suggests names that contain the
+/// given name or start alike.
 #[must_use]
 pub fn unknown(name: &str) -> (String, String) {
     let begin: String = name.chars().take(4).collect();
@@ -55,10 +56,10 @@ pub fn unknown(name: &str) -> (String, String) {
     (format!("there is no knob `{}`", name.escape_debug()), fix)
 }
 
-/// Why a plan cannot say this about this name, and how to fix it.
+/// Checks the choice of a plan for a knob.
 ///
 /// # Errors
-/// If there is no such knob, or it cannot have such a value.
+/// Returns the message and the fix if there is no such knob, or if it cannot have this value.
 pub fn allowed(name: &str, choice: &KnobChoice) -> Result<(), (String, String)> {
     if name == DEFAULT {
         return match choice.value {
@@ -83,8 +84,8 @@ pub fn allowed(name: &str, choice: &KnobChoice) -> Result<(), (String, String)> 
 }
 
 impl Knob {
-    /// Whether it can be set on a machine that runs or at its restart: a file, a parameter of the
-    /// kernel command line, a thread. The rest is how the machine or its kernel was made, or programs.
+    /// Returns whether it can be set at run time or by a restart: a file, a kernel argument, a
+    /// thread. Firmware, other kernels and programs are excluded.
     #[must_use]
     pub fn is_settable(&self) -> bool {
         let made_so = [KnobEffect::InFirmware, KnobEffect::WithAnotherKernel];
@@ -98,19 +99,19 @@ impl Knob {
             )
     }
 
-    /// Whether a plan may choose this value: the name of a choice, or for files and policies the
-    /// value itself.
+    /// Returns whether a plan may choose this value: the name of a choice, or for files and
+    /// policies the value itself.
     #[must_use]
     pub fn takes(&self, value: &str) -> bool {
         self.choices.iter().any(|choice| choice.name == value) || self.takes_literally(value)
     }
 
-    /// Whether a file of it is written with a value that a plan names.
+    /// Returns whether a plan may name the literal value of its file.
     fn is_written_literally(&self) -> bool {
         match self.location {
-            // The file tells only what the kernel command line or the firmware decides.
+            // The file only shows a value that the kernel command line or the firmware sets.
             Place::File(_, _) if self.effect.needs_restart() => false,
-            // Groups belong to their managers.
+            // Control groups belong to their managers.
             Place::File(_, paths) => {
                 !WITH_THE_WALLS.contains(&self.name)
                     && !paths.iter().any(|path| path.starts_with("/sys/fs/cgroup/"))
@@ -119,7 +120,7 @@ impl Knob {
         }
     }
 
-    /// Whether this is a value itself.
+    /// Returns whether this text is a valid literal value.
     fn takes_literally(&self, value: &str) -> bool {
         match self.location {
             Place::File(_, _) if !self.is_written_literally() => false,
@@ -133,7 +134,7 @@ impl Knob {
         }
     }
 
-    /// Whether each opinion on it that names a value names a number.
+    /// Returns whether all choices with a value expect a number.
     fn is_number(&self) -> bool {
         let mut wishes = std::iter::once(self.expected)
             .chain(self.choices.iter().map(|choice| choice.expected))
@@ -152,7 +153,7 @@ impl Knob {
             })
     }
 
-    /// The values that a plan may choose, in words; empty where there are none.
+    /// Returns the values that a plan may choose, in words; empty if there are none.
     fn values(&self) -> String {
         let itself = match self.location {
             Place::File(_, _) if !self.is_written_literally() => None,
@@ -172,8 +173,8 @@ impl Knob {
         values.join(" or ")
     }
 
-    /// What is expected where a plan made its choices: the chosen opinion, the chosen value, else
-    /// the first opinion.
+    /// Returns the expected value under the choices of a plan: that of the chosen choice, the
+    /// chosen value, else that of the first choice.
     #[must_use]
     pub fn expected_by(&self, isolation: &crate::Isolation) -> Expected {
         let Some(value) = isolation.choices.get(self.name) else {
@@ -190,7 +191,7 @@ impl Knob {
     }
 }
 
-/// A priority as a plan writes it: `11`, or `fifo:11`.
+/// Parses a priority in the format of a plan: `11`, or `fifo:11`.
 fn priority(value: &str) -> Option<u8> {
     let number = value.trim();
     let number = number.strip_prefix("fifo:").unwrap_or(number);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a text is what is expected, and what to write.
+//! Compares texts with expected values, and returns the texts to write.
 
 use rampart_model::{CpuSet, SchedulingPolicy};
 
 use crate::{Expected, Format, Isolation};
 
-/// The CPUs that a text names in this format; none where it names none or is not understood.
+/// Parses the CPUs of a text in this format; `None` if it has no CPUs or is invalid.
 pub(crate) fn cpus(format: Format, text: &str) -> Option<CpuSet> {
     let text = text.trim();
     match format {
         Format::Text => None,
-        // So says the kernel where a mask was never made, as in `nohz_full`.
+        // The kernel prints this for a mask that was never allocated, as in `nohz_full`.
         Format::List if text == "(null)" => Some(CpuSet::new()),
         Format::List => text.parse().ok(),
         Format::Mask => CpuSet::from_mask(text).ok(),
     }
 }
 
-/// Whether a set of CPUs is as expected; none where the wish is not about CPUs.
+/// Returns whether a set of CPUs is as expected; `None` if the expected value is not a set of CPUs.
 pub(crate) fn cpus_satisfy(
     expected: Expected,
     found: &CpuSet,
@@ -30,8 +30,8 @@ pub(crate) fn cpus_satisfy(
     }
 }
 
-/// Whether a text is what is expected, whatever its notation: CPUs compare as sets, numbers as
-/// numbers. None where it is not judged, or not understood.
+/// Returns whether a text has the expected value, independent of notation: CPUs compare as sets,
+/// numbers as numbers. `None` if it is not judged or cannot be parsed.
 #[must_use]
 pub fn satisfies(
     expected: Expected,
@@ -40,7 +40,7 @@ pub fn satisfies(
     isolation: &Isolation,
 ) -> Option<bool> {
     let text = found.trim();
-    // Some files hold several numbers, of which the first counts: `kernel.printk`.
+    // Some files have several numbers, of which the first counts: `kernel.printk`.
     let number = || -> Option<i64> {
         let first = text.split_whitespace().next()?;
         match first.strip_prefix("0x") {
@@ -93,7 +93,7 @@ pub fn satisfies(
     }
 }
 
-/// The word between brackets among several; the whole text where there are none.
+/// Returns the word in brackets; the whole text if there are no brackets.
 #[must_use]
 pub fn marked(text: &str) -> &str {
     text.split_once('[')
@@ -101,7 +101,7 @@ pub fn marked(text: &str) -> &str {
         .map_or(text.trim(), |(word, _)| word)
 }
 
-/// What to write so that it is as expected; none where writing is not how it is done.
+/// Returns the text to write for an expected value; `None` if it is not set by writing.
 #[must_use]
 pub fn to_write(expected: Expected, format: Format, isolation: &Isolation) -> Option<String> {
     let cpus = |cpus: &CpuSet| match format {
@@ -130,7 +130,8 @@ pub fn to_write(expected: Expected, format: Format, isolation: &Isolation) -> Op
     }
 }
 
-/// What is expected, in words. Without an isolation it speaks of real-time and housekeeping CPUs.
+/// Formats the expected value. Without an isolation the text says `real-time CPUs` and
+/// `housekeeping CPUs`.
 #[must_use]
 pub fn expected_text(expected: Expected, isolation: Option<&Isolation>) -> String {
     let either = |words: &[&str]| match words {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How shares of a cache and of memory bandwidth become ways and groups
-//! (Documentation/filesystems/resctrl.rst). Pure: what there is goes in, what is written comes out.
+//! Converts shares of a cache and of memory bandwidth into cache ways and groups
+//! (Documentation/filesystems/resctrl.rst). Computes only; reads and writes no file.
 
 use rampart_model::{
     Allocation, AllocationGroup, BandwidthResource, CacheResource, CacheShare, CacheWays, CpuSet,
@@ -10,7 +10,7 @@ use rampart_model::{
 use crate::division_ways::{Level, ways_of_instance};
 use crate::plan::caches::CACHE_SHARE;
 
-/// What a domain asks for.
+/// The request of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheRequest<'a> {
     /// Its name.
@@ -21,7 +21,7 @@ pub struct CacheRequest<'a> {
     pub share: &'a CacheShare,
 }
 
-/// What a domain gets: a group of its own.
+/// The resctrl group of a domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DividedGroup {
     /// The domain.
@@ -30,38 +30,38 @@ pub struct DividedGroup {
     pub name: String,
     /// Its CPUs.
     pub cpus: CpuSet,
-    /// What is written to its schemata: every cache of the level that is divided, and the bandwidth
-    /// that the plan names.
+    /// The contents of its schemata: every cache of the divided level, and the bandwidth that the
+    /// plan names.
     pub schemata: Schemata,
-    /// The ways that it asked for, of each cache that it uses.
+    /// The requested ways of each cache that it uses.
     pub ways: Vec<CacheWays>,
-    /// Whether the kernel can be told to let no other group overlap with it. It can where there is
-    /// one cache to divide, as it means all caches of the machine.
+    /// Whether the group can have the mode `exclusive`. The mode applies to all caches of the
+    /// machine, so it needs a single divided cache.
     pub exclusive_mode: bool,
-    /// What is not quite as asked.
+    /// Differences from the request.
     pub findings: Vec<Finding>,
 }
 
-/// A machine divided.
+/// The division of a machine's caches and memory bandwidth.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Division {
     /// A group for each request, in their order.
     pub groups: Vec<DividedGroup>,
-    /// What is written to the schemata of the default group, which all else is in; empty where
-    /// nothing is taken from it.
+    /// The contents of the schemata of the default group, which has all other tasks; empty if it
+    /// loses nothing.
     pub rest: Schemata,
 }
 
-/// A share that cannot be had.
+/// A share that is not available.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Indivisible {
-    /// Whose.
+    /// The domain.
     pub domain: String,
-    /// Why, with what would do.
+    /// The reason, with the expected value.
     pub finding: Finding,
 }
 
-/// The shares that the domains of a plan ask for.
+/// Returns the shares that the domains of a plan request.
 #[must_use]
 pub fn cache_requests(domains: &[ResolvedDomain]) -> Vec<CacheRequest<'_>> {
     domains
@@ -77,12 +77,13 @@ pub fn cache_requests(domains: &[ResolvedDomain]) -> Vec<CacheRequest<'_>> {
         .collect()
 }
 
-/// Divides what there is: exclusive shares first, side by side, each outside of every group that
-/// is there already and away from ways that devices use as long as there are others; then what is
-/// left for the default group and for shares that others may use too.
+/// Divides caches and memory bandwidth. Exclusive shares come first: adjacent ways outside every
+/// existing group, and outside the ways of devices if other ways are free. The default group and
+/// the shares that are not exclusive get the remaining ways.
 ///
 /// # Errors
-/// The first share that cannot be had, with the place, what there is, what is needed and the fix.
+/// Returns the first share that is not available, with its location, the found and the needed
+/// value, and the fix.
 pub fn divide(
     allocation: &Allocation,
     requests: &[CacheRequest<'_>],
@@ -125,7 +126,7 @@ pub(crate) fn indivisible(
     })
 }
 
-/// Groups cost numbers of the processor, and a CPU is in one of them.
+/// Checks that the processor supports enough groups and that no CPU belongs to another group.
 fn check_groups(
     allocation: &Allocation,
     requests: &[CacheRequest<'_>],
@@ -221,7 +222,7 @@ fn caches(
                 .unwrap_or(level.all);
             let rest = rest_of(before, ways.taken, &level);
             if rest.count() < level.fewest {
-                // Each exclusive share takes from the default group, the last of them too much.
+                // Exclusive shares reduce the default group; the last of them takes too much.
                 let request = requests.iter().rev().find(|request| {
                     request.share.exclusive && !request.cpus.intersection(&instance.cpus).is_empty()
                 });
@@ -257,7 +258,7 @@ fn caches(
             group.findings.extend(findings);
         }
     }
-    // The kernel's own mode is about all caches of the machine, and about ways of devices as well.
+    // The kernel's exclusive mode covers all caches of the machine, and the ways of devices too.
     let one = level.instances.len() == 1
         && allocation
             .caches
@@ -275,7 +276,7 @@ fn caches(
     Ok(())
 }
 
-/// What is left of the default group's ways.
+/// Returns the remaining ways of the default group.
 fn rest_of(before: WayMask, taken: WayMask, level: &Level<'_>) -> WayMask {
     if before.overlaps(taken) {
         level.takes(before.without(taken))
@@ -284,7 +285,7 @@ fn rest_of(before: WayMask, taken: WayMask, level: &Level<'_>) -> WayMask {
     }
 }
 
-/// The group that all else is in.
+/// Returns the default group, which has all tasks and CPUs without another group.
 pub(crate) fn default_group(allocation: &Allocation) -> Option<&AllocationGroup> {
     allocation.groups.iter().find(|group| group.name.is_empty())
 }
@@ -335,7 +336,7 @@ fn bandwidth(
     )
 }
 
-/// The kernel rounds so too, and reads back what it made of the value.
+/// Rounds a bandwidth as the kernel does, so that the value reads back unchanged.
 fn rounded(percent: u32, resource: &BandwidthResource) -> u32 {
     let step = resource.step.max(1);
     let above_least = percent.max(resource.least);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ways of one cache: whose they are.
+//! Assigns the ways of one cache to requests.
 
 use rampart_model::{
     Allocation, CacheResource, CacheWays, Finding, ResourceInstance, WayMask, plural,
@@ -8,8 +8,8 @@ use rampart_model::{
 use crate::division::{CacheRequest, Indivisible, indivisible};
 use crate::plan::caches::{CACHE_SHARE_DEVICES, CACHE_SHARE_RAISED};
 
-/// The caches that are divided: those of the last level that can be. Where code and data are divided
-/// apart, both are divided alike.
+/// The divided caches: those of the last level that can be divided. With code and data
+/// prioritisation (CDP) both parts are divided alike.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Level<'a> {
     pub(crate) level: u32,
@@ -42,7 +42,8 @@ impl<'a> Level<'a> {
 }
 
 impl Level<'_> {
-    /// The most of these ways that a group can have: side by side, where the processor wants it so.
+    /// Returns the most of these ways that a group can have: adjacent ways, if the processor
+    /// requires that.
     pub(crate) fn takes(&self, ways: WayMask) -> WayMask {
         if self.sparse {
             ways
@@ -52,14 +53,14 @@ impl Level<'_> {
     }
 }
 
-/// Who gets which ways of one cache.
+/// The ways of one cache, by request.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct InstanceWays {
-    /// What each request gets, in their order; none where it asks for nothing here.
+    /// The ways of each request, in order; `None` if it requests no ways of this cache.
     pub(crate) each: Vec<Option<CacheWays>>,
-    /// What is not quite as each asked.
+    /// Differences from each request.
     pub(crate) findings: Vec<Vec<Finding>>,
-    /// What nobody else may use.
+    /// Ways that belong to exclusive shares.
     pub(crate) taken: WayMask,
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn ways_of_instance(
             .fold(WayMask(0), WayMask::union)
     };
     let (theirs, theirs_alone) = (of_groups(false), of_groups(true));
-    // Ways of earlier shares that others may use too: the next is beside them, where there is room.
+    // Ways of earlier shared requests; later ones avoid them if other ways are free.
     let mut shared = WayMask(0);
     for exclusive in [true, false] {
         for (index, request) in requests.iter().enumerate() {
@@ -142,7 +143,8 @@ fn way_size(level: &Level<'_>, instance: &ResourceInstance) -> u64 {
     instance.size / u64::from(level.all.count().max(1))
 }
 
-/// How many ways a request is, and what is to be said of it; none where it asks for no ways.
+/// Returns the number of ways of a request, with a finding if it differs from the request; `None`
+/// if no ways are requested.
 fn number_of_ways(
     level: &Level<'_>,
     instance: &ResourceInstance,
@@ -184,7 +186,7 @@ fn number_of_ways(
     Ok(Some((count, raised)))
 }
 
-/// `count` free ways side by side, with as few of the avoided ones as can be, the lowest of those.
+/// Returns `count` adjacent free ways with the fewest avoided ways; the lowest of several.
 fn place(free: WayMask, count: u32, avoided: WayMask) -> Option<WayMask> {
     (0..free.end())
         .filter_map(|first| WayMask::run(first, count))

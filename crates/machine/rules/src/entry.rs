@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Knobs as they are shown: the catalogue as a document.
+//! The catalogue of knobs as a document.
 
 use rampart_model::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobOpinion, RuleEntry,
@@ -9,7 +9,7 @@ use crate::compare::expected_text;
 use crate::fix::{undo, verify};
 use crate::{Choice, Isolation, Knob, Place, Rule, RuleBook};
 
-/// The whole catalogue as a document.
+/// Returns the whole catalogue as a document.
 #[must_use]
 pub fn catalogue_document(tool_version: &str) -> KnobCatalogue {
     KnobCatalogue {
@@ -20,7 +20,7 @@ pub fn catalogue_document(tool_version: &str) -> KnobCatalogue {
     }
 }
 
-/// Returns a rule as it is shown; `None` if it is a knob.
+/// Returns the entry of a rule in the document; `None` if the rule is a knob.
 #[must_use]
 pub fn rule_entry(rule: Rule) -> Option<RuleEntry> {
     let book = match rule.book {
@@ -39,7 +39,7 @@ pub fn rule_entry(rule: Rule) -> Option<RuleEntry> {
     })
 }
 
-/// One knob as it is shown.
+/// Returns the entry of a knob in the document.
 #[must_use]
 pub fn entry(knob: &Knob) -> KnobEntry {
     KnobEntry {
@@ -62,7 +62,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
     }
 }
 
-/// Options of the kernel change with the kernel, whatever the entry says.
+/// Returns when a change takes effect. Options of the kernel always need another kernel.
 pub(crate) fn effect(knob: &Knob) -> KnobEffect {
     match knob.location {
         Place::KernelOption(_) => KnobEffect::WithAnotherKernel,

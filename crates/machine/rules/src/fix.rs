@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How a knob is changed, seen and taken back, in words.
+//! The texts that describe how to change, verify and undo a knob.
 
 use rampart_model::{CheckLocation, Machine};
 
 use crate::compare::to_write;
 use crate::{Expected, Format, Isolation, Knob, Place};
 
-/// How to change a knob here; none where there is nothing to do.
+/// Returns how to change a knob on this machine; `None` if there is nothing to do.
 pub(crate) fn fix(
     knob: &Knob,
     expected: Expected,
@@ -62,7 +62,7 @@ pub(crate) fn fix(
     }
 }
 
-/// A command that writes into every place that is not as expected.
+/// Returns a command that writes to every location without the expected value.
 fn file(locations: &[CheckLocation], value: &str) -> Option<String> {
     let wrong: Vec<&str> = locations
         .iter()
@@ -85,8 +85,9 @@ fn file(locations: &[CheckLocation], value: &str) -> Option<String> {
     }
 }
 
-/// Paths that differ in the number of one part as one path with braces, as shells expand it; others
-/// are written one by one. A star would reach CPUs that are as expected, so that each is named.
+/// Combines paths that differ only in the number of one part into one path with braces, as shells
+/// expand it; lists other paths one by one. Names each CPU, since `*` would include CPUs that are
+/// as expected.
 fn alike(paths: &[&str]) -> String {
     one_path(paths).unwrap_or_else(|| paths.join(" "))
 }
@@ -116,11 +117,11 @@ fn one_path(paths: &[&str]) -> Option<String> {
             whole.push(format!("{stem}{{{}}}", names.join(",")));
         }
     }
-    // Braces in two parts would make pairs that are not there.
+    // Braces in two parts would expand to paths that do not exist.
     (braces < 2).then(|| whole.join("/"))
 }
 
-/// The names as pgrep(1) takes them.
+/// Returns the names as arguments of pgrep(1).
 fn pattern(names: &[&str], isolation: &Isolation) -> String {
     if names == ["*"] {
         // All children of kthreadd.
@@ -145,7 +146,7 @@ fn pattern(names: &[&str], isolation: &Isolation) -> String {
     format!("'{}'", names.join("|"))
 }
 
-/// How to see that it is set.
+/// Returns how to verify a knob.
 pub(crate) fn verify(knob: &Knob) -> String {
     let usual = match knob.location {
         Place::File(Format::Text, _) => "Read the file again.",
@@ -164,7 +165,7 @@ pub(crate) fn verify(knob: &Knob) -> String {
     knob.verify.unwrap_or(usual).to_owned()
 }
 
-/// How to take it back.
+/// Returns how to undo a knob.
 pub(crate) fn undo(knob: &Knob) -> String {
     let usual = match knob.location {
         Place::File(_, _) => "Write the old value.",

@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine is to be partitioned into.
+//! The division of a machine's CPUs, on which expected values depend.
 
 use std::collections::BTreeMap;
 
 use rampart_model::{CpuSet, DomainProgram, ResolvedPlan};
 
-/// What the wanted value of a knob depends on besides the machine.
+/// The input, besides the machine, from which expected values of knobs follow.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Isolation {
     /// The CPUs for real-time work.
     pub real_time: CpuSet,
-    /// The CPUs for all else; empty where every CPU is a real-time one.
+    /// The CPUs for all other work; empty if every CPU is a real-time CPU.
     pub housekeeping: CpuSet,
-    /// Whether the machine hosts guests; [`crate::Readings::hosts_guests`] where no plan says it.
+    /// Whether the machine hosts guests; [`crate::Readings::hosts_guests`] without a plan.
     pub has_guests: bool,
-    /// What a plan chose: name of a knob, and name of one of its choices or the value itself.
+    /// The choices of a plan: name of a knob, and name of one of its choices or the value itself.
     pub choices: BTreeMap<String, String>,
 }
 
 impl Isolation {
-    /// What a plan makes of the machine that it was resolved on.
+    /// Returns the division of the machine that a plan was resolved on.
     #[must_use]
     pub fn of(plan: &ResolvedPlan) -> Self {
         Self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's kernel command line (Documentation/admin-guide/kernel-parameters.rst).
+//! The kernel command line (Documentation/admin-guide/kernel-parameters.rst).
 
 use rampart_model::{CpuId, CpuSet};
 
@@ -8,8 +8,8 @@ use rampart_model::{CpuId, CpuSet};
 pub struct KernelCommandLine(Vec<(String, Option<String>)>);
 
 impl KernelCommandLine {
-    /// Reads `/proc/cmdline`. A value between quotation marks may hold spaces; `-` and `_` in names
-    /// are the same to the kernel.
+    /// Parses `/proc/cmdline`. A value in quotation marks may contain spaces; the kernel treats `-`
+    /// and `_` in names alike.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut words: Vec<String> = Vec::new();
@@ -29,7 +29,7 @@ impl KernelCommandLine {
         if !word.is_empty() {
             words.push(word);
         }
-        // What follows a lone `--` is for the first process.
+        // Arguments after `--` are for the first process.
         let ours = words.into_iter().take_while(|word| word != "--");
         Self(
             ours.map(|word| match word.split_once('=') {
@@ -40,13 +40,13 @@ impl KernelCommandLine {
         )
     }
 
-    /// Whether a parameter is given, with a value or without.
+    /// Returns whether a parameter is present, with or without a value.
     #[must_use]
     pub fn has(&self, parameter: &str) -> bool {
         self.0.iter().any(|(name, _)| same_name(name, parameter))
     }
 
-    /// The value of a parameter: the last one given, as the kernel takes it.
+    /// Returns the value of a parameter; of several the last, as in the kernel.
     #[must_use]
     pub fn value(&self, parameter: &str) -> Option<&str> {
         self.0
@@ -56,8 +56,8 @@ impl KernelCommandLine {
             .and_then(|(_, value)| value.as_deref())
     }
 
-    /// Each `hugepages=` in its order, with the `hugepagesz=` before it; without one it is about the
-    /// default size (Documentation/admin-guide/kernel-parameters.txt).
+    /// Returns each `hugepages=` in order, with the preceding `hugepagesz=`; without one it applies
+    /// to the default size (Documentation/admin-guide/kernel-parameters.txt).
     pub(crate) fn huge_pages(&self) -> Vec<(Option<String>, String)> {
         let mut size = None;
         let mut all = Vec::new();
@@ -72,8 +72,8 @@ impl KernelCommandLine {
         all
     }
 
-    /// What `isolcpus=` says; none where it is not given, or its CPUs are not to be understood.
-    /// `last` is the machine's last CPU, for `all` and `N`.
+    /// Parses `isolcpus=`; `None` if it is absent or its CPUs are invalid. `last` is the machine's
+    /// last CPU, for `all` and `N`.
     #[must_use]
     pub fn isolcpus(&self, last: CpuId) -> Option<IsolatedCpus<'_>> {
         let value = self.value("isolcpus")?;
@@ -83,40 +83,39 @@ impl KernelCommandLine {
         })
     }
 
-    /// The CPUs that a parameter names, flags before them left out, as in
-    /// `isolcpus=managed_irq,domain,2-3`; none where it is not given or not to be understood.
-    /// `last` is the machine's last CPU, for `all` and `N`.
+    /// Returns the CPUs of a parameter without flags, as in `isolcpus=managed_irq,domain,2-3`;
+    /// `None` if it is absent or invalid. `last` is the machine's last CPU, for `all` and `N`.
     #[must_use]
     pub fn cpus(&self, parameter: &str, last: CpuId) -> Option<CpuSet> {
         cpu_list(self.value(parameter)?, last)
     }
 }
 
-/// What `isolcpus=` says: flags, then CPUs (kernel/sched/isolation.c).
+/// The value of `isolcpus=`: flags, then CPUs (kernel/sched/isolation.c).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IsolatedCpus<'a> {
-    /// The flags, those that the kernel does not know among them.
+    /// The flags, including those that the kernel does not support.
     pub flags: Vec<&'a str>,
-    /// The CPUs that they are about.
+    /// The isolated CPUs.
     pub cpus: CpuSet,
 }
 
 impl IsolatedCpus<'_> {
-    /// Whether the scheduler balances nothing onto them: so it is with the flag `domain`, and
-    /// without any.
+    /// Returns whether the scheduler excludes them from load balancing: with the flag `domain`, or
+    /// without any flag.
     #[must_use]
     pub fn keeps_balancing_away(&self) -> bool {
         self.flags.is_empty() || self.flags.contains(&"domain")
     }
 
-    /// Whether interrupts that the kernel places by itself keep away.
+    /// Returns whether managed interrupts stay off them.
     #[must_use]
     pub fn keeps_managed_interrupts_away(&self) -> bool {
         self.flags.contains(&"managed_irq")
     }
 }
 
-/// Flags of `isolcpus=` begin with a letter; `all` is a list.
+/// Returns whether a part of `isolcpus=` is a flag: it starts with a letter and is not `all`.
 fn is_flag(part: &str) -> bool {
     part != "all" && part.starts_with(|c: char| c.is_ascii_lowercase())
 }
@@ -128,8 +127,8 @@ fn same_name(left: &str, right: &str) -> bool {
         })
 }
 
-/// CPUs in the notation of boot parameters: lists and ranges, `N` for the last CPU, `all`, and
-/// `0-15:2/4` for the first two of every four (kernel-parameters.rst, "cpu lists").
+/// Parses CPUs in the notation of boot parameters: lists and ranges, `N` for the last CPU, `all`,
+/// and `0-15:2/4` for the first two of every four (kernel-parameters.rst, "cpu lists").
 fn cpu_list(text: &str, last: CpuId) -> Option<CpuSet> {
     let mut set = CpuSet::new();
     let number = |part: &str| match part {

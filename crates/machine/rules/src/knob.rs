@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a knob is.
+//! The definition of a knob and its parts.
 
 use std::fmt;
 
@@ -7,39 +7,39 @@ use rampart_model::{KnobEffect, KnobGroup, Severity};
 
 use crate::{Fact, Rule, RuleBook};
 
-/// One thing about a machine that is known to matter for real-time work.
+/// A property of a machine that is known to matter for real-time work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Knob {
     /// Stable name: lower-case words joined by hyphens. Plans name knobs by it.
     pub name: &'static str,
-    /// What it is, in a few words.
+    /// Its title, in a few words.
     pub title: &'static str,
-    /// What it belongs to.
+    /// Its group.
     pub group: KnobGroup,
-    /// Where it is.
+    /// Its location.
     pub location: Place,
-    /// When it matters; all of them must hold.
+    /// The conditions under which it matters; all of them must hold.
     pub applies: &'static [When],
-    /// What it should be.
+    /// The expected value.
     pub expected: Expected,
-    /// Where sources differ, what each wants; the first is the one in `expected`. Empty: they agree.
+    /// The choices, if sources differ; the first has the value of `expected`. Empty if they agree.
     pub choices: &'static [Choice],
-    /// Why it should be so.
+    /// Why this value is expected.
     pub reason: &'static str,
-    /// What it costs, and what may go wrong.
+    /// The cost and the risk of the expected value.
     pub cost: &'static str,
-    /// How changing it disturbs what runs; none: it does not.
+    /// How a change disturbs running work; `None` if it does not.
     pub disruptive: Option<&'static str>,
-    /// When a change works.
+    /// When a change takes effect.
     pub effect: KnobEffect,
     /// The kernels that have it.
     pub kernels: Kernels,
-    /// How to change it, where the place alone does not tell. `{real-time}` and `{housekeeping}`
-    /// stand for the CPUs.
+    /// How to change it, if the location alone is not enough. `{real-time}` and `{housekeeping}`
+    /// are replaced by the CPUs.
     pub fix: Option<&'static str>,
-    /// How to see that it is set, where reading the place again does not tell.
+    /// How to verify it, if reading the location again is not enough.
     pub verify: Option<&'static str>,
-    /// How to take it back, where writing the old value does not.
+    /// How to undo it, if writing the old value is not enough.
     pub undo: Option<&'static str>,
     /// Where the rule comes from: kernel document, profile, paper, thread.
     pub source: &'static str,
@@ -48,7 +48,7 @@ pub struct Knob {
 }
 
 impl Knob {
-    /// What most knobs of a group have in common; entries name the rest.
+    /// Returns the defaults of the knobs of a group; entries override them.
     pub(crate) const fn of(group: KnobGroup) -> Self {
         Self {
             name: "",
@@ -90,7 +90,7 @@ impl Knob {
         }
     }
 
-    /// Returns a note where no value is right for every machine, else the severity of the knob.
+    /// Returns a note if no value is right for every machine, else the severity of the knob.
     const fn rule_severity(&self) -> Severity {
         match self.expected {
             Expected::Informational if self.choices.is_empty() => Severity::Note,
@@ -99,7 +99,7 @@ impl Knob {
     }
 }
 
-/// How a text names CPUs, if it does.
+/// The format of a text that may name CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// A text or a number.
@@ -110,44 +110,44 @@ pub enum Format {
     Mask,
 }
 
-/// Where a knob is.
+/// The location of a knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Files. The first path that is there counts: names of different kernels stand here together.
-    /// A part in braces stands for each of its kind, see [`crate::readings`].
+    /// Files. The first existing path counts, since different kernels have different paths. A part
+    /// in braces matches several names, see [`crate::readings`].
     File(Format, &'static [&'static str]),
-    /// A file or directory of which only the presence counts.
+    /// A file or directory of which only the presence matters.
     Exists(&'static [&'static str]),
-    /// A parameter of the kernel command line. CPUs that one of `also` names count too.
+    /// A parameter of the kernel command line. CPUs in one of the parameters in `also` count too.
     Boot {
         /// Its name, without `=`.
         parameter: &'static str,
-        /// How its value is written.
+        /// The format of its value.
         format: Format,
         /// Other parameters that imply it.
         also: &'static [&'static str],
     },
     /// An option that the kernel is built with.
     KernelOption(&'static str),
-    /// Policy and priority of the kernel's threads of these names; `*` stands for any ending,
-    /// `{cpu}` for a real-time CPU.
+    /// Policy and priority of the kernel threads with these names; `*` matches any ending, `{cpu}`
+    /// a real-time CPU.
     ThreadPolicy(&'static [&'static str]),
-    /// The CPUs that the kernel's threads of these names may run on.
+    /// The affinity of the kernel threads with these names.
     ThreadAffinity(&'static [&'static str]),
     /// Whether one of these programs runs.
     Program(&'static [&'static str]),
-    /// Something that is put together from several files.
+    /// A property that follows from several files.
     Fact(Fact, &'static str),
-    /// A setting of one guest, which no file of the host shows.
+    /// A setting of one guest that no file of the host shows.
     Guest(&'static str),
 }
 
-/// What a place should hold.
+/// The expected value of a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// All real-time CPUs; more may be named.
+    /// All real-time CPUs, possibly with others.
     CoversRealTime,
-    /// Housekeeping CPUs; no real-time CPU may be named.
+    /// Only housekeeping CPUs, no real-time CPU.
     NoRealTime,
     /// This number.
     Number(i64),
@@ -155,83 +155,83 @@ pub enum Expected {
     AtLeast(i64),
     /// This number or a lower one.
     AtMost(i64),
-    /// This number or a higher one in at least one of the places.
+    /// This number or a higher one in at least one of the locations.
     SomeAtLeast(i64),
-    /// Zero, which switches it off, or this number or a higher one.
+    /// Zero, which disables it, or this number or a higher one.
     ZeroOrAtLeast(i64),
-    /// None of these texts; where nothing is said, the kernel's own default is right.
+    /// None of these texts; if no value is set, the kernel's default is right.
     Not(&'static [&'static str]),
-    /// One of these texts; the first is what to write.
+    /// One of these texts; Rampart writes the first.
     Word(&'static [&'static str]),
-    /// One of these words is the marked one among several, as in `always [madvise] never`.
+    /// One of these words is the marked word of several, as in `always [madvise] never`.
     Marked(&'static [&'static str]),
-    /// This is one of the parts between commas.
+    /// A list separated by commas that contains this part.
     Contains(&'static str),
-    /// It is there: a parameter, an option, a program, a file.
+    /// The parameter, option, program or file is present.
     Present,
-    /// It is not there.
+    /// The parameter, option, program or file is absent.
     Absent,
     /// `SCHED_FIFO` with this priority or a higher one.
     FifoAtLeast(u8),
     /// The value that the plan chose for the knob of this name
     /// ([`Isolation::choices`](crate::Isolation::choices)).
     Chosen(&'static str),
-    /// In words, decided by the [`Fact`] or by whoever sets up the guest.
+    /// A description; the [`Fact`] or the settings of the guest decide.
     Text(&'static str),
-    /// No value is right for every machine: it is told.
+    /// No value is right for every machine: the value is only reported.
     Informational,
 }
 
-/// One opinion where sources differ.
+/// One choice, if sources differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
     /// Name by which a plan chooses it.
     pub name: &'static str,
-    /// What it wants.
+    /// The value that it expects.
     pub expected: Expected,
-    /// Whose opinion it is.
+    /// The source of the choice.
     pub who: &'static str,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
-/// When a knob matters.
+/// A condition under which a knob matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// On processors of the x86 kind.
+    /// On x86 processors.
     X86,
     /// On 64-bit Arm.
     Arm64,
-    /// On Intel's processors.
+    /// On Intel processors.
     Intel,
-    /// On AMD's.
+    /// On AMD processors.
     Amd,
-    /// On hardware.
+    /// On hardware, not in a guest.
     Hardware,
     /// On a machine that is itself a guest.
     Guest,
-    /// Where the machine hosts guests.
+    /// If the machine hosts guests.
     Guests,
     /// With several memory nodes.
     SeveralNodes,
     /// With a PREEMPT_RT kernel.
     RealTimeKernel,
-    /// With any other kernel.
+    /// With a kernel without PREEMPT_RT.
     OrdinaryKernel,
-    /// Where some CPUs run without a tick.
+    /// If some CPUs run without a tick.
     Tickless,
-    /// Where `nohz_full=` is on the kernel command line, or another list of real-time CPUs.
+    /// If the kernel command line has `nohz_full=` or another list of real-time CPUs.
     BootIsolation,
-    /// Where the cpuset controller is in a v1 hierarchy.
+    /// If the cpuset controller is in a v1 hierarchy.
     ControlGroupsV1,
-    /// Where there is a v2 hierarchy.
+    /// If a v2 hierarchy is mounted.
     ControlGroupsV2,
-    /// Where the kernel is built with this option.
+    /// If the kernel is built with this option.
     Option(&'static str),
 }
 
 impl When {
-    /// In words.
+    /// Returns the condition in words.
     #[must_use]
     pub fn words(self) -> String {
         let words = match self {
@@ -255,17 +255,17 @@ impl When {
     }
 }
 
-/// Version of a kernel.
+/// The version of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KernelVersion {
-    /// The number before the first point.
+    /// Major version.
     pub major: u16,
-    /// The number after it.
+    /// Minor version.
     pub minor: u16,
 }
 
 impl KernelVersion {
-    /// Reads the beginning of a release such as `6.1.0-40-rt-amd64`.
+    /// Parses the start of a release such as `6.1.0-40-rt-amd64`.
     #[must_use]
     pub fn of_release(release: &str) -> Option<Self> {
         let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -285,23 +285,23 @@ impl fmt::Display for KernelVersion {
 /// The kernels that have a knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Kernels {
-    /// The first that has it; none: older than 5.10, the oldest that Rampart knows.
+    /// The first kernel that has it; `None` if older than 5.10, the oldest that Rampart supports.
     pub from: Option<KernelVersion>,
-    /// The first that has it no more; none: all later ones.
+    /// The first kernel that no longer has it; `None` if all later ones have it.
     pub before: Option<KernelVersion>,
-    /// What changed between them.
+    /// The changes between these versions.
     pub changed: &'static str,
 }
 
 impl Kernels {
-    /// All from 5.10 on.
+    /// All kernels from 5.10 on.
     pub const ALL: Self = Self {
         from: None,
         before: None,
         changed: "",
     };
 
-    /// From this one on.
+    /// Returns the kernels from this version on.
     pub(crate) const fn from(major: u16, minor: u16, changed: &'static str) -> Self {
         Self {
             from: Some(KernelVersion { major, minor }),
@@ -310,7 +310,7 @@ impl Kernels {
         }
     }
 
-    /// All, with a change on the way.
+    /// Returns all kernels, with a change between versions.
     pub(crate) const fn all(changed: &'static str) -> Self {
         Self {
             from: None,
@@ -319,7 +319,7 @@ impl Kernels {
         }
     }
 
-    /// Up to the one before this.
+    /// Returns the kernels before this version.
     pub(crate) const fn before(major: u16, minor: u16, changed: &'static str) -> Self {
         Self {
             from: None,
@@ -328,7 +328,7 @@ impl Kernels {
         }
     }
 
-    /// Whether a kernel is among them.
+    /// Returns whether these kernels include a version.
     #[must_use]
     pub fn contain(&self, version: KernelVersion) -> bool {
         self.from.is_none_or(|from| version >= from)

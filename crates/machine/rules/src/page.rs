@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The catalogue for people: a list, one entry, and the page docs/knobs.md.
+//! The catalogue as text: a list, one entry, and the page docs/knobs.md.
 
 use rampart_model::{KnobCatalogue, KnobEntry, KnobGroup, RuleEntry};
 
 use crate::text::wrapped;
 
-/// One line a knob, by group.
+/// Formats the catalogue with one line for each knob, by group.
 #[must_use]
 pub fn list_text(catalogue: &KnobCatalogue) -> String {
     let width = catalogue
@@ -42,14 +42,14 @@ pub fn list_text(catalogue: &KnobCatalogue) -> String {
     text
 }
 
-/// Returns the rules of each book that has some.
+/// Returns the rules of each book that is not empty.
 fn books(catalogue: &KnobCatalogue) -> impl Iterator<Item = &[RuleEntry]> {
     catalogue
         .rules
         .chunk_by(|one, other| one.book == other.book)
 }
 
-/// Returns one rule in full.
+/// Formats one rule with all its fields.
 #[must_use]
 pub fn rule_text(rule: &RuleEntry) -> String {
     let mut text = wrapped("", "  ", &format!("{}: {}", rule.id, rule.title));
@@ -73,7 +73,7 @@ fn rule_rows(rule: &RuleEntry) -> [(&'static str, String); 4] {
     ]
 }
 
-/// One knob in full.
+/// Formats one knob with all its fields.
 #[must_use]
 pub fn entry_text(knob: &KnobEntry) -> String {
     let mut text = format!("{}: {}\n", knob.name, knob.title);
@@ -83,7 +83,7 @@ pub fn entry_text(knob: &KnobEntry) -> String {
     text
 }
 
-/// What is said about a knob, in order.
+/// Returns the fields of a knob as heading and text, in order.
 fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("group", knob.group.title().to_owned()),
@@ -115,7 +115,7 @@ fn rows(knob: &KnobEntry) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// The page docs/knobs.md.
+/// Formats the page docs/knobs.md.
 #[must_use]
 pub fn page(catalogue: &KnobCatalogue) -> String {
     let mut text = String::from(
@@ -186,14 +186,14 @@ fn entry_markdown(text: &mut String, knob: &KnobEntry) {
                 .map(|location| format!("`{location}`"))
                 .collect::<Vec<_>>()
                 .join(", or "),
-            // A bare `<` or `*` would be markup.
+            // Markdown interprets a bare `<` or `*` as markup.
             _ => words.replace('<', "\\<").replace('*', "\\*"),
         };
         text.push_str(&format!("- **{label}**: {words}\n"));
     }
 }
 
-/// With a capital and a full stop.
+/// Returns the title with a capital letter and a full stop.
 fn sentence(title: &str) -> String {
     let mut characters = title.chars();
     let first: String = characters

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The huge pages that a plan's guests need, as changes: reserved on their node, and on the boot
-//! line where they are so large that memory has them only then
-//! (Documentation/admin-guide/mm/hugetlbpage.rst).
+//! Steps for the huge pages of a plan's guests: reserved on their node, and on the kernel command
+//! line for sizes that are only available at boot (Documentation/admin-guide/mm/hugetlbpage.rst).
 
 use std::collections::BTreeMap;
 
@@ -12,12 +11,12 @@ use rampart_model::{
 
 use crate::{KernelCommandLine, KernelVersion, Reading, Readings};
 
-/// The knobs by whose names a plan leaves these changes to others.
+/// The knobs by which a plan leaves these steps to other software.
 pub(crate) const PAGES: &str = "huge-pages";
 pub(crate) const PAGES_AT_BOOT: &str = "huge-pages-at-boot";
 
 const SOURCE: &str = "Documentation/admin-guide/mm/hugetlbpage.rst";
-/// Pages that hardly any memory has side by side once it was used.
+/// Pages of this size are rarely available once memory has been used.
 const GIGANTIC: u64 = 1 << 30;
 /// The first kernel whose `hugepages=` takes nodes.
 const NODES_AT_BOOT: KernelVersion = KernelVersion {
@@ -31,14 +30,14 @@ struct Pool {
     node: u32,
     size: ByteSize,
     needed: u64,
-    /// Where their number is; none where the kernel has no pages of this size.
+    /// The file with their number; `None` if the kernel has no pages of this size.
     path: Option<String>,
     total: u64,
     free: u64,
 }
 
 impl Pool {
-    /// How many there have to be, those that are in use among them.
+    /// Returns the needed number, including pages in use.
     fn target(&self) -> u64 {
         self.total
             .saturating_add(self.needed.saturating_sub(self.free))
@@ -49,7 +48,7 @@ impl Pool {
     }
 }
 
-/// The changes; empty where no guest of the plan has huge pages.
+/// Returns the steps; empty if no guest of the plan has huge pages.
 pub(crate) fn steps(plan: &ResolvedPlan, readings: &Readings) -> Vec<ChangeStep> {
     let pools = pools(plan, readings);
     if pools.is_empty() {
@@ -84,7 +83,7 @@ fn pools(plan: &ResolvedPlan, readings: &Readings) -> Vec<Pool> {
         .collect()
 }
 
-/// A number of a node's pages, and its file; of the machine's where it has no nodes.
+/// Returns the file and a number of a node's pages; of the machine if it has no nodes.
 fn number(readings: &Readings, node: u32, size: ByteSize, file: &str) -> (Option<String>, u64) {
     let size = format!("{}kB", size.0 >> 10);
     let of_nodes = readings.of(&format!(
@@ -112,7 +111,8 @@ fn number(readings: &Readings, node: u32, size: ByteSize, file: &str) -> (Option
     }
 }
 
-/// What the plan says by name about a knob; what it says of all others is about the catalogue's.
+/// Returns the action of a plan for a knob that it names. The default applies to the catalogue
+/// only.
 fn left(plan: &ResolvedPlan, knob: &str) -> Option<(StepAction, &'static str)> {
     match plan.host.get(knob)?.action {
         KnobAction::Skip => Some((StepAction::Skip, "the plan leaves it alone")),
@@ -174,7 +174,7 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
     if pages.iter().all(|pool| pool.free >= pool.needed) {
         return step;
     }
-    // A size that the kernel does not show is none that can be reserved now.
+    // Pages of a size without a file cannot be reserved at run time.
     let Some(hidden) = pages.iter().find(|pool| pool.path.is_none()) else {
         step.action = StepAction::Apply;
         return step;
@@ -190,9 +190,9 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
     step
 }
 
-/// The arguments of the kernel command line, in [`ChangeStep::why`]: what is there for other sizes first,
-/// because the words have to stay in their order. None where the plan wants no restart, or nothing
-/// there.
+/// Returns the step with the kernel arguments in [`ChangeStep::why`]; arguments for other sizes
+/// come first, because the order matters. `None` if the plan permits no restart, or needs no
+/// argument.
 fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<ChangeStep> {
     let first = pools.iter().find(|pool| pool.size.0 >= GIGANTIC)?;
     let pools: Vec<&Pool> = pools
@@ -205,7 +205,7 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
     }
     let (mut words, present) = words_of_others(&readings.kernel_command_line, first.size);
     let missing = pools.iter().any(|pool| pool.free < pool.needed);
-    // Pages that somebody reserved otherwise are there.
+    // The pages are already reserved by other means.
     if !missing && present.is_none() {
         return None;
     }
@@ -236,7 +236,7 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
     Some(step)
 }
 
-/// What the kernel command line says of other sizes, and of this one.
+/// Returns the kernel arguments of other sizes, and of this size.
 fn words_of_others(line: &KernelCommandLine, size: ByteSize) -> (Vec<String>, Option<String>) {
     let (mut words, mut present) = (Vec::new(), None);
     for (name, value) in line.huge_pages() {
@@ -252,7 +252,7 @@ fn words_of_others(line: &KernelCommandLine, size: ByteSize) -> (Vec<String>, Op
     (words, present)
 }
 
-/// A size as the kernel command line writes it (lib/cmdline.c, `memparse`).
+/// Parses a size of the kernel command line (lib/cmdline.c, `memparse`).
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text.get(digits.len()..)?.to_ascii_uppercase().as_str() {
@@ -266,8 +266,8 @@ fn bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// `hugepages=` for these pools: by node where the kernel knows nodes there, else enough for each
-/// node, as the kernel then spreads them evenly.
+/// Returns the value of `hugepages=` for these pools: by node if the kernel supports that, else
+/// enough for each node, since the kernel spreads them evenly.
 fn count_at_boot(readings: &Readings, pools: &[&Pool]) -> String {
     let nodes = readings
         .of("/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages")

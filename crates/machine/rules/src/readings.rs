@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the places of the catalogue hold on one machine.
+//! The values at the locations of the catalogue on one machine.
 //!
-//! Paths of the catalogue are templates. A part in braces stands for every name that fits there:
+//! Paths of the catalogue are templates. A part in braces matches every existing name:
 //!
-//! | part | stands for |
+//! | part | matches |
 //! |---|---|
 //! | `{real-time-cpu}` | each real-time CPU |
 //! | `{cpu}` | each online CPU |
-//! | `{real-time-policy}` | each frequency policy that rules a real-time CPU |
-//! | any other word | each name there |
+//! | `{real-time-policy}` | each frequency policy of a real-time CPU |
+//! | any other word | each existing name |
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use rampart_model::{CpuSet, SchedulingPolicy};
 
 use crate::{KernelCommandLine, KernelVersion, Place};
 
-/// Templates that facts need besides the places of the catalogue.
+/// Templates that facts read in addition to the locations of the catalogue.
 pub const MORE_FILES: [&str; 16] = [
     "/proc/1/status",
     "/proc/swaps",
@@ -36,23 +36,23 @@ pub const MORE_FILES: [&str; 16] = [
     "/sys/kernel/mm/hugepages/hugepages-{size}/free_hugepages",
 ];
 
-/// Why something could not be read.
+/// The reason why a value could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unread {
-    /// The kernel shows it to root alone.
+    /// Only root may read it.
     Privilege,
     /// It is in debugfs, which is not mounted.
     DebugFiles,
-    /// The kernel's configuration is not to be found.
+    /// The kernel's configuration is not available.
     KernelOptions,
-    /// The kernel's threads are not seen from here.
+    /// The kernel's threads are not visible to this process.
     KernelThreads,
-    /// The counter of firmware interrupts is read through `/dev/cpu/0/msr`.
+    /// `/dev/cpu/0/msr`, which has the counter of firmware interrupts, cannot be read.
     ModelSpecificRegisters,
 }
 
 impl Unread {
-    /// Why, and the command that fixes it.
+    /// Returns the reason, and the command that fixes it.
     #[must_use]
     pub const fn words(self) -> (&'static str, &'static str) {
         match self {
@@ -80,107 +80,107 @@ impl Unread {
     }
 }
 
-/// What a file said.
+/// The result of reading a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
-    /// Its text, without space around it.
+    /// Its text, without surrounding space.
     Value(String),
-    /// Nothing, and why.
+    /// It could not be read, for this reason.
     Refused(Unread),
 }
 
-/// One file that a template stands for.
+/// One file that matches a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocationValue {
     /// Its path, with the leading slash.
     pub path: String,
-    /// What the parts in braces stand for here, in order.
+    /// The names that the parts in braces match, in order.
     pub keys: Vec<String>,
-    /// What it holds.
+    /// Its value.
     pub reading: Reading,
 }
 
-/// A thread of the kernel.
+/// A kernel thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelThread {
-    /// Its number.
+    /// Its thread id.
     pub thread: u32,
     /// Its name.
     pub name: String,
-    /// Its policy and priority; none where `/proc` did not tell.
+    /// Its policy and priority; `None` if `/proc` does not show them.
     pub policy: Option<SchedulingPolicy>,
-    /// The CPUs that it may run on; none where `/proc` did not tell.
+    /// Its affinity; `None` if `/proc` does not show it.
     pub affinity: Option<CpuSet>,
-    /// Whether the kernel lets nobody move it (`PF_NO_SETAFFINITY`).
+    /// Whether its affinity cannot be changed (`PF_NO_SETAFFINITY`).
     pub bound: bool,
 }
 
-/// An interrupt that a driver asked for.
+/// An interrupt that a driver requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interrupt {
     /// Its number.
     pub number: u32,
-    /// The chip that delivers it, for example `PCI-MSIX-0000:00:02.0`.
+    /// The interrupt controller, for example `PCI-MSIX-0000:00:02.0`.
     pub chip: String,
-    /// Who asked for it.
+    /// The driver or device that requested it.
     pub name: String,
-    /// The CPUs that it may go to.
+    /// Its affinity.
     pub affinity: CpuSet,
-    /// The CPUs that it goes to, where the kernel tells.
+    /// Its effective affinity, if the kernel reports it.
     pub effective: Option<CpuSet>,
-    /// Whether it belongs to each CPU, like a timer's, and cannot be moved.
+    /// Whether it is a per-CPU interrupt, such as that of a timer, and cannot be moved.
     pub per_cpu: bool,
-    /// Whether the kernel spread it itself and moves it for nobody, where it tells.
+    /// Whether the kernel manages its affinity, which cannot be changed then; `None` if unknown.
     pub managed: Option<bool>,
 }
 
-/// What the calling process may ask for (getrlimit(2)); none: without a limit.
+/// The limits of the calling process (getrlimit(2)); `None` without a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessLimits {
     /// `RLIMIT_MEMLOCK` in bytes.
     pub locked_memory: Option<u64>,
     /// `RLIMIT_RTPRIO`.
     pub real_time_priority: Option<u64>,
-    /// Whether it has `CAP_SYS_NICE` and `CAP_IPC_LOCK`, which no limit binds.
+    /// Whether it has `CAP_SYS_NICE` and `CAP_IPC_LOCK`, to which no limit applies.
     pub privileged: bool,
 }
 
-/// Everything that was read.
+/// All values that were read from a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Readings {
     /// The kernel's version.
     pub kernel: Option<KernelVersion>,
-    /// What the processor calls its maker: `GenuineIntel`, `AuthenticAMD`; empty elsewhere.
+    /// Vendor of the processor: `GenuineIntel`, `AuthenticAMD`; empty on other architectures.
     pub vendor: String,
-    /// The processor's abilities, as `/proc/cpuinfo` names them.
+    /// Flags of the processor, as in `/proc/cpuinfo`.
     pub flags: BTreeSet<String>,
-    /// Files by template. A template of which nothing is there has no entry.
+    /// Files by template. A template without an existing file has no entry.
     pub files: BTreeMap<String, Vec<LocationValue>>,
     /// The kernel command line.
     pub kernel_command_line: KernelCommandLine,
-    /// The kernel's options; none where its configuration cannot be read.
+    /// The kernel's options; `None` if its configuration cannot be read.
     pub options: Option<BTreeMap<String, String>>,
-    /// Threads of the kernel; none where they are not seen.
+    /// Kernel threads; `None` if they are not visible.
     pub threads: Option<Vec<KernelThread>>,
     /// Interrupts.
     pub interrupts: Vec<Interrupt>,
-    /// Names of running programs; none where they are not seen.
+    /// Names of running programs; `None` if they are not visible.
     pub programs: Option<BTreeSet<String>>,
     /// Limits of this process.
     pub limits: Option<ProcessLimits>,
-    /// Whether KVM is there for guests.
+    /// Whether KVM is available for guests.
     pub hosts_guests: bool,
 }
 
 impl Readings {
-    /// What a template stands for here; empty where nothing is there.
+    /// Returns the files that match a template; empty if none exists.
     #[must_use]
     pub fn of(&self, template: &str) -> &[LocationValue] {
         self.files.get(template).map_or(&[], Vec::as_slice)
     }
 
-    /// The files of the first of these templates that has one which can be read, else of the first
-    /// that has any: names of different kernels stand in the catalogue together.
+    /// Returns the files of the first template with a readable file, else of the first with any
+    /// file. The catalogue lists the names of different kernels together.
     #[must_use]
     pub fn first_readable(&self, templates: &[&str]) -> &[LocationValue] {
         let there = || {
@@ -197,7 +197,7 @@ impl Readings {
             .unwrap_or(&[])
     }
 
-    /// The text of the first file that a template stands for.
+    /// Returns the text of the first file that matches a template.
     #[must_use]
     pub fn value(&self, template: &str) -> Option<&str> {
         self.of(template)
@@ -208,7 +208,7 @@ impl Readings {
             })
     }
 
-    /// Whether an option is on; none where the configuration is unknown.
+    /// Returns whether an option is set; `None` if the configuration is unknown.
     #[must_use]
     pub fn option(&self, name: &str) -> Option<bool> {
         let options = self.options.as_ref()?;
@@ -219,7 +219,7 @@ impl Readings {
     }
 }
 
-/// Every template of a file that has to be read for the catalogue, once each.
+/// Returns every template of a file that the catalogue reads, once each.
 #[must_use]
 pub fn file_templates() -> BTreeSet<&'static str> {
     let mut templates: BTreeSet<&'static str> = MORE_FILES.into_iter().collect();
@@ -231,8 +231,8 @@ pub fn file_templates() -> BTreeSet<&'static str> {
     templates
 }
 
-/// Every template of which only the presence counts, once each. They may be devices, which must
-/// not be opened only to look.
+/// Returns every template of which only the presence matters, once each. The files may be devices,
+/// which must not be opened only for a check.
 #[must_use]
 pub fn presence_templates() -> BTreeSet<&'static str> {
     crate::all()

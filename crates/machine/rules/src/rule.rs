@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The static part of every judgement: its id, its severity, its text and its source.
 //!
-//! A rule is stated once, in one of the books of this crate. Every [`Finding`] of a rule is made by
-//! the rule, so that no caller restates its severity.
+//! A rule is defined once, in one of the books of this crate. Every [`Finding`] of a rule is
+//! created by the rule, so that no caller repeats its severity.
 
 use rampart_model::{Finding, Severity};
 
@@ -13,7 +13,7 @@ pub struct Rule {
     pub id: &'static str,
     /// What the rule reads or judges.
     pub book: RuleBook,
-    /// Severity of every finding of this rule that could be decided.
+    /// Severity of every decided finding of this rule.
     pub severity: Severity,
     /// What is expected, in a few words without a full stop.
     pub title: &'static str,
@@ -28,7 +28,7 @@ pub struct Rule {
 /// What a rule judges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleBook {
-    /// A machine, by what its kernel shows: the catalogue of knobs and the facts beside it.
+    /// A machine: the catalogue of knobs and the facts that several files of the kernel show.
     Machine,
     /// A KVM guest and its host's readiness for it.
     Guest,

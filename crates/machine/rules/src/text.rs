@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A check for the terminal: problems first, 80 columns, colour never the only sign.
+//! Formats a check for the terminal: problems first, 80 columns, no meaning in colour alone.
 
 use rampart_model::{Check, CheckFinding, CheckState, KnobGroup, clean, plural};
 
-/// How wide no line is exceeded, as far as words allow.
+/// Maximum width of a line; a longer word stays whole.
 const WIDTH: usize = 80;
 
-/// What the terminal is to show.
+/// Options of the text.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TextOptions {
-    /// What is as wanted, told or not of this machine too, and each place.
+    /// Whether to show all knobs, and each location.
     pub verbose: bool,
     /// Whether headings are bold.
     pub colour: bool,
@@ -94,7 +94,7 @@ fn head(check: &Check) -> String {
     wrapped("", "", &parts.join(" · ")) + &wrapped("", "", &cpus)
 }
 
-/// The counts, and what they mean.
+/// Formats the counts and the conclusion.
 fn summary(check: &Check) -> String {
     let counts = check.counts;
     let verdict = if check.is_unfit() {
@@ -122,7 +122,7 @@ fn heading(text: &mut String, title: &str, options: TextOptions) {
     }
 }
 
-/// Findings of one state by group.
+/// Formats the findings of one state, by group.
 fn section(
     text: &mut String,
     check: &Check,
@@ -181,8 +181,8 @@ fn full(finding: &CheckFinding, verbose: bool) -> String {
     text
 }
 
-/// Words over lines of at most [`WIDTH`] columns; a longer word has a line of its own. Names of
-/// threads and programs are chosen by whoever started them.
+/// Wraps a text to lines of at most [`WIDTH`] columns; a longer word gets its own line. Cleans the
+/// text, since names of threads and programs are external.
 pub(crate) fn wrapped(first: &str, rest: &str, text: &str) -> String {
     rampart_model::wrapped(first, rest, &clean(text), WIDTH)
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules that every entry of the catalogue keeps.
+//! Tests of all entries of the catalogue.
 
 use std::collections::BTreeSet;
 
@@ -151,7 +151,7 @@ fn an_unknown_choice_changes_nothing() {
     assert_eq!(knob.expected_by(&isolation), knob.expected);
 }
 
-/// The sources that differ, as far as they are known.
+/// Checks knobs whose sources are known to differ.
 #[test]
 fn where_sources_differ_there_are_choices() {
     for name in [
@@ -197,7 +197,7 @@ fn guests_alone_have_the_settings_of_kvm_modules() {
 }
 
 proptest! {
-    /// What is written is what is expected, however the kernel writes it back.
+    /// Checks that a written value satisfies the expectation, in every notation of the kernel.
     #[test]
     fn what_is_written_satisfies(
         cpus in 2u32..80,
@@ -247,7 +247,7 @@ proptest! {
     }
 }
 
-/// A thread without which a CPU stops has a knob, and the knob names it.
+/// Checks that each vital kernel thread has a knob that names it.
 #[test]
 fn vital_threads_have_the_knobs_that_name_them() {
     for kind in VitalThread::ALL {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What applying a plan changes on the recorded machines.
+//! Changes of applied plans on the recorded machines.
 
 use rampart_host::{MachineRoot, read_environment, read_knob_values, read_machine};
 use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
@@ -14,7 +14,7 @@ fn changes(machine: &str, cpus: &str, host: &str) -> ChangeList {
     changes_where(machine, cpus, host, |_| ())
 }
 
-/// The same where something of the machine is otherwise.
+/// Returns the changes on a modified machine.
 fn changes_where(
     machine: &str,
     cpus: &str,
@@ -56,7 +56,7 @@ fn walls_come_first_and_what_disturbs_last() {
     }
 }
 
-/// Everything that is written is a setting of the kernel, and nothing is written twice.
+/// Checks that only kernel settings are written, and none twice.
 #[test]
 fn only_settings_of_the_kernel_are_written() {
     for machine in RECORDED {
@@ -89,7 +89,8 @@ fn only_settings_of_the_kernel_are_written() {
 fn a_plan_chooses_what_is_done() {
     let list = changes("simulated", "1", "");
     assert_eq!(action(&list, "swappiness"), Some(StepAction::Apply));
-    // What catches a thread that runs away is taken away by name only, and so are services.
+    // Protections against runaway threads are removed by name only, and services stopped by name
+    // only.
     let throttling = "real-time-throttling";
     assert_eq!(action(&list, throttling), Some(StepAction::Skip));
     assert_eq!(
@@ -114,7 +115,7 @@ fn a_plan_chooses_what_is_done() {
     let service = ChangeTarget::Service("tuned.service".to_owned());
     assert_eq!(tuned.expect("a step").locations[0].target, service);
 
-    // Nothing but what is named, where the plan says so.
+    // With `default = "skip"` only named knobs change.
     let list = changes("simulated", "1", "[host]\ndefault = \"skip\"\n");
     assert!(
         list.to_apply().all(|step| step.kind == StepKind::Isolation),
@@ -138,8 +139,8 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
     }
     let named = |argument: &&String| argument.starts_with("nohz_full");
     assert_eq!(arguments.iter().filter(named).count(), 1, "{arguments:?}");
-    // What the next start has already stays in it, as it is: threads that stay idle may be set aside
-    // too, and fewer CPUs may get interrupts than could.
+    // Accepted present arguments are kept: idle siblings may be isolated too, and fewer CPUs than
+    // possible may get interrupts.
     assert!(
         arguments.contains(&"irqaffinity=0".to_owned()),
         "{arguments:?}"
@@ -171,7 +172,7 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
             "{line}: {arguments:?}"
         );
     }
-    // Lists that set aside other CPUs than the plan are its own.
+    // Lists with other CPUs than the plan's are replaced.
     for cpus in ["1", "2"] {
         let server = changes("server", cpus, "").boot_arguments;
         let isolated = format!("isolcpus=managed_irq,domain,{cpus}");
@@ -179,8 +180,8 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
     }
 }
 
-/// What the check takes for as wanted is not written, and what is written is what it wants: CPUs as
-/// sets, a priority as the least one, of several words the marked one.
+/// Checks that accepted values are not written and that written values are accepted: CPUs as sets,
+/// a priority as minimum, of several words the marked one.
 #[test]
 fn a_value_of_the_plan_means_what_it_means_to_the_check() {
     let said = |name: &str, value: &str| {
@@ -251,7 +252,7 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
     }
 }
 
-/// What stops a thread that never sleeps goes by its name alone.
+/// Checks that protections against runaway threads are removed by name only.
 #[test]
 fn no_default_takes_a_safety_net_away() {
     let net = "real-time-throttling";
@@ -263,8 +264,8 @@ fn no_default_takes_a_safety_net_away() {
     assert_eq!(action(&named, net), Some(StepAction::Apply));
 }
 
-/// What a plan with a guest on CPUs 2 and 3 changes on the server, whose nodes have these 1 GiB pages
-/// in all and free ones, and which was started so by this kernel.
+/// Returns the changes of a plan with a guest on CPUs 2 and 3 on the server: `pages` has the total
+/// and free 1 GiB pages of each node, `boot` the kernel command line, `kernel` its version.
 fn with_pages(pages: [(u64, u64); 2], boot: &str, kernel: (u16, u16), more: &str) -> ChangeList {
     let root = MachineRoot::at(rampart_recorded::directory("server"));
     let text = format!(
@@ -298,7 +299,7 @@ fn with_pages(pages: [(u64, u64); 2], boot: &str, kernel: (u16, u16), more: &str
     change_list(&resolved, subject, &Isolation::of(&resolved), "test")
 }
 
-/// The words of the kernel command line about huge pages.
+/// Returns the kernel arguments for huge pages.
 fn page_words(list: &ChangeList) -> String {
     let words = list.boot_arguments.iter();
     let words: Vec<&str> = words
@@ -310,7 +311,7 @@ fn page_words(list: &ChangeList) -> String {
 
 #[test]
 fn huge_pages_are_reserved_on_their_node() {
-    // Three are there, of which one is free: two are needed, so there have to be four.
+    // Two pages are needed; of three one is free, so that four are reserved.
     let list = with_pages([(3, 1), (0, 0)], "", (6, 1), "");
     let steps: Vec<_> = list
         .steps
@@ -333,7 +334,7 @@ fn huge_pages_are_reserved_on_their_node() {
         let list = with_pages([(0, 0); 2], "", (6, 1), &host);
         assert_eq!(action(&list, "huge-pages"), Some(expected));
     }
-    // What the plan says of knobs that it does not name is not about what it asks for itself.
+    // The default does not apply to the plan's own requests.
     let list = with_pages([(0, 0); 2], "", (6, 1), "[host]\ndefault = \"skip\"\n");
     assert_eq!(action(&list, "huge-pages"), Some(StepAction::Apply));
 }
@@ -344,7 +345,7 @@ fn large_pages_are_asked_for_at_the_start() {
     let others = "hugepages=8 hugepagesz=2M hugepages=64 hugepagesz=1G hugepages=1";
     for (boot, kernel, expected) in [
         ("", (6, 1), "hugepagesz=1G hugepages=0:2"),
-        // Without nodes there the kernel spreads them evenly.
+        // Without nodes the kernel spreads them evenly.
         ("", (5, 10), "hugepagesz=1G hugepages=4"),
         (
             others,
@@ -359,7 +360,7 @@ fn large_pages_are_asked_for_at_the_start() {
             Some(StepAction::AtRestart)
         );
     }
-    // After the restart they stay there.
+    // After the restart the arguments stay.
     let so = "hugepagesz=1G hugepages=0:2";
     let list = with_pages([(2, 2), (0, 0)], so, (6, 1), plan);
     assert_eq!(page_words(&list), so);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares of caches become ways, on machines of every kind that resctrl describes.
+//! Conversion of cache shares into ways, on all kinds of machines that resctrl describes.
 
 use proptest::prelude::*;
 use rampart_model::{
@@ -76,10 +76,10 @@ fn ways_are_side_by_side_and_away_from_devices() {
     let machine = two_sockets();
     let got = one(&machine, "6", &share(4, true));
     assert_eq!(got.as_deref(), Ok("L3:0=fff;1=f | L3:1=ff0"));
-    // Over both sockets it has a share of each.
+    // A domain on both sockets has a share of each cache.
     let got = one(&machine, "3-4", &share(2, true));
     assert_eq!(got.as_deref(), Ok("L3:0=3;1=3 | L3:0=ffc;1=ffc"));
-    // A share that others may use too takes nothing from anybody.
+    // A shared request takes no ways from others.
     let got = one(&machine, "6", &share(4, false));
     assert_eq!(got.as_deref(), Ok("L3:0=fff;1=f | "));
     let bytes = CacheShare {
@@ -126,7 +126,7 @@ fn the_processor_may_give_no_fewer_and_ways_apart() {
     let refused = one(&machine, "6", &share(11, true)).expect_err("one would be left");
     assert!(refused.contains("at least 2 ways"), "{refused}");
 
-    // Somebody has ways in the middle.
+    // Another group has ways in the middle.
     let mut machine = two_sockets();
     let theirs = AllocationGroup {
         name: "theirs".to_owned(),
@@ -170,7 +170,7 @@ fn what_the_processor_does_not_divide_is_refused() {
     assert!(one(&machine, "6", &part).is_err_and(|told| told.contains("/info/MB")));
     machine.caches.clear();
     assert!(one(&machine, "6", &share(1, false)).is_err_and(|told| told.contains("no cache")));
-    // A second cache below does not count where the last can be divided; alone it does.
+    // A lower cache is divided only if the last level cannot be divided.
     let mut machine = two_sockets();
     let mut below = machine.caches[0].clone();
     (below.name, below.level) = ("L2".to_owned(), 2);
@@ -182,7 +182,8 @@ fn what_the_processor_does_not_divide_is_refused() {
 }
 
 proptest! {
-    /// Whatever is asked for: what is granted the kernel takes, and what is exclusive nobody else has.
+    /// Checks for any requests that the kernel accepts the masks and that exclusive ways do not
+    /// overlap.
     #[test]
     fn a_division_is_one(
         asked in proptest::collection::vec((1..7_u32, any::<bool>(), 0..8_u32), 1..6),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An id is one rule, and a rule has one severity wherever it is shown.
+//! Every id belongs to one rule, and every rule has one severity.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ fn an_id_has_one_severity_wherever_it_is_shown() {
     assert!(shown.len() > 60, "{} rules were shown", shown.len());
 }
 
-/// Returns the findings of a guest on these CPUs that got nothing of what it needs.
+/// Returns the findings of a guest on these CPUs without any of the needed settings.
 fn guest(machine: &Machine, readings: &Readings, isolation: &Isolation) -> Vec<Finding> {
     let facts = HostFacts {
         files: readings

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Settings of one guest. No file of the host shows them: they are for whoever sets the guest up,
-//! and `rampart export libvirt` writes most of them.
+//! Settings of one guest, which no file of the host shows. `rampart export libvirt` writes most of
+//! them.
 
 use super::*;
 
-/// What all settings of a guest have in common.
+/// Returns the defaults of all settings of a guest.
 const fn setting() -> Knob {
     Knob {
         expected: Expected::Present,

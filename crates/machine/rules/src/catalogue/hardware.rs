@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processors, firmware and what is under the kernel; shared caches.
+//! Processors, firmware, hypervisors, shared caches.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How the kernel was built, and what it was told to be as a whole.
+//! Build options of the kernel, mitigations, and isolation of CPUs.
 
 use super::*;
 

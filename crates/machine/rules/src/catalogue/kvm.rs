@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! KVM on the host. Most parameters of modules are read-only once the module is loaded.
+//! KVM on the host. Most module parameters are read-only while the module is loaded.
 
 use super::*;
 
-/// What all parameters of KVM's modules have in common.
+/// Returns the defaults of all parameters of KVM's modules.
 const fn parameter() -> Knob {
     Knob {
         applies: &[When::Guests],

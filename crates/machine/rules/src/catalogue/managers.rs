@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Other programs that tune the machine.
+//! Other programs that configure the machine.
 
 use super::*;
 
-/// What all programs have in common.
+/// Returns the defaults of all programs.
 const fn program() -> Knob {
     Knob {
         expected: Expected::Absent,

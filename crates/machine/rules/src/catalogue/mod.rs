@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The catalogue: one file a group, or a few small groups together.
+//! The catalogue of knobs: one file for each group, or for a few small groups.
 //!
-//! Profiles are cited by name: tuned's `realtime`, `realtime-virtual-host` (and `-guest`),
-//! `network-latency`, `latency-performance`, `cpu-partitioning`; NTO is OpenShift's node tuning
-//! operator, partrt is Enea's, SEAPATH the LF Energy project. Paths beginning with
-//! `Documentation/` are the kernel's.
+//! Sources cite profiles by name: `realtime`, `realtime-virtual-host` (and `-guest`),
+//! `network-latency`, `latency-performance` and `cpu-partitioning` belong to tuned; NTO is
+//! OpenShift's node tuning operator, partrt a tool of Enea, SEAPATH a project of LF Energy. Paths
+//! that start with `Documentation/` are in the kernel's source.
 
 mod control_groups;
 mod guest;
@@ -27,22 +27,22 @@ use rampart_model::{KnobEffect, KnobGroup, Severity};
 
 use crate::{Choice, Expected, Fact, Format, Kernels, Knob, Place, When};
 
-/// A file with a text or a number.
+/// Returns the location of a file with a text or a number.
 const fn text(paths: &'static [&'static str]) -> Place {
     Place::File(Format::Text, paths)
 }
 
-/// A file with CPUs as a list.
+/// Returns the location of a file with CPUs as a list.
 const fn list(paths: &'static [&'static str]) -> Place {
     Place::File(Format::List, paths)
 }
 
-/// A file with CPUs as a mask.
+/// Returns the location of a file with CPUs as a mask.
 const fn mask(paths: &'static [&'static str]) -> Place {
     Place::File(Format::Mask, paths)
 }
 
-/// A parameter of the kernel command line with a text.
+/// Returns the location of a kernel parameter with a text.
 const fn boot(parameter: &'static str) -> Place {
     Place::Boot {
         parameter,
@@ -51,7 +51,7 @@ const fn boot(parameter: &'static str) -> Place {
     }
 }
 
-/// A parameter of the kernel command line with CPUs.
+/// Returns the location of a kernel parameter with CPUs.
 const fn boot_cpus(parameter: &'static str, also: &'static [&'static str]) -> Place {
     Place::Boot {
         parameter,
@@ -60,7 +60,7 @@ const fn boot_cpus(parameter: &'static str, also: &'static [&'static str]) -> Pl
     }
 }
 
-/// One opinion.
+/// Returns one choice of a knob.
 const fn choice(
     name: &'static str,
     expected: Expected,
@@ -94,7 +94,7 @@ const GROUPS: [&[Knob]; 16] = [
     managers::KNOBS,
 ];
 
-/// Every knob, by group in the order of [`KnobGroup::ALL`].
+/// Returns every knob, by group in the order of [`KnobGroup::ALL`].
 pub fn all() -> impl Iterator<Item = &'static Knob> {
     KnobGroup::ALL.into_iter().flat_map(|group| {
         GROUPS
@@ -104,13 +104,13 @@ pub fn all() -> impl Iterator<Item = &'static Knob> {
     })
 }
 
-/// The knob of this name.
+/// Returns the knob with this name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static Knob> {
     all().find(|knob| knob.name == name)
 }
 
-/// Returns the knob of this name; for constants.
+/// Returns the knob with this name, for constants.
 pub(crate) const fn const_named(name: &str) -> Option<&'static Knob> {
     let mut group = 0;
     while group < GROUPS.len() {

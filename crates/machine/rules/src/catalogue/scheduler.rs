@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The scheduler. Its scaling left /proc/sys/kernel for debugfs in 5.13, and changed with EEVDF in
-//! 6.6.
+//! The scheduler. The settings of its slices moved from /proc/sys/kernel to debugfs in 5.13, and
+//! changed with EEVDF in 6.6.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads of the kernel: their priorities and CPUs; and what a process may ask for.
+//! Priorities and CPUs of kernel threads, and limits of processes.
 
 use super::*;
 

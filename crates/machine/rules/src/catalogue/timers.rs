@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Clocks, ticks and timers; read-copy-update.
+//! Clocks, ticks, timers and RCU.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watchdogs, and checks that run by themselves.
+//! Watchdogs and periodic checks of the kernel.
 
 use super::*;
 

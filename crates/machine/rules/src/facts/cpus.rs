@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Facts about the real-time CPUs and what comes to them.
+//! Facts about the real-time CPUs, their interrupts and their memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -178,7 +178,7 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
         .map(|one| {
             let cpus = one.effective.as_ref().unwrap_or(&one.affinity);
             let path = format!("/proc/irq/{}/smp_affinity_list", one.number);
-            // What it may go to is what counts: where it goes now can change with the next write.
+            // The affinity counts, since the effective affinity can change at any time.
             let clear = one.affinity.intersection(&isolation.real_time).is_empty();
             CheckLocation {
                 location: format!("{path} ({})", one.name),
@@ -207,8 +207,8 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
     }
 }
 
-/// irqbalance reads a list from `IRQBALANCE_BANNED_CPULIST`, and a mask from the older
-/// `IRQBALANCE_BANNED_CPUS`; without either it leaves isolated and tickless CPUs alone.
+/// Judges the CPUs that irqbalance excludes: a list in `IRQBALANCE_BANNED_CPULIST`, or a mask in
+/// the older `IRQBALANCE_BANNED_CPUS`. Without either it excludes isolated and tickless CPUs.
 pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgement {
     let runs = readings
         .programs
@@ -249,7 +249,7 @@ pub(super) fn idle_latency(readings: &Readings) -> Judgement {
     }
 }
 
-/// The files that switch off the idle states from which real-time CPUs wake too slowly.
+/// Returns the files that disable the idle states with a too long wakeup time on real-time CPUs.
 pub(crate) fn deep_idle_states(readings: &Readings) -> Vec<String> {
     let deep: Vec<IdleState<'_>> = allowed_idle_states(readings)
         .into_iter()
@@ -316,7 +316,7 @@ fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
 }
 
 pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judgement {
-    // Those of the direction that has more: each can have an interrupt of its own.
+    // Count the direction with more queues: each queue can have a separate interrupt.
     let mut queues: BTreeMap<&str, usize> = BTreeMap::new();
     for template in [
         "/sys/class/net/{device}/queues/rx-{queue}/rps_cpus",
@@ -379,7 +379,7 @@ pub(super) fn huge_pages(
     }
 }
 
-/// CPUs as a list; a word where there is none.
+/// Formats CPUs as a list, or `none`.
 fn named(cpus: &CpuSet) -> String {
     if cpus.is_empty() {
         "none".to_owned()

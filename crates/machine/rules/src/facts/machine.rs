@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Facts about the processor and what is around it.
+//! Facts about the processor, its environment and its clocks.
 
 use rampart_model::{Machine, Nanos};
 
@@ -120,6 +120,6 @@ pub(super) fn iommu(readings: &Readings) -> Judgement {
     }
 }
 
-/// An idle state that takes longer to wake from shows in a wakeup latency: PREEMPT_RT on quiet
-/// hardware wakes a thread in some 10 µs.
+/// Idle states with a longer wakeup time affect measured latencies: PREEMPT_RT on hardware without
+/// load wakes a thread in about 10 µs.
 pub(crate) const DEEP: Nanos = Nanos::from_micros(10);

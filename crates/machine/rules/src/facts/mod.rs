@@ -18,7 +18,7 @@ use crate::{Isolation, Unread};
 pub enum Fact {
     /// Whether the processor is emulated in software.
     Emulation,
-    /// The hypervisor under the machine.
+    /// The hypervisor that the machine runs under.
     Hypervisor,
     /// The container that Rampart itself runs in.
     Container,
@@ -32,9 +32,9 @@ pub enum Fact {
     OneNode,
     /// Kinds of cores among the real-time CPUs.
     MixedCores,
-    /// How often the firmware interrupted so far.
+    /// The number of firmware interrupts (SMI).
     FirmwareInterrupts,
-    /// Nothing shows it.
+    /// No file shows it.
     NotShown,
     /// Caches that real-time CPUs share with others.
     SharedCache,
@@ -42,7 +42,7 @@ pub enum Fact {
     CacheAllocation,
     /// Whether the kernel is PREEMPT_RT.
     Preemption,
-    /// How an ordinary kernel is preempted.
+    /// The preemption mode of a kernel without PREEMPT_RT.
     PreemptionMode,
     /// Mitigations of processor flaws.
     Mitigations,
@@ -52,19 +52,19 @@ pub enum Fact {
     BootLists,
     /// The affinity of the first process.
     FirstProcess,
-    /// Whether groups are refused real-time policies.
+    /// Whether control groups need a budget for real-time policies.
     GroupScheduling,
     /// `RLIMIT_MEMLOCK`.
     LockedMemory,
     /// `RLIMIT_RTPRIO`.
     RealTimePriority,
-    /// Where interrupts go.
+    /// The affinity of interrupts.
     InterruptAffinity,
-    /// CPUs that irqbalance leaves alone.
+    /// CPUs that irqbalance excludes.
     BannedCpus,
     /// The clock source.
     ClockSource,
-    /// Whether the time stamp counter keeps its pace.
+    /// Whether the time stamp counter has a constant rate.
     ConstantCounter,
     /// Swap.
     Swap,
@@ -78,7 +78,7 @@ pub enum Fact {
     NetworkQueues,
     /// Version of control groups.
     ControlGroups,
-    /// Partitions.
+    /// Validity of cpuset partitions.
     Partitions,
     /// The IOMMU.
     Iommu,

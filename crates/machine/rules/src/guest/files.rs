@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Settings of the host that are one file each.
+//! Settings of the host with one file each.
 
 use crate::{Expected, Format, Isolation, Place, When, to_write};
 
-/// Limits real-time threads, where it says so.
+/// The file of real-time throttling.
 pub(super) const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
-/// One file, or all files of one form.
+/// One file, or all files that match a template.
 #[derive(Debug, Clone, Copy)]
 pub struct HostFile {
-    /// Its path. A part in braces stands for each that there is.
+    /// Its path. A part in braces matches every existing name.
     pub path: &'static str,
-    /// The rule and the expected value of a file that the catalogue does not have, or for which it
-    /// expects no one value on all machines where a guest needs one.
+    /// The rule and the value that a guest needs, if the catalogue does not have the file or
+    /// expects no specific value.
     own: Option<(&'static str, Expected)>,
-    /// Whether it matters with KVM only.
+    /// Whether it matters only with KVM.
     pub kvm: bool,
     /// Why a guest needs the expected value.
     pub reason: &'static str,
@@ -48,8 +48,8 @@ const fn own(
     }
 }
 
-/// Every file, in the order of the list: firmware, kernel, memory, KVM. One that is not there is
-/// no knob of this machine.
+/// Every file, in the order of the list: firmware, kernel, memory, KVM. A missing file is not a
+/// knob of this machine.
 pub const FILES: [HostFile; 27] = [
     host(
         "/sys/devices/system/cpu/smt/active",
@@ -169,7 +169,8 @@ pub const FILES: [HostFile; 27] = [
     ),
 ];
 
-/// The part of a path that stands for several, as `{queue}`: what is before, its name, what is after.
+/// Splits a path at its template part, such as `{queue}`: the text before, the name, the text
+/// after.
 fn parts(path: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = path.split_once('{')?;
     let (name, after) = rest.split_once('}')?;
@@ -177,7 +178,7 @@ fn parts(path: &str) -> Option<(&str, &str, &str)> {
 }
 
 impl HostFile {
-    /// What the file should hold, and how it names CPUs: as the catalogue of knobs has it.
+    /// Returns the expected value of the file and its format, from the catalogue.
     pub fn wanted(&self) -> (Expected, Format) {
         if let Some((_, expected)) = self.own {
             return (expected, Format::Text);
@@ -204,7 +205,7 @@ impl HostFile {
         })
     }
 
-    /// Whether it matters on a machine with so many memory nodes.
+    /// Returns whether it matters on a machine with this number of memory nodes.
     pub fn applies(&self, nodes: usize) -> bool {
         nodes > 1
             || self
@@ -212,15 +213,15 @@ impl HostFile {
                 .is_none_or(|(knob, _)| !knob.applies.contains(&When::SeveralNodes))
     }
 
-    /// Where its directory stands for several: that directory, and what the names there begin with
-    /// and are followed by.
+    /// Returns the directory of a template with several files, and the text before and after each
+    /// name.
     pub fn listed(&self) -> Option<(&'static str, &'static str, &'static str)> {
         let (before, _, after) = parts(self.path)?;
         let (directory, beginning) = before.rsplit_once('/')?;
         Some((directory, beginning, after))
     }
 
-    /// Whether this path is one of the row's, for these real-time CPUs.
+    /// Returns whether a path matches the template, for these real-time CPUs.
     pub fn has(&self, path: &str, is_real_time: impl Fn(u32) -> bool) -> bool {
         let Some((before, name, after)) = parts(self.path) else {
             return path == self.path;
@@ -230,7 +231,7 @@ impl HostFile {
             .is_some_and(|part| name != "real-time-cpu" || part.parse().is_ok_and(is_real_time))
     }
 
-    /// Its path as a person would write it.
+    /// Returns the path for display.
     pub fn name(&self) -> String {
         match parts(self.path) {
             Some((before, _, after)) => format!("{before}*{after}"),
@@ -238,7 +239,8 @@ impl HostFile {
         }
     }
 
-    /// The command or change that sets the file; nothing where there is no right value.
+    /// Returns the command or change that sets the file; empty if no value is right for every
+    /// machine.
     pub fn fix(&self, isolation: &Isolation) -> String {
         let (wanted, format) = self.wanted();
         let Some(value) = to_write(wanted, format, isolation) else {

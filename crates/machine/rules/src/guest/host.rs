@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Settings of a guest's host: firmware, power, files, threads of the kernel, caches.
+//! Settings of a guest's host: firmware, power, files, kernel threads, caches.
 
 use crate::{Expected, Isolation, expected_text, satisfies};
 use rampart_model::{Accelerator, CpuId, CpuSet, Nanos, SchedulingPolicy, VitalThread};
@@ -58,14 +58,15 @@ pub(super) fn power(known: &GuestSubject<'_>) -> Vec<Setting> {
     knobs
 }
 
-/// The real-time CPUs that are held to a short exit, each by its own file.
+/// Returns the real-time CPUs whose own file limits the exit latency.
 fn held_awake(known: &GuestSubject<'_>) -> CpuSet {
     let cpus = known.real_time_cpus();
     let held = known.facts.held_awake.iter().copied();
     held.filter(|cpu| cpus.contains(*cpu)).collect()
 }
 
-/// Returns what keeps the real-time CPUs out of deep idle states; `None` if nothing does.
+/// Returns the limit that keeps the real-time CPUs out of deep idle states; `None` if there is
+/// none.
 fn latency_held(known: &GuestSubject<'_>) -> Option<String> {
     let cpus = known.real_time_cpus();
     if known
@@ -79,12 +80,12 @@ fn latency_held(known: &GuestSubject<'_>) -> Option<String> {
         .then(|| format!("the real-time CPUs are held to {SHALLOW}"))
 }
 
-/// Power management's own bound (PM QoS): for all CPUs, or for each (Linux document
+/// Returns the PM QoS latency limit for all CPUs or for each (Linux document
 /// `power/pm_qos_interface.rst`).
 fn latency_limit(known: &GuestSubject<'_>) -> Setting {
     let facts = known.facts;
     let all = match facts.latency_limit {
-        // The kernel's own number for that is 2000 s.
+        // The kernel's value for no limit is 2000 s.
         Some(limit) if limit >= Nanos::from_secs(1) => "no limit for all CPUs".to_owned(),
         Some(limit) => format!("{limit} for all CPUs"),
         None => "unknown for all CPUs".to_owned(),
@@ -121,7 +122,7 @@ pub(super) fn files(known: &GuestSubject<'_>) -> Vec<Setting> {
         .collect()
 }
 
-/// One row of the table; none if none of its files is there.
+/// Returns one setting; `None` if none of its files exists.
 fn file(row: &HostFile, known: &GuestSubject<'_>, isolation: &Isolation) -> Option<Setting> {
     let is_real_time = |cpu| isolation.real_time.contains(CpuId(cpu));
     let files: Vec<(&str, &str)> = known
@@ -152,7 +153,7 @@ fn file(row: &HostFile, known: &GuestSubject<'_>, isolation: &Isolation) -> Opti
             files.len()
         ),
     };
-    // A shield sets these.
+    // A shield sets these files.
     let applied = wanted == Expected::NoRealTime && satisfied;
     Some(
         Setting::new(
@@ -168,9 +169,8 @@ fn file(row: &HostFile, known: &GuestSubject<'_>, isolation: &Isolation) -> Opti
     )
 }
 
-/// The kernel's threads of the CPUs must run before the virtual CPU on them, or the virtual CPU,
-/// which never gives way, starves them. Nothing of the sort where virtual CPUs take turns with
-/// all others.
+/// Judges the kernel threads of the CPUs: they must have a higher priority than the virtual CPU,
+/// which otherwise starves them. Empty for time-sharing virtual CPUs.
 pub(super) fn kernel_threads(known: &GuestSubject<'_>) -> Vec<Setting> {
     let cpus = known.real_time_cpus();
     let virtual_cpu = known
@@ -183,7 +183,7 @@ pub(super) fn kernel_threads(known: &GuestSubject<'_>) -> Vec<Setting> {
     if virtual_cpu == 0 {
         return Vec::new();
     }
-    // Throttled, it stands still for a part of each second, in which they get to run.
+    // With throttling the virtual CPU stops for a part of each second, in which they run.
     let throttled = known
         .facts
         .files
@@ -234,7 +234,8 @@ fn priority(policy: SchedulingPolicy) -> u8 {
     }
 }
 
-/// A part of the last-level cache of their own (Linux document `arch/x86/resctrl.rst`).
+/// Judges whether the CPUs have a dedicated part of the last-level cache (Linux document
+/// `arch/x86/resctrl.rst`).
 pub(super) fn caches(known: &GuestSubject<'_>) -> Vec<Setting> {
     let facts = known.facts;
     let present = match (facts.divides_caches, facts.cache_groups) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What only a kernel command line can: the host's, and the guest's (Linux document
+//! Settings on the kernel command lines of the host and of the guest (Linux document
 //! `admin-guide/kernel-parameters.txt`).
 
 use crate::{IsolatedCpus, KernelCommandLine};
@@ -7,7 +7,7 @@ use rampart_model::{CpuId, CpuSet};
 
 use super::{GuestSubject, Setting};
 
-/// The host's own kernel command line. Some of it a shield does at run time; the rest only the kernel command line can.
+/// Judges the host's kernel command line. A shield replaces some parameters at run time.
 pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
     let cpus = &known.real_time_cpus();
     let line = &KernelCommandLine::parse(&known.facts.command_line);
@@ -69,7 +69,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "rcu-nocbs",
             "rcu_nocbs",
             cpus.to_string(),
-            // `nohz_full=` brings it along (kernel-parameters.txt).
+            // `nohz_full=` implies `rcu_nocbs=` (kernel-parameters.txt).
             covers("rcu_nocbs") || covers("nohz_full"),
             "moves RCU callbacks to threads elsewhere; only at boot",
         ),
@@ -121,7 +121,8 @@ fn default_huge_page(known: &GuestSubject<'_>) -> Setting {
     .fix("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
 }
 
-/// 6.1 does not notice when these differ (kernel/sched/isolation.c).
+/// Judges whether the lists of CPUs agree; Linux 6.1 does not report a difference
+/// (kernel/sched/isolation.c).
 fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<Setting> {
     let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| line.cpus(name, last));
     let given: Vec<&CpuSet> = lists.iter().flatten().collect();
@@ -188,7 +189,8 @@ pub(super) fn of_guest(known: &GuestSubject<'_>) -> Vec<Setting> {
     knobs
 }
 
-/// On an emulated machine a guest keeps its tick; why, `Description::kernel_command_line` says.
+/// Judges the tick of a guest, which must stay on an emulated machine (see
+/// `Description::kernel_command_line`).
 fn tick_inside(known: &GuestSubject<'_>) -> Setting {
     let line = KernelCommandLine::parse(known.kernel_command_line);
     let present = line.value("nohz");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Judgements of a KVM guest and of its host, for real-time work inside it. Pure: `domain` reads.
+//! Judgements of a KVM guest and of its host for real-time work. Does no IO: `domain` reads the
+//! values.
 //!
-//! Each setting belongs to a rule of the catalogue, which has its severity. The rules and their
-//! sources: the profiles `realtime-virtual-host` and `-guest` of TuneD, libvirt's document
+//! Each setting belongs to a rule of the catalogue, which defines its severity. Sources of the
+//! rules: the profiles `realtime-virtual-host` and `-guest` of TuneD, libvirt's document
 //! `kvm-realtime`, Red Hat's guide to real-time guests, Linux's `kernel-parameters.txt` and
 //! `virt/kvm/api.rst`.
 
@@ -21,7 +22,7 @@ pub use files::{FILES, HostFile};
 
 use crate::rule;
 
-/// An idle state that takes longer to leave shows in the latency of an interrupt.
+/// Idle states with a longer exit latency affect interrupt latency.
 pub(crate) const SHALLOW: Nanos = crate::facts::DEEP;
 
 /// Ids of the rules about the CPUs of a real-time guest and about its host's kernel and programs.
@@ -40,7 +41,7 @@ pub const GUEST_PLACEMENT_RULES: [&str; 12] = [
     "stalld",
 ];
 
-/// What was read from the host when the guest was started.
+/// The host's values at the start of the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostFacts {
     /// The content of each existing file of [`FILES`], by its path.
@@ -71,7 +72,7 @@ pub struct HostFacts {
     pub iommus: usize,
 }
 
-/// One virtual CPU.
+/// A virtual CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualCpu {
     /// The CPUs of the host that it may run on: one if it is pinned.
@@ -89,14 +90,14 @@ pub struct GuestMemory {
     pub huge_page: Option<u64>,
 }
 
-/// A guest as it was asked for.
+/// The requested guest.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestSetup<'a> {
-    /// What runs its instructions.
+    /// Its accelerator.
     pub accelerator: Accelerator,
     /// Its memory.
     pub memory: GuestMemory,
-    /// Its CPUs, by their number inside.
+    /// Its virtual CPUs, by their number in the guest.
     pub cpus: &'a [VirtualCpu],
     /// The CPUs of all other threads of the program.
     pub emulator: &'a CpuSet,
@@ -104,14 +105,14 @@ pub struct GuestSetup<'a> {
     pub housekeeping: &'a CpuSet,
     /// Whether all its CPUs but the first are for real-time work.
     pub real_time: bool,
-    /// Whether the machine under it is emulated.
+    /// Whether its host is emulated.
     pub emulated: bool,
     /// The environment variable that names another guest kernel.
     pub kernel_variable: &'a str,
 }
 
 impl GuestSetup<'_> {
-    /// Returns the guest's real-time CPUs, by their numbers inside.
+    /// Returns the guest's real-time CPUs, by their numbers in the guest.
     #[must_use]
     pub fn real_time_inside(&self) -> CpuSet {
         if !self.real_time {
@@ -127,9 +128,9 @@ impl GuestSetup<'_> {
 /// A running guest and its host.
 #[derive(Debug, Clone, Copy)]
 pub struct GuestSubject<'a> {
-    /// The host when the guest was started.
+    /// The host at the start of the guest.
     pub facts: &'a HostFacts,
-    /// The guest as it was asked for.
+    /// The requested guest.
     pub guest: GuestSetup<'a>,
     /// The command line that the program runs with.
     pub command: &'a [String],
@@ -137,7 +138,7 @@ pub struct GuestSubject<'a> {
     pub threads: &'a [GuestThread],
     /// Bytes of the program that are locked in memory.
     pub locked: u64,
-    /// `uname -v` inside.
+    /// `uname -v` of the guest.
     pub kernel_version: &'a str,
     /// The guest's kernel command line.
     pub kernel_command_line: &'a str,
@@ -181,7 +182,7 @@ impl Setting {
         })
     }
 
-    /// Whether Rampart set it for this guest.
+    /// Sets whether Rampart set it for this guest.
     fn applied(mut self, applied: bool) -> Self {
         self.0.applied = applied;
         self

@@ -5,7 +5,7 @@ use rampart_model::{Accelerator, GuestThreadRole, SchedulingPolicy};
 
 use super::{GuestSubject, Setting};
 
-/// Devices that wake the program's main loop and that a real-time guest is better without.
+/// Devices that wake the program's main loop; a real-time guest should not have them.
 const UNWANTED: [&str; 10] = [
     "usb",
     "qemu-xhci",
@@ -24,7 +24,7 @@ const UNWANTED: [&str; 10] = [
 struct Command<'a>(&'a [String]);
 
 impl<'a> Command<'a> {
-    /// The values of an option, as often as it is given.
+    /// Returns the values of all occurrences of an option.
     fn values(self, option: &str) -> impl Iterator<Item = &'a str> {
         self.0
             .windows(2)
@@ -32,12 +32,12 @@ impl<'a> Command<'a> {
             .filter_map(|pair| pair.get(1).map(String::as_str))
     }
 
-    /// What stands before the first comma of an option.
+    /// Returns the text before the first comma of an option.
     fn first(self, option: &str) -> Option<&'a str> {
         self.values(option).next()?.split(',').next()
     }
 
-    /// `NAME=…` in an option; the last counts, as it does for QEMU.
+    /// Returns the value of `NAME=…` in an option; of several the last, as in QEMU.
     fn setting(self, option: &str, name: &str) -> Option<&'a str> {
         self.values(option)
             .flat_map(|value| value.split(','))
@@ -49,7 +49,7 @@ impl<'a> Command<'a> {
         self.0.iter().any(|other| other == word)
     }
 
-    /// A knob that is a setting of an option.
+    /// Returns the setting of an option as a knob.
     fn setting_of(self, of: QemuSetting<'_>) -> Setting {
         let present = self.setting(of.option, of.name);
         let satisfied = present == Some(of.wanted);
@@ -240,7 +240,7 @@ fn devices(command: Command<'_>) -> Setting {
     if !command.has("-nodefaults") {
         present.push("those of QEMU's own choice");
     }
-    // A microvm has neither.
+    // The board microvm has neither.
     if board != "microvm" {
         for name in ["usb", "hpet"] {
             if command.setting("-machine", name) != Some("off") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The rules of the catalogue that bear on every figure of an evaluation.
+//! The rules of the catalogue that affect every figure of an evaluation.
 
 use std::cmp::Reverse;
 
@@ -13,7 +13,7 @@ use crate::facts::Judgement;
 use crate::fix::fix;
 use crate::{Expected, Isolation, Knob, named};
 
-/// Ids of the rules whose deviations show in measured latencies, whatever is measured.
+/// Ids of the rules whose deviations affect measured latencies of all meters.
 pub const FIGURE_RULES: [&str; 23] = [
     "not-emulated",
     "not-a-guest",
@@ -43,7 +43,7 @@ pub const FIGURE_RULES: [&str; 23] = [
 /// Ids of the rules about programs that move interrupts and threads, or tune the machine.
 pub const MANAGER_RULES: [&str; 3] = ["irqbalance", "tuned", "stalld"];
 
-/// Returns the deviations of a machine that bear on measured figures, errors first.
+/// Returns the deviations of a machine that affect measured figures, errors first.
 #[must_use]
 pub fn figure_findings(subject: Subject<'_>, isolation: &Isolation) -> Vec<Finding> {
     let mut findings = findings_of(FIGURE_RULES, subject, isolation);
@@ -107,7 +107,7 @@ fn location(knob: &Knob, locations: &[CheckLocation]) -> String {
     text
 }
 
-/// Returns a sentence as the second part of a finding: without its capital and its full stop.
+/// Returns a sentence as the second part of a finding: without a capital letter and a full stop.
 fn clause(sentence: &str) -> String {
     let sentence = sentence.trim_end_matches('.');
     let mut letters = sentence.chars();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rules of the boot: the kernel command line and the options that the kernel is built with.
+//! Rules of the kernel command line and of the kernel's build options.
 
 use rampart_model::{
     BOOT_CPU, CpuRole, CpuSet, DomainProgram, PlanFinding, PlannedDomain, Reboot, Severity,

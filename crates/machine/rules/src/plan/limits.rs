@@ -126,7 +126,7 @@ pub(super) fn managers(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     };
     managers
         .iter()
-        // stalld moves nothing; `priority-ladder` counts on it.
+        // stalld changes no settings, and the rule `priority-ladder` relies on it.
         .filter(|name| *name != "stalld")
         .map(|name| {
             OTHER_MANAGERS
@@ -145,7 +145,7 @@ pub(super) fn managers(context: &PlanContext<'_>) -> Vec<PlanFinding> {
 
 pub(super) fn group_budget(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     let throttling = &context.machine.throttling;
-    // Without a limit the kernel asks no group for a budget (kernel/sched/core.c).
+    // Without a limit the kernel requires no budget of groups (kernel/sched/core.c).
     if throttling.group_scheduling != Some(true) || throttling.runtime.is_none() {
         return Vec::new();
     }

@@ -148,11 +148,11 @@ fn sizes(architecture: &str) -> &'static [u64] {
 struct Demand {
     node: u32,
     page: ByteSize,
-    /// Pages that are free after the guests before took theirs.
+    /// Free pages after the allocation of earlier guests.
     left: u64,
     /// Pages that this guest needs.
     needed: u64,
-    /// Pages that this guest and the guests before need.
+    /// Pages that this guest and earlier guests need.
     all: u64,
 }
 
@@ -201,7 +201,7 @@ fn reserved_later(
 
 pub(super) fn huge_pages(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     let mut findings = Vec::new();
-    // Pages that the guests before take, by node and size.
+    // Pages of earlier guests, by node and size.
     let mut used: BTreeMap<(u32, u64), u64> = BTreeMap::new();
     for domain in context.domains() {
         let planned = domain.planned;

@@ -21,7 +21,7 @@ use crate::{Rule, RuleBook};
 
 pub use context::{Claim, Claims, PlanContext};
 
-/// A rule of plans that a plan may waive; entries state the rest.
+/// Defaults of a rule that a plan may waive.
 const PLAN_RULE: Rule = Rule {
     id: "",
     book: RuleBook::Plan,
@@ -32,7 +32,7 @@ const PLAN_RULE: Rule = Rule {
     waivable: true,
 };
 
-/// A rule of plans that no plan may waive: a plan that breaks it cannot work.
+/// Defaults of a rule that no plan may waive: a plan that breaks it cannot work.
 const REQUIRED: Rule = Rule {
     waivable: false,
     ..PLAN_RULE
@@ -47,8 +47,8 @@ const UNUSED_WAIVER: Rule = Rule {
     ..REQUIRED
 };
 
-/// Returns the rule of a knob that a plan is judged by too. Evaluated at compile time, so that the
-/// knob exists.
+/// Returns the rule of a knob that applies to plans too. Evaluated at compile time, so that an
+/// unknown knob is a build error.
 const fn rule_of_knob(name: &str) -> Rule {
     match crate::catalogue::const_named(name) {
         Some(knob) => knob.rule(),
@@ -56,8 +56,8 @@ const fn rule_of_knob(name: &str) -> Rule {
     }
 }
 
-/// The rules that plans are judged by, in the order of their checks. Those of
-/// [`RuleBook::Machine`] are knobs of the catalogue.
+/// The rules of plans, in the order of their checks. Those of [`RuleBook::Machine`] are knobs of
+/// the catalogue.
 pub const PLAN_RULES: [Rule; 41] = [
     owners::SAME_MACHINE,
     owners::KIND_NOT_BUILT,
@@ -148,7 +148,7 @@ pub fn check_plan(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     findings
 }
 
-/// Applies the plan's waivers, and its choice that errors warn.
+/// Applies the plan's waivers and its enforcement to a finding.
 fn waive(plan: &Plan, mut finding: PlanFinding) -> PlanFinding {
     if finding.impossible || finding.finding.severity == Severity::Note {
         return finding;

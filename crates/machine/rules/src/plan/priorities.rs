@@ -24,7 +24,7 @@ pub(super) const PRIORITY_LADDER_THROTTLED: Rule = Rule {
     ..PLAN_RULE
 };
 
-/// What keeps threads of lower priority from starving.
+/// A mechanism that keeps threads of lower priority from starving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Relief {
     /// stalld: every thread runs.

@@ -22,7 +22,7 @@ pub struct Comparison<'a> {
     pub domains: BTreeMap<u32, &'a str>,
     /// The observing process and its descendants.
     pub own: BTreeSet<u32>,
-    /// Processes of meters, whoever started them.
+    /// Processes of all meters.
     pub meters: BTreeSet<u32>,
 }
 

@@ -20,13 +20,13 @@ pub use comparison::Comparison;
 pub struct StateRule {
     /// The rule.
     pub rule: Rule,
-    /// What its findings are about.
+    /// The subject of its findings.
     pub subject: StatusSubject,
     /// Whether a finding means that the domain's isolation is not in effect.
     pub breaks_isolation: bool,
 }
 
-/// Entries state the rest.
+/// Defaults of the rules of states.
 const STATE_RULE: Rule = Rule {
     id: "",
     book: RuleBook::State,
@@ -132,12 +132,12 @@ pub fn check_state(
     threads::check(comparison, plan, &mut findings);
     colocation::check(comparison, plan, cpus, &mut findings);
     unwanted_activity::check(plan, cpus, &mut findings);
-    // The sort is stable: within one severity the order of the checks stays.
+    // The sort is stable and keeps the order of the checks within one severity.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.finding.severity));
     findings
 }
 
-/// Returns the first few names, and how many more there are.
+/// Returns the first few names, and the number of the others.
 fn first_few(names: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown: Vec<&str> = names.iter().take(SHOWN).map(String::as_str).collect();
