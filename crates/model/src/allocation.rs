@@ -333,7 +333,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn runs_and_masks() {
+    fn finds_runs_of_masks() {
         assert_eq!(WayMask::run(4, 4), Some(WayMask(0xf0)));
         assert_eq!(WayMask::run(0, 64), Some(WayMask(u64::MAX)));
         assert_eq!(WayMask::run(60, 5), None);
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn schemata_are_what_they_mean() {
+    fn schemata_compare_by_meaning() {
         let read = Schemata::parse("    MB:0= 50;1=100\n    L3:0=00f;1=7ff\nnonsense\n");
         assert_eq!(read.to_string(), "L3:0=f;1=7ff\nMB:0=50;1=100");
         let ours = Schemata::parse("L3:1=7f0");
@@ -365,7 +365,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn schemata_are_read_as_written(values in proptest::collection::btree_map(0..9_u32, 1..0xfff_u64, 1..5)) {
+        fn schemata_round_trip(values in proptest::collection::btree_map(0..9_u32, 1..0xfff_u64, 1..5)) {
             let mut schemata = Schemata::default();
             for (id, value) in values {
                 schemata.set("L2", id, &WayMask(value).to_string());

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_without_sense_is_told_with_its_place() {
+    fn reports_invalid_settings_with_their_location() {
         let locations = |change: &dyn Fn(&mut BlockSettings)| -> Vec<String> {
             let mut plan = plan();
             change(&mut plan);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn share_and_duration_are_of_length_and_pause() {
+    fn computes_share_and_duration() {
         assert_eq!(plan().share_percent(), 20);
         assert_eq!(plan().duration(), Nanos::SECOND);
         let half = BlockSettings {

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_conditions() {
+    fn conditions_round_trip() {
         for text in ["idle", "cpu@same", "cache@others"] {
             assert_eq!(text.parse::<Condition>().expect(text).to_string(), text);
         }

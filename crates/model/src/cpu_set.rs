@@ -282,21 +282,21 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn masks_compare_as_sets_whatever_their_zeros() {
+    fn masks_compare_as_sets() {
         let padded = CpuSet::from_mask("00000c00,f000c00f").expect("mask");
         assert_eq!(CpuSet::from_mask("c00,f000c00f"), Ok(padded));
         assert!(CpuSet::from_mask("xyz").is_err());
     }
 
     #[test]
-    fn refuses_what_is_no_list() {
+    fn refuses_an_invalid_list() {
         for text in ["a", "3-1", "1,,2", "-1", "1-", "70000", "0-4294967295"] {
             assert!(text.parse::<CpuSet>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn one_cpu_is_not_several() {
+    fn formats_singular_and_plural() {
         for (text, named) in [
             ("", "no CPU"),
             ("3", "CPU 3"),
@@ -317,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in ".{0,20}") {
+        fn accepts_any_text(text in ".{0,20}") {
             let _ = text.parse::<CpuSet>();
             let _ = CpuSet::from_mask(&text);
         }

@@ -181,14 +181,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_holds_its_value_and_is_narrow(value: u64) {
+        fn a_bucket_contains_its_value_and_is_narrow(value: u64) {
             let (low, high) = (Bucket::lowest(Nanos(value)).0, Bucket::highest(Nanos(value)).0);
             prop_assert!(low <= value && value <= high);
             prop_assert!((high - low) as f64 <= value as f64 / 1023.0);
         }
 
         #[test]
-        fn merging_is_counting_together(a in proptest::collection::vec(0u64..1_000_000, 0..50), b in proptest::collection::vec(0u64..1_000_000, 0..50)) {
+        fn merging_equals_counting_all_values(a in proptest::collection::vec(0u64..1_000_000, 0..50), b in proptest::collection::vec(0u64..1_000_000, 0..50)) {
             let mut merged = Distribution::from_values(a.iter().copied().map(Nanos));
             merged.merge(&Distribution::from_values(b.iter().copied().map(Nanos)));
             prop_assert_eq!(merged, Distribution::from_values(a.into_iter().chain(b).map(Nanos)));

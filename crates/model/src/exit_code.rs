@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_that_failed_decide_the_code() {
+    fn failed_parts_decide_the_code() {
         assert_eq!(ExitCode::of_parts(0, 0), ExitCode::Success);
         assert_eq!(ExitCode::of_parts(1, 2), ExitCode::Partial);
         assert_eq!(ExitCode::of_parts(2, 2), ExitCode::PreconditionMissing);

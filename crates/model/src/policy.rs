@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_each_policy() {
+    fn policies_round_trip() {
         for text in [
             "other",
             "fifo:1",

@@ -413,7 +413,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_writes_disturbances() {
+    fn disturbances_round_trip() {
         for text in ["block:host", "cache:vm-2", "block:under:vm", "io:container"] {
             assert_eq!(text.parse::<Disturbance>().expect(text).to_string(), text);
         }

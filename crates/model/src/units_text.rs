@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_type() {
+    fn parses_lengths_of_time() {
         for (text, nanos) in [
             ("1ns", 1),
             ("20us", 20_000),
@@ -165,7 +165,7 @@ mod tests {
 
     /// Checks that an argument is one word and not rounded down, unlike `4.08 min`.
     #[test]
-    fn an_argument_is_one_word_and_never_shorter() {
+    fn formats_an_argument_as_one_word_rounded_up() {
         for (nanos, text) in [
             (0, "0s"),
             (1, "1s"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_three_figures_and_the_unit() {
+    fn formats_three_figures_with_a_unit() {
         for (nanos, text) in [
             (0, "0 ns"),
             (999, "999 ns"),

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_are_told_apart_on_both_architectures() {
+    fn classifies_interrupts_of_both_architectures() {
         let sort = InterruptSort::of;
         assert_eq!(sort("24", "virtio1-config"), InterruptSort::Device);
         assert_eq!(sort("11", "arch_timer"), InterruptSort::Timer);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_known_by_how_its_name_begins() {
+    fn finds_a_thread_by_its_prefix() {
         assert_eq!(
             VitalThread::of("ktimersd/3").map(|kind| kind.knob),
             Some("ktimers-priority")

@@ -76,13 +76,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn one_is_not_several() {
+    fn formats_singular_and_plural() {
         let counted: Vec<String> = [0, 1, 2].map(|count| plural(count, "warning")).to_vec();
         assert_eq!(counted, ["0 warnings", "1 warning", "2 warnings"]);
     }
 
     #[test]
-    fn what_steers_is_seen() {
+    fn makes_control_characters_visible() {
         assert_eq!(
             clean("a\u{1b}[1m\u{202e}b\u{200f}\té"),
             "a\u{fffd}[1m\u{fffd}b\u{fffd} é"
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_end_at_words() {
+    fn wraps_lines_at_words() {
         let long = "x".repeat(20);
         assert_eq!(
             wrapped("- ", "  ", &format!("a b {long} c"), 5),

@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn refuses_what_is_no_size() {
+    fn refuses_an_invalid_size() {
         for text in ["", "5", "MiB", "1.5GiB", "2 MB", "-1KiB", "99999999999TiB"] {
             assert!(text.parse::<ByteSize>().is_err(), "{text}");
         }
@@ -103,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_size_is_read_as_it_was_written(number in any::<u64>(), shift in 0u32..40) {
+        fn sizes_round_trip(number in any::<u64>(), shift in 0u32..40) {
             let size = ByteSize(number >> shift << shift);
             prop_assert_eq!(size.to_string().parse(), Ok(size));
         }

@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_largest_whole_unit_is_used() {
+    fn formats_the_largest_whole_unit() {
         for (nanos, text) in [
             (0, "0ns"),
             (999, "999ns"),
@@ -94,7 +94,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_time_is_read_as_it_was_written(nanos in any::<u64>(), unit in 0usize..4) {
+        fn times_round_trip(nanos in any::<u64>(), unit in 0usize..4) {
             let time = Nanos(nanos / 1_000 * [1, 1_000, 1_000_000, 1][unit].min(1_000));
             prop_assert_eq!(exact(time).parse(), Ok(time));
         }
