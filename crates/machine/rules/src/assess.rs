@@ -71,7 +71,7 @@ fn holds(when: When, subject: &Subject<'_>, isolation: &Isolation) -> Option<boo
 }
 
 /// Combines the judgements of several locations.
-fn together(locations: Vec<CheckLocation>, some: bool) -> Judgement {
+fn combined(locations: Vec<CheckLocation>, some: bool) -> Judgement {
     let wrong = locations
         .iter()
         .filter(|location| location.satisfied == Some(false))
@@ -137,7 +137,7 @@ fn files(
     }
     match refused {
         Some(why) if locations.is_empty() => Judgement::Unread(why),
-        _ => together(locations, matches!(expected, Expected::SomeAtLeast(_))),
+        _ => combined(locations, matches!(expected, Expected::SomeAtLeast(_))),
     }
 }
 
@@ -333,7 +333,7 @@ fn thread_policies(
     if locations.is_empty() {
         return Judgement::NotHere("the kernel has no such thread".to_owned());
     }
-    together(locations, false)
+    combined(locations, false)
 }
 
 fn thread_affinities(
@@ -362,7 +362,7 @@ fn thread_affinities(
     if locations.is_empty() {
         return Judgement::NotHere("the kernel has no such thread that may be moved".to_owned());
     }
-    together(locations, false)
+    combined(locations, false)
 }
 
 fn program(names: &[&str], expected: Expected, subject: &Subject<'_>) -> Judgement {

@@ -9,7 +9,7 @@ use rampart_model::{
 
 use crate::assess::assess;
 use crate::check::Subject;
-use crate::choice::WITH_THE_WALLS;
+use crate::choice::SET_WITH_ISOLATION;
 use crate::compare::{cpus, expected_text, marked, satisfies, to_write};
 use crate::facts::{Judgement, deep_idle_states};
 use crate::fix::fix;
@@ -24,7 +24,10 @@ pub fn change_list(
     isolation: &Isolation,
     tool_version: &str,
 ) -> ChangeList {
-    let mut steps: Vec<ChangeStep> = offline(plan).into_iter().chain(walls(plan)).collect();
+    let mut steps: Vec<ChangeStep> = offline(plan)
+        .into_iter()
+        .chain(isolation_steps(plan))
+        .collect();
     steps.extend(crate::cache_steps::steps(plan));
     let pages = crate::pages_reserved::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
@@ -101,7 +104,7 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
     })
 }
 
-fn walls(plan: &ResolvedPlan) -> Vec<ChangeStep> {
+fn isolation_steps(plan: &ResolvedPlan) -> Vec<ChangeStep> {
     plan.domains
         .iter()
         // The hypervisor isolates a cell, while the cell is up.
@@ -166,9 +169,9 @@ fn step(
         match boot_argument(knob, wanted, isolation) {
             Some(argument) => {
                 step.kind = StepKind::KernelCommandLine;
-                step.why = given(&argument, plan, subject).unwrap_or(argument);
+                step.why = present_argument(&argument, plan, subject).unwrap_or(argument);
             }
-            None => step.locations = places(knob, None, subject, isolation),
+            None => step.locations = written_locations(knob, None, subject, isolation),
         }
         return Some(step);
     }
@@ -208,7 +211,7 @@ fn decide(
         }
         Some(KnobAction::Apply) | None => {}
     }
-    if WITH_THE_WALLS.contains(&knob.name) {
+    if SET_WITH_ISOLATION.contains(&knob.name) {
         step.action = StepAction::Apply;
         step.why = "with the walls".to_owned();
         return;
@@ -222,7 +225,7 @@ fn decide(
     step.locations = match knob.location {
         // A service is stopped only if the plan names the knob.
         Place::Program(names) if is_named => services(names, subject),
-        _ => places(knob, Some(wanted), subject, isolation),
+        _ => written_locations(knob, Some(wanted), subject, isolation),
     };
     if step.locations.is_empty() {
         step.action = StepAction::ByHand;
@@ -260,7 +263,7 @@ fn is_written(knob: &Knob) -> bool {
 
 /// Returns every location of a knob that gets another value; empty if the knob is not changed by
 /// writing.
-fn places(
+fn written_locations(
     knob: &Knob,
     aim: Aim,
     subject: &Subject<'_>,
@@ -449,7 +452,7 @@ fn boot_argument(knob: &Knob, wanted: Expected, isolation: &Isolation) -> Option
 /// Returns the present kernel argument if its value is accepted, so that an accepted value is kept.
 /// `None` if the argument is not present, or names CPUs that the plan does not isolate: the rule
 /// `kernel-command-line` requires the lists of the plan.
-fn given(argument: &str, plan: &ResolvedPlan, subject: &Subject<'_>) -> Option<String> {
+fn present_argument(argument: &str, plan: &ResolvedPlan, subject: &Subject<'_>) -> Option<String> {
     let line = &subject.readings.kernel_command_line;
     let topology = &subject.machine.topology;
     let parameter = argument.split('=').next()?;

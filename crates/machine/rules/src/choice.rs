@@ -24,7 +24,7 @@ pub fn is_safety_net(knob: &str) -> bool {
 /// Knobs that are set together with the isolation (`host::Shield`), always to the housekeeping
 /// CPUs. The thread of an interrupt follows the interrupt (`irq_thread_check_affinity` in
 /// kernel/irq/manage.c).
-pub(crate) const WITH_THE_WALLS: [&str; 5] = [
+pub(crate) const SET_WITH_ISOLATION: [&str; 5] = [
     "interrupt-affinity",
     "interrupt-thread-affinity",
     "default-interrupt-affinity",
@@ -88,8 +88,8 @@ impl Knob {
     /// thread. Firmware, other kernels and programs are excluded.
     #[must_use]
     pub fn is_settable(&self) -> bool {
-        let made_so = [KnobEffect::InFirmware, KnobEffect::WithAnotherKernel];
-        !made_so.contains(&self.effect)
+        let excluded = [KnobEffect::InFirmware, KnobEffect::WithAnotherKernel];
+        !excluded.contains(&self.effect)
             && matches!(
                 self.location,
                 Place::File(_, _)
@@ -113,7 +113,7 @@ impl Knob {
             Place::File(_, _) if self.effect.needs_restart() => false,
             // Control groups belong to their managers.
             Place::File(_, paths) => {
-                !WITH_THE_WALLS.contains(&self.name)
+                !SET_WITH_ISOLATION.contains(&self.name)
                     && !paths.iter().any(|path| path.starts_with("/sys/fs/cgroup/"))
             }
             _ => false,
@@ -136,12 +136,12 @@ impl Knob {
 
     /// Returns whether all choices with a value expect a number.
     fn is_number(&self) -> bool {
-        let mut wishes = std::iter::once(self.expected)
+        let mut expectations = std::iter::once(self.expected)
             .chain(self.choices.iter().map(|choice| choice.expected))
             .filter(|expected| *expected != Expected::Informational)
             .peekable();
-        wishes.peek().is_some()
-            && wishes.all(|expected| {
+        expectations.peek().is_some()
+            && expectations.all(|expected| {
                 matches!(
                     expected,
                     Expected::Number(_)
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn names_and_values_are_those_of_the_catalogue() {
+    fn accepts_only_names_and_values_of_the_catalogue() {
         for (name, value) in [
             ("ksoftirqd-priority", "nto"),
             ("ksoftirqd-priority", "11"),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_value_is_what_is_written_and_compared_by_its_meaning() {
+    fn writes_and_compares_a_chosen_value() {
         let mut isolation = Isolation::default();
         for (knob, value, right, wrong) in [
             ("governor", "schedutil", "schedutil\n", "performance"),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_named_is_as_the_default_says() {
+    fn applies_the_default_to_unnamed_knobs() {
         let skip = KnobChoice {
             action: KnobAction::Skip,
             value: None,

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn values_compare_by_what_they_mean() {
+    fn compares_values_independent_of_notation() {
         let (list, mask, text) = (Format::List, Format::Mask, Format::Text);
         for (expected, format, found, satisfied) in [
             (Expected::NoRealTime, mask, "00000000,00000003", Some(true)),

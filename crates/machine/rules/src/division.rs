@@ -186,7 +186,7 @@ fn check_groups(
     Ok(())
 }
 
-fn wants_ways(share: &CacheShare) -> bool {
+fn requests_ways(share: &CacheShare) -> bool {
     share.ways.is_some() || share.bytes.is_some()
 }
 
@@ -201,9 +201,9 @@ fn caches(
         .iter()
         .filter(|cache| Some(cache.level) == last)
         .collect();
-    let asking = requests.iter().find(|request| wants_ways(request.share));
+    let requesting = requests.iter().find(|request| requests_ways(request.share));
     let Some(level) = Level::of(&of_level) else {
-        return match asking {
+        return match requesting {
             None => Ok(()),
             Some(request) => Err(indivisible(
                 request,
@@ -244,15 +244,17 @@ fn caches(
                     .rest
                     .set(&resource.name, instance.id, &rest.to_string());
             }
-            for (group, got) in division.groups.iter_mut().zip(&ways.each) {
-                let mask = got.as_ref().map_or(level.takes(rest), |got| got.ways);
+            for (group, assigned) in division.groups.iter_mut().zip(&ways.each) {
+                let mask = assigned
+                    .as_ref()
+                    .map_or(level.takes(rest), |assigned| assigned.ways);
                 group
                     .schemata
                     .set(&resource.name, instance.id, &mask.to_string());
             }
         }
-        for (group, got) in division.groups.iter_mut().zip(ways.each) {
-            group.ways.extend(got);
+        for (group, assigned) in division.groups.iter_mut().zip(ways.each) {
+            group.ways.extend(assigned);
         }
         for (group, findings) in division.groups.iter_mut().zip(ways.findings) {
             group.findings.extend(findings);
@@ -271,7 +273,7 @@ fn caches(
             && group
                 .ways
                 .iter()
-                .all(|got| !got.ways.overlaps(level.shareable));
+                .all(|assigned| !assigned.ways.overlaps(level.shareable));
     }
     Ok(())
 }

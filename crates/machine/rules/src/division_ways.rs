@@ -89,7 +89,7 @@ pub(crate) fn ways_of_instance(
             })
             .fold(WayMask(0), WayMask::union)
     };
-    let (theirs, theirs_alone) = (of_groups(false), of_groups(true));
+    let (of_other_groups, exclusive_of_groups) = (of_groups(false), of_groups(true));
     // Ways of earlier shared requests; later ones avoid them if other ways are free.
     let mut shared = WayMask(0);
     for exclusive in [true, false] {
@@ -103,13 +103,15 @@ pub(crate) fn ways_of_instance(
                 continue;
             };
             let free = if exclusive {
-                level.all.without(theirs.union(ways.taken))
+                level.all.without(of_other_groups.union(ways.taken))
             } else {
-                level.all.without(theirs_alone.union(ways.taken))
+                level.all.without(exclusive_of_groups.union(ways.taken))
             };
             let avoided = level.shareable.union(shared);
-            let Some(mask) = place(free, count, avoided) else {
-                return Err(no_room(allocation, level, instance, request, count, free));
+            let Some(mask) = choose_ways(free, count, avoided) else {
+                return Err(too_few_ways(
+                    allocation, level, instance, request, count, free,
+                ));
             };
             if exclusive {
                 ways.taken = ways.taken.union(mask);
@@ -119,13 +121,13 @@ pub(crate) fn ways_of_instance(
             let findings = [
                 raised,
                 (exclusive && mask.overlaps(level.shareable))
-                    .then(|| of_devices(level, instance, mask)),
+                    .then(|| device_ways_finding(level, instance, mask)),
             ];
             if let Some(all) = ways.findings.get_mut(index) {
                 all.extend(findings.into_iter().flatten());
             }
-            if let Some(got) = ways.each.get_mut(index) {
-                *got = Some(CacheWays {
+            if let Some(assigned) = ways.each.get_mut(index) {
+                *assigned = Some(CacheWays {
                     level: level.level,
                     id: instance.id,
                     ways: mask,
@@ -187,14 +189,14 @@ fn number_of_ways(
 }
 
 /// Returns `count` adjacent free ways with the fewest avoided ways; the lowest of several.
-fn place(free: WayMask, count: u32, avoided: WayMask) -> Option<WayMask> {
+fn choose_ways(free: WayMask, count: u32, avoided: WayMask) -> Option<WayMask> {
     (0..free.end())
         .filter_map(|first| WayMask::run(first, count))
         .filter(|run| run.without(free) == WayMask(0))
         .min_by_key(|run| WayMask(run.0 & avoided.0).count())
 }
 
-fn no_room(
+fn too_few_ways(
     allocation: &Allocation,
     level: &Level<'_>,
     instance: &ResourceInstance,
@@ -233,7 +235,7 @@ fn no_room(
     )
 }
 
-fn of_devices(level: &Level<'_>, instance: &ResourceInstance, mask: WayMask) -> Finding {
+fn device_ways_finding(level: &Level<'_>, instance: &ResourceInstance, mask: WayMask) -> Finding {
     CACHE_SHARE_DEVICES
         .finding(
             format!("L{} cache {}", level.level, instance.id),

@@ -81,14 +81,14 @@ fn file(locations: &[CheckLocation], value: &str) -> Option<String> {
             Some(name) => format!("sysctl {}={value}", name.replace('/', ".")),
             None => format!("echo {value} > {only}"),
         }),
-        many => Some(format!("echo {value} | tee {}", alike(many))),
+        many => Some(format!("echo {value} | tee {}", with_braces(many))),
     }
 }
 
 /// Combines paths that differ only in the number of one part into one path with braces, as shells
 /// expand it; lists other paths one by one. Names each CPU, since `*` would include CPUs that are
 /// as expected.
-fn alike(paths: &[&str]) -> String {
+fn with_braces(paths: &[&str]) -> String {
     one_path(paths).unwrap_or_else(|| paths.join(" "))
 }
 
@@ -184,10 +184,10 @@ pub(crate) fn undo(knob: &Knob) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::alike;
+    use super::with_braces;
 
     #[test]
-    fn paths_that_differ_in_one_number_are_one() {
+    fn combines_paths_that_differ_in_one_number() {
         for (paths, expected) in [
             (
                 &["/a/cpu2/b", "/a/cpu3/b", "/a/cpu11/b"][..],
@@ -203,7 +203,7 @@ mod tests {
             (&["/a/cpu2/s0", "/a/cpu3/s1"], "/a/cpu2/s0 /a/cpu3/s1"),
             (&["/a/b", "/a/b/c"], "/a/b /a/b/c"),
         ] {
-            assert_eq!(alike(paths), expected);
+            assert_eq!(with_braces(paths), expected);
         }
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn parameters_are_found_as_the_kernel_finds_them() {
+    fn finds_parameters_as_the_kernel_does() {
         let line = KernelCommandLine::parse(
             "ro dyndbg=\"file a.c +p\" nohz-full=1 nohz_full=2-3 quiet -- nohz_full=7\n",
         );
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_of_cpus_are_understood_in_every_notation() {
+    fn parses_cpu_lists_in_every_notation() {
         for (text, expected) in [
             ("managed_irq,domain,2-3,6-7", Some("2-3,6-7")),
             ("all", Some("0-7")),
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_of_isolcpus_are_no_cpus() {
+    fn separates_flags_of_isolcpus_from_cpus() {
         let set = |text: &str| text.parse::<CpuSet>().expect("CPUs");
         for (text, cpus, balancing, managed) in [
             ("2-3", set("2-3"), true, false),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every judgement of a machine, a guest, a plan and the state of an active plan, as rules with ids.
 //!
-//! - [`rule`](mod@rule): [`Rule`], the static part of a judgement; [`all_rules`] lists every one.
+//! - `rule`: [`Rule`], the static part of a judgement; [`all_rules`] returns every rule.
 //! - `catalogue`: the knobs as data, for Linux kernels from 5.10 on. A [`Knob`] has a location
 //!   ([`Place`]), an expected value ([`Expected`]) for an [`Isolation`], and a reason.
 //! - `assess`, `facts`, `check`: compare a machine ([`Readings`]) with the catalogue.

@@ -113,7 +113,7 @@ fn number(readings: &Readings, node: u32, size: ByteSize, file: &str) -> (Option
 
 /// Returns the action of a plan for a knob that it names. The default applies to the catalogue
 /// only.
-fn left(plan: &ResolvedPlan, knob: &str) -> Option<(StepAction, &'static str)> {
+fn planned_action(plan: &ResolvedPlan, knob: &str) -> Option<(StepAction, &'static str)> {
     match plan.host.get(knob)?.action {
         KnobAction::Skip => Some((StepAction::Skip, "the plan leaves it alone")),
         KnobAction::Expect => Some((
@@ -148,7 +148,7 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
         fix: None,
         source: SOURCE.to_owned(),
     };
-    if let Some((action, why)) = left(plan, PAGES) {
+    if let Some((action, why)) = planned_action(plan, PAGES) {
         if !missing.is_empty() {
             (step.action, step.why) = (action, why.to_owned());
         }
@@ -230,7 +230,7 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
         fix: None,
         source: "Documentation/admin-guide/kernel-parameters.txt, hugepages=".to_owned(),
     };
-    if let Some((action, why)) = left(plan, PAGES_AT_BOOT) {
+    if let Some((action, why)) = planned_action(plan, PAGES_AT_BOOT) {
         (step.action, step.why) = (action, why.to_owned());
     }
     Some(step)

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_can_be_read_counts_before_the_other_names_that_cannot() {
+    fn prefers_a_readable_file() {
         let file = |path: &str, reading| {
             let location = LocationValue {
                 path: path.to_owned(),

@@ -195,7 +195,7 @@ mod tests {
     use super::wrapped;
 
     #[test]
-    fn lines_end_at_words_within_the_width() {
+    fn wraps_lines_at_words() {
         let text = wrapped("a  ", "   ", &"word ".repeat(40));
         assert!(
             text.lines().all(|line| line.chars().count() <= 80),
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn names_steer_no_terminal() {
+    fn removes_control_characters_from_names() {
         assert_eq!(
             wrapped("", "", "a\u{1b}[2J\u{202e}b"),
             "a\u{fffd}[2J\u{fffd}b\n"

@@ -49,7 +49,7 @@ fn names_are_unique_and_kebab_case() {
 }
 
 #[test]
-fn every_group_has_knobs_and_every_knob_says_everything() {
+fn every_group_has_knobs_and_every_knob_has_all_texts() {
     for group in KnobGroup::ALL {
         assert!(all().any(|knob| knob.group == group), "{group:?}");
     }
@@ -90,7 +90,7 @@ fn every_group_has_knobs_and_every_knob_says_everything() {
 }
 
 #[test]
-fn places_are_paths_of_the_kernel_with_whole_braces() {
+fn locations_are_kernel_paths_with_matching_braces() {
     for knob in all() {
         let paths = match knob.location {
             Place::File(_, paths) | Place::Exists(paths) => paths,
@@ -115,7 +115,7 @@ fn places_are_paths_of_the_kernel_with_whole_braces() {
 }
 
 #[test]
-fn choices_are_several_of_one_name_each_and_the_first_is_what_is_wanted() {
+fn choices_have_unique_names_and_start_with_the_expected_value() {
     for knob in all().filter(|knob| !knob.choices.is_empty()) {
         assert!(knob.choices.len() > 1, "{}", knob.name);
         assert_eq!(knob.choices[0].expected, knob.expected, "{}", knob.name);
@@ -153,7 +153,7 @@ fn an_unknown_choice_changes_nothing() {
 
 /// Checks knobs whose sources are known to differ.
 #[test]
-fn where_sources_differ_there_are_choices() {
+fn knobs_with_differing_sources_have_choices() {
     for name in [
         "timer-migration",
         "real-time-throttling",
@@ -188,7 +188,7 @@ fn errors_have_a_fix() {
 }
 
 #[test]
-fn guests_alone_have_the_settings_of_kvm_modules() {
+fn settings_of_kvm_modules_apply_only_with_guests() {
     for knob in all().filter(|knob| knob.name.starts_with("kvm-")) {
         if matches!(knob.location, Place::File(_, _)) {
             assert!(knob.applies.contains(&When::Guests), "{}", knob.name);
@@ -199,7 +199,7 @@ fn guests_alone_have_the_settings_of_kvm_modules() {
 proptest! {
     /// Checks that a written value satisfies the expectation, in every notation of the kernel.
     #[test]
-    fn what_is_written_satisfies(
+    fn a_written_value_is_as_expected(
         cpus in 2u32..80,
         split in proptest::collection::vec(any::<bool>(), 80),
         zeros in 0usize..8,
@@ -237,7 +237,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_judged_or_not_understood(text in ".{0,40}") {
+    fn accepts_any_text(text in ".{0,40}") {
         let isolation = isolation("2-3", "0-1");
         for knob in all() {
             for expected in wishes(knob) {
@@ -249,7 +249,7 @@ proptest! {
 
 /// Checks that each vital kernel thread has a knob that names it.
 #[test]
-fn vital_threads_have_the_knobs_that_name_them() {
+fn vital_threads_have_knobs() {
     for kind in VitalThread::ALL {
         let knob = named(kind.knob).expect(kind.knob);
         let Place::ThreadPolicy(names) = knob.location else {

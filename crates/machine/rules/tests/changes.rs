@@ -41,7 +41,7 @@ fn action(list: &ChangeList, name: &str) -> Option<StepAction> {
 }
 
 #[test]
-fn walls_come_first_and_what_disturbs_last() {
+fn isolation_comes_first_and_disruptive_steps_last() {
     for machine in RECORDED {
         let list = changes(machine, "1", "");
         let steps: Vec<_> = list.to_apply().collect();
@@ -58,7 +58,7 @@ fn walls_come_first_and_what_disturbs_last() {
 
 /// Checks that only kernel settings are written, and none twice.
 #[test]
-fn only_settings_of_the_kernel_are_written() {
+fn writes_only_kernel_settings() {
     for machine in RECORDED {
         let list = changes(machine, "1", "");
         let mut locations = Vec::new();
@@ -86,7 +86,7 @@ fn only_settings_of_the_kernel_are_written() {
 }
 
 #[test]
-fn a_plan_chooses_what_is_done() {
+fn a_plan_chooses_the_actions() {
     let list = changes("simulated", "1", "");
     assert_eq!(action(&list, "swappiness"), Some(StepAction::Apply));
     // Protections against runaway threads are removed by name only, and services stopped by name
@@ -125,7 +125,7 @@ fn a_plan_chooses_what_is_done() {
 }
 
 #[test]
-fn the_boot_line_is_whole_and_the_plan_wins() {
+fn kernel_arguments_are_complete_and_the_plan_takes_precedence() {
     let list = changes(
         "simulated",
         "1",
@@ -183,7 +183,7 @@ fn the_boot_line_is_whole_and_the_plan_wins() {
 /// Checks that accepted values are not written and that written values are accepted: CPUs as sets,
 /// a priority as minimum, of several words the marked one.
 #[test]
-fn a_value_of_the_plan_means_what_it_means_to_the_check() {
+fn changes_and_check_agree_on_values() {
     let said = |name: &str, value: &str| {
         format!("[host]\n{name} = {{ action = \"apply\", value = \"{value}\" }}\n")
     };
@@ -254,7 +254,7 @@ fn a_value_of_the_plan_means_what_it_means_to_the_check() {
 
 /// Checks that protections against runaway threads are removed by name only.
 #[test]
-fn no_default_takes_a_safety_net_away() {
+fn no_default_removes_a_safety_net() {
     let net = "real-time-throttling";
     for host in ["", "[host]\ndefault = \"apply\"\n"] {
         let list = changes("laptop", "1", host);
@@ -310,7 +310,7 @@ fn page_words(list: &ChangeList) -> String {
 }
 
 #[test]
-fn huge_pages_are_reserved_on_their_node() {
+fn reserves_huge_pages_on_their_node() {
     // Two pages are needed; of three one is free, so that four are reserved.
     let list = with_pages([(3, 1), (0, 0)], "", (6, 1), "");
     let steps: Vec<_> = list
@@ -340,7 +340,7 @@ fn huge_pages_are_reserved_on_their_node() {
 }
 
 #[test]
-fn large_pages_are_asked_for_at_the_start() {
+fn reserves_gigantic_pages_at_boot() {
     let plan = "[boot]\nreboot = \"plan\"\n";
     let others = "hugepages=8 hugepagesz=2M hugepages=64 hugepagesz=1G hugepages=1";
     for (boot, kernel, expected) in [

@@ -72,7 +72,7 @@ fn one(allocation: &Allocation, cpus: &str, share: &CacheShare) -> Result<String
 }
 
 #[test]
-fn ways_are_side_by_side_and_away_from_devices() {
+fn ways_are_adjacent_and_avoid_those_of_devices() {
     let machine = two_sockets();
     let got = one(&machine, "6", &share(4, true));
     assert_eq!(got.as_deref(), Ok("L3:0=fff;1=f | L3:1=ff0"));
@@ -100,7 +100,7 @@ fn ways_are_side_by_side_and_away_from_devices() {
 }
 
 #[test]
-fn ways_of_devices_are_the_last_to_be_taken_and_told() {
+fn ways_of_devices_are_used_last_and_reported() {
     let machine = two_sockets();
     let cpus = set("6");
     let share = share(11, true);
@@ -118,7 +118,7 @@ fn ways_of_devices_are_the_last_to_be_taken_and_told() {
 }
 
 #[test]
-fn the_processor_may_give_no_fewer_and_ways_apart() {
+fn respects_the_minimum_and_sparse_masks() {
     let mut machine = two_sockets();
     machine.caches[0].fewest = 2;
     let got = one(&machine, "6", &share(1, true));
@@ -149,7 +149,7 @@ fn the_processor_may_give_no_fewer_and_ways_apart() {
 }
 
 #[test]
-fn what_the_processor_does_not_divide_is_refused() {
+fn refuses_shares_that_the_processor_does_not_support() {
     let mut machine = two_sockets();
     machine.caches[0].instances[1].size = 0;
     let bytes = CacheShare {
@@ -185,7 +185,7 @@ proptest! {
     /// Checks for any requests that the kernel accepts the masks and that exclusive ways do not
     /// overlap.
     #[test]
-    fn a_division_is_one(
+    fn a_division_is_consistent(
         asked in proptest::collection::vec((1..7_u32, any::<bool>(), 0..8_u32), 1..6),
         theirs in proptest::option::of(1..0xfff_u64),
         sparse in any::<bool>(),

@@ -22,7 +22,7 @@ fn the_page_is_up_to_date() {
 }
 
 #[test]
-fn lists_and_entries_name_every_knob_within_the_width() {
+fn lists_and_entries_have_every_knob_within_the_width() {
     let catalogue = catalogue_document("test");
     let list = list_text(&catalogue);
     for knob in &catalogue.knobs {

@@ -56,7 +56,7 @@ fn assert_severity(shown_by: &str, finding: &Finding) {
 }
 
 #[test]
-fn an_id_has_one_severity_wherever_it_is_shown() {
+fn an_id_has_one_severity_everywhere() {
     let mut shown = BTreeSet::new();
     for name in RECORDED {
         let root = MachineRoot::at(rampart_recorded::directory(name));

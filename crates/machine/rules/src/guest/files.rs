@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_in_the_catalogue_or_has_a_wish_of_its_own() {
+    fn every_file_has_an_expected_value() {
         for row in FILES {
             let same = crate::all().filter(
                 |knob| matches!(knob.location, Place::File(_, paths) if paths.contains(&row.path)),

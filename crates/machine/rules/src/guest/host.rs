@@ -59,7 +59,7 @@ pub(super) fn power(known: &GuestSubject<'_>) -> Vec<Setting> {
 }
 
 /// Returns the real-time CPUs whose own file limits the exit latency.
-fn held_awake(known: &GuestSubject<'_>) -> CpuSet {
+fn cpus_with_latency_limit(known: &GuestSubject<'_>) -> CpuSet {
     let cpus = known.real_time_cpus();
     let held = known.facts.held_awake.iter().copied();
     held.filter(|cpu| cpus.contains(*cpu)).collect()
@@ -76,7 +76,7 @@ fn latency_held(known: &GuestSubject<'_>) -> Option<String> {
     {
         return Some(format!("all CPUs are held to {SHALLOW}"));
     }
-    (!cpus.is_empty() && cpus.is_subset(&held_awake(known)))
+    (!cpus.is_empty() && cpus.is_subset(&cpus_with_latency_limit(known)))
         .then(|| format!("the real-time CPUs are held to {SHALLOW}"))
 }
 
@@ -90,7 +90,7 @@ fn latency_limit(known: &GuestSubject<'_>) -> Setting {
         Some(limit) => format!("{limit} for all CPUs"),
         None => "unknown for all CPUs".to_owned(),
     };
-    let held = held_awake(known);
+    let held = cpus_with_latency_limit(known);
     let present = if held.is_empty() {
         all
     } else {

@@ -105,7 +105,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "without it each access of the host's own devices to memory is translated, at a price",
         ));
     }
-    knobs.extend(lists_that_belong_together(line, last));
+    knobs.extend(agreement_of_cpu_lists(line, last));
     knobs
 }
 
@@ -123,7 +123,7 @@ fn default_huge_page(known: &GuestSubject<'_>) -> Setting {
 
 /// Judges whether the lists of CPUs agree; Linux 6.1 does not report a difference
 /// (kernel/sched/isolation.c).
-fn lists_that_belong_together(line: &KernelCommandLine, last: CpuId) -> Option<Setting> {
+fn agreement_of_cpu_lists(line: &KernelCommandLine, last: CpuId) -> Option<Setting> {
     let lists = ["isolcpus", "nohz_full", "rcu_nocbs"].map(|name| line.cpus(name, last));
     let given: Vec<&CpuSet> = lists.iter().flatten().collect();
     let (first, rest) = given.split_first()?;
