@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Process 1 of an initramfs whose machine has a root file system: mounts it with a layer above
-//! that takes what is written, goes there and becomes another program.
+//! Process 1 of an initramfs of a machine with a root file system: mounts the root file system with
+//! a writable layer in memory above it, moves there and executes another program.
 //!
 //! Kernel, Documentation/filesystems/ramfs-rootfs-initramfs.rst: the initramfs itself cannot be
 //! unmounted or pivoted away from, so the new root is moved over it.
@@ -21,33 +21,34 @@ use rustix::process::{chdir, chroot};
 use crate::server::{load_modules, to_console};
 use crate::{CARRIED, INIT, MODULE_LIST};
 
-/// How long the root's device may take to appear.
+/// How long the device of the root file system may take to appear.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Mounts the squashfs on the device that is the first argument, writable by a layer in memory,
-/// copies what the initramfs carries over it, and becomes the program that the other arguments
-/// name. Returns only if that fails; the caller ends then, which the kernel answers with a panic.
+/// Mounts the squashfs on the device in the first argument with a writable layer in memory, copies
+/// the carried files of the initramfs over it, and executes the program in the other arguments.
+/// Returns only on failure; then the caller exits, which makes the kernel panic.
 ///
-/// From the moment at which there is a device that tells of a panic, the kernel is told to stay
-/// where it is after one (`kernel.panic`): before, the kernel command line should make it reset, which is
-/// told too.
+/// Once a device that reports panics is present, it sets `kernel.panic` so that the kernel stops
+/// after a panic. Before that, the kernel command line should make the machine reset, which is also
+/// reported.
 ///
 /// # Errors
-/// With what was tried and the kernel's answer.
+/// Returns the failed operation and the error of the kernel.
 pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
     let [device, program, rest @ ..] = arguments else {
         return Err(io::Error::other("enter-root needs a device and a program"));
     };
     for location in ["/proc", "/dev", "/read-only", "/written", "/root"] {
-        fs::create_dir_all(location).map_err(saying("make", location))?;
+        fs::create_dir_all(location).map_err(with_context("make", location))?;
     }
     mount_at("devtmpfs", "devtmpfs", "/dev", MountFlags::empty(), c"")?;
-    // The first ones; `serve` reads the same file again, from the new root.
+    // The first modules; `serve` reads the same file again, from the new root.
     for problem in load_modules(Path::new(MODULE_LIST)) {
         to_console(&problem);
     }
     mount_at("proc", "proc", "/proc", MountFlags::empty(), c"")?;
-    fs::write("/proc/sys/kernel/panic", "0").map_err(saying("write", "/proc/sys/kernel/panic"))?;
+    fs::write("/proc/sys/kernel/panic", "0")
+        .map_err(with_context("write", "/proc/sys/kernel/panic"))?;
     unmount_at("/proc")?;
     wait_for(Path::new(device))?;
     let device = device.to_string_lossy();
@@ -60,23 +61,23 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
         c"mode=0755",
     )?;
     for location in ["/written/upper", "/written/work"] {
-        fs::create_dir_all(location).map_err(saying("make", location))?;
+        fs::create_dir_all(location).map_err(with_context("make", location))?;
     }
     let layers = c"lowerdir=/read-only,upperdir=/written/upper,workdir=/written/work";
     mount_at("root", "overlay", "/root", MountFlags::empty(), layers)?;
     copy_tree(Path::new(CARRIED), Path::new("/root"))?;
     unmount_at("/dev")?;
-    leave_nothing();
+    free_initramfs();
     chdir("/root")?;
-    mount_move(".", "/").map_err(|error| saying("move onto /", "/root")(error.into()))?;
+    mount_move(".", "/").map_err(|error| with_context("move onto /", "/root")(error.into()))?;
     chroot(".")?;
     chdir("/")?;
     if let Ok(name) = fs::read_to_string("/etc/hostname") {
-        // Only a name.
+        // The host name is not essential.
         let _ = rustix::system::sethostname(name.trim().as_bytes());
     }
     let error = Command::new(program).args(rest).exec();
-    Err(saying("start", &program.to_string_lossy())(error))
+    Err(with_context("start", &program.to_string_lossy())(error))
 }
 
 fn mount_at(
@@ -86,13 +87,14 @@ fn mount_at(
     flags: MountFlags,
     options: &std::ffi::CStr,
 ) -> io::Result<()> {
-    mount(source, location, kind, flags, options)
-        .map_err(|error| saying(&format!("mount {kind} from {source} on"), location)(error.into()))
+    mount(source, location, kind, flags, options).map_err(|error| {
+        with_context(&format!("mount {kind} from {source} on"), location)(error.into())
+    })
 }
 
 fn unmount_at(location: &str) -> io::Result<()> {
     unmount(location, UnmountFlags::empty())
-        .map_err(|error| saying("unmount", location)(error.into()))
+        .map_err(|error| with_context("unmount", location)(error.into()))
 }
 
 fn wait_for(device: &Path) -> io::Result<()> {
@@ -119,30 +121,31 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
             if !target.is_dir() {
-                fs::create_dir(&target).map_err(saying("make", &target.to_string_lossy()))?;
+                fs::create_dir(&target).map_err(with_context("make", &target.to_string_lossy()))?;
             }
             copy_tree(&source, &target)?;
         } else {
-            // What is there may be a link or belong to the read-only layer: it is replaced.
+            // The target may be a link or belong to the read-only layer, so it is replaced.
             match fs::remove_file(&target) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
-            fs::copy(&source, &target).map_err(saying("copy to", &target.to_string_lossy()))?;
+            fs::copy(&source, &target)
+                .map_err(with_context("copy to", &target.to_string_lossy()))?;
         }
     }
     Ok(())
 }
 
-/// Gives back the memory of the initramfs; nobody can reach it any longer.
-fn leave_nothing() {
+/// Frees the memory of the initramfs, which is no longer reachable.
+fn free_initramfs() {
     for location in [CARRIED, "/modules", "/etc"] {
         let _ = fs::remove_dir_all(location);
     }
     let _ = fs::remove_file(INIT);
 }
 
-fn saying(action: &str, location: &str) -> impl FnOnce(io::Error) -> io::Error {
+fn with_context(action: &str, location: &str) -> impl FnOnce(io::Error) -> io::Error {
     let text = format!("{location}: cannot {action}");
     move |error| io::Error::new(error.kind(), format!("{text}: {error}"))
 }
@@ -154,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_carried_replaces_what_is_there_and_keeps_its_permissions() {
+    fn carried_files_replace_existing_ones_and_keep_their_permissions() {
         let directory = tempfile::tempdir().expect("a directory");
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         fs::create_dir_all(from.join("usr/bin")).expect("made");
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn without_arguments_it_says_what_it_needs() {
+    fn missing_arguments_are_an_error() {
         let error = enter_root(&[]).expect_err("refused");
         assert!(error.to_string().contains("device"), "{error}");
     }

@@ -1,48 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can go wrong on the near side.
+//! Errors of the client.
 
 use std::io;
 use std::time::Duration;
 
-/// Why the far side did not do what it was asked.
+/// The reason why the agent did not carry out a request.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Nobody answered.
+    /// No answer arrived in time.
     #[error(
         "the agent has not answered within {} s; fix: see its console for whether the machine hangs or is too busy, and restart it", .0.as_secs_f64()
     )]
     Silent(Duration),
-    /// The byte stream ended or broke.
+    /// The byte stream ended or failed.
     #[error(
         "the connection to the agent is lost{}; fix: check that the machine runs and is reachable, and run the command again",
         .0.as_ref().map(|error| format!(": {error}")).unwrap_or_default()
     )]
     Lost(Option<String>),
-    /// Something came that is no word of the conversation.
+    /// Invalid data arrived.
     #[error("the agent sent an invalid frame: {0}")]
     Unintelligible(String),
-    /// The other side is of another version.
+    /// The agent has another protocol version.
     #[error(
         "the agent has protocol version {theirs}, this program {ours}; fix: use programs of the same version on both sides"
     )]
     Version {
-        /// Its version.
+        /// Protocol version of the agent.
         theirs: u32,
-        /// Ours.
+        /// Protocol version of this program.
         ours: u32,
     },
-    /// A program did not start.
+    /// A program could not be started.
     #[error("the agent cannot start `{program}`: {reason}")]
     NotStarted {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// What the far side said.
+        /// The agent's reason.
         reason: String,
     },
-    /// A request cannot be made as asked.
+    /// The request is invalid.
     #[error("{0}")]
     Impossible(String),
-    /// Something on this side.
+    /// A system call on this side failed.
     #[error("cannot communicate with the agent: {0}")]
     Here(#[from] io::Error),
 }

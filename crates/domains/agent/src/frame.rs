@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The form of what goes over the byte stream. Pure.
+//! The format of the byte stream. Pure.
 //!
-//! A connection begins with a greeting from the near side: eight fixed bytes and eight that are
-//! its own. The far side answers with the same sixteen bytes; from there on both send frames. So
-//! what an earlier connection left in a virtio-serial port is skipped, and a greeting may be sent
-//! again until it is answered.
+//! A connection begins with a greeting from the client: eight fixed bytes and eight bytes that
+//! identify the connection. The agent answers with the same sixteen bytes; after that, both send
+//! frames. This skips data that an earlier connection left in a virtio-serial port, and allows the
+//! client to repeat the greeting until it is answered.
 //!
 //! A frame is its kind (one byte), the number of the program (four bytes), the length of the
 //! payload (four bytes, all little-endian) and the payload.
 
-/// First bytes of a greeting. No frame begins with its first byte.
+/// First bytes of a greeting. No frame begins with the first byte.
 pub(crate) const MAGIC: [u8; 8] = *b"\0rampart";
 
-/// Length of a greeting.
+/// Length of a greeting in bytes.
 pub(crate) const GREETING: usize = 16;
 
-/// Longest payload.
+/// Maximum length of a payload in bytes.
 pub(crate) const LONGEST: usize = 32 * 1024;
 
-/// Bytes of a program's input that may be under way.
+/// Window of a program's standard input: the maximum number of unacknowledged bytes.
 pub(crate) const WINDOW: usize = 256 * 1024;
 
-/// Bytes of what a program writes that may be under way, or wait where the near side is gone: a meter tells
-/// some 17 KB a second, and two minutes of it are to be found.
+/// Window of a program's output: the maximum number of bytes that are unacknowledged, or that wait
+/// while no client is connected. A meter writes about 17 KB per second, so two minutes of its
+/// output are kept.
 pub(crate) const OUTPUT_WINDOW: usize = 2 * 1024 * 1024;
 
 const HEADER: usize = 9;
 
 macro_rules! kinds {
     ($($(#[$comment:meta])* $name:ident = $number:literal,)*) => {
-        /// What a frame is.
+        /// The kind of a frame.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Kind { $($(#[$comment])* $name = $number,)* }
 
@@ -45,45 +46,45 @@ macro_rules! kinds {
 }
 
 kinds! {
-    // From the near side.
-    /// Start a program: an `AgentCommand` as JSON.
+    // From the client.
+    /// Starts a program: an `AgentCommand` as JSON.
     Spawn = 1,
-    /// Bytes for its standard input; none: that is the end.
+    /// Bytes for its standard input; an empty payload closes it.
     Input = 2,
-    /// Room for so many more bytes of a stream: which stream (1 output, 2 errors), how many.
+    /// Additional window of a stream: the stream (1 output, 2 errors), and the number of bytes.
     Room = 3,
-    /// A signal: its number.
+    /// A signal for the program: its number.
     Signal = 4,
     /// A new size of its terminal: rows, columns.
     Resize = 5,
-    /// A stream that nobody reads any more: which.
+    /// A stream that is no longer read: its number.
     Unread = 6,
-    /// Kill what is left of it and forget it.
+    /// Kills the program and removes it.
     Forget = 7,
-    /// What time is it? A number to tell the answers apart.
+    /// Asks for the time: a number that identifies the answer.
     Clock = 8,
-    /// End everything and power off, or end.
+    /// Ends all programs and powers off, or ends the agent.
     PowerOff = 9,
-    /// We are still here.
+    /// Shows that the client is alive.
     Alive = 10,
-    /// A signal for it and all that it started and did not set apart: its number.
+    /// A signal for the program's process group: its number.
     SignalGroup = 11,
-    // From the far side.
-    /// An `AgentHello` as JSON; always the first.
+    // From the agent.
+    /// An `AgentHello` as JSON; always the first frame.
     Hello = 33,
-    /// It runs: its process id there.
+    /// The program runs: its process id.
     Started = 34,
-    /// It does not run: the reason as text.
+    /// The program could not be started: the reason as text.
     NotStarted = 35,
-    /// Bytes of its standard output; none: that was the end.
+    /// Bytes of its standard output; an empty payload is the end.
     Output = 36,
-    /// Bytes of its standard error; none: that was the end.
+    /// Bytes of its standard error; an empty payload is the end.
     Errors = 37,
-    /// Room for so many more bytes of its standard input.
+    /// Additional window of its standard input in bytes.
     InputRoom = 38,
-    /// It ended: its wait status.
+    /// The program ended: its wait status.
     Exited = 39,
-    /// The number of the question, and `CLOCK_MONOTONIC` in nanoseconds.
+    /// The identifying number, and `CLOCK_MONOTONIC` in nanoseconds.
     Time = 40,
 }
 
@@ -91,12 +92,12 @@ kinds! {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: Kind,
-    /// The program it is about; 0 where it is about none.
+    /// Number of the program; 0 if the frame concerns none.
     pub(crate) process: u32,
     pub(crate) payload: Vec<u8>,
 }
 
-/// Something that is no frame.
+/// The reason why bytes are not a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Malformed {
     #[error("a frame of unknown kind {0}")]
@@ -116,14 +117,14 @@ impl Frame {
         }
     }
 
-    /// Room for `bytes` more of stream `stream`.
+    /// Creates a frame that extends the window of stream `stream` by `bytes`.
     pub(crate) fn room(process: u32, stream: u8, bytes: u32) -> Self {
         let mut payload = vec![stream];
         payload.extend(bytes.to_le_bytes());
         Self::new(Kind::Room, process, payload)
     }
 
-    /// Appends its bytes.
+    /// Appends the bytes of the frame.
     pub(crate) fn write_to(&self, bytes: &mut impl Extend<u8>) {
         debug_assert!(self.payload.len() <= LONGEST);
         bytes.extend([self.kind as u8]);
@@ -139,7 +140,7 @@ impl Frame {
         bytes
     }
 
-    /// The payload as one number.
+    /// Returns the payload as one number.
     pub(crate) fn number(&self) -> Result<u32, Malformed> {
         let bytes = self.payload.as_slice().try_into();
         bytes
@@ -147,7 +148,7 @@ impl Frame {
             .map_err(|_| Malformed::Payload)
     }
 
-    /// The payload as a stream and a number.
+    /// Returns the payload as a stream and a number.
     pub(crate) fn stream_and_number(&self) -> Result<(u8, u32), Malformed> {
         let (stream, number) = self.payload.split_first().ok_or(Malformed::Payload)?;
         let number = number.try_into().map_err(|_| Malformed::Payload)?;
@@ -155,7 +156,7 @@ impl Frame {
     }
 }
 
-/// A greeting with this connection's own bytes.
+/// Returns a greeting with the connection's identifying bytes.
 pub(crate) fn greeting(own: [u8; 8]) -> [u8; GREETING] {
     let mut bytes = [0; GREETING];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -163,8 +164,8 @@ pub(crate) fn greeting(own: [u8; 8]) -> [u8; GREETING] {
     bytes
 }
 
-/// Whether these bytes may begin with a frame from the far side: its kind is one of theirs, and its
-/// length is no more than any has.
+/// Returns whether these bytes may begin with a frame of the agent: a valid kind and a valid
+/// length.
 pub(crate) fn may_be_frame(bytes: &[u8]) -> bool {
     let Some(header) = bytes.first_chunk::<HEADER>() else {
         return false;
@@ -174,11 +175,11 @@ pub(crate) fn may_be_frame(bytes: &[u8]) -> bool {
         && u32::from_le_bytes(length) as usize <= LONGEST
 }
 
-/// Takes bytes as they come and gives frames.
+/// Decodes a byte stream into frames.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
-    /// How many of `bytes` were given out.
+    /// Number of `bytes` that were decoded.
     taken: usize,
 }
 
@@ -198,7 +199,7 @@ impl Decoder {
         &self.bytes[self.taken..]
     }
 
-    /// The next frame, if it is here as a whole.
+    /// Returns the next frame if it is complete.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, Malformed> {
         let rest = self.rest();
         let Some(&first) = rest.first() else {
@@ -223,7 +224,7 @@ impl Decoder {
         Ok(Some(frame))
     }
 
-    /// Looks for a greeting, skips what is before it, and gives its own bytes.
+    /// Searches for a greeting, skips the bytes before it, and returns its identifying bytes.
     pub(crate) fn find_greeting(&mut self) -> Option<[u8; 8]> {
         let rest = self.rest();
         let found = rest.windows(MAGIC.len()).position(|bytes| bytes == MAGIC);
@@ -238,7 +239,7 @@ impl Decoder {
                 own
             }
             None => {
-                // The end may be the beginning of one.
+                // The end may be the beginning of a greeting.
                 let keep = rest.len().min(MAGIC.len() - 1);
                 self.taken = self.bytes.len() - keep;
                 None
@@ -246,7 +247,7 @@ impl Decoder {
         }
     }
 
-    /// Whether a greeting, or the beginning of one, stands where a frame should.
+    /// Returns whether a greeting, or the beginning of one, is next.
     pub(crate) fn greeting_is_next(&self) -> bool {
         let rest = self.rest();
         let length = rest.len().min(MAGIC.len());
@@ -278,7 +279,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn frames_come_back_however_they_are_cut(frames in frames(), piece in 1..70_000usize) {
+        fn decodes_frames_in_any_pieces(frames in frames(), piece in 1..70_000usize) {
             let mut bytes = Vec::new();
             for frame in &frames {
                 frame.write_to(&mut bytes);
@@ -292,7 +293,7 @@ mod tests {
         }
 
         #[test]
-        fn anything_is_a_frame_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        fn decodes_any_bytes_or_fails(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let mut decoder = Decoder::default();
             decoder.push(&bytes);
             while let Ok(Some(_)) = decoder.next_frame() {}
@@ -300,7 +301,7 @@ mod tests {
         }
 
         #[test]
-        fn a_greeting_is_found_behind_anything(
+        fn finds_a_greeting_after_any_bytes(
             before in prop::collection::vec(1u8..=255, 0..300),
             own in any::<[u8; 8]>(),
             piece in 1..40usize,
@@ -330,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_longest_is_refused() {
+    fn refuses_a_length_beyond_the_maximum() {
         let mut bytes = Frame::new(Kind::Input, 1, []).to_bytes();
         bytes[5..9].copy_from_slice(&(LONGEST as u32 + 1).to_le_bytes());
         let mut decoder = Decoder::default();

@@ -23,14 +23,14 @@ mod recover;
 mod server;
 mod words;
 
-/// Where the first program of an initramfs is.
+/// Path of the first program of an initramfs.
 pub const INIT: &str = "/init";
 
-/// The list of modules that the agent loads as process 1, in order: a path and parameters in each
-/// line.
+/// Path of the list of modules that the agent loads as process 1, in order: each line has a path
+/// and parameters.
 pub const MODULE_LIST: &str = "/etc/rampart/modules";
 
-/// What of an initramfs is copied over the root file system by [`enter_root`].
+/// Directory of an initramfs that [`enter_root`] copies over the root file system.
 pub const CARRIED: &str = "/carried";
 
 pub use client::{Agent, AgentHandle, AgentInput, AgentOutput, AgentProcess, KEEP_ALIVE};

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a far side said, when there is no near side any more to hear it.
+//! Recovers the output that an agent wrote after its client has gone.
 
 use std::collections::BTreeMap;
 
 use crate::frame::{Decoder, Kind, LONGEST, may_be_frame};
 
-/// The standard output of each program, by its number.
+/// The standard output of each program, by number.
 type Outputs = BTreeMap<u32, Vec<u8>>;
 
-/// The standard output of each program, by its number, out of the bytes that a far side wrote last in
-/// one conversation: as a machine's memory still has them when the root is gone
-/// (`rampart_ring::stream::leftover`). Behind its greeting nothing is read that follows something that is no
-/// frame. Where the greeting is no longer among them, it begins with the first frame behind which there
-/// are frames alone, and an output may begin in the middle of a line.
+/// Returns the standard output of each program, by number, from the last bytes that an agent wrote
+/// in one conversation: a machine's memory still contains them when the root has crashed
+/// (`rampart_ring::stream::leftover`). After the greeting, it stops at the first invalid frame. If
+/// the greeting was overwritten, it begins with the first frame that is followed only by valid
+/// frames, and an output may begin in the middle of a line.
 #[must_use]
 pub fn recover(bytes: &[u8]) -> Outputs {
     let mut decoder = Decoder::default();
@@ -20,7 +20,7 @@ pub fn recover(bytes: &[u8]) -> Outputs {
     if decoder.find_greeting().is_some() {
         return read(decoder).outputs;
     }
-    // The first whole frame begins behind a torn one at most.
+    // At most one incomplete frame precedes the first complete one.
     let locations = 0..bytes.len().min(2 * LONGEST);
     let tries = locations
         .filter(|location| may_be_frame(&bytes[*location..]))
@@ -33,12 +33,12 @@ pub fn recover(bytes: &[u8]) -> Outputs {
     believed.next().unwrap_or_default().outputs
 }
 
-/// What a decoder had.
+/// The result of decoding.
 #[derive(Debug, Default)]
 struct Recovered {
     outputs: Outputs,
     frames: usize,
-    /// Nothing was there that is no frame; the last one may be torn.
+    /// All frames were valid; the last one may be incomplete.
     to_the_end: bool,
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use crate::frame::{Frame, greeting};
 
     #[test]
-    fn outputs_are_put_together_and_a_torn_end_is_left() {
+    fn joins_outputs_and_ignores_an_incomplete_end() {
         let mut bytes = greeting([7; 8]).to_vec();
         for (kind, process, text) in [
             (Kind::Started, 1, "\u{1}\0\0\0"),
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_greeting_it_begins_with_the_first_whole_frame() {
+    fn without_a_greeting_begins_with_the_first_complete_frame() {
         let line = |number: u32| format!("{{\"Batch\":\"!#$ {number}\"}}\n");
         let mut bytes = Vec::new();
         for number in 0..400 {
@@ -101,7 +101,7 @@ mod tests {
             assert!(all.ends_with(&output), "{lost}: {output}");
             assert!(all.len() - output.len() <= lost + 40, "{lost}: {output}");
         }
-        // What is before something that is no frame is not believed.
+        // Bytes before an invalid frame are not used.
         bytes.splice(5000..5000, *b"nonsense");
         let outputs = recover(&bytes[1..]);
         let output = String::from_utf8(outputs[&1].clone()).expect("text");

@@ -1,40 +1,41 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said between the two sides, apart from the bytes of streams.
+//! The JSON payloads of frames.
 
 use rampart_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Version of the conversation. Both sides must have the same.
+/// Version of the protocol. Both sides must have the same.
 pub const AGENT_PROTOCOL_VERSION: u32 = 1;
 
 /// Size of a terminal in characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TerminalSize {
-    /// Lines.
+    /// Number of lines.
     pub rows: u16,
-    /// Characters in a line.
+    /// Characters per line.
     pub columns: u16,
 }
 
-/// A program to be started over there.
+/// A program for the agent to start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AgentCommand {
-    /// The program, found in the far side's `PATH` unless it holds a slash, and its arguments.
+    /// The program, found in the agent's `PATH` unless it contains a slash, and its arguments.
     pub argv: Vec<String>,
-    /// Variables that are added to the far side's environment or replace those there.
+    /// Variables that are added to the agent's environment or replace existing ones.
     pub env: Vec<(String, String)>,
-    /// Where it starts; none: where the agent is.
+    /// Working directory; `None` is that of the agent.
     pub directory: Option<String>,
-    /// The CPUs that it may run on; none: those that the agent may, which on a machine with
-    /// `isolcpus=` are the others.
+    /// The CPUs that the program may run on. `None` selects the CPUs of the agent, which exclude
+    /// those of `isolcpus=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuSet>,
-    /// With a terminal of this size as its three streams; its output then all comes on `stdout`.
+    /// Size of the terminal to use as its three streams, if any; all its output is then on
+    /// `stdout`.
     pub terminal: Option<TerminalSize>,
 }
 
 impl AgentCommand {
-    /// A program with its arguments, and nothing else changed.
+    /// Creates a command from a program with its arguments and default settings.
     pub fn new<Argument: Into<String>>(argv: impl IntoIterator<Item = Argument>) -> Self {
         Self {
             argv: argv.into_iter().map(Into::into).collect(),
@@ -43,10 +44,10 @@ impl AgentCommand {
     }
 }
 
-/// What the far side says of itself before anything else.
+/// The agent's description of itself and of its machine; the first message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentHello {
-    /// [`AGENT_PROTOCOL_VERSION`] of that side.
+    /// [`AGENT_PROTOCOL_VERSION`] of the agent.
     pub protocol: u32,
     /// Version of the program.
     pub program: String,
@@ -58,8 +59,8 @@ pub struct AgentHello {
     pub architecture: String,
     /// `/proc/cmdline`.
     pub kernel_command_line: String,
-    /// The CPUs that are online.
+    /// The online CPUs.
     pub cpus: CpuSet,
-    /// What did not work while the machine was made ready (a module, a mount); empty as a rule.
+    /// Failures during the preparation of the machine (a module, a mount); normally empty.
     pub problems: Vec<String>,
 }

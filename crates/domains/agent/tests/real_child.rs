@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The two sides over real pipes and sockets, with real programs.
+//! Tests client and agent over real pipes and sockets, with real programs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use rampart_agent::{Agent, AgentCommand, AgentError, TerminalSize};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn far_side(input: Stdio, output: Stdio, arguments: &str) -> Child {
+fn start_agent(input: Stdio, output: Stdio, arguments: &str) -> Child {
     let here = std::env::current_exe().expect("this program");
     let target = here.ancestors().nth(2).expect("deps is in a directory");
     Command::new(target.join("examples/far_side"))
@@ -23,11 +23,11 @@ fn far_side(input: Stdio, output: Stdio, arguments: &str) -> Child {
         .expect("the far side: cargo builds it with these tests")
 }
 
-/// An agent over a socket.
+/// Starts an agent over a socket.
 fn start(arguments: &str) -> (Agent, Child) {
     let (near, far) = UnixStream::pair().expect("sockets");
     let again = far.try_clone().expect("socket");
-    let child = far_side(
+    let child = start_agent(
         OwnedFd::from(far).into(),
         OwnedFd::from(again).into(),
         arguments,
@@ -46,7 +46,7 @@ fn text(mut from: impl Read) -> String {
 }
 
 fn exists(process: &str) -> bool {
-    // What has ended and waits for its parent to ask has no command line.
+    // A zombie has no command line.
     std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
@@ -59,7 +59,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn says_where_it_is() {
+fn hello_describes_the_machine() {
     let (agent, _child) = start("");
     let hello = agent.hello();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("release");
@@ -69,21 +69,21 @@ fn says_where_it_is() {
 }
 
 #[test]
-fn a_program_may_have_cpus_of_its_own() {
+fn starts_a_program_on_given_cpus() {
     let (agent, _child) = start("");
     let first = agent.hello().cpus.first().expect("a CPU");
     let mut command = AgentCommand::new(["grep", "Cpus_allowed_list", "/proc/self/status"]);
     command.cpus = Some(rampart_model::CpuSet::single(first));
     let started = agent.spawn(&command).expect("started");
-    let told = text(started.stdout);
+    let affinity = text(started.stdout);
     assert_eq!(
-        told.split_whitespace().last(),
+        affinity.split_whitespace().last(),
         Some(first.to_string().as_str())
     );
 }
 
 #[test]
-fn a_program_has_three_streams_a_status_an_environment_and_a_place() {
+fn program_has_streams_status_environment_and_directory() {
     let (agent, _child) = start("");
     let mut command = shell("cat; pwd; echo \"$WORD\" >&2; exit 7");
     command.env = vec![("WORD".to_owned(), "wall".to_owned())];
@@ -106,13 +106,13 @@ fn a_program_has_three_streams_a_status_an_environment_and_a_place() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_the_reason() {
+fn refuses_a_missing_program_with_the_reason() {
     let (agent, _child) = start("");
     for argv in [vec!["/nowhere/program"], vec![]] {
         let error = agent.spawn(&AgentCommand::new(argv)).expect_err("refused");
         assert!(matches!(error, AgentError::NotStarted { .. }), "{error}");
     }
-    // And the connection goes on.
+    // The connection stays usable.
     assert_eq!(
         text(agent.spawn(&shell("echo on")).expect("started").stdout),
         "on\n"
@@ -120,21 +120,21 @@ fn what_is_not_there_is_refused_with_the_reason() {
 }
 
 #[test]
-fn signals_arrive_and_no_signal_is_blocked() {
+fn delivers_signals_and_blocks_none() {
     let (agent, _child) = start("");
-    // Without a shell between: some empty the mask themselves.
+    // Without a shell, because some shells clear the mask.
     let process = agent
         .spawn(&AgentCommand::new(["grep", "SigBlk", "/proc/self/status"]))
         .expect("started");
     assert_eq!(text(process.stdout).trim(), "SigBlk:\t0000000000000000");
-    // As `&` in a script leaves it.
+    // As in a background job of a script.
     let process = agent
         .spawn(&AgentCommand::new(["grep", "SigIgn", "/proc/self/status"]))
         .expect("started");
     let ignored = text(process.stdout);
     let ignored = ignored.trim().rsplit('\t').next().expect("a mask");
     let ignored = u64::from_str_radix(ignored, 16).expect("a mask");
-    // 32 and 33 are the C library's own, which nobody may touch.
+    // 32 and 33 are internal signals of the C library, which cannot be changed.
     assert_eq!(ignored & !(0b11 << 31), 0, "{ignored:#x}");
 
     let mut process = agent
@@ -153,7 +153,7 @@ fn signals_arrive_and_no_signal_is_blocked() {
         .expect("ended");
     assert_eq!(status.code(), Some(3));
 
-    // A shell waits for what it started before it looks at its own signals.
+    // A shell waits for its child before it handles its own signals.
     let process = agent.spawn(&shell("sleep 1000; exit 4")).expect("started");
     let begun = Instant::now();
     while process
@@ -175,7 +175,7 @@ fn signals_arrive_and_no_signal_is_blocked() {
 }
 
 #[test]
-fn much_goes_both_ways_at_once() {
+fn transfers_large_data_in_both_directions() {
     let (agent, _child) = start("");
     let process = agent.spawn(&AgentCommand::new(["cat"])).expect("started");
     let sent: Vec<u8> = (0..3_000_000u32)
@@ -196,17 +196,17 @@ fn much_goes_both_ways_at_once() {
     );
 }
 
-/// A program whose output nobody takes stops, its neighbours do not, and neither side keeps more
-/// than a window of it.
+/// A program whose output is not read stops, other programs do not, and neither side buffers more
+/// than a window of its output.
 #[test]
-fn a_slow_reader_stops_only_its_own_program() {
+fn slow_reader_stops_only_its_own_program() {
     let (agent, _child) = start("");
     let mut endless = agent.spawn(&AgentCommand::new(["yes"])).expect("started");
     let mut deaf = agent
         .spawn(&AgentCommand::new(["sleep", "1000"]))
         .expect("started");
     let filled = std::thread::spawn(move || {
-        // Much more than pipe and window hold: waits until `sleep` is gone.
+        // Much more than pipe and window hold: the write waits until `sleep` has ended.
         let error = deaf
             .stdin
             .write_all(&vec![0; 4 << 20])
@@ -231,7 +231,7 @@ fn a_slow_reader_stops_only_its_own_program() {
         .expect("a number")
         .parse()
         .expect("one");
-    // Other tests run in this process too; `yes` alone makes gigabytes a second.
+    // Other tests run in this process too; `yes` alone writes gigabytes per second.
     assert!(kilobytes < 300_000, "{peak}");
     let mut some = vec![0; 1 << 20];
     endless.stdout.read_exact(&mut some).expect("it goes on");
@@ -239,7 +239,7 @@ fn a_slow_reader_stops_only_its_own_program() {
     drop(endless);
     drop(agent);
     let (kind, deaf) = {
-        // The last handle of the connection is in that thread: end its program from outside.
+        // That thread has the last handle of the connection, so the program is ended from outside.
         let found = Command::new("pkill")
             .args(["-9", "-P", &_child.id().to_string()])
             .status();
@@ -251,7 +251,7 @@ fn a_slow_reader_stops_only_its_own_program() {
 }
 
 #[test]
-fn a_dropped_process_is_killed_with_all_that_it_started() {
+fn dropping_a_process_kills_its_process_group() {
     let (agent, _child) = start("");
     let mut process = agent
         .spawn(&shell("sleep 1000 & echo $! $$; trap '' TERM; wait"))
@@ -265,15 +265,15 @@ fn a_dropped_process_is_killed_with_all_that_it_started() {
         process.handle.id().map(|id| id.to_string()).as_ref(),
         ids.get(1)
     );
-    // In the middle of its exec a process has no command line.
+    // During its exec a process has no command line.
     eventually("both are there", || ids.iter().all(|id| exists(id)));
     drop(process);
     eventually("both are gone", || !ids.iter().any(|id| exists(id)));
 }
 
-/// Also what made itself a session of its own and lost its parent.
+/// Includes a process in its own session whose parent has ended.
 #[test]
-fn nothing_outlives_the_connection() {
+fn end_of_the_connection_kills_all_descendants() {
     let (agent, mut child) = start("");
     let mut process = agent
         .spawn(&shell(
@@ -282,11 +282,11 @@ fn nothing_outlives_the_connection() {
         .expect("started");
     let mut lines = BufReader::new(&mut process.stdout).lines();
     let ids = [(); 2].map(|()| lines.next().expect("a line").expect("text"));
-    // In the middle of its exec a process has no command line.
+    // During its exec a process has no command line.
     eventually("both are there", || ids.iter().all(|id| exists(id)));
     std::mem::forget(process.handle);
     let process = (process.stdin, process.stderr);
-    // As if we had been killed: no farewell, only the end of the stream.
+    // As if the client had been killed: the stream ends without a message.
     child.stdin.take();
     agent.power_off().expect("sent");
     assert!(child.wait().expect("ended").success());
@@ -300,8 +300,8 @@ fn nothing_outlives_the_connection() {
 }
 
 #[test]
-fn the_end_of_the_stream_is_the_end_of_the_agent() {
-    let mut child = far_side(Stdio::piped(), Stdio::piped(), "");
+fn agent_ends_with_the_stream() {
+    let mut child = start_agent(Stdio::piped(), Stdio::piped(), "");
     let (stdin, stdout) = (
         child.stdin.take().expect("in"),
         child.stdout.take().expect("out"),
@@ -318,7 +318,7 @@ fn the_end_of_the_stream_is_the_end_of_the_agent() {
 }
 
 #[test]
-fn silence_is_the_end_too_unless_one_keeps_it_alive() {
+fn agent_ends_on_silence_without_keep_alive() {
     let (agent, mut child) = start("--silence 1");
     assert!(agent.wait_lost(PATIENCE));
     assert!(child.wait().expect("ended").success());
@@ -332,7 +332,7 @@ fn silence_is_the_end_too_unless_one_keeps_it_alive() {
 }
 
 #[test]
-fn the_clock_of_the_same_kernel_is_the_same() {
+fn clocks_of_one_kernel_are_equal() {
     let (agent, _child) = start("");
     let relation = agent.clock(50).expect("related");
     assert_eq!(relation.exchanges, 50);
@@ -343,7 +343,7 @@ fn the_clock_of_the_same_kernel_is_the_same() {
 }
 
 #[test]
-fn a_shell_on_a_terminal() {
+fn runs_a_shell_on_a_terminal() {
     let (agent, _child) = start("");
     let mut command = AgentCommand::new(["sh"]);
     command.terminal = Some(TerminalSize {
@@ -353,7 +353,7 @@ fn a_shell_on_a_terminal() {
     command.env = vec![("PS1".to_owned(), String::new())];
     let mut process = agent.spawn(&command).expect("started");
     let mut lines = BufReader::new(&mut process.stdout).lines();
-    // What one writes is echoed, so results are told from it by arithmetic.
+    // Input is echoed, so arithmetic distinguishes results from input.
     let mut ask = |what: &str, expected: &str| {
         process.stdin.write_all(what.as_bytes()).expect("written");
         let found = lines.any(|line| line.expect("text").contains(expected));
@@ -370,8 +370,8 @@ fn a_shell_on_a_terminal() {
         .expect("sent");
     ask("stty size\n", "10 40");
     ask("test -t 0 && test -t 2 && echo $((6*7+1))\n", "43");
-    // Control and C reaches what runs in the foreground; it also empties the terminal's input,
-    // so nothing else may be on its way.
+    // Ctrl+C reaches the foreground job. It also clears the terminal's input, so no other input may
+    // be pending.
     ask("echo $((50-1)); sleep 1000\n", "49");
     let children = format!(
         "/proc/{0}/task/{0}/children",
@@ -391,9 +391,9 @@ fn a_shell_on_a_terminal() {
     assert!(status.success() || status.code() == Some(130), "{status:?}");
 }
 
-/// A peer that hangs is one whose kernel still takes what is sent to it, for a while.
+/// The kernel of a stopped agent still accepts data for a while.
 #[test]
-fn a_far_side_that_is_stopped_is_silent_within_the_limit() {
+fn stopped_agent_is_reported_as_silent_within_the_limit() {
     let (agent, mut child) = start("");
     agent.clock(1).expect("it lives");
     let far = child.id().to_string();
@@ -414,7 +414,7 @@ fn a_far_side_that_is_stopped_is_silent_within_the_limit() {
     assert!(error.to_string().contains("fix: "), "{error}");
     assert!(begin.elapsed() < PATIENCE);
     assert!(matches!(agent.clock(1), Err(AgentError::Silent(_))));
-    // It goes on: what it was asked meanwhile is forgotten.
+    // The agent continues: requests from the meantime are dropped.
     stop("-CONT");
     assert_eq!(
         text(agent.spawn(&shell("echo on")).expect("started").stdout),
@@ -425,7 +425,7 @@ fn a_far_side_that_is_stopped_is_silent_within_the_limit() {
 }
 
 #[test]
-fn nobody_answers() {
+fn reports_a_missing_answer() {
     let (near, _far) = UnixStream::pair().expect("sockets");
     let error = Agent::connect(near, Duration::from_millis(200)).expect_err("nobody");
     assert!(matches!(error, AgentError::Silent(_)), "{error}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What came from the far side and was not taken yet. One thread fills it and never waits for
-//! those who take: windows bound what can come.
+//! The received data that was not consumed yet. One thread fills it and never waits for the
+//! consumers; the windows limit the amount of data.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
@@ -11,29 +11,29 @@ use crate::AgentError;
 use crate::frame::{Decoder, Frame, Kind, Malformed, WINDOW};
 use crate::words::AgentHello;
 
-/// Bytes of one stream that came.
+/// Received bytes of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub(crate) bytes: VecDeque<u8>,
     pub(crate) ended: bool,
-    /// Nobody will take what comes.
+    /// The stream is no longer read; its data is discarded.
     pub(crate) unread: bool,
 }
 
-/// What is known of one program.
+/// The state of one program.
 #[derive(Debug)]
 pub(crate) struct Process {
-    /// Its process id there, or why it has none.
+    /// Process id on the agent's machine, or the reason why it did not start.
     pub(crate) started: Option<Result<u32, String>>,
     pub(crate) output: Stream,
     pub(crate) errors: Stream,
-    /// How many more bytes of input the far side has room for.
+    /// Remaining window of the standard input, in bytes.
     pub(crate) input_room: usize,
-    /// Its wait status.
+    /// Wait status.
     pub(crate) exited: Option<i32>,
 }
 
-/// An answer about the time.
+/// An answer to a request for the time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Time {
     pub(crate) question: u32,
@@ -44,15 +44,15 @@ pub(crate) struct Time {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) hello: Option<AgentHello>,
-    /// The connection is gone: why.
+    /// The reason why the connection is lost.
     pub(crate) lost: Option<Lost>,
     pub(crate) processes: BTreeMap<u32, Process>,
     pub(crate) time: Option<Time>,
-    /// When something came last.
+    /// Time of the last received data.
     heard: Option<Instant>,
 }
 
-/// Why a connection is gone.
+/// The reason why a connection is lost.
 #[derive(Debug, Clone)]
 pub(crate) enum Lost {
     Ended,
@@ -94,20 +94,20 @@ impl ConnectionState {
         })
     }
 
-    /// The connection is taken for lost, unless it is already.
+    /// Marks the connection as lost, unless it already is.
     pub(crate) fn lose(&self, reason: String) {
         self.state().lost.get_or_insert(Lost::Broken(reason));
         self.changed();
     }
 
-    /// For how long nothing has come.
+    /// Returns the time since data was last received.
     pub(crate) fn quiet(&self) -> Duration {
         self.state()
             .heard
             .map_or(Duration::MAX, |heard| heard.elapsed())
     }
 
-    /// Waits until `found` finds something, for at most so long.
+    /// Waits until `found` returns a value, at most for this time.
     pub(crate) fn wait<T>(
         &self,
         timeout: Duration,
@@ -146,7 +146,7 @@ impl ConnectionState {
                     self.state().heard = Some(Instant::now());
                     decoder.push(&buffer[..count]);
                     while !greeted && let Some(found) = decoder.find_greeting() {
-                        // Another's is what an earlier connection left behind.
+                        // The greeting of another connection is old data.
                         greeted = found == own;
                     }
                     if greeted && let Err(error) = self.take(&mut decoder, received) {
@@ -197,7 +197,7 @@ impl State {
             }
             _ => {}
         }
-        // What is about a forgotten program was under way when we forgot it.
+        // Frames of a forgotten program may still arrive.
         let Some(process) = self.processes.get_mut(&frame.process) else {
             return Ok(());
         };
@@ -229,7 +229,7 @@ impl Stream {
     }
 }
 
-/// `CLOCK_MONOTONIC` in nanoseconds.
+/// Returns `CLOCK_MONOTONIC` in nanoseconds.
 pub(crate) fn monotonic_now() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

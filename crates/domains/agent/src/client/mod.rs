@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The near side.
+//! The client of the agent.
 
 mod connection_state;
 mod process;
@@ -22,33 +22,34 @@ use crate::AgentError;
 use crate::frame::{Frame, Kind, LONGEST, greeting};
 use crate::words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello};
 
-/// How often a side that cannot see the other go says that it is still there.
+/// Interval of keep-alive messages on streams that do not report the end of the other side.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 
-/// How often the greeting is sent until it is answered.
+/// Interval between greetings until one is answered.
 const GREET_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long a program may take to be started. It takes milliseconds; in an emulated guest of an
-/// emulated machine whose CPUs are all busy, seconds.
+/// How long the start of a program may take. It takes milliseconds; in an emulated guest of an
+/// emulated machine with busy CPUs, seconds.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// For so long the far side may take nothing of what is sent to it.
+/// How long the agent may accept no data.
 const SEND_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long one waits for a program before it is looked whether its machine still lives.
+/// Waiting time for a program after which the client checks that its machine is alive.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// How long a machine may take to show that it lives.
+/// How long a machine may take to answer this check.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
 
-/// How long one answer about the time may take.
+/// How long one answer to a request for the time may take.
 const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Where answers are slow, as a guest's in an emulated machine, more of them make the fastest no
-/// faster: after this time a few are enough.
+/// If answers are slow, as in a guest of an emulated machine, more exchanges do not improve the
+/// result: after this time, [`FEWEST_EXCHANGES`] are enough.
 const CLOCK_TIME: Duration = Duration::from_millis(300);
 const FEWEST_EXCHANGES: u32 = 8;
 
-/// A connection to an agent. Clones share it; it ends with the last of them and of their programs.
+/// A connection to an agent, shared by its clones. It closes with the last of them and of their
+/// programs.
 #[derive(Debug, Clone)]
 pub struct Agent {
     inner: Arc<Inner>,
@@ -60,7 +61,7 @@ pub(crate) struct Inner {
     hello: AgentHello,
     patience: Patience,
     next: AtomicU32,
-    /// One question about the time at once.
+    /// Locked while one request for the time is pending.
     clock: Mutex<u32>,
 }
 
@@ -70,16 +71,16 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// For how long a program that says nothing is waited for without a sign of life of its machine.
+/// The limits of waiting for a silent program.
 #[derive(Debug, Clone, Copy)]
 struct Patience {
-    /// Until it is asked for one.
+    /// Silence after which the machine is asked for a sign of life.
     quiet: Duration,
-    /// Until it has given it.
+    /// Maximum time until it answers.
     answer: Duration,
 }
 
-/// A socket whose other side learns of the end even while a clone of it is being read here.
+/// A socket that is shut down on drop, even while another thread reads a clone of it.
 struct ShutOnDrop(UnixStream);
 
 impl Write for ShutOnDrop {
@@ -98,7 +99,7 @@ impl Drop for ShutOnDrop {
     }
 }
 
-/// A pipe that is not waited for longer than [`SEND_PATIENCE`] while it takes nothing.
+/// A pipe whose writes fail if it accepts no data for [`SEND_PATIENCE`].
 struct Impatient<Pipe>(Pipe);
 
 impl<Pipe: Write + AsFd> Impatient<Pipe> {
@@ -135,11 +136,11 @@ impl<Pipe: Write + AsFd> Write for Impatient<Pipe> {
 }
 
 impl Agent {
-    /// Greets the agent at the other end of a socket and waits for its answer for at most
-    /// `patience`: a machine may still be booting.
+    /// Greets the agent at the other end of a socket and waits for its answer, at most for
+    /// `patience`, because a machine may still be booting.
     ///
     /// # Errors
-    /// If none comes, it is of another version, or the stream ends.
+    /// Returns an error if no answer arrives, the agent has another version, or the stream ends.
     pub fn connect(stream: UnixStream, patience: Duration) -> Result<Self, AgentError> {
         let reader = stream.try_clone()?;
         stream.set_write_timeout(Some(SEND_PATIENCE))?;
@@ -151,8 +152,8 @@ impl Agent {
         )
     }
 
-    /// The same over two ends of pipes, for example those of `ssh`. From here on writes to the one
-    /// that is written to return at once.
+    /// Does the same over two pipes, for example those of `ssh`. Sets the pipe for writing to
+    /// non-blocking mode.
     ///
     /// # Errors
     /// As [`Agent::connect`].
@@ -188,7 +189,7 @@ impl Agent {
                 .write_all(&greeting(own))
                 .and_then(|()| writer.flush());
             if let Err(error) = sent {
-                // What ended the stream says more than that it ended.
+                // The reason for the end of the stream is more useful than the end itself.
                 shared.wait(Duration::from_millis(200), |state| {
                     state.lost.is_some().then_some(())
                 });
@@ -227,17 +228,17 @@ impl Agent {
         })
     }
 
-    /// What the far side said of itself.
+    /// Returns the agent's description of itself.
     #[must_use]
     pub fn hello(&self) -> &AgentHello {
         &self.inner.hello
     }
 
-    /// From now on says every [`KEEP_ALIVE`] that this side is there, for an agent that takes
-    /// silence for its end (`--silence`).
+    /// Starts to send a keep-alive message every [`KEEP_ALIVE`], for an agent with a limit of
+    /// silence (`--silence`).
     ///
     /// # Errors
-    /// If no thread can be started.
+    /// Returns an error if no thread can be started.
     pub fn keep_alive(&self) -> Result<(), AgentError> {
         let inner = Arc::downgrade(&self.inner);
         std::thread::Builder::new()
@@ -254,16 +255,16 @@ impl Agent {
         Ok(())
     }
 
-    /// Starts a program over there, which may take a minute.
+    /// Starts a program on the agent's machine, which may take a minute.
     ///
     /// # Errors
-    /// If it cannot be started, with the far side's reason, or the connection is lost;
-    /// [`AgentError::Silent`] if the far side does not say either.
+    /// Returns an error if the program cannot be started, with the agent's reason, or if the
+    /// connection is lost; [`AgentError::Silent`] if the agent does not answer.
     pub fn spawn(&self, command: &AgentCommand) -> Result<AgentProcess, AgentError> {
         self.spawn_within(command, START_PATIENCE)
     }
 
-    /// Starts a program over there, which may take as long as `patience`.
+    /// Starts a program on the agent's machine, which may take as long as `patience`.
     ///
     /// # Errors
     /// As [`Agent::spawn`].
@@ -281,7 +282,7 @@ impl Agent {
         }
         let number = self.inner.next.fetch_add(1, Ordering::Relaxed);
         self.inner.shared.add(number);
-        // From here on a failure forgets the number again.
+        // From here on, a failure releases the number again.
         let process = AgentProcess::new(Arc::clone(&self.inner), number);
         self.inner.send(&Frame::new(Kind::Spawn, number, text))?;
         let started = self.inner.shared.wait(patience, |state| {
@@ -303,11 +304,11 @@ impl Agent {
         }
     }
 
-    /// Relates the far side's `CLOCK_MONOTONIC` to ours by so many exchanges, or fewer where they
-    /// are slow: what is taken is the fastest of them (Cristian 1989).
+    /// Relates the agent's `CLOCK_MONOTONIC` to that of this machine by `exchanges` exchanges, or
+    /// fewer if they are slow, and uses the fastest of them (Cristian 1989).
     ///
     /// # Errors
-    /// If no answer comes.
+    /// Returns an error if no answer arrives.
     pub fn clock(&self, exchanges: u32) -> Result<ClockRelation, AgentError> {
         let mut best: Option<ClockRelation> = None;
         let begin = Instant::now();
@@ -329,27 +330,27 @@ impl Agent {
         best.ok_or(AgentError::Silent(CLOCK_PATIENCE))
     }
 
-    /// Ends every program over there; as process 1 the agent then powers its machine off.
+    /// Ends every program of the agent. As process 1, the agent then powers its machine off.
     ///
     /// # Errors
-    /// If the connection is lost already.
+    /// Returns an error if the connection is already lost.
     pub fn power_off(&self) -> Result<(), AgentError> {
         self.inner.send(&Frame::new(Kind::PowerOff, 0, []))
     }
 
-    /// Whether the connection is gone, and what ended it.
+    /// Returns the reason if the connection is lost.
     #[must_use]
     pub fn lost(&self) -> Option<AgentError> {
         self.inner.shared.lost()
     }
 
-    /// For how long nothing at all has come from it.
+    /// Returns the time since data was last received.
     #[must_use]
     pub fn quiet(&self) -> Duration {
         self.inner.shared.quiet()
     }
 
-    /// Waits until the connection is gone; false if it is not within `timeout`.
+    /// Waits until the connection is lost. Returns `false` if it is not within `timeout`.
     #[must_use]
     pub fn wait_lost(&self, timeout: Duration) -> bool {
         self.inner
@@ -369,7 +370,7 @@ impl Patience {
 impl Inner {
     pub(crate) fn send(&self, frame: &Frame) -> Result<(), AgentError> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        // Nobody is kept waiting a second time by a far side that takes nothing.
+        // Fail at once after a send has failed.
         if let Some(error) = self.shared.lost() {
             return Err(error);
         }
@@ -382,7 +383,7 @@ impl Inner {
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock
             );
             if timed_out {
-                // Part of a frame may be out: nothing can follow it.
+                // A part of the frame may have been sent, so no frame can follow.
                 self.shared.lose(format!(
                     "it has read nothing for {} s",
                     SEND_PATIENCE.as_secs()
@@ -394,7 +395,8 @@ impl Inner {
         })
     }
 
-    /// Asks the far side for its time: when we asked, and the answer; none if none comes in time.
+    /// Asks the agent for its time. Returns the time of the request and the answer, or `None` on a
+    /// timeout.
     fn ask(&self, patience: Duration) -> Result<Option<(u64, connection_state::Time)>, AgentError> {
         let mut question = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
         *question = question.wrapping_add(1);
@@ -415,15 +417,15 @@ impl Inner {
         }
     }
 
-    /// Waits until `found` finds something, which it must where the connection is lost. A program
-    /// may take as long as it likes; its machine has to show now and then that it lives, or the
-    /// connection is taken for lost.
+    /// Waits until `found` returns a value, which it must if the connection is lost. A program may
+    /// take any time, but its machine must show regularly that it is alive; otherwise the
+    /// connection is marked as lost.
     pub(crate) fn wait_while_alive<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
             if let Some(value) = self.shared.wait(self.patience.quiet, &mut found) {
                 return value;
             }
-            // Another's question may have been answered meanwhile, or another program speaks.
+            // Data for another request or program also shows that the machine is alive.
             if self.shared.quiet() < self.patience.quiet {
                 continue;
             }
@@ -443,7 +445,7 @@ impl Inner {
     }
 }
 
-/// One exchange: the far clock was read at some moment between `sent` and `received`.
+/// Evaluates one exchange: the agent's clock was read between `sent` and `received`.
 fn relate(sent: u64, far: u64, received: u64, exchanges: u32) -> ClockRelation {
     let way = received.saturating_sub(sent);
     let at = sent + way / 2;
@@ -455,20 +457,20 @@ fn relate(sent: u64, far: u64, received: u64, exchanges: u32) -> ClockRelation {
     }
 }
 
-/// Writes return at once.
+/// Sets a descriptor to non-blocking mode.
 fn not_blocking(descriptor: impl AsFd) -> io::Result<()> {
     let flags = rustix::fs::fcntl_getfl(&descriptor)?;
     let flags = flags | rustix::fs::OFlags::NONBLOCK;
     Ok(rustix::fs::fcntl_setfl(&descriptor, flags)?)
 }
 
-/// Bytes that no other connection has.
+/// Returns bytes that identify a connection.
 fn own_bytes() -> [u8; 8] {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     hasher.write_u64(connection_state::monotonic_now());
-    // No zero, so that no beginning of a greeting is found inside one.
+    // No zero byte, so that it never contains the beginning of a greeting.
     hasher.finish().to_le_bytes().map(|byte| byte.max(1))
 }
 
@@ -478,9 +480,9 @@ mod tests {
 
     use super::*;
 
-    /// A far side that greets, answers so many questions about the time, starts every program,
-    /// and then says nothing more.
-    fn far_side(stream: UnixStream, answers: u32) {
+    /// Simulates an agent that greets, answers this many requests for the time, starts every
+    /// program, and then stays silent.
+    fn simulated_agent(stream: UnixStream, answers: u32) {
         let mut stream = stream;
         let mut own = [0; GREETING];
         stream.read_exact(&mut own).expect("a greeting");
@@ -496,23 +498,23 @@ mod tests {
             problems: Vec::new(),
         };
         let text = serde_json::to_vec(&hello).expect("text");
-        let say = |kind, number, payload: Vec<u8>| {
+        let send = |kind, number, payload: Vec<u8>| {
             let frame = Frame::new(kind, number, payload);
             (&stream).write_all(&frame.to_bytes()).expect("written");
         };
-        say(Kind::Hello, 0, text);
+        send(Kind::Hello, 0, text);
         let (mut decoder, mut answered) = (Decoder::default(), 0);
         let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = (&stream).read(&mut buffer) {
             decoder.push(&buffer[..count]);
             while let Some(frame) = decoder.next_frame().expect("a frame") {
                 match frame.kind {
-                    Kind::Spawn => say(Kind::Started, frame.process, 7u32.to_le_bytes().into()),
+                    Kind::Spawn => send(Kind::Started, frame.process, 7u32.to_le_bytes().into()),
                     Kind::Clock if answered < answers => {
                         answered += 1;
                         let mut payload = frame.payload;
                         payload.extend([0; 8]);
-                        say(Kind::Time, 0, payload);
+                        send(Kind::Time, 0, payload);
                     }
                     _ => {}
                 }
@@ -522,7 +524,7 @@ mod tests {
 
     fn connected(answers: u32) -> Agent {
         let (near, far) = UnixStream::pair().expect("sockets");
-        std::thread::spawn(move || far_side(far, answers));
+        std::thread::spawn(move || simulated_agent(far, answers));
         let reader = near.try_clone().expect("a clone");
         let patience = Patience {
             quiet: Duration::from_millis(100),
@@ -534,24 +536,24 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_falls_silent_is_not_waited_for() {
+    fn does_not_wait_for_a_silent_machine() {
         let agent = connected(3);
         let mut process = agent.spawn(&AgentCommand::new(["x"])).expect("started");
         let begin = Instant::now();
-        // Three times it shows that it lives.
+        // The machine answers three requests for a sign of life.
         let error = process.stdout.read(&mut [0; 8]).expect_err("nothing comes");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
         assert!(begin.elapsed() >= Duration::from_millis(800));
-        let told = agent.lost().map(|error| error.to_string());
-        assert!(told.is_some_and(|told| told.contains("sent nothing")));
-        // From then on nobody waits at all.
+        let reason = agent.lost().map(|error| error.to_string());
+        assert!(reason.is_some_and(|reason| reason.contains("sent nothing")));
+        // After that, every call fails at once.
         let error = process.stdin.write(b"x").expect_err("lost");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
         assert!(agent.clock(1).is_err());
     }
 
     #[test]
-    fn an_input_that_nobody_takes_waits_only_while_the_machine_lives() {
+    fn blocked_input_waits_only_while_the_machine_is_alive() {
         let agent = connected(0);
         let mut process = agent.spawn(&AgentCommand::new(["x"])).expect("started");
         let error = process
@@ -562,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_clock_is_related_to_the_middle_of_the_exchange() {
+    fn relates_the_clock_to_the_middle_of_the_exchange() {
         let relation = relate(1_000, 5_000, 1_201, 4);
         assert_eq!(relation.at, Nanos(1_100));
         assert_eq!(relation.offset, SignedNanos(3_900));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A program over there as one meets it here.
+//! A program of the agent, as seen by the client.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -13,20 +13,20 @@ use crate::AgentError;
 use crate::frame::{Frame, Kind, LONGEST, WINDOW};
 use crate::words::TerminalSize;
 
-/// A program that was started over there. Its parts can be taken out of it.
+/// A program that the agent started. Its parts can be moved out.
 #[derive(Debug)]
 pub struct AgentProcess {
-    /// Its standard input; dropping it is the end of it.
+    /// Standard input; dropping it closes it.
     pub stdin: AgentInput,
-    /// Its standard output.
+    /// Standard output.
     pub stdout: AgentOutput,
-    /// Its standard error; empty if it has a terminal.
+    /// Standard error; empty if the program has a terminal.
     pub stderr: AgentOutput,
-    /// What keeps it alive: dropping it kills the program and all of its process group.
+    /// Dropping the handle kills the program and its process group.
     pub handle: AgentHandle,
 }
 
-/// What keeps a program alive.
+/// Controls a program; dropping it kills the program.
 #[derive(Debug)]
 pub struct AgentHandle {
     inner: Arc<Inner>,
@@ -46,7 +46,7 @@ pub struct AgentOutput {
     inner: Arc<Inner>,
     number: u32,
     which: Which,
-    /// Bytes taken, of which the far side was not told yet.
+    /// Bytes that were read but not yet acknowledged.
     taken: usize,
 }
 
@@ -78,7 +78,7 @@ impl AgentProcess {
     /// As [`AgentHandle::signal`].
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn signal(&self, signal: i32) -> Result<(), AgentError> {
         self.handle.signal(signal)
     }
@@ -86,46 +86,47 @@ impl AgentProcess {
     /// As [`AgentHandle::wait`].
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn wait(&self, timeout: Duration) -> Result<Option<ExitStatus>, AgentError> {
         self.handle.wait(timeout)
     }
 }
 
 impl AgentHandle {
-    /// Sends a signal to the program (not to what it started). Nothing happens if it has ended.
+    /// Sends a signal to the program, but not to its children. Has no effect if the program has
+    /// ended.
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn signal(&self, signal: i32) -> Result<(), AgentError> {
         let frame = Frame::new(Kind::Signal, self.number, signal.to_le_bytes());
         self.inner.send(&frame)
     }
 
-    /// Sends a signal to the program and to all that it started and did not set apart, as a terminal
-    /// does.
+    /// Sends a signal to the program's process group, as a terminal does.
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn signal_group(&self, signal: i32) -> Result<(), AgentError> {
         let frame = Frame::new(Kind::SignalGroup, self.number, signal.to_le_bytes());
         self.inner.send(&frame)
     }
 
-    /// Tells the program's terminal its new size. Nothing happens if it has none.
+    /// Sets the size of the program's terminal. Has no effect if it has none.
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn resize(&self, size: TerminalSize) -> Result<(), AgentError> {
         let both = u32::from(size.rows) | u32::from(size.columns) << 16;
         let frame = Frame::new(Kind::Resize, self.number, both.to_le_bytes());
         self.inner.send(&frame)
     }
 
-    /// How it ended; none if it has not within `timeout`. Its streams may hold more still.
+    /// Returns the exit status, or `None` if the program has not ended within `timeout`. Its
+    /// streams may still contain data.
     ///
     /// # Errors
-    /// If the connection is lost before it ended.
+    /// Returns an error if the connection is lost before the program ended.
     pub fn wait(&self, timeout: Duration) -> Result<Option<ExitStatus>, AgentError> {
         let found = self.inner.shared.wait(timeout, |state| {
             let lost = state.lost.is_some();
@@ -139,7 +140,7 @@ impl AgentHandle {
         }
     }
 
-    /// Its process id over there.
+    /// Returns the process id on the agent's machine.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         let state = self.inner.shared.state();
@@ -152,13 +153,13 @@ impl Drop for AgentHandle {
     fn drop(&mut self) {
         self.inner.shared.state().processes.remove(&self.number);
         self.inner.shared.changed();
-        // Without a connection it ends all the same.
+        // Without a connection, the agent ends the program anyway.
         let _ = self.inner.send(&Frame::new(Kind::Forget, self.number, []));
     }
 }
 
 impl Write for AgentInput {
-    /// Waits while the far side has no room, for as long as its machine lives.
+    /// Waits while the agent's window is full, as long as its machine is alive.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if bytes.is_empty() {
             return Ok(0);
@@ -209,11 +210,11 @@ impl Which {
 }
 
 impl AgentOutput {
-    /// As `read`, but waits for at most `timeout`; none if nothing came. [`Duration::MAX`] is for
-    /// as long as its machine lives, as `read` does.
+    /// Reads with a time limit. Returns `None` if no data arrives within `timeout`.
+    /// [`Duration::MAX`] waits as long as the machine is alive, like `read`.
     ///
     /// # Errors
-    /// If the connection is lost.
+    /// Returns an error if the connection is lost.
     pub fn read_within(
         &mut self,
         bytes: &mut [u8],
@@ -236,17 +237,17 @@ impl AgentOutput {
         };
         self.taken += count;
         if self.taken >= WINDOW / 4 {
-            // Never more than a window.
+            // At most a window.
             let frame = Frame::room(self.number, self.which as u8, self.taken as u32);
             self.taken = 0;
-            // If the connection is lost, the next read says so.
+            // If the connection is lost, the next read reports it.
             let _ = self.inner.send(&frame);
         }
         Ok(Some(count))
     }
 }
 
-/// Takes what there is; none if one has to wait.
+/// Takes the available bytes. Returns `None` if there are none yet.
 fn take(
     state: &mut State,
     number: u32,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Moves bytes between shared memory and a socket. Nobody is woken by a change of memory, so it is
-//! looked at: every millisecond while something is said, ever less often while nothing is.
+//! Moves bytes between shared memory and a socket. A change of memory wakes no thread, so the
+//! memory is polled: every millisecond while data arrives, less often while none does.
 
 use std::io;
 use std::net::Shutdown;
@@ -13,17 +13,18 @@ use rampart_ring::stream::{Lost, Side};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// Between two looks while something is said.
+/// Interval between two polls while data arrives.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// While nothing is. What is measured beside it feels each look as a timer's interrupt.
+/// Interval while none does. Measurements on the same CPU are disturbed by the timer interrupt of
+/// each poll.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
-/// At the end the other side may take for so long what was said last.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// What is moved at once, in bytes.
+/// How long the other side may take to read the last data at the end.
+const DRAIN_LIMIT: Duration = Duration::from_secs(1);
+/// Maximum number of bytes moved at once.
 const CHUNK: usize = 16 * 1024;
 
-/// A call over memory that two share. It ends when its socket is closed, and its socket is at its end
-/// when the other side goes away.
+/// A connection over shared memory. It ends when its socket is closed; its socket ends when the
+/// other side disconnects.
 #[derive(Debug)]
 pub struct MemoryLine {
     thread: std::thread::JoinHandle<()>,
@@ -31,11 +32,11 @@ pub struct MemoryLine {
 }
 
 impl MemoryLine {
-    /// Calls over two sections (`rampart_ring::stream`): `own` is written here, `other` by the other
-    /// side. What is said goes through the socket, at which [`crate::Agent::connect`] can speak.
+    /// Connects over two sections (`rampart_ring::stream`): this side writes `own`, the other side
+    /// writes `other`. Returns a socket for the data, for [`crate::Agent::connect`].
     ///
     /// # Errors
-    /// If there is no socket or thread.
+    /// Returns an error if no socket or thread can be created.
     pub fn call<Memory>(own: Memory, other: Memory) -> io::Result<(UnixStream, Self)>
     where
         Memory: AsRef<[AtomicU64]> + Send + 'static,
@@ -49,21 +50,20 @@ impl MemoryLine {
                 if let Some(mut side) = Side::call(own.as_ref(), other.as_ref(), new_number()) {
                     move_bytes(&mut side, &far);
                 }
-                // A clone of it is kept, which would keep it open.
+                // The other thread holds a clone, which would keep the socket open.
                 let _ = far.shutdown(Shutdown::Both);
             })?;
         Ok((near, Self { thread, socket }))
     }
 
-    /// Ends the call, if it has not ended, and comes back when the memory is touched no more: within
-    /// a second or two.
+    /// Ends the connection and returns when the memory is no longer accessed: within two seconds.
     pub fn close(self) {
         let _ = self.socket.shutdown(Shutdown::Both);
         let _ = self.thread.join();
     }
 }
 
-/// Answers a call, if there is one.
+/// Answers a connection request, if there is one.
 pub(crate) fn answer(
     own: &'static [AtomicU64],
     other: &'static [AtomicU64],
@@ -79,14 +79,14 @@ pub(crate) fn answer(
     Ok(Some(near))
 }
 
-/// A number that no other conversation has.
+/// Returns a number that identifies a conversation.
 fn new_number() -> NonZeroU64 {
     use std::hash::{BuildHasher as _, Hasher as _};
     let number = std::hash::RandomState::new().build_hasher().finish();
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-/// Bytes on their way.
+/// Bytes in transit.
 struct Passing {
     bytes: Vec<u8>,
     begin: usize,
@@ -115,7 +115,7 @@ impl Passing {
     }
 }
 
-/// What became of one look at a socket.
+/// The result of polling a socket.
 enum Moved {
     Bytes(usize),
     Nothing,
@@ -131,7 +131,7 @@ fn moved(result: Result<usize, Errno>) -> Moved {
     }
 }
 
-/// Moves bytes both ways until the socket or the conversation ends.
+/// Moves bytes in both directions until the socket or the conversation ends.
 fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
     let (mut going, mut coming) = (Passing::new(), Passing::new());
     let mut pause = SHORTEST_PAUSE;
@@ -144,7 +144,7 @@ fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
             Moved::Bytes(_) => pause = SHORTEST_PAUSE,
             Moved::Nothing => pause = (pause * 2).min(LONGEST_PAUSE),
             Moved::Ended => {
-                say_last_words(side);
+                send_remaining(side);
                 return;
             }
         }
@@ -195,7 +195,7 @@ fn step(
     })
 }
 
-/// Until the socket has something, where that can be taken, or the pause is over.
+/// Waits until the socket has data (if that can be forwarded), or the pause is over.
 fn wait(socket: &UnixStream, takes: bool, pause: Duration) {
     let events = if takes {
         PollFlags::IN
@@ -205,14 +205,14 @@ fn wait(socket: &UnixStream, takes: bool, pause: Duration) {
     let mut polled = [PollFd::new(socket, events)];
     let timeout = Timespec::try_from(pause).ok();
     if !matches!(poll(&mut polled, timeout.as_ref()), Ok(0)) && !takes {
-        // It has ended, which is seen when it is read.
+        // The socket has ended, which the next read detects.
         std::thread::sleep(pause);
     }
 }
 
-/// What was said at the end should still be heard, as that the machine is to be turned off.
-fn say_last_words(side: &mut Side<'_>) {
-    let until = Instant::now() + LAST_WORDS;
+/// Sends the remaining data before the end, for example the request to power off.
+fn send_remaining(side: &mut Side<'_>) {
+    let until = Instant::now() + DRAIN_LIMIT;
     while matches!(side.is_taken(), Ok(false)) && Instant::now() < until {
         std::thread::sleep(SHORTEST_PAUSE);
     }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_a_socket_comes_out_of_the_other() {
+    fn moves_bytes_between_two_sockets() {
         struct Whole(&'static [AtomicU64]);
         impl AsRef<[AtomicU64]> for Whole {
             fn as_ref(&self) -> &[AtomicU64] {
@@ -262,22 +262,22 @@ mod tests {
         }
         let mut far = far.expect("answered");
         let text: Vec<u8> = (0..100_000_u32).map(|index| index as u8).collect();
-        let said = text.clone();
+        let sent = text.clone();
         let echo = std::thread::spawn(move || {
-            let mut heard = vec![0; 100_000];
-            far.read_exact(&mut heard).expect("heard");
-            far.write_all(&heard).expect("said");
+            let mut received = vec![0; 100_000];
+            far.read_exact(&mut received).expect("heard");
+            far.write_all(&received).expect("sent");
             let mut more = Vec::new();
             far.read_to_end(&mut more).expect("the end");
             more
         });
         let mut writer = near.try_clone().expect("again");
-        let writing = std::thread::spawn(move || writer.write_all(&said));
-        let mut heard = vec![0; text.len()];
-        near.read_exact(&mut heard).expect("heard");
-        writing.join().expect("well").expect("said");
-        assert_eq!(heard, text);
-        near.write_all(b"goodbye").expect("said");
+        let writing = std::thread::spawn(move || writer.write_all(&sent));
+        let mut received = vec![0; text.len()];
+        near.read_exact(&mut received).expect("heard");
+        writing.join().expect("well").expect("sent");
+        assert_eq!(received, text);
+        near.write_all(b"goodbye").expect("sent");
         drop(near);
         assert_eq!(
             echo.join().expect("well"),
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_into_memory_without_room_ends_at_once() {
+    fn connecting_over_too_small_memory_ends_at_once() {
         let (mut near, line) = MemoryLine::call(Words(shared(4)), Words(shared(4))).expect("one");
         let mut nothing = Vec::new();
         assert_eq!(near.read_to_end(&mut nothing).expect("the end"), 0);

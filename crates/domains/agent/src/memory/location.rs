@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A part of physical memory, named on a command line, and seen through `/dev/mem`.
+//! A part of physical memory that is named on a command line and accessed through `/dev/mem`.
 
 use std::fmt;
 use std::io;
@@ -9,12 +9,13 @@ use std::sync::atomic::AtomicU64;
 use rampart_ring::mapping::SharedMapping;
 use rustix::fs::{Mode, OFlags, open};
 
-/// Both in bytes and in whole pages of 4 KiB. Written as `0x7fc00000+0x40000`.
+/// A range of physical memory. Both fields are in bytes and multiples of 4 KiB. Written as
+/// `0x7fc00000+0x40000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryPlace {
-    /// Where it begins.
+    /// Start address.
     pub start: u64,
-    /// Its size.
+    /// Size.
     pub bytes: u64,
 }
 
@@ -46,7 +47,7 @@ impl FromStr for MemoryPlace {
 }
 
 impl MemoryPlace {
-    /// Maps it until the process ends.
+    /// Maps the range until the process ends.
     pub(crate) fn map(&self, writable: bool) -> io::Result<&'static [AtomicU64]> {
         let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         let access = if writable {
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_read_as_it_is_written() {
+    fn parses_its_own_text() {
         let location = MemoryPlace {
             start: 0x7fc0_0000,
             bytes: 0x4_0000,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The byte stream over memory that two share, where there is no other way in: a cell and the root.
-//! On either side a thread moves bytes between the memory and a socket, behind which everything is as
-//! over any other byte stream.
+//! The byte stream over shared memory, between a cell and the root, which have no other connection.
+//! On each side a thread moves bytes between the memory and a socket; the code behind the socket is
+//! the same as for other byte streams.
 
 mod bridge;
 mod location;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Process 1: makes the machine ready, and powers it off.
+//! Process 1: prepares the machine and powers it off.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -14,10 +14,10 @@ use rustix::system::{RebootCommand, finit_module, reboot};
 use super::kernel_log;
 use crate::MODULE_LIST;
 
-/// `MODULE_INIT_COMPRESSED_FILE`: the kernel unpacks the module itself (finit_module(2)).
+/// `MODULE_INIT_COMPRESSED_FILE`: the kernel decompresses the module (finit_module(2)).
 const COMPRESSED: i32 = 4;
 
-/// What is mounted: where, what, with which options, and whether everybody needs it.
+/// The mounts: mount point, type, options, and whether the mount is essential.
 const MOUNTS: [(&str, &str, &CStr, bool); 11] = [
     ("/proc", "proc", c"", true),
     ("/sys", "sysfs", c"", true),
@@ -32,16 +32,16 @@ const MOUNTS: [(&str, &str, &CStr, bool); 11] = [
     ("/sys/kernel/debug", "debugfs", c"", false),
 ];
 
-/// Mounts, links, environment and modules. What did not work comes back as text. Where there is no
-/// console to write to, the kernel's log takes its place.
-pub(super) fn make_ready(without_console: bool) -> Vec<String> {
+/// Creates mounts, links and environment, and loads modules. Returns the failures as text. Without
+/// a console, standard error goes to the kernel log.
+pub(super) fn prepare_machine(without_console: bool) -> Vec<String> {
     let mut problems = Vec::new();
     for (location, kind, options, needed) in MOUNTS {
-        // A directory of sysfs cannot be made; if it is not there the kernel lacks the rest too.
+        // A directory in sysfs cannot be created; if it is missing, the mount fails too.
         let _ = fs::create_dir_all(location);
         let flags = MountFlags::NOSUID;
         match mount(kind, location, kind, flags, options) {
-            // Somebody before us mounted it.
+            // Already mounted.
             Ok(()) | Err(Errno::BUSY) => {}
             Err(_) if !needed => {}
             Err(error) => problems.push(format!("cannot mount {kind} on {location}: {error}")),
@@ -66,7 +66,7 @@ pub(super) fn make_ready(without_console: bool) -> Vec<String> {
         ("HOME", "/root"),
         ("TERM", "linux"),
     ] {
-        // SAFETY: there is one thread, and it does nothing else meanwhile.
+        // SAFETY: there is only one thread.
         unsafe { std::env::set_var(name, value) };
     }
     problems.extend(load_modules(Path::new(MODULE_LIST)));
@@ -76,7 +76,7 @@ pub(super) fn make_ready(without_console: bool) -> Vec<String> {
     problems
 }
 
-/// Loads the modules of a list, in order. What did not work comes back as text.
+/// Loads the modules of a list, in order. Returns the failures as text.
 pub(crate) fn load_modules(list: &Path) -> Vec<String> {
     let Ok(text) = fs::read_to_string(list) else {
         return Vec::new();
@@ -90,7 +90,7 @@ pub(crate) fn load_modules(list: &Path) -> Vec<String> {
     problems
 }
 
-/// Paths and parameters; empty lines and comments left out.
+/// Parses paths and parameters; skips empty lines and comments.
 fn modules(text: &str) -> Vec<(&str, &str)> {
     text.lines()
         .map(str::trim)
@@ -109,17 +109,17 @@ fn load_module(path: &str, parameters: &str) -> io::Result<()> {
     }
 }
 
-/// A line for whoever reads the console.
+/// Prints a line to the console.
 pub(crate) fn to_console(text: &str) {
-    // One call: in the kernel's log each would be a line of its own.
+    // One call: in the kernel log each call is a separate line.
     let _ = io::stderr().write_all(format!("rampart-meter agent: {text}\n").as_bytes());
 }
 
-/// Never comes back.
+/// Powers the machine off; never returns.
 pub(super) fn power_off() -> ! {
     rustix::fs::sync();
     let _ = reboot(RebootCommand::PowerOff);
-    // Nobody switches the power off here. To end would be a panic of the kernel.
+    // Power off is not supported. Exiting would make the kernel panic.
     let _ = reboot(RebootCommand::Halt);
     loop {
         std::thread::sleep(Duration::from_secs(3600));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_that_is_not_there_is_named() {
+    fn names_a_missing_module() {
         let directory = tempfile::tempdir().expect("a directory");
         let list = directory.path().join("modules");
         fs::write(&list, "/nowhere/a.ko\n").expect("list");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Children of programs whose parent is gone: they become ours, and end with us.
+//! Orphaned processes of ended programs: the agent adopts them and kills them when it ends.
 
 use std::fs;
 use std::io;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, wait};
 
-/// Orphans below us become our children instead of process 1's, `PR_SET_CHILD_SUBREAPER` in
-/// prctl(2).
+/// Makes orphaned descendants children of this process instead of process 1,
+/// `PR_SET_CHILD_SUBREAPER` in prctl(2).
 pub(super) fn adopt() -> io::Result<()> {
     // SAFETY: this option takes one number and touches no memory.
     match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
@@ -17,8 +17,8 @@ pub(super) fn adopt() -> io::Result<()> {
     }
 }
 
-/// Kills every child that is left, and theirs as they become ours. Gives up on what cannot be
-/// killed, for example what waits for a device for ever.
+/// Kills every remaining child, including those that this process adopts meanwhile. Gives up on
+/// processes that cannot be killed, for example in uninterruptible sleep.
 pub(super) fn kill() {
     let until = Instant::now() + Duration::from_secs(2);
     loop {
@@ -34,14 +34,14 @@ pub(super) fn kill() {
     }
 }
 
-/// Processes whose parent we are, but kernel threads.
+/// Returns the children of this process, except kernel threads.
 fn children() -> Vec<Pid> {
     let us = std::process::id();
     let parent_is_us = |stat: &str| {
-        // The name, in parentheses, may hold anything; state and parent come behind it.
+        // The name, in parentheses, may contain any character; state and parent follow it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-        // One that has ended counts until it is taken in, which the kernel delays until the last
-        // of its threads has ended: before, that thread's children are not ours yet.
+        // An ended process counts until it is reaped, which the kernel delays until the last of its
+        // threads has ended: before that, the children of that thread are not adopted.
         let (_, parent) = (fields.next()?, fields.next()?);
         (parent.parse() == Ok(us)).then_some(())
     };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The far side: `rampart-meter agent`.
+//! The agent: `rampart-meter agent`.
 
 mod init;
 mod kernel_log;
@@ -21,50 +21,51 @@ use session::{End, Session};
 
 use crate::MemoryPlace;
 
-/// How often shared memory is looked at while nobody calls there.
+/// Interval between two polls of shared memory without a client.
 const LOOK_AGAIN: Duration = Duration::from_millis(32);
 
-/// How the agent is reached and what it is.
+/// The options of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServeOptions {
-    /// Name of the virtio-serial port that it speaks on; none: standard input and output.
+    /// Name of the virtio-serial port; `None` selects standard input and output.
     pub port: Option<String>,
-    /// Shared memory that it speaks over instead: what it reads, and what it writes.
+    /// Shared memory to use instead: the memory to read, and the memory to write.
     pub memory: Option<(MemoryPlace, MemoryPlace)>,
-    /// Shared memory into which it carries the kernel's log.
+    /// Shared memory for the kernel log.
     pub console: Option<MemoryPlace>,
-    /// It is process 1: make the machine ready first, power it off at the end.
+    /// Runs as process 1: prepares the machine, and powers it off at the end.
     pub init: bool,
-    /// When the near side goes away, wait for the next instead of ending.
+    /// Waits for the next client when one disconnects, instead of ending.
     pub stay: bool,
-    /// Take it for gone when it says nothing for so long; none: only when the stream ends.
+    /// Maximum silence of a client before it counts as disconnected; `None`: only the end of the
+    /// stream counts.
     pub silence: Option<Duration>,
 }
 
-/// Why the agent ended without having served.
+/// The reason why the agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     #[error(
         "{0}; usage: rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES] [--console START+BYTES] [--init] [--stay] [--silence SECONDS]"
     )]
     Usage(String),
-    /// The port is not there.
+    /// The port does not exist.
     #[error(
         "no virtio-serial port `{name}` ({present}); fix: give the machine a port of that name"
     )]
     NoPort {
-        /// The name asked for.
+        /// Name of the requested port.
         name: String,
-        /// The ports that there are.
+        /// The existing ports.
         present: String,
     },
-    /// The system said no.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -76,10 +77,10 @@ impl ServeError {
 }
 
 impl ServeOptions {
-    /// Reads the arguments behind `rampart-meter agent`.
+    /// Parses the arguments after `rampart-meter agent`.
     ///
     /// # Errors
-    /// If one of them is unknown, or a value is missing.
+    /// Returns an error for an unknown argument or a missing value.
     pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, ServeError> {
         let mut options = Self::default();
         let (mut reads, mut writes) = (None, None);
@@ -129,16 +130,16 @@ fn place(text: String) -> Result<MemoryPlace, ServeError> {
     text.parse().map_err(ServeError::Usage)
 }
 
-/// Serves the near side until it goes away or says so. As process 1 it does not return: the
-/// machine is powered off, whatever happens.
+/// Serves clients until the client disconnects or requests the end. As process 1 it does not
+/// return: the machine is powered off in every case.
 ///
 /// # Errors
-/// If the port is not there, or a system call that cannot fail does.
+/// Returns an error if the port does not exist, or a system call fails.
 pub fn serve(options: &ServeOptions) -> Result<(), ServeError> {
     if !options.init {
         return run(options, Vec::new()).map(|_| ());
     }
-    let problems = init::make_ready(options.console.is_some());
+    let problems = init::prepare_machine(options.console.is_some());
     if let Err(error) = run(options, problems) {
         init::to_console(&error.to_string());
     }
@@ -180,7 +181,7 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
     }
 }
 
-/// Serves who calls over shared memory, one after the other.
+/// Serves the clients over shared memory, one after the other.
 fn serve_memory(
     options: &ServeOptions,
     reads: &'static [AtomicU64],
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_its_arguments() {
+    fn parses_its_arguments() {
         assert_eq!(parse("").expect("none"), ServeOptions::default());
         assert_eq!(
             parse("--port agent.0 --init --stay --silence 30").expect("all"),

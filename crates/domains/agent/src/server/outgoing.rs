@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits to be sent.
+//! The queue of frames to send.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -8,12 +8,12 @@ use rustix::io::Errno;
 
 use crate::frame::{Frame, LONGEST, WINDOW};
 
-/// Frames on their way out. Bounded by whoever fills it: see [`Outgoing::is_full`].
+/// Frames to send. The caller limits the amount: see [`Outgoing::is_full`].
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     frames: VecDeque<Vec<u8>>,
     waiting: usize,
-    /// What is being written, whole frames, and how much of it is out.
+    /// The whole frames that are being written, and the number of bytes already written.
     current: Vec<u8>,
     written: usize,
 }
@@ -28,7 +28,7 @@ impl Outgoing {
         self.frames.push_back(bytes);
     }
 
-    /// Ahead of all that waits.
+    /// Adds a frame before all others.
     pub(super) fn push_urgent(&mut self, frame: &Frame) {
         let bytes = frame.to_bytes();
         self.waiting += bytes.len();
@@ -39,7 +39,7 @@ impl Outgoing {
         self.waiting == 0 && self.written == self.current.len()
     }
 
-    /// Whether output of programs should wait in their pipes.
+    /// Returns whether the output of programs should wait in their pipes.
     pub(super) fn is_full(&self) -> bool {
         self.waiting >= WINDOW
     }
@@ -48,7 +48,7 @@ impl Outgoing {
         *self = Self::default();
     }
 
-    /// Writes as much as goes without waiting.
+    /// Writes as much as possible without blocking.
     pub(super) fn write(&mut self, to: impl AsFd) -> Result<(), Errno> {
         loop {
             if self.written == self.current.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The byte stream that the agent speaks on.
+//! The byte stream of the agent.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,11 @@ use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open as open_file};
 
 use super::ServeError;
 
-/// The kernel names its ports here, each with the name that the machine's maker gave it.
+/// The directory with the ports of the kernel, each with the name from the configuration of the
+/// machine.
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// Drivers may still be looking at their devices.
+/// How long drivers may still be probing their devices.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens a virtio-serial port by name.
@@ -31,7 +32,7 @@ pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
                         .map(|again| (port, again))
                         .map_err(ServeError::system("virtio-serial port"));
                 }
-                // The node may come a moment after the name.
+                // The device node may appear after the name.
                 Err(rustix::io::Errno::NOENT) if Instant::now() < until => {}
                 Err(error) => {
                     return Err(ServeError::System {
@@ -56,7 +57,7 @@ pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
     }
 }
 
-/// Devices and their names.
+/// Returns the devices and their names.
 fn ports(directory: &Path) -> Vec<(String, String)> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
@@ -73,8 +74,8 @@ fn ports(directory: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Standard input and output, as descriptors that no started program inherits. What anybody here
-/// prints from now on goes to standard error.
+/// Duplicates standard input and output to descriptors that programs do not inherit. From here on,
+/// standard output goes to standard error.
 pub(super) fn standard() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -87,7 +88,7 @@ pub(super) fn standard() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// Reads and writes return at once.
+/// Sets a descriptor to non-blocking mode.
 pub(super) fn not_blocking(descriptor: impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfl(&descriptor)?;
     Ok(fcntl_setfl(&descriptor, flags | OFlags::NONBLOCK)?)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One started program with its streams.
+//! A started program with its streams.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,14 +17,14 @@ use super::port::not_blocking;
 use crate::frame::{Frame, Kind, LONGEST, OUTPUT_WINDOW, WINDOW};
 use crate::words::{AgentCommand, TerminalSize};
 
-/// What a terminal takes for the end of the input: control and D.
+/// The end of input on a terminal: Ctrl+D.
 const END_OF_TRANSMISSION: u8 = 4;
 
-/// A stream that comes from the program.
+/// A stream from the program.
 #[derive(Debug)]
 pub(super) struct From {
     source: Option<OwnedFd>,
-    /// How many more bytes the near side has room for.
+    /// Remaining window of the client, in bytes.
     room: usize,
     kind: Kind,
 }
@@ -38,7 +38,7 @@ impl From {
         }
     }
 
-    /// What to poll, while there is room for what comes.
+    /// Returns the descriptor to poll, if the window is not full.
     pub(super) fn ready_to_read(&self) -> Option<BorrowedFd<'_>> {
         self.source
             .as_ref()
@@ -54,14 +54,14 @@ impl From {
         self.source = None;
     }
 
-    /// Reads once; the frame to send. Its payload is empty at the end of the stream.
+    /// Reads once and returns the frame to send. Its payload is empty at the end of the stream.
     pub(super) fn read(&mut self, process: u32) -> Option<Frame> {
         let source = self.source.as_ref()?;
         let mut buffer = vec![0; self.room.min(LONGEST)];
         let count = match rustix::io::read(source, &mut buffer) {
             Ok(count) => count,
             Err(Errno::AGAIN | Errno::INTR) => return None,
-            // A terminal that nobody holds open any more says EIO.
+            // A terminal that no process has open returns EIO.
             Err(_) => 0,
         };
         buffer.truncate(count);
@@ -73,7 +73,7 @@ impl From {
     }
 }
 
-/// The stream that goes to the program.
+/// The stream to the program.
 #[derive(Debug)]
 pub(super) struct To {
     sink: Option<OwnedFd>,
@@ -90,7 +90,7 @@ impl To {
             .map(AsFd::as_fd)
     }
 
-    /// Takes bytes from the near side; false if it sent more than it may.
+    /// Takes bytes from the client. Returns `false` if they exceed the window.
     pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             self.end();
@@ -100,7 +100,7 @@ impl To {
         self.waiting.len() <= WINDOW + 1
     }
 
-    /// No more comes.
+    /// Marks the end of the input.
     pub(super) fn end(&mut self) {
         if self.terminal && !self.ends {
             self.waiting.push_back(END_OF_TRANSMISSION);
@@ -111,7 +111,7 @@ impl To {
         }
     }
 
-    /// Writes as much as goes; how much room that made.
+    /// Writes as much as possible and returns the number of bytes released in the window.
     pub(super) fn write(&mut self) -> u32 {
         let mut gone = 0;
         while let Some(sink) = &self.sink {
@@ -126,7 +126,7 @@ impl To {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
-                // Nobody reads it any more: what is for it has a place to vanish.
+                // The stream is no longer read: discard its data.
                 Err(_) => self.sink = None,
             }
         }
@@ -141,7 +141,7 @@ impl To {
     }
 }
 
-/// CPUs past the size of the kernel's fixed set cannot be named in it.
+/// Returns the CPUs as the kernel's set of fixed size, without CPUs beyond it.
 fn kernel_set(cpus: &CpuSet) -> rustix::thread::CpuSet {
     let mut set = rustix::thread::CpuSet::new();
     for cpu in cpus.iter() {
@@ -164,7 +164,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Starts it, the first of a process group of its own.
+    /// Starts the program as the leader of a new process group.
     pub(super) fn start(wanted: &AgentCommand) -> io::Result<Self> {
         let Some((program, arguments)) = wanted.argv.split_first() else {
             return Err(io::Error::other("no program is named"));
@@ -192,7 +192,7 @@ impl Program {
         }
         let on_terminal = terminal.is_some();
         let affinity = wanted.cpus.as_ref().map(kernel_set);
-        // SAFETY: between fork and exec only system calls that are safe there are made.
+        // SAFETY: between fork and exec, only async-signal-safe calls are made.
         unsafe {
             command.pre_exec(move || {
                 super::signals::reset()?;
@@ -203,7 +203,7 @@ impl Program {
                 if let Some(cpus) = &affinity {
                     rustix::thread::sched_setaffinity(None, cpus)?;
                 }
-                // If we are killed, what we started is asked to end.
+                // If the agent is killed, the program is asked to end.
                 if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
                     return Err(io::Error::last_os_error());
                 }
@@ -244,7 +244,7 @@ impl Program {
         })
     }
 
-    /// Whether it writes to a terminal, and so never to standard error.
+    /// Returns whether the program writes to a terminal, and therefore never to standard error.
     pub(super) fn has_terminal(&self) -> bool {
         self.terminal.is_some()
     }
@@ -257,33 +257,33 @@ impl Program {
                 ws_xpixel: 0,
                 ws_ypixel: 0,
             };
-            // A terminal that is gone needs no size.
+            // A closed terminal needs no size.
             let _ = tcsetwinsize(terminal, size);
         }
     }
 
-    /// A signal for the program alone.
+    /// Sends a signal only to the program.
     pub(super) fn signal(&self, number: i32) {
         if !self.exited
             && let Some(signal) = Signal::from_named_raw(number)
         {
-            // It may have ended this moment.
+            // The program may just have ended.
             let _ = kill_process(self.id, signal);
         }
     }
 
-    /// A signal for it and all that it started and did not set apart.
+    /// Sends a signal to the program's process group.
     pub(super) fn signal_group(&self, signal: Signal) {
         let _ = kill_process_group(self.id, signal);
     }
 
-    /// Whether nothing more comes from it.
+    /// Returns whether no more output follows.
     pub(super) fn is_over(&self) -> bool {
         self.exited && self.output.source.is_none() && self.errors.source.is_none()
     }
 }
 
-/// A new terminal: our end and the program's.
+/// Opens a new terminal and returns the end of the agent and that of the program.
 fn open_terminal(size: TerminalSize) -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let near = openpt(flags)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The loop of the agent: one thread that polls the byte stream, the signals and every stream of
-//! every program.
+//! The event loop of the agent: one thread that polls the byte stream, the signals and the streams
+//! of all programs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,23 +18,23 @@ use super::signals::Signals;
 use crate::frame::{Decoder, Frame, Kind, Malformed, greeting};
 use crate::words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};
 
-/// Time for programs to end by themselves when the near side is gone: an evaluation restores
-/// the machine in it.
+/// How long programs may take to end after the client disconnected; an evaluation restores the
+/// machine in this time.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// How often a port is looked at while nobody is at its other end: it cannot be waited for.
+/// Interval between two polls of a port without a client, which poll(2) cannot wait for.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Why a session is over.
+/// The reason why a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// The near side went away.
+    /// The client disconnected.
     Lost,
-    /// It said so, or a signal did.
+    /// The client or a signal requested the end.
     Requested,
 }
 
-/// What a descriptor that was polled belongs to.
+/// The owner of a polled descriptor.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Signals,
@@ -49,7 +49,7 @@ pub(super) struct Session {
     input: OwnedFd,
     output: OwnedFd,
     signals: Signals,
-    /// A port says that its stream ended while nobody has yet been at its other end.
+    /// A port reports the end of its stream as long as no client has connected.
     is_port: bool,
     silence: Option<Duration>,
     problems: Vec<String>,
@@ -58,7 +58,7 @@ pub(super) struct Session {
     outgoing: Outgoing,
     programs: BTreeMap<u32, Program>,
     heard: Instant,
-    /// The near side is gone; what programs still say is thrown away.
+    /// The client is gone; further output of programs is discarded.
     alone: bool,
 }
 
@@ -86,12 +86,12 @@ impl Session {
         }
     }
 
-    /// What is left when nobody is served any more.
+    /// Returns the signals for the next session.
     pub(super) fn into_signals(self) -> Signals {
         self.signals
     }
 
-    /// Ready for the next near side.
+    /// Prepares for the next client.
     pub(super) fn forget_caller(&mut self) {
         self.greeted = None;
         self.decoder = Decoder::default();
@@ -101,7 +101,7 @@ impl Session {
         self.heard = Instant::now();
     }
 
-    /// Serves until the session is over.
+    /// Serves until the session ends.
     pub(super) fn serve(&mut self) -> io::Result<End> {
         loop {
             let nobody_there = self.is_port && self.greeted.is_none();
@@ -128,7 +128,7 @@ impl Session {
                     return Ok(end);
                 }
             }
-            // A port whose other end is away takes nothing; its end is noticed by reading.
+            // A port without a client accepts no data; reading detects its end.
             if self.outgoing.write(&self.output).is_err() {
                 return Ok(End::Lost);
             }
@@ -139,7 +139,7 @@ impl Session {
         }
     }
 
-    /// Asks every program to end, gives it time, and kills what is left of it.
+    /// Asks every program to end, waits, and kills the remaining ones.
     pub(super) fn end_programs(&mut self) -> io::Result<()> {
         self.alone = true;
         self.outgoing.clear();
@@ -174,7 +174,7 @@ impl Session {
         Ok(())
     }
 
-    /// What is ready. `with_port`: whether the byte stream is waited for too.
+    /// Returns the ready sources. `with_port`: whether to wait for the byte stream too.
     fn wait(
         &self,
         timeout: Option<Duration>,
@@ -214,7 +214,7 @@ impl Session {
                 }
             }
         }
-        // Last, so that what is ready lines up with its source: only wakes us.
+        // Added last, because it has no source: it only wakes the loop.
         if !self.alone && !self.outgoing.is_empty() {
             polled.push(PollFd::from_borrowed_fd(
                 self.output.as_fd(),
@@ -241,7 +241,7 @@ impl Session {
         came.end.then_some(End::Requested)
     }
 
-    /// Takes in every child that ended, ours or an orphan.
+    /// Reaps every ended child, including adopted ones.
     fn reap(&mut self) {
         while let Ok(Some((id, status))) = wait(WaitOptions::NOHANG) {
             let found = self
@@ -280,7 +280,7 @@ impl Session {
         }
     }
 
-    /// Reads what the near side says, and does it.
+    /// Reads and handles the frames of the client.
     fn read_port(&mut self) -> Option<End> {
         let mut buffer = [0; 32 * 1024];
         match rustix::io::read(&self.input, &mut buffer) {
@@ -296,10 +296,10 @@ impl Session {
                 let own = self.decoder.find_greeting()?;
                 match self.greeted {
                     None => self.greet(own),
-                    // It was sent again before our answer came.
+                    // The greeting was repeated before the answer arrived.
                     Some(known) if known == own => {}
-                    // Another near side took the place of ours: what was started for that one
-                    // ends first, then this one's next greeting is answered.
+                    // Another client has connected: end the programs of the previous one, then
+                    // answer the next greeting of the new one.
                     Some(_) => return Some(End::Lost),
                 }
                 continue;
@@ -348,7 +348,7 @@ impl Session {
         Ok(None)
     }
 
-    /// What is about one program; nothing if that is already forgotten.
+    /// Handles a frame for one program. Ignores a program that was removed.
     fn handle_for(&mut self, number: u32, frame: &Frame) -> Result<(), Malformed> {
         let Some(program) = self.programs.get_mut(&number) else {
             return Ok(());

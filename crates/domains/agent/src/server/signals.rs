@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals as something to poll for, see signalfd(2).
+//! Signals as a descriptor to poll, see signalfd(2).
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What came.
+/// The received signals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Came {
+pub(super) struct Received {
     /// A child changed its state.
     pub(super) child: bool,
-    /// We are asked to end.
+    /// The end of the agent was requested.
     pub(super) end: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Signals(OwnedFd);
 
-/// Every signal does what it does by itself, and none is held back: a program that is started must
-/// not inherit what whoever started us ignores, as a shell does SIGINT for what it puts into the
-/// background. Safe between fork and exec.
+/// Sets every signal to its default action and unblocks it: a started program must not inherit the
+/// ignored signals of the agent's parent, for example SIGINT in background jobs of a shell. Safe
+/// between fork and exec.
 pub(super) fn reset() -> io::Result<()> {
     for signal in 1..=libc::SIGRTMAX() {
-        // SAFETY: no handler of ours is left behind by this. The kernel refuses SIGKILL and SIGSTOP,
-        // and the C library its own two, which nobody can have changed.
+        // SAFETY: no handler of this program is lost. The kernel refuses SIGKILL and SIGSTOP, and
+        // the C library refuses its two internal signals.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -39,11 +39,11 @@ pub(super) fn reset() -> io::Result<()> {
 }
 
 impl Signals {
-    /// From here on these signals come only through this. Programs that are started call
-    /// [`reset`], for they would inherit the mask.
+    /// Blocks these signals and receives them through a descriptor. Started programs call
+    /// [`reset`], because they would inherit the mask.
     pub(super) fn take() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigemptyset makes `set` valid; the other calls get it after that.
+        // SAFETY: sigemptyset makes `set` valid; the other calls use it afterwards.
         let descriptor = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             for signal in [libc::SIGCHLD, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
@@ -58,7 +58,7 @@ impl Signals {
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: signalfd gave us this descriptor, nobody else has it.
+        // SAFETY: signalfd returned this descriptor, which has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
@@ -66,13 +66,13 @@ impl Signals {
         self.0.as_fd()
     }
 
-    /// Everything that came since the last call.
-    pub(super) fn read(&self) -> Came {
+    /// Reads all signals since the last call.
+    pub(super) fn read(&self) -> Received {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
-        let mut came = Came::default();
+        let mut came = Received::default();
         let mut record = [0u8; SIZE];
         while let Ok(SIZE) = rustix::io::read(&self.0, &mut record) {
-            // Its first field, four bytes in the machine's order, is the signal's number.
+            // The first field, four bytes in native order, is the number of the signal.
             let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
             if number == libc::SIGCHLD {
                 came.child = true;
