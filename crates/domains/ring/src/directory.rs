@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the shared regions of a cell are called: a page that the root writes before the cell starts, so
-//! that a program without an operating system finds a region by its name.
+//! A directory of a cell's shared regions: a page that the root writes before the cell starts, so
+//! that a program without an operating system finds a region by name.
 //!
 //! ```text
 //! word 0     MAGIC, written last
@@ -11,13 +11,13 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The first word.
+/// The first word of a directory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rampdir1");
-/// The longest name, in bytes.
+/// Maximum length of a name in bytes.
 pub const NAME_BYTES: usize = 32;
-/// Of the page.
+/// Size of the page.
 pub const DIRECTORY_BYTES: usize = 4096;
-/// Entries that a page has room for.
+/// Maximum number of entries in a page.
 pub const MOST_ENTRIES: usize = (DIRECTORY_BYTES / 8 - FIRST) / ENTRY_WORDS;
 
 const FIRST: usize = 2;
@@ -29,26 +29,26 @@ const NAME_WORDS: usize = NAME_BYTES / 8;
 pub struct Entry<'a> {
     /// 1 to [`NAME_BYTES`] bytes without a 0.
     pub name: &'a str,
-    /// Where the cell sees it.
+    /// Start address of the region in the cell's address space.
     pub start: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether the cell writes it; else it reads.
+    /// Whether the cell may write the region; otherwise it may only read.
     pub writable: bool,
 }
 
-/// Where a region is.
+/// The location of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
-    /// Where the cell sees it.
+    /// Start address of the region in the cell's address space.
     pub start: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Whether the cell writes it.
+    /// Whether the cell may write the region.
     pub writable: bool,
 }
 
-/// A name as words; `None` where it is empty, too long or has a 0.
+/// Returns a name as words, or `None` if it is empty, too long or contains a 0.
 fn packed(name: &str) -> Option<[u64; NAME_WORDS]> {
     let name = name.as_bytes();
     if name.is_empty() || name.len() > NAME_BYTES || name.contains(&0) {
@@ -63,12 +63,12 @@ fn packed(name: &str) -> Option<[u64; NAME_WORDS]> {
     Some(words)
 }
 
-/// Writes all entries; whether they are names and have room.
+/// Writes all entries. Returns `false` if a name is invalid or the page is too small.
 pub fn write(memory: &[AtomicU64], entries: &[Entry<'_>]) -> bool {
     if memory.len() < FIRST + entries.len() * ENTRY_WORDS || entries.len() > MOST_ENTRIES {
         return false;
     }
-    // Nobody finds what is half written.
+    // Hides the directory while it is incomplete.
     memory[0].store(0, Ordering::Release);
     for (entry, words) in entries.iter().zip(memory[FIRST..].chunks(ENTRY_WORDS)) {
         let Some(name) = packed(entry.name) else {
@@ -87,7 +87,7 @@ pub fn write(memory: &[AtomicU64], entries: &[Entry<'_>]) -> bool {
     true
 }
 
-/// The region of this name; `None` where there is no directory, or none of this name.
+/// Returns the region with this name, or `None` if there is no directory or no such region.
 #[must_use]
 pub fn find(memory: &[AtomicU64], name: &str) -> Option<Found> {
     let name = packed(name)?;
@@ -121,7 +121,7 @@ mod tests {
     const LONGEST: &str = "abcdefghijklmnopqrstuvwxyz012345";
 
     #[test]
-    fn regions_are_found_by_whole_names() {
+    fn finds_regions_by_whole_names() {
         let memory = page(DIRECTORY_BYTES / 8);
         let entry = |name, start, writable| Entry {
             name,
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_or_is_no_name_is_refused() {
+    fn refuses_invalid_names_and_too_many_entries() {
         let entry = |name| Entry {
             name,
             start: 0,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn any_memory_can_be_searched() {
+    fn searches_any_memory_safely() {
         for words in [0, 1, 2, 3, 9, 10, 511] {
             let memory = page(words);
             for value in [0, 1, u64::MAX, MAGIC] {

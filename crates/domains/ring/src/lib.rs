@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data structures in memory that two sides share, as a cell and the root do. Each word is written by
-//! one side alone, and neither side trusts what the other wrote.
+//! Data structures in memory that two sides share, for example a cell and the root. Each word is
+//! written by only one side, and neither side trusts the other.
 //!
-//! - [`records`]: one way; the writer never waits. For a console and for results.
+//! - [`records`]: records in one direction; the writer never waits. For a console and for results.
 //! - [`directory`]: the names of a cell's regions.
-//! - [`stream`]: bytes both ways, without loss. For a conversation.
-//! - `mapping` (feature of the same name): maps such memory into a process of Linux.
+//! - [`stream`]: bytes in both directions, without loss. For a conversation.
+//! - `mapping` (feature of the same name): maps such memory into a Linux process.
 //!
 //! All accesses are loads and stores of whole words of 64 bits: shared memory may be mapped as a
 //! device, where the CPU supports no others (Arm ARM, B2.8.2) and no exclusive accesses.

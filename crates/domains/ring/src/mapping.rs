@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pages of a file or device, mapped while other programs, cells or kernels access them too.
+//! Maps pages of a file or device that other programs, cells or kernels access at the same time.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,7 +15,7 @@ pub struct SharedMapping {
     bytes: usize,
 }
 
-// SAFETY: all access is through atomics, and a mapping belongs to no thread.
+// SAFETY: all access is through atomics, and a mapping is not bound to a thread.
 unsafe impl Send for SharedMapping {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMapping {}
@@ -25,7 +25,7 @@ impl SharedMapping {
     /// needs a file that is open for reading and writing.
     ///
     /// # Errors
-    /// Those of mmap(2).
+    /// Returns the errors of mmap(2).
     pub fn new(file: impl AsFd, offset: u64, bytes: usize, writable: bool) -> io::Result<Self> {
         let mut protection = ProtFlags::READ;
         protection.set(ProtFlags::WRITE, writable);
@@ -68,8 +68,8 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped these pages, and no reference outlives `self`. The call fails only for
-        // arguments that are no mapping.
+        // SAFETY: `new` mapped these pages, and no reference outlives `self`. The call fails only
+        // for arguments that are not a mapping.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records through shared memory, from one writer to one reader: a console's text, a meter's results.
+//! Records in shared memory, from one writer to one reader: the text of a console, the results of a
+//! meter.
 //!
-//! The memory is the writer's to write and the reader's to read, nothing more: the writer learns
-//! nothing of the reader and never waits, so a reader cannot hold it up; what is not read in time is
-//! overwritten, and the reader is told how much it lost. The reader believes nothing that it reads:
-//! whatever the memory says, and however it changes meanwhile, each call ends after a bounded number
-//! of reads inside the memory, and gives a record of at most the caller's room.
+//! Only the writer writes the memory, and the reader only reads it. The writer has no information
+//! about the reader and never waits, so a reader cannot block it. Records that are not read in time
+//! are overwritten, and the reader learns how many words it lost. The reader trusts no data:
+//! whatever the memory contains, and however it changes meanwhile, each call ends after a bounded
+//! number of reads inside the memory, and returns a record of at most the size of the caller's
+//! buffer.
 //!
-//! In words of 64 bits: [`MAGIC`], how far has been written for sure, how far is being written, where
-//! the oldest record begins that is still whole (all three in words since the beginning), how often a
-//! writer has begun here, three of 0, then the words of the ring, whose number is a power of two. A record is a word with its length in bytes below and its kind above, then its bytes, filled
-//! up with zeros to whole words.
+//! The layout in words of 64 bits: [`MAGIC`]; the position up to which data is committed; the
+//! position up to which data is being written; the position of the oldest record that is still
+//! whole (all three in words since the beginning); how often a writer has begun here; three of 0;
+//! then the words of the ring, whose number is a power of two. A record is a word with its length
+//! in bytes in the lower half and its kind in the upper half, then its bytes, padded with zeros to
+//! whole words.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The first word: "RMPRING" and the revision.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RMPRING\x01");
-/// Before the ring, in words.
+/// Length of the header before the ring, in words.
 pub const HEADER_WORDS: usize = 8;
-/// The longest record, in bytes.
+/// Maximum length of a record, in bytes.
 pub const MAXIMUM_RECORD_BYTES: usize = 4096;
 
 const COMMITTED: usize = 1;
@@ -26,7 +30,7 @@ const RESERVED: usize = 2;
 const OLDEST: usize = 3;
 const BEGINNINGS: usize = 4;
 
-/// The words of the ring: a power of two of them, as many as there is room for.
+/// Returns the words of the ring: the largest power of two that fits.
 fn ring(memory: &[AtomicU64]) -> Option<&[AtomicU64]> {
     let room = memory.len().checked_sub(HEADER_WORDS)?;
     let words = 1 << room.checked_ilog2()?;
@@ -35,16 +39,16 @@ fn ring(memory: &[AtomicU64]) -> Option<&[AtomicU64]> {
 
 #[inline]
 fn slot(ring: &[AtomicU64], position: u64) -> &AtomicU64 {
-    // The length is a power of two and no more than an address space has words.
+    // The length is a power of two and smaller than the address space.
     &ring[position as usize & (ring.len() - 1)]
 }
 
-/// The length of a record with this first word, in words.
+/// Returns the length in words of a record with this first word.
 const fn words_of(first: u64) -> u64 {
     1 + (first & 0xffff_ffff).div_ceil(8)
 }
 
-/// The side that writes. Only one may there be.
+/// The writing side. There may be only one.
 #[derive(Debug)]
 pub struct Writer<'a> {
     memory: &'a [AtomicU64],
@@ -53,16 +57,16 @@ pub struct Writer<'a> {
     oldest: u64,
 }
 
-/// A record that is longer than [`MAXIMUM_RECORD_BYTES`], or than half of the ring.
+/// The error for a record longer than [`MAXIMUM_RECORD_BYTES`] or than half of the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
 impl<'a> Writer<'a> {
-    /// Begins an empty ring in this memory; `None` if it has no room for one.
+    /// Creates an empty ring in this memory. Returns `None` if the memory is too small.
     #[must_use]
     pub fn begin(memory: &'a [AtomicU64]) -> Option<Self> {
         let ring = ring(memory)?;
-        // A reader notices by this, wherever the last writer stood.
+        // The change notifies a reader, whatever the position of the previous writer was.
         let beginnings = memory[BEGINNINGS].load(Ordering::Relaxed).wrapping_add(1);
         memory[0].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
@@ -79,10 +83,10 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// Writes a record; the oldest are overwritten.
+    /// Writes a record and overwrites the oldest ones if necessary.
     ///
     /// # Errors
-    /// [`TooLong`].
+    /// Returns [`TooLong`] for a record that is too long.
     pub fn write(&mut self, kind: u32, record: &[u8]) -> Result<(), TooLong> {
         let words = 1 + record.len().div_ceil(8);
         if record.len() > MAXIMUM_RECORD_BYTES || words > self.ring.len() / 2 {
@@ -91,13 +95,15 @@ impl<'a> Writer<'a> {
         let end = self.position.wrapping_add(words as u64);
         while end.wrapping_sub(self.oldest) > self.ring.len() as u64 {
             let first = slot(self.ring, self.oldest).load(Ordering::Relaxed);
-            // Its own word, unless somebody else wrote there: then nothing old is whole.
+            // The first word of the writer's own record; if another program overwrote it, no old
+            // record is whole.
             let whole = self.position.wrapping_sub(self.oldest);
             self.oldest = self.oldest.wrapping_add(words_of(first).min(whole));
         }
         self.memory[OLDEST].store(self.oldest, Ordering::Relaxed);
         self.memory[RESERVED].store(end, Ordering::Relaxed);
-        // A reader that sees any word below also sees how far is being written.
+        // A reader that sees any of the following words also sees the position up to which data is
+        // being written.
         fence(Ordering::Release);
         let first = u64::from(kind) << 32 | record.len() as u64;
         slot(self.ring, self.position).store(first, Ordering::Relaxed);
@@ -113,16 +119,16 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// How far a reader has come.
+/// The position of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
-    /// Of the writer that it reads; none has the number 0.
+    /// Number of the writer that it reads; no writer has the number 0.
     beginning: u64,
-    /// In words since then.
+    /// Position in words since the writer began.
     position: u64,
 }
 
-/// The side that reads.
+/// The reading side.
 #[derive(Debug)]
 pub struct Reader<'a> {
     memory: &'a [AtomicU64],
@@ -131,37 +137,38 @@ pub struct Reader<'a> {
     position: u64,
 }
 
-/// What a look into the ring gave.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// A record: its kind and its length; the bytes are in the caller's room.
+    /// A record. Its bytes are in the caller's buffer.
     Record {
-        /// As the writer said.
+        /// Kind, as given by the writer.
         kind: u32,
-        /// At most as long as the room.
+        /// Length; at most that of the buffer.
         bytes: usize,
     },
-    /// Nothing new.
+    /// There is no new record.
     Nothing,
-    /// So many words were overwritten before they were read; the next look begins after them.
+    /// This number of words was overwritten before they were read. The next read continues after
+    /// them.
     Lost(u64),
-    /// No ring is there (yet).
+    /// There is no ring (yet).
     NoRing,
-    /// A writer began anew; the next look begins with its first record. What the last one wrote and
-    /// was not read is gone.
+    /// Another writer has begun. The next read continues with its first record; unread records of
+    /// the previous writer are lost.
     Began,
-    /// What is there makes no sense; the next look begins after it.
+    /// The data is invalid. The next read continues after it.
     Damaged,
 }
 
 impl<'a> Reader<'a> {
-    /// A reader of what this memory will hold; `None` if it has no room for a ring.
+    /// Creates a reader of this memory. Returns `None` if the memory is too small for a ring.
     #[must_use]
     pub fn new(memory: &'a [AtomicU64]) -> Option<Self> {
         Self::resume(memory, Mark::default())
     }
 
-    /// A reader that goes on where another one stood.
+    /// Creates a reader that continues at the position of another one.
     #[must_use]
     pub fn resume(memory: &'a [AtomicU64], mark: Mark) -> Option<Self> {
         Some(Self {
@@ -172,7 +179,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Where it stands.
+    /// Returns the position of the reader.
     #[must_use]
     pub const fn mark(&self) -> Mark {
         Mark {
@@ -181,7 +188,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The next record, into `room`.
+    /// Reads the next record into `room`.
     pub fn read(&mut self, room: &mut [u8; MAXIMUM_RECORD_BYTES]) -> Read {
         if self.memory[0].load(Ordering::Acquire) != MAGIC {
             return Read::NoRing;
@@ -228,15 +235,15 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether the writer has come so far around that it may have touched what was just read.
+    /// Returns whether the writer may have overwritten the data that was just read.
     fn was_overwritten(&self) -> bool {
         fence(Ordering::Acquire);
         let reserved = self.memory[RESERVED].load(Ordering::Relaxed);
         reserved.wrapping_sub(self.position) > self.ring.len() as u64
     }
 
-    /// Goes on where the oldest record begins, if that can be, else where the writer stands: between
-    /// them nobody can tell where a record begins.
+    /// Continues at the oldest record if its position is valid, otherwise at the position of the
+    /// writer: between them the start of a record is unknown.
     fn skip(&mut self, committed: u64) -> Read {
         let oldest = self.memory[OLDEST].load(Ordering::Relaxed);
         let ahead = oldest.wrapping_sub(self.position);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes both ways between a side that calls and one that answers. Each side has a section that it
-//! alone writes: how far it has written, how far it has taken what the other one wrote, and a ring
-//! with its bytes. Nothing is lost: who has no room is told so and tries again.
+//! Bytes in both directions between a side that calls and one that answers. Each side has a section
+//! that only it writes: the number of bytes written, the number of bytes taken from the other side,
+//! and a ring with its bytes. Nothing is lost: a write returns how many bytes fit, and the caller
+//! repeats it with the rest.
 //!
-//! A section, in words of 64 bits: [`MAGIC`]; the number of this side's conversation, 0 for none; the
-//! number of the other side's that it answers, 0 for none; bytes written; bytes taken; three of 0; then
-//! the words of the ring, a power of two of them.
+//! The layout of a section in words of 64 bits: [`MAGIC`]; the number of this side's conversation,
+//! 0 for none; the number of the other side's conversation that it answers, 0 for none; bytes
+//! written; bytes taken; three of 0; then the words of the ring, a power of two of them.
 //!
-//! The caller takes a new number. Who answers sees a call that answers nobody yet, takes a number of
-//! its own and names the caller's; the caller then names that. Whichever side goes away or begins
-//! anew has another number from then on, and the other one notices: a conversation is never
-//! continued by somebody who does not know it.
+//! The caller takes a new number. The answering side finds a call without an answer, takes a number
+//! of its own and writes the caller's number as the answered one; then the caller writes the number
+//! of the answering side. A side that ends or restarts has another number from then on, which the
+//! other side detects: a restarted side never continues an old conversation.
 //!
-//! Nothing that the other side wrote is believed: each call ends after a bounded number of accesses
+//! Neither side trusts the other: each call ends after a bounded number of accesses inside the
+//! sections, and impossible counts end the conversation with [`Lost::Damaged`].
 //! inside the sections, and counts that cannot be end the conversation as [`Lost::Damaged`].
 
 use core::num::NonZeroU64;
@@ -20,7 +22,7 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// The first word: "RMPSTRM" and the revision.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RMPSTRM\x01");
-/// Before the ring, in words.
+/// Length of the header before the ring, in words.
 pub const HEADER_WORDS: usize = 8;
 
 const NUMBER: usize = 1;
@@ -28,12 +30,12 @@ const ANSWERED: usize = 2;
 const WRITTEN: usize = 3;
 const TAKEN: usize = 4;
 
-/// Why a conversation is over.
+/// The reason why a conversation is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// The other side ended it, or began another one.
+    /// The other side ended it, or began another conversation.
     Gone,
-    /// The other side's section says what cannot be.
+    /// The other side's section contains invalid counts.
     Damaged,
 }
 
@@ -48,7 +50,7 @@ impl core::fmt::Display for Lost {
 
 impl core::error::Error for Lost {}
 
-/// A side's memory: its header, and its ring of so many words as are a power of two.
+/// The memory of a side: its header, and its ring, whose length is a power of two.
 #[derive(Debug, Clone, Copy)]
 struct Section<'a> {
     header: &'a [AtomicU64],
@@ -77,16 +79,17 @@ impl<'a> Section<'a> {
         self.header[field].store(value, Ordering::Release);
     }
 
-    /// The word of the ring that has the byte at this position of the stream.
+    /// Returns the word of the ring with the byte at this position of the stream.
     fn word(&self, position: u64) -> &'a AtomicU64 {
-        // The length is a power of two, and less than an address space has bytes.
+        // The length is a power of two and smaller than the address space.
         &self.ring[(position / 8) as usize & (self.ring.len() - 1)]
     }
 
-    /// Begins a conversation; the other side sees it with its number, last.
+    /// Begins a conversation. The number is written last, because it makes the conversation
+    /// visible.
     fn begin(&self, number: NonZeroU64, answered: u64) {
         self.header[NUMBER].store(0, Ordering::Relaxed);
-        // Nobody may take the new counts for the old conversation's.
+        // The new counts must not be read as those of the old conversation.
         fence(Ordering::Release);
         self.header[WRITTEN].store(0, Ordering::Relaxed);
         self.header[TAKEN].store(0, Ordering::Relaxed);
@@ -95,7 +98,7 @@ impl<'a> Section<'a> {
         self.store(NUMBER, number.get());
     }
 
-    /// The number of its conversation.
+    /// Returns the number of its conversation.
     fn number(&self) -> Option<NonZeroU64> {
         if self.load(0) != MAGIC {
             return None;
@@ -104,21 +107,21 @@ impl<'a> Section<'a> {
     }
 }
 
-/// One side of a conversation. It ends when this is dropped.
+/// One side of a conversation. Dropping it ends the conversation.
 #[derive(Debug)]
 pub struct Side<'a> {
     own: Section<'a>,
     other: Section<'a>,
     number: NonZeroU64,
-    /// The other side's number, once it has answered.
+    /// The other side's number, once known.
     partner: Option<NonZeroU64>,
     written: u64,
     taken: u64,
 }
 
 impl<'a> Side<'a> {
-    /// Calls, under a number that no earlier call had; `None` if a section has no room for a ring.
-    /// What is written before an answer waits for it.
+    /// Calls with a number that no earlier call had. Returns `None` if a section is too small for a
+    /// ring. Bytes that are written before an answer are kept for it.
     #[must_use]
     pub fn call(own: &'a [AtomicU64], other: &'a [AtomicU64], number: NonZeroU64) -> Option<Self> {
         let (own, other) = (Section::new(own)?, Section::new(other)?);
@@ -126,8 +129,8 @@ impl<'a> Side<'a> {
         Some(Self::new(own, other, number, None))
     }
 
-    /// Answers a call that nobody has answered, under a number that no earlier answer had; `None` if
-    /// there is no such call, or a section has no room for a ring.
+    /// Answers a call without an answer, with a number that no earlier answer had. Returns `None`
+    /// if there is no such call, or if a section is too small for a ring.
     #[must_use]
     pub fn answer(
         own: &'a [AtomicU64],
@@ -159,14 +162,14 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Whether the other side is there; false as long as a call is not answered.
+    /// Returns whether the other side is connected; `false` until a call is answered.
     ///
     /// # Errors
-    /// If the conversation is over.
+    /// Returns an error if the conversation is over.
     pub fn is_connected(&mut self) -> Result<bool, Lost> {
         let present = self.other.number();
-        // A caller answers its partner only a moment later; who answers knows the caller from the
-        // start.
+        // A caller writes the number of its partner with a short delay; the answering side knows
+        // the caller from the start.
         let knows_us = || self.other.load(ANSWERED) == self.number.get();
         match (self.partner, present) {
             (Some(partner), Some(present)) if partner == present => Ok(true),
@@ -180,10 +183,10 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Writes as much as there is room for; how many bytes that was.
+    /// Writes as many bytes as fit and returns their number.
     ///
     /// # Errors
-    /// If the conversation is over.
+    /// Returns an error if the conversation is over.
     pub fn write(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
         let taken = if self.is_connected()? {
             self.other.load(TAKEN)
@@ -192,7 +195,7 @@ impl<'a> Side<'a> {
         };
         let waiting = self.written.wrapping_sub(taken);
         let room = self.own.bytes().checked_sub(waiting).ok_or_else(|| {
-            // Counts of a conversation that ended meanwhile are no damage.
+            // Invalid counts are no damage if the conversation has ended meanwhile.
             self.blame()
         })?;
         let count = bytes.len().min(room as usize);
@@ -211,10 +214,10 @@ impl<'a> Side<'a> {
         Ok(count)
     }
 
-    /// Takes as much as has come and fits; how many bytes that was.
+    /// Reads as many bytes as are available and fit, and returns their number.
     ///
     /// # Errors
-    /// If the conversation is over.
+    /// Returns an error if the conversation is over.
     pub fn read(&mut self, room: &mut [u8]) -> Result<usize, Lost> {
         if !self.is_connected()? {
             return Ok(0);
@@ -238,7 +241,7 @@ impl<'a> Side<'a> {
             position = position.wrapping_add(now.len() as u64);
             rest = later;
         }
-        // Who began anew meanwhile wrote over what was read here.
+        // A side that restarted meanwhile may have overwritten the bytes that were read here.
         fence(Ordering::Acquire);
         self.is_connected()?;
         self.taken = position;
@@ -246,15 +249,16 @@ impl<'a> Side<'a> {
         Ok(count)
     }
 
-    /// Whether the other side has taken everything.
+    /// Returns whether the other side has taken all bytes.
     ///
     /// # Errors
-    /// If the conversation is over.
+    /// Returns an error if the conversation is over.
     pub fn is_taken(&mut self) -> Result<bool, Lost> {
         Ok(self.is_connected()? && self.other.load(TAKEN) == self.written)
     }
 
-    /// Why counts cannot be: the other side went away, or it is mad.
+    /// Returns the reason for invalid counts: the other side ended the conversation, or its section
+    /// is damaged.
     fn blame(&mut self) -> Lost {
         self.is_connected().err().unwrap_or(Lost::Damaged)
     }
@@ -262,16 +266,16 @@ impl<'a> Side<'a> {
 
 impl Drop for Side<'_> {
     fn drop(&mut self) {
-        // Another side of the same section may have taken over.
+        // Another owner of the same section may have begun a conversation.
         if self.own.load(NUMBER) == self.number.get() {
             self.own.store(NUMBER, 0);
         }
     }
 }
 
-/// The bytes that a section's owner wrote last, as many as its ring still has, oldest first, and how
-/// many it ever wrote in this conversation: for who finds the memory when both sides are gone.
-/// `None` if it is no section.
+/// Passes the last bytes that the owner of a section wrote, as many as the ring still contains,
+/// oldest first, to `take`. Returns the number of bytes written in this conversation. For reading
+/// the memory after both sides have ended. Returns `None` if the memory is not a section.
 pub fn leftover(memory: &[AtomicU64], mut take: impl FnMut(u8)) -> Option<u64> {
     let section = Section::new(memory)?;
     if section.load(0) != MAGIC {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ring: what is written comes out whole and in order, what was overwritten is told, and no
-//! memory, however it changes, makes the reader misbehave.
+//! Tests the ring of records: reads return whole records in order and report overwritten words, and
+//! no memory content, however it changes, makes the reader fail.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -23,7 +23,7 @@ fn next(reader: &mut Reader<'_>) -> Result<(u32, Vec<u8>), Read> {
 }
 
 #[test]
-fn what_is_written_comes_out_in_order() {
+fn reads_records_in_order() {
     let memory = memory(HEADER_WORDS + 64);
     let mut reader = Reader::new(&memory).expect("room");
     assert_eq!(next(&mut reader), Err(Read::NoRing));
@@ -40,7 +40,7 @@ fn what_is_written_comes_out_in_order() {
 }
 
 #[test]
-fn what_was_overwritten_is_told_and_reading_goes_on() {
+fn reports_overwritten_words_and_continues() {
     let memory = memory(HEADER_WORDS + 16);
     let mut writer = Writer::begin(&memory).expect("room");
     let mut reader = Reader::new(&memory).expect("room");
@@ -79,13 +79,13 @@ fn what_was_overwritten_is_told_and_reading_goes_on() {
 }
 
 #[test]
-fn a_writer_that_begins_again_is_followed() {
+fn follows_a_restarted_writer() {
     let memory = memory(HEADER_WORDS + 16);
     let mut reader = Reader::new(&memory).expect("room");
     let mut first = Writer::begin(&memory).expect("room");
     first.write(1, b"one").expect("short");
     assert!(next(&mut reader).is_ok());
-    // The cell was started again, with its old memory.
+    // The cell was restarted with its old memory.
     let mut second = Writer::begin(&memory).expect("room");
     second.write(2, b"two, which is longer").expect("short");
     second.write(3, b"three").expect("short");
@@ -97,7 +97,7 @@ fn a_writer_that_begins_again_is_followed() {
 }
 
 #[test]
-fn a_record_that_ends_after_what_was_written_is_damaged() {
+fn record_beyond_the_committed_end_is_damaged() {
     let memory = memory(HEADER_WORDS + 64);
     let mut writer = Writer::begin(&memory).expect("room");
     let mut reader = Reader::new(&memory).expect("room");
@@ -113,7 +113,7 @@ fn a_record_that_ends_after_what_was_written_is_damaged() {
 }
 
 #[test]
-fn memory_without_room_is_no_ring() {
+fn refuses_too_small_memory() {
     for words in 0..=HEADER_WORDS {
         let memory = memory(words);
         assert!(
@@ -127,7 +127,7 @@ fn memory_without_room_is_no_ring() {
 }
 
 #[test]
-fn a_writer_is_not_held_up_by_what_others_write_into_its_ring() {
+fn writer_is_not_blocked_by_foreign_writes() {
     let memory = memory(HEADER_WORDS + 16);
     let mut writer = Writer::begin(&memory).expect("room");
     let mut generator = Pcg64Mcg::seed_from_u64(4);
@@ -148,7 +148,7 @@ fn a_writer_is_not_held_up_by_what_others_write_into_its_ring() {
 
 /// Random words in the header and the ring, changed between any two reads.
 #[test]
-fn no_memory_makes_the_reader_panic_or_give_more_than_its_room() {
+fn no_memory_makes_the_reader_panic_or_exceed_its_buffer() {
     let mut generator = Pcg64Mcg::seed_from_u64(3);
     let memory = memory(HEADER_WORDS + 64);
     let mut reader = Reader::new(&memory).expect("room");
@@ -197,9 +197,9 @@ fn no_memory_makes_the_reader_panic_or_give_more_than_its_room() {
     assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
 }
 
-/// A reader beside a writer that does not wait: each record that comes out is one that went in.
+/// Each record that a reader returns beside a writer that never waits is one that was written.
 #[test]
-fn a_record_is_never_torn() {
+fn never_returns_a_torn_record() {
     let memory = memory(HEADER_WORDS + 1024);
     let mut writer = Writer::begin(&memory).expect("room");
     let done = AtomicBool::new(false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The byte stream: what is written comes out whole and in order, who goes away or begins anew is
-//! noticed, and no memory, however it changes, makes a side misbehave.
+//! Tests the byte stream: bytes arrive whole and in order, the end or restart of a side is
+//! detected, and no memory content, however it changes, makes a side fail.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,7 +23,7 @@ fn taken(side: &mut Side<'_>) -> Result<Vec<u8>, Lost> {
 }
 
 #[test]
-fn what_is_written_comes_out_in_order_both_ways() {
+fn transfers_bytes_in_order_in_both_directions() {
     let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 4));
     let mut caller = Side::call(&here, &there, number(1)).expect("room");
     assert_eq!(caller.is_connected(), Ok(false));
@@ -55,7 +55,7 @@ fn what_is_written_comes_out_in_order_both_ways() {
 }
 
 #[test]
-fn nothing_is_overwritten_before_it_is_taken() {
+fn overwrites_no_byte_before_it_is_taken() {
     let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
     let mut caller = Side::call(&here, &there, number(1)).expect("room");
     assert_eq!(caller.write(&[1; 20]), Ok(20));
@@ -70,12 +70,12 @@ fn nothing_is_overwritten_before_it_is_taken() {
 }
 
 #[test]
-fn who_goes_away_or_begins_anew_is_noticed() {
+fn detects_the_end_or_restart_of_a_side() {
     let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
     let mut caller = Side::call(&here, &there, number(1)).expect("room");
     let mut other = Side::answer(&there, &here, number(2)).expect("a call");
     assert_eq!(caller.is_connected(), Ok(true));
-    // The caller's program was replaced: a new call, and nothing of the old one is read.
+    // The caller's program was replaced: it calls again, and bytes of the old call are not read.
     assert_eq!(caller.write(b"old"), Ok(3));
     let mut second = Side::call(&here, &there, number(3)).expect("room");
     assert_eq!(taken(&mut other), Err(Lost::Gone));
@@ -85,7 +85,7 @@ fn who_goes_away_or_begins_anew_is_noticed() {
     let mut other = Side::answer(&there, &here, number(4)).expect("a call");
     assert_eq!(taken(&mut other), Ok(b"new".to_vec()));
     assert_eq!(second.is_connected(), Ok(true));
-    // The other's machine was started again: it answers no call that somebody else has answered.
+    // The answering machine was restarted: it does not answer a call that is already answered.
     assert!(Side::answer(&there, &here, number(5)).is_none());
     drop(other);
     assert_eq!(taken(&mut second), Err(Lost::Gone));
@@ -94,7 +94,7 @@ fn who_goes_away_or_begins_anew_is_noticed() {
 }
 
 #[test]
-fn memory_without_room_is_no_section() {
+fn refuses_too_small_memory() {
     let (enough, short) = (memory(HEADER_WORDS + 1), memory(HEADER_WORDS));
     assert!(Side::call(&enough, &short, number(1)).is_none());
     assert!(Side::call(&short, &enough, number(1)).is_none());
@@ -103,7 +103,7 @@ fn memory_without_room_is_no_section() {
 }
 
 #[test]
-fn what_was_written_last_is_found_when_both_are_gone() {
+fn finds_the_last_bytes_after_both_sides_ended() {
     let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
     let mut caller = Side::call(&here, &there, number(1)).expect("room");
     let mut other = Side::answer(&there, &here, number(2)).expect("a call");
@@ -124,7 +124,7 @@ fn what_was_written_last_is_found_when_both_are_gone() {
 
 /// Random words in the other side's section, changed between any two calls.
 #[test]
-fn no_memory_makes_a_side_panic_or_take_more_than_its_room() {
+fn no_memory_makes_a_side_panic_or_exceed_its_buffer() {
     let mut generator = Pcg64Mcg::seed_from_u64(3);
     let (own, other) = (memory(HEADER_WORDS + 8), memory(HEADER_WORDS + 8));
     let mut seen = [0_u32; 4];
@@ -183,36 +183,37 @@ fn no_memory_makes_a_side_panic_or_take_more_than_its_room() {
 
 const BYTES: usize = 200_000;
 
-/// Says and hears so many bytes at once, each a multiple of its place.
-fn talk(mut side: Side<'_>, said: u8, heard: u8) -> Side<'_> {
-    let (mut sent, mut came) = (0, 0);
-    while sent < BYTES || came < BYTES {
+/// Writes and reads `BYTES` bytes at the same time. Each byte is its position times a factor of its
+/// direction.
+fn exchange(mut side: Side<'_>, write_factor: u8, read_factor: u8) -> Side<'_> {
+    let (mut sent, mut received) = (0, 0);
+    while sent < BYTES || received < BYTES {
         let mut bytes = [0; 33];
         for (offset, byte) in bytes.iter_mut().enumerate() {
-            *byte = ((sent + offset) as u8).wrapping_mul(said);
+            *byte = ((sent + offset) as u8).wrapping_mul(write_factor);
         }
         let most = bytes.len().min(BYTES - sent);
         sent += side.write(&bytes[..most]).expect("there");
         let count = side.read(&mut bytes).expect("there");
         for (offset, byte) in bytes[..count].iter().enumerate() {
-            assert_eq!(*byte, ((came + offset) as u8).wrapping_mul(heard));
+            assert_eq!(*byte, ((received + offset) as u8).wrapping_mul(read_factor));
         }
-        came += count;
+        received += count;
         std::thread::yield_now();
     }
     side
 }
 
-/// Two threads that talk at once, through rings much smaller than what they say.
+/// Two threads write and read at the same time, through rings much smaller than their data.
 #[test]
-fn a_conversation_between_threads_is_whole() {
+fn transfers_everything_between_two_threads() {
     let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 16));
     let caller = Side::call(&here, &there, number(1)).expect("room");
     let other = Side::answer(&there, &here, number(2)).expect("a call");
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| talk(caller, 3, 7));
-        let second = scope.spawn(|| talk(other, 7, 3));
-        // Neither ends before both have all.
+        let first = scope.spawn(|| exchange(caller, 3, 7));
+        let second = scope.spawn(|| exchange(other, 7, 3));
+        // Keep both sides until both have received everything.
         let _ends = (first.join().expect("well"), second.join().expect("well"));
     });
 }
