@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The end of a console's log, for messages.
+//! Reads the end of a console's log, for messages.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
-/// How much of the end of a log is read for its last lines.
+/// Number of bytes at the end of a log that are searched for its last lines.
 const TAIL_BYTES: u64 = 64 * 1024;
 
-/// The last `count` lines of a console's log, without control characters and terminal sequences.
-/// A log that does not exist has none.
+/// Returns the last `count` lines of a console's log, without control characters and terminal
+/// sequences, or none if the log does not exist.
 ///
 /// # Errors
-/// If the file exists and cannot be read.
+/// Returns an error if the file exists and cannot be read.
 pub fn last_lines(log: &Path, count: usize) -> io::Result<Vec<String>> {
     let mut file = match File::open(log) {
         Ok(file) => file,
@@ -33,8 +33,8 @@ pub fn last_lines(log: &Path, count: usize) -> io::Result<Vec<String>> {
     Ok(lines[first..].to_vec())
 }
 
-/// A line without what only a terminal understands: control characters and the escape sequences
-/// of ECMA-48 (`ESC [`, parameters, one final byte from `@` to `~`).
+/// Returns a line without control characters and without the escape sequences of ECMA-48 (`ESC [`,
+/// parameters, one final byte from `@` to `~`).
 fn plain(line: &str) -> String {
     let mut kept = String::with_capacity(line.len());
     let mut characters = line.chars();
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_come_without_terminal_sequences() {
+    fn removes_terminal_sequences_from_the_last_lines() {
         let directory = tempfile::tempdir().expect("a directory");
         let log = directory.path().join("console");
         std::fs::write(
@@ -72,13 +72,13 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_not_there_has_no_lines() {
+    fn missing_log_has_no_lines() {
         let lines = last_lines(Path::new("/nowhere/console"), 5).expect("no error");
         assert!(lines.is_empty());
     }
 
     #[test]
-    fn bytes_that_are_no_text_do_no_harm() {
+    fn accepts_bytes_that_are_not_text() {
         let directory = tempfile::tempdir().expect("a directory");
         let log = directory.path().join("console");
         std::fs::write(&log, b"\xff\xfe\x1b[\n\x1b\nend\n").expect("written");

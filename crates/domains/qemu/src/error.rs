@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why QEMU did not start, or did not do what it was told.
+//! Errors of starting QEMU and of its commands.
 
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Why there is no running QEMU.
+/// The reason why QEMU does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum QemuError {
-    /// The program could not be started at all.
+    /// The program could not be started.
     #[error(
         "{}: cannot be started: {source}; fix: install QEMU (on Debian: apt-get install \
          qemu-system-x86) or name the program by its path", .program.display()
@@ -16,7 +16,7 @@ pub enum QemuError {
     NotStarted {
         /// The program.
         program: PathBuf,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// It ended before it answered.
@@ -24,45 +24,45 @@ pub enum QemuError {
     EndedAtOnce {
         /// The program.
         program: PathBuf,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it wrote to its standard error.
+        /// Its standard error.
         said: String,
     },
     /// A file, directory or socket failed.
     #[error("{}: cannot {action}: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The failed operation.
         action: &'static str,
-        /// Where.
+        /// The path of the file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// It runs and does not speak.
+    /// It runs and does not answer.
     #[error("{}: {source}; it says: {said}", .program.display())]
     Silent {
         /// The program.
         program: PathBuf,
-        /// What failed.
+        /// The failed request.
         source: QmpError,
-        /// What it wrote to its standard error.
+        /// Its standard error.
         said: String,
     },
-    /// The path of a socket is longer than the kernel takes.
+    /// The path of a socket is longer than the kernel allows.
     #[error(
         "{}: a socket's path has {length} bytes here, needed at most 107 (unix(7)); fix: a \
          shorter directory, by TMPDIR or XDG_RUNTIME_DIR", .path.display()
     )]
     PathTooLong {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Bytes of its path.
+        /// Length of the path in bytes.
         length: usize,
     },
 }
 
-/// Why a QMP command has no result.
+/// The reason why a QMP command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// QEMU refused the command.
@@ -70,29 +70,29 @@ pub enum QmpError {
     Refused {
         /// The command.
         command: String,
-        /// QEMU's class of the error.
+        /// QEMU's error class.
         class: String,
-        /// QEMU's words.
+        /// QEMU's description.
         description: String,
     },
-    /// No answer in time.
+    /// No answer arrived in time.
     #[error("QEMU has not answered `{command}` within {limit:?}")]
     NoAnswer {
         /// The command.
         command: String,
-        /// How long was waited.
+        /// The time limit.
         limit: Duration,
     },
-    /// The connection is closed: QEMU is gone.
+    /// The connection is closed: QEMU has ended.
     #[error("QEMU closed the connection before it answered `{command}`")]
     Closed {
         /// The command.
         command: String,
     },
-    /// The greeting is not QMP's.
+    /// The greeting is not that of QMP.
     #[error("the socket does not send a QMP greeting: `{text}`")]
     NotQmp {
-        /// What was read.
+        /// The received text.
         text: String,
     },
     /// The connection failed.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One QEMU process: started so that it cannot outlive us, spoken with over QMP, its console kept
-//! as a log.
+//! Runs one QEMU process that cannot outlive this process, controls it over QMP, and keeps its
+//! console as a log.
 //!
-//! The client of QMP is our own: the protocol is one JSON object a line, and what is needed of it
-//! (a command, its answer, a queue of events, time limits on everything) is shorter than the use
-//! of a generated binding for all of QEMU's several hundred commands.
+//! The crate has its own QMP client: the protocol is one JSON object per line, and the required
+//! part (a command, its answer, a queue of events, time limits) is shorter than the use of
+//! generated bindings for QEMU's several hundred commands.
 #![forbid(unsafe_code)]
 
 mod console;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The process itself.
+//! The QEMU process.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,24 +19,24 @@ use crate::console::last_lines;
 use crate::error::{QemuError, QmpError};
 use crate::qmp::QmpMonitor;
 
-/// How long QEMU may take from its start to the first answer. Inside an emulated machine its
-/// dynamic linker alone takes seconds.
+/// How long QEMU may take from its start to the first answer. In an emulated machine its dynamic
+/// linker alone takes seconds.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
-/// How long QEMU may take to end after it was told to.
+/// How long QEMU may take to end after `quit`.
 const END_LIMIT: Duration = Duration::from_secs(3);
 
-/// Pause between two looks at something that QEMU makes or does.
+/// Interval between two checks of QEMU's state.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Longest path of a socket: `sun_path` without its final zero, unix(7).
+/// Maximum length of a socket's path: `sun_path` without its final zero, unix(7).
 const SOCKET_PATH_BYTES: usize = 107;
 
 const QMP_SOCKET: &str = "qmp";
 const ERRORS: &str = "qemu.stderr";
 const CONSOLE: &str = "console.log";
 
-/// A QEMU that runs, and is killed when this is dropped or this process ends in whatever way.
+/// A running QEMU. It is killed when this is dropped, and when this process ends in any way.
 #[derive(Debug)]
 pub struct Qemu {
     child: Mutex<Child>,
@@ -48,16 +48,17 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Starts `program` with `arguments`, and adds what is needed to speak with it: a QMP monitor,
-    /// threads with names (`CPU 0/TCG`), no default configuration file, no window, and a character
-    /// device `console` whose bytes go to a log in `directory`. The caller connects it, for example
-    /// with `-serial chardev:console`.
+    /// Starts `program` with `arguments` and additional options: a QMP monitor, named threads (`CPU
+    /// 0/TCG`), no default configuration file, no window, and a character device `console` with a
+    /// log in `directory`. The caller connects the device, for example with `-serial
+    /// chardev:console`.
     ///
-    /// `directory` belongs to this machine alone, and stays when it ends. The machine runs at once
-    /// unless `-S` is among the arguments.
+    /// `directory` must belong to this machine alone; it is kept when the machine ends. The machine
+    /// runs at once unless `-S` is among the arguments.
     ///
     /// # Errors
-    /// If the program cannot be started, ends at once (with its own words) or does not answer.
+    /// Returns an error if the program cannot be started, ends at once (with its standard error),
+    /// or does not answer.
     pub fn start(
         program: impl AsRef<OsStr>,
         arguments: Vec<OsString>,
@@ -113,35 +114,35 @@ impl Qemu {
         })
     }
 
-    /// Its monitor.
+    /// Returns the QMP monitor.
     #[must_use]
     pub fn qmp(&self) -> &QmpMonitor {
         &self.qmp
     }
 
-    /// Its process id.
+    /// Returns the process id.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.process
     }
 
-    /// The program that runs.
+    /// Returns the path of the program.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Its complete command line, the program first.
+    /// Returns the complete command line, the program first.
     #[must_use]
     pub fn command(&self) -> &[OsString] {
         &self.command
     }
 
-    /// Connects to the character device whose socket is `name` below the machine's directory, as
-    /// made by `-chardev` with [`socket_option`].
+    /// Connects to the character device with the socket `name` in the machine's directory, created
+    /// by `-chardev` with [`socket_option`].
     ///
     /// # Errors
-    /// If there is no such socket.
+    /// Returns an error if there is no such socket.
     pub fn socket(&self, name: &str) -> Result<UnixStream, QemuError> {
         let path = self.directory.join(name);
         UnixStream::connect(&path).map_err(|source| QemuError::File {
@@ -151,32 +152,32 @@ impl Qemu {
         })
     }
 
-    /// The log of the console.
+    /// Returns the path of the console's log.
     #[must_use]
     pub fn console(&self) -> PathBuf {
         self.directory.join(CONSOLE)
     }
 
-    /// The last lines of the console, for a message; none if it cannot be read.
+    /// Returns the last lines of the console, or none if the log cannot be read.
     #[must_use]
     pub fn console_tail(&self, lines: usize) -> Vec<String> {
         last_lines(&self.console(), lines).unwrap_or_default()
     }
 
-    /// What QEMU itself wrote to its standard error, the last lines.
+    /// Returns the last lines of QEMU's standard error.
     #[must_use]
     pub fn said(&self) -> String {
-        said(&self.directory.join(ERRORS))
+        stderr_tail(&self.directory.join(ERRORS))
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if QEMU has ended.
     #[must_use]
     pub fn ended(&self) -> Option<ExitStatus> {
         let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         child.try_wait().ok().flatten()
     }
 
-    /// Waits until it has ended, at most `timeout`.
+    /// Waits for QEMU's end, at most `timeout`, and returns its exit status.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + timeout;
@@ -191,15 +192,15 @@ impl Qemu {
         }
     }
 
-    /// Kills it, and waits until it is gone, ten seconds at most: a process that hangs in the kernel
-    /// stays. Nothing happens if it has ended.
+    /// Kills QEMU and waits up to ten seconds for its end; a process in uninterruptible sleep may
+    /// remain. Has no effect if QEMU has ended.
     pub fn kill(&self) {
         end_child(&mut self.child.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Ends it: asks over QMP, and kills it if it does not end in three seconds.
+    /// Ends QEMU: sends `quit` over QMP, and kills it if it does not end in three seconds.
     pub fn end(self) {
-        // An answer may get lost because it ends at once; what counts is that it ends.
+        // QEMU may end before it answers; only its end matters.
         let _ = self.qmp.execute_within("quit", json!({}), END_LIMIT);
         let _ = self.wait(END_LIMIT);
     }
@@ -212,7 +213,7 @@ impl Drop for Qemu {
     }
 }
 
-/// The option of `-chardev` for a socket `name` below `directory` on which QEMU listens:
+/// Returns the option of `-chardev` for a socket `name` in `directory` on which QEMU listens:
 /// `socket,id=NAME,path=…,server=on,wait=off`.
 #[must_use]
 pub fn socket_option(directory: &Path, name: &str) -> OsString {
@@ -222,7 +223,7 @@ pub fn socket_option(directory: &Path, name: &str) -> OsString {
     option
 }
 
-/// A path as a value in one of QEMU's comma-separated options: commas are doubled.
+/// Returns a path as a value in QEMU's comma-separated options: commas are doubled.
 #[must_use]
 pub fn escaped(path: &Path) -> OsString {
     let mut bytes = Vec::new();
@@ -268,7 +269,7 @@ fn check_length(socket: &Path) -> Result<(), QemuError> {
     Ok(())
 }
 
-fn said(errors: &Path) -> String {
+fn stderr_tail(errors: &Path) -> String {
     match last_lines(errors, 10) {
         Ok(lines) if lines.is_empty() => "nothing".to_owned(),
         Ok(lines) => lines.join("; "),
@@ -276,11 +277,11 @@ fn said(errors: &Path) -> String {
     }
 }
 
-/// A child between its start and its first answer.
+/// A child between its start and its first answer, killed on drop.
 struct KillUnlessKept(Option<Child>);
 
 impl KillUnlessKept {
-    /// Waits for the monitor's socket and for the greeting on it.
+    /// Waits for the monitor's socket and for its greeting.
     fn speak(
         &mut self,
         program: &Path,
@@ -298,7 +299,7 @@ impl KillUnlessKept {
                 return Err(QemuError::EndedAtOnce {
                     program: program.to_owned(),
                     status: status.to_string(),
-                    said: said(errors),
+                    said: stderr_tail(errors),
                 });
             }
             let failure = match UnixStream::connect(socket) {
@@ -306,13 +307,13 @@ impl KillUnlessKept {
                     let left = deadline.saturating_duration_since(Instant::now());
                     match QmpMonitor::new(stream, left.max(LOOK_AGAIN)) {
                         Ok(qmp) => return Ok(qmp),
-                        // It may be ending: the next look tells how.
+                        // QEMU may be ending: the next check of the process finds out.
                         Err(source @ (QmpError::Closed { .. } | QmpError::Connection(_))) => source,
                         Err(source) => {
                             return Err(QemuError::Silent {
                                 program: program.to_owned(),
                                 source,
-                                said: said(errors),
+                                said: stderr_tail(errors),
                             });
                         }
                     }
@@ -323,7 +324,7 @@ impl KillUnlessKept {
                 return Err(QemuError::Silent {
                     program: program.to_owned(),
                     source: failure,
-                    said: said(errors),
+                    said: stderr_tail(errors),
                 });
             }
             thread::sleep(LOOK_AGAIN);
@@ -344,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commas_in_paths_are_doubled() {
+    fn doubles_commas_in_paths() {
         let option = socket_option(Path::new("/a,b"), "agent");
         assert_eq!(
             option,
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_path_that_the_kernel_refuses_is_named() {
+    fn refuses_a_socket_path_that_is_too_long() {
         let directory = tempfile::tempdir().expect("a directory");
         let long = directory.path().join("d".repeat(120));
         std::fs::create_dir(&long).expect("made");

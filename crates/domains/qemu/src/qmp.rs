@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The QEMU Machine Protocol: commands and their answers, and a queue of events.
+//! A client of the QEMU Machine Protocol: commands, their answers, and a queue of events.
 //!
 //! Source of the format: QEMU's `docs/interop/qmp-spec`.
 
@@ -16,26 +16,26 @@ use serde_json::{Value, json};
 
 use crate::error::QmpError;
 
-/// How long QEMU may take for one command. It answers in milliseconds; a machine with all its
-/// CPUs busy may keep it waiting.
+/// How long QEMU may take for one command. It answers in milliseconds, but may be delayed on a
+/// machine with busy CPUs.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Events kept until someone asks; the oldest go first.
+/// Maximum number of queued events; the oldest are removed first.
 const EVENTS_KEPT: usize = 1024;
 
-/// Something that happened in QEMU by itself.
+/// An asynchronous event of QEMU.
 #[derive(Debug, Clone, PartialEq)]
 pub struct QmpEvent {
-    /// Its name, as `GUEST_PANICKED` or `SHUTDOWN`.
+    /// Name, for example `GUEST_PANICKED` or `SHUTDOWN`.
     pub name: String,
-    /// What belongs to it; null if nothing does.
+    /// Data of the event, or null.
     pub data: Value,
 }
 
-/// A result, or the class and the words of a refusal.
+/// A result, or the class and the description of an error.
 type Answer = Result<Value, (String, String)>;
 
-/// What the reading thread has seen so far.
+/// The data that the reading thread has received so far.
 #[derive(Debug, Default)]
 struct Seen {
     events: VecDeque<QmpEvent>,
@@ -55,7 +55,7 @@ impl Shared {
     }
 }
 
-/// A connection to QEMU's monitor. All its methods may be called from several threads.
+/// A connection to QEMU's monitor. All methods may be called from several threads.
 #[derive(Debug)]
 pub struct QmpMonitor {
     writer: Mutex<Writer>,
@@ -69,11 +69,11 @@ struct Writer {
 }
 
 impl QmpMonitor {
-    /// Reads the greeting, leaves the negotiation of capabilities and starts to listen.
+    /// Reads the greeting, ends the negotiation of capabilities and starts the reading thread.
     ///
     /// # Errors
-    /// [`QmpError::NotQmp`] if something else answers, [`QmpError::Closed`] or
-    /// [`QmpError::NoAnswer`] if nothing does within `patience`.
+    /// Returns [`QmpError::NotQmp`] for another protocol, [`QmpError::Closed`] or
+    /// [`QmpError::NoAnswer`] without an answer within `patience`.
     pub fn new(stream: UnixStream, patience: Duration) -> Result<Self, QmpError> {
         let mut reader = BufReader::new(stream.try_clone()?);
         stream.set_read_timeout(Some(patience))?;
@@ -115,15 +115,17 @@ impl QmpMonitor {
         Ok(monitor)
     }
 
-    /// Runs a command and gives its result. `arguments` is an object, empty where there are none.
+    /// Executes a command and returns its result. `arguments` is an object, empty if there are
+    /// none.
     ///
     /// # Errors
-    /// [`QmpError::Refused`] with QEMU's class and words; the rest if QEMU is gone or silent.
+    /// Returns [`QmpError::Refused`] with QEMU's class and description, or another error if QEMU
+    /// has ended or does not answer.
     pub fn execute(&self, command: &str, arguments: Value) -> Result<Value, QmpError> {
         self.execute_within(command, arguments, ANSWER_LIMIT)
     }
 
-    /// Runs a command as [`execute`](Self::execute) does, and waits at most `limit`.
+    /// Executes a command like [`execute`](Self::execute), with a time limit.
     ///
     /// # Errors
     /// As [`execute`](Self::execute).
@@ -146,7 +148,7 @@ impl QmpMonitor {
                     ErrorKind::BrokenPipe => QmpError::Closed {
                         command: command.to_owned(),
                     },
-                    // QEMU has not read for so long that the socket is full.
+                    // The socket is full because QEMU does not read.
                     ErrorKind::WouldBlock | ErrorKind::TimedOut => QmpError::NoAnswer {
                         command: command.to_owned(),
                         limit: ANSWER_LIMIT,
@@ -188,8 +190,8 @@ impl QmpMonitor {
         }
     }
 
-    /// The oldest event that nobody has taken yet; waits up to `timeout` for one. None when the
-    /// time is over, and at once when QEMU is gone and no event is left.
+    /// Returns the oldest queued event; waits up to `timeout` for one. Returns `None` on a timeout,
+    /// and at once if QEMU has ended and the queue is empty.
     pub fn next_event(&self, timeout: Duration) -> Option<QmpEvent> {
         let deadline = Instant::now() + timeout;
         let mut seen = self.shared.lock();
@@ -210,7 +212,7 @@ impl QmpMonitor {
         }
     }
 
-    /// Whether QEMU has closed the connection, which it does when it ends.
+    /// Returns whether QEMU has closed the connection, as it does when it ends.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.shared.lock().closed
@@ -219,14 +221,14 @@ impl QmpMonitor {
 
 impl Drop for QmpMonitor {
     fn drop(&mut self) {
-        // Ends the listening thread; a connection that is gone already needs nothing.
+        // Ends the reading thread. Fails if the connection is already closed.
         if let Ok(writer) = self.writer.get_mut() {
             let _ = writer.stream.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Sorts what QEMU says into answers and events until it closes the connection.
+/// Sorts messages of QEMU into answers and events until it closes the connection.
 fn listen(mut reader: BufReader<UnixStream>, shared: &Shared) {
     let mut line = String::new();
     loop {
@@ -252,7 +254,7 @@ fn listen(mut reader: BufReader<UnixStream>, shared: &Shared) {
                 Some(error) => Err((text(&error["class"]), text(&error["desc"]))),
                 None => Ok(message["return"].clone()),
             };
-            // Nobody waits any longer for answers this old.
+            // Answers this old are no longer awaited.
             if seen.answers.len() == EVENTS_KEPT {
                 seen.answers.pop_front();
             }
@@ -275,7 +277,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A monitor whose other side answers with `script`, a line for each line it reads.
+    /// Returns a monitor whose peer answers each line with the next line of `script`.
     fn monitor_with(script: &'static [&'static str]) -> Result<QmpMonitor, QmpError> {
         let (near, far) = UnixStream::pair().expect("a pair");
         thread::spawn(move || {
@@ -298,7 +300,7 @@ mod tests {
     const READY: &str = r#"{"return": {}, "id": 1}"#;
 
     #[test]
-    fn answers_find_their_command_and_events_wait_in_order() {
+    fn assigns_answers_to_commands_and_queues_events() {
         let monitor = monitor_with(&[
             GREETING,
             READY,
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_class_and_words() {
+    fn refusal_contains_class_and_description() {
         let monitor = monitor_with(&[
             GREETING,
             READY,
@@ -343,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_goes_away_is_told_at_once() {
+    fn reports_a_closed_connection_at_once() {
         let monitor = monitor_with(&[GREETING, READY]).expect("connected");
         let error = monitor.execute("quit", json!({})).expect_err("gone");
         assert!(matches!(error, QmpError::Closed { .. }), "{error}");
@@ -352,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_peer_is_not_waited_for_longer_than_asked() {
+    fn respects_the_time_limit_with_a_silent_peer() {
         let monitor = monitor_with(&[GREETING, READY, "not JSON"]).expect("connected");
         // The peer waits for another line before it ends.
         let error = monitor
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_refused() {
+    fn refuses_another_protocol() {
         let error = monitor_with(&["SSH-2.0-OpenSSH_9.2"]).expect_err("not QMP");
         assert!(matches!(error, QmpError::NotQmp { .. }), "{error}");
     }
