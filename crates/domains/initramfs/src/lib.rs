@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The archive that a kernel unpacks into its first root file system: cpio in the form `newc`
-//! (Linux documents `filesystems/ramfs-rootfs-initramfs.rst` and
+//! Writes the archive that a kernel unpacks into its first root file system: cpio in the `newc`
+//! format (Linux documents `filesystems/ramfs-rootfs-initramfs.rst` and
 //! `driver-api/early-userspace/buffer-format.rst`).
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ pub struct Archive<Output> {
 }
 
 impl<Output: Write> Archive<Output> {
-    /// An empty one.
+    /// Creates an empty archive.
     pub fn new(output: Output) -> Self {
         Self {
             output,
@@ -27,10 +27,10 @@ impl<Output: Write> Archive<Output> {
         }
     }
 
-    /// A directory, after those that lead to it. Nothing happens if it is there already.
+    /// Adds a directory and its missing parents. Has no effect if the directory exists.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn directory(&mut self, path: &str) -> io::Result<()> {
         let path = path.trim_matches('/');
         let parents = path.match_indices('/').map(|(at, _)| at);
@@ -43,10 +43,11 @@ impl<Output: Write> Archive<Output> {
         Ok(())
     }
 
-    /// A file with its permissions, after the directories that lead to it.
+    /// Adds a file with these permissions and its missing parent directories.
     ///
     /// # Errors
-    /// If it cannot be written, or is longer than the format allows, 4 GiB.
+    /// Returns an error if the output cannot be written, or if the file exceeds the limit of the
+    /// format, 4 GiB.
     pub fn file(&mut self, path: &str, permissions: u32, content: &[u8]) -> io::Result<()> {
         let path = path.trim_start_matches('/');
         if let Some((directory, _)) = path.rsplit_once('/') {
@@ -55,11 +56,11 @@ impl<Output: Write> Archive<Output> {
         self.add(path, ModeFileType::Regular, permissions, content)
     }
 
-    /// A character device by its numbers (Linux, admin-guide/devices.txt), after the directories that
-    /// lead to it: for a first program that runs before anything is mounted on `/dev`.
+    /// Adds a character device (numbers: Linux, admin-guide/devices.txt) and its missing parent
+    /// directories, for a first program that runs before `/dev` is mounted.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn character_device(
         &mut self,
         path: &str,
@@ -83,10 +84,10 @@ impl<Output: Write> Archive<Output> {
         Ok(())
     }
 
-    /// Ends the archive and gives back what it was written to.
+    /// Ends the archive and returns the output.
     ///
     /// # Errors
-    /// If its end cannot be written.
+    /// Returns an error if the output cannot be written.
     pub fn finish(mut self) -> io::Result<Output> {
         trailer(&mut self.output)?;
         self.output.flush()?;
@@ -107,7 +108,7 @@ impl<Output: Write> Archive<Output> {
                 u32::MAX
             ))
         })?;
-        // Two entries with one number would be taken for one file with two names.
+        // Two entries with the same number would be read as hard links of one file.
         self.entries += 1;
         let links = match kind {
             ModeFileType::Directory => 2,
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn each_directory_comes_once_and_before_its_files() {
+    fn adds_each_directory_once_and_before_its_files() {
         let mut archive = Archive::new(Vec::new());
         archive.directory("/dev").expect("written");
         archive.file("/init", 0o755, b"program").expect("written");
@@ -160,12 +161,12 @@ mod tests {
             .character_device("/dev/null", 0o666, (1, 3))
             .expect("written");
         let found = read_back(&archive.finish().expect("ended"));
-        let told: Vec<(&str, u32, usize)> = found
+        let entries: Vec<(&str, u32, usize)> = found
             .iter()
             .map(|(name, mode, content)| (name.as_str(), *mode, content.len()))
             .collect();
         assert_eq!(
-            told,
+            entries,
             [
                 ("dev", 0o040_755, 0),
                 ("init", 0o100_755, 7),
@@ -180,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_told() {
-        // Takes the first entry and no more.
+    fn reports_a_failed_write() {
+        // An output that accepts only this number of entries.
         struct Full(usize);
         impl Write for Full {
             fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
