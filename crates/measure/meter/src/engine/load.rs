@@ -30,7 +30,7 @@ pub enum LoadForm {
 }
 
 impl LoadForm {
-    /// Returns the load with this number.
+    /// Returns the load with this number, or `None` if there is none.
     #[must_use]
     pub fn from_number(number: u64) -> Option<Self> {
         [Self::Cpu, Self::Memory, Self::Cache]
