@@ -177,7 +177,7 @@ impl Qemu {
         child.try_wait().ok().flatten()
     }
 
-    /// Waits for QEMU's end, at most `timeout`, and returns its exit status.
+    /// Waits for QEMU's end, at most `timeout`. Returns its exit status, or `None` if it still runs.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + timeout;

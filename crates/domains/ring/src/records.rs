@@ -168,7 +168,8 @@ impl<'a> Reader<'a> {
         Self::resume(memory, Mark::default())
     }
 
-    /// Creates a reader that continues at the position of another one.
+    /// Creates a reader that continues at the position of another one. Returns `None` if the memory
+    /// is too small for a ring.
     #[must_use]
     pub fn resume(memory: &'a [AtomicU64], mark: Mark) -> Option<Self> {
         Some(Self {

@@ -140,7 +140,7 @@ impl AgentHandle {
         }
     }
 
-    /// Returns the process id on the agent's machine.
+    /// Returns the process id on the agent's machine, or `None` if the program did not start.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         let state = self.inner.shared.state();

@@ -54,7 +54,7 @@ impl From {
         self.source = None;
     }
 
-    /// Reads once and returns the frame to send. Its payload is empty at the end of the stream.
+    /// Reads once and returns the frame to send, if any. Its payload is empty at the end of the stream.
     pub(super) fn read(&mut self, process: u32) -> Option<Frame> {
         let source = self.source.as_ref()?;
         let mut buffer = vec![0; self.room.min(LONGEST)];
