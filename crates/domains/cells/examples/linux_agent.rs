@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the tests do with Linux cells in a booted root, whose memory from 0x7000_0000 Linux leaves alone
-//! (`mem=`); and, carried into a cell, what they do there:
+//! Tests Linux cells in a booted root that does not use the memory from 0x7000_0000 (`mem=`). The
+//! same program also runs inside the cells:
 //!
 //! ```text
 //! linux_agent run | crash | device KERNEL METER  in the root
@@ -8,8 +8,8 @@
 //! linux_agent reset | panic | alarms             in a cell
 //! ```
 //!
-//! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a
-//! cell's console with `cell`.
+//! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines
+//! of a cell's console with `cell`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -32,34 +32,34 @@ use rampart_model::{
 };
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
-/// 128 MiB for Linux, and what it shares.
+/// 128 MiB for Linux, including its shared regions.
 const SPAN: Span = Span {
     start: 0x7100_0000,
     bytes: 132 << 20,
 };
-/// An emulated kernel boots in seconds; on a busy machine in many.
+/// An emulated kernel boots in seconds, much later on a busy machine.
 const BOOT_PATIENCE: Duration = Duration::from_secs(150);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where this program is in a cell.
+/// Path of this program in a cell.
 const GUEST_PROGRAM: &str = "/bin/guest-program";
-/// A device whose driver is in the kernel.
+/// A device with a driver built into the kernel.
 const CLOCK: &str = "pl031@9010000";
-/// Of a second each.
+/// Number of alarms, one per second.
 const ALARMS: u64 = 5;
-/// Samples of a wakeup meter in three seconds, of a millisecond each; fewer are missed or lost.
+/// Minimum number of samples of a wakeup meter in three seconds with a period of one millisecond.
 const FEWEST_SAMPLES: u64 = 300;
-/// Of a second each.
+/// Number of batches before the crash, one second each.
 const BATCHES_BEFORE_CRASH: u32 = 3;
-/// On one CPU the kernel sends itself no more than one interrupt for so many of the timer's.
+/// On one CPU the kernel sends itself at most one interrupt for this number of timer interrupts.
 const MOST_SENT_ONE_IN: u64 = 20;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn say(good: bool, what: &str) {
+fn report(good: bool, what: &str) {
     println!("{}  {what}", if good { "ok" } else { "FAILED" });
 }
 
-/// What is measured with: the kernel of this machine, the meter, and this program.
+/// The files of a cell: the kernel of this machine, the meter, and this program.
 struct Parts {
     image: Vec<u8>,
     initramfs: Vec<u8>,
@@ -95,7 +95,7 @@ fn release() -> String {
     text.unwrap_or_default().trim().to_owned()
 }
 
-/// Threads that use all CPUs that the root has.
+/// Runs `work` while threads load all CPUs of the root.
 fn under_load<T>(work: impl FnOnce() -> T) -> T {
     static ENDING: AtomicBool = AtomicBool::new(false);
     ENDING.store(false, Relaxed);
@@ -117,7 +117,7 @@ fn under_load<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The output of a program in the cell.
+/// Returns the output of a program in the cell.
 fn output(agent: &Agent, words: &[&str]) -> Result<String> {
     let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
     let mut text = String::new();
@@ -126,7 +126,7 @@ fn output(agent: &Agent, words: &[&str]) -> Result<String> {
     Ok(text)
 }
 
-/// Interrupts of the virtual timer, on all CPUs of the cell.
+/// Returns the number of virtual timer interrupts on all CPUs of the cell.
 fn timer_interrupts(agent: &Agent) -> Result<u64> {
     let text = output(agent, &["/init", "show", "/proc/interrupts"])?;
     let line = text.lines().find(|line| line.contains("arch_timer"));
@@ -135,7 +135,7 @@ fn timer_interrupts(agent: &Agent) -> Result<u64> {
     Ok(counts.map_while(|word| word.parse::<u64>().ok()).sum())
 }
 
-/// By reason, what has come since.
+/// Returns the exits since `before`, by reason.
 fn since(cell: &LinuxCell, before: &[Vec<u64>]) -> Result<Vec<(Exit, u64)>> {
     let after = cell.exits()?;
     let mut found = Vec::new();
@@ -149,28 +149,28 @@ fn since(cell: &LinuxCell, before: &[Vec<u64>]) -> Result<Vec<(Exit, u64)>> {
     Ok(found)
 }
 
-/// What a meter saw, and what the hypervisor did meanwhile.
+/// The result of a meter, and the exits of its cell during the measurement.
 struct Measured {
     samples: u64,
     interrupts: u64,
     exits: Vec<(Exit, u64)>,
 }
 
-fn tell(input: &mut AgentInput, request: &MeterRequest) -> Result<()> {
+fn send(input: &mut AgentInput, request: &MeterRequest) -> Result<()> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     Ok(input.write_all(&line)?)
 }
 
-/// A meter that measures as soon as it is ready.
+/// Starts a meter that measures as soon as it is ready.
 fn start_meter(agent: &Agent, plan: MeterSettings) -> Result<AgentProcess> {
     let mut process = agent.spawn(&AgentCommand::new(["/init"]))?;
     let prepare = MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
         plan,
     };
-    tell(&mut process.stdin, &prepare)?;
-    tell(&mut process.stdin, &MeterRequest::Go {})?;
+    send(&mut process.stdin, &prepare)?;
+    send(&mut process.stdin, &MeterRequest::Go {})?;
     Ok(process)
 }
 
@@ -214,9 +214,8 @@ fn plan(cpus: &[u32]) -> MeterSettings {
     }
 }
 
-/// Measures, and holds what it came to against what may be: no exit but for the interrupts that the
-/// cell's kernel sends, to its other CPU or, for work that is to be done outside of what it does just
-/// now, to itself; and that is a few, not one for each timer's interrupt.
+/// Measures and checks the exits: only those for interrupts that the cell's kernel sends, to its
+/// other CPU or, for deferred work, to itself; and much fewer than timer interrupts.
 fn check(cell: &LinuxCell, agent: &Agent, cpus: &[u32], what: &str) -> Result<()> {
     let measured = measure(cell, agent, plan(cpus))?;
     let Measured {
@@ -225,24 +224,24 @@ fn check(cell: &LinuxCell, agent: &Agent, cpus: &[u32], what: &str) -> Result<()
         exits,
     } = measured;
     println!("figure {what}: samples {samples} interrupts {interrupts} exits {exits:?}");
-    say(
+    report(
         samples >= FEWEST_SAMPLES && interrupts >= samples,
         &format!("{what}: measured"),
     );
     let sent = |(reason, _): &&(Exit, u64)| *reason == Exit::SoftwareInterrupt;
-    say(
+    report(
         exits.iter().all(|exit| sent(&exit)),
         &format!("{what}: no exit but for what it sends"),
     );
     let count: u64 = exits.iter().filter(sent).map(|(_, count)| count).sum();
-    say(
+    report(
         cpus.len() > 1 || count * MOST_SENT_ONE_IN < interrupts,
         &format!("{what}: timer interrupts cause none"),
     );
     Ok(())
 }
 
-fn tell_console(cell: &LinuxCell) {
+fn print_console(cell: &LinuxCell) {
     for line in cell.console() {
         println!("cell {line}");
     }
@@ -254,29 +253,29 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     let agent = cell.agent(BOOT_PATIENCE)?;
     println!("figure one CPU: answers after {:?}", begin.elapsed());
     let hello = agent.hello();
-    say(
+    report(
         hello.kernel_release == release() && hello.kernel_version.contains("PREEMPT_RT"),
         &format!("one CPU: {} {}", hello.kernel_release, hello.kernel_version),
     );
-    say(hello.cpus.to_string() == "0", "one CPU: it has one");
-    say(
+    report(hello.cpus.to_string() == "0", "one CPU: it has one");
+    report(
         hello.problems.is_empty(),
         &format!("one CPU: problems {:?}", hello.problems),
     );
     check(&cell, &agent, &[0], "one CPU, quiet")?;
     under_load(|| check(&cell, &agent, &[0], "one CPU, the root under load"))?;
     drop(agent);
-    // Whoever calls next is served as well.
+    // A second connection works as well.
     let again = cell.agent(PATIENCE)?;
-    say(
+    report(
         output(&again, &["/init", "show", "/proc/interrupts"])?.contains("arch_timer"),
         "one CPU: the next caller is served",
     );
-    tell_console(&cell);
+    print_console(&cell);
 
     cell.stop()?;
-    say(again.wait_lost(PATIENCE), "stopped: the connection ends");
-    say(
+    report(again.wait_lost(PATIENCE), "stopped: the connection ends");
+    report(
         cell.wait_stopped(PATIENCE)? == Some(StopReason::ByRoot),
         "stopped by the root",
     );
@@ -296,8 +295,8 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// A program that ends its machine, which it does at the end of its input. It is killed when what comes
-/// back is dropped.
+/// Starts a program that ends its machine at the end of its input. Dropping the returned handle
+/// kills the program.
 fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
     let AgentProcess { stdin, handle, .. } =
         agent.spawn(&AgentCommand::new([GUEST_PROGRAM, word]))?;
@@ -308,27 +307,27 @@ fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
 fn restarted(cell: &LinuxCell, what: &str) -> Result<Agent> {
     cell.start()?;
     let agent = cell.agent(BOOT_PATIENCE)?;
-    say(true, &format!("{what}: it runs again"));
-    tell_console(cell);
+    report(true, &format!("{what}: it runs again"));
+    print_console(cell);
     Ok(agent)
 }
 
 fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
     let found = cell.wait_stopped(PATIENCE)?;
-    say(found == Some(wanted), &format!("{what}: {found:?}"));
+    report(found == Some(wanted), &format!("{what}: {found:?}"));
     Ok(())
 }
 
 fn two_cpus(parts: &Parts) -> Result<()> {
     let cell = parts.boot("linux-2", &[2, 3])?;
     let agent = cell.agent(BOOT_PATIENCE)?;
-    say(
+    report(
         agent.hello().cpus.to_string() == "0-1",
         "two CPUs: it has two",
     );
     check(&cell, &agent, &[1], "two CPUs, one measured")?;
     under_load(|| check(&cell, &agent, &[0, 1], "two CPUs, both measured"))?;
-    tell_console(&cell);
+    print_console(&cell);
     cell.destroy()?;
     Ok(())
 }
@@ -347,20 +346,20 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
     let mut parts = Parts::read(kernel, meter)?;
     for (what, done) in [("one CPU", one_cpu(&parts)), ("two CPUs", two_cpus(&parts))] {
         if let Err(error) = done {
-            say(false, &format!("{what}: {error}"));
+            report(false, &format!("{what}: {error}"));
         }
     }
     parts.image.truncate(40);
-    say(
+    report(
         matches!(parts.boot("none", &[3]), Err(LinuxError::Image(_))),
         "what is no kernel is refused",
     );
     device.disable()?;
-    say(true, "left");
+    report(true, "left");
     Ok(())
 }
 
-/// Panics while a cell measures: whoever reads the machine's memory sees what becomes of the cell.
+/// Panics while a cell measures; the reader of the machine's memory examines the cell.
 fn crash(kernel: &str, meter: &str) -> Result<()> {
     let _device = enable()?;
     let cell = Parts::read(kernel, meter)?.boot("survivor", &[3])?;
@@ -379,7 +378,7 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
         if batches == BATCHES_BEFORE_CRASH {
             println!("figure batches before the panic: {batches}");
             std::io::stdout().flush()?;
-            // Time for the line to leave.
+            // Wait until the line has been transmitted.
             std::thread::sleep(Duration::from_secs(1));
             std::fs::write("/proc/sysrq-trigger", "c")?;
         }
@@ -387,7 +386,7 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
     Err("the root did not panic".into())
 }
 
-/// A device of the machine in the tree of a cell: its driver finds it, and its interrupts come.
+/// Assigns a device of the machine to a cell: its driver probes it, and its interrupts arrive.
 fn device(kernel: &str, meter: &str) -> Result<()> {
     let parts = Parts::read(kernel, meter)?;
     let operator = Operator::open()?;
@@ -397,7 +396,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
     };
     let resolved = operator.resolved(&request, &CpuSet::new());
     let resolved = resolved.map_err(|error| format!("{error:?}"))?;
-    say(
+    report(
         resolved.findings.is_empty() && resolved.nodes.len() == 2,
         &format!(
             "device: it and its clock can be had: {:?}",
@@ -421,16 +420,19 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
     };
     let before = counted()?;
     let exits = cell.exits()?;
-    let told = output(&agent, &[GUEST_PROGRAM, "alarms"])?;
+    let alarm_output = output(&agent, &[GUEST_PROGRAM, "alarms"])?;
     let exits = since(&cell, &exits)?;
     let interrupts = counted()? - before;
     println!("figure device: interrupts {interrupts} exits {exits:?}");
-    say(
-        told.trim() == format!("alarms {ALARMS}") && interrupts >= ALARMS,
-        &format!("device: its interrupts come: {interrupts}, {}", told.trim()),
+    report(
+        alarm_output.trim() == format!("alarms {ALARMS}") && interrupts >= ALARMS,
+        &format!(
+            "device: its interrupts come: {interrupts}, {}",
+            alarm_output.trim()
+        ),
     );
-    // With PREEMPT_RT the handler is a thread, around which the kernel masks the interrupt: three accesses
-    // to the distributor. Else nothing traps.
+    // With PREEMPT_RT the handler is a thread, and the kernel masks the interrupt around it: three
+    // accesses to the distributor. Without PREEMPT_RT nothing traps.
     let real_time = agent.hello().kernel_version.contains("PREEMPT_RT");
     let sent = |reason| reason == Exit::SoftwareInterrupt;
     if real_time {
@@ -439,29 +441,30 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
             reason => sent(*reason),
         };
         let only = exits.iter().all(allowed);
-        say(only, "device: no exit but to mask its interrupt");
+        report(only, "device: no exit but to mask its interrupt");
     } else {
         let none = exits.iter().all(|(reason, _)| sent(*reason));
-        say(none, "device: no exit while they come");
+        report(none, "device: no exit while they come");
     }
     drop(agent);
-    tell_console(&cell);
+    print_console(&cell);
     cell.destroy()?;
     Ok(())
 }
 
-/// What a plan's cell begins with.
+/// Writes the first files of a plan's cell.
 fn first_files(meter: &str) -> Result<()> {
     let files = initramfs(&std::fs::read(meter)?, &[])?;
     Ok(std::io::stdout().write_all(&files)?)
 }
 
-/// In a cell: waits for the clock to tell so many seconds (Documentation/admin-guide/rtc.rst).
+/// In a cell: waits for this number of seconds with the clock's interrupt
+/// (Documentation/admin-guide/rtc.rst).
 fn alarms() -> Result<()> {
     /// `_IO('p', 0x03)`.
     const RTC_UIE_ON: u64 = 0x7003;
     let mut clock = std::fs::File::open("/dev/rtc0")?;
-    // SAFETY: it takes no argument.
+    // SAFETY: the command takes no argument.
     if unsafe { libc::ioctl(clock.as_raw_fd(), RTC_UIE_ON as _) } != 0 {
         return Err(std::io::Error::last_os_error().into());
     }
@@ -472,14 +475,14 @@ fn alarms() -> Result<()> {
     Ok(())
 }
 
-/// In a cell.
+/// Runs in a cell.
 fn inside(what: &str) -> Result<()> {
-    // Whoever started us knows by now that we were.
+    // The end of the input shows that the caller has received the start.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     match what {
         "panic" => std::fs::write("/proc/sysrq-trigger", "c")?,
         _ => {
-            // SAFETY: it takes a number and does not come back.
+            // SAFETY: the call takes a number and does not return.
             unsafe { libc::reboot(libc::RB_AUTOBOOT) };
         }
     }
@@ -501,7 +504,7 @@ fn main() -> std::process::ExitCode {
     match done {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {
-            say(false, &error.to_string());
+            report(false, &error.to_string());
             std::process::ExitCode::FAILURE
         }
     }

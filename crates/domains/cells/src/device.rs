@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `/dev/rampart`, as `kernel/rampart/rampart.h` describes it.
+//! Calls the driver through `/dev/rampart`, as defined in `kernel/rampart/rampart.h`.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,44 +16,44 @@ use zerocopy::IntoBytes as _;
 use crate::names::RegionNames;
 use crate::shared_memory::SharedMemory;
 
-/// The driver's device.
+/// Path of the driver's device.
 pub const DEVICE: &str = "/dev/rampart";
 
-/// Why something was not done.
+/// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The device cannot be opened.
     #[error("cannot open {path}: {source}; fix: modprobe rampart")]
     Open {
-        /// Of the device.
+        /// Path of the device.
         path: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The driver refused; it says in the kernel's log what is missing.
+    /// The driver refused; the kernel log has its reason.
     #[error("{what}: {source}; fix: dmesg shows the reason")]
     Driver {
-        /// What was asked for.
+        /// The failed operation.
         what: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
     /// The hypervisor refused.
     #[error("{what}: the hypervisor returns {outcome:?}")]
     Hypervisor {
-        /// What was asked for.
+        /// The failed operation.
         what: &'static str,
-        /// Its answer.
+        /// The hypervisor's answer.
         outcome: Outcome,
     },
     /// The hypervisor refused a configuration.
     #[error("{what}: entry {index} of its table: {}", .refusal.text())]
     Refused {
-        /// What was asked for.
+        /// The failed operation.
         what: &'static str,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
-        /// Of the entry, from 0.
+        /// Index of the entry, from 0.
         index: u64,
     },
 }
@@ -126,21 +126,21 @@ pub struct State {
     /// [`rampart_hypervisor_core::interface::REVISION`] of the driver.
     pub revision: u32,
     enabled: u32,
-    /// Where the hypervisor's memory is, physically; 0 while it is not enabled.
+    /// Physical address of the hypervisor's memory; 0 while it is not enabled.
     pub memory: u64,
-    /// Its size.
+    /// Size of this memory in bytes.
     pub memory_bytes: u64,
     cells: u64,
 }
 
 impl State {
-    /// Whether the hypervisor is there.
+    /// Returns whether the hypervisor is enabled.
     #[must_use]
     pub const fn is_enabled(&self) -> bool {
         self.enabled != 0
     }
 
-    /// The numbers of the cells that there are.
+    /// Returns the numbers of the existing cells.
     #[must_use]
     pub fn cells(&self) -> Vec<u32> {
         (0..64)
@@ -149,7 +149,7 @@ impl State {
     }
 }
 
-/// `_IOC` of the kernel: reads and writes, `'R'`.
+/// Returns the number of an ioctl command, `_IOC` of the kernel with type `'R'`.
 const fn command(number: u32, direction: u32, bytes: usize) -> u32 {
     direction << 30 | (bytes as u32) << 16 | (b'R' as u32) << 8 | number
 }
@@ -167,15 +167,15 @@ const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<CellRequest>());
 const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<CellRequest>());
 const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
-/// The driver.
+/// The driver's device, opened.
 #[derive(Debug)]
 pub struct Device(File);
 
 impl Device {
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// If the driver is not loaded, or the caller may not.
+    /// Returns an error if the driver is not loaded, or the caller lacks the permission.
     pub fn open() -> Result<Self, Error> {
         Self::open_at(Path::new(DEVICE))
     }
@@ -195,8 +195,8 @@ impl Device {
         request: &mut T,
         answer: impl Fn(&T) -> Answer,
     ) -> Result<Answer, Error> {
-        // SAFETY: the command names the size of the request, which is as the driver has it; what
-        // it points to lives until the call is over.
+        // SAFETY: the command encodes the size of the request, which matches the driver; the memory
+        // that it points to lives until the call returns.
         let result = unsafe {
             libc::ioctl(
                 self.0.as_raw_fd(),
@@ -227,10 +227,10 @@ impl Device {
         })
     }
 
-    /// Launches the hypervisor in physical memory that Linux does not use.
+    /// Enables the hypervisor in physical memory that Linux does not use.
     ///
     /// # Errors
-    /// What the driver or the hypervisor refuses; the machine is then as before.
+    /// Returns the refusal of the driver or of the hypervisor; the machine is then unchanged.
     pub fn enable(&self, memory: u64, bytes: u64, configuration: &[u8]) -> Result<(), Error> {
         let mut request = Enable {
             memory,
@@ -243,24 +243,24 @@ impl Device {
         Ok(())
     }
 
-    /// Ends the hypervisor.
+    /// Disables the hypervisor.
     ///
     /// # Errors
-    /// While there are cells.
+    /// Returns an error while cells exist.
     pub fn disable(&self) -> Result<(), Error> {
         self.call("disable", DISABLE, &mut (), |()| Answer::default())?;
         Ok(())
     }
 
-    /// Makes a cell, whose CPUs leave Linux; its number.
+    /// Creates a cell, whose CPUs leave Linux, and returns its number.
     ///
     /// # Errors
-    /// What the driver or the hypervisor refuses; the CPUs are then Linux's again.
+    /// Returns the refusal of the driver or of the hypervisor; Linux then has the CPUs again.
     pub fn create(&self, configuration: &[u8]) -> Result<u32, Error> {
         self.create_named(configuration, &RegionNames::default())
     }
 
-    /// The same, with names for its shared regions.
+    /// Creates a cell with names for its shared regions.
     ///
     /// # Errors
     /// As [`Self::create`]; E2BIG for more than 4 KiB of names.
@@ -277,10 +277,10 @@ impl Device {
         Ok(answer.values[0] as u32)
     }
 
-    /// Writes into loadable memory, at an address as the cell sees it.
+    /// Writes to loadable memory at an address in the cell's address space.
     ///
     /// # Errors
-    /// Of a running cell, or where no such memory is.
+    /// Returns an error if the cell runs, or has no such memory.
     pub fn load(&self, cell: u32, guest: u64, data: &[u8]) -> Result<(), Error> {
         let mut request = Load {
             cell,
@@ -306,20 +306,20 @@ impl Device {
     /// Starts a cell at its entry.
     ///
     /// # Errors
-    /// Of one that runs, or was never loaded.
+    /// Returns an error if the cell runs or was never loaded.
     pub fn start(&self, cell: u32) -> Result<(), Error> {
         self.cell("start", START, cell)
     }
 
-    /// Parks its CPUs; its memory stays.
+    /// Stops a cell: parks its CPUs and keeps its memory.
     ///
     /// # Errors
-    /// If a CPU of it cannot be taken in time.
+    /// Returns an error if a CPU does not stop in time.
     pub fn stop(&self, cell: u32) -> Result<(), Error> {
         self.cell("stop", STOP, cell)
     }
 
-    /// Ends a cell; its CPUs come back to Linux.
+    /// Destroys a cell; its CPUs return to Linux.
     ///
     /// # Errors
     /// As [`Device::stop`].
@@ -327,22 +327,22 @@ impl Device {
         self.cell("destroy", DESTROY, cell)
     }
 
-    /// What there is.
+    /// Returns the state of the driver.
     ///
     /// # Errors
-    /// Of the driver, which then is of another revision.
+    /// Returns an error if the driver has another revision.
     pub fn state(&self) -> Result<State, Error> {
         let mut state = State::default();
         self.call("state", STATE, &mut state, |_| Answer::default())?;
         Ok(state)
     }
 
-    /// What a cell was created with, or for [`rampart_hypervisor_core::interface::ROOT`] the
-    /// system's configuration: as bytes aligned for
-    /// [`rampart_hypervisor_core::configuration::Configuration::read`].
+    /// Returns the configuration that a cell was created with, or for
+    /// [`rampart_hypervisor_core::interface::ROOT`] the system's configuration, as bytes aligned
+    /// for [`rampart_hypervisor_core::configuration::Configuration::read`].
     ///
     /// # Errors
-    /// ENODEV while the hypervisor is not there, ENOENT where no such cell is.
+    /// ENODEV while the hypervisor is not enabled, ENOENT if there is no such cell.
     pub fn configuration(&self, cell: u32) -> Result<GivenBlob, Error> {
         let mut words = vec![0_u64; MAXIMUM_BLOB_BYTES / 8];
         let mut names = vec![0; MAXIMUM_NAMES_BYTES];
@@ -366,12 +366,12 @@ impl Device {
         })
     }
 
-    /// Shows memory that a created cell shares with the root (`SHARED` and `ROOT_READ` in its
-    /// configuration; `writable` needs `ROOT_WRITE`): whole pages of 4 KiB within one region. After
-    /// the cell is destroyed, an access is SIGBUS.
+    /// Maps memory that a cell shares with the root (`SHARED` and `ROOT_READ` in its configuration;
+    /// `writable` needs `ROOT_WRITE`): whole pages of 4 KiB within one region. After the cell is
+    /// destroyed, an access raises SIGBUS.
     ///
     /// # Errors
-    /// EACCES where no cell shares that memory so.
+    /// EACCES if no cell shares that memory with these permissions.
     pub fn map_shared(
         &self,
         physical: u64,
@@ -381,21 +381,21 @@ impl Device {
         SharedMemory::map(&self.0, physical, bytes, writable)
     }
 
-    /// Makes the interrupt of a cell pending that the system's configuration has in its list of
-    /// doorbells at this index.
+    /// Makes the interrupt pending that has this index in the doorbells of the system's
+    /// configuration.
     ///
     /// # Errors
-    /// If there is no such doorbell, or no cell has the interrupt as one.
+    /// Returns an error if there is no such doorbell, or no cell uses the interrupt as a bell.
     pub fn ring(&self, index: u32) -> Result<(), Error> {
-        // The request has the shape of one about a cell.
+        // The request has the format of a request about a cell.
         self.cell("ring", DOORBELL, index)
     }
 
-    /// Waits until the state of any cell changes or a cell rings the root's doorbell, no longer than
-    /// `limit`; whether it did.
+    /// Waits until the state of a cell changes or a cell rings the root's doorbell, at most
+    /// `limit`. Returns whether one of these happened.
     ///
     /// # Errors
-    /// Of poll or read.
+    /// Returns the errors of poll(2) and read(2).
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let mut poll = libc::pollfd {
             fd: self.0.as_raw_fd(),
@@ -403,7 +403,7 @@ impl Device {
             revents: 0,
         };
         let limit = i32::try_from(limit.as_millis()).unwrap_or(i32::MAX);
-        // SAFETY: one descriptor, which is open, and the structure lives.
+        // SAFETY: one open descriptor; the structure lives until the call returns.
         match unsafe { libc::poll(&raw mut poll, 1, limit) } {
             0 => Ok(false),
             1 => {
@@ -415,59 +415,59 @@ impl Device {
         }
     }
 
-    /// What the hypervisor says of itself, while it is enabled.
+    /// Maps the hypervisor's status pages.
     ///
     /// # Errors
-    /// While it is not.
+    /// Returns an error while the hypervisor is not enabled.
     pub fn status(&self) -> io::Result<StatusPages> {
         SharedMapping::new(&self.0, 0, STATUS_BYTES, false).map(StatusPages)
     }
 }
 
-/// A configuration that the driver gave back.
+/// A configuration that the driver returned.
 #[derive(Debug, Clone)]
 pub struct GivenBlob {
-    /// Whole words, because a configuration's entries must be aligned.
+    /// Whole words, because the entries of a configuration must be aligned.
     words: Vec<u64>,
     bytes: usize,
     names: RegionNames,
 }
 
 impl GivenBlob {
-    /// Its bytes, aligned to eight.
+    /// Returns the bytes, aligned to eight.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.words.as_bytes()[..self.bytes]
     }
 
-    /// What came with it as names of shared regions.
+    /// Returns the names of the shared regions.
     #[must_use]
     pub const fn names(&self) -> &RegionNames {
         &self.names
     }
 
-    /// What it says.
+    /// Parses the configuration.
     ///
     /// # Errors
-    /// Only where driver and program are of different revisions.
+    /// Returns an error only if driver and program have different revisions.
     pub fn read(&self, kind: Kind) -> Result<Configuration<'_>, Refused> {
         Configuration::read(self.bytes(), kind)
     }
 }
 
-/// The hypervisor's status pages, mapped while this lives.
+/// The hypervisor's status pages, mapped until this is dropped.
 #[derive(Debug)]
 pub struct StatusPages(SharedMapping);
 
 impl StatusPages {
-    /// Returns the pages. They are mapped for reading: a store would fault.
+    /// Returns the pages. They are mapped read-only: a store faults.
     #[must_use]
     pub fn get(&self) -> &Status {
         // SAFETY: mapped as long as `self` lives, whole and page-aligned, and all fields are atomic.
         unsafe { &*self.0.words().as_ptr().cast::<Status>() }
     }
 
-    /// The exits of one CPU by their kind, since its cell has it.
+    /// Returns the exits of one CPU by kind, since its cell was created.
     #[must_use]
     pub fn exits(&self, cpu: usize) -> Vec<u64> {
         let cpu = &self.get().cpus[cpu.min(MAXIMUM_CPUS - 1)];

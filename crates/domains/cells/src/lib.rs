@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The root's side of the partitioning hypervisor: [`device`] speaks with `kernel/rampart`, [`machine`]
-//! makes the system's configuration of what the device tree says. Cells are described with
-//! `rampart_hypervisor_core::configuration::build::Blob`.
+//! The root's side of the partitioning hypervisor: [`device`] calls `kernel/rampart`,
+//! [`system_configuration`] builds the system's configuration from the device tree. Cells are
+//! described with `rampart_hypervisor_core::configuration::build::Blob`.
 
 pub mod describe;
 pub mod device;

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shared memory that goes away while somebody looks at it: when a cell is destroyed, the driver takes
-//! its regions out of every process, and an access there is SIGBUS. Anybody may destroy a cell at any
-//! moment, so this is no fault of who looks: it finds zeros from then on, and is told.
+//! Handles shared memory that disappears while it is mapped: when a cell is destroyed, the driver
+//! unmaps its regions from every process, and an access raises SIGBUS. A cell may be destroyed at
+//! any time, so this is not an error of the reader: it reads zeros from then on, and can query the
+//! loss.
 
 use std::io;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Mappings at a time in one process.
+/// Maximum number of mappings in one process.
 const MOST: usize = 256;
 
-/// One mapping; `start` is 0 where the place is free and [`TAKEN`] while it is filled.
+/// One mapping. `start` is 0 if the entry is free and [`TAKEN`] while it is filled.
 struct Watched {
     start: AtomicUsize,
     bytes: AtomicUsize,
     lost: AtomicBool,
 }
 
-/// No page begins there.
+/// Not the address of any page.
 const TAKEN: usize = 1;
 
 static ALL: [Watched; MOST] = [const {
@@ -29,18 +30,18 @@ static ALL: [Watched; MOST] = [const {
     }
 }; MOST];
 
-/// What SIGBUS did before.
+/// The previous action for SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
-/// A mapping that may go away, watched while this lives.
+/// A mapping that may disappear, watched until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watch(usize);
 
 impl Watch {
-    /// Watches a mapping; its pages must be whole ones of this process.
+    /// Watches a mapping of whole pages.
     ///
     /// # Errors
-    /// If there are too many, or the handler cannot be set.
+    /// Returns an error if there are too many mappings, or the handler cannot be installed.
     pub(crate) fn begin(start: usize, bytes: usize) -> io::Result<Self> {
         install()?;
         let location = ALL.iter().position(|one| {
@@ -60,7 +61,7 @@ impl Watch {
         Ok(Self(location))
     }
 
-    /// Whether an access has found the memory gone.
+    /// Returns whether an access has found that the memory is gone.
     pub(crate) fn is_lost(&self) -> bool {
         ALL[self.0].lost.load(Ordering::Acquire)
     }
@@ -82,26 +83,27 @@ fn install() -> io::Result<()> {
     let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
-    // SAFETY: reads what there is now; the structure lives.
+    // SAFETY: reads the present action; the structure lives until the call returns.
     let read = unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) };
     if read != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Known before the handler can need it. Who comes second finds it set, and sets the same handler.
+    // Stored before the handler can need it. A second thread finds it set, and installs the same
+    // handler.
     if BEFORE.set(before).is_err() {
         return Ok(());
     }
-    // SAFETY: the handler uses atomics, one system call and what was there before.
+    // SAFETY: the handler only uses atomics, one system call and the previous action.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const action, null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Puts a page of zeros where a page went away, so that the access is made again there. SIGBUS of
-/// anything else is for who had it before.
+/// Maps a page of zeros in place of a page that is gone, so that the access is repeated there.
+/// Other causes of SIGBUS are passed to the previous action.
 extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives it to a handler that was set with SA_SIGINFO.
+    // SAFETY: the kernel passes it to a handler that was installed with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
     for one in &ALL {
         let start = one.start.load(Ordering::Acquire);
@@ -110,7 +112,7 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
             continue;
         }
         let page = crate::shared_memory::PAGE_BYTES;
-        // SAFETY: a page of a mapping that is watched because it may go away; what was there is gone.
+        // SAFETY: a page of a watched mapping whose memory is gone.
         let put = unsafe {
             libc::mmap(
                 (address & !(page - 1)) as *mut libc::c_void,
@@ -126,23 +128,22 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
             return;
         }
     }
-    hand_on(signal, info, context);
+    forward(signal, info, context);
 }
 
-fn hand_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+fn forward(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(before) = BEFORE.get() else {
         return;
     };
     let is_function = before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN;
     if is_function && before.sa_flags & libc::SA_SIGINFO != 0 {
         type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
-        // SAFETY: with SA_SIGINFO it is such a function.
+        // SAFETY: with SA_SIGINFO the action is such a function.
         let handler: Handler = unsafe { std::mem::transmute(before.sa_sigaction) };
         handler(signal, info, context);
         return;
     }
-    // The access is made again, and has its usual end.
-    // SAFETY: what the kernel itself gave.
+    // The access is repeated, with the default effect. SAFETY: the action comes from the kernel.
     unsafe {
         libc::sigaction(signal, before, null_mut());
     }
@@ -156,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_goes_away_reads_as_zeros_and_is_told() {
+    fn lost_memory_reads_as_zeros_and_is_reported() {
         let page = crate::shared_memory::PAGE_BYTES;
         let file: File = tempfile::tempfile().expect("a file");
         file.set_len(2 * page as u64).expect("its size");
-        // SAFETY: a new mapping; nobody refers to it.
+        // SAFETY: a new mapping without references to it.
         let start = unsafe {
             libc::mmap(
                 null_mut(),
@@ -178,17 +179,17 @@ mod tests {
         // SAFETY: as above.
         unsafe { start.cast::<u64>().write_volatile(7) };
         assert_eq!((word(0), watch.is_lost()), (7, false));
-        // What lies beyond the end of a file is SIGBUS, as what a cell has no more.
+        // An access beyond the end of a file raises SIGBUS, like memory of a destroyed cell.
         file.set_len(0).expect("shorter");
         assert_eq!(word(page + 8), 0);
         assert!(watch.is_lost());
         assert_eq!(word(0), 0);
-        // SAFETY: mapped above, and nothing refers to it any more.
+        // SAFETY: mapped above, and no reference to it remains.
         unsafe { libc::munmap(start, 2 * page) };
     }
 
     #[test]
-    fn a_place_is_free_again() {
+    fn releases_its_entry() {
         for round in 1..=2 * MOST {
             let watch = Watch::begin(4096 * round, 4096).expect("a place");
             assert!(!watch.is_lost());

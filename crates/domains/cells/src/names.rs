@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a cell's shared regions are called. The hypervisor knows no names: the driver keeps them with
-//! the cell and gives them back to whoever asks, so they live as long as the cell does and outlive
-//! every process.
+//! The names of a cell's shared regions. The hypervisor has no names: the driver stores them with
+//! the cell and returns them to every program, so they exist as long as the cell does, independent
+//! of processes.
 
 use std::collections::BTreeMap;
 
 use rampart_hypervisor_core::format::MemoryRegion;
 
-/// The longest name, in bytes: what a cell's directory has room for.
+/// Maximum length of a name in bytes: the limit of a cell's directory.
 pub const LONGEST_NAME: usize = rampart_ring::directory::NAME_BYTES;
 
-/// Names of regions by their physical addresses: no two regions of a cell begin at the same one.
+/// Names of regions by physical address, which is unique among the regions of a cell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegionNames(BTreeMap<u64, String>);
 
-/// Why a text cannot name a region; `None` where it can.
+/// Returns why a text cannot be the name of a region, or `None` if it can.
 #[must_use]
 pub fn wrong_name(name: &str) -> Option<String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let fits = !name.is_empty()
         && name.len() <= LONGEST_NAME
         && name.chars().all(allowed)
-        // A number is a region without a name.
+        // A number identifies a region without a name.
         && !name.chars().all(|c| c.is_ascii_digit());
     (!fits).then(|| {
         format!(
@@ -32,29 +32,30 @@ pub fn wrong_name(name: &str) -> Option<String> {
 }
 
 impl RegionNames {
-    /// Calls a region so.
+    /// Sets the name of a region.
     pub fn insert(&mut self, region: &MemoryRegion, name: &str) {
         self.0.insert(region.physical, name.to_owned());
     }
 
-    /// What a region is called.
+    /// Returns the name of a region, or `None` if it has none.
     #[must_use]
     pub fn of(&self, region: &MemoryRegion) -> Option<&str> {
         self.0.get(&region.physical).map(String::as_str)
     }
 
-    /// All names, in the order of the memory.
+    /// Returns all names in the order of memory addresses.
     pub fn all(&self) -> impl Iterator<Item = &str> {
         self.0.values().map(String::as_str)
     }
 
-    /// Whether nothing has a name.
+    /// Returns whether no region has a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As the driver keeps them: a line for each, its address in hexadecimal digits and its name.
+    /// Returns the names in the driver's format: a line per name, with the address in hexadecimal
+    /// digits and the name.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let lines = self.0.iter();
@@ -64,7 +65,8 @@ impl RegionNames {
         lines.concat().into_bytes()
     }
 
-    /// From what the driver kept. What is no such line is left out: another program made the cell.
+    /// Parses the names that the driver stored. Ignores invalid lines, because another program may
+    /// have created the cell.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
@@ -84,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_as_they_were_given() {
+    fn parses_its_own_text() {
         let region = |physical| MemoryRegion {
             physical,
             guest: 0,
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_left_out() {
+    fn ignores_invalid_names() {
         let text = b"70000000 a b\nx name\n70001000 7\n70002000 \n\xff\n70003000 good\n";
         let names = RegionNames::parse(text);
         assert_eq!(names.all().collect::<Vec<_>>(), ["good"]);

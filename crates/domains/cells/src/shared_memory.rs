@@ -12,11 +12,11 @@ use crate::lost::Watch;
 /// Memory is mapped in pages of this size.
 pub(crate) const PAGE_BYTES: usize = rampart_hypervisor_core::interface::PAGE_BYTES as usize;
 
-/// A shared region, or whole pages of one, mapped while this lives. The cell may write it at any
-/// moment: every access is atomic, and no value that is read is trusted.
+/// A shared region, or whole pages of one, mapped until this is dropped. The cell may write it at
+/// any moment: every access is atomic, and no value is trusted.
 #[derive(Debug)]
 pub struct SharedMemory {
-    // Unmapped before the watch ends.
+    // Dropped before the watch, so that the pages are unmapped first.
     mapping: SharedMapping,
     writable: bool,
     watch: Watch,
@@ -30,7 +30,7 @@ impl SharedMemory {
         bytes: usize,
         writable: bool,
     ) -> io::Result<Self> {
-        // The driver shows its status pages at 0.
+        // At 0 the driver maps its status pages.
         if physical == 0 || bytes == 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -55,7 +55,8 @@ impl SharedMemory {
         self.writable
     }
 
-    /// Returns whether an access has found that the cell was destroyed. The memory reads as zeros since.
+    /// Returns whether an access has found that the cell was destroyed. From then on the memory
+    /// reads as zeros.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.watch.is_lost()
@@ -75,7 +76,7 @@ impl SharedMemory {
             .map(|word| word.load(Ordering::Acquire))
     }
 
-    /// Writes the word with this index, and returns whether that was possible.
+    /// Writes the word with this index. Returns whether this was possible.
     #[must_use]
     pub fn store(&self, index: usize, value: u64) -> bool {
         match self.words().get(index) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the configuration of the hypervisor's root from the description of the machine. All addresses
-//! besides memory and the interrupt controller are treated as devices of the root.
+//! Builds the configuration of the hypervisor's root from the description of the machine. All
+//! addresses except memory and the interrupt controller are devices of the root.
 
 use std::path::Path;
 
@@ -13,44 +13,45 @@ use rampart_model::{Finding, Severity};
 use crate::describe::{Description, Sources, TreeError, describe};
 use crate::resolve::InUse;
 
-/// Two frames for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
+/// Two frames per CPU, four with virtual LPIs (Arm IHI 0069, 12.1).
 const MOST_REDISTRIBUTOR_BYTES: u64 = 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64;
-/// Bits of physical addresses that the hypervisor's tables translate: at least and at most.
+/// Minimum and maximum number of physical address bits that the hypervisor's tables translate.
 const ADDRESS_BITS: std::ops::RangeInclusive<u32> = 39..=43;
 
-/// Why the machine is not known.
+/// The reason why there is no configuration for the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no device tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// What the description lacks, or what stands in the way.
+    /// The description lacks something, or the machine is unsuitable.
     #[error("{0}")]
     Unsuitable(Finding),
 }
 
-/// The machine.
+/// The parts of the machine that the hypervisor needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Machine {
     /// Start and size of each memory, in bytes, ascending.
     pub memory: Vec<(u64, u64)>,
-    /// GICD, and start and size of GICR.
+    /// Start and size of GICD.
     pub distributor: (u64, u64),
-    /// See there.
+    /// Start and size of GICR.
     pub redistributors: (u64, u64),
-    /// Affinities of the CPUs, in the order in which Linux counts them.
+    /// Affinities of the CPUs, in Linux's order.
     pub cpus: Vec<u64>,
-    /// Physical addresses have so many bits; devices end there.
+    /// Number of physical address bits; devices end at this limit.
     pub address_bits: u32,
-    /// A shared interrupt without a device, by which the hypervisor calls the root; 0 for none.
+    /// A shared interrupt without a device, with which the hypervisor notifies the root; 0 for
+    /// none.
     pub event_interrupt: u32,
 }
 
 impl Machine {
-    /// Reads a device tree: `/proc/device-tree`, or one like it.
+    /// Reads a device tree: `/proc/device-tree` or a copy.
     ///
     /// # Errors
-    /// If it is not there or lacks something.
+    /// Returns an error if the tree is missing or incomplete.
     pub fn read(tree: &Path, address_bits: u32) -> Result<Self, Error> {
         let sources = if tree == Path::new("/proc/device-tree") {
             Sources::of_this_machine()?
@@ -64,11 +65,11 @@ impl Machine {
         })
     }
 
-    /// What the hypervisor needs to know of a machine.
+    /// Extracts the parts from a description.
     ///
     /// # Errors
-    /// If there is no GICv3 with its redistributors in one piece, or an address that the hypervisor's
-    /// tables do not reach.
+    /// Returns an error if there is no GICv3 with contiguous redistributors, or if an address is
+    /// beyond the range of the hypervisor's tables.
     pub fn of(description: &Description) -> Result<Self, Error> {
         let in_the_way = |location: &str| {
             let mut findings = description.findings.iter();
@@ -130,7 +131,8 @@ impl Machine {
         })
     }
 
-    /// The system's configuration, in which the root has everything but the hypervisor's memory.
+    /// Returns the system's configuration, in which the root has everything except the hypervisor's
+    /// memory.
     #[must_use]
     pub fn system(&self, hypervisor: (u64, u64)) -> Blob {
         let end = 1 << self.address_bits;
@@ -172,7 +174,7 @@ impl Machine {
             platform: Some(Platform {
                 distributor: self.distributor.0,
                 redistributors: self.redistributors.0,
-                // Room for more CPUs than there can be is nobody's.
+                // The region may be larger than the maximum number of CPUs needs.
                 redistributor_bytes: self.redistributors.1.min(MOST_REDISTRIBUTOR_BYTES),
                 serial_port: 0,
                 event_interrupt: self.event_interrupt,
@@ -180,7 +182,7 @@ impl Machine {
             }),
             cpus: self.cpus.clone(),
             memory: regions,
-            // Calls of the architecture: workarounds for processors' mistakes (Arm DEN 0028, 7).
+            // Calls of the architecture: workarounds for processor errata (Arm DEN 0028, 7).
             smcs: vec![SmcGrant {
                 first: 0x8000_0001,
                 last: 0x8000_ffff,

@@ -14,7 +14,7 @@ fn property(tree: &Path, name: &str, words: &[u32]) {
     fs::write(path, bytes).expect("written");
 }
 
-/// The tree of QEMU's `virt` with 1 GiB and four CPUs, as far as it is read.
+/// Creates the relevant part of the device tree of QEMU's `virt` with 1 GiB and four CPUs.
 fn virt(tree: &Path) {
     let text = |name: &str, value: &str| {
         property(tree, name, &[]);
@@ -42,7 +42,7 @@ fn virt(tree: &Path) {
 }
 
 #[test]
-fn the_root_has_everything_but_the_hypervisor_and_the_interrupt_controller() {
+fn root_has_everything_except_hypervisor_and_interrupt_controller() {
     let tree = tempfile::tempdir().expect("a directory");
     virt(tree.path());
     let machine = Machine::read(tree.path(), 40).expect("a machine");
@@ -56,7 +56,7 @@ fn the_root_has_everything_but_the_hypervisor_and_the_interrupt_controller() {
             .find(|region| (region.physical..region.physical + region.bytes).contains(&address));
         region.map(|region| MemoryFlags::from_bits_retain(region.flags))
     };
-    let nobody = [
+    let unassigned = [
         0x0800_0000,
         0x0800_ffff,
         0x080a_0000,
@@ -65,7 +65,7 @@ fn the_root_has_everything_but_the_hypervisor_and_the_interrupt_controller() {
         0x707f_ffff,
         1 << 40,
     ];
-    for address in nobody {
+    for address in unassigned {
         assert_eq!(has(address), None, "{address:#x}");
     }
     for address in [
@@ -88,13 +88,13 @@ fn the_root_has_everything_but_the_hypervisor_and_the_interrupt_controller() {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn reports_missing_parts() {
     let tree = tempfile::tempdir().expect("a directory");
-    let told = |tree: &Path| {
+    let error_text = |tree: &Path| {
         let error = Machine::read(tree, 40).expect_err("not whole");
         error.to_string()
     };
-    let text = told(tree.path());
+    let text = error_text(tree.path());
     assert!(text.contains("arm,gic-v3"), "{text}");
     virt(tree.path());
     property(
@@ -102,8 +102,8 @@ fn what_is_missing_is_told() {
         "intc@8000000/reg",
         &[0, 0x0800_0000, 0, 0x1_0000],
     );
-    let text = told(tree.path());
+    let text = error_text(tree.path());
     assert!(text.contains("0 regions"), "{text}");
-    let text = told(&tree.path().join("none"));
+    let text = error_text(&tree.path().join("none"));
     assert!(text.contains("--tree"), "{text}");
 }

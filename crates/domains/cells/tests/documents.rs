@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The published schema is what the code says. After a change run
-//! `RAMPART_UPDATE=1 cargo test -p rampart-cells --test documents`.
+//! Checks that the published schema matches the code. After a change run `RAMPART_UPDATE=1 cargo
+//! test -p rampart-cells --test documents`.
 
 use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_schema_of_a_description_is_published() {
+fn published_schema_of_a_description_matches_the_code() {
     let schema = schemars::schema_for!(rampart_cells::describe::Description);
     let text = serde_json::to_string_pretty(&schema).expect("json");
     let wanted = format!("{text}\n");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell with a device of its own, whose interrupt it takes: the PL031 clock of QEMU's `virt`.
+//! Assigns a device to a cell, which handles its interrupt: the PL031 clock of QEMU's `virt`.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{InterruptGrant, MemoryFlags};
 
 use crate::support::{
-    DEVICE, Done, INTERRUPTS, Physical, SECOND, UNEXPECTED, region, say, without_exits,
+    DEVICE, Done, INTERRUPTS, Physical, SECOND, UNEXPECTED, region, report, without_exits,
 };
 
 const DISTRIBUTOR: u64 = 0x0800_0000;
@@ -17,21 +17,21 @@ const INTERRUPT: u32 = 34;
 const DRIVER: &str = "/sys/bus/amba/drivers/rtc-pl031";
 const NAME: &str = "9010000.pl031";
 
-/// GICD_ICFGR2, and the bit by which its interrupt is triggered by an edge.
+/// GICD_ICFGR2, and the bit that makes the interrupt edge-triggered.
 const TRIGGERS: u64 = 0xc08;
 const EDGE: u32 = 1 << 5;
 
-/// Linux gives the device away, and gets it back, its interrupt with the trigger that it had.
+/// Linux releases the device and gets it back, with the same trigger of its interrupt.
 pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
     fs::write(format!("{DRIVER}/unbind"), NAME)
         .map_err(|error| format!("{DRIVER}/unbind: {error}"))?;
     let distributor = Physical::map(DISTRIBUTOR, 4096, true);
     let triggers = distributor.register(TRIGGERS);
-    // The cell makes it a level.
+    // The cell makes it level-triggered.
     distributor.set_register(TRIGGERS, triggers | EDGE);
     let result = with_clock(device, program);
     let after = distributor.register(TRIGGERS);
-    say(
+    report(
         after == triggers | EDGE && after != triggers,
         &format!("alarm: the root has its trigger again: {triggers:#x}, {after:#x}"),
     );
@@ -39,9 +39,9 @@ pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
     fs::write(format!("{DRIVER}/bind"), NAME).map_err(|error| format!("{DRIVER}/bind: {error}"))?;
     result?;
     let clock = Physical::open(CLOCK);
-    // 2020 was 1,577,836,800 seconds after the beginning of 1970.
+    // 2020-01-01 is 1,577,836,800 seconds after 1970-01-01.
     let seconds = clock.register(0);
-    say(
+    report(
         seconds > 1_577_836_800,
         &format!("alarm: the root has its clock again: {seconds}"),
     );
@@ -68,7 +68,7 @@ fn with_clock(device: &Device, program: &[u8]) -> Done {
         &[DEVICE, INTERRUPTS],
         300,
     );
-    say(
+    report(
         page.word(UNEXPECTED) == unexpected,
         "alarm: no interrupt that is not its own",
     );

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a cell may not do, and what becomes of it: `hypervisor/cells/src/bin/attack.rs`.
+//! Operations that a cell may not do, and their effects: `hypervisor/cells/src/bin/attack.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -8,19 +8,19 @@ use rampart_hypervisor_core::interface::{CellState, StopReason};
 
 use crate::support::{
     BEGUN, CODE, CODE_BYTES, Done, HYPERVISOR, INTERRUPTS, PATIENCE, RESULT, SECOND, beside,
-    latest_failure, say, state, told_of, wait_until,
+    latest_failure, report, state, wait_for_state, wait_until,
 };
 
-/// What an attack must come to.
+/// The expected effect of an attack.
 #[derive(Clone, Copy)]
 enum Outcome {
     /// The cell fails for this reason.
     Fails(StopReason),
-    /// It ends itself.
+    /// The cell ends itself with this reason.
     Ends(StopReason),
-    /// It goes on; its result is this.
+    /// The cell continues with this result.
     Survives(u64),
-    /// It goes on and answers nothing; the root takes its CPU.
+    /// The cell continues without an answer; the root stops it.
     Silent,
 }
 
@@ -60,7 +60,7 @@ const ATTACKS: [(u64, &str, Outcome); 19] = [
         Outcome::Survives(INVALID_PARAMETERS),
     ),
     (12, "masks by priority and spins", Outcome::Silent),
-    // QEMU emulates no caches, and does not look whether the address is there.
+    // QEMU emulates no caches and does not check whether the address is mapped.
     (13, "cleans caches outside", Outcome::Survives(0)),
     (14, "faults for ever", Outcome::Silent),
     (
@@ -86,7 +86,8 @@ const ATTACKS: [(u64, &str, Outcome); 19] = [
     (19, "calls the hypervisor for ever", Outcome::Silent),
 ];
 
-/// Whether the latest failure is this one, whole, and from where the program is.
+/// Returns whether the latest failure has this reason, is complete, and has the address of the
+/// program.
 fn is_recorded(device: &Device, cell: u32, reason: StopReason) -> bool {
     let Some(record) = latest_failure(device, cell) else {
         return false;
@@ -110,14 +111,14 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
                 Outcome::Fails(_) => CellState::Failed,
                 _ => CellState::Stopped,
             };
-            let told = told_of(device, cell, wanted)?;
+            let reached = wait_for_state(device, cell, wanted)?;
             let found = state(device, cell);
-            say(
-                told && found.1 == reason,
+            report(
+                reached && found.1 == reason,
                 &format!("{name}: told by poll: {found:?}"),
             );
             if let Outcome::Fails(_) = outcome {
-                say(
+                report(
                     is_recorded(device, cell, reason),
                     &format!("{name}: recorded"),
                 );
@@ -129,11 +130,11 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
             let found = page.word(RESULT);
             let state = state(device, cell);
             let what = format!("{name}: alive {alive}, result {found:#x}, {state:?}");
-            say(alive && found == result, &what);
+            report(alive && found == result, &what);
         }
         Outcome::Silent => {
             std::thread::sleep(Duration::from_millis(300));
-            say(
+            report(
                 state(device, cell).0 == CellState::Running,
                 &format!("{name}: runs"),
             );
@@ -141,14 +142,14 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
     }
     let begin = Instant::now();
     device.destroy(cell)?;
-    say(
+    report(
         true,
         &format!("{name}: its CPU is back after {:?}", begin.elapsed()),
     );
     Ok(())
 }
 
-/// One after the other, each by a cell of its own.
+/// Runs all attacks one after the other, each in a new cell.
 pub(crate) fn all(device: &Device, program: &[u8]) -> Done {
     for (number, name, outcome) in ATTACKS {
         beside(device, name, || {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cells and the root tell each other through shared memory, one writer each, and ring.
+//! Cells and the root exchange data through shared memory with one writer each, and notify each
+//! other with doorbells.
 
 use std::time::Duration;
 
@@ -8,19 +9,19 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{InterruptFlags, InterruptGrant, MemoryFlags};
 
 use crate::support::{
-    BELLS, DEVICE, DONE, Done, EVENT, EXCEPTIONS, INTERRUPTS, MESSAGE, NEIGHBOUR, ORDER_FIRST,
-    ORDER_SECOND, ORDER_THIRD, PATIENCE, Physical, Plan, RESULT, SECOND, THIRD, all_exits,
-    doorbell, region, say, wait_until,
+    BELLS, DEVICE, DONE, Done, EVENT, EXCEPTIONS, INTERRUPTS, MESSAGE, ORDER_FIRST, ORDER_SECOND,
+    ORDER_THIRD, OTHER_PAGE, PATIENCE, Physical, Plan, RESULT, SECOND, THIRD, all_exits, doorbell,
+    region, report, wait_until,
 };
 
 const RINGS: u64 = 100;
 
-/// It reads the other's page, has a bell of its own, and rings the other's and the root's.
+/// A cell that reads the other's page, has a bell, and rings the other and the root.
 fn blob(plan: &Plan, other: &Plan, own: usize) -> Blob {
     let mut blob = plan.blob(BELLS[own].into());
     let shared = MemoryFlags::READ | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
     blob.memory
-        .push(region(other.shared(), NEIGHBOUR, 4096, shared));
+        .push(region(other.shared(), OTHER_PAGE, 4096, shared));
     blob.interrupts = vec![InterruptGrant {
         number: BELLS[own],
         flags: InterruptFlags::DOORBELL.bits(),
@@ -29,7 +30,7 @@ fn blob(plan: &Plan, other: &Plan, own: usize) -> Blob {
     blob
 }
 
-/// What one side of a cell is seen by.
+/// The observed state of one side.
 struct Side {
     plan: Plan,
     orders: Physical,
@@ -46,7 +47,7 @@ impl Side {
     }
 }
 
-/// `from` rings `to`, which takes it without an exit and finds what was written.
+/// `from` rings `to`, which handles the interrupt without an exit and reads the written data.
 fn ring(device: &Device, from: &Side, to: &Side) {
     let before = (to.page.word(DEVICE), all_exits(device, to.plan.cpu()));
     let ticks = to.page.word(INTERRUPTS);
@@ -61,7 +62,7 @@ fn ring(device: &Device, from: &Side, to: &Side) {
         from.plan.name,
         to.page.word(DEVICE) - before.0
     );
-    say(
+    report(
         rung && alive && exits == 0,
         &format!(
             "bells: {} is rung by {} without an exit",
@@ -70,7 +71,7 @@ fn ring(device: &Device, from: &Side, to: &Side) {
     );
 }
 
-/// Between two cells in both directions, from the root to each, and from each to the root.
+/// Rings between two cells in both directions, from the root to each, and from each to the root.
 pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
     let (second, third) = (Side::of(SECOND), Side::of(THIRD));
     let second_cell = SECOND.begin(device, &blob(&SECOND, &THIRD, 0), program)?;
@@ -88,31 +89,31 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
             rung += u64::from(wait_until(PATIENCE, || side.page.word(DEVICE) > from));
         }
         let exits = all_exits(device, side.plan.cpu()) - before.1;
-        say(
+        report(
             rung == RINGS && exits == 0,
             &format!("bells: the root rings {name}: {rung} of {RINGS}, {exits} exits"),
         );
         while device.wait(Duration::ZERO)? {}
         side.orders.set(ORDER_SECOND, side.page.word(DONE) + 5);
-        let told = device.wait(PATIENCE)?;
+        let reached = device.wait(PATIENCE)?;
         let all = wait_until(PATIENCE, || {
             side.page.word(DONE) == side.orders.word(ORDER_SECOND)
         });
-        say(
-            told && all,
+        report(
+            reached && all,
             &format!("bells: {name} rings the root, which wakes from poll"),
         );
-        // Nothing was rung for before it was written, and no ring was refused.
+        // No interrupt arrived before its data was written, and no ring was refused.
         let wrong = (side.page.word(RESULT), side.page.word(EXCEPTIONS));
-        say(
+        report(
             wrong == (0, 0) && side.page.word(MESSAGE) > 0,
             &format!("bells: {name} finds what was written: {wrong:?}"),
         );
     }
     let refused = device.ring(2).is_err();
     device.destroy(third_cell)?;
-    // Its bell is the root's now, who has it for nothing.
-    say(
+    // The interrupt of the destroyed cell's bell belongs to the root again and cannot be rung.
+    report(
         refused && device.ring(1).is_err(),
         "bells: who is not there is not rung",
     );
@@ -121,7 +122,7 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
     let refused = wait_until(PATIENCE, || second.page.word(EXCEPTIONS) > 3);
     second.orders.set(ORDER_FIRST, 0);
     let alive = wait_until(PATIENCE, || second.page.word(INTERRUPTS) > ticks + 10);
-    say(
+    report(
         refused && alive,
         "bells: a neighbour that is gone is no failure of who rings",
     );

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A GPIO of which a cell and the root have some lines each: a PL061 (Arm DDI 0190), as QEMU's `virt`
-//! has it. Linux uses its line 3 for the power key; that one stays as it is.
+//! A GPIO controller whose lines are divided between a cell and the root: a PL061 (Arm DDI 0190),
+//! as in QEMU's `virt`. Linux uses its line 3 for the power key; this test does not change it.
 
 use rampart_cells::device::Device;
 use rampart_hypervisor_core::configuration::build::Blob;
@@ -8,11 +8,11 @@ use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 
 use crate::memory::is_refused;
 use crate::support::{
-    DONE, Done, NUMBER, ORDER_FIRST, PATIENCE, Physical, RESULT, SECOND, say, state, wait_until,
+    DONE, Done, NUMBER, ORDER_FIRST, PATIENCE, Physical, RESULT, SECOND, report, state, wait_until,
 };
 
 const GPIO: u64 = 0x0903_0000;
-/// GPIODATA is there at 256 addresses, whose bits 9 to 2 say which lines are meant (3.3.2).
+/// GPIODATA has 256 addresses, whose bits 9 to 2 select the lines (3.3.2).
 const ADDRESSES: u64 = 256;
 const ALL_DATA: u64 = 0x3fc;
 const DIRECTION: u64 = 0x400;
@@ -20,13 +20,13 @@ const SENSE: u64 = 0x404;
 const EVENT: u64 = 0x40c;
 const RAW_STATUS: u64 = 0x414;
 const CLEAR: u64 = 0x41c;
-/// The cell's lines, and the root's that this test uses.
+/// The cell's lines, and the root's lines in this test.
 const CELLS: u32 = 0xc0;
 const ROOTS: u32 = 0x37;
-/// Of each side, at the same time.
+/// Rounds of each side, at the same time.
 const ROUNDS: u64 = 20_000;
 
-/// The registers of these lines.
+/// Returns the register grants for these lines.
 fn grants(lines: u32) -> Vec<RegisterGrant> {
     let lines = u64::from(lines);
     let grant = |offset: u64, readable: u64, writable: u64, flags: RegisterFlags| RegisterGrant {
@@ -53,15 +53,15 @@ fn grants(lines: u32) -> Vec<RegisterGrant> {
         .collect()
 }
 
-/// What the root does with its lines while the cell does the same: how often it did not find what it
-/// had written.
+/// Writes the root's lines while the cell writes its own. Returns how often the root read back
+/// another value than it wrote.
 fn together(gpio: &Physical) -> u64 {
     let mut lost = 0;
     for round in 0..ROUNDS as u32 {
         let wanted = round & ROOTS;
         gpio.set_register(SENSE, gpio.register(SENSE) & !ROOTS | wanted);
         lost += u64::from(gpio.register(SENSE) & ROOTS != wanted);
-        // Through an address that means the cell's lines too.
+        // Through an address that also selects the cell's lines.
         gpio.set_register(u64::from(CELLS | ROOTS) << 2, wanted);
         lost += u64::from(gpio.register(ALL_DATA) & (ROOTS | CELLS) != wanted);
     }
@@ -70,7 +70,7 @@ fn together(gpio: &Physical) -> u64 {
     lost
 }
 
-/// Registers of one device, lines of two.
+/// Assigns registers of one device by line.
 pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
     let gpio = Physical::map(GPIO, 4096, true);
     let before = [DIRECTION, SENSE, EVENT].map(|at| gpio.register(at));
@@ -83,7 +83,7 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
     let done = |number: u64, what: &str| {
         let done = wait_until(3 * PATIENCE, || page.word(DONE) == number);
         let wrong = page.word(RESULT);
-        say(
+        report(
             done && wrong == 0,
             &format!(
                 "bits: {what}: done {done}, wrong {wrong:#x}, {:?}",
@@ -92,22 +92,22 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
         );
     };
 
-    // All of the root's lines are outputs, and high; it does not reach the cell's.
+    // All lines of the root become outputs with a high level; it cannot access the cell's.
     gpio.set_register(DIRECTION, gpio.register(DIRECTION) | ROOTS | CELLS);
     gpio.set_register(ALL_DATA, ROOTS | CELLS);
     let seen = (gpio.register(DIRECTION), gpio.register(ALL_DATA) & ROOTS);
-    say(
+    report(
         seen.0 & (ROOTS | CELLS) == ROOTS && seen.1 == ROOTS,
         &format!("bits: the root has its own: {seen:x?}"),
     );
     orders.set(NUMBER, 1);
     done(1, "each register");
     let seen = (gpio.register(DIRECTION), gpio.register(ALL_DATA));
-    say(
+    report(
         seen.0 & (ROOTS | CELLS) == ROOTS && seen.1 & (ROOTS | CELLS) == ROOTS,
         &format!("bits: the root's are as they were: {seen:x?}"),
     );
-    say(
+    report(
         is_refused(&gpio, DIRECTION, false) && is_refused(&gpio, DIRECTION, true),
         "bits: a part of a shared register is refused",
     );
@@ -115,7 +115,7 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
     orders.set(ORDER_FIRST, ROUNDS);
     orders.set(NUMBER, 2);
     let lost = together(&gpio);
-    say(
+    report(
         lost == 0,
         &format!("bits: the root has lost {lost} of {ROUNDS} writes"),
     );
@@ -123,28 +123,28 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
 
     orders.set(NUMBER, 3);
     done(3, "an interrupt is latched");
-    // The root clears all that it can, and has one of its own then.
+    // The root clears all lines that it can, then latches an interrupt of its own line.
     gpio.set_register(CLEAR, ROOTS | CELLS);
     gpio.set_register(EVENT, gpio.register(EVENT) & !0x20);
     gpio.set_register(SENSE, gpio.register(SENSE) | 0x20);
     gpio.set_register(SENSE, gpio.register(SENSE) & !0x20);
     let status = gpio.register(RAW_STATUS) & (ROOTS | CELLS);
-    say(
+    report(
         status == 0x20,
         &format!("bits: the root sees its own status: {status:#x}"),
     );
     orders.set(NUMBER, 4);
     done(4, "it outlives what the root clears");
     let status = gpio.register(RAW_STATUS) & ROOTS;
-    say(
+    report(
         status == 0x20,
         &format!("bits: the root's outlives what the cell clears: {status:#x}"),
     );
 
     device.destroy(cell)?;
-    // As the device has it: what both have set.
+    // The state of the device combines the settings of both.
     let all = gpio.register(DIRECTION);
-    say(
+    report(
         all & (ROOTS | CELLS) == ROOTS | CELLS,
         &format!("bits: the root has all again, and nothing was lost: {all:#x}"),
     );

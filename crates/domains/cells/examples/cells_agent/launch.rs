@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Launched and left again and again, under load.
+//! Enables and disables the hypervisor repeatedly under load.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -8,9 +8,9 @@ use rampart_cells::device::{Device, Error};
 use rampart_hypervisor_core::format::{MemoryFlags, Refusal};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 
-use crate::support::{Done, HYPERVISOR, enable, region, say, system};
+use crate::support::{Done, HYPERVISOR, enable, region, report, system};
 
-/// Threads that go from CPU to CPU, so that interrupts between CPUs are needed all the time.
+/// Runs `work` while threads migrate between CPUs, which causes constant interrupts between CPUs.
 fn under_load<T>(work: impl FnOnce() -> T) -> T {
     static ENDING: AtomicBool = AtomicBool::new(false);
     ENDING.store(false, Relaxed);
@@ -20,7 +20,7 @@ fn under_load<T>(work: impl FnOnce() -> T) -> T {
                 let mut cpu = first;
                 while !ENDING.load(Relaxed) {
                     cpu = (cpu + 1) % 4;
-                    // SAFETY: a set of CPUs is plain data; a CPU that is away is an error, no more.
+                    // SAFETY: a CPU set is plain data; an offline CPU only causes an error.
                     unsafe {
                         let mut set: libc::cpu_set_t = std::mem::zeroed();
                         libc::CPU_SET(cpu, &mut set);
@@ -40,8 +40,8 @@ fn under_load<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Descriptions of the machine that are wrong in one thing: the hypervisor says which entry, and why, and
-/// is not there afterwards.
+/// Tries configurations with one error each: the hypervisor reports entry and reason, and is not
+/// enabled afterwards.
 pub(crate) fn refused(device: &Device) -> Done {
     let (mut twice, mut own) = (system()?, system()?);
     twice.cpus.push(twice.cpus[0]);
@@ -58,13 +58,13 @@ pub(crate) fn refused(device: &Device) -> Done {
     ];
     for (blob, wanted, entry) in wrong {
         let answer = device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob.bytes());
-        let told = matches!(
+        let reached = matches!(
             &answer,
             Err(Error::Refused { refusal, index, .. }) if *refusal == wanted && *index == entry as u64
         );
         let gone = !device.state()?.is_enabled();
-        say(
-            told && gone,
+        report(
+            reached && gone,
             &format!("refused: {wanted:?} of entry {entry}: {answer:?}"),
         );
     }
@@ -80,7 +80,7 @@ pub(crate) fn leave(device: &Device, turns: usize) -> Done {
                 .disable()
                 .map_err(|error| format!("turn {turn}: {error}"))?;
         }
-        say(
+        report(
             true,
             &format!("enabled and disabled {turns} times under load"),
         );

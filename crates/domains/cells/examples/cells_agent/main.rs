@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the tests do in a booted root, whose memory from 0x7000_0000 Linux leaves alone (`mem=`):
+//! Tests cells in a booted root that does not use the memory from 0x7000_0000 (`mem=`):
 //!
 //! ```text
 //! cells_agent enable | disable | refused | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
 //! ```
 //!
-//! Each check is a line that begins with `ok` or `FAILED`; figures begin with `figure`.
+//! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 mod alarm;
@@ -25,10 +25,11 @@ use std::time::Duration;
 use rampart_cells::device::Device;
 
 use support::{
-    Done, FIRST, INTERRUPTS, PATIENCE, Physical, beside, enable, say, wait_until, without_exits,
+    Done, FIRST, INTERRUPTS, PATIENCE, Physical, beside, enable, report, wait_until, without_exits,
 };
 
-/// All that is done beside one cell that must not notice it, or `only` the topics of these names.
+/// Runs all topics beside one cell that must not be disturbed, or only the topics with the names in
+/// `only`.
 fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
     let program = |name: &str| {
         let path = directory.join(format!("rampart-cell-{name}"));
@@ -39,7 +40,7 @@ fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
     let first = FIRST.start(device, 1000, &irq)?;
     without_exits(device, "timer", &FIRST, &[INTERRUPTS], 500);
     let again = FIRST.blob(0).bytes();
-    say(
+    report(
         device.create(&again).is_err(),
         "a CPU and memory have one owner",
     );
@@ -58,7 +59,7 @@ fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
         ("alarm", Box::new(|| alarm::alarm(device, &alarm))),
         (
             "failures",
-            Box::new(|| failures::told_in_time(device, &attack)),
+            Box::new(|| failures::reports_in_time(device, &attack)),
         ),
         ("watchdog", Box::new(|| failures::watchdog(device, &irq))),
     ];
@@ -70,24 +71,24 @@ fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
     end(device, first)
 }
 
-/// The first cell is stopped, started again, and ended.
+/// Stops, restarts and destroys the first cell.
 fn end(device: &Device, first: u32) -> Done {
     device.stop(first)?;
     let page = FIRST.page();
     let stopped = page.word(INTERRUPTS);
     std::thread::sleep(Duration::from_millis(50));
-    say(
+    report(
         page.word(INTERRUPTS) == stopped,
         "a stopped cell does nothing",
     );
     device.start(first)?;
     let again = wait_until(PATIENCE, || page.word(INTERRUPTS) > stopped + 10);
-    say(again, "it starts again");
+    report(again, "it starts again");
     device.destroy(first)?;
     let wiped = Physical::map(FIRST.memory, support::CODE_BYTES, false).is_zero();
-    say(wiped, "what was loaded is wiped");
+    report(wiped, "what was loaded is wiped");
     device.disable()?;
-    say(true, "left");
+    report(true, "left");
     Ok(())
 }
 
@@ -99,7 +100,7 @@ fn main() -> Done {
     match words[..] {
         ["enable"] => enable(&device),
         ["disable"] => Ok(device.disable()?),
-        // The cell stays when this program ends.
+        // The cell continues when this program ends.
         ["start", directory] => {
             enable(&device)?;
             let program = std::fs::read(Path::new(directory).join("rampart-cell-irq"))?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every region of the machine is tried from a cell, at EL1 and EL0, and what is the hypervisor's or a
-//! cell's from the root. The list is made of the machine's device tree and of the system's
-//! configuration; nothing of it is written down here.
+//! Tries to access every region of the machine from a cell, at EL1 and EL0, and the memory of the
+//! hypervisor and of a cell from the root. The list of regions is generated from the machine's
+//! device tree and from the system's configuration.
 
 use std::fs;
 use std::path::Path;
@@ -14,17 +14,17 @@ use rampart_hypervisor_core::interface::{CellState, PAGE_BYTES, STATUS_BYTES, St
 
 use crate::support::{
     BEGUN, CODE, CODE_BYTES, DONE, Done, FIRST, HYPERVISOR, NUMBER, ORDER_FIRST, ORDER_SECOND,
-    ORDER_THIRD, ORDERS, Physical, Plan, RESULT, SECOND, SHARED, latest_failure, say, state,
+    ORDER_THIRD, ORDERS, Physical, Plan, RESULT, SECOND, SHARED, latest_failure, report, state,
     system, wait_until,
 };
 
-/// Something at physical addresses.
+/// A range of physical addresses.
 struct Place {
     name: String,
     start: u64,
-    /// After its last byte.
+    /// End, exclusive.
     end: u64,
-    /// Reads and writes are served: the interrupt controller.
+    /// Accesses are emulated: the interrupt controller.
     served: bool,
 }
 
@@ -39,7 +39,7 @@ fn cells_of(path: &Path) -> Vec<u64> {
     bytes.chunks_exact(4).map(word).collect()
 }
 
-/// What the device tree names, with its windows of PCI.
+/// Returns the ranges of the device tree, including PCI windows.
 fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
     let mut locations = Vec::new();
     for entry in fs::read_dir(FROM_TREE)? {
@@ -72,13 +72,13 @@ fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
     Ok(locations)
 }
 
-/// All that a cell may not reach: what the tree names, what the root has, the neighbour, the
-/// hypervisor, and what lies between all of these.
+/// Returns all ranges that a cell may not access: those of the tree, of the root, of the other
+/// cell, of the hypervisor, and the gaps between them.
 fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
     let mut locations = from_tree()?;
     let blob = system()?;
     let platform = blob.platform.ok_or("no platform")?;
-    // Of the redistributors' region only the frames that there are: two for each CPU.
+    // Only the existing frames of the redistributors' region: two per CPU.
     for location in locations.iter_mut().filter(|location| location.served) {
         if location.start == platform.redistributors {
             location.end = location.start + 0x2_0000 * blob.cpus.len() as u64;
@@ -137,12 +137,13 @@ fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
     Ok(locations)
 }
 
-/// Where the cell sees memory of its own, whatever lies there physically.
+/// Returns whether the cell has memory of its own at this address of its address space.
 fn is_own(address: u64) -> bool {
     (CODE..CODE + CODE_BYTES).contains(&address) || (SHARED..ORDERS + PAGE_BYTES).contains(&address)
 }
 
-/// Its first and last word and one in the middle, unless the cell has memory of its own there.
+/// Returns addresses of the first and last word and of one in the middle, except where the cell has
+/// memory of its own.
 fn addresses(location: &Place) -> Vec<u64> {
     let start = if is_own(location.start) {
         CODE + CODE_BYTES
@@ -151,13 +152,13 @@ fn addresses(location: &Place) -> Vec<u64> {
     };
     let middle = start + (location.end - start) / 2;
     let mut all = vec![start, middle & !7, location.end - 8];
-    // A device may be smaller than what it takes.
+    // A device may be smaller than its range.
     all.retain(|address| (location.start..location.end).contains(address) && !is_own(*address));
     all.dedup();
     all
 }
 
-/// What the program is told, in words, and what it fails for.
+/// The order for the program, its description, and the expected failure.
 type Kind = (u64, &'static str, StopReason);
 
 const KINDS: [Kind; 3] = [
@@ -165,11 +166,11 @@ const KINDS: [Kind; 3] = [
     (1, "write", StopReason::MemoryWrite),
     (2, "execute", StopReason::MemoryExecute),
 ];
-/// ESR_EL1's class of the `svc` by which the program says that it was let.
+/// Class in ESR_EL1 of the `svc` with which the program reports that an access succeeded.
 const LET: u64 = 0x15;
 const EXECUTE: u64 = 2;
 
-/// One program in one cell, started again for each attempt.
+/// One program in one cell, restarted for each attempt.
 struct Attempts<'a> {
     device: &'a Device,
     cell: u32,
@@ -179,7 +180,7 @@ struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// What was wrong, if anything.
+    /// Returns a description of the problem, if any.
     fn at(
         &mut self,
         address: u64,
@@ -218,7 +219,7 @@ impl Attempts<'_> {
             return Err(format!("{state:?} {found:?}, result {result:#x}").into());
         }
         let record = latest_failure(device, cell).ok_or("no record")?;
-        // SPSR_EL2.M: 0 is EL0, 5 EL1 with its own stack.
+        // SPSR_EL2.M: 0 is EL0, 5 is EL1 with its own stack.
         let at_level = record.processor_state & 0xf == 5 * level;
         if record.guest_address != address || !at_level || record.reason != u32::from(reason) {
             return Err(format!("the record is another's: {record:x?}").into());
@@ -227,7 +228,7 @@ impl Attempts<'_> {
     }
 }
 
-/// From a cell.
+/// Tries all accesses from a cell.
 pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
     let orders = SECOND.order_page();
     let cell = device.create(&SECOND.blob(0).bytes())?;
@@ -247,7 +248,7 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
             if let Err(error) = attempts.at(address, level, kind, served) {
                 wrong += 1;
                 let what = format!("{name}: {} {address:#x} at EL{level}", kind.1);
-                say(false, &format!("{what}: {error}"));
+                report(false, &format!("{what}: {error}"));
                 if wrong > 10 {
                     return Err("and so on".into());
                 }
@@ -262,7 +263,8 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
             }
         }
     }
-    // Pages that it has, but not for this: permission faults, where all others are translation faults.
+    // Pages of the cell with other permissions give permission faults; all other addresses give
+    // translation faults.
     let [_, write, execute] = KINDS;
     attempt("the page of orders", ORDERS + 0x800, write, false)?;
     attempt("the page of orders", ORDERS + 0x800, execute, false)?;
@@ -273,7 +275,7 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
         locations.len()
     );
     let enough = locations.len() > 50 && attempts.count > 500;
-    say(
+    report(
         enough && wrong == 0,
         "a cell reaches no memory and no device but its own",
     );
@@ -281,14 +283,15 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
     Ok(())
 }
 
-/// The accesses that ended with SIGBUS.
+/// Number of accesses that raised SIGBUS.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
 
-/// Goes on after the instruction that was refused.
+/// Skips the instruction that raised the signal.
 extern "C" fn refused(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     REFUSED.fetch_add(1, Relaxed);
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: the kernel's, of the thread that was interrupted; each instruction has four bytes.
+    // SAFETY: the kernel passes the context of the interrupted thread; each instruction has four
+    // bytes.
     unsafe {
         (*context.cast::<libc::ucontext_t>()).uc_mcontext.pc += 4;
     }
@@ -296,9 +299,9 @@ extern "C" fn refused(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     panic!("{context:?}: only arm64 has the hypervisor");
 }
 
-/// From now on; other handlers of SIGBUS are replaced.
+/// Installs the handler; replaces other handlers of SIGBUS.
 pub(crate) fn go_on_when_refused() {
-    // SAFETY: the handler uses an atomic and the context alone.
+    // SAFETY: the handler only uses an atomic and the context.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = refused as *const () as usize;
@@ -307,12 +310,12 @@ pub(crate) fn go_on_when_refused() {
     }
 }
 
-/// Loads or stores one byte; whether it was refused.
+/// Loads or stores one byte. Returns whether the access was refused.
 pub(crate) fn is_refused(memory: &Physical, offset: u64, write: bool) -> bool {
     let before = REFUSED.load(Relaxed);
     let at = memory.address(offset);
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: what is there may be read or written by this test, or the access is left out.
+    // SAFETY: this test may access the memory, or the handler skips the access.
     unsafe {
         if write {
             std::arch::asm!("strb wzr, [{}]", in(reg) at, options(nostack));
@@ -325,7 +328,7 @@ pub(crate) fn is_refused(memory: &Physical, offset: u64, write: bool) -> bool {
     REFUSED.load(Relaxed) != before
 }
 
-/// How many pages there the root can read, and write.
+/// Returns how many pages the root can read and write.
 fn reachable(start: u64, bytes: u64) -> (u64, u64) {
     let memory = Physical::map(start, bytes, true);
     let count = |write: bool| {
@@ -335,23 +338,23 @@ fn reachable(start: u64, bytes: u64) -> (u64, u64) {
     (count(false), count(true))
 }
 
-/// From the root: page by page of what is the hypervisor's, or the neighbour's. Executing is not
-/// tried: Linux maps such memory never to be executed, and faults for ever.
+/// Tries to access the memory of the hypervisor and of the other cell from the root, page by page.
+/// Does not try to execute: Linux maps such memory as never executable, and would fault endlessly.
 pub(crate) fn from_the_root() -> Done {
     let status_pages = STATUS_BYTES as u64 / PAGE_BYTES;
     let found = reachable(HYPERVISOR.0, HYPERVISOR.1);
-    say(
+    report(
         found == (status_pages, 0),
         &format!("the root reads the hypervisor's status pages alone: {found:?}"),
     );
     let Plan { memory, .. } = FIRST;
     let found = reachable(memory, CODE_BYTES);
-    say(
+    report(
         found == (0, 0),
         &format!("the root reaches no page of the cell: {found:?}"),
     );
     let found = reachable(FIRST.shared(), PAGE_BYTES);
-    say(
+    report(
         found == (1, 0),
         &format!("the root reads the cell's page and does not write it: {found:?}"),
     );

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell of two CPUs.
+//! Tests a cell with two CPUs.
 
 use rampart_cells::device::Device;
 use rampart_hypervisor_core::interface::{CellState, CpuPower};
 
 use crate::support::{
     BEGUN, DONE, Done, INTERRUPTS, NUMBER, PAIR, PATIENCE, RESULT, SECOND_INTERRUPTS, UNEXPECTED,
-    say, state, wait_until, without_exits,
+    report, state, wait_until, without_exits,
 };
 
 const BOTH: [usize; 2] = [INTERRUPTS, SECOND_INTERRUPTS];
 
-/// Started, stopped while both run, started again.
+/// Starts the cell, stops it while both CPUs run, and starts it again.
 pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
     let (orders, page) = (PAIR.order_page(), PAIR.page());
     let cell = PAIR.begin(device, &PAIR.blob(0), program)?;
@@ -24,13 +24,13 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
         orders.set(NUMBER, number);
         let done = wait_until(3 * PATIENCE, || page.word(DONE) == number);
         let (found, state) = (page.word(RESULT), state(device, cell));
-        say(
+        report(
             done && found == 0 && state.0 == CellState::Running,
             &format!("two CPUs: {what}: done {done}, wrong {found:#x}, {state:?}"),
         );
     }
     without_exits(device, "two CPUs, the second anew", &PAIR, &BOTH, 100);
-    say(
+    report(
         page.word(UNEXPECTED) == unexpected,
         "two CPUs: no interrupt that is not their own",
     );
@@ -43,13 +43,13 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
     let stopped = (page.word(INTERRUPTS), page.word(SECOND_INTERRUPTS));
     std::thread::sleep(std::time::Duration::from_millis(30));
     let still = stopped == (page.word(INTERRUPTS), page.word(SECOND_INTERRUPTS));
-    say(parked && still, "two CPUs: both are stopped");
+    report(parked && still, "two CPUs: both are stopped");
     orders.set(NUMBER, 0);
     let begun = page.word(BEGUN);
     device.start(cell)?;
     wait_until(PATIENCE, || page.word(BEGUN) != begun);
     without_exits(device, "two CPUs, started again", &PAIR, &BOTH, 100);
-    say(
+    report(
         page.word(RESULT) == 0,
         &format!(
             "two CPUs: nothing is wrong the second time: {:#x}",

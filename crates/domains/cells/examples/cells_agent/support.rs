@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the checks share: cells to be made, physical memory, the neighbour that must notice nothing.
+//! Common parts of the checks: cells, physical memory, and the other cell that must not be
+//! disturbed.
 
 use std::fs::OpenOptions;
 use std::os::fd::AsRawFd as _;
@@ -19,16 +20,17 @@ pub(crate) type Done = Result<(), Box<dyn std::error::Error>>;
 
 /// Start and size of the hypervisor's memory.
 pub(crate) const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
-/// Where a cell sees its loadable memory, the page that it writes, the page that the root writes, its
-/// neighbour's page, and memory of its own that is not loaded: `hypervisor/cells/src/lib.rs`.
+/// Addresses in a cell's address space of its loadable memory, of the page that it writes, of the
+/// page that the root writes, of the page of the other cell, and of memory of its own that is not
+/// loaded: `hypervisor/cells/src/lib.rs`.
 pub(crate) const CODE: u64 = 0x4000_0000;
 pub(crate) const CODE_BYTES: u64 = 2 << 20;
 pub(crate) const SHARED: u64 = 0x5000_0000;
 pub(crate) const ORDERS: u64 = 0x5000_1000;
-pub(crate) const NEIGHBOUR: u64 = 0x5000_2000;
+pub(crate) const OTHER_PAGE: u64 = 0x5000_2000;
 pub(crate) const PRIVATE: u64 = 0x6000_0000;
 pub(crate) const PRIVATE_BYTES: u64 = 1 << 20;
-/// Words of the shared page, as there.
+/// Words of the shared page, as in that file.
 pub(crate) const BEGUN: usize = 0;
 pub(crate) const INTERRUPTS: usize = 1;
 pub(crate) const EXCEPTIONS: usize = 2;
@@ -44,15 +46,15 @@ pub(crate) const ORDER_FIRST: usize = 1;
 pub(crate) const ORDER_SECOND: usize = 2;
 pub(crate) const ORDER_THIRD: usize = 3;
 
-/// Interrupts that no device of the machine has (QEMU, hw/arm/virt.c: `a15irqmap`): by which the
-/// hypervisor and cells tell the root, and the bells of two cells.
+/// Interrupts without a device (QEMU, hw/arm/virt.c: `a15irqmap`): the one with which the
+/// hypervisor and cells notify the root, and the bells of two cells.
 pub(crate) const EVENT: u32 = 255;
 pub(crate) const BELLS: [u32; 2] = [250, 251];
 
-/// How long anything may take that comes by itself.
+/// Maximum waiting time for an event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn say(good: bool, what: &str) {
+pub(crate) fn report(good: bool, what: &str) {
     println!("{}  {what}", if good { "ok" } else { "FAILED" });
 }
 
@@ -64,7 +66,7 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    /// To be read, and written if `writable`.
+    /// Maps the memory for reading, and for writing if `writable`.
     pub(crate) fn map(address: u64, bytes: u64, writable: bool) -> Self {
         let memory = OpenOptions::new()
             .read(true)
@@ -72,7 +74,7 @@ impl Physical {
             .open("/dev/mem")
             .unwrap();
         let writes = if writable { libc::PROT_WRITE } else { 0 };
-        // SAFETY: a new mapping; nobody here has a reference into it.
+        // SAFETY: a new mapping without references to it.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -90,7 +92,7 @@ impl Physical {
         }
     }
 
-    /// One page to be read.
+    /// Maps one page for reading.
     pub(crate) fn open(address: u64) -> Self {
         Self::map(address, 4096, false)
     }
@@ -114,8 +116,8 @@ impl Physical {
         self.at(index).store(value, Relaxed);
     }
 
-    /// A register of a device, of 32 bits. Not inlined: the hypervisor decodes plain loads and stores
-    /// alone, not those that change their base register.
+    /// Reads a device register of 32 bits. Not inlined: the hypervisor decodes only plain loads and
+    /// stores, not those that write back their base register.
     #[inline(never)]
     pub(crate) fn register(&self, offset: u64) -> u32 {
         // SAFETY: as in `at`.
@@ -128,7 +130,7 @@ impl Physical {
         unsafe { AtomicU32::from_ptr(self.address(offset).cast()) }.store(value, Relaxed);
     }
 
-    /// Whether all of it is zero.
+    /// Returns whether the memory is zero.
     pub(crate) fn is_zero(&self) -> bool {
         (0..(self.bytes / 8) as usize).all(|index| self.word(index) == 0)
     }
@@ -140,14 +142,14 @@ impl Physical {
 
 impl Drop for Physical {
     fn drop(&mut self) {
-        // SAFETY: what `map` has mapped; no reference outlives `self`.
+        // SAFETY: mapped by `map`; no reference outlives `self`.
         unsafe {
             libc::munmap(self.start.cast(), self.bytes as usize);
         }
     }
 }
 
-/// A cell of the tests: CPUs, memory to be loaded, a page that the root reads, one that it writes.
+/// A cell of the tests: CPUs, loadable memory, a page that the root reads, and one that it writes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
@@ -155,7 +157,7 @@ pub(crate) struct Plan {
     pub(crate) memory: u64,
 }
 
-/// The neighbour of all others.
+/// The cell that runs beside all others.
 pub(crate) const FIRST: Plan = Plan {
     name: "first",
     cpus: &[3],
@@ -200,12 +202,12 @@ impl Plan {
         self.shared() + 4096
     }
 
-    /// What the cell writes.
+    /// Maps the page that the cell writes.
     pub(crate) fn page(&self) -> Physical {
         Physical::open(self.shared())
     }
 
-    /// What it reads, with nothing in it.
+    /// Maps the page that the cell reads, and clears it.
     pub(crate) fn order_page(&self) -> Physical {
         let page = Physical::map(self.orders(), 4096, true);
         page.fill(0);
@@ -234,7 +236,7 @@ impl Plan {
         }
     }
 
-    /// Made, loaded and started; its number.
+    /// Creates, loads and starts the cell; returns its number.
     pub(crate) fn start(
         &self,
         device: &Device,
@@ -244,7 +246,7 @@ impl Plan {
         start(device, &self.blob(argument), program)
     }
 
-    /// The same, and it has begun.
+    /// Starts the cell and waits until its program has begun.
     pub(crate) fn begin(
         &self,
         device: &Device,
@@ -263,14 +265,14 @@ impl Plan {
     }
 }
 
-/// Made, loaded and started; its number.
+/// Creates, loads and starts a cell; returns its number.
 pub(crate) fn start(device: &Device, blob: &Blob, program: &[u8]) -> Result<u32, Error> {
     let cell = device.create(&blob.bytes())?;
     let begun = device
         .load(cell, CODE, program)
         .and_then(|()| device.start(cell));
     if begun.is_err() {
-        // What is told is why it did not start.
+        // The first error is the one to return.
         let _ = device.destroy(cell);
     }
     begun.map(|()| cell)
@@ -289,8 +291,8 @@ pub(crate) fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -
     condition()
 }
 
-/// The system's configuration: all of the machine, an interrupt by which the root is told, and the
-/// root's doorbells, which are those of two cells.
+/// Returns the system's configuration: the whole machine, an interrupt for notifications of the
+/// root, and the root's doorbells, which are the bells of two cells.
 pub(crate) fn system() -> Result<Blob, Box<dyn std::error::Error>> {
     let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
     let mut blob = machine.system(HYPERVISOR);
@@ -327,8 +329,8 @@ pub(crate) fn all_exits(device: &Device, cpu: usize) -> u64 {
     exits(device, cpu).iter().sum()
 }
 
-/// Those that may not come for an interrupt: sleeping is left out where the script says that it traps,
-/// as it does with two security states. Everywhere else not even that may come.
+/// Returns the exits that an interrupt may not cause. Excludes sleeping if the script declares that
+/// it traps, as with two security states.
 fn exits_for_interrupts(device: &Device, cpu: usize) -> Vec<u64> {
     let mut exits = exits(device, cpu);
     if std::env::var_os("SLEEPING_TRAPS").is_some() {
@@ -346,7 +348,7 @@ pub(crate) fn state(device: &Device, cell: u32) -> (CellState, StopReason) {
     )
 }
 
-/// What a failure's record says.
+/// The content of a failure record.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) time: u64,
@@ -359,7 +361,7 @@ pub(crate) struct Record {
     pub(crate) registers: Vec<u64>,
 }
 
-/// The latest failure, if it is whole and the cell's own.
+/// Returns the latest failure if it is complete and belongs to this cell.
 pub(crate) fn latest_failure(device: &Device, cell: u32) -> Option<Record> {
     let status = device.status().ok()?;
     let status = status.get();
@@ -382,8 +384,12 @@ pub(crate) fn latest_failure(device: &Device, cell: u32) -> Option<Record> {
     (slot.sequence.load(Relaxed) == number && record.cell == cell).then_some(record)
 }
 
-/// Waits by poll alone until the cell is in this state; whether it came.
-pub(crate) fn told_of(device: &Device, cell: u32, wanted: CellState) -> std::io::Result<bool> {
+/// Waits with poll(2) until the cell is in this state. Returns whether it reached the state.
+pub(crate) fn wait_for_state(
+    device: &Device,
+    cell: u32,
+    wanted: CellState,
+) -> std::io::Result<bool> {
     let begin = Instant::now();
     while state(device, cell).0 != wanted {
         if begin.elapsed() > PATIENCE || !device.wait(PATIENCE)? {
@@ -393,8 +399,8 @@ pub(crate) fn told_of(device: &Device, cell: u32, wanted: CellState) -> std::io:
     Ok(true)
 }
 
-/// The neighbour before something is done beside it.
-pub(crate) struct Neighbour<'a> {
+/// The state of the other cell before a check.
+pub(crate) struct OtherCell<'a> {
     device: &'a Device,
     page: Physical,
     interrupts: u64,
@@ -402,7 +408,7 @@ pub(crate) struct Neighbour<'a> {
     exits: Vec<u64>,
 }
 
-impl<'a> Neighbour<'a> {
+impl<'a> OtherCell<'a> {
     pub(crate) fn look(device: &'a Device) -> Self {
         let page = FIRST.page();
         Self {
@@ -414,30 +420,30 @@ impl<'a> Neighbour<'a> {
         }
     }
 
-    /// It goes on, without an exit and without an interrupt that is not its own.
+    /// Checks that the other cell continues without an exit and without a foreign interrupt.
     pub(crate) fn check(&self, name: &str) {
         let from = self.page.word(INTERRUPTS).max(self.interrupts);
         let counted = wait_until(PATIENCE, || self.page.word(INTERRUPTS) > from + 20);
         let same = exits_for_interrupts(self.device, FIRST.cpu()) == self.exits
             && self.page.word(UNEXPECTED) == self.unexpected;
-        say(
+        report(
             counted && same,
             &format!("{name}: the neighbour notices nothing"),
         );
     }
 }
 
-/// Does something beside the neighbour; what goes wrong is told and is not the end.
+/// Runs a check beside the other cell; prints its error and continues.
 pub(crate) fn beside(device: &Device, name: &str, work: impl FnOnce() -> Done) {
-    let neighbour = Neighbour::look(device);
+    let neighbour = OtherCell::look(device);
     if let Err(error) = work() {
-        say(false, &format!("{name}: {error}"));
+        report(false, &format!("{name}: {error}"));
     }
     neighbour.check(name);
 }
 
-/// The interrupts that CPUs take without an exit: `words` of the shared page must grow by `wanted`
-/// each, while the CPUs do not come to the hypervisor.
+/// Checks interrupts without exits: `words` of the shared page must grow by `wanted` each, while
+/// the CPUs do not exit to the hypervisor.
 pub(crate) fn without_exits(
     device: &Device,
     what: &str,
@@ -465,7 +471,7 @@ pub(crate) fn without_exits(
             .zip(from)
             .all(|(now, from)| now - from >= by)
     };
-    // What a program sets up at its beginning is over by then.
+    // The setup of the program is complete by then.
     wait_until(PATIENCE, || grown(&first, 10));
     let (before, from) = (all(), counts());
     wait_until(3 * PATIENCE, || grown(&from, wanted));
@@ -476,7 +482,7 @@ pub(crate) fn without_exits(
         .collect();
     let exits = all() - before;
     println!("figure {what}: interrupts {taken:?} exits {exits}");
-    say(
+    report(
         taken.iter().all(|taken| *taken >= wanted) && exits == 0,
         &format!("{what}: no exit for an interrupt"),
     );

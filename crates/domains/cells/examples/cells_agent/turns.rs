@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cells that come and go: nothing of one is seen by the next, nor of the root.
+//! Creates and destroys cells repeatedly: data of one cell or of the root is never visible to the
+//! next cell.
 
 use std::path::Path;
 
@@ -10,13 +11,13 @@ use rampart_hypervisor_core::interface::CellState;
 
 use crate::support::{
     BEGUN, CODE_BYTES, Done, PATIENCE, PRIVATE, PRIVATE_BYTES, Physical, Plan, RESULT, SECOND,
-    enable, region, say, state, wait_until,
+    enable, region, report, state, wait_until,
 };
 
-/// What the root leaves where a cell will be.
+/// The value that the root writes to the memory of a future cell.
 const ROOTS: u64 = 0x600d_cafe_600d_cafe;
 
-/// Memory of its own that is not loaded, after its pages.
+/// Start of memory of its own that is not loaded, after its pages.
 fn private(plan: &Plan) -> u64 {
     plan.memory + CODE_BYTES + PRIVATE_BYTES
 }
@@ -29,13 +30,13 @@ fn blob(plan: &Plan) -> Blob {
     blob
 }
 
-/// Each turn on the memory and the CPU of the last one, which has left something everywhere.
+/// Each turn uses the memory and the CPU of the previous one, which wrote to all of it.
 pub(crate) fn turns(device: &Device, turns: usize, directory: &Path) -> Done {
     let program = std::fs::read(directory.join("rampart-cell-residue"))?;
     enable(device)?;
     all(device, turns, &program)?;
     device.disable()?;
-    say(
+    report(
         true,
         &format!("created, started, stopped and destroyed {turns} times"),
     );

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the CPUs see a device: `reg`, translated through the `ranges` of every bus above it
-//! (Devicetree Specification 0.4, 2.3.6 to 2.3.8).
+//! Translates device addresses: `reg`, through the `ranges` of every bus above the device, to the
+//! addresses of the CPUs (Devicetree Specification 0.4, 2.3.6 to 2.3.8).
 
 use super::nodes::{Nodes, number};
 use super::{AddressRange, RangeUse};
 
-/// The ranges of a node's `reg` that the CPUs reach.
+/// Returns the ranges of a node's `reg` that are accessible to the CPUs.
 pub(super) fn registers(nodes: &Nodes, node: usize) -> Vec<AddressRange> {
     let Some(parent) = nodes.parent(node) else {
         return Vec::new();
     };
     let (address_cells, size_cells) = nodes.cells(parent);
-    // Without a size it is a number on a bus, not memory.
+    // Without a size it is a number on a bus, not an address range.
     if address_cells == 0 || size_cells == 0 {
         return Vec::new();
     }
@@ -36,7 +36,7 @@ pub(super) fn registers(nodes: &Nodes, node: usize) -> Vec<AddressRange> {
     found
 }
 
-/// What a PCI host bridge shows of its bus: the parent's side of its `ranges` (PCI Bus Binding to
+/// Returns the windows of a PCI host bridge: the parent's side of its `ranges` (PCI Bus Binding to
 /// IEEE 1275, 2.1.4: three words of bus address, the space in the first).
 pub(super) fn windows(nodes: &Nodes, node: usize) -> Vec<AddressRange> {
     let Some(parent) = nodes.parent(node) else {
@@ -71,12 +71,13 @@ pub(super) fn windows(nodes: &Nodes, node: usize) -> Vec<AddressRange> {
     found
 }
 
-/// An address of the bus `bus` as the CPUs see it; `None` where they do not.
+/// Translates an address of the bus `bus` to one of the CPUs. Returns `None` if it is not mapped.
 fn translated(nodes: &Nodes, bus: usize, address: &[u32]) -> Option<u64> {
     let mut at = bus;
     let mut address = address.to_vec();
     while let Some(parent) = nodes.parent(at) {
-        // No such property: the bus is not mapped, as I2C. An empty one: one to one.
+        // A missing property: the bus is not mapped, for example I2C. An empty one: mapped one to
+        // one.
         if !nodes.has(at, "ranges") {
             return None;
         }
@@ -97,7 +98,7 @@ fn translated(nodes: &Nodes, bus: usize, address: &[u32]) -> Option<u64> {
             let (start, bytes) = (bus_number(child)?, number(size)?);
             let offset = bus_number(&address)?.checked_sub(start)?;
             (offset < bytes).then_some(())?;
-            // A third word is the kind of space, as on PCI: it has to be the same.
+            // A third word is the address space, as on PCI, and must be equal.
             (child.len() < 3 || child[0] == address[0]).then_some(())?;
             number(target)?.checked_add(offset)
         };
@@ -112,7 +113,7 @@ fn translated(nodes: &Nodes, bus: usize, address: &[u32]) -> Option<u64> {
     number(&address)
 }
 
-/// The number within its space.
+/// Returns the address within its space.
 fn bus_number(words: &[u32]) -> Option<u64> {
     match words {
         [_, rest @ ..] if words.len() == 3 => number(rest),

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::nodes::Nodes;
 use super::{Device, Driver, NodeContents, Reference, addresses, interrupts};
 
-/// Properties that point to other devices, with the property there that says how many words follow.
+/// Properties that reference other devices, and the property of the other device with the number of
+/// argument words.
 const REFERENCES: [(&str, Option<&str>); 6] = [
     ("clocks", Some("#clock-cells")),
     ("resets", Some("#reset-cells")),
@@ -16,7 +17,8 @@ const REFERENCES: [(&str, Option<&str>); 6] = [
     ("pinctrl-0", None),
 ];
 
-/// What has registers that the CPUs reach or interrupts, but for memory, CPUs and what is reserved.
+/// Returns the nodes with registers accessible to the CPUs or with interrupts, except memory, CPUs
+/// and reserved memory.
 pub(super) fn all(
     nodes: &Nodes,
     gic: Option<usize>,
@@ -61,7 +63,8 @@ fn references(nodes: &Nodes, node: usize) -> Vec<Reference> {
         let mut rest = words.as_slice();
         while let [phandle, after @ ..] = rest {
             let Some(target) = nodes.with_phandle(*phandle) else {
-                // 0 stands for none; of another one nobody knows how many words follow.
+                // 0 means no reference. For an unknown phandle the number of argument words is
+                // unknown.
                 if *phandle != 0 {
                     break;
                 }
@@ -86,7 +89,7 @@ fn references(nodes: &Nodes, node: usize) -> Vec<Reference> {
     found
 }
 
-/// Properties that are understood above, or that mean something in their own tree alone.
+/// Properties that are evaluated above, or that are meaningful only in their own tree.
 const UNDERSTOOD: [&str; 16] = [
     "reg",
     "reg-names",
@@ -106,8 +109,8 @@ const UNDERSTOOD: [&str; 16] = [
     "#size-cells",
 ];
 
-/// Properties of common bindings that point to other nodes, beside [`REFERENCES`] and what ends as
-/// [`points`] knows it.
+/// Properties of common bindings that reference other nodes, in addition to [`REFERENCES`] and to
+/// the suffixes in [`points`].
 const POINTING: [&str; 16] = [
     "gpios",
     "phys",

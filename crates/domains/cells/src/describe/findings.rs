@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands in the way of cells on a machine, and what its devices have in common.
+//! Findings that prevent cells on a machine, and resources that devices share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use rampart_model::{Finding, Severity};
 
 use super::{Description, Device, Span};
 
-/// The least memory that is worth a proposal: the hypervisor and one small cell.
+/// Minimum memory for a suggestion: the hypervisor and one small cell.
 const LEAST_KEPT: u64 = 64 << 20;
 
 pub(super) fn of(description: &Description) -> Vec<Finding> {
@@ -150,7 +150,7 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
         Finding::new(severity, "memory", what)
             .values(present, "2 MiB or more, in whole 2 MiB")
             .fix(match (total, &description.linux_memory) {
-                // The boot loader fills it in; nobody knows it before.
+                // The boot loader adds the memory.
                 (0, _) => "describe the running machine: the device tree in a file has no memory"
                     .to_owned(),
                 (_, Some(_)) => fix,
@@ -159,13 +159,13 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
     );
 }
 
-/// Bytes of whole blocks.
+/// Returns the size of the whole blocks in bytes.
 fn usable(span: &Span) -> u64 {
     let start = span.start.next_multiple_of(MEMORY_ALIGNMENT);
     span.end().saturating_sub(start) & !(MEMORY_ALIGNMENT - 1)
 }
 
-/// Who has each part that several have, with the parts; ascending.
+/// Returns each set of devices that share parts, with the parts; ascending.
 fn shared(devices: &[&Device], rounded: bool) -> BTreeMap<Vec<usize>, Vec<Span>> {
     let mut ranges: Vec<(Span, usize)> = Vec::new();
     for (index, device) in devices.iter().enumerate() {
@@ -203,7 +203,8 @@ fn in_pages(span: &Span) -> Span {
     Span::between(start, span.end().next_multiple_of(PAGE_BYTES))
 }
 
-/// Those that have no other of them below them in the tree: a node in another is a part of it.
+/// Returns the devices without another of them below in the tree: a node inside another one is a
+/// part of it.
 fn innermost(devices: &[&Device], owners: &BTreeSet<usize>) -> Vec<usize> {
     let is_above = |one: usize, other: usize| {
         let above = format!("{}/", devices[one].path);

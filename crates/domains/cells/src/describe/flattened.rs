@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the flattened form of a device tree (Devicetree Specification 0.4, chapter 5).
+//! Parses a flattened device tree (Devicetree Specification 0.4, chapter 5).
 //!
-//! Not by a library: those with a licence that fits either refuse names of more than 31 characters,
-//! which trees of real boards have (dtoolkit 0.4), or do not check what they are given.
+//! No library is used: those with a suitable licence either refuse names of more than 31
+//! characters, which trees of real boards contain (dtoolkit 0.4), or do not check their input.
 
-/// The first word.
+/// The first word of a flattened tree.
 const MAGIC: u32 = 0xd00d_feed;
-/// The version whose form this is; later ones say from which on they can be read so.
+/// The supported version of the format; later versions name the oldest compatible one.
 const VERSION: u32 = 17;
-/// How deep a tree may be.
+/// Maximum depth of a tree.
 const DEEPEST: usize = 32;
 
-/// What a tree consists of, in its order.
+/// An element of a tree, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Item<'a> {
-    /// A node begins; its name is empty for the root.
+    /// Start of a node; its name is empty for the root.
     Begin(&'a str),
-    /// A property of the node that began last and has not ended.
+    /// A property of the innermost open node.
     Property(&'a str, &'a [u8]),
-    /// A node ends.
+    /// End of a node.
     End,
 }
 
-/// What was read.
+/// The parsed tree.
 #[derive(Debug, Default)]
 pub(super) struct Flattened<'a> {
     pub(super) items: Vec<Item<'a>>,
-    /// Start and size of each part of the memory that is not to be used.
+    /// Start and size of each reserved part of the memory.
     pub(super) reservations: Vec<(u64, u64)>,
 }
 
@@ -40,17 +40,17 @@ fn double(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from(word(bytes, at)?) << 32 | u64::from(low))
 }
 
-/// The text up to the next zero.
+/// Returns the text up to the next zero byte.
 fn text(bytes: &[u8], at: usize) -> Option<&str> {
     let rest = bytes.get(at..)?;
     let end = rest.iter().position(|byte| *byte == 0)?;
     std::str::from_utf8(&rest[..end]).ok()
 }
 
-/// Reads all of it.
+/// Parses a whole tree.
 ///
 /// # Errors
-/// What is wrong with it, and at which byte.
+/// Returns a description of the error with its byte offset.
 pub(super) fn read(bytes: &[u8]) -> Result<Flattened<'_>, String> {
     let field = |index: usize| word(bytes, 4 * index).ok_or("it is shorter than its header");
     if field(0)? != MAGIC {
@@ -84,7 +84,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Flattened<'_>, String> {
     Ok(found)
 }
 
-/// Pairs of address and size up to one of zeros (5.3).
+/// Parses pairs of address and size up to a pair of zeros (5.3).
 fn reservations(bytes: &[u8], mut at: usize) -> Option<Vec<(u64, u64)>> {
     let mut found = Vec::new();
     loop {
@@ -97,7 +97,7 @@ fn reservations(bytes: &[u8], mut at: usize) -> Option<Vec<(u64, u64)>> {
     }
 }
 
-/// The structure block (5.4); the error is where it stops to make sense.
+/// Parses the structure block (5.4). The error is the offset of the first invalid data.
 fn items<'a>(
     bytes: &'a [u8],
     begin: usize,
@@ -149,7 +149,7 @@ fn items<'a>(
 mod tests {
     use super::*;
 
-    /// A tree of one node with one property, whose name is longer than others allow.
+    /// Returns a tree of one node with one property, whose name is longer than other parsers allow.
     fn small() -> Vec<u8> {
         let name = b"a-name-of-a-property-that-is-longer-than-thirty-one\0";
         let structure: [u32; 9] = [1, 0, 3, 4, 0, 7, 2, 9, 0];
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_with_a_long_name() {
+    fn parses_a_tree_with_a_long_name() {
         let bytes = small();
         let tree = read(&bytes).expect("a tree");
         let name = "a-name-of-a-property-that-is-longer-than-thirty-one";
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_tree_makes_it_panic() {
+    fn no_input_makes_the_parser_panic() {
         let good = small();
         for length in 0..good.len() {
             assert!(read(&good[..length]).is_err(), "{length} bytes");
@@ -204,7 +204,7 @@ mod tests {
             for value in [0, 1, 3, 9, 0x7f, 0x80, 0xff] {
                 let mut bytes = good.clone();
                 bytes[at] = value;
-                // Whether it is one by chance does not matter.
+                // The bytes may be a valid tree by chance.
                 let _ = read(&bytes);
             }
         }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which interrupts of the GIC a device raises (Devicetree Specification 0.4, 2.4; the binding
-//! arm,gic-v3 of the kernel for what the words of one mean).
+//! Returns the GIC interrupts of a device (Devicetree Specification 0.4, 2.4; the kernel's binding
+//! arm,gic-v3 for the words of an interrupt specifier).
 
 use super::nodes::Nodes;
 use super::{Interrupt, InterruptKind};
 
-/// Controllers that hand each interrupt on to the GIC under the same number, and do more only while
-/// the machine sleeps.
+/// Controllers that forward each interrupt to the GIC with the same number, and are otherwise
+/// active only while the machine sleeps.
 const TRANSPARENT: [&str; 6] = [
     "fsl,imx8mq-gpc",
     "fsl,imx7d-gpc",
@@ -16,17 +16,17 @@ const TRANSPARENT: [&str; 6] = [
     "nvidia,tegra30-ictlr",
 ];
 
-/// What one entry asks for, and of whom.
-struct Asked {
+/// An interrupt specifier with its controller.
+struct Specifier {
     controller: usize,
     words: Vec<u32>,
 }
 
-/// The interrupts of a device; a PCI host bridge has those of its slots' pins too.
+/// Returns the interrupts of a device; for a PCI host bridge, including those of its slots' pins.
 pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<Interrupt> {
     let mut found: Vec<Interrupt> = Vec::new();
     for asked in direct(nodes, node).into_iter().chain(mapped(nodes, node)) {
-        let interrupt = told(nodes, &asked, gic);
+        let interrupt = resolved_interrupt(nodes, &asked, gic);
         if !found.contains(&interrupt) {
             found.push(interrupt);
         }
@@ -34,7 +34,7 @@ pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<Interrup
     found
 }
 
-fn told(nodes: &Nodes, asked: &Asked, gic: Option<usize>) -> Interrupt {
+fn resolved_interrupt(nodes: &Nodes, asked: &Specifier, gic: Option<usize>) -> Interrupt {
     let handed_on = nodes.is_compatible(asked.controller, &TRANSPARENT);
     let kind = if Some(asked.controller) == gic || handed_on {
         match asked.words[..] {
@@ -65,13 +65,13 @@ fn told(nodes: &Nodes, asked: &Asked, gic: Option<usize>) -> Interrupt {
     Interrupt {
         kind,
         number,
-        // Bits 0 and 1: an edge, whichever.
+        // Bits 0 and 1: a rising or falling edge.
         edge: flags & 3 != 0,
         controller: handed_on.then(|| nodes.path(asked.controller).to_owned()),
     }
 }
 
-fn direct(nodes: &Nodes, node: usize) -> Vec<Asked> {
+fn direct(nodes: &Nodes, node: usize) -> Vec<Specifier> {
     let extended = nodes.words(node, "interrupts-extended");
     if !extended.is_empty() {
         return listed(nodes, &extended);
@@ -84,21 +84,21 @@ fn direct(nodes: &Nodes, node: usize) -> Vec<Asked> {
         return Vec::new();
     };
     let cells = interrupt_cells(nodes, controller);
-    // A nexus: the number of a pin, which its map sends on.
+    // A nexus: its map assigns the pin to an interrupt of its parent.
     if nodes.has(controller, "interrupt-map") {
         return Vec::new();
     }
     words
         .chunks_exact(cells)
-        .map(|words| Asked {
+        .map(|words| Specifier {
             controller,
             words: words.to_vec(),
         })
         .collect()
 }
 
-/// Each with its controller before it.
-fn listed(nodes: &Nodes, words: &[u32]) -> Vec<Asked> {
+/// Parses specifiers that follow the phandle of their controller.
+fn listed(nodes: &Nodes, words: &[u32]) -> Vec<Specifier> {
     let mut found = Vec::new();
     let mut rest = words;
     while let [phandle, after @ ..] = rest {
@@ -107,7 +107,7 @@ fn listed(nodes: &Nodes, words: &[u32]) -> Vec<Asked> {
         };
         let cells = interrupt_cells(nodes, controller).min(after.len());
         let (words, next) = after.split_at(cells);
-        found.push(Asked {
+        found.push(Specifier {
             controller,
             words: words.to_vec(),
         });
@@ -116,8 +116,8 @@ fn listed(nodes: &Nodes, words: &[u32]) -> Vec<Asked> {
     found
 }
 
-/// The parent's side of an `interrupt-map` (2.4.3).
-fn mapped(nodes: &Nodes, node: usize) -> Vec<Asked> {
+/// Returns the parent's side of an `interrupt-map` (2.4.3).
+fn mapped(nodes: &Nodes, node: usize) -> Vec<Specifier> {
     let words = nodes.words(node, "interrupt-map");
     if words.is_empty() {
         return Vec::new();
@@ -129,14 +129,14 @@ fn mapped(nodes: &Nodes, node: usize) -> Vec<Asked> {
         let Some(controller) = nodes.with_phandle(rest[own]) else {
             break;
         };
-        // Without the property the parent has no words of address here, unlike elsewhere.
+        // Without the property, the default of address words is 0 here, unlike elsewhere.
         let address = nodes.word(controller, "#address-cells").unwrap_or(0).min(4) as usize;
         let begin = own + 1 + address;
         let end = begin + interrupt_cells(nodes, controller);
         let Some(words) = rest.get(begin..end) else {
             break;
         };
-        found.push(Asked {
+        found.push(Specifier {
             controller,
             words: words.to_vec(),
         });
@@ -145,7 +145,7 @@ fn mapped(nodes: &Nodes, node: usize) -> Vec<Asked> {
     found
 }
 
-/// The nearest `interrupt-parent`, or the nearest controller above.
+/// Returns the nearest `interrupt-parent`, or the nearest controller above.
 fn controller_of(nodes: &Nodes, node: usize) -> Option<usize> {
     let mut at = Some(node);
     while let Some(index) = at {

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `/proc/iomem`: what Linux does with the physical address space
+//! Parses `/proc/iomem`: Linux's use of the physical address space
 //! (Documentation/filesystems/proc.rst). Without privilege it shows zeros.
 
 use super::{Span, spans};
 
-/// What the driver calls the hypervisor's memory there.
+/// The driver's name for the hypervisor's memory in this file.
 const HYPERVISOR: &str = "rampart hypervisor";
 
-/// One line.
+/// A line of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Line {
-    /// 0 for what is in nothing else.
+    /// Nesting depth; 0 for the outermost resources.
     depth: usize,
     span: Span,
     name: String,
 }
 
-/// All lines.
+/// The lines of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Iomem(Vec<Line>);
 
 impl Iomem {
-    /// `None` where the addresses are hidden, or there are none.
+    /// Parses the text. Returns `None` if the addresses are hidden, or there are none.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let lines: Vec<Line> = text.lines().filter_map(line).collect();
         let shown = lines.iter().any(|line| line.span.end() > 1);
@@ -32,13 +32,13 @@ impl Iomem {
         self.0.iter().filter(|line| line.depth == 0)
     }
 
-    /// `System RAM`.
+    /// Returns the parts named `System RAM`.
     pub(super) fn linux_memory(&self) -> Vec<Span> {
         let ram = self.outermost().filter(|line| line.name == "System RAM");
         spans::united(ram.map(|line| line.span).collect())
     }
 
-    /// Everything that somebody has, but for the hypervisor.
+    /// Returns all used parts except the hypervisor's.
     pub(super) fn taken(&self) -> Vec<Span> {
         let taken = self.outermost().filter(|line| line.name != HYPERVISOR);
         taken.map(|line| line.span).collect()
@@ -72,7 +72,7 @@ mod tests {
 ";
 
     #[test]
-    fn memory_of_linux_and_of_others() {
+    fn distinguishes_memory_of_linux_and_of_others() {
         let iomem = Iomem::parse(VIRT).expect("addresses");
         assert_eq!(
             iomem.linux_memory(),

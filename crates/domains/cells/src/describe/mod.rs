@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a machine is made of, from its device tree and from what Linux says of it: CPUs, memory, the
-//! interrupt controller, devices with their registers and interrupts. Nothing of it is written by
-//! hand; what stands in the way of cells, and what devices have in common, are its findings.
+//! Describes a machine from its device tree and from Linux's view of it: CPUs, memory, the
+//! interrupt controller, devices with their registers and interrupts. The description is generated
+//! completely; its findings report problems for cells and resources that devices share.
 //!
-//! [`Sources`] is what was read; [`describe`] is a pure function of it.
+//! [`Sources`] is the input; [`describe`] is a pure function of it.
 
 mod addresses;
 mod devices;
@@ -25,38 +25,38 @@ pub use nodes::TreeError;
 pub use source::Sources;
 pub use text::text;
 
-/// Of [`Description`] as a document.
+/// Version of [`Description`] as a document.
 pub const DESCRIPTION_SCHEMA_VERSION: u32 = 1;
 
-/// A machine. All lists are in the order of their addresses or numbers, so that two descriptions of
-/// one machine are the same.
+/// The description of a machine. All lists are ordered by address or number, so that two
+/// descriptions of one machine are equal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Description {
-    /// Form of this document.
+    /// Version of the format of this document.
     pub schema_version: u32,
     /// `model` of the tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// `compatible` of the tree, the most specific first.
     pub compatible: Vec<String>,
-    /// The CPUs, by their numbers.
+    /// The CPUs, ordered by number.
     pub cpus: Vec<Cpu>,
     /// All memory.
     pub memory: Vec<Span>,
-    /// Parts of the memory that have a use already.
+    /// Parts of the memory that are already in use.
     pub reserved: Vec<Reservation>,
-    /// Memory that Linux uses; none where that was not to be read.
+    /// Memory that Linux uses; none if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_memory: Option<Vec<Span>>,
-    /// Memory that nobody uses: where the hypervisor and its cells can be.
+    /// Unused memory: available to the hypervisor and its cells.
     pub kept: Vec<Span>,
-    /// The interrupt controller; none where it is none that is known.
+    /// The interrupt controller; none if it is not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_controller: Option<InterruptController>,
-    /// What has registers that the CPUs reach, or interrupts.
+    /// The devices with registers accessible to the CPUs or with interrupts.
     pub devices: Vec<Device>,
-    /// What stands in the way of cells, and what devices have in common.
+    /// Problems for cells, and resources that devices share.
     pub findings: Vec<Finding>,
 }
 
@@ -65,14 +65,14 @@ pub struct Description {
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 pub struct Span {
-    /// Its first byte.
+    /// Start address.
     pub start: u64,
     /// Its size in bytes.
     pub bytes: u64,
 }
 
 impl Span {
-    /// From its first byte to the one before `end`.
+    /// Returns the span from `start` up to, but not including, `end`.
     #[must_use]
     pub const fn between(start: u64, end: u64) -> Self {
         Self {
@@ -81,19 +81,19 @@ impl Span {
         }
     }
 
-    /// The byte after it.
+    /// Returns the end address, exclusive.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start.saturating_add(self.bytes)
     }
 
-    /// Whether the two have a byte in common.
+    /// Returns whether the spans overlap.
     #[must_use]
     pub const fn meets(&self, other: &Self) -> bool {
         self.start < other.end() && other.start < self.end()
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns whether `other` is completely inside.
     #[must_use]
     pub const fn holds(&self, other: &Self) -> bool {
         self.start <= other.start && other.end() <= self.end()
@@ -110,32 +110,32 @@ impl std::fmt::Display for Span {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Cpu {
-    /// As Linux counts it; where that is not known, its place in the tree.
+    /// Linux's number; if it is not known, the index in the tree.
     pub number: u32,
     /// The affinity fields of its MPIDR_EL1.
     pub mpidr: u64,
-    /// Its node.
+    /// Path of its node.
     pub path: String,
-    /// What it is.
+    /// Its `compatible` strings.
     pub compatible: Vec<String>,
-    /// How it is turned on; `psci` on all machines that can be partitioned.
+    /// How it is started; `psci` on all machines that can be partitioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_method: Option<String>,
 }
 
-/// A part of the memory that has a use.
+/// A reserved part of the memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reservation {
-    /// Where.
+    /// The reserved span.
     #[serde(flatten)]
     pub span: Span,
-    /// The node that says so; `/memreserve/` for the tree's own list.
+    /// The node that reserves it; `/memreserve/` for the tree's own list.
     pub path: String,
-    /// Whether Linux does not even map it.
+    /// Whether Linux does not map it.
     pub no_map: bool,
-    /// Whether it is kept for the hypervisor and its cells: its name begins with `rampart`, or it is
-    /// compatible with `rampart,cells`.
+    /// Whether it is reserved for the hypervisor and its cells: its name begins with `rampart`, or
+    /// it is compatible with `rampart,cells`.
     pub for_cells: bool,
 }
 
@@ -143,9 +143,9 @@ pub struct Reservation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct InterruptController {
-    /// Of the GIC architecture: 2 or 3 (4 counts as 3).
+    /// Version of the GIC architecture: 2 or 3 (4 counts as 3).
     pub version: u32,
-    /// Its node.
+    /// Path of its node.
     pub path: String,
     /// GICD.
     pub distributor: Span,
@@ -155,7 +155,7 @@ pub struct InterruptController {
     pub translation_services: Vec<Span>,
 }
 
-/// What a range is for.
+/// The purpose of an address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeUse {
@@ -165,15 +165,15 @@ pub enum RangeUse {
     PciWindow,
 }
 
-/// Where the CPUs see a part of a device.
+/// An address range of a device, as seen by the CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct AddressRange {
-    /// Its first byte.
+    /// Start address.
     pub start: u64,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What it is for.
+    /// Purpose of the range.
     pub purpose: RangeUse,
     /// Its name in `reg-names`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -181,7 +181,7 @@ pub struct AddressRange {
 }
 
 impl AddressRange {
-    /// Where it is.
+    /// Returns the range without its purpose and name.
     #[must_use]
     pub const fn span(&self) -> Span {
         Span {
@@ -191,19 +191,19 @@ impl AddressRange {
     }
 }
 
-/// Of which kind an interrupt is.
+/// The kind of an interrupt.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum InterruptKind {
-    /// A shared peripheral interrupt (SPI): it can belong to a cell.
+    /// A shared peripheral interrupt (SPI), which can be assigned to a cell.
     Shared,
-    /// A private one of each CPU (PPI).
+    /// A private peripheral interrupt of each CPU (PPI).
     Private,
-    /// An extended shared one (GICv3.1).
+    /// An extended shared peripheral interrupt (GICv3.1).
     Extended,
-    /// A line of another controller, which belongs to who has that one.
+    /// An interrupt of another controller, which belongs to the owner of that controller.
     Elsewhere,
 }
 
@@ -211,51 +211,51 @@ pub enum InterruptKind {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Interrupt {
-    /// Of which kind.
+    /// Kind of the interrupt.
     pub kind: InterruptKind,
-    /// INTID, or the first word of what another controller is told.
+    /// INTID, or the first word of the specifier for another controller.
     pub number: u32,
-    /// Whether an edge raises it, not a level.
+    /// Whether it is triggered by an edge instead of a level.
     pub edge: bool,
-    /// The other controller that it goes through, if any.
+    /// The other controller that forwards it, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<String>,
 }
 
-/// Something of another device that a device needs.
+/// A resource of another device that a device needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Reference {
-    /// Of which property: `clocks`, `resets`, `power-domains`, `iommus`, `dmas`, `pinctrl-0`.
+    /// The property: `clocks`, `resets`, `power-domains`, `iommus`, `dmas`, `pinctrl-0`.
     pub property: String,
-    /// The other device's node.
+    /// Path of the other device's node.
     pub path: String,
-    /// What of it, as words of its binding.
+    /// Words of the reference by its binding.
     pub arguments: Vec<u32>,
-    /// Of a clock that never changes: its frequency in hertz.
+    /// The frequency of a fixed clock in hertz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<u32>,
 }
 
-/// What a device's node says that another machine's tree can repeat word by word, and what not.
+/// The properties of a device's node, split into those that a cell's tree can copy and others.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeContents {
-    /// Properties without addresses, interrupts and other nodes.
+    /// Properties without addresses, interrupts and references.
     pub properties: Vec<(String, Vec<u8>)>,
-    /// Other properties that point to nodes than those of [`Device::references`], with the path of
-    /// the first one.
+    /// Properties that reference other nodes, except those in [`Device::references`], with the path
+    /// of the first node.
     pub elsewhere: Vec<(String, String)>,
 }
 
-/// The driver of Linux that has a device.
+/// Linux's driver of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Driver {
-    /// The bus in sysfs: `platform`, `amba`.
+    /// Bus in sysfs: `platform`, `amba`.
     pub bus: String,
-    /// Its name in sysfs.
+    /// Name of the device in sysfs.
     pub device: String,
-    /// The driver; none where none has it.
+    /// Name of the driver; none if no driver is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
 }
@@ -264,34 +264,34 @@ pub struct Driver {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Device {
-    /// Its node.
+    /// Path of its node.
     pub path: String,
-    /// What it is, the most specific first.
+    /// Its `compatible` strings, the most specific first.
     pub compatible: Vec<String>,
-    /// Whether it is in use, and all above it in the tree.
+    /// Whether the device and all nodes above it are enabled.
     pub enabled: bool,
-    /// Where the CPUs see it, in the order of the tree, which has a meaning.
+    /// Its address ranges, in the order of the tree, which is significant.
     pub ranges: Vec<AddressRange>,
     /// Its interrupts, in the order of the tree.
     pub interrupts: Vec<Interrupt>,
-    /// What it needs of others.
+    /// The resources of other devices that it needs.
     pub references: Vec<Reference>,
-    /// Who has it in Linux; none where that was not to be read.
+    /// Its driver in Linux; none if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux: Option<Driver>,
-    /// The rest of its node, which is for the tree of a cell's Linux and not for the document.
+    /// The rest of its node, for the tree of a cell's Linux; not part of the document.
     #[serde(skip)]
     pub contents: NodeContents,
 }
 
 impl Device {
-    /// Its node's name, with the unit address.
+    /// Returns the name of its node, with the unit address.
     #[must_use]
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 
-    /// INTIDs of those of its interrupts that can belong to a cell.
+    /// Returns the INTIDs of its interrupts that can be assigned to a cell.
     pub fn shared_interrupts(&self) -> impl Iterator<Item = u32> + '_ {
         let shared = |interrupt: &&Interrupt| interrupt.kind == InterruptKind::Shared;
         self.interrupts

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A device tree as a table of its nodes: from a flattened one, or from the directory in which Linux
-//! shows it. Sections are of the Devicetree Specification, release 0.4.
+//! A device tree as a table of its nodes, from a flattened tree or from Linux's directory. Section
+//! numbers refer to the Devicetree Specification 0.4.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,30 +9,30 @@ use std::path::{Path, PathBuf};
 
 use super::flattened::{self, Item};
 
-/// How deep a tree may be: a directory is not a tree by its nature.
+/// Maximum depth of a tree: a directory may contain loops.
 const DEEPEST: usize = 32;
-/// The most bytes of one property that are read.
+/// Maximum number of bytes read of a property.
 const MOST_PROPERTY_BYTES: u64 = 1 << 20;
 
-/// Why there is no device tree.
+/// The reason why there is no device tree.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// It cannot be read.
+    /// The tree cannot be read.
     #[error(
         "cannot read the device tree {path}: {source}; fix: name one with --tree DIRECTORY or --tree FILE.dtb"
     )]
     Read {
-        /// What was to be read.
+        /// Path of the tree.
         path: PathBuf,
-        /// Why not.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is no flattened device tree.
+    /// The file is not a flattened device tree.
     #[error("{path} is not a flattened device tree: {reason}; fix: write one with `dtc -O dtb`")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error of the parser.
         reason: String,
     },
 }
@@ -40,19 +40,19 @@ pub enum TreeError {
 /// One node.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Node {
-    /// From the root, which is `/`.
+    /// Path from the root, which is `/`.
     pub(super) path: String,
-    /// Its place in the table.
+    /// Index of the parent in the table.
     pub(super) parent: Option<usize>,
     properties: BTreeMap<String, Vec<u8>>,
 }
 
-/// All nodes, each after its parent.
+/// All nodes; each follows its parent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Nodes {
     all: Vec<Node>,
     phandles: BTreeMap<u32, usize>,
-    /// Start and size of what the boot loader keeps out of use (5.3).
+    /// Start and size of the parts reserved by the boot loader (5.3).
     pub(super) reservations: Vec<(u64, u64)>,
 }
 
@@ -133,7 +133,7 @@ impl Nodes {
                 children.push(entry.path());
             } else if kind.is_file() && entry.metadata()?.len() <= MOST_PROPERTY_BYTES {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                // What belongs to the administrator alone, as a seed for random numbers.
+                // Some properties are readable only by root, for example a seed for random numbers.
                 match fs::read(entry.path()) {
                     Ok(value) => node.properties.insert(name, value),
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
@@ -141,7 +141,7 @@ impl Nodes {
                 };
             }
         }
-        // In an order that does not depend on the file system.
+        // Makes the order independent of the file system.
         children.sort();
         self.all.push(node);
         for child in children {
@@ -169,7 +169,7 @@ impl Nodes {
         &self.all[node].path
     }
 
-    /// Its name with the unit address.
+    /// Returns the name of a node with the unit address.
     pub(super) fn name(&self, node: usize) -> &str {
         let path = self.path(node);
         path.rsplit('/').next().unwrap_or(path)
@@ -195,7 +195,7 @@ impl Nodes {
         self.all[node].properties.contains_key(property)
     }
 
-    /// All properties of a node.
+    /// Returns all properties of a node.
     pub(super) fn properties(&self, node: usize) -> impl Iterator<Item = (&str, &[u8])> {
         let all = self.all[node].properties.iter();
         all.map(|(name, value)| (name.as_str(), value.as_slice()))
@@ -205,7 +205,7 @@ impl Nodes {
         self.all[node].properties.get(property).map(Vec::as_slice)
     }
 
-    /// A property as words of 32 bits, which are big-endian (2.2.4).
+    /// Returns a property as words of 32 bits, which are big-endian (2.2.4).
     pub(super) fn words(&self, node: usize, property: &str) -> Vec<u32> {
         let value = self.value(node, property).unwrap_or_default();
         let (words, _) = value.as_chunks::<4>();
@@ -216,7 +216,7 @@ impl Nodes {
         self.words(node, property).first().copied()
     }
 
-    /// A property as a list of strings (2.2.4).
+    /// Returns a property as a list of strings (2.2.4).
     pub(super) fn strings(&self, node: usize, property: &str) -> Vec<String> {
         let value = self.value(node, property).unwrap_or_default();
         value
@@ -235,7 +235,7 @@ impl Nodes {
         own.iter().any(|name| wanted.contains(&name.as_str()))
     }
 
-    /// Whether it and all above it are in use (2.3.4).
+    /// Returns whether the node and all nodes above it are enabled (2.3.4).
     pub(super) fn is_enabled(&self, node: usize) -> bool {
         let mut at = Some(node);
         while let Some(index) = at {
@@ -248,11 +248,11 @@ impl Nodes {
         true
     }
 
-    /// Words of an address and of a size in the `reg` of a node's children (2.3.5).
+    /// Returns the number of address and size words in the `reg` of a node's children (2.3.5).
     pub(super) fn cells(&self, node: usize) -> (usize, usize) {
         let cells = |property, default| {
             let value = self.word(node, property).unwrap_or(default);
-            // More than four is in no binding; a wrong tree must not make us read without end.
+            // No binding has more than four; the limit prevents endless reads of an invalid tree.
             value.min(4) as usize
         };
         (cells("#address-cells", 2), cells("#size-cells", 1))
@@ -267,7 +267,7 @@ fn below(above: &str, name: &str, parent: Option<usize>) -> String {
     }
 }
 
-/// Words as one number; `None` where it needs more than 64 bits.
+/// Returns words as one number, or `None` if it exceeds 64 bits.
 pub(super) fn number(words: &[u32]) -> Option<u64> {
     let (leading, rest) = words.split_at(words.len().saturating_sub(2));
     let joined = rest

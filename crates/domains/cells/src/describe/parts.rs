@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs, memory and the interrupt controller (Devicetree Specification 0.4, chapter 3; the bindings
-//! arm,gic-v3 and arm,gic of the kernel).
+//! Describes CPUs, memory and the interrupt controller (Devicetree Specification 0.4, chapter 3;
+//! the kernel's bindings arm,gic-v3 and arm,gic).
 
 use std::collections::BTreeMap;
 
@@ -8,9 +8,9 @@ use super::iomem::Iomem;
 use super::nodes::{Nodes, number};
 use super::{AddressRange, Cpu, InterruptController, Reservation, Span, addresses, spans};
 
-/// The bits of MPIDR_EL1 that name a CPU.
+/// The bits of MPIDR_EL1 that identify a CPU.
 const AFFINITY: u64 = 0xff_00ff_ffff;
-/// GICv2 under its many names.
+/// The `compatible` strings of GICv2.
 const VERSION_2: [&str; 8] = [
     "arm,gic-400",
     "arm,cortex-a15-gic",
@@ -22,9 +22,10 @@ const VERSION_2: [&str; 8] = [
     "brcm,brahma-b15-gic",
 ];
 
-/// The node of the GIC, and what it is.
+/// Returns the node and the description of the GIC.
 pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> {
-    // The first one in the tree: others stand behind it, as on Tegra that of the audio processor.
+    // The first one in the tree: others are secondary controllers, for example that of the audio
+    // processor on Tegra.
     let is_gic = |node: &usize| {
         nodes.is_enabled(*node)
             && (nodes.is_compatible(*node, &["arm,gic-v3"])
@@ -63,7 +64,7 @@ pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> 
     Some((node, controller))
 }
 
-/// The CPUs; `numbers` are those of Linux by their nodes' paths.
+/// Returns the CPUs; `numbers` are Linux's, by path of their nodes.
 pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<Cpu> {
     let Some(all) = nodes.find("/cpus") else {
         return Vec::new();
@@ -90,7 +91,7 @@ pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<Cpu> {
     found
 }
 
-/// All memory (3.4).
+/// Returns all memory (3.4).
 pub(super) fn memory(nodes: &Nodes) -> Vec<Span> {
     let is_memory = |node: &usize| {
         nodes.string(*node, "device_type").as_deref() == Some("memory") && nodes.is_enabled(*node)
@@ -100,7 +101,7 @@ pub(super) fn memory(nodes: &Nodes) -> Vec<Span> {
     spans::united(spans.map(|range| range.span()).collect())
 }
 
-/// What of it has a use (3.5, 5.3).
+/// Returns the reserved parts of the memory (3.5, 5.3).
 pub(super) fn reserved(nodes: &Nodes) -> Vec<Reservation> {
     let listed = nodes.reservations.iter().map(|(start, bytes)| Reservation {
         span: Span {
@@ -131,7 +132,8 @@ pub(super) fn reserved(nodes: &Nodes) -> Vec<Reservation> {
     found
 }
 
-/// Memory that nobody uses. Without Linux's own word only what the tree keeps for cells.
+/// Returns the unused memory. Without `/proc/iomem`, only the memory that the tree reserves for
+/// cells.
 pub(super) fn kept(memory: &[Span], reserved: &[Reservation], iomem: Option<&Iomem>) -> Vec<Span> {
     let ours: Vec<Span> = reserved
         .iter()
@@ -143,7 +145,7 @@ pub(super) fn kept(memory: &[Span], reserved: &[Reservation], iomem: Option<&Iom
     let Some(iomem) = iomem else {
         return spans::common(memory, &spans::without(&ours, &taken));
     };
-    // Memory that is not mapped is shown as taken, even if it is taken for us.
+    // `/proc/iomem` shows unmapped memory as used, including memory reserved for cells.
     taken.extend(spans::without(&iomem.taken(), &ours));
     spans::without(memory, &taken)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads what a machine is described from.
+//! Reads the input of a machine's description.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,32 +9,33 @@ use super::Driver;
 use super::iomem::Iomem;
 use super::nodes::{Nodes, TreeError};
 
-/// The device tree of the running machine, as Linux shows it.
+/// The device tree of the running machine, from Linux.
 const TREE: &str = "/proc/device-tree";
-/// The same as the boot loader gave it; it has the list of reserved memory.
+/// The tree as passed by the boot loader, with its list of reserved memory.
 const FLATTENED: &str = "/sys/firmware/fdt";
-/// Buses on which devices of a device tree are.
+/// Buses with devices of the device tree.
 const BUSES: [&str; 2] = ["platform", "amba"];
 
-/// What was read of a machine.
+/// The input of a description.
 #[derive(Debug, Clone)]
 pub struct Sources {
     pub(super) nodes: Nodes,
     pub(super) iomem: Option<Iomem>,
-    /// Linux's numbers of the CPUs, by their nodes.
+    /// Linux's CPU numbers, by path of their nodes.
     pub(super) cpu_numbers: BTreeMap<String, u32>,
-    /// By the device's node.
+    /// Linux's drivers, by path of the device's node.
     pub(super) drivers: BTreeMap<String, Driver>,
 }
 
 impl Sources {
-    /// The machine that this runs on.
+    /// Reads the running machine.
     ///
     /// # Errors
-    /// If it has no device tree.
+    /// Returns an error if it has no device tree.
     pub fn of_this_machine() -> Result<Self, TreeError> {
         let mut nodes = Nodes::read(Path::new(TREE))?;
-        // Only root may read it; what it adds is in iomem too, as far as Linux knows.
+        // Only root may read it; otherwise `/proc/iomem` shows the same memory, as far as Linux
+        // knows it.
         if let Ok(given) = Nodes::read(Path::new(FLATTENED)) {
             nodes.reservations = given.reservations;
         }
@@ -48,11 +49,11 @@ impl Sources {
         })
     }
 
-    /// Another machine, from its device tree (a directory or a flattened one) and, if there is one, a
-    /// copy of its `/proc/iomem`.
+    /// Reads another machine from its device tree (a directory or a flattened tree) and, if given,
+    /// a copy of its `/proc/iomem`.
     ///
     /// # Errors
-    /// If one of them cannot be read.
+    /// Returns an error if one of them cannot be read.
     pub fn recorded(tree: &Path, iomem: Option<&Path>) -> Result<Self, TreeError> {
         let nodes = Nodes::read(tree)?;
         let iomem = match iomem {
@@ -74,7 +75,7 @@ impl Sources {
     }
 }
 
-/// The node that a link in sysfs points to, from the root of the tree.
+/// Returns the path of the node that a link in sysfs points to, from the root of the tree.
 fn node_of(link: &Path) -> Option<String> {
     let target = fs::canonicalize(link.join("of_node")).ok()?;
     let text = target.to_str()?;
@@ -118,7 +119,7 @@ fn drivers(buses: &Path) -> BTreeMap<String, Driver> {
                 device: name(&device),
                 driver: driver.map(|link| name(&link)),
             };
-            // Of several with one node the one with a driver counts.
+            // Of several devices with the same node, the one with a driver counts.
             let known = found.entry(node).or_insert_with(|| linux.clone());
             if known.driver.is_none() {
                 *known = linux;

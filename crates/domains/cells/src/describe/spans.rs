@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Sums and differences of parts of the address space.
+//! Unions, differences and intersections of parts of the address space.
 
 use super::Span;
 
-/// The same memory in as few parts as there can be, ascending.
+/// Merges adjacent and overlapping parts; ascending.
 pub(crate) fn united(mut spans: Vec<Span>) -> Vec<Span> {
     spans.retain(|span| span.bytes != 0);
     spans.sort_unstable();
@@ -19,7 +19,7 @@ pub(crate) fn united(mut spans: Vec<Span>) -> Vec<Span> {
     all
 }
 
-/// What of `spans` is in none of `taken`, ascending.
+/// Returns the parts of `spans` that are in none of `taken`, ascending.
 pub(crate) fn without(spans: &[Span], taken: &[Span]) -> Vec<Span> {
     let mut left = united(spans.to_vec());
     for hole in taken.iter().filter(|hole| hole.bytes != 0) {
@@ -40,7 +40,7 @@ pub(crate) fn without(spans: &[Span], taken: &[Span]) -> Vec<Span> {
     left
 }
 
-/// What is in both.
+/// Returns the intersection.
 pub(crate) fn common(one: &[Span], other: &[Span]) -> Vec<Span> {
     let outside = without(one, other);
     without(one, &outside)
@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_memory() {
+    fn computes_union_difference_and_intersection() {
         let all = spans(&[(10, 20), (0, 10), (30, 40), (35, 50)]);
         assert_eq!(united(all.clone()), spans(&[(0, 20), (30, 50)]));
         let left = without(&all, &spans(&[(5, 8), (15, 32), (49, 60)]));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A description for a person.
+//! Formats a description as text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use rampart_model::ByteSize;
 
 use super::{Description, Device, Interrupt, InterruptKind, RangeUse, Span};
 
-/// Its text. What is disabled is left out, unless `all`.
+/// Returns the description as text. Leaves out disabled devices unless `all` is set.
 #[must_use]
 pub fn text(description: &Description, all: bool) -> String {
     let mut text = String::new();

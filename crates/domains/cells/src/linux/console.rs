@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell's console: lines in shared memory, which the cell writes and never waits with.
+//! A cell's console: lines in shared memory. The cell never waits for the reader.
 
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Mark, Read, Reader};
 
 use crate::shared_memory::SharedMemory;
 
-/// No more is read at once, so that a cell that never stops talking holds nobody up.
+/// Maximum number of lines read at once, so that a cell that writes endlessly does not block the
+/// reader.
 const MOST_AT_ONCE: usize = 4096;
 
-/// A console, read from its oldest line that is still there.
+/// A console, read from its oldest line in memory.
 #[derive(Debug)]
 pub struct Console {
     memory: SharedMemory,
@@ -16,7 +17,7 @@ pub struct Console {
 }
 
 impl Console {
-    /// That of a shared region.
+    /// Creates the console of a shared region.
     #[must_use]
     pub fn new(memory: SharedMemory) -> Self {
         Self {
@@ -25,15 +26,14 @@ impl Console {
         }
     }
 
-    /// Whether its cell was destroyed, as far as a look at it has found out.
+    /// Returns whether its cell was destroyed, as far as an access has found out.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.memory.is_lost()
     }
 
-    /// What has come since the last call, at most so much as a person reads in a while. What was
-    /// overwritten before it was read is told by a line of its own. Control characters are left out:
-    /// the cell is not trusted with a terminal.
+    /// Returns the lines since the last call, up to a limit. A separate line reports overwritten
+    /// data. Control characters are removed, because the cell is not trusted with a terminal.
     pub fn lines(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         let Some(mut reader) = Reader::resume(self.memory.words(), self.mark) else {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_does_nothing_to_a_terminal() {
+    fn removes_control_characters_from_a_line() {
         assert_eq!(printable(b"a\x1b[2Jb\tc\r\n\xff"), "a[2Jb\tc\u{fffd}");
     }
 }

@@ -9,52 +9,52 @@ use rampart_hypervisor_core::interface::{CellState, StopReason};
 
 use crate::device::Error;
 
-/// Why a Linux does not run in a cell.
+/// The reason why Linux does not run in a cell.
 #[derive(Debug, thiserror::Error)]
 pub enum LinuxError {
-    /// The driver or the hypervisor.
+    /// The driver or the hypervisor failed.
     #[error(transparent)]
     Device(#[from] Error),
-    /// The kernel image.
+    /// The kernel image is unusable.
     #[error(
         "unusable kernel image: {0}; fix: use an arm64 Image such as /boot/vmlinuz-RELEASE of Debian"
     )]
     Image(String),
-    /// Its configuration would be refused.
+    /// The configuration would be refused.
     #[error("the configuration of the cell is invalid: {0:?}")]
     Configuration(Refused),
-    /// A region that a Linux cell needs is not in its configuration.
+    /// The configuration lacks a region that a Linux cell needs.
     #[error(
         "the cell has no {what}; a Linux cell needs memory of its own, two regions that it writes and the root reads, and one that the root writes"
     )]
     NoRegion {
-        /// For what.
+        /// Purpose of the region.
         what: &'static str,
     },
-    /// A region is seen elsewhere than it is.
+    /// A region is not mapped at its physical address.
     #[error(
         "memory at {physical:#x} is mapped at {guest:#x}; the memory of a Linux cell must be mapped at its physical address"
     )]
     Moved {
-        /// Where it is.
+        /// Physical address.
         physical: u64,
-        /// Where the cell would see it.
+        /// Address in the cell's address space.
         guest: u64,
     },
-    /// Its memory begins or ends where no kernel can be.
+    /// The memory is not suitable for a kernel.
     #[error(
         "memory at {start:#x} is not a multiple of 2 MiB, or only 2 MiB; a kernel needs more, at a multiple of 2 MiB"
     )]
     Unaligned {
-        /// Where.
+        /// Start address.
         start: u64,
     },
-    /// Too little memory.
+    /// The memory is too small.
     #[error("the cell has {} MiB, its kernel and initramfs need {} MiB; fix: give the cell more memory", .present >> 20, .needed.div_ceil(1 << 20))]
     TooSmall {
-        /// In bytes.
+        /// Present size in bytes.
         present: u64,
-        /// In bytes.
+        /// Needed size in bytes.
         needed: u64,
     },
     /// The system's configuration has no interrupt controller.
@@ -62,31 +62,31 @@ pub enum LinuxError {
         "the driver does not report the address of the interrupt controller; fix: use driver and program of the same version"
     )]
     NoPlatform,
-    /// Something of this machine.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried.
+        /// The failed operation.
         what: &'static str,
-        /// What it said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// Its first program does not answer.
+    /// The first program does not answer.
     #[error(
         "cell {name}: no answer within {} s ({source}); it is {state:?} ({reason:?}), its last console output: {last}",
         .patience.as_secs()
     )]
     Silent {
-        /// Of the cell.
+        /// Name of the cell.
         name: String,
-        /// How long it was waited for.
+        /// Waiting time.
         patience: Duration,
-        /// Of the cell.
+        /// State of the cell.
         state: CellState,
-        /// Why it does not run, if it does not.
+        /// Reason why it does not run, if it does not.
         reason: StopReason,
-        /// Its console's last lines.
+        /// The last lines of its console.
         last: String,
-        /// What the connection said.
+        /// The error of the connection.
         source: AgentError,
     },
 }

@@ -1,43 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A kernel image for arm64 (Linux, Documentation/arch/arm64/booting.rst), as distributions ship it:
-//! as it is, packed by gzip, or packed in an EFI program.
+//! Reads a kernel image for arm64 (Linux, Documentation/arch/arm64/booting.rst) as distributions
+//! ship it: uncompressed, compressed with gzip, or compressed in an EFI program.
 
 use std::borrow::Cow;
 use std::io::Read as _;
 
 use super::LinuxError;
 
-/// Places in the header of an image (booting.rst, "Call the kernel image").
+/// Offsets in the header of an image (booting.rst, "Call the kernel image").
 const TEXT_OFFSET: usize = 8;
 const IMAGE_SIZE: usize = 16;
 const FLAGS: usize = 24;
 const MAGIC: usize = 56;
-/// Places in the header of a packed EFI program (Linux, drivers/firmware/efi/libstub/zboot-header.S).
+/// Offsets in the header of a compressed EFI program (Linux,
+/// drivers/firmware/efi/libstub/zboot-header.S).
 const PACKED_MAGIC: usize = 4;
 const PAYLOAD_OFFSET: usize = 8;
 const PAYLOAD_SIZE: usize = 12;
 const PACKING: usize = 24;
 
 const GZIP: &[u8] = b"\x1f\x8b\x08";
-/// A kernel larger than this is not one, in bytes.
+/// Maximum size of a kernel in bytes.
 const LARGEST: u64 = 512 << 20;
 
-/// An image that can be laid into memory.
+/// An image that is ready for loading.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelImage {
-    /// As it lies in memory.
+    /// The uncompressed image.
     pub bytes: Vec<u8>,
-    /// From a boundary of 2 MiB, in bytes.
+    /// Offset from a multiple of 2 MiB, in bytes.
     pub text_offset: u64,
-    /// What it needs from there on, its zeroed data included, in bytes.
+    /// Memory that it needs from there on, including its zeroed data, in bytes.
     pub memory_bytes: u64,
 }
 
 impl KernelImage {
-    /// Reads one, and unpacks it where it is packed.
+    /// Reads an image and decompresses it if necessary.
     ///
     /// # Errors
-    /// If it is none for arm64, or packed in another way than by gzip.
+    /// Returns an error if it is not an arm64 image, or is compressed with another method than
+    /// gzip.
     pub fn read(file: &[u8]) -> Result<Self, LinuxError> {
         let bytes = unpacked(file)?;
         let wrong = |what: &str| LinuxError::Image(what.to_owned());
@@ -112,7 +114,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A kernel of so many bytes, which needs as many again.
+    /// Returns a kernel of this length that needs twice as much memory.
     pub(in crate::linux) fn image(length: usize) -> Vec<u8> {
         let mut image = vec![7; length];
         image[TEXT_OFFSET..TEXT_OFFSET + 8].fill(0);
@@ -140,7 +142,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_image_is_read_however_it_is_packed() {
+    fn reads_images_with_every_packing() {
         let image = image(4096);
         let wanted = KernelImage {
             bytes: image.clone(),
@@ -157,7 +159,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_refused_with_the_reason() {
+    fn refuses_invalid_images_with_the_reason() {
         let good = image(4096);
         let changed = |at: usize, value: u8| {
             let mut image = good.clone();

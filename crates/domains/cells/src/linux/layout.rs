@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What lies where in the memory of a Linux cell: kernel, initramfs, device tree; and which of its
-//! shared regions is for what.
+//! The layout of the memory of a Linux cell: kernel, initramfs, device tree, and the purpose of its
+//! shared regions.
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
@@ -8,31 +8,31 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use super::image::KernelImage;
 use super::{ALIGNMENT, LinuxError};
 
-/// What a Linux cell shares with the root, in bytes: its console, what it says and what it hears.
-/// Each is a power of two and a page for its header. What it says has room for the records of a
-/// minute or more, for the case that the root is not there to take them.
+/// Size in bytes of the shared region for a Linux cell's console. This and the regions of the
+/// agent's connection are a power of two plus a page for the header. The region to the root can
+/// hold the records of a minute or more, for the case that the root has crashed.
 pub const CONSOLE_BYTES: u64 = (256 << 10) + 4096;
-/// See [`CONSOLE_BYTES`].
+/// Size in bytes of the region that the agent writes. See [`CONSOLE_BYTES`].
 pub const TO_ROOT_BYTES: u64 = (2 << 20) + 4096;
-/// See [`CONSOLE_BYTES`].
+/// Size in bytes of the region that the agent reads. See [`CONSOLE_BYTES`].
 pub const FROM_ROOT_BYTES: u64 = (256 << 10) + 4096;
 
-/// A device tree is no longer than this (booting.rst, "Setup the device tree"), in bytes.
+/// Maximum size of a device tree (booting.rst, "Setup the device tree"), in bytes.
 const TREE_BYTES: u64 = 2 << 20;
-/// What Linux needs beside itself and its initramfs before it runs anything, in bytes.
+/// Memory that Linux needs besides its image and its initramfs before it runs programs, in bytes.
 const LEAST_FREE: u64 = 32 << 20;
 
-/// A part of physical memory, which a Linux cell sees where it is.
+/// A part of physical memory, which a Linux cell sees at the same address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Its first byte.
+    /// Start address.
     pub start: u64,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
 impl Span {
-    /// The first byte after it.
+    /// Returns the end address, exclusive.
     #[must_use]
     pub const fn end(&self) -> u64 {
         self.start + self.bytes
@@ -48,27 +48,29 @@ impl std::fmt::Display for Span {
 /// The regions of a Linux cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinuxRegions {
-    /// Its own memory.
+    /// Own memory of the cell.
     pub memory: Span,
-    /// Shared: its kernel's log, as records.
+    /// Shared: the kernel log, as records.
     pub console: Span,
-    /// Shared: what its agent says.
+    /// Shared: data from the agent.
     pub to_root: Span,
-    /// Shared: what its agent hears.
+    /// Shared: data to the agent.
     pub from_root: Span,
 }
 
 impl LinuxRegions {
-    /// Finds them in a cell's configuration: its own memory is the first region that can be loaded and
-    /// executed; of the shared ones the first that the cell writes is its console, the second what
-    /// it says, the first that the root writes what it hears.
+    /// Finds the regions in a cell's configuration: its own memory is the first region that is
+    /// loadable and executable. Of the shared regions, the first that the cell writes is its
+    /// console, the second carries data from the agent, and the first that the root writes carries
+    /// data to the agent.
     ///
     /// # Errors
-    /// If one is not there, or its memory is not where the kernel needs it.
+    /// Returns an error if a region is missing, or its memory is not mapped at its physical
+    /// address.
     pub fn of(configuration: &Blob) -> Result<Self, LinuxError> {
         let loadable = MemoryFlags::LOADABLE | MemoryFlags::EXECUTE | MemoryFlags::WRITE;
         let written = MemoryFlags::SHARED | MemoryFlags::ROOT_READ | MemoryFlags::WRITE;
-        let heard = MemoryFlags::SHARED | MemoryFlags::ROOT_WRITE;
+        let from_root_flags = MemoryFlags::SHARED | MemoryFlags::ROOT_WRITE;
         let find = |what: &'static str, flags: MemoryFlags, index: usize| {
             configuration
                 .memory
@@ -97,14 +99,18 @@ impl LinuxRegions {
             memory,
             console: same(find("a shared region for its console", written, 0)?)?,
             to_root: same(find("a shared region for what it says", written, 1)?)?,
-            from_root: same(find("a shared region for what it hears", heard, 0)?)?,
+            from_root: same(find(
+                "a shared region for what it hears",
+                from_root_flags,
+                0,
+            )?)?,
         })
     }
 
-    /// The regions within a span: shared memory in its last 2 MiB, the rest is Linux's.
+    /// Places the regions in a span: shared memory in its last 2 MiB, the rest for Linux.
     ///
     /// # Errors
-    /// If the span is not aligned to 2 MiB, or has no room.
+    /// Returns an error if the span is not aligned to 2 MiB, or is too small.
     pub fn within(span: Span) -> Result<Self, LinuxError> {
         let aligned = span.start.is_multiple_of(ALIGNMENT) && span.bytes.is_multiple_of(ALIGNMENT);
         let shared = (CONSOLE_BYTES + TO_ROOT_BYTES + FROM_ROOT_BYTES).next_multiple_of(ALIGNMENT);
@@ -129,7 +135,7 @@ impl LinuxRegions {
         })
     }
 
-    /// The configuration of a cell with these regions and CPUs, by their affinities, and nothing else.
+    /// Returns the configuration of a cell with only these regions and CPUs (by affinity).
     #[must_use]
     pub fn configuration(&self, name: &str, cpus: &[u64]) -> Blob {
         let region = |span: Span, flags: MemoryFlags| MemoryRegion {
@@ -142,7 +148,7 @@ impl LinuxRegions {
         let data = MemoryFlags::READ | MemoryFlags::WRITE;
         let own = data | MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
         let written = data | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
-        let heard = MemoryFlags::READ
+        let from_root_flags = MemoryFlags::READ
             | MemoryFlags::SHARED
             | MemoryFlags::ROOT_READ
             | MemoryFlags::ROOT_WRITE;
@@ -153,13 +159,13 @@ impl LinuxRegions {
                 region(self.memory, own),
                 region(self.console, written),
                 region(self.to_root, written),
-                region(self.from_root, heard),
+                region(self.from_root, from_root_flags),
             ],
             ..Blob::default()
         }
     }
 
-    /// What the agent, as Linux's first program, is told of them.
+    /// Returns the arguments that describe the regions to the agent, Linux's first program.
     #[must_use]
     pub fn agent_arguments(&self) -> String {
         let Self {
@@ -172,22 +178,22 @@ impl LinuxRegions {
     }
 }
 
-/// Where things lie in the cell's own memory.
+/// Addresses in the cell's own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The kernel's first byte, which is also its entry.
+    /// Start of the kernel, which is also its entry.
     pub kernel: u64,
-    /// The initramfs.
+    /// Location of the initramfs.
     pub initramfs: Span,
-    /// The device tree's first byte.
+    /// Start of the device tree.
     pub tree: u64,
 }
 
 impl Layout {
-    /// The kernel at the start, the initramfs behind it, the tree at the end.
+    /// Places the kernel at the start, the initramfs behind it, the device tree at the end.
     ///
     /// # Errors
-    /// If that leaves Linux too little to run.
+    /// Returns an error if the remaining memory is too small for Linux.
     pub fn of(memory: Span, image: &KernelImage, initramfs_bytes: u64) -> Result<Self, LinuxError> {
         let kernel = memory.start + image.text_offset;
         let initramfs = Span {
@@ -204,7 +210,7 @@ impl Layout {
         Ok(Self {
             kernel,
             initramfs,
-            // A multiple of 8, in a block of 2 MiB that has nothing else.
+            // A multiple of 8, in its own block of 2 MiB.
             tree: (memory.end() - TREE_BYTES) / ALIGNMENT * ALIGNMENT,
         })
     }
@@ -220,7 +226,7 @@ mod tests {
     };
 
     #[test]
-    fn regions_are_found_again_in_the_configuration_that_they_make() {
+    fn finds_regions_in_their_own_configuration() {
         let regions = LinuxRegions::within(SPAN).expect("room");
         let mut blob = regions.configuration("rt", &[2, 3]);
         blob.entry = regions.memory.start;
@@ -237,14 +243,14 @@ mod tests {
     }
 
     #[test]
-    fn a_span_without_room_is_refused() {
+    fn refuses_a_span_that_is_too_small() {
         for (start, bytes) in [(0x7410_0000, 0x800_0000), (0x7400_0000, ALIGNMENT)] {
             assert!(LinuxRegions::within(Span { start, bytes }).is_err());
         }
     }
 
     #[test]
-    fn nothing_overlaps_and_too_little_is_told() {
+    fn layout_does_not_overlap_and_refuses_too_little_memory() {
         let image = KernelImage {
             bytes: vec![0; 8],
             text_offset: 0x8_0000,

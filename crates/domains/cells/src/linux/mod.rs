@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An unmodified Linux in a cell: a distribution's kernel, a device tree that says what the cell has,
-//! and an initramfs whose first program is the meter. It has no serial port: its kernel's log and the
-//! conversation with its first program go through memory that it shares with the root.
+//! An unmodified Linux in a cell: a distribution's kernel, a device tree that describes the cell,
+//! and an initramfs with `rampart-meter` as its first program. It has no serial port: its kernel
+//! log and the agent's connection use memory that it shares with the root.
 
 mod console;
 mod error;
@@ -32,34 +32,34 @@ use crate::device::Device;
 use crate::names::RegionNames;
 use crate::shared_memory::SharedMemory;
 
-/// Of a kernel's memory, in bytes (Linux, Documentation/arch/arm64/booting.rst).
+/// Alignment of a kernel's memory in bytes (Linux, Documentation/arch/arm64/booting.rst).
 pub const ALIGNMENT: u64 = 2 << 20;
 
-/// What every Linux cell is told first: which program is the first, and that a panic, which nobody
-/// could look at, stops the cell instead of keeping its CPUs.
+/// Kernel parameters of every Linux cell: the first program, and a reset after a panic, which stops
+/// the cell, because a panic without a console cannot be examined.
 const ARGUMENTS: &str = "rdinit=/init panic=1";
 
-/// How many lines of the console an error tells.
+/// Number of console lines in an error.
 const LAST_LINES: usize = 12;
 
-/// A Linux that is to be started in a cell.
+/// An order to start Linux in a cell.
 #[derive(Debug, Clone)]
 pub struct LinuxOrder {
-    /// What the cell has, as [`LinuxRegions::of`] reads it. Entry and argument are set here.
+    /// Resources of the cell, as read by [`LinuxRegions::of`]. Entry and argument are set here.
     pub configuration: Blob,
-    /// The kernel, as its file is.
+    /// Content of the kernel's file.
     pub image: Vec<u8>,
-    /// Its first file system: [`initramfs`].
+    /// The initramfs: [`initramfs`].
     pub initramfs: Vec<u8>,
-    /// What it is told beside what every Linux cell is.
+    /// Additional kernel parameters.
     pub arguments: String,
     /// Its devices and named regions, as [`crate::resolve::Resolved::nodes`].
     pub nodes: Vec<TreeNode>,
-    /// What its shared regions are called, as [`crate::resolve::Resolved::names`].
+    /// Names of its shared regions, as [`crate::resolve::Resolved::names`].
     pub names: RegionNames,
 }
 
-/// A Linux in a cell. The cell is destroyed when this is dropped.
+/// A Linux in a cell. Dropping it destroys the cell.
 #[derive(Debug)]
 pub struct LinuxCell {
     device: Device,
@@ -78,7 +78,7 @@ pub struct LinuxCell {
     destroyed: bool,
 }
 
-/// A mapping that a line speaks over.
+/// A mapping for a section of the agent's connection.
 struct Section(SharedMemory);
 
 impl AsRef<[AtomicU64]> for Section {
@@ -88,11 +88,12 @@ impl AsRef<[AtomicU64]> for Section {
 }
 
 impl LinuxCell {
-    /// Creates, loads and starts it. The kernel takes seconds from here until [`Self::agent`] is
-    /// answered.
+    /// Creates, loads and starts the cell. The kernel needs seconds from here until [`Self::agent`]
+    /// gets an answer.
     ///
     /// # Errors
-    /// If the image is none, something does not fit, or driver or hypervisor refuse.
+    /// Returns an error if the image is invalid, something does not fit, or the driver or the
+    /// hypervisor refuses.
     pub fn boot(order: LinuxOrder) -> Result<Self, LinuxError> {
         let device = Device::open()?;
         let image = KernelImage::read(&order.image)?;
@@ -108,7 +109,7 @@ impl LinuxCell {
         let console = match console {
             Ok(console) => console,
             Err(source) => {
-                // The first error is the one to be told.
+                // The first error is the one to return.
                 let _ = device.destroy(number);
                 return Err(LinuxError::system("the console's shared memory")(source));
             }
@@ -133,11 +134,10 @@ impl LinuxCell {
         Ok(cell)
     }
 
-    /// Loads everything again and starts it: after [`Self::stop`], or when it stopped or failed by
-    /// itself.
+    /// Loads everything again and starts the cell after a stop or a failure.
     ///
     /// # Errors
-    /// While it runs, and what driver or hypervisor refuse.
+    /// Returns an error while the cell runs, or if the driver or the hypervisor refuses.
     pub fn start(&self) -> Result<(), LinuxError> {
         let mut seed = [0; 64];
         File::open("/dev/urandom")
@@ -167,25 +167,26 @@ impl LinuxCell {
         Ok(())
     }
 
-    /// Its number.
+    /// Returns the cell's number.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Its regions.
+    /// Returns the cell's regions.
     #[must_use]
     pub const fn regions(&self) -> &LinuxRegions {
         &self.regions
     }
 
-    /// The guest agent, which starts programs there as in any guest. There is one at a time: an earlier
-    /// one loses its connection, and its programs end.
+    /// Connects to the guest agent, which starts programs in the cell as in any guest. There is one
+    /// connection at a time: the previous one is closed, and its programs end.
     ///
     /// # Errors
-    /// If it does not answer within `patience`, with the cell's state and its console's last lines.
+    /// Returns an error if the agent does not answer within `patience`, with the cell's state and
+    /// the last lines of its console.
     pub fn agent(&self, patience: Duration) -> Result<Agent, LinuxError> {
-        // Two that write one section would each undo what the other did.
+        // Two writers of one section would overwrite each other's data.
         self.hang_up();
         let map = |span: Span, writable| {
             let mapped = self
@@ -226,18 +227,18 @@ impl LinuxCell {
         }
     }
 
-    /// The lines of its console that have come since the last call: its kernel's log, from the moment
-    /// when its first program runs.
+    /// Returns the lines of its console since the last call: its kernel log, available once the
+    /// first program runs.
     #[must_use]
     pub fn console(&self) -> Vec<String> {
         let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
         console.lines()
     }
 
-    /// What it is in, and why it does not run.
+    /// Returns the cell's state and the reason of its last stop.
     ///
     /// # Errors
-    /// If the hypervisor is gone.
+    /// Returns an error if the hypervisor is disabled.
     pub fn state(&self) -> Result<(CellState, StopReason), LinuxError> {
         let status = self.device.status();
         let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
@@ -250,11 +251,11 @@ impl LinuxCell {
         ))
     }
 
-    /// The exits of each of its CPUs, in the order of its configuration, by
+    /// Returns the exits of each CPU, in the order of the configuration, by
     /// [`rampart_hypervisor_core::interface::Exit`].
     ///
     /// # Errors
-    /// If the hypervisor is gone.
+    /// Returns an error if the hypervisor is disabled.
     pub fn exits(&self) -> Result<Vec<Vec<u64>>, LinuxError> {
         let status = self.device.status();
         let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
@@ -269,10 +270,11 @@ impl LinuxCell {
         Ok(found.map(|cpu| status.exits(cpu)).collect())
     }
 
-    /// Waits until it runs no more, no longer than `limit`; why it does not, or `None` if it does.
+    /// Waits until the cell stops, at most `limit`. Returns the reason of the stop, or `None` if it
+    /// still runs.
     ///
     /// # Errors
-    /// If the hypervisor is gone.
+    /// Returns an error if the hypervisor is disabled.
     pub fn wait_stopped(&self, limit: Duration) -> Result<Option<StopReason>, LinuxError> {
         let begin = std::time::Instant::now();
         loop {
@@ -284,36 +286,36 @@ impl LinuxCell {
             if left.is_zero() {
                 return Ok(None);
             }
-            // Told by the driver, or looked at again: another may have taken what was told.
+            // Poll as well, because another reader may have consumed the driver's event.
             let pause = left.min(Duration::from_millis(100));
             let waited = self.device.wait(pause);
             waited.map_err(LinuxError::system("/dev/rampart"))?;
         }
     }
 
-    /// Takes its CPUs; its memory stays until it is started again or destroyed.
+    /// Stops the cell; its memory is kept until it is started again or destroyed.
     ///
     /// # Errors
-    /// If it does not run, or a CPU cannot be taken in time.
+    /// Returns an error if the cell does not run, or a CPU does not stop in time.
     pub fn stop(&self) -> Result<(), LinuxError> {
         self.hang_up();
         Ok(self.device.stop(self.number)?)
     }
 
-    /// Lets go of it: it stays as it is, for somebody else.
+    /// Releases the cell without destroying it, so that another program can use it.
     pub fn leave(mut self) {
         self.destroyed = true;
     }
 
-    /// Destroys the cell: its memory is wiped, its CPUs are Linux's again.
+    /// Destroys the cell: its memory is wiped, its CPUs return to Linux.
     ///
     /// # Errors
-    /// If a CPU cannot be taken in time.
+    /// Returns an error if a CPU does not stop in time.
     pub fn destroy(mut self) -> Result<(), LinuxError> {
         self.end()
     }
 
-    /// After this nothing here touches the shared memory but the console.
+    /// Closes the agent's connection. After this only the console accesses the shared memory.
     fn hang_up(&self) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.drain(..).for_each(MemoryLine::close);
@@ -323,7 +325,7 @@ impl LinuxCell {
         if self.destroyed {
             return Ok(());
         }
-        // An access after the end would be SIGBUS.
+        // An access after the end would raise SIGBUS.
         self.hang_up();
         if self.state()?.0 == CellState::Running {
             self.device.stop(self.number)?;
@@ -336,12 +338,12 @@ impl LinuxCell {
 
 impl Drop for LinuxCell {
     fn drop(&mut self) {
-        // Nobody is there to be told; `rampart cell list` shows what is left.
+        // The error cannot be returned; `rampart cell list` shows the cell if it remains.
         let _ = self.end();
     }
 }
 
-/// Where the interrupt controller is: GICD, and start and size of GICR.
+/// Returns the location of the interrupt controller: start of GICD, and start and size of GICR.
 fn platform(device: &Device) -> Result<(u64, (u64, u64)), LinuxError> {
     let given = device.configuration(ROOT)?;
     let system = given

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The device tree by which a Linux in a cell knows what it has: its CPUs, its memory, the interrupt
-//! controller, the timer, PSCI. Nothing else of the machine is in it.
+//! Creates the device tree that describes a cell to its Linux: its CPUs, its memory, the interrupt
+//! controller, the timer, PSCI. It contains nothing else of the machine.
 
 use dtoolkit::ToPropertyValue;
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 
-/// The node by which others mean the interrupt controller.
+/// The phandle of the interrupt controller.
 const INTERRUPT_CONTROLLER: u32 = 1;
 /// First cell of an interrupt (Linux, devicetree/bindings/interrupt-controller/arm,gic-v3.yaml).
 const PRIVATE: u32 = 1;
@@ -14,31 +14,31 @@ const LEVEL_HIGH: u32 = 4;
 /// from INTID 16.
 const TIMERS: [u32; 4] = [13, 14, 11, 10];
 
-/// What the tree says.
+/// The content of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeContents<'a> {
     /// The cell's name.
     pub name: &'a str,
-    /// Affinities, the first CPU first.
+    /// Affinities of the CPUs, the first CPU first.
     pub cpus: &'a [u64],
-    /// Start and size of the memory that is Linux's, in bytes.
+    /// Start and size of Linux's memory, in bytes.
     pub memory: (u64, u64),
-    /// GICD, and start and size of GICR.
+    /// Start of GICD.
     pub distributor: u64,
-    /// See there.
+    /// Start and size of GICR.
     pub redistributors: (u64, u64),
     /// Start and size of the initramfs, in bytes.
     pub initramfs: (u64, u64),
-    /// What Linux is told.
+    /// The kernel command line.
     pub arguments: &'a str,
-    /// Bytes that nobody can guess: for the kernel's random numbers, and where it lies.
+    /// Random bytes for the kernel's random number generator and for KASLR.
     pub seed: [u8; 64],
-    /// Its devices, what these need, and what it shares.
+    /// Nodes of its devices, of their dependencies, and of shared regions.
     pub nodes: &'a [TreeNode],
 }
 
 fn property(node: &mut DeviceTreeNode, name: &str, value: impl ToPropertyValue) {
-    // Every name here is one.
+    // All names in this file are valid.
     node.add_property(DeviceTreeProperty::new_unchecked(name, value));
 }
 
@@ -46,7 +46,7 @@ fn child<'a>(parent: &'a mut DeviceTreeNode, name: &str) -> &'a mut DeviceTreeNo
     parent.add_child_mut(DeviceTreeNode::new_unchecked(name))
 }
 
-/// A number of two words, the upper one first.
+/// Returns each number as two words, the upper one first.
 fn words(values: &[u64]) -> Vec<u32> {
     let halves = values
         .iter()
@@ -54,19 +54,19 @@ fn words(values: &[u64]) -> Vec<u32> {
     halves.flatten().collect()
 }
 
-/// A node below the root, besides those that every cell has.
+/// A node below the root, in addition to those of every cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TreeNode {
-    /// With its unit address.
+    /// Name with unit address.
     pub name: String,
-    /// Values as they stand in the tree: numbers big-endian, texts with a 0 at their end.
+    /// Values in the encoding of the tree: numbers big-endian, strings terminated by 0.
     pub properties: Vec<(String, Vec<u8>)>,
 }
 
-/// The first number by which these nodes may point to each other.
+/// The first phandle available to these nodes.
 pub const FIRST_PHANDLE: u32 = INTERRUPT_CONTROLLER + 1;
 
-/// The tree as bytes.
+/// Returns the tree as bytes.
 #[must_use]
 pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
     let mut tree = DeviceTree::new();
@@ -122,7 +122,7 @@ pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
     property(timer, "compatible", "arm,armv8-timer");
     let interrupts = TIMERS.map(|number| [PRIVATE, number, LEVEL_HIGH]);
     property(timer, "interrupts", &interrupts.concat()[..]);
-    // It goes on in every state that a cell's CPU can be in: none is turned off by itself.
+    // The timer keeps running in every power state of a cell's CPU: no state turns it off.
     property(timer, "always-on", &[][..] as &[u8]);
 
     for node in contents.nodes {
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_says_what_the_cell_has() {
+    fn tree_describes_the_cell() {
         let big = |words: &[u32]| -> Vec<u8> {
             words.iter().flat_map(|word| word.to_be_bytes()).collect()
         };

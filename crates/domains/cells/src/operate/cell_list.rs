@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Cells as documents: what they are in, why they stopped, how often they came to the hypervisor.
+//! Cells as documents: state, reason of the last stop, exits to the hypervisor.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::describe::Span;
 
-/// How often a CPU came to the hypervisor for one reason, since its cell has it.
+/// Number of a CPU's exits to the hypervisor for one reason, since its cell was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ExitCount {
-    /// For what: `psci`, `distributor`, `zapped` …
+    /// Reason, for example `psci`, `distributor`, `zapped`.
     pub reason: String,
-    /// How often.
+    /// Number of exits.
     pub count: u64,
 }
 
@@ -25,35 +25,35 @@ pub struct ExitCount {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct CpuReport {
-    /// By Linux's number; none where that is not known.
+    /// Linux's number of the CPU; none if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
     /// The affinity fields of its MPIDR_EL1.
     pub mpidr: u64,
-    /// Whether it runs, by PSCI: `on`, `off`, `on-pending`.
+    /// Power state by PSCI: `on`, `off`, `on-pending`.
     pub power: String,
-    /// All its exits.
+    /// Number of all exits.
     pub exits: u64,
-    /// Those because of an interrupt that was taken at EL2: a cell takes its interrupts itself, and
-    /// has none.
+    /// Exits because of an interrupt that was taken at EL2. Zero for a cell, which takes its
+    /// interrupts itself.
     pub interrupt_exits: u64,
-    /// All of them by reason; those that never came are left out.
+    /// Exits by reason, without reasons that never occurred.
     pub by_reason: Vec<ExitCount>,
 }
 
-/// What a failed CPU was doing. Addresses and registers are hexadecimal.
+/// State of a failed CPU. Addresses and registers are hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct FailureReport {
-    /// Why the cell failed.
+    /// Reason of the failure.
     pub reason: String,
-    /// The CPU, by its place in the hypervisor's table.
+    /// Index of the CPU in the hypervisor's table.
     pub cpu: u32,
     /// ESR_EL2.
     pub syndrome: String,
     /// FAR_EL2.
     pub virtual_address: String,
-    /// The address that the cell meant, as it sees it.
+    /// The accessed address in the cell's address space.
     pub guest_address: String,
     /// ELR_EL2.
     pub program_counter: String,
@@ -67,17 +67,17 @@ pub struct FailureReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct MemoryReport {
-    /// Where it is.
+    /// Physical location.
     #[serde(flatten)]
     pub span: Span,
-    /// Where the cell sees it.
+    /// Start address in the cell's address space.
     pub guest: u64,
     /// `own`, `shared` or `device`.
     pub purpose: String,
-    /// What a shared region is called in this cell.
+    /// Name of a shared region in this cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Of a shared region: `cell`, `root` or `another cell`.
+    /// Writer of a shared region: `cell`, `root` or `another cell`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<String>,
 }
@@ -86,26 +86,26 @@ pub struct MemoryReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct CellListEntry {
-    /// Its number.
+    /// Number of the cell.
     pub number: u32,
-    /// Its name.
+    /// Name of the cell.
     pub name: String,
     /// `created`, `loadable`, `running`, `stopped`, `failed`.
     pub state: String,
-    /// Why it does not run; none where it does, or never did.
+    /// Reason why it does not run; none if it runs or never ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
-    /// Its CPUs by Linux's numbers, as far as they are known.
+    /// Its CPUs by Linux's numbers, as far as known.
     pub cpus: CpuSet,
-    /// How often it was started since it was created.
+    /// Number of starts since it was created.
     pub starts: u64,
     /// The longest silence that its watchdog allows, in milliseconds; 0 for no watchdog.
     pub watchdog_milliseconds: u32,
-    /// What it has.
+    /// Its memory.
     pub memory: Vec<MemoryReport>,
     /// Its shared interrupts.
     pub interrupts: Vec<u32>,
-    /// Each CPU of it.
+    /// Its CPUs.
     pub by_cpu: Vec<CpuReport>,
     /// Its latest failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -116,7 +116,7 @@ fn load(value: &AtomicU64) -> u64 {
     value.load(Ordering::Relaxed)
 }
 
-/// The word for a state.
+/// Returns the word for a state.
 #[must_use]
 pub fn state_word(state: CellState) -> &'static str {
     match state {
@@ -129,7 +129,7 @@ pub fn state_word(state: CellState) -> &'static str {
     }
 }
 
-/// Words for why a cell no longer runs.
+/// Returns the words for the reason of a stop.
 #[must_use]
 pub fn stop_words(reason: StopReason) -> &'static str {
     match reason {
@@ -176,7 +176,7 @@ fn exit_word(exit: Exit) -> &'static str {
     }
 }
 
-/// A cell's state and why it stopped.
+/// Returns a cell's state and the reason of its last stop.
 #[must_use]
 pub fn state_of(cell: &CellStatus) -> (CellState, StopReason) {
     let state = CellState::try_from(cell.state.load(Ordering::Relaxed));
@@ -187,7 +187,7 @@ pub fn state_of(cell: &CellStatus) -> (CellState, StopReason) {
     )
 }
 
-/// The exits of the CPU with this place in the hypervisor's table.
+/// Returns the exits of the CPU with this index in the hypervisor's table.
 pub(super) fn cpu(status: &Status, index: usize, number: Option<u32>) -> Option<CpuReport> {
     let cpu = status.cpus.get(index)?;
     let mut by_reason = Vec::new();
@@ -222,7 +222,7 @@ pub(super) fn cpu(status: &Status, index: usize, number: Option<u32>) -> Option<
     })
 }
 
-/// The failure of this number, counted from 1; `None` where it was overwritten by now.
+/// Returns the failure with this number, from 1, or `None` if it was overwritten.
 pub(super) fn failure(status: &Status, number: u64) -> Option<FailureReport> {
     let slot = number.checked_sub(1)? % FAILURE_SLOTS as u64;
     let record: &Failure = &status.failure[slot as usize];
@@ -242,7 +242,7 @@ pub(super) fn failure(status: &Status, number: u64) -> Option<FailureReport> {
         processor_state: hexadecimal(&record.processor_state),
         registers: record.registers.iter().map(hexadecimal).collect(),
     };
-    // Written anew meanwhile: then it is of another failure.
+    // If the record was overwritten meanwhile, it belongs to another failure.
     std::sync::atomic::fence(Ordering::Acquire);
     is_it().then_some(report)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a cell's console is: the shared region that begins as a ring of records does
+//! Finds a cell's console: the shared region that begins with a ring of records
 //! (`crates/domains/ring`).
 
 use rampart_hypervisor_core::format::MemoryFlags;
@@ -12,10 +12,10 @@ use crate::linux::Console;
 use crate::resolve::CellInUse;
 use crate::shared_memory::SharedMemory;
 
-/// The console of a cell, from its oldest line that is whole.
+/// Opens the console of a cell at its oldest complete line.
 ///
 /// # Errors
-/// If there is no such cell, or it has written none.
+/// Returns an error if there is no such cell, or it has not written a console.
 pub fn console(operator: &Operator, name: &str) -> Result<Console, OperateError> {
     let cell = operator.cell(name)?;
     let found = regions(operator.device(), &cell)
@@ -36,7 +36,7 @@ pub fn console(operator: &Operator, name: &str) -> Result<Console, OperateError>
     })
 }
 
-/// The shared regions that the root may read.
+/// Returns the shared regions that the root may read.
 fn regions(device: &Device, cell: &CellInUse) -> Vec<SharedMemory> {
     let shared = cell.shared();
     let readable = shared.filter(|region| region.flags().contains(MemoryFlags::ROOT_READ));

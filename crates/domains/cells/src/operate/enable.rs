@@ -157,7 +157,7 @@ fn disable_hypervisor(with_cells: bool) -> Result<bool, OperateError> {
     Ok(true)
 }
 
-/// Returns the hypervisor that is enabled already.
+/// Returns the hypervisor if it is already enabled.
 fn already_enabled() -> Option<Enabled> {
     if !Path::new(DEVICE).exists() {
         return None;
@@ -278,7 +278,7 @@ fn read_image(path: &Path) -> Result<Vec<u8>, OperateError> {
     })
 }
 
-/// Waits until udev or devtmpfs has made the driver's device.
+/// Waits until udev or devtmpfs has created the driver's device.
 fn wait_for_device() -> Result<(), OperateError> {
     let begin = Instant::now();
     while !Path::new(DEVICE).exists() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why something was not done with cells.
+//! Errors of operations on cells.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::describe::TreeError;
 use crate::device;
 use crate::system_configuration;
 
-/// Why something was not done.
+/// The reason why an operation failed.
 #[derive(Debug)]
 pub enum OperateError {
-    /// What was asked for makes no sense here: no such cell, a file that is none.
+    /// Invalid arguments: no such cell, or an unusable file.
     Usage(Finding),
-    /// What stands in the way, at least one; each says how to fix it.
+    /// The findings that prevent the operation, at least one, each with a fix.
     Refused(Vec<Finding>),
 }
 
@@ -24,7 +24,7 @@ impl OperateError {
         Self::Refused(vec![finding])
     }
 
-    /// All that it says.
+    /// Returns all findings.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         match self {
@@ -94,9 +94,10 @@ impl From<system_configuration::Error> for OperateError {
     }
 }
 
-/// A refusal of the driver or of the hypervisor, with what the driver said of it in the log.
-pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
-    let said = said.join("; ");
+/// Converts a refusal of the driver or of the hypervisor, with the driver's messages from the
+/// kernel log.
+pub(super) fn from_device(error: &device::Error, messages: &[String]) -> OperateError {
+    let messages = messages.join("; ");
     let finding = match error {
         device::Error::Open { path, source } => {
             Finding::new(Severity::Error, path.clone(), source.to_string()).fix(
@@ -107,10 +108,10 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
             )
         }
         device::Error::Driver { what, source } => {
-            let reason = if said.is_empty() {
+            let reason = if messages.is_empty() {
                 source.to_string()
             } else {
-                said
+                messages
             };
             let fix = match source.raw_os_error() {
                 Some(libc::EPERM) => "run the command as root",
@@ -131,10 +132,10 @@ pub(super) fn told(error: &device::Error, said: &[String]) -> OperateError {
         device::Error::Hypervisor { what, outcome } => Finding::new(
             Severity::Error,
             format!("hypervisor, {what}"),
-            if said.is_empty() {
+            if messages.is_empty() {
                 "the hypervisor refuses".to_owned()
             } else {
-                said
+                messages
             },
         )
         .values(format!("{outcome:?}"), "Success")

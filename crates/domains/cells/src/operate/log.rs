@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the driver says in the kernel's log: it names the reason of each refusal there
+//! Reads the driver's messages in the kernel log, which give the reason of each refusal
 //! (Documentation/ABI/testing/dev-kmsg).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// The most messages that are read after a call: others may write without end.
+/// Maximum number of messages read after a call, because others may write endlessly.
 const MOST_MESSAGES: usize = 1000;
 
-/// The log from one moment on.
+/// The kernel log from one moment on.
 #[derive(Debug)]
 pub(super) struct KernelLog(Option<File>);
 
 impl KernelLog {
-    /// From now on. Where it may not be read it stays empty.
+    /// Opens the log at its present end. Stays empty without permission to read it.
     pub(super) fn from_now() -> Self {
         let open = || {
             let mut file = OpenOptions::new()
@@ -27,26 +27,27 @@ impl KernelLog {
         Self(open().ok())
     }
 
-    /// What the driver said since.
-    pub(super) fn said(&mut self) -> Vec<String> {
-        let mut said = Vec::new();
+    /// Returns the driver's messages since then.
+    pub(super) fn messages(&mut self) -> Vec<String> {
+        let mut messages = Vec::new();
         let Some(file) = &mut self.0 else {
-            return said;
+            return messages;
         };
-        // One message a read; one that was overwritten meanwhile is EPIPE, and the next comes.
+        // One message per read. EPIPE means that a message was overwritten; the next read continues
+        // after it.
         let mut room = [0; 8192];
         for _ in 0..MOST_MESSAGES {
             match file.read(&mut room) {
-                Ok(bytes) if bytes > 0 => said.extend(driver_message(&room[..bytes])),
+                Ok(bytes) if bytes > 0 => messages.extend(driver_message(&room[..bytes])),
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 _ => break,
             }
         }
-        said
+        messages
     }
 }
 
-/// The text after `rampart: ` of one message.
+/// Returns the text after `rampart: ` of a message.
 fn driver_message(record: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(record);
     let (_, message) = text.split_once(';')?;
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_log_only_the_driver() {
+    fn returns_only_messages_of_the_driver() {
         let own = b"3,821,912345,-;rampart: there are cells; destroy them first\n SUBSYSTEM=x\n";
         assert_eq!(
             driver_message(own).as_deref(),

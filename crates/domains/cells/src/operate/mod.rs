@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a person does with cells, by their names: enable, create, load, start, look, stop, destroy.
-//! Every change goes through the driver, which knows what there is whoever made it, so a process that
-//! is killed at any moment leaves nothing that another one does not find.
+//! Operates cells by name: enable, create, load, start, list, stop, destroy. Every change goes
+//! through the driver, which keeps the state for all programs, so a process that is killed at any
+//! moment leaves nothing that others cannot find.
 
 mod cell_list;
 mod console;
@@ -31,10 +31,10 @@ pub use console::console;
 pub use enable::{Disabled, EnableOrder, Enabled, disable, enable, is_enabled};
 pub use error::OperateError;
 
-use error::told;
+use error::from_device;
 use log::KernelLog;
 
-/// The driver, with the hypervisor enabled or not.
+/// The opened driver, with the hypervisor enabled or not.
 #[derive(Debug)]
 pub struct Operator {
     device: Device,
@@ -44,34 +44,34 @@ impl Operator {
     /// Opens the driver.
     ///
     /// # Errors
-    /// If it is not loaded, or the caller may not.
+    /// Returns an error if the driver is not loaded, or the caller lacks the permission.
     pub fn open() -> Result<Self, OperateError> {
         if std::env::consts::ARCH != "aarch64" {
             return Err(OperateError::refused(wrong_architecture()));
         }
-        let device = Device::open().map_err(|error| told(&error, &[]))?;
+        let device = Device::open().map_err(|error| from_device(&error, &[]))?;
         Ok(Self { device })
     }
 
-    /// The driver itself.
+    /// Returns the device.
     #[must_use]
     pub const fn device(&self) -> &Device {
         &self.device
     }
 
-    /// A call of the driver, with its reason from the log where it refuses.
+    /// Calls the driver; adds its reason from the kernel log if it refuses.
     fn call<T>(
         &self,
         call: impl FnOnce(&Device) -> Result<T, device::Error>,
     ) -> Result<T, OperateError> {
         let mut log = KernelLog::from_now();
-        call(&self.device).map_err(|error| told(&error, &log.said()))
+        call(&self.device).map_err(|error| from_device(&error, &log.messages()))
     }
 
-    /// What is in use: the hypervisor, its cells, offline CPUs.
+    /// Returns the resources in use: the hypervisor, its cells, offline CPUs.
     ///
     /// # Errors
-    /// Of the driver.
+    /// Returns the errors of the driver.
     pub fn in_use(&self) -> Result<InUse, OperateError> {
         let mut in_use = self.call(InUse::read)?;
         in_use.offline = offline();
@@ -94,10 +94,10 @@ impl Operator {
         ))
     }
 
-    /// The cell of this name.
+    /// Returns the cell with this name.
     ///
     /// # Errors
-    /// If there is none.
+    /// Returns an error if there is none.
     pub fn cell(&self, name: &str) -> Result<CellInUse, OperateError> {
         let in_use = self.required()?;
         let names: Vec<&str> = in_use.cells.iter().map(|cell| cell.name.as_str()).collect();
@@ -120,10 +120,10 @@ impl Operator {
         })
     }
 
-    /// What the machine's description and what is in use make of a request; nothing is done.
+    /// Resolves a request with the machine's description and the resources in use. Changes nothing.
     ///
     /// # Errors
-    /// All that stands in its way.
+    /// Returns all findings that prevent the cell.
     pub fn resolved(
         &self,
         request: &Request,
@@ -135,22 +135,22 @@ impl Operator {
         resolve(&description, &in_use, request).map_err(OperateError::Refused)
     }
 
-    /// Makes a cell; its number. Its CPUs leave Linux.
+    /// Creates a cell and returns its number. Its CPUs leave Linux.
     ///
     /// # Errors
-    /// What driver or hypervisor refuse; nothing is left then.
+    /// Returns the refusal of the driver or of the hypervisor; the cell then does not exist.
     pub fn create(&self, resolved: &Resolved) -> Result<u32, OperateError> {
         let bytes = resolved.configuration.bytes();
         let number = self.call(|device| device.create_named(&bytes, &resolved.names))?;
         if let Err(error) = self.write_directory(resolved) {
-            // A cell that is half made is none; the first error is the one to be told.
+            // Destroy the incomplete cell; the first error is the one to return.
             let _ = self.call(|device| device.destroy(number));
             return Err(error);
         }
         Ok(number)
     }
 
-    /// What its regions are called, for a program without an operating system.
+    /// Writes the names of the regions for a program without an operating system.
     fn write_directory(&self, resolved: &Resolved) -> Result<(), OperateError> {
         let Some(location) = &resolved.directory else {
             return Ok(());
@@ -191,11 +191,11 @@ impl Operator {
         )))
     }
 
-    /// A shared region of a cell, by its name or by its number from 0: as the root may see it, to be
-    /// written where the root is its writer.
+    /// Maps a shared region of a cell, by its name or by its number from 0. Writable if the root is
+    /// its writer.
     ///
     /// # Errors
-    /// If there is no such cell or region.
+    /// Returns an error if there is no such cell or region.
     pub fn region(&self, name: &str, wanted: &str) -> Result<SharedMemory, OperateError> {
         let cell = self.cell(name)?;
         let location = format!("cell {name}, shared region {wanted}");
@@ -233,11 +233,11 @@ impl Operator {
         })
     }
 
-    /// Writes into the memory of a cell that does not run, at an address as the cell sees it; at the
-    /// start of its memory where none is given.
+    /// Writes to the memory of a cell that does not run, at an address in the cell's address space,
+    /// by default at the start of its memory.
     ///
     /// # Errors
-    /// If there is no such cell, it runs, or it has no loadable memory there.
+    /// Returns an error if there is no such cell, it runs, or it has no loadable memory there.
     pub fn load(&self, name: &str, at: Option<u64>, data: &[u8]) -> Result<u64, OperateError> {
         let cell = self.cell(name)?;
         let memory = cell.configuration.memory.iter();
@@ -297,16 +297,16 @@ impl Operator {
     /// Starts a cell at its entry.
     ///
     /// # Errors
-    /// If it runs, or was never loaded.
+    /// Returns an error if the cell runs or was never loaded.
     pub fn start(&self, name: &str) -> Result<(), OperateError> {
         let cell = self.cell(name)?;
         self.call(|device| device.start(cell.number))
     }
 
-    /// Parks its CPUs; its memory stays. One that does not run stays as it is.
+    /// Stops a cell: parks its CPUs and keeps its memory. Has no effect if it does not run.
     ///
     /// # Errors
-    /// If there is no such cell, or a CPU does not come back.
+    /// Returns an error if there is no such cell, or a CPU does not return.
     pub fn stop(&self, name: &str) -> Result<(), OperateError> {
         let cell = self.cell(name)?;
         if self.state(cell.number)?.0 != CellState::Running {
@@ -315,19 +315,19 @@ impl Operator {
         self.call(|device| device.stop(cell.number))
     }
 
-    /// Ends a cell, whatever state it is in: its memory is wiped, its CPUs come back to Linux.
+    /// Destroys a cell in any state: its memory is wiped, its CPUs return to Linux.
     ///
     /// # Errors
-    /// If there is no such cell, or a CPU does not come back.
+    /// Returns an error if there is no such cell, or a CPU does not return.
     pub fn destroy(&self, name: &str) -> Result<(), OperateError> {
         let cell = self.cell(name)?;
         self.call(|device| device.destroy(cell.number))
     }
 
-    /// What a cell is in, and why it stopped.
+    /// Returns a cell's state and the reason of its last stop.
     ///
     /// # Errors
-    /// While the hypervisor is not there.
+    /// Returns an error while the hypervisor is not enabled.
     pub fn state(&self, number: u32) -> Result<(CellState, StopReason), OperateError> {
         let status = self.status()?;
         let cell = status.get().cells.get(number as usize);
@@ -336,7 +336,7 @@ impl Operator {
 
     fn status(&self) -> Result<device::StatusPages, OperateError> {
         self.device.status().map_err(|source| {
-            told(
+            from_device(
                 &device::Error::Driver {
                     what: "status",
                     source,
@@ -346,10 +346,10 @@ impl Operator {
         })
     }
 
-    /// All cells.
+    /// Returns all cells.
     ///
     /// # Errors
-    /// While the hypervisor is not there.
+    /// Returns an error while the hypervisor is not enabled.
     pub fn list(&self) -> Result<Vec<CellListEntry>, OperateError> {
         let in_use = self.required()?;
         let numbers = cpu_numbers();
@@ -361,10 +361,10 @@ impl Operator {
             .collect())
     }
 
-    /// One cell.
+    /// Returns one cell.
     ///
     /// # Errors
-    /// If there is none of this name.
+    /// Returns an error if there is no cell with this name.
     pub fn report(&self, name: &str) -> Result<CellListEntry, OperateError> {
         let cell = self.cell(name)?;
         Ok(reported(&cell, self.status()?.get(), &cpu_numbers()))
@@ -432,7 +432,7 @@ fn reported(
     }
 }
 
-/// Who writes a shared region, seen from a cell that has it.
+/// Returns the writer of a shared region from the view of a cell that has it.
 fn writer(flags: MemoryFlags) -> Option<&'static str> {
     flags.contains(MemoryFlags::SHARED).then_some({
         if flags.contains(MemoryFlags::WRITE) {
@@ -445,7 +445,7 @@ fn writer(flags: MemoryFlags) -> Option<&'static str> {
     })
 }
 
-/// Linux's numbers of the CPUs by their affinity.
+/// Returns Linux's numbers of the CPUs by affinity.
 fn cpu_numbers() -> BTreeMap<u64, u32> {
     let Ok(sources) = Sources::of_this_machine() else {
         return BTreeMap::new();
@@ -456,7 +456,7 @@ fn cpu_numbers() -> BTreeMap<u64, u32> {
         .collect()
 }
 
-/// Whether the driver has a cell of this name, as far as is to be seen without privilege.
+/// Returns whether the driver has a cell with this name, as far as visible without privilege.
 #[must_use]
 pub fn is_there(name: &str) -> bool {
     let cells = fs::read_dir("/sys/devices/virtual/misc/rampart/cells");
@@ -465,7 +465,7 @@ pub fn is_there(name: &str) -> bool {
     })
 }
 
-/// CPUs that Linux has and does not run on.
+/// Returns the offline CPUs.
 fn offline() -> CpuSet {
     let read = |name| {
         let text = fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).ok()?;
@@ -477,7 +477,7 @@ fn offline() -> CpuSet {
     present.difference(&online)
 }
 
-/// What is said on other machines.
+/// Returns the finding for machines of other architectures.
 pub(crate) fn wrong_architecture() -> Finding {
     Finding::new(
         Severity::Error,
@@ -488,7 +488,7 @@ pub(crate) fn wrong_architecture() -> Finding {
     .fix("rampart sim --architecture aarch64 run -- COMMAND, on a simulated machine")
 }
 
-/// Whether the machine's description has a problem, and which.
+/// Returns the findings that the machine's description contains.
 fn problems(description: &Description) -> Vec<Finding> {
     let problems = description.findings.iter();
     problems

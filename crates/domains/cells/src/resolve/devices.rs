@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The devices of a cell: whole pages of registers, and interrupts, that nobody else has.
+//! Selects the devices of a cell: whole pages of registers, and interrupts, that are not in use
+//! elsewhere.
 
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
@@ -8,7 +9,7 @@ use rampart_model::{Finding, Severity};
 use super::{CellInUse, InUse, Request, problem};
 use crate::describe::{AddressRange, Description, Device, InterruptKind, RangeUse, Span, spans};
 
-/// What a cell gets of them.
+/// The effective settings of a cell's devices.
 #[derive(Debug, Default)]
 pub(super) struct EffectiveSettings {
     pub(super) paths: Vec<String>,
@@ -23,12 +24,12 @@ pub(super) fn effective_settings(
     found: &mut Vec<Finding>,
 ) -> EffectiveSettings {
     let mut chosen: Vec<&Device> = Vec::new();
-    for wish in &request.devices {
-        match device(description, wish) {
+    for requested in &request.devices {
+        match device(description, requested) {
             Ok(device) if chosen.iter().any(|other| other.path == device.path) => {}
             Ok(device) => chosen.push(device),
             Err(what) => found.push(
-                problem(format!("cell {}, device {wish}", request.name), what)
+                problem(format!("cell {}, device {requested}", request.name), what)
                     .fix("rampart cell describe --all lists the devices and their paths"),
             ),
         }
@@ -66,17 +67,17 @@ pub(super) fn effective_settings(
     effective_settings
 }
 
-/// The one that is meant.
-fn device<'a>(description: &'a Description, wish: &str) -> Result<&'a Device, String> {
-    let address = wish
+/// Returns the requested device.
+fn device<'a>(description: &'a Description, requested: &str) -> Result<&'a Device, String> {
+    let address = requested
         .strip_prefix("0x")
         .and_then(|digits| u64::from_str_radix(digits, 16).ok());
     let is_meant = |device: &&Device| {
         let name = device.name();
         let plain = name.split_once('@').map_or(name, |(plain, _)| plain);
-        device.path == wish
-            || name == wish
-            || plain == wish
+        device.path == requested
+            || name == requested
+            || plain == requested
             || address.is_some_and(|address| {
                 device
                     .ranges
@@ -91,7 +92,7 @@ fn device<'a>(description: &'a Description, wish: &str) -> Result<&'a Device, St
         _ => {
             let exact = all
                 .iter()
-                .find(|device| device.path == wish || device.name() == wish);
+                .find(|device| device.path == requested || device.name() == requested);
             exact.copied().ok_or_else(|| {
                 let paths: Vec<&str> = all.iter().map(|device| device.path.as_str()).collect();
                 format!("the name is ambiguous: {}", paths.join(", "))
@@ -152,7 +153,7 @@ fn refusals(
                 )),
         );
     }
-    neighbours(description, device, chosen, &location, found);
+    sharing_devices(description, device, chosen, &location, found);
     owners(in_use, device, &location, found);
     for interrupt in &device.interrupts {
         if interrupt.kind == InterruptKind::Elsewhere {
@@ -189,8 +190,8 @@ fn refusals(
     }
 }
 
-/// Other devices in use in the same pages or with the same interrupts.
-fn neighbours(
+/// Adds findings about other enabled devices in the same pages or with the same interrupts.
+fn sharing_devices(
     description: &Description,
     device: &Device,
     chosen: &[&Device],
@@ -252,7 +253,7 @@ fn neighbours(
     }
 }
 
-/// Cells that have it.
+/// Adds findings about cells that have the device.
 fn owners(in_use: &InUse, device: &Device, location: &str, found: &mut Vec<Finding>) {
     let has = |cell: &&CellInUse| {
         let memory = cell.configuration.memory.iter();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of a machine somebody has.
+//! The parts of a machine that are in use.
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
@@ -11,21 +11,21 @@ use crate::describe::{Description, Span};
 use crate::device::{Device, Error};
 use crate::names::RegionNames;
 
-/// A cell that is there.
+/// An existing cell.
 #[derive(Debug, Clone)]
 pub struct CellInUse {
-    /// Its number.
+    /// Number of the cell.
     pub number: u32,
-    /// Its name.
+    /// Name of the cell.
     pub name: String,
-    /// What it was created with.
+    /// The configuration that it was created with.
     pub configuration: Blob,
-    /// What its shared regions are called.
+    /// Names of its shared regions.
     pub names: RegionNames,
 }
 
 impl CellInUse {
-    /// Its shared region of this name, or with this number, from 0.
+    /// Returns the shared region with this name, or with this number from 0, if there is one.
     #[must_use]
     pub fn region(&self, wanted: &str) -> Option<&MemoryRegion> {
         let number = wanted
@@ -38,29 +38,29 @@ impl CellInUse {
         })
     }
 
-    /// Its shared regions, in the order of its configuration.
+    /// Returns the shared regions in the order of the configuration.
     pub fn shared(&self) -> impl Iterator<Item = &MemoryRegion> {
         let memory = self.configuration.memory.iter();
         memory.filter(|region| region.flags().contains(MemoryFlags::SHARED))
     }
 }
 
-/// What somebody has.
+/// The resources in use.
 #[derive(Debug, Clone, Default)]
 pub struct InUse {
-    /// The hypervisor's memory.
+    /// Memory of the hypervisor.
     pub hypervisor: Option<Span>,
-    /// The interrupt by which the hypervisor calls the root; 0 for none.
+    /// The interrupt with which the hypervisor notifies the root; 0 for none.
     pub event_interrupt: u32,
-    /// The cells.
+    /// The existing cells.
     pub cells: Vec<CellInUse>,
-    /// CPUs that cells do not get: Linux keeps its house there.
+    /// CPUs that cells do not get, because Linux uses them for housekeeping.
     pub housekeeping: CpuSet,
     /// CPUs that are offline.
     pub offline: CpuSet,
 }
 
-/// A configuration as one that can be written.
+/// Converts a parsed configuration to a writable one.
 fn blob(configuration: &Configuration<'_>) -> Blob {
     Blob {
         name: configuration.name().to_owned(),
@@ -78,11 +78,11 @@ fn blob(configuration: &Configuration<'_>) -> Blob {
 }
 
 impl InUse {
-    /// What the driver says: the hypervisor and its cells. A cell that goes away meanwhile is left
-    /// out; housekeeping and offline CPUs are the caller's to add.
+    /// Reads the hypervisor and its cells from the driver. Skips a cell that is destroyed
+    /// meanwhile. Does not set housekeeping and offline CPUs.
     ///
     /// # Errors
-    /// Of the driver.
+    /// Returns the errors of the driver.
     pub fn read(device: &Device) -> Result<Self, Error> {
         let state = device.state()?;
         let mut in_use = Self::default();
@@ -115,7 +115,7 @@ impl InUse {
         Ok(in_use)
     }
 
-    /// Physical memory that is in use, beside Linux's.
+    /// Returns the physical memory that is in use, besides that of Linux.
     #[must_use]
     pub fn memory(&self) -> Vec<Span> {
         let regions = self
@@ -129,8 +129,9 @@ impl InUse {
         self.hypervisor.into_iter().chain(spans).collect()
     }
 
-    /// Shared peripheral interrupts that no device raises and nobody has, the highest first. Only
-    /// below the highest of a device: beyond nobody knows whether the controller has them.
+    /// Returns the shared peripheral interrupts that are not raised by a device and not in use,
+    /// highest first. Only below the highest of a device, because the controller may not implement
+    /// higher ones.
     #[must_use]
     pub fn free_interrupts(&self, description: &Description) -> Vec<u32> {
         let mut taken: Vec<u32> = description

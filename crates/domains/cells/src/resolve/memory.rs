@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where a cell's memory is.
+//! Places a cell's memory.
 
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
@@ -12,7 +12,7 @@ use super::{
 use crate::describe::{Description, Span, spans};
 use crate::names::{RegionNames, wrong_name};
 
-/// Where everything is.
+/// The location of all regions.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     pub(super) own: Option<MemoryRegion>,
@@ -21,7 +21,7 @@ pub(super) struct Placed {
     pub(super) directory: Option<MemoryRegion>,
 }
 
-/// The cell's own memory and its shared regions.
+/// Places the cell's own memory and its shared regions.
 pub(super) fn placed(
     description: &Description,
     in_use: &InUse,
@@ -40,7 +40,7 @@ pub(super) fn placed(
     let all = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
     let own = MemoryRegion {
         physical: own,
-        // Devices that write memory by themselves know no other address.
+        // Devices with DMA use physical addresses.
         guest: match request.payload {
             Payload::Bare => BARE_MEMORY,
             Payload::Linux => own,
@@ -54,8 +54,8 @@ pub(super) fn placed(
         ..Placed::default()
     };
     let mut next = BARE_SHARED;
-    for (index, wish) in request.shared.iter().enumerate() {
-        let (region, name) = match wish {
+    for (index, requested) in request.shared.iter().enumerate() {
+        let (region, name) = match requested {
             SharedWish::Own {
                 name,
                 bytes,
@@ -70,7 +70,7 @@ pub(super) fn placed(
                 (region(physical, bytes, *writer), name.clone())
             }
             SharedWish::Neighbour { name, cell, region } => {
-                match neighbour(in_use, request, index, (cell, region)) {
+                match region_of_other_cell(in_use, request, index, (cell, region)) {
                     Ok((theirs, called)) => (theirs, name.clone().or(called)),
                     Err(finding) => {
                         found.push(finding);
@@ -121,8 +121,8 @@ pub(super) fn placed(
     placed
 }
 
-/// A region of a cell that is there, as it is read, and what that cell calls it.
-fn neighbour(
+/// Returns a region of an existing cell with read permission, and its name in that cell.
+fn region_of_other_cell(
     in_use: &InUse,
     request: &Request,
     index: usize,
@@ -163,7 +163,7 @@ fn neighbour(
         )))
 }
 
-/// Gives a region its name, if it is one and no other region of this cell has it.
+/// Sets the name of a region if it is valid and not used by another region of the cell.
 fn call(
     request: &Request,
     index: usize,
@@ -203,7 +203,8 @@ fn region(physical: u64, bytes: u64, writer: Writer) -> MemoryRegion {
     }
 }
 
-/// The lowest place for whole blocks, taken out of what is free.
+/// Takes whole blocks out of the free memory, at the lowest address possible. Returns their start,
+/// or `None` if there is not enough memory.
 pub(crate) fn first_fit(free: &mut Vec<Span>, bytes: u64) -> Option<u64> {
     let start = free.iter().find_map(|span| {
         let start = span.start.checked_next_multiple_of(MEMORY_ALIGNMENT)?;
@@ -214,7 +215,8 @@ pub(crate) fn first_fit(free: &mut Vec<Span>, bytes: u64) -> Option<u64> {
     Some(start)
 }
 
-/// The highest place for pages, so that blocks stay whole.
+/// Takes pages out of the free memory, at the highest address possible, to keep blocks whole.
+/// Returns their start, or `None` if there is not enough memory.
 fn last_fit(free: &mut Vec<Span>, bytes: u64) -> Option<u64> {
     let start = free.iter().rev().find_map(|span| {
         let end = span.end() & !(pages(1) - 1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From what a person asks for ("2 CPUs, 256 MiB, this device") to the configuration of a cell: a pure
-//! function of the machine's description, of what is in use, and of the request. Every refusal says
-//! where, what is there, what is needed and how to fix it.
+//! Resolves a request ("2 CPUs, 256 MiB, this device") to the configuration of a cell: a pure
+//! function of the machine's description, the resources in use, and the request. Every refusal has
+//! a location, the found and the expected value, and a fix.
 
 mod devices;
 mod in_use;
@@ -26,34 +26,34 @@ pub use rampart_hypervisor_core::format::{
     MemoryFlags, MemoryRegion, RegisterFlags, RegisterGrant,
 };
 
-/// Where a program without an operating system has its memory (`hypervisor/cells/cell.ld`).
+/// Start of the memory of a program without an operating system (`hypervisor/cells/cell.ld`).
 pub const BARE_MEMORY: u64 = 0x4000_0000;
-/// Where it has what it shares, one region after the other (`hypervisor/cells/src/lib.rs`).
+/// Start of its shared regions, which follow each other (`hypervisor/cells/src/lib.rs`).
 pub const BARE_SHARED: u64 = 0x5000_0000;
-/// Where it reads what these regions are called (`rampart_ring::directory`), if any has a name.
+/// Start of the directory of these regions (`rampart_ring::directory`), if one has a name.
 pub const BARE_DIRECTORY: u64 = BARE_SHARED - PAGE_BYTES;
 
-/// What a cell runs.
+/// The program of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Payload {
     /// A program without an operating system, at [`BARE_MEMORY`].
     #[default]
     Bare,
-    /// A Linux kernel, whose memory is where it is physically.
+    /// A Linux kernel, whose memory is mapped at its physical address.
     Linux,
 }
 
-/// Which CPUs.
+/// The requested CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CpuWish {
-    /// These, by Linux's numbers. The first one is started.
+    /// These CPUs, by Linux's numbers. The first one is started.
     List(CpuSet),
-    /// So many, whichever; the highest that are free.
+    /// This number of CPUs; the highest that are free.
     Count(u32),
 }
 
-/// Who writes a shared region.
+/// The writer of a shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Writer {
     /// The cell; the root reads.
@@ -63,61 +63,61 @@ pub enum Writer {
     Root,
 }
 
-/// A shared region.
+/// A requested shared region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SharedWish {
-    /// A new one of this cell.
+    /// A new region of this cell.
     Own {
-        /// What it is called, if anything: [`crate::names::wrong_name`].
+        /// Name, if any: [`crate::names::wrong_name`].
         name: Option<String>,
-        /// In whole pages of 4 KiB; less is rounded up.
+        /// Size in bytes, rounded up to whole pages of 4 KiB.
         bytes: u64,
-        /// Who writes it.
+        /// The writer of the region.
         writer: Writer,
     },
-    /// A region of a cell that is there: to be read.
+    /// A region of an existing cell, for reading.
     Neighbour {
-        /// What the region is called here; without it as its cell calls it.
+        /// Name of the region in this cell; `None` keeps its name in the other cell.
         name: Option<String>,
-        /// The cell's name.
+        /// Name of the other cell.
         cell: String,
-        /// Which of its shared regions: its name, or its number from 0.
+        /// The shared region of that cell: its name, or its number from 0.
         region: String,
     },
 }
 
-/// What a cell asks for.
+/// The requested properties of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// Letters, digits, `-`, `_` and `.`, 32 at most.
+    /// Name: letters, digits, `-`, `_` and `.`, at most 32.
     pub name: String,
-    /// What it runs.
+    /// The program.
     pub payload: Payload,
     /// Its CPUs.
     pub cpus: CpuWish,
-    /// Its own memory, in bytes; rounded up to 2 MiB.
+    /// Size of its own memory in bytes, rounded up to 2 MiB.
     pub memory_bytes: u64,
     /// Devices: the path of a node, its name with or without unit address, or the address.
     pub devices: Vec<String>,
     /// Single registers or bits of them.
     pub registers: Vec<RegisterGrant>,
-    /// Regions that others see too.
+    /// Shared regions.
     pub shared: Vec<SharedWish>,
-    /// Interrupts by which others ring this cell.
+    /// Number of interrupts with which others ring this cell.
     pub bells: u32,
-    /// Cells whose first bell this one rings.
+    /// Cells whose first bell this cell rings.
     pub rings: Vec<String>,
-    /// SMC functions that go to the firmware.
+    /// Ranges of SMC functions that are passed to the firmware.
     pub smcs: Vec<(u32, u32)>,
-    /// The cell fails when it is silent for so long; 0 for no watchdog.
+    /// Maximum silence before the cell fails; 0 for no watchdog.
     pub watchdog_milliseconds: u32,
-    /// x0 of a program without an operating system when it starts.
+    /// Initial value of x0 of a program without an operating system.
     pub argument: u64,
 }
 
 impl Request {
-    /// A program without an operating system on one CPU, with 2 MiB, and 64 KiB that it writes and
-    /// the root reads.
+    /// Returns a request for a program without an operating system on one CPU, with 2 MiB of memory
+    /// and 64 KiB that it writes and the root reads.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
@@ -142,8 +142,9 @@ impl Request {
 }
 
 impl Request {
-    /// A Linux on one CPU, with the regions that it shares with the root by convention
-    /// ([`crate::linux::LinuxRegions::of`]): its console, what it says, what it hears.
+    /// Returns a request for a Linux on one CPU with the standard regions shared with the root
+    /// ([`crate::linux::LinuxRegions::of`]): its console and one region per direction of the
+    /// agent's connection.
     #[must_use]
     pub fn linux(name: &str, memory_bytes: u64) -> Self {
         let own = |bytes, writer| SharedWish::Own {
@@ -164,35 +165,35 @@ impl Request {
     }
 }
 
-/// A cell as it can be created.
+/// A resolved request, ready for the creation of the cell.
 #[derive(Debug, Clone)]
 pub struct Resolved {
-    /// Its configuration. For Linux, entry and argument are those of the memory's start: who lays
-    /// out kernel and device tree in it sets them.
+    /// Configuration of the cell. For Linux, entry and argument are preliminary: the code that
+    /// places kernel and device tree sets them.
     pub configuration: Blob,
-    /// Its CPUs by Linux's numbers, the first one first.
+    /// CPUs by Linux's numbers, in order of the configuration.
     pub cpus: Vec<CpuId>,
-    /// Its own memory.
+    /// Own memory of the cell.
     pub memory: MemoryRegion,
-    /// Its shared regions, in the order of the request.
+    /// Shared regions, in the order of the request.
     pub shared: Vec<MemoryRegion>,
-    /// What they are called.
+    /// Names of the shared regions.
     pub names: RegionNames,
-    /// Where a program without an operating system reads what they are called; none where no region
-    /// has a name. A Linux has that in its device tree.
+    /// Memory of the directory of names for a program without an operating system; `None` if no
+    /// region has a name. Linux finds the names in its device tree.
     pub directory: Option<MemoryRegion>,
-    /// The nodes of its devices.
+    /// Device tree nodes of its devices.
     pub devices: Vec<String>,
-    /// The same in the device tree of a cell that runs Linux, with what they need and the regions
-    /// that have names; empty for a program without an operating system.
+    /// Nodes for the device tree of a cell that runs Linux: its devices, their dependencies, and
+    /// the named regions. Empty for a program without an operating system.
     pub nodes: Vec<TreeNode>,
-    /// The interrupts by which others ring it.
+    /// The interrupts with which others ring the cell.
     pub bells: Vec<u32>,
-    /// What is weaker than it could be.
+    /// Notes and warnings about the cell.
     pub findings: Vec<Finding>,
 }
 
-/// A problem with what is asked for.
+/// Returns a finding about the request.
 fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
     Finding::new(Severity::Error, location, what)
 }
@@ -200,7 +201,7 @@ fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
 /// Resolves a request.
 ///
 /// # Errors
-/// Everything that stands in its way.
+/// Returns all findings that prevent the cell.
 pub fn resolve(
     description: &Description,
     in_use: &InUse,
@@ -341,7 +342,7 @@ fn cpus(
         .iter()
         .map(|cpu| CpuId(cpu.number))
         .collect();
-    // Linux cannot leave the CPU that it was booted on.
+    // Linux cannot release the CPU that it was booted on.
     let free: CpuSet = all
         .iter()
         .filter(|cpu| {
@@ -425,7 +426,7 @@ fn cpus(
     }
 }
 
-/// The cell's own bells, and those of others that it rings.
+/// Returns the cell's own bells, and the bells of others that it rings.
 fn bells(
     description: &Description,
     in_use: &InUse,
@@ -479,7 +480,7 @@ fn bells(
     (own, doorbells)
 }
 
-/// In whole pages.
+/// Rounds up to whole pages.
 const fn pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a cell's Linux is told of its devices and of the regions that it shares: nodes of its device
-//! tree, made of those of the machine's (Devicetree Specification 0.4, 2.3, 2.4; the kernel's bindings
-//! arm,gic-v3 and fixed-clock).
+//! Creates the device tree nodes that describe its devices and shared regions to a cell's Linux,
+//! from the nodes of the machine's tree (Devicetree Specification 0.4, 2.3, 2.4; the kernel's
+//! bindings arm,gic-v3 and fixed-clock).
 
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_model::{Finding, Severity};
@@ -10,10 +10,10 @@ use crate::describe::{Description, Device, Interrupt, InterruptKind, RangeUse, R
 use crate::linux::{FIRST_PHANDLE, TreeNode};
 use crate::names::RegionNames;
 
-/// What a region that others see too is compatible with.
+/// `compatible` of a shared region.
 const SHARED_MEMORY: &str = "rampart,shared-memory";
 
-/// Properties that name what is in another one, one by one.
+/// Properties with names for the entries of another property.
 const NAMES: [(&str, &str); 5] = [
     ("clocks", "clock-names"),
     ("resets", "reset-names"),
@@ -36,7 +36,7 @@ fn list<'a>(values: impl Iterator<Item = &'a str>) -> Vec<u8> {
     values.flat_map(text).collect()
 }
 
-/// An address and a size of 64 bits each, as all nodes of a cell's tree have them.
+/// Returns an address and a size of 64 bits each, as in all nodes of a cell's tree.
 fn place(start: u64, bytes: u64) -> [u32; 4] {
     [
         (start >> 32) as u32,
@@ -46,7 +46,7 @@ fn place(start: u64, bytes: u64) -> [u32; 4] {
     ]
 }
 
-/// The nodes of these devices, which the cell has, and of the clocks that they need.
+/// Returns the nodes of the cell's devices, and of the clocks that they need.
 pub(super) fn devices(
     description: &Description,
     cell: &str,
@@ -78,7 +78,7 @@ pub(super) fn devices(
     nodes
 }
 
-/// The regions that have names.
+/// Returns the nodes of the regions that have names.
 pub(super) fn regions(shared: &[MemoryRegion], names: &RegionNames) -> Vec<TreeNode> {
     let node = |region: &MemoryRegion| {
         let name = names.of(region)?;
@@ -98,12 +98,12 @@ pub(super) fn regions(shared: &[MemoryRegion], names: &RegionNames) -> Vec<TreeN
     shared.iter().filter_map(node).collect()
 }
 
-/// While it is made.
+/// The nodes under construction.
 struct Tree<'a> {
     cell: &'a str,
-    /// Of the devices that the cell has: the n-th is [`FIRST_PHANDLE`] + n.
+    /// Paths of the cell's devices: the n-th has the phandle [`FIRST_PHANDLE`] + n.
     paths: Vec<&'a str>,
-    /// Of clocks that never change, in hertz; they are numbered behind the devices.
+    /// Frequencies of fixed clocks, in hertz; their phandles follow those of the devices.
     frequencies: Vec<u32>,
     found: &'a mut Vec<Finding>,
 }
@@ -168,10 +168,11 @@ impl Tree<'_> {
         TreeNode { name, properties }
     }
 
-    /// Its interrupts up to the first that the cell does not get: drivers count them.
+    /// Returns the interrupts up to the first that the cell does not get, because drivers identify
+    /// them by index.
     fn interrupts(&mut self, device: &Device) -> Option<Property> {
         let word = |interrupt: &Interrupt| {
-            // Only a rising edge and a high level reach a shared interrupt of the GIC.
+            // A shared interrupt of the GIC supports only a rising edge and a high level.
             let flags = if interrupt.edge { 1 } else { 4 };
             (interrupt.kind == InterruptKind::Shared).then(|| [0, interrupt.number - 32, flags])
         };
@@ -202,7 +203,8 @@ impl Tree<'_> {
         (!all.is_empty()).then(|| ("interrupts".to_owned(), words(&all.concat())))
     }
 
-    /// The value of a property that points to others; `None` where one of these cannot be had.
+    /// Returns the value of a property with references, or `None` if a referenced node is not
+    /// available.
     fn references(&mut self, device: &Device, property: &str) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         for reference in device
@@ -239,7 +241,7 @@ impl Tree<'_> {
     fn missing(&mut self, device: &Device, property: &str, path: &str) {
         let what = format!("its Linux gets the device without `{property}`");
         if property.starts_with("pinctrl") {
-            // They were set before, and nobody changes them.
+            // They were set before Linux started and stay unchanged.
             let what = format!("{what}: its pins stay unchanged");
             self.found.push(self.finding(device, Severity::Note, what));
             return;
@@ -271,7 +273,7 @@ mod tests {
         fs::write(path, value).expect("written");
     }
 
-    /// A clock, a GPIO and buttons at it, and what the buttons' supply is.
+    /// Creates a tree with a clock, a GPIO, buttons connected to it, and the supply of the buttons.
     fn board(tree: &Path) {
         let number = |name: &str, values: &[u32]| property(tree, name, &words(values));
         for cells in ["#address-cells", "#size-cells"] {
@@ -313,7 +315,7 @@ mod tests {
         property(tree, "serial@9020000/clock-names", b"a\0b\0");
     }
 
-    fn made(paths: &[&str]) -> (Vec<TreeNode>, Vec<Finding>) {
+    fn resolved_nodes(paths: &[&str]) -> (Vec<TreeNode>, Vec<Finding>) {
         let tree = tempfile::tempdir().expect("a directory");
         board(tree.path());
         let description = describe(&Sources::recorded(tree.path(), None).expect("a tree"));
@@ -330,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn a_device_comes_with_its_clock() {
-        let (nodes, found) = made(&["/rtc@9010000"]);
+    fn adds_the_clock_of_a_device() {
+        let (nodes, found) = resolved_nodes(&["/rtc@9010000"]);
         assert!(found.is_empty(), "{found:#?}");
         let [rtc, clock] = &nodes[..] else {
             panic!("{nodes:#?}");
@@ -356,15 +358,15 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_named() {
-        let (nodes, found) = made(&["/serial@9020000"]);
+    fn names_missing_dependencies() {
+        let (nodes, found) = resolved_nodes(&["/serial@9020000"]);
         let serial = &nodes[0];
         assert_eq!(value(serial, "interrupts"), Some(&words(&[0, 3, 1])[..]));
         for left_out in ["clocks", "clock-names", "resets", "vcc-supply"] {
             assert_eq!(value(serial, left_out), None, "{left_out}");
         }
         assert_eq!(value(serial, "reg-shift"), Some(&words(&[2])[..]));
-        let told: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let texts: Vec<String> = found.iter().map(ToString::to_string).collect();
         let expected = [
             ("1 of its 3 interrupts", "private"),
             ("`clocks`", "/tree"),
@@ -375,20 +377,20 @@ mod tests {
             let is_it = |text: &&String| {
                 text.contains("/serial@9020000") && text.contains(what) && text.contains(why)
             };
-            assert_eq!(told.iter().filter(is_it).count(), 1, "{what}: {told:#?}");
+            assert_eq!(texts.iter().filter(is_it).count(), 1, "{what}: {texts:#?}");
         }
-        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        assert_eq!(texts.len(), expected.len(), "{texts:#?}");
     }
 
     #[test]
-    fn devices_of_one_cell_find_each_other() {
-        let (nodes, found) = made(&["/rtc@9010000", "/serial@9020000"]);
+    fn links_devices_of_one_cell() {
+        let (nodes, found) = resolved_nodes(&["/rtc@9010000", "/serial@9020000"]);
         assert_eq!(value(&nodes[1], "resets"), value(&nodes[0], "phandle"));
         assert!(found.iter().all(|finding| !finding.what.contains("resets")));
     }
 
     #[test]
-    fn only_regions_with_names_are_told() {
+    fn adds_only_regions_with_names() {
         let flags = MemoryFlags::SHARED | MemoryFlags::READ;
         let region = |physical, flags: MemoryFlags| MemoryRegion {
             physical,
