@@ -30,7 +30,7 @@ pub const INIT: &str = "/init";
 /// and parameters.
 pub const MODULE_LIST: &str = "/etc/rampart/modules";
 
-/// Directory of an initramfs that [`enter_root`] copies over the root file system.
+/// Directory of an initramfs that [`enter_root()`] copies over the root file system.
 pub const CARRIED: &str = "/carried";
 
 pub use client::{Agent, AgentHandle, AgentInput, AgentOutput, AgentProcess, KEEP_ALIVE};

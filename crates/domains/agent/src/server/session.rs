@@ -104,18 +104,18 @@ impl Session {
     /// Serves until the session ends.
     pub(super) fn serve(&mut self) -> io::Result<End> {
         loop {
-            let nobody_there = self.is_port && self.greeted.is_none();
-            let timeout = if nobody_there {
+            let no_client = self.is_port && self.greeted.is_none();
+            let timeout = if no_client {
                 Some(LOOK_AGAIN)
             } else {
                 self.silence.map(|silence| {
                     silence.saturating_sub(self.heard.elapsed()) + Duration::from_millis(1)
                 })
             };
-            if nobody_there && let Some(end) = self.read_port() {
+            if no_client && let Some(end) = self.read_port() {
                 return Ok(end);
             }
-            for (source, _) in self.wait(timeout, !nobody_there)? {
+            for (source, _) in self.wait(timeout, !no_client)? {
                 let end = match source {
                     Source::Signals => self.take_signals(),
                     Source::Port => self.read_port(),
@@ -133,7 +133,7 @@ impl Session {
                 return Ok(End::Lost);
             }
             let silent = |silence| self.heard.elapsed() > silence;
-            if !nobody_there && self.silence.is_some_and(silent) {
+            if !no_client && self.silence.is_some_and(silent) {
                 return Ok(End::Lost);
             }
         }

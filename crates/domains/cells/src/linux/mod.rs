@@ -49,7 +49,7 @@ pub struct LinuxOrder {
     pub configuration: Blob,
     /// Content of the kernel's file.
     pub image: Vec<u8>,
-    /// The initramfs: [`initramfs`].
+    /// The initramfs: [`initramfs()`].
     pub initramfs: Vec<u8>,
     /// Additional kernel parameters.
     pub arguments: String,

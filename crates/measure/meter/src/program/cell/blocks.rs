@@ -32,8 +32,9 @@ pub(in crate::program) struct CellBlocks {
     clock: CellClock,
     /// The host's number of the cell's CPU.
     cpu: CpuId,
-    /// Records that were read by now, and so not to be looked at again.
+    /// Number of the order, and the time by which it has to be complete.
     order: Option<(u64, Instant)>,
+    /// Sequence number of the next block to report.
     reported: u32,
     made: Option<u64>,
     latest: Nanos,
