@@ -77,7 +77,7 @@ mod tests {
     use crate::effects::variants::tests::request;
     use rampart_host::{MachineRoot, read_machine};
 
-    /// A plan with an isolated domain and one without isolation.
+    /// Returns a plan with an isolated domain and one without isolation.
     fn active_plan() -> ActivePlan {
         let mut active: ActivePlan = serde_json::from_value(serde_json::json!({
             "schema_version": 1, "tool_version": "0", "state": "active", "applied_at": 0,

@@ -118,17 +118,17 @@ impl BlocktestLatencies {
                 }
             })
             .collect();
-        hold_against_control(&mut cpus);
+        check_against_control(&mut cpus);
         cpus
     }
 }
 
-fn hold_against_control(cpus: &mut [BlocktestCpu]) {
-    let is_felt = |cpu: &BlocktestCpu| {
+fn check_against_control(cpus: &mut [BlocktestCpu]) {
+    let is_stopped = |cpu: &BlocktestCpu| {
         let found = cpu.transfer.as_ref();
         cpu.stopped && found.is_some_and(|found| stops(&found.interval, found.p_value))
     };
-    if cpus.iter().any(is_felt) {
+    if cpus.iter().any(is_stopped) {
         return;
     }
     let is_watched = cpus.iter().any(|cpu| cpu.stopped);

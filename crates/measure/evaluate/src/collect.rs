@@ -52,15 +52,15 @@ impl Collected {
         }
         cpu.over_deadline += batch.over_deadline;
         cpu.missed += batch.missed;
-        for (location, part) in batch.series.iter().enumerate() {
-            match cpu.series.get_mut(&location) {
+        for (index, part) in batch.series.iter().enumerate() {
+            match cpu.series.get_mut(&index) {
                 None => {
                     let record = SeriesRecord {
                         series: part.series,
                         seen: part.seen.clone(),
                         corrected: part.corrected.clone(),
                     };
-                    cpu.series.insert(location, record);
+                    cpu.series.insert(index, record);
                 }
                 Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
             }

@@ -42,9 +42,9 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
     let plan = evaluation.plan.transfer.iter();
     for (number, group) in plan.flat_map(|plan| &plan.groups).enumerate() {
         missing.extend(missing_round(evaluation, number, group, None));
-        for (location, disturbance) in group.disturbances.iter().enumerate() {
+        for (index, disturbance) in group.disturbances.iter().enumerate() {
             // A load is planned several times; one valid round is enough.
-            if !group.disturbances[..location].contains(disturbance) {
+            if !group.disturbances[..index].contains(disturbance) {
                 missing.extend(missing_round(evaluation, number, group, Some(disturbance)));
             }
         }
@@ -191,13 +191,13 @@ mod tests {
     fn a_repeated_run_is_complete() {
         let mut evaluation = simulated();
         assert!(is_complete(&evaluation));
-        let location = evaluation
+        let index = evaluation
             .transfers
             .iter()
             .position(|round| round.disturbance.is_some())
             .expect("a disturbance");
-        let sound = evaluation.transfers[location].clone();
-        evaluation.transfers[location].invalid = vec![why()];
+        let sound = evaluation.transfers[index].clone();
+        evaluation.transfers[index].invalid = vec![why()];
         assert!(!is_complete(&evaluation), "none counts");
         let mut partly = sound.clone();
         partly.watched[1].invalid = vec![why()];

@@ -59,16 +59,16 @@ pub(crate) fn crash_host(
     group.read_clocks();
     group.go();
     let until = Instant::now() + PATIENCE;
-    let mut broken_off = false;
-    let everybody_lives = |member: &Member| member.is_done() || member.last_sign.is_some();
+    let mut cancelled = false;
+    let is_settled = |member: &Member| member.is_done() || member.last_sign.is_some();
     group.read_until(
         |group| {
-            broken_off = stop.load(Ordering::Relaxed);
-            broken_off || Instant::now() > until || group.members.iter().all(everybody_lives)
+            cancelled = stop.load(Ordering::Relaxed);
+            cancelled || Instant::now() > until || group.members.iter().all(is_settled)
         },
         &mut || {},
     );
-    if broken_off {
+    if cancelled {
         return not_done("the evaluation was ended before its turn came".to_owned());
     }
     // Guests may start slowly, so relate their clocks to the host's clock again close to the crash.
@@ -161,7 +161,7 @@ fn candidates<'a>(
             taken.union(&participant.cpus)
         });
     let (mut candidates, mut left_out) = (Vec::new(), Vec::new());
-    for (location, domain) in plan.domains.iter().enumerate() {
+    for (index, domain) in plan.domains.iter().enumerate() {
         if let Some(why) = running.failures.left_out(&domain.name) {
             left_out.push(witness(&domain.name, why));
             continue;
@@ -184,7 +184,7 @@ fn candidates<'a>(
         };
         candidates.push(Candidate {
             name: &domain.name,
-            domain: starters.of(location),
+            domain: starters.of(index),
             cpus,
             policy: domain.policy,
             stay_up: true,

@@ -183,7 +183,7 @@ pub(crate) fn id_in_variant(variant: Option<&VariantSettings>, entry: String) ->
     }
 }
 
-/// `DOMAIN/METER/CONDITION`
+/// Returns `DOMAIN/METER/CONDITION`.
 pub(crate) fn record_id(
     domain: &EvaluatedDomain,
     meter: &MeterSettings,

@@ -16,11 +16,11 @@ pub(crate) struct Domains(Vec<Box<dyn Domain>>);
 
 impl Domains {
     pub(crate) fn new(domains: &[EvaluatedDomain]) -> Self {
-        Self::behind(domains, &|_| IsolationChoice::Usual)
+        Self::with_isolation(domains, &|_| IsolationChoice::Usual)
     }
 
     /// Creates each domain with the isolation that is chosen for it.
-    fn behind(
+    fn with_isolation(
         domains: &[EvaluatedDomain],
         isolation: &dyn Fn(&EvaluatedDomain) -> IsolationChoice,
     ) -> Self {
@@ -34,8 +34,8 @@ impl Domains {
     }
 
     /// Returns the domain at this index of the settings.
-    pub(crate) fn of(&self, location: usize) -> &dyn Domain {
-        self.0[location].as_ref()
+    pub(crate) fn of(&self, index: usize) -> &dyn Domain {
+        self.0[index].as_ref()
     }
 
     /// Ends all that stayed up.
@@ -45,13 +45,13 @@ impl Domains {
     }
 
     /// Ends all that stayed up. From now on each domain has the isolation that is chosen for it.
-    pub(crate) fn renew_behind(
+    pub(crate) fn renew_with_isolation(
         &mut self,
         domains: &[EvaluatedDomain],
         isolation: &dyn Fn(&EvaluatedDomain) -> IsolationChoice,
     ) {
         self.end();
-        *self = Self::behind(domains, isolation);
+        *self = Self::with_isolation(domains, isolation);
     }
 
     fn end(&mut self) {
@@ -84,9 +84,9 @@ impl NoisyGuests {
     ) -> Self {
         let starters = Domains::new(domains);
         let mut running = Vec::new();
-        for (location, domain) in domains.iter().enumerate() {
+        for (index, domain) in domains.iter().enumerate() {
             let plan = MeterSettings::new(MeterKind::Wakeup, domain.cpus.clone());
-            let started = starters.of(location).start(&Start {
+            let started = starters.of(index).start(&Start {
                 meter,
                 plan: &plan,
                 housekeeping,

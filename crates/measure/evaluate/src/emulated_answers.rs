@@ -51,7 +51,8 @@ pub(crate) fn real_time(
 }
 
 /// Answers whether a latency would be as on the host: if the same kernel causes it under the same
-/// policy and no block in another domain stops it. The cost of an own kernel shows in times alone.
+/// policy and no block in another domain stops it. The cost of a separate kernel shows only in
+/// times.
 pub(crate) fn same_as_host(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,

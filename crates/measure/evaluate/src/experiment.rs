@@ -43,7 +43,7 @@ pub struct Context<'a> {
     pub meter: &'a Path,
     /// The result directory to create.
     pub output: &'a Path,
-    /// A stream that receives a copy of everything written there.
+    /// A stream that receives a copy of everything written to `output`.
     pub stream: Option<ResultStream>,
     /// Whether to make this machine's kernel panic at the end, to see which domains survive. Only
     /// for machines that another machine watches and that has received all results by then.
@@ -175,7 +175,7 @@ pub fn evaluate(
     let domains = evaluation.plan.domains.iter().chain(&neighbours);
     let planned = evaluation.plan.total.into();
     let ending = StopCondition::new(stop, longest(planned, domains, emulated));
-    let location = Place {
+    let environment = RunEnvironment {
         context,
         directory: &directory,
         scratch: scratch.path(),
@@ -193,33 +193,33 @@ pub fn evaluate(
     // Dropped after everything that runs in the plan's isolation.
     let mut switching = Switching::new(context.switch, &evaluation.plan.variants);
     let mut starters = Domains::new(&evaluation.plan.domains);
-    // Dropped before what started it.
+    // Dropped before the starters.
     let mut running = RunningGroup::default();
-    let mut beside = Beside {
+    let mut state_of_runs = RunState {
         pace: &mut pace,
         observer,
         neighbours: &mut neighbours,
         running: &mut running,
         concluding: &mut concluding,
     };
-    location.runs(
+    environment.runs(
         &order,
         &mut evaluation,
         &mut collectors,
         (&mut starters, &mut switching),
-        &mut beside,
+        &mut state_of_runs,
     )?;
     if !evaluation.plan.variants.is_empty() {
         starters.renew(&evaluation.plan.domains);
         switching.take_back();
         evaluation.findings.extend(switching.findings());
     }
-    location.rounds(
+    environment.rounds(
         &rounds,
         &mut evaluation,
         &collectors,
         &mut starters,
-        &mut beside,
+        &mut state_of_runs,
     )?;
     let ended_early = ending.is_over();
     let crash = context.crash_host && !ended_early;
@@ -281,7 +281,7 @@ fn loads_needed(plan: &EvaluationSettings) -> Vec<Condition> {
 }
 
 /// The state beside the runs and rounds: noisy guests, running domains.
-struct Beside<'a> {
+struct RunState<'a> {
     pace: &'a mut ProgressEstimate,
     observer: &'a mut dyn Observer,
     neighbours: &'a mut NoisyGuests,
@@ -290,14 +290,14 @@ struct Beside<'a> {
 }
 
 /// The environment of the runs and rounds.
-struct Place<'a> {
+struct RunEnvironment<'a> {
     context: &'a Context<'a>,
     directory: &'a ResultDirectory,
     scratch: &'a Path,
     ending: &'a StopCondition<'a>,
 }
 
-impl Place<'_> {
+impl RunEnvironment<'_> {
     /// Makes the runs of the matrix.
     fn runs(
         &self,
@@ -305,15 +305,15 @@ impl Place<'_> {
         evaluation: &mut Evaluation,
         collectors: &mut BTreeMap<MatrixEntry, RecordCollector>,
         (starters, switching): (&mut Domains, &mut Switching<'_>),
-        beside: &mut Beside<'_>,
+        state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
-        let Beside {
+        let RunState {
             pace,
             observer,
             neighbours,
             running,
             concluding,
-        } = beside;
+        } = state_of_runs;
         let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
         let stay_up = have_own_cpus(&evaluation.plan);
@@ -343,7 +343,7 @@ impl Place<'_> {
             }
             if switching.changes(entry.variant) {
                 // The running domains have the isolation of the previous variant.
-                starters.renew_behind(&evaluation.plan.domains, &|domain| {
+                starters.renew_with_isolation(&evaluation.plan.domains, &|domain| {
                     switching.isolation(entry.variant, domain)
                 });
             }
@@ -389,7 +389,7 @@ impl Place<'_> {
             );
             match &failed {
                 Some(why) => running.failures.failed(&counted, why),
-                None => running.failures.came_through(&counted),
+                None => running.failures.succeeded(&counted),
             }
             if self.ending.look() && !run.invalid.is_empty() {
                 // The run ended before its first sample and is not recorded.
@@ -412,15 +412,15 @@ impl Place<'_> {
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<MatrixEntry, RecordCollector>,
         starters: &mut Domains,
-        beside: &mut Beside<'_>,
+        state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
-        let Beside {
+        let RunState {
             pace,
             observer,
             neighbours,
             running,
             concluding,
-        } = beside;
+        } = state_of_runs;
         let plan = evaluation.plan.clone();
         let Some(transfer) = &plan.transfer else {
             return Ok(());
@@ -499,8 +499,8 @@ impl Place<'_> {
 
 /// Returns whether no two domains measure on the same CPU.
 fn have_own_cpus(plan: &EvaluationSettings) -> bool {
-    plan.domains.iter().enumerate().all(|(location, one)| {
-        plan.domains[location + 1..]
+    plan.domains.iter().enumerate().all(|(index, one)| {
+        plan.domains[index + 1..]
             .iter()
             .all(|other| one.cpus.intersection(&other.cpus).is_empty())
     })

@@ -31,7 +31,7 @@ impl Failures {
     }
 
     /// Records that a domain started and measured.
-    pub(crate) fn came_through(&mut self, domain: &str) {
+    pub(crate) fn succeeded(&mut self, domain: &str) {
         if self.left_out(domain).is_none() {
             self.0.remove(domain);
         }
@@ -76,7 +76,7 @@ mod tests {
         let mut failures = Failures::default();
         failures.failed("vm", &why);
         assert_eq!(failures.left_out("vm"), None);
-        failures.came_through("vm");
+        failures.succeeded("vm");
         failures.failed("vm", &why);
         assert_eq!(failures.left_out("vm"), None, "not in a row");
         failures.failed("vm", &why);
@@ -84,7 +84,7 @@ mod tests {
         assert!(finding.what.contains("it said nothing"), "{finding}");
         assert_eq!(finding.fix.as_deref(), Some("look at it"));
         assert_eq!(failures.left_out("task"), None);
-        failures.came_through("vm");
+        failures.succeeded("vm");
         assert_eq!(failures.not_measured(|_| true).len(), 1);
     }
 }

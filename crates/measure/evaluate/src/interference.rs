@@ -7,7 +7,7 @@ use rampart_stats::{INTERFERENCE_TOLERANCE, QUANTILES, Resampling, interference}
 
 use crate::statements;
 
-/// Runs or rounds, each with its batches in the order of time.
+/// Runs or rounds, each with its batches in chronological order.
 type Runs = [Vec<Distribution>];
 
 /// Returns outcome, statement and figures, or `None` if there is too little data to compare. `idle`

@@ -38,7 +38,7 @@ impl<'a> VerdictsByDirection<'a> {
             let here = verdict.domain == domain;
             match (verdict.question, &verdict.disturbance) {
                 (Question::Transfer, Some(by)) => {
-                    let location = match (here, by.domain == domain, by.side) {
+                    let target = match (here, by.domain == domain, by.side) {
                         (true, true, Side::Under) => &mut verdicts_on.under,
                         (true, true, Side::Inside) => &mut verdicts_on.own,
                         (true, false, _) => &mut verdicts_on.inward,
@@ -46,7 +46,7 @@ impl<'a> VerdictsByDirection<'a> {
                         // The host's kernel causes the blocks under a domain, not the domain.
                         _ => continue,
                     };
-                    location.push(verdict);
+                    target.push(verdict);
                 }
                 (Question::Interference, Some(by)) if here != (by.domain == domain) => {
                     verdicts_on.loads.push(verdict);

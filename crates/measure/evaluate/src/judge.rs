@@ -191,7 +191,7 @@ fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) ->
     let cycles = cycles(record);
     let seen: u64 = record.cpus.iter().map(|cpu| cpu.over_deadline).sum();
     let exceedances = (seen + missed_late).min(cycles);
-    // Measuring several CPUs at once is no longer exposure: the same events disturb them.
+    // Measuring several CPUs at once does not lengthen the exposure: the same events disturb them.
     let upper_bound = exceedance_bound(exceedances, cycles, DEADLINE_CONFIDENCE).unwrap_or(1.0);
     let between = (exceedances == 0)
         .then(|| time_between_violations(record.exposure.duration, DEADLINE_CONFIDENCE));
@@ -220,8 +220,8 @@ fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) ->
     )
 }
 
-/// Returns the number of observed cycles. For `noise`, whose samples are only the gaps, each gap is
-/// a cycle, and a run without a gap has one cycle.
+/// Returns the number of observed cycles. For `noise`, whose samples are only the gaps, a cycle is
+/// a window of the deadline's length; there are at least as many cycles as gaps, and as runs.
 fn cycles(record: &Record) -> u64 {
     let Exposure {
         samples,
@@ -231,7 +231,7 @@ fn cycles(record: &Record) -> u64 {
     } = record.exposure;
     match record.plan.meter {
         rampart_model::MeterKind::Noise => {
-            // The loop measures without pauses; each window of the deadline's length is a cycle.
+            // The loop measures without pauses.
             let deadline = record.plan.deadline.map_or(1, |deadline| deadline.0.max(1));
             let windows = record.exposure.duration.0 / deadline * u64::from(record.exposure.cpus);
             windows.max(samples).max(u64::from(runs))

@@ -2,8 +2,8 @@
 //! Plans an evaluation (meters, domains, conditions, order of runs), makes its runs and judges the
 //! results.
 //!
-//! [`propose()`] derives a matrix from the machine, [`schedule()`] orders its runs, [`evaluate`] makes
-//! the runs and writes the evaluation document after each, [`judge()`] derives the verdicts.
+//! [`propose()`] derives a matrix from the machine, [`schedule()`] orders its runs, [`evaluate`]
+//! makes the runs and writes the evaluation document after each, [`judge()`] derives the verdicts.
 //! [`measure()`] makes a single run of one meter without a document.
 
 mod active_plan;

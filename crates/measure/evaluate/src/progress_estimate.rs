@@ -47,9 +47,9 @@ impl ProgressEstimate {
 
     /// Adds one more round after the run or round of this number.
     pub(crate) fn repeat(&mut self, number: u32) {
-        let location = (number as usize).min(self.expected.len().saturating_sub(1));
-        if let Some(same) = self.expected.get(location).copied() {
-            self.expected.insert(location, same);
+        let index = (number as usize).min(self.expected.len().saturating_sub(1));
+        if let Some(same) = self.expected.get(index).copied() {
+            self.expected.insert(index, same);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::effects::variants::{Variants, share_time_of_variants};
 use crate::matrix_time::{batch_of, least_time, share_time};
 use crate::measuring_costs::MeasuringCosts;
 use crate::propose_cpus::{host_cpus, own_cpus, real_time_cpus, usable};
-use crate::propose_plan::plan_places;
+use crate::propose_plan::plan_domains;
 use crate::transfer::disturbance_request::DisturbanceRequest;
 use crate::transfer::schedule::{self as transfers, Planned, TransferRequest};
 
@@ -86,8 +86,8 @@ pub fn propose(
     };
     let (locations, neighbours) = match &request.plan {
         Some(plan) => {
-            let found = plan_places(plan, availability, &usable, &mut not_measured)?;
-            let locations = Places {
+            let found = plan_domains(plan, availability, &usable, &mut not_measured)?;
+            let locations = AssignedCpus {
                 real_time: found.real_time,
                 housekeeping: found.housekeeping,
                 domains: found.domains,
@@ -97,7 +97,7 @@ pub fn propose(
         }
         None => {
             let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
-            let locations = places(machine, &usable, request, chosen, requested.is_some())?;
+            let locations = assign_cpus(machine, &usable, request, chosen, requested.is_some())?;
             let neighbours = planned(neighbours, &locations.housekeeping);
             (locations, neighbours)
         }
@@ -246,7 +246,7 @@ fn meter_plan(
 }
 
 /// The CPUs of each domain.
-struct Places {
+struct AssignedCpus {
     real_time: CpuSet,
     housekeeping: CpuSet,
     domains: Vec<EvaluatedDomain>,
@@ -254,13 +254,13 @@ struct Places {
 }
 
 /// Assigns CPUs to the domains: separate CPUs if they run at once and there are enough.
-fn places(
+fn assign_cpus(
     machine: &Machine,
     usable: &CpuSet,
     request: &Request,
     chosen: Named<'_>,
     together: bool,
-) -> Result<Places, EvaluateError> {
+) -> Result<AssignedCpus, EvaluateError> {
     let mut findings = Vec::new();
     let separate = chosen
         .iter()
@@ -310,7 +310,7 @@ fn places(
             domain_plan(name, availability, cpus)
         })
         .collect();
-    Ok(Places {
+    Ok(AssignedCpus {
         real_time,
         housekeeping,
         domains,
@@ -329,7 +329,7 @@ fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> Evalu
     }
 }
 
-/// Places the noisy guests on the housekeeping CPUs.
+/// AssignedCpus the noisy guests on the housekeeping CPUs.
 fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<EvaluatedDomain> {
     neighbours
         .into_iter()
@@ -392,12 +392,12 @@ fn chosen<'a>(
             });
             continue;
         }
-        let location = if selection.guest == Some(GuestRole::Noisy) {
+        let target = if selection.guest == Some(GuestRole::Noisy) {
             &mut neighbours
         } else {
             &mut measured
         };
-        location.extend((1..=times).map(|number| {
+        target.extend((1..=times).map(|number| {
             let name = match times {
                 1 => selection.to_string(),
                 _ => format!("{selection}-{number}"),

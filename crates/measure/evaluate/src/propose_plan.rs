@@ -16,7 +16,7 @@ use crate::propose_cpus::host_cpus;
 const ALWAYS: [&str; 2] = ["host", "vm:noisy"];
 
 /// The parts of a plan that are measured.
-pub(crate) struct PlanPlaces {
+pub(crate) struct PlanDomains {
     pub(crate) real_time: CpuSet,
     pub(crate) housekeeping: CpuSet,
     pub(crate) domains: Vec<EvaluatedDomain>,
@@ -27,12 +27,12 @@ pub(crate) struct PlanPlaces {
 
 /// Returns the domains of a plan to measure, each on its own CPUs with its own policy and deadline,
 /// and the host to compare with.
-pub(crate) fn plan_places(
+pub(crate) fn plan_domains(
     request: &PlanRequest,
     availability: &[Availability],
     usable: &CpuSet,
     not_measured: &mut Vec<NotMeasured>,
-) -> Result<PlanPlaces, EvaluateError> {
+) -> Result<PlanDomains, EvaluateError> {
     let resolved = &request.resolved;
     let mut names = Names::of(request);
     let mut findings = Vec::new();
@@ -92,7 +92,7 @@ pub(crate) fn plan_places(
         guest: Some(GuestRole::Noisy),
         ..DomainSelection::of(DomainKind::Vm)
     };
-    let wants_neighbour = names.named && names.takes(&[&noisy.to_string()]);
+    let wants_noisy_guest = names.named && names.takes(&[&noisy.to_string()]);
     names.check(request)?;
     if real_time.is_empty() {
         return Err(EvaluateError::NothingInPlan {
@@ -100,7 +100,7 @@ pub(crate) fn plan_places(
             findings: unavailable,
         });
     }
-    let neighbours = match (wants_neighbour, available(availability, noisy)) {
+    let neighbours = match (wants_noisy_guest, available(availability, noisy)) {
         (false, _) => Vec::new(),
         (true, Ok(description)) => vec![EvaluatedDomain {
             name: noisy.to_string(),
@@ -117,7 +117,7 @@ pub(crate) fn plan_places(
             });
         }
     };
-    Ok(PlanPlaces {
+    Ok(PlanDomains {
         real_time,
         housekeeping,
         domains,

@@ -410,9 +410,9 @@ mod tests {
     }
 
     fn made(domain: &dyn Domain, ending: &StopCondition<'_>) -> RunMade {
-        let location = tempfile::tempdir().expect("a directory");
+        let directory = tempfile::tempdir().expect("a directory");
         let none = CpuSet::new();
-        let log = HistogramLog::create(&location.path().join("log")).expect("a log");
+        let log = HistogramLog::create(&directory.path().join("log")).expect("a log");
         let request = RunRequest {
             order: 0,
             record: "vm/wakeup/idle",
@@ -424,7 +424,7 @@ mod tests {
             others: &none,
             housekeeping: &none,
             meter: Path::new("/nowhere"),
-            scratch: location.path(),
+            scratch: directory.path(),
             explain: false,
             unwanted_activity: false,
             log: (String::new(), log),
@@ -462,10 +462,10 @@ mod tests {
 
     #[test]
     fn a_silent_domain_has_failed() {
-        let location = tempfile::tempdir().expect("a directory");
-        let mut log = HistogramLog::create(&location.path().join("log")).expect("a log");
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut log = HistogramLog::create(&directory.path().join("log")).expect("a log");
         let none = CpuSet::new();
-        let load = Load::start(Condition::IDLE, &none, &none, None, location.path());
+        let load = Load::start(Condition::IDLE, &none, &none, None, directory.path());
         let cut = read_messages(
             &mut Up(Fault::SaysNothing),
             &mut load.expect("no load"),

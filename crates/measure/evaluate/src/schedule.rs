@@ -232,9 +232,8 @@ mod tests {
                 repetition.iter().for_each(|variant| counts[*variant] += 1);
                 assert_eq!(counts[0], 3);
                 assert!(counts[1..].iter().all(|count| *count == 1));
-                let locations: Vec<usize> = (0..12)
-                    .filter(|location| repetition[*location] == 0)
-                    .collect();
+                let locations: Vec<usize> =
+                    (0..12).filter(|index| repetition[*index] == 0).collect();
                 assert!(
                     locations.windows(2).all(|pair| pair[1] - pair[0] == 4),
                     "{locations:?}"

@@ -13,8 +13,8 @@ fn one_in(share: f64) -> String {
 pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
-    for (location, digit) in digits.chars().enumerate() {
-        if location > 0 && (digits.len() - location).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(' ');
         }
         text.push(digit);
@@ -259,7 +259,7 @@ mod tests {
     fn reports_how_many_windows_are_late_although_the_verdict_holds() {
         let windows = |late: usize| -> Vec<Nanos> {
             (0..30)
-                .map(|location| Nanos(if location < late { 900 } else { 5 }))
+                .map(|index| Nanos(if index < late { 900 } else { 5 }))
                 .collect()
         };
         let statement = |with: usize, without: usize| {

@@ -45,7 +45,7 @@ impl ResultStream {
     /// Appends the present content of a file.
     ///
     /// # Errors
-    /// If the reader is gone.
+    /// If the reader has closed the stream.
     pub fn send(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
@@ -58,7 +58,7 @@ impl ResultStream {
     /// Writes the end of the archive.
     ///
     /// # Errors
-    /// If the reader is gone.
+    /// If the reader has closed the stream.
     pub fn finish(&self) -> io::Result<()> {
         let mut archive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         archive.finish()?;

@@ -55,7 +55,7 @@ impl BlockLength {
     }
 
     /// Returns the time after a block in which its effect may end a sample: the wakeup of the
-    /// period in which the block ends, with its usual latency.
+    /// period in which the block ends, plus the worst quiet latency.
     pub(crate) fn after(self, plan: &TransferSettings) -> Nanos {
         plan.interval + self.quiet.min(self.length)
     }
@@ -87,7 +87,7 @@ impl BlockLength {
         }
     }
 
-    /// Returns a finding if the limits changed the length.
+    /// Returns a finding if a limit shortened the length.
     pub(crate) fn findings(self, location: &str) -> Vec<Finding> {
         if self.wanted <= self.length {
             return Vec::new();

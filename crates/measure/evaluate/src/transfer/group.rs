@@ -251,20 +251,17 @@ impl Slots {
 /// the end of a batch hold samples that ended late, and may overlap those of the next batch.
 pub(crate) fn append(timeline: &mut Timeline, batch: &Batch) {
     let slot = timeline.slot.0.max(1);
-    let location = (batch
+    let index = (batch
         .at
         .saturating_sub(timeline.start)
         .0
         .saturating_add(slot / 2)
         / slot) as usize;
-    let end = location + batch.timeline.len();
+    let end = index + batch.timeline.len();
     if timeline.worst.len() < end {
         timeline.worst.resize(end, None);
     }
-    for (worst, new) in timeline.worst[location..end]
-        .iter_mut()
-        .zip(&batch.timeline)
-    {
+    for (worst, new) in timeline.worst[index..end].iter_mut().zip(&batch.timeline) {
         *worst = (*worst).max(*new);
     }
 }
@@ -300,8 +297,8 @@ impl Group {
             order: (0..candidates.len()).collect(),
             slots: Slots::of(plan),
         };
-        let rank = |location: &usize| {
-            let kind = candidates[*location].domain.selection().kind;
+        let rank = |index: &usize| {
+            let kind = candidates[*index].domain.selection().kind;
             match (kind.properties().boots, kind.is_housekeeping()) {
                 (true, _) => 0,
                 (false, false) => 1,
@@ -309,8 +306,8 @@ impl Group {
             }
         };
         group.order.sort_by_key(rank);
-        for location in group.order.clone() {
-            let candidate = &candidates[location];
+        for index in group.order.clone() {
+            let candidate = &candidates[index];
             let plan = MeterSettings {
                 cpus: candidate.cpus.clone(),
                 policy: candidate.policy.unwrap_or(plan.policy),
@@ -323,7 +320,7 @@ impl Group {
                 name: candidate.name,
                 stay_up: candidate.stay_up,
             });
-            let member = &mut group.members[location];
+            let member = &mut group.members[index];
             match started {
                 Ok(running) => member.running = Some(running),
                 Err(error) => member.fail(reason(candidate.name, &error)),
@@ -463,8 +460,8 @@ impl Group {
 
     /// Ends all members, the last started first.
     pub(crate) fn finish(&mut self) {
-        for location in self.order.clone().into_iter().rev() {
-            self.members[location].end();
+        for index in self.order.clone().into_iter().rev() {
+            self.members[index].end();
         }
     }
 
@@ -529,7 +526,7 @@ impl RunningGroup {
             if let Some(why) = &member.failed {
                 self.failures.failed(&member.name, why);
             } else if member.finished.is_some() {
-                self.failures.came_through(&member.name);
+                self.failures.succeeded(&member.name);
             }
         }
     }

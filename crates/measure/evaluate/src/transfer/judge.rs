@@ -50,8 +50,8 @@ impl TransferVerdicts {
                 disturbances.push(disturbance);
             }
         }
-        let location = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
-        disturbances.sort_by_key(|one| (one.kind, one.side, location(&one.domain)));
+        let index = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
+        disturbances.sort_by_key(|one| (one.kind, one.side, index(&one.domain)));
         let mut verdicts = Vec::new();
         for disturbance in disturbances {
             let drawn = self.drawn(plan, disturbance, rounds, emulated).to_vec();
@@ -75,12 +75,12 @@ impl TransferVerdicts {
     ) -> &[Verdict] {
         let row = Row::new(disturbance, rounds);
         let rests_on = row.rests_on();
-        let location = self
+        let index = self
             .drawn
             .iter()
             .position(|one| one.disturbance == *disturbance);
-        let location = match location {
-            Some(location) if self.drawn[location].rounds == rests_on => location,
+        let index = match index {
+            Some(index) if self.drawn[index].rounds == rests_on => index,
             known => {
                 let new = Drawn {
                     disturbance: disturbance.clone(),
@@ -88,9 +88,9 @@ impl TransferVerdicts {
                     verdicts: row.verdicts(plan, emulated),
                 };
                 match known {
-                    Some(location) => {
-                        self.drawn[location] = new;
-                        location
+                    Some(index) => {
+                        self.drawn[index] = new;
+                        index
                     }
                     None => {
                         self.drawn.push(new);
@@ -99,13 +99,13 @@ impl TransferVerdicts {
                 }
             }
         };
-        &self.drawn[location].verdicts
+        &self.drawn[index].verdicts
     }
 }
 
-/// Returns whether the blocks of the host's kernel stop the host itself. If so, it also makes them
-/// under a guest, and a guest that they do not stop does not depend on the host's kernel. Blocks
-/// from inside are judged before those from under.
+/// Returns whether the blocks of the host's kernel stop the host itself. If so, this kernel also
+/// makes the blocks under a guest, and a guest that they do not stop does not depend on the host's
+/// kernel. Blocks from inside are judged before those from under.
 fn host_is_stopped(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
     verdicts.iter().any(|verdict| {
         let is_host = plan
@@ -412,9 +412,8 @@ fn worst_of_all_cpus(round: &TransferRecord, domain: &str) -> Vec<(bool, Nanos)>
         .min()
         .unwrap_or(0);
     (0..count)
-        .filter_map(|location| {
-            let windows =
-                || of_domain(round, domain).filter_map(move |of| of.windows.get(location));
+        .filter_map(|index| {
+            let windows = || of_domain(round, domain).filter_map(move |of| of.windows.get(index));
             let worst = windows().filter_map(|window| window.worst).max()?;
             let blocked = windows().any(|window| window.block.is_some());
             Some((blocked, worst))

@@ -6,8 +6,8 @@
 //! [`round_time`] shares out the time, and [`block_length`] sets the length of blocks. [`session`]
 //! makes all rounds and [`round`] makes one: [`group`] runs the domains at once,
 //! [`block_in_domain`] and [`load_in_domain`] disturb one of them, [`windows`] cuts the latencies
-//! at the blocks. [`judge`] derives the verdicts. All modules are pure except those that make
-//! rounds.
+//! at the blocks. [`judge`] derives the verdicts. The modules for request, schedule, time, length,
+//! windows and verdicts are pure.
 
 pub(crate) mod block_in_domain;
 pub(crate) mod block_length;

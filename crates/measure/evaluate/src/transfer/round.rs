@@ -113,7 +113,7 @@ pub(crate) fn make_round(
         group.read_reports();
         let members = group.members.iter().enumerate();
         watched = members
-            .flat_map(|(location, member)| self::watched(request, member, location, &done))
+            .flat_map(|(index, member)| self::watched(request, member, index, &done))
             .collect();
     }
     // A start that Ctrl-C interrupted is not a failure.
@@ -379,12 +379,7 @@ fn read_last_events(group: &mut Group, tick: &mut dyn FnMut()) {
 }
 
 /// Returns the results of a member, one entry for each of its CPUs.
-fn watched(
-    request: &RoundRequest<'_>,
-    member: &Member,
-    location: usize,
-    done: &Done,
-) -> Vec<Watched> {
+fn watched(request: &RoundRequest<'_>, member: &Member, index: usize, done: &Done) -> Vec<Watched> {
     let timelines: Vec<&Timeline> = member
         .heard
         .values()
@@ -392,7 +387,7 @@ fn watched(
         .collect();
     let cut = match (&done.blocks, request.block, request.disturbance) {
         (Some(made), Some(length), Some(disturbance)) => {
-            // Source and victim have the same clock, so no conversion is needed.
+            // If source and victim have the same clock, no conversion is needed.
             let own = disturbance.domain == member.name && disturbance.side == Side::Inside;
             let (source, victim) = if own {
                 (Clock::default(), Clock::default())
@@ -404,7 +399,7 @@ fn watched(
                 after: length.after(request.plan),
             };
             let spans = spans_on(&made.spans, source, victim);
-            let seed = request.seed ^ (location as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let seed = request.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             windows(&spans, &timelines, margins, seed)
         }
         _ => Vec::new(),

@@ -253,11 +253,10 @@ fn groups(domains: &[EvaluatedDomain]) -> (Vec<TransferGroup>, Vec<Finding>) {
         disturbances: Vec::new(),
     };
     let pairs = || {
-        domains.iter().enumerate().flat_map(|(location, one)| {
-            domains[location + 1..]
-                .iter()
-                .map(move |other| (one, other))
-        })
+        domains
+            .iter()
+            .enumerate()
+            .flat_map(|(index, one)| domains[index + 1..].iter().map(move |other| (one, other)))
     };
     if domains.len() >= 2 && pairs().all(|(one, other)| apart(one, other)) {
         return (vec![group(&domains.iter().collect::<Vec<_>>())], Vec::new());

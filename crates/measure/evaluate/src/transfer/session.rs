@@ -52,8 +52,8 @@ pub(crate) fn order(plan: &TransferSettings, seed: u64) -> Vec<PlannedRound> {
     let mut rounds = Vec::new();
     for (group, members) in plan.groups.iter().enumerate() {
         let mut turns: Vec<Vec<PlannedRound>> = Vec::new();
-        for (location, disturbance) in members.disturbances.iter().enumerate() {
-            let before = members.disturbances[..location]
+        for (index, disturbance) in members.disturbances.iter().enumerate() {
+            let before = members.disturbances[..index]
                 .iter()
                 .filter(|one| *one == disturbance)
                 .count();
@@ -171,15 +171,15 @@ impl<'a> Environment<'a> {
             .iter()
             .filter(|participant| failures.left_out(&participant.domain).is_none())
             .filter_map(|participant| {
-                let location = self
+                let index = self
                     .domains
                     .iter()
                     .position(|domain| domain.name == participant.domain)?;
                 Some(Candidate {
-                    name: &self.domains[location].name,
-                    domain: self.starters.of(location),
+                    name: &self.domains[index].name,
+                    domain: self.starters.of(index),
                     cpus: &participant.cpus,
-                    policy: self.domains[location].policy,
+                    policy: self.domains[index].policy,
                     stay_up: self.stay_up,
                 })
             })
@@ -264,9 +264,9 @@ pub fn measure_transfers(
     };
     let mut running = RunningGroup::default();
     let mut records = Vec::new();
-    for (location, round) in order(plan, context.seed).iter().enumerate() {
-        let location = u32::try_from(location).unwrap_or(u32::MAX);
-        let record = environment.make(round, location, &records, &mut running, &mut || {}, stop);
+    for (index, round) in order(plan, context.seed).iter().enumerate() {
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        let record = environment.make(round, index, &records, &mut running, &mut || {}, stop);
         let Some(record) = record else {
             break;
         };

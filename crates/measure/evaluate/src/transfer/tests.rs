@@ -33,7 +33,7 @@ const DOMAINS: [(&str, DomainKind); 4] = [
 /// The part of a block, made in or under one domain, that reaches another.
 type Reach<'a> = &'a dyn Fn(&Disturbance, &str) -> f64;
 
-/// Every domain is isolated; the host's kernel stops a guest by stopping the CPU under it.
+/// Isolates every domain; the host's kernel stops a guest by stopping the CPU under it.
 fn isolated(by: &Disturbance, domain: &str) -> f64 {
     if by.domain == domain { 1.0 } else { 0.0 }
 }
@@ -46,12 +46,12 @@ fn plan() -> EvaluationSettings {
         domains: DOMAINS
             .iter()
             .enumerate()
-            .map(|(location, (name, kind))| EvaluatedDomain {
+            .map(|(index, (name, kind))| EvaluatedDomain {
                 policy: None,
                 deadline: None,
                 name: (*name).to_owned(),
                 selection: DomainSelection::of(*kind),
-                cpus: CpuSet::single(CpuId(location as u32)),
+                cpus: CpuSet::single(CpuId(index as u32)),
                 description: String::new(),
             })
             .collect(),
@@ -75,7 +75,7 @@ fn noise(generator: &mut Pcg64Mcg) -> u64 {
     (usual * if stall { 5.0 } else { 1.0 }).min(QUIET.0 as f64) as u64
 }
 
-/// Forty blocks at random times, on the clock of the kernel that makes them.
+/// Returns forty blocks at random times, on the clock of the kernel that makes them.
 fn blocks(generator: &mut Pcg64Mcg, offset: i64) -> Vec<BlockSpan> {
     let mut at = START.0 + 40_000_000;
     (0..40)
@@ -108,8 +108,8 @@ fn timeline(
     };
     let stopped = (LENGTH.0 as f64 * part) as u64;
     for span in spans.iter().filter(|_| stopped > 2 * SLOT.0) {
-        let location = |moment: u64| (moment - start.0).div_euclid(SLOT.0) as usize;
-        let (from, to) = (location(span.start.0), location(span.start.0 + stopped));
+        let index = |moment: u64| (moment - start.0).div_euclid(SLOT.0) as usize;
+        let (from, to) = (index(span.start.0), index(span.start.0 + stopped));
         let passed = generator.random_range(0..INTERVAL.0);
         timeline.worst[from + 1..to].fill(None);
         timeline.worst[to] = Some(Nanos(stopped - passed));
@@ -143,7 +143,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, reach: Reach<'_>) -
     let watched = DOMAINS
         .iter()
         .enumerate()
-        .map(|(location, (name, _))| {
+        .map(|(index, (name, _))| {
             let clock = clock_of(name);
             let spans = spans_on(&made.spans, Clock(&made.clock), Clock(&clock));
             let part = by.filter(|_| is_blocks).map_or(0.0, |by| reach(by, name));
@@ -154,7 +154,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, reach: Reach<'_>) -
                 after: INTERVAL + QUIET,
             };
             let cut = if is_blocks {
-                windows(&spans, &[&timeline], margins, location as u64)
+                windows(&spans, &[&timeline], margins, index as u64)
             } else {
                 Vec::new()
             };
@@ -166,7 +166,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, reach: Reach<'_>) -
             );
             Watched {
                 domain: (*name).to_owned(),
-                cpu: CpuId(location as u32),
+                cpu: CpuId(index as u32),
                 windows: filled(&cut, &timeline),
                 clock,
                 timeline,
@@ -451,12 +451,12 @@ fn names_pairs_that_never_ran_at_the_same_time() {
         answers(&judged, "isolation"),
         ["limited", "limited", "limited", "not enough data"]
     );
-    for (location, missing) in [
+    for (index, missing) in [
         (1, "not measured with: container, vm"),
         (2, "not measured with: task, vm"),
         (3, "not measured with: task, container"),
     ] {
-        let reason = &entry_of(&judged, "isolation", location).reason;
+        let reason = &entry_of(&judged, "isolation", index).reason;
         assert!(reason.contains(missing), "{reason}");
     }
     let sentence = &judged.comparison.sentences[1].1;
@@ -478,8 +478,8 @@ fn cached_verdicts_equal_new_ones() {
     ];
     let mut all = rounds(8, &texts, &isolated);
     let mut generator = Pcg64Mcg::seed_from_u64(9);
-    for location in [1, 4] {
-        all.insert(location, round(&mut generator, None, &isolated));
+    for index in [1, 4] {
+        all.insert(index, round(&mut generator, None, &isolated));
     }
     for (number, round) in all.iter_mut().enumerate() {
         round.id = format!("{}/0/{number}", round.id);

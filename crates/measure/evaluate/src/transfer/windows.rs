@@ -47,10 +47,10 @@ impl Clock<'_> {
             return first.offset.0;
         }
         let after = self.0.iter().position(|relation| relation.at >= host);
-        let Some(location) = after.filter(|location| *location > 0) else {
+        let Some(index) = after.filter(|index| *index > 0) else {
             return last.offset.0;
         };
-        let (one, two) = (&self.0[location - 1], &self.0[location]);
+        let (one, two) = (&self.0[index - 1], &self.0[index]);
         let part = (host.0 - one.at.0) as f64 / (two.at.0 - one.at.0).max(1) as f64;
         one.offset.0 + ((two.offset.0 - one.offset.0) as f64 * part).round() as i64
     }
@@ -168,8 +168,8 @@ pub(crate) fn windows(
         let count = (free / length).min(QUIET_WINDOWS_EACH);
         if count > 0 {
             let shift = generator.random_range(0..=free - count * length);
-            all.extend((0..count).map(|location| {
-                let start = free_from + Nanos(shift + location * length);
+            all.extend((0..count).map(|index| {
+                let start = free_from + Nanos(shift + index * length);
                 bare(start, start + Nanos(length), None)
             }));
         }
@@ -200,18 +200,18 @@ fn end_of(timeline: &Timeline) -> Nanos {
 /// for the rest of it.
 fn worst_in(timeline: &Timeline, start: Nanos, end: Nanos) -> Option<Nanos> {
     let slot = timeline.slot.0.max(1);
-    let location = |moment: Nanos| moment.saturating_sub(timeline.start).0 / slot;
+    let index = |moment: Nanos| moment.saturating_sub(timeline.start).0 / slot;
     let count = timeline.worst.len();
-    let first = (location(start) as usize).min(count);
-    let last = (location(Nanos(end.0.saturating_sub(1))) as usize + 1).min(count);
+    let first = (index(start) as usize).min(count);
+    let last = (index(Nanos(end.0.saturating_sub(1))) as usize + 1).min(count);
     let within = timeline.worst[first..last].iter().flatten().max().copied();
     let next = timeline.worst[last..]
         .iter()
         .position(Option::is_some)
         .and_then(|offset| {
-            let location = last + offset;
-            let slot_end = timeline.start.0 + (location as u64 + 1) * slot;
-            timeline.worst[location].filter(|late| slot_end.saturating_sub(late.0) < end.0)
+            let index = last + offset;
+            let slot_end = timeline.start.0 + (index as u64 + 1) * slot;
+            timeline.worst[index].filter(|late| slot_end.saturating_sub(late.0) < end.0)
         });
     within.max(next)
 }
