@@ -17,7 +17,7 @@ const MOST_TURNS: u32 = 100_000_000;
 /// The ln of a density below which the tail beyond is negligible.
 const LN_NOTHING: f64 = -100.0;
 
-/// Error of Stirling's formula: ln Γ(n+1) − (½ ln 2πn + n ln n − n).
+/// Returns the error of Stirling's formula: ln Γ(n+1) − (½ ln 2πn + n ln n − n).
 fn stirling_error(n: f64) -> f64 {
     if n < 16.0 {
         return ln_gamma(n + 1.0) - (n + 0.5) * n.ln() + n - HALF_LN_TWO_PI;
@@ -29,7 +29,7 @@ fn stirling_error(n: f64) -> f64 {
         / n
 }
 
-/// Deviance: x ln(x/m) + m − x, without cancellation near x = m.
+/// Returns the deviance x ln(x/m) + m − x, without cancellation near x = m.
 fn deviance(x: f64, m: f64) -> f64 {
     let v = (x - m) / (x + m);
     if v.abs() >= 0.1 {
@@ -49,7 +49,7 @@ fn deviance(x: f64, m: f64) -> f64 {
     }
 }
 
-/// ln of x^a (1−x)^b ÷ B(a, b), for 0 < x < 1.
+/// Returns ln of x^a (1−x)^b ÷ B(a, b), for 0 < x < 1.
 fn ln_leading_factor(a: f64, b: f64, x: f64) -> f64 {
     let sum = a + b;
     0.5 * (a * b / sum).ln() - HALF_LN_TWO_PI + stirling_error(sum)

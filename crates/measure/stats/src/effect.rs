@@ -164,10 +164,10 @@ pub fn holm(p_values: &[f64]) -> Vec<f64> {
     order.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
     let mut adjusted = vec![1.0; p_values.len()];
     let mut highest: f64 = 0.0;
-    for (rank, location) in order.into_iter().enumerate() {
+    for (rank, index) in order.into_iter().enumerate() {
         let left = (p_values.len() - rank) as f64;
-        highest = highest.max((p_values[location] * left).min(1.0));
-        adjusted[location] = highest;
+        highest = highest.max((p_values[index] * left).min(1.0));
+        adjusted[index] = highest;
     }
     adjusted
 }

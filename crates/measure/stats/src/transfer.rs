@@ -302,11 +302,11 @@ mod tests {
         let options = Resampling::default();
         let windows = |late: usize, by: u64| -> Vec<Nanos> {
             (0..30)
-                .map(|location| {
-                    Nanos(if location < late {
+                .map(|index| {
+                    Nanos(if index < late {
                         by
                     } else {
-                        5 + location as u64 % 3
+                        5 + index as u64 % 3
                     })
                 })
                 .collect()

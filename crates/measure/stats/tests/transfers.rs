@@ -59,14 +59,14 @@ impl Pair {
     fn windows(self, generator: &mut Pcg64Mcg, count: usize) -> (Vec<Nanos>, Vec<Nanos>) {
         let (mut blocked, mut quiet) = (Vec::new(), Vec::new());
         let mut z = normal(generator);
-        for location in 0..2 * count {
+        for index in 0..2 * count {
             z = self.memory * z + (1.0 - self.memory.powi(2)).sqrt() * normal(generator);
             let mut worst = (CENTRE.ln() + self.spread * z).exp();
             if generator.random::<f64>() < self.stalls {
                 // Pareto with an exponent of 1, which has no mean.
                 worst = worst.max(CENTRE / (1.0 - generator.random::<f64>()));
             }
-            if location % 2 == 0 {
+            if index % 2 == 0 {
                 if generator.random::<f64>() < self.part {
                     let seen = self.transfer * LENGTH - 0.05 * LENGTH * generator.random::<f64>();
                     worst = worst.max(seen);
