@@ -102,7 +102,7 @@ impl Blocks {
     /// the kernel module needs no thread there.
     ///
     /// # Errors
-    /// As [`Blocks::start`]; also if the shield does not let it in.
+    /// As [`Blocks::start`]; also if the shield does not admit it.
     pub fn start_within(
         meter: &Path,
         plan: &BlockSettings,
@@ -144,7 +144,7 @@ impl Blocks {
     /// The CPUs of the plan and of the spans are numbered by the kernel there.
     ///
     /// # Errors
-    /// If the program is gone, or refuses the plan.
+    /// If the program has ended, or refuses the plan.
     pub fn over(
         name: &str,
         input: Box<dyn Write + Send>,
@@ -230,7 +230,7 @@ impl Blocks {
     /// Starts the series: the first block comes after a pause.
     ///
     /// # Errors
-    /// If the program is gone.
+    /// If the program has ended.
     pub fn go(&mut self) -> Result<(), BlocksError> {
         self.send(&BlockerRequest::Go {})
     }

@@ -4,6 +4,7 @@
 //! A load is one `stress-ng` process for each CPU of its location, bound to that CPU. It counts as
 //! started only when its workers have used CPU time, and its total CPU time is recorded: a load
 //! that did not run must never pass for a quiet machine.
+//!
 //! A block stops a CPU for a known time. The program `rampart-meter block` makes it, on this kernel
 //! or on another, and reports when each block began and ended.
 

@@ -69,10 +69,10 @@ pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
 fn ask_version(program: &Path, patience: Duration) -> Result<String, LoadError> {
     let mut command = Command::new(program);
     command.arg("--version");
-    let said =
+    let output_text =
         run_within(command, patience).map_err(LoadError::file("start the program", program))?;
-    let answer = said.output;
-    match (version(&answer), said.status) {
+    let answer = output_text.output;
+    match (version(&answer), output_text.status) {
         (Some(version), _) => Ok(version),
         (None, None) => Err(LoadError::Hung {
             path: program.to_owned(),
@@ -120,7 +120,7 @@ enum Seen {
     /// Its workers run where they should and have used this much CPU time.
     Running(Nanos),
     /// There is a problem.
-    Amiss { what: String },
+    Problem { what: String },
 }
 
 impl Load {
@@ -145,17 +145,17 @@ impl Load {
                 scratch: None,
             });
         };
-        let (location, shield) = match condition.location {
+        let (cpus, shield) = match condition.location {
             Some(LoadLocation::Same) => (measured, shield),
             Some(LoadLocation::Others) | None => (others, None),
         };
-        if location.is_empty() {
+        if cpus.is_empty() {
             return Err(LoadError::NoLocation { condition });
         }
         let memory = match condition.load {
             LoadKind::Memory => {
                 let available = proc::available_memory().unwrap_or(0);
-                stressor::memory_each(condition, available, location.len())?
+                stressor::memory_each(condition, available, cpus.len())?
             }
             _ => 0,
         };
@@ -166,12 +166,12 @@ impl Load {
             stressors: Vec::new(),
             scratch: Some(scratch.clone()),
         };
-        for cpu in location.iter() {
+        for cpu in cpus.iter() {
             let options = stressor::options(condition.load, cpu, &scratch, memory);
             load.stressors
                 .push(Stressor::start(&program, options, cpu)?);
             if let Some(stressor) = load.stressors.last_mut() {
-                stressor.let_go(condition, shield)?;
+                stressor.open_gate(condition, shield)?;
             }
         }
         for stressor in &mut load.stressors {
@@ -277,7 +277,11 @@ impl Stressor {
     }
 
     /// Admits the waiting process to the shield, binds it, and opens the gate.
-    fn let_go(&mut self, condition: Condition, shield: Option<&Shield>) -> Result<(), LoadError> {
+    fn open_gate(
+        &mut self,
+        condition: Condition,
+        shield: Option<&Shield>,
+    ) -> Result<(), LoadError> {
         let process = self.child.id();
         if let Some(shield) = shield {
             shield.admit(process)?;
@@ -310,13 +314,13 @@ impl Stressor {
                     ENOUGH_TO_COUNT.as_secs_f64() * 1e3,
                     self.cpu,
                 ),
-                Seen::Amiss { what } => what,
+                Seen::Problem { what } => what,
             };
             // Missing workers may still start; an ended program does not.
             let ended = self.has_ended();
             if ended || begin.elapsed() >= START_PATIENCE {
                 let reason = match self.look() {
-                    Seen::Amiss { what } if ended => what,
+                    Seen::Problem { what } if ended => what,
                     _ => reason,
                 };
                 return Err(LoadError::DidNotRun {
@@ -335,7 +339,7 @@ impl Stressor {
     /// Records the first problem.
     fn observe(&mut self) {
         if self.failure.is_none()
-            && let Seen::Amiss { what } = self.look()
+            && let Seen::Problem { what } = self.look()
         {
             self.failure = Some(what);
         }
@@ -345,7 +349,7 @@ impl Stressor {
     fn look(&mut self) -> Seen {
         if self.has_ended() {
             let what = self.how_it_ended();
-            return Seen::Amiss { what };
+            return Seen::Problem { what };
         }
         let leader = self.child.id();
         let all = proc::group(leader);
@@ -361,9 +365,9 @@ impl Stressor {
             let what = if self.has_ended() {
                 self.how_it_ended()
             } else {
-                format!("it has no workers, output: {}", self.said())
+                format!("it has no workers, output: {}", self.output_text())
             };
-            return Seen::Amiss { what };
+            return Seen::Problem { what };
         }
         let cpus: CpuSet = workers
             .iter()
@@ -376,7 +380,7 @@ impl Stressor {
                     "its workers may run on CPU {}, needed CPU {} alone",
                     self.cpus, self.cpu
                 );
-                return Seen::Amiss { what };
+                return Seen::Problem { what };
             }
         }
         Seen::Running(workers.iter().map(|worker| worker.cpu_time).sum())
@@ -390,10 +394,10 @@ impl Stressor {
         };
         // Wait for the readers to receive the last output.
         thread::sleep(Duration::from_millis(20));
-        format!("it has ended ({status}), output: {}", self.said())
+        format!("it has ended ({status}), output: {}", self.output_text())
     }
 
-    fn said(&self) -> String {
+    fn output_text(&self) -> String {
         let bytes: Vec<u8> = match self.output.lock() {
             Ok(output) => output.iter().copied().collect(),
             Err(_) => Vec::new(),
@@ -509,7 +513,7 @@ mod tests {
     fn a_program_that_ends_is_an_error() {
         let options = vec!["-c".to_owned(), "echo broken >&2; exit 3".to_owned()];
         let mut stressor = Stressor::start(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
-        stressor.let_go(Condition::IDLE, None).expect("go");
+        stressor.open_gate(Condition::IDLE, None).expect("go");
         let message = stressor
             .wait_until_it_runs()
             .expect_err("must fail")
