@@ -75,9 +75,9 @@ pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError>
     ));
     let mut series = Vec::with_capacity(columns.len());
     for column in columns {
-        let (one, amiss) = column.finish(unit, width, end);
+        let (one, problems) = column.finish(unit, width, end);
         series.push(one);
-        findings.extend(amiss);
+        findings.extend(problems);
     }
     Ok(PeerMeasurement {
         tool: "cyclictest".to_owned(),

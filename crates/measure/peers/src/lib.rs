@@ -68,11 +68,11 @@ pub enum PeerError {
     /// The text does not begin like the tool's output.
     #[error("the text is no {expected}: {what}; fix: {fix}")]
     NotThisTool {
-        /// What was expected.
+        /// The expected text.
         expected: &'static str,
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
-        /// What fixes it.
+        /// The fix.
         fix: &'static str,
     },
     /// A line is invalid.
@@ -80,7 +80,7 @@ pub enum PeerError {
     Line {
         /// Its number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The problem.
         what: &'static str,
         /// The line.
         present: String,

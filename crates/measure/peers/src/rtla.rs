@@ -32,9 +32,9 @@ pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
                 "the number of samples beyond the last bucket is not reported",
             ));
         }
-        let (one, amiss) = column.finish(unit, width, end);
+        let (one, problems) = column.finish(unit, width, end);
         series.push(one);
-        findings.extend(amiss);
+        findings.extend(problems);
     }
     Ok(PeerMeasurement {
         tool: format!("rtla {title} hist"),
