@@ -69,10 +69,10 @@ pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
 fn ask_version(program: &Path, patience: Duration) -> Result<String, LoadError> {
     let mut command = Command::new(program);
     command.arg("--version");
-    let output_text =
+    let result =
         run_within(command, patience).map_err(LoadError::file("start the program", program))?;
-    let answer = output_text.output;
-    match (version(&answer), output_text.status) {
+    let answer = result.output;
+    match (version(&answer), result.status) {
         (Some(version), _) => Ok(version),
         (None, None) => Err(LoadError::Hung {
             path: program.to_owned(),

@@ -124,14 +124,14 @@ fn intervals_of_a_single_run_tolerate_a_drifting_level() {
     let mut generator = Pcg64Mcg::seed_from_u64(2);
     let wandering = |generator: &mut Pcg64Mcg| -> Vec<Vec<Distribution>> {
         let mut level = normal(generator);
-        let blocks = (0..120).map(|_| {
+        let batches = (0..120).map(|_| {
             level = 0.6 * level + 0.8 * normal(generator);
             let values: Vec<Nanos> = (0..60)
                 .map(|_| Nanos((8.0 + 0.1 * level + 0.3 * normal(generator)).exp() as u64))
                 .collect();
             Distribution::from_values(values)
         });
-        vec![blocks.collect()]
+        vec![batches.collect()]
     };
     let mut held = 0;
     for _ in 0..400 {
