@@ -358,8 +358,8 @@ mod tests {
     fn schemata_compare_by_meaning() {
         let read = Schemata::parse("    MB:0= 50;1=100\n    L3:0=00f;1=7ff\nnonsense\n");
         assert_eq!(read.to_string(), "L3:0=f;1=7ff\nMB:0=50;1=100");
-        let ours = Schemata::parse("L3:1=7f0");
-        assert_eq!(read.about(&ours).to_string(), "L3:1=7ff");
+        let own = Schemata::parse("L3:1=7f0");
+        assert_eq!(read.about(&own).to_string(), "L3:1=7ff");
         assert_eq!(Schemata::parse("L3:0=000").to_string(), "L3:0=0");
     }
 

@@ -16,12 +16,14 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
         && !knob.kernels.contain(version)
     {
         let why = format!("kernel {version} does not have it: {}", knob.kernels);
-        return Judgement::NotHere(why);
+        return Judgement::NotApplicable(why);
     }
     for when in knob.applies {
         match holds(*when, subject, isolation) {
             Some(true) => {}
-            Some(false) => return Judgement::NotHere(format!("it applies to {}", when.words())),
+            Some(false) => {
+                return Judgement::NotApplicable(format!("it applies to {}", when.words()));
+            }
             None => return Judgement::Unread(Unread::KernelOptions),
         }
     }
@@ -39,7 +41,7 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
         Place::ThreadAffinity(names) => thread_affinities(names, expected, subject, isolation),
         Place::Program(names) => program(names, expected, subject),
         Place::Fact(fact, _) => judge(fact, subject, isolation),
-        Place::Guest(_) => Judgement::NotHere(
+        Place::Guest(_) => Judgement::NotApplicable(
             "a setting of each guest, which no file of the host shows".to_owned(),
         ),
     }
@@ -123,7 +125,7 @@ fn files(
 ) -> Judgement {
     let found = subject.readings.first_readable(templates);
     if found.is_empty() {
-        return Judgement::NotHere(format!("there is no {} here", templates.join(" or ")));
+        return Judgement::NotApplicable(format!("there is no {} here", templates.join(" or ")));
     }
     let mut refused = None;
     let mut locations = Vec::new();
@@ -331,7 +333,7 @@ fn thread_policies(
         })
         .collect();
     if locations.is_empty() {
-        return Judgement::NotHere("the kernel has no such thread".to_owned());
+        return Judgement::NotApplicable("the kernel has no such thread".to_owned());
     }
     combined(locations, false)
 }
@@ -360,7 +362,9 @@ fn thread_affinities(
         })
         .collect();
     if locations.is_empty() {
-        return Judgement::NotHere("the kernel has no such thread that may be moved".to_owned());
+        return Judgement::NotApplicable(
+            "the kernel has no such thread that may be moved".to_owned(),
+        );
     }
     combined(locations, false)
 }

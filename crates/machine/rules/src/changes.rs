@@ -144,7 +144,7 @@ fn step(
             satisfied,
             locations,
         } => (present, satisfied, locations),
-        Judgement::NotHere(_) | Judgement::Unread(_) => return None,
+        Judgement::NotApplicable(_) | Judgement::Unread(_) => return None,
     };
     let mut step = ChangeStep {
         kind: StepKind::Knob,
@@ -304,11 +304,11 @@ fn files(
         };
         // Control groups belong to their managers, and files elsewhere are not settings of the
         // kernel.
-        let ours = ["/proc/sys/", "/sys/"]
+        let is_setting = ["/proc/sys/", "/sys/"]
             .iter()
             .any(|root| location.path.starts_with(root))
             && !location.path.starts_with("/sys/fs/cgroup/");
-        if !ours {
+        if !is_setting {
             return Vec::new();
         }
         let value = match aim {

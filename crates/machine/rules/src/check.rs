@@ -110,7 +110,7 @@ fn finding(
             .collect(),
     };
     match assess(knob, subject, isolation) {
-        Judgement::NotHere(why) => finding.reason = why,
+        Judgement::NotApplicable(why) => finding.reason = why,
         Judgement::Unread(why) => {
             finding.state = CheckState::NotRead;
             unread.entry(why).or_default().push(knob.name.to_owned());

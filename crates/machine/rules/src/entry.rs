@@ -46,7 +46,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
         name: knob.name.to_owned(),
         title: knob.title.to_owned(),
         group: knob.group,
-        locations: places(knob.location),
+        locations: location_texts(knob.location),
         expected: expected_text(knob.expected, None),
         applies: knob.applies.iter().map(|when| when.words()).collect(),
         reason: knob.reason.to_owned(),
@@ -79,7 +79,7 @@ pub(crate) fn choice(choice: &Choice, isolation: Option<&Isolation>) -> KnobOpin
     }
 }
 
-pub(crate) fn places(location: Place) -> Vec<String> {
+pub(crate) fn location_texts(location: Place) -> Vec<String> {
     let all = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let threads = |names: &[&str]| names.iter().map(|name| format!("thread {name}")).collect();
     match location {

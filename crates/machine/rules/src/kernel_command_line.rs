@@ -30,13 +30,14 @@ impl KernelCommandLine {
             words.push(word);
         }
         // Arguments after `--` are for the first process.
-        let ours = words.into_iter().take_while(|word| word != "--");
+        let of_kernel = words.into_iter().take_while(|word| word != "--");
         Self(
-            ours.map(|word| match word.split_once('=') {
-                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
-                None => (word, None),
-            })
-            .collect(),
+            of_kernel
+                .map(|word| match word.split_once('=') {
+                    Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                    None => (word, None),
+                })
+                .collect(),
         )
     }
 

@@ -5,7 +5,7 @@
 //! - `catalogue`: the knobs as data, for Linux kernels from 5.10 on. A [`Knob`] has a location
 //!   ([`Place`]), an expected value ([`Expected`]) for an [`Isolation`], and a reason.
 //! - `assess`, `facts`, `check`: compare a machine ([`Readings`]) with the catalogue.
-//! - `machine`: the rules that bear on figures of an evaluation.
+//! - `machine`: the rules that affect figures of an evaluation.
 //! - [`guest`]: the settings of a KVM guest and of its host.
 //! - `plan`, `state`: judgements of a plan before, and of its state after it is applied.
 //! - `changes`, `division`, `pages_reserved`: the changes that applying a plan makes.

@@ -24,10 +24,10 @@ fn format(knob: &Knob) -> Format {
     }
 }
 
-fn wishes(knob: &Knob) -> Vec<Expected> {
-    let mut wishes = vec![knob.expected];
-    wishes.extend(knob.choices.iter().map(|choice| choice.expected));
-    wishes
+fn expectations(knob: &Knob) -> Vec<Expected> {
+    let mut expectations = vec![knob.expected];
+    expectations.extend(knob.choices.iter().map(|choice| choice.expected));
+    expectations
 }
 
 #[test]
@@ -210,7 +210,7 @@ proptest! {
         let isolation = Isolation { real_time, housekeeping, ..Isolation::default() };
         for knob in all() {
             let format = format(knob);
-            for expected in wishes(knob) {
+            for expected in expectations(knob) {
                 let Some(text) = to_write(expected, format, &isolation) else {
                     continue;
                 };
@@ -240,7 +240,7 @@ proptest! {
     fn accepts_any_text(text in ".{0,40}") {
         let isolation = isolation("2-3", "0-1");
         for knob in all() {
-            for expected in wishes(knob) {
+            for expected in expectations(knob) {
                 let _ = satisfies(expected, format(knob), &text, &isolation);
             }
         }

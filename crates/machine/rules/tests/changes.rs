@@ -184,7 +184,7 @@ fn kernel_arguments_are_complete_and_the_plan_takes_precedence() {
 /// a priority as minimum, of several words the marked one.
 #[test]
 fn changes_and_check_agree_on_values() {
-    let said = |name: &str, value: &str| {
+    let with_value = |name: &str, value: &str| {
         format!("[host]\n{name} = {{ action = \"apply\", value = \"{value}\" }}\n")
     };
     let outcome = |list: &ChangeList, name: &str| {
@@ -217,7 +217,7 @@ fn changes_and_check_agree_on_values() {
         ("00000000,0000000c", apply),
         ("00000000,00000003", satisfied),
     ] {
-        let list = changes_where("server", "2", &said(steering, "3"), mask(present));
+        let list = changes_where("server", "2", &with_value(steering, "3"), mask(present));
         assert_eq!(
             outcome(&list, steering),
             (expected, "0-1".to_owned()),
@@ -227,7 +227,7 @@ fn changes_and_check_agree_on_values() {
 
     let pages = "transparent-huge-pages";
     for (value, expected) in [("always", satisfied), ("never", apply)] {
-        let list = changes("laptop", "1", &said(pages, value));
+        let list = changes("laptop", "1", &with_value(pages, value));
         assert_eq!(outcome(&list, pages), (expected, value.to_owned()));
     }
 
@@ -238,7 +238,7 @@ fn changes_and_check_agree_on_values() {
         (1, apply, "fifo:11"),
     ] {
         for value in ["11", "fifo:11"] {
-            let list = changes_where("board", "4", &said(threads, value), |readings| {
+            let list = changes_where("board", "4", &with_value(threads, value), |readings| {
                 for thread in readings.threads.iter_mut().flatten() {
                     thread.policy = Some(SchedulingPolicy::Fifo(present));
                 }

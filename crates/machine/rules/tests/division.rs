@@ -74,29 +74,29 @@ fn one(allocation: &Allocation, cpus: &str, share: &CacheShare) -> Result<String
 #[test]
 fn ways_are_adjacent_and_avoid_those_of_devices() {
     let machine = two_sockets();
-    let got = one(&machine, "6", &share(4, true));
-    assert_eq!(got.as_deref(), Ok("L3:0=fff;1=f | L3:1=ff0"));
+    let divided = one(&machine, "6", &share(4, true));
+    assert_eq!(divided.as_deref(), Ok("L3:0=fff;1=f | L3:1=ff0"));
     // A domain on both sockets has a share of each cache.
-    let got = one(&machine, "3-4", &share(2, true));
-    assert_eq!(got.as_deref(), Ok("L3:0=3;1=3 | L3:0=ffc;1=ffc"));
+    let divided = one(&machine, "3-4", &share(2, true));
+    assert_eq!(divided.as_deref(), Ok("L3:0=3;1=3 | L3:0=ffc;1=ffc"));
     // A shared request takes no ways from others.
-    let got = one(&machine, "6", &share(4, false));
-    assert_eq!(got.as_deref(), Ok("L3:0=fff;1=f | "));
+    let divided = one(&machine, "6", &share(4, false));
+    assert_eq!(divided.as_deref(), Ok("L3:0=fff;1=f | "));
     let bytes = CacheShare {
         bytes: Some(ByteSize(5 << 19)),
         exclusive: true,
         bandwidth_percent: Some(33),
         ..CacheShare::default()
     };
-    let got = one(&machine, "6", &bytes);
-    assert_eq!(got.as_deref(), Ok("L3:0=fff;1=7 MB:1=40 | L3:1=ff8"));
+    let divided = one(&machine, "6", &bytes);
+    assert_eq!(divided.as_deref(), Ok("L3:0=fff;1=7 MB:1=40 | L3:1=ff8"));
     // Bandwidth alone.
     let bandwidth = CacheShare {
         bandwidth_percent: Some(5),
         ..CacheShare::default()
     };
-    let got = one(&machine, "0", &bandwidth);
-    assert_eq!(got.as_deref(), Ok("L3:0=fff;1=fff MB:0=10 | "));
+    let divided = one(&machine, "0", &bandwidth);
+    assert_eq!(divided.as_deref(), Ok("L3:0=fff;1=fff MB:0=10 | "));
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn ways_of_devices_are_used_last_and_reported() {
         share: &share,
     };
     let division = divide(&machine, &[request]).expect("divided");
-    let told = &division.groups[0].findings;
+    let findings = &division.groups[0].findings;
     assert!(
-        told.len() == 1 && told[0].what.contains("devices"),
-        "{told:?}"
+        findings.len() == 1 && findings[0].what.contains("devices"),
+        "{findings:?}"
     );
 }
 
@@ -121,26 +121,26 @@ fn ways_of_devices_are_used_last_and_reported() {
 fn respects_the_minimum_and_sparse_masks() {
     let mut machine = two_sockets();
     machine.caches[0].fewest = 2;
-    let got = one(&machine, "6", &share(1, true));
-    assert_eq!(got.as_deref(), Ok("L3:0=fff;1=3 | L3:1=ffc"));
+    let divided = one(&machine, "6", &share(1, true));
+    assert_eq!(divided.as_deref(), Ok("L3:0=fff;1=3 | L3:1=ffc"));
     let refused = one(&machine, "6", &share(11, true)).expect_err("one would be left");
     assert!(refused.contains("at least 2 ways"), "{refused}");
 
     // Another group has ways in the middle.
     let mut machine = two_sockets();
-    let theirs = AllocationGroup {
+    let other = AllocationGroup {
         name: "theirs".to_owned(),
         cpus: CpuSet::new(),
         mode: "exclusive".to_owned(),
         schemata: Schemata::parse("L3:0=0f0;1=0f0"),
     };
-    machine.groups.push(theirs);
+    machine.groups.push(other);
     machine.groups[0].schemata = Schemata::parse("L3:0=f0f;1=f0f\nMB:0=100;1=100");
-    let got = one(&machine, "6", &share(2, true));
-    assert_eq!(got.as_deref(), Ok("L3:0=f;1=3 | L3:1=f00"));
+    let divided = one(&machine, "6", &share(2, true));
+    assert_eq!(divided.as_deref(), Ok("L3:0=f;1=3 | L3:1=f00"));
     machine.caches[0].sparse = true;
-    let got = one(&machine, "6", &share(2, true));
-    assert_eq!(got.as_deref(), Ok("L3:0=f0f;1=3 | L3:1=f0c"));
+    let divided = one(&machine, "6", &share(2, true));
+    assert_eq!(divided.as_deref(), Ok("L3:0=f0f;1=3 | L3:1=f0c"));
     let refused = one(&machine, "6", &share(5, false)).expect_err("4 side by side");
     assert!(
         refused.contains("rmdir /sys/fs/resctrl/theirs"),
@@ -165,11 +165,11 @@ fn refuses_shares_that_the_processor_does_not_support() {
     if let Some(bandwidth) = &mut machine.bandwidth {
         bandwidth.percent = false;
     }
-    assert!(one(&machine, "6", &part).is_err_and(|told| told.contains("mba_MBps")));
+    assert!(one(&machine, "6", &part).is_err_and(|error| error.contains("mba_MBps")));
     machine.bandwidth = None;
-    assert!(one(&machine, "6", &part).is_err_and(|told| told.contains("/info/MB")));
+    assert!(one(&machine, "6", &part).is_err_and(|error| error.contains("/info/MB")));
     machine.caches.clear();
-    assert!(one(&machine, "6", &share(1, false)).is_err_and(|told| told.contains("no cache")));
+    assert!(one(&machine, "6", &share(1, false)).is_err_and(|error| error.contains("no cache")));
     // A lower cache is divided only if the last level cannot be divided.
     let mut machine = two_sockets();
     let mut below = machine.caches[0].clone();

@@ -160,7 +160,7 @@ pub(super) fn first_process(readings: &Readings, isolation: &Isolation) -> Judge
             let keeps_off = cpus.intersection(&isolation.real_time).is_empty();
             Judgement::is(cpus.named().to_string(), keeps_off)
         }
-        None => Judgement::not_here("/proc/1/status is not to be read"),
+        None => Judgement::not_applicable("/proc/1/status is not to be read"),
     }
 }
 
@@ -171,7 +171,7 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
         .filter(|one| !one.per_cpu && one.managed != Some(true))
         .collect();
     if movable.is_empty() {
-        return Judgement::not_here("no device has an interrupt that can be moved");
+        return Judgement::not_applicable("no device has an interrupt that can be moved");
     }
     let locations: Vec<CheckLocation> = movable
         .iter()
@@ -215,13 +215,13 @@ pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgeme
         .as_ref()
         .is_none_or(|programs| programs.contains("irqbalance"));
     if !runs {
-        return Judgement::not_here("irqbalance does not run");
+        return Judgement::not_applicable("irqbalance does not run");
     }
     let text = readings
         .value("/etc/default/irqbalance")
         .or_else(|| readings.value("/etc/sysconfig/irqbalance"));
     let Some(text) = text else {
-        return Judgement::not_here("irqbalance has no settings here");
+        return Judgement::not_applicable("irqbalance has no settings here");
     };
     let setting = |name: &str| {
         text.lines().rev().find_map(|line| {
@@ -238,7 +238,7 @@ pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgeme
 
 pub(super) fn idle_latency(readings: &Readings) -> Judgement {
     if idle_files(readings, "latency").is_empty() {
-        return Judgement::not_here("the kernel rules no idle states here");
+        return Judgement::not_applicable("the kernel rules no idle states here");
     }
     match allowed_idle_states(readings).into_iter().max() {
         Some(state) => Judgement::is(
@@ -334,7 +334,7 @@ pub(super) fn network_queues(readings: &Readings, isolation: &Isolation) -> Judg
         }
     }
     let Some((device, most)) = queues.iter().max_by_key(|(_, count)| **count) else {
-        return Judgement::not_here("no network interface has queues");
+        return Judgement::not_applicable("no network interface has queues");
     };
     let rest = isolation.housekeeping.len();
     Judgement::is(
@@ -352,7 +352,7 @@ pub(super) fn huge_pages(
         "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages";
     let locations = readings.of(PAGES);
     if locations.is_empty() {
-        return Judgement::not_here("the kernel has no huge pages");
+        return Judgement::not_applicable("the kernel has no huge pages");
     }
     let near: BTreeSet<String> = machine
         .topology

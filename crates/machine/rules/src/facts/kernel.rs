@@ -34,7 +34,7 @@ pub(super) fn preemption_mode(machine: &Machine) -> Judgement {
 
 pub(super) fn mitigations(machine: &Machine) -> Judgement {
     if machine.mitigations.is_empty() {
-        return Judgement::not_here("the kernel does not tell of flaws");
+        return Judgement::not_applicable("the kernel does not tell of flaws");
     }
     let count = |begin: &str| {
         machine
@@ -43,7 +43,7 @@ pub(super) fn mitigations(machine: &Machine) -> Judgement {
             .filter(|(_, state)| state.starts_with(begin))
             .count()
     };
-    Judgement::told(format!(
+    Judgement::informational(format!(
         "{} at work, {} flaws open",
         count("Mitigation"),
         count("Vulnerable")
@@ -71,7 +71,7 @@ pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgem
 
 pub(super) fn locked_memory(readings: &Readings) -> Judgement {
     match readings.limits {
-        None => Judgement::not_here("a recorded machine has no calling process"),
+        None => Judgement::not_applicable("a recorded machine has no calling process"),
         Some(limits) if limits.privileged => Judgement::is("no limit binds this process", true),
         Some(limits) => match limits.locked_memory {
             None => Judgement::is("without a limit", true),
@@ -82,7 +82,7 @@ pub(super) fn locked_memory(readings: &Readings) -> Judgement {
 
 pub(super) fn real_time_priority(readings: &Readings) -> Judgement {
     match readings.limits {
-        None => Judgement::not_here("a recorded machine has no calling process"),
+        None => Judgement::not_applicable("a recorded machine has no calling process"),
         Some(limits) if limits.privileged => Judgement::is("no limit binds this process", true),
         Some(limits) => match limits.real_time_priority {
             None => Judgement::is("without a limit", true),
@@ -93,7 +93,7 @@ pub(super) fn real_time_priority(readings: &Readings) -> Judgement {
 
 pub(super) fn swap(readings: &Readings) -> Judgement {
     let Some(text) = readings.value("/proc/swaps") else {
-        return Judgement::not_here("the kernel cannot swap");
+        return Judgement::not_applicable("the kernel cannot swap");
     };
     // The first line is the heading.
     let used: Vec<&str> = text

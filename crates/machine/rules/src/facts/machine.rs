@@ -35,7 +35,7 @@ pub(super) fn container(machine: &Machine) -> Judgement {
 
 pub(super) fn firmware_interrupts(machine: &Machine) -> Judgement {
     match machine.system_management_interrupts.at_start {
-        Some(count) => Judgement::told(format!("{count} since the machine started")),
+        Some(count) => Judgement::informational(format!("{count} since the machine started")),
         None => Judgement::Unread(crate::Unread::ModelSpecificRegisters),
     }
 }
@@ -44,18 +44,18 @@ pub(super) fn clock_source(machine: &Machine) -> Judgement {
     let expected = match machine.architecture.as_str() {
         "x86_64" => "tsc",
         "aarch64" => "arch_sys_counter",
-        other => return Judgement::not_here(format!("no rule for {other}")),
+        other => return Judgement::not_applicable(format!("no rule for {other}")),
     };
     let current = machine.clock_source.current.as_str();
     if current.is_empty() {
-        return Judgement::not_here("the kernel does not show its clock");
+        return Judgement::not_applicable("the kernel does not show its clock");
     }
     Judgement::is(current, current == expected)
 }
 
 pub(super) fn constant_counter(readings: &Readings) -> Judgement {
     if readings.flags.is_empty() {
-        return Judgement::not_here("the processor does not show its abilities");
+        return Judgement::not_applicable("the processor does not show its abilities");
     }
     let missing: Vec<&str> = ["constant_tsc", "nonstop_tsc"]
         .into_iter()
@@ -89,15 +89,17 @@ pub(super) fn cache_allocation(readings: &Readings) -> Judgement {
             false,
         ),
         (true, false) => {
-            Judgement::not_here("the processor does not say that it can divide its caches")
+            Judgement::not_applicable("the processor does not say that it can divide its caches")
         }
     }
 }
 
 pub(super) fn frequency_range(machine: &Machine) -> Judgement {
     match machine.frequency.range_khz {
-        Some((low, high)) => Judgement::told(format!("{} to {} MHz", low / 1000, high / 1000)),
-        None => Judgement::not_here("the kernel does not rule frequencies here"),
+        Some((low, high)) => {
+            Judgement::informational(format!("{} to {} MHz", low / 1000, high / 1000))
+        }
+        None => Judgement::not_applicable("the kernel does not rule frequencies here"),
     }
 }
 

@@ -96,8 +96,8 @@ pub(crate) enum Judgement {
         /// The locations that were read, if there are several.
         locations: Vec<CheckLocation>,
     },
-    /// It does not matter on this machine, and why.
-    NotHere(String),
+    /// The knob does not matter on this machine, for this reason.
+    NotApplicable(String),
     /// It could not be read.
     Unread(Unread),
 }
@@ -111,7 +111,7 @@ impl Judgement {
         }
     }
 
-    fn told(found: impl Into<String>) -> Self {
+    fn informational(found: impl Into<String>) -> Self {
         Self::Is {
             found: found.into(),
             satisfied: None,
@@ -119,12 +119,12 @@ impl Judgement {
         }
     }
 
-    fn not_here(why: impl Into<String>) -> Self {
-        Self::NotHere(why.into())
+    fn not_applicable(why: impl Into<String>) -> Self {
+        Self::NotApplicable(why.into())
     }
 }
 
-/// Decides about one fact of one machine.
+/// Judges one fact of one machine.
 pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) -> Judgement {
     let (facts, readings) = (subject.machine, subject.readings);
     match fact {
@@ -132,7 +132,7 @@ pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) ->
         Fact::Hypervisor => machine::hypervisor(facts),
         Fact::Container => machine::container(facts),
         Fact::FirmwareInterrupts => machine::firmware_interrupts(facts),
-        Fact::NotShown => Judgement::told("not to be read"),
+        Fact::NotShown => Judgement::informational("not to be read"),
         Fact::ClockSource => machine::clock_source(facts),
         Fact::ConstantCounter => machine::constant_counter(readings),
         Fact::CacheAllocation => machine::cache_allocation(readings),

@@ -8,7 +8,7 @@ use rampart_model::{CheckLocation, Finding};
 use crate::assess::assess;
 use crate::check::Subject;
 use crate::compare::expected_text;
-use crate::entry::places;
+use crate::entry::location_texts;
 use crate::facts::Judgement;
 use crate::fix::fix;
 use crate::{Expected, Isolation, Knob, named};
@@ -97,7 +97,10 @@ fn location(knob: &Knob, locations: &[CheckLocation]) -> String {
     if let (Some(only), None) = (wrong.next(), wrong.next()) {
         return only.location.clone();
     }
-    let mut text = places(knob.location).into_iter().next().unwrap_or_default();
+    let mut text = location_texts(knob.location)
+        .into_iter()
+        .next()
+        .unwrap_or_default();
     while let Some((before, rest)) = text.split_once('{') {
         let Some((_, after)) = rest.split_once('}') else {
             break;
