@@ -154,7 +154,6 @@ pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
 ///
 /// # Panics
 /// Panics if the lock file cannot be created or locked.
-#[must_use]
 pub fn alone() -> Machine {
     let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
     lock.lock().expect("the lock");

@@ -76,7 +76,11 @@ impl Failure {
     /// command: that of the last error if every part failed.
     pub(crate) fn report_each(failures: Vec<Self>, total: usize) -> ExitCode {
         let every_part_failed = failures.len() == total;
-        match failures.into_iter().map(Self::report).last() {
+        // Each is printed; the last decides.
+        match failures
+            .into_iter()
+            .fold(None, |_, failure| Some(failure.report()))
+        {
             None => ExitCode::Success,
             Some(code) if every_part_failed => code,
             Some(_) => ExitCode::Partial,

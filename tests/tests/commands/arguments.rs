@@ -46,7 +46,7 @@ fn bad_arguments_exit_with_2_and_report_their_location() {
         (vec!["evaluate", "--for", "-5s"], "unexpected"),
         (vec!["evaluate", "--for", "1ms"], "too short"),
         (vec!["evaluate", "--deadline", "fast"], "length of time"),
-        (vec!["evaluate", "--domains", "moon"], "no domain"),
+        (vec!["evaluate", "--domains", "moon"], "unknown domain"),
         (vec!["evaluate", "--ablate"], "--plan"),
         (vec!["evaluate", "--before-after"], "--plan"),
         (vec!["evaluate", "--plan", "/nowhere"], "/nowhere"),

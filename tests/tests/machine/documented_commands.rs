@@ -29,7 +29,7 @@ fn the_readme_commands_run_a_plan_and_revert_it() {
     if !starts_inside(name) {
         return;
     }
-    assert!(README.contains("rampart sim shell --cpus 4 --real-time-cpus\nnone"));
+    assert!(README.contains("`rampart sim shell --cpus 4 --real-time-cpus none`"));
     run_inside(
         "documented_commands::every_command_of_the_readme",
         &["--cpus", "4", "--real-time-cpus", "none"],
@@ -39,7 +39,7 @@ fn the_readme_commands_run_a_plan_and_revert_it() {
 
 /// The commands of the README's section, one a line there or several with semicolons.
 fn commands() -> Vec<&'static str> {
-    block(README, "To try it where nothing can go wrong")
+    block(README, "To try it where\nnothing can go wrong")
         .into_iter()
         .flat_map(|line| line.split('#').next().unwrap_or_default().split(';'))
         .map(str::trim)

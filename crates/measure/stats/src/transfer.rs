@@ -102,14 +102,14 @@ impl Transfer {
 /// lengths) with those of equally long windows without one.
 ///
 /// - [`VerdictOutcome::Leaks`] if the whole interval of the transfer is above
-/// [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`], or if the number of windows
-/// with a block that are late by more than `crossing` of it is significant by itself
-/// ([`PARTIAL_RISK`]): an isolation that passes some blocks leaks, although the median holds.
+///   [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`], or if the number of windows
+///   with a block that are late by more than `crossing` of it is significant by itself
+///   ([`PARTIAL_RISK`]): an isolation that passes some blocks leaks, although the median holds.
 /// - [`VerdictOutcome::Holds`] if the whole interval is below the tolerance, the count of worse
-/// windows would be as high by chance in 5 of 100 evaluations, and no window with a block is late
-/// by half a block unless some without a block are too.
+///   windows would be as high by chance in 5 of 100 evaluations, and no window with a block is late
+///   by half a block unless some without a block are too.
 /// - [`VerdictOutcome::Inconclusive`] otherwise, and with fewer than [`FEWEST_WINDOWS`] on either
-/// side.
+///   side.
 ///
 /// Returns `None` if a side has no window, or if `length` is zero.
 #[must_use]
