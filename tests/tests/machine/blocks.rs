@@ -135,7 +135,7 @@ fn refuses_impossible_requests_with_reason_and_exit_code() {
                 "--cpus", "0", "--length", "9ms", "--pause", "1ms", "--kind", "spin",
             ],
             2,
-            "too much",
+            "too large a share",
         ),
     ] {
         let output = run(&[&["block"], arguments].concat());
