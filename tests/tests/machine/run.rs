@@ -65,7 +65,7 @@ fn reports_a_missing_plan_and_accepts_cpus_without_one() {
     ] {
         refused(state, &arguments, 4, &apply);
     }
-    refused(state, &["run", "press"], 2, &["after `--`"]);
+    refused(state, &["run", "press"], 2, &["-- PROGRAM"]);
     refused(
         state,
         &["run", "--nice", "20", "--", "true"],
@@ -73,7 +73,7 @@ fn reports_a_missing_plan_and_accepts_cpus_without_one() {
         &["-20..=19"],
     );
     refused(state, &["move", "1"], 2, &["--to"]);
-    refused(state, &["up", "--foreground"], 2, &["name one domain"]);
+    refused(state, &["up", "--foreground"], 2, &["needs exactly one domain"]);
     let output = run(
         state,
         &[
@@ -88,7 +88,7 @@ fn reports_a_missing_plan_and_accepts_cpus_without_one() {
     );
     assert!(stdout(&output, 77).ends_with("\t0\n"), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("nothing keeps other programs"), "{said}");
+    assert!(said.contains("no plan is active: other programs"), "{said}");
     let sleeping = Ended(Command::new("sleep").arg("600").spawn().expect("sleep"));
     let number = sleeping.0.id().to_string();
     let moved = run(state, &["move", &number, "--cpus", "0", "--nice", "19"]);

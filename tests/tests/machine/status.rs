@@ -214,7 +214,7 @@ fn refuses_impossible_requests_with_a_fix() {
         .expect("rampart");
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(exit_code(&refused), 4, "{told}");
-    assert!(told.contains("cannot listen there"), "{told}");
+    assert!(told.contains("cannot listen on this address"), "{told}");
 }
 
 /// The view on a terminal that script(1) makes: what is left of it when it is asked to end.

@@ -32,7 +32,7 @@ pub enum Decision {
     Stay,
     /// A restart after this pause.
     Restart(Nanos),
-    /// No restart: the program was restarted this many times within [`WINDOW`].
+    /// No restart: the program was restarted this many times within `WINDOW`.
     GiveUp(usize),
 }
 
