@@ -73,7 +73,12 @@ fn reports_a_missing_plan_and_accepts_cpus_without_one() {
         &["-20..=19"],
     );
     refused(state, &["move", "1"], 2, &["--to"]);
-    refused(state, &["up", "--foreground"], 2, &["needs exactly one domain"]);
+    refused(
+        state,
+        &["up", "--foreground"],
+        2,
+        &["needs exactly one domain"],
+    );
     let output = run(
         state,
         &[
@@ -103,7 +108,7 @@ fn reports_a_missing_plan_and_accepts_cpus_without_one() {
         state,
         &["run", "--cpus", "0", "--", "/nowhere/x"],
         4,
-        &["/nowhere/x", "by its path"],
+        &["/nowhere/x", "give the path"],
     );
     let nothing = run(state, &["down"]);
     assert_eq!(exit_code(&nothing), 0, "{nothing:?}");

@@ -205,7 +205,7 @@ fn refuses_impossible_requests_with_a_fix() {
     assert!(told.contains("100ms to 1h"), "{told}");
     std::fs::write(state.path().join("plan.json"), "{").expect("plan.json");
     let broken = run(state.path(), &[]);
-    assert_eq!(exit_code(&broken), 4);
+    assert_eq!(exit_code(&broken), 1);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("address").to_string();
     std::fs::remove_file(state.path().join("plan.json")).expect("removed");
