@@ -179,7 +179,7 @@ kind = \"host\"
     let in_the_way = state.join("domains/.press.json.rampart-new");
     fs::create_dir(&in_the_way).expect("a directory");
     kill("-KILL", program(&second));
-    let log = await_text(Path::new(&second.log), "press.json: cannot write");
+    let log = await_text(Path::new(&second.log), "cannot write the domain");
     assert!(log.contains("watched all the same"), "{log}");
     assert!(is_alive(second.supervisor.process), "{log}");
     fs::remove_dir(&in_the_way).expect("removed");
