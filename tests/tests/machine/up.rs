@@ -180,7 +180,7 @@ kind = \"host\"
     fs::create_dir(&in_the_way).expect("a directory");
     kill("-KILL", program(&second));
     let log = await_text(Path::new(&second.log), "cannot write the domain");
-    assert!(log.contains("watched all the same"), "{log}");
+    assert!(log.contains("supervised anyway"), "{log}");
     assert!(is_alive(second.supervisor.process), "{log}");
     fs::remove_dir(&in_the_way).expect("removed");
     let second = await_record(state, "press", |record| {
