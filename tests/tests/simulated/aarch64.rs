@@ -103,7 +103,7 @@ fn one_machine_runs_measures_blocks_and_reports_its_panic() {
     assert_eq!(ended(&mut held.0).code(), Some(MACHINE_LOST));
     let mut rest = String::new();
     said.read_to_string(&mut rest).expect("read");
-    assert!(rest.contains("kernel has panicked"), "{rest}");
+    assert!(rest.contains("kernel panicked"), "{rest}");
     assert!(rest.contains("sysrq triggered crash"), "{rest}");
     assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
 }
@@ -203,7 +203,7 @@ fn a_command_runs_on_a_bench_given_by_name() {
 }
 
 /// Host, task, container and both sorts of cells at once: blocks stay where they are made, loads are made in cells,
-/// cells have no exit for an interrupt, and go on when the host's kernel has panicked.
+/// cells have no exit for an interrupt, and go on when the host's kernel panicked.
 #[test]
 fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
     let _alone = alone();
