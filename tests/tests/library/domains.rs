@@ -464,7 +464,12 @@ fn release_removes_everything_of_a_killed_owner() {
         let ready = bench.state.path().join("ready");
         let mut owner = Command::new(std::env::current_exe().expect("this test"));
         owner
-            .args(["--exact", "owner_to_be_killed", "--nocapture", "--ignored"])
+            .args([
+                "--exact",
+                "domains::owner_to_be_killed",
+                "--nocapture",
+                "--ignored",
+            ])
             .env("RAMPART_TEST_DOMAIN", name)
             .env("RAMPART_TEST_METER", &bench.meter)
             .env("RAMPART_TEST_STATE", bench.state.path())

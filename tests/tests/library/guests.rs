@@ -355,7 +355,7 @@ fn a_guest_ends_with_its_killed_owner_and_its_resources_are_released() {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args([
             "--exact",
-            "a_guest_ends_with_its_killed_owner_and_its_resources_are_released",
+            "guests::a_guest_ends_with_its_killed_owner_and_its_resources_are_released",
             "--nocapture",
         ])
         .env(CHILD, bench.directory.path())

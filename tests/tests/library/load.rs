@@ -134,7 +134,12 @@ fn nothing_outlives_a_killed_caller() {
     for kind in ["cpu", "memory", "cache", "io"] {
         let mut caller = Command::new(std::env::current_exe().expect("this test"));
         caller
-            .args(["--exact", "caller_to_be_killed", "--nocapture", "--ignored"])
+            .args([
+                "--exact",
+                "load::caller_to_be_killed",
+                "--nocapture",
+                "--ignored",
+            ])
             .env("RAMPART_TEST_LOAD", kind)
             .env("RAMPART_TEST_SCRATCH", scratch.path())
             .stdout(Stdio::piped())

@@ -126,7 +126,7 @@ fn parent_that_is_killed() {
 fn it_does_not_outlive_a_parent_that_is_killed() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut parent = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "parent_that_is_killed", "--nocapture"])
+        .args(["--exact", "qemu::parent_that_is_killed", "--nocapture"])
         .env(PARENT, directory.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
