@@ -18,7 +18,7 @@
 //! **Invariants:** nothing here accesses a hardware register, allocates, or waits for another CPU
 //! without a limit; no input of a cell, the root or a blob causes a panic. The feature `std` adds the
 //! writing of configurations, for programs of the root.
-#![cfg_attr(not(any(test, feature = "std")), no_std)]
+#![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
 mod bounded_lock;

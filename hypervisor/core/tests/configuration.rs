@@ -2,8 +2,10 @@
 //! Tests each refusal of a configuration with one change to a valid one, and that random mutations cause no
 //! panic and that accepted configurations are valid.
 
-mod support;
-
+use crate::support::{
+    Aligned, CLOCKS, DISTRIBUTOR, HYPERVISOR, MACHINE, MIB, bits, cell, device, press, ram, read,
+    region, system,
+};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::configuration::machine_checks::{
     Cells, check_cell, check_system, doorbell_target,
@@ -16,10 +18,6 @@ use rampart_hypervisor_core::format::{
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, NO_CELL, ROOT};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use support::{
-    Aligned, CLOCKS, DISTRIBUTOR, HYPERVISOR, MACHINE, MIB, bits, cell, press, ram, read, region,
-    system,
-};
 
 type Change = fn(&mut Blob);
 
@@ -132,29 +130,33 @@ fn refuses_each_invalid_system_configuration() {
 
 #[test]
 fn refuses_incomplete_blobs_and_other_kinds() {
-    let of = |bytes: &[u8], kind| {
+    let refusal_of = |bytes: &[u8], kind| {
         let bytes = Aligned::new(bytes);
         Configuration::read(bytes.bytes(), kind).err().map(|refused| refused.refusal)
     };
     let good = press().bytes();
     for length in 0..good.len() {
-        assert_eq!(of(&good[..length], Kind::Cell), Some(Refusal::Truncated), "{length} bytes");
+        assert_eq!(
+            refusal_of(&good[..length], Kind::Cell),
+            Some(Refusal::Truncated),
+            "{length} bytes"
+        );
     }
     let mut long = good.clone();
     long.push(0);
-    assert_eq!(of(&long, Kind::Cell), Some(Refusal::TooLong));
-    assert_eq!(of(&vec![0; MAXIMUM_BLOB_BYTES + 8], Kind::Cell), Some(Refusal::WrongMagic));
-    assert_eq!(of(&good, Kind::System), Some(Refusal::WrongMagic));
+    assert_eq!(refusal_of(&long, Kind::Cell), Some(Refusal::TooLong));
+    assert_eq!(refusal_of(&vec![0; MAXIMUM_BLOB_BYTES + 8], Kind::Cell), Some(Refusal::WrongMagic));
+    assert_eq!(refusal_of(&good, Kind::System), Some(Refusal::WrongMagic));
     let mut other = good.clone();
     other[8] ^= 2;
-    assert_eq!(of(&other, Kind::Cell), Some(Refusal::WrongRevision));
+    assert_eq!(refusal_of(&other, Kind::Cell), Some(Refusal::WrongRevision));
     // The header states less than the size of its tables.
     let mut short = good.clone();
     short[std::mem::offset_of!(BlobHeader, bytes)] -= 8;
-    assert_eq!(of(&short, Kind::Cell), Some(Refusal::TooLong));
+    assert_eq!(refusal_of(&short, Kind::Cell), Some(Refusal::TooLong));
     let mut reserved = good;
     reserved[std::mem::offset_of!(BlobHeader, reserved)] = 1;
-    assert_eq!(of(&reserved, Kind::Cell), Some(Refusal::ReservedNotZero));
+    assert_eq!(refusal_of(&reserved, Kind::Cell), Some(Refusal::ReservedNotZero));
 }
 
 #[test]
@@ -162,9 +164,9 @@ fn copies_a_blob_once_and_never_beyond_the_buffer() {
     let good = press().bytes();
     let mut buffer = BlobBuffer::EMPTY;
     let mut copies = 0;
-    let copied = buffer.fill(good.len() as u64, |room| {
+    let copied = buffer.fill(good.len() as u64, |target| {
         copies += 1;
-        room.copy_from_slice(&good);
+        target.copy_from_slice(&good);
     });
     assert_eq!(copied, Ok(&good[..]));
     assert!(Configuration::read(copied.expect("copied"), Kind::Cell).is_ok());
@@ -208,10 +210,10 @@ fn refuses_resources_of_another_cell_and_returns_its_number() {
             new.memory[2].flags |= MemoryFlags::WRITE.bits();
         }),
         (Refusal::MemoryOwned, 3, 3, |new| {
-            new.memory.push(region(CLOCKS, CLOCKS, 0x1000, support::device()));
+            new.memory.push(region(CLOCKS, CLOCKS, 0x1000, device()));
         }),
         (Refusal::MemoryOwned, 3, 3, |new| {
-            new.memory.push(region(0x0901_0000, 0x0901_0000, 0x1000, support::device()));
+            new.memory.push(region(0x0901_0000, 0x0901_0000, 0x1000, device()));
         }),
         // The hypervisor's memory, a page of it, and guest addresses of the controller.
         (Refusal::MemoryReserved, 1, NO_CELL, |new| new.memory[1].physical = HYPERVISOR.start),
@@ -220,9 +222,9 @@ fn refuses_resources_of_another_cell_and_returns_its_number() {
         }),
         (Refusal::MemoryReserved, 1, NO_CELL, |new| new.memory[1].guest = DISTRIBUTOR),
         (Refusal::MemoryReserved, 1, NO_CELL, |new| {
-            new.memory[1] = region(DISTRIBUTOR, 0x80_0000, 0x1000, support::device());
+            new.memory[1] = region(DISTRIBUTOR, 0x80_0000, 0x1000, device());
         }),
-        // Memory that the description does not list: it may be an alias.
+        // Memory that the system's configuration does not list: it may be an alias.
         (Refusal::MemoryNotRoot, 1, NO_CELL, |new| new.memory[1].physical = 0x8000_0000),
         (Refusal::MemoryNotRoot, 1, NO_CELL, |new| new.memory[1].physical = 0x7ff8_0000),
         (Refusal::MemoryRange, 1, NO_CELL, |new| new.memory[1].guest = 1 << 40),
@@ -240,7 +242,7 @@ fn refuses_resources_of_another_cell_and_returns_its_number() {
             new.interrupts = vec![InterruptGrant { number: 40, flags: 0 }];
         }),
         (Refusal::RegisterBitsOwned, 0, 3, |new| {
-            new.registers = vec![bits(4, 0, 1 << 20)] // neither reads it
+            new.registers = vec![bits(4, 0, 1 << 20)] // neither cell reads it
         }),
         (Refusal::RegisterBitsOwned, 0, 3, |new| new.registers = vec![bits(0, 0, 0x8)]),
         (Refusal::RegisterBitsOwned, 0, 3, |new| new.registers = vec![bits(0, 0x80, 0)]),
@@ -295,7 +297,7 @@ fn refuses_the_system_of_another_machine() {
     assert_eq!(check(|blob| blob.memory[1].bytes += 0x1000), Some((Refusal::MemoryReserved, 1)));
     assert_eq!(
         check(|blob| {
-            blob.memory[0] = region(DISTRIBUTOR, DISTRIBUTOR, 0x1000, support::device());
+            blob.memory[0] = region(DISTRIBUTOR, DISTRIBUTOR, 0x1000, device());
         }),
         Some((Refusal::MemoryReserved, 0))
     );
@@ -324,7 +326,7 @@ fn a_doorbell_rings_only_if_its_owner_declares_it() {
 }
 
 /// Verifies an accepted configuration, implemented differently from the checks.
-fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
+fn assert_valid(new: &Configuration<'_>, other: &Configuration<'_>) {
     let pages = |configuration: &Configuration<'_>| -> Vec<(u64, u64, MemoryFlags)> {
         let regions = configuration.memory.iter();
         regions.map(|region| (region.physical, region.bytes, region.flags())).collect()
@@ -334,7 +336,7 @@ fn assert_sound(new: &Configuration<'_>, other: &Configuration<'_>) {
         assert!(start >= HYPERVISOR.end || start + bytes <= HYPERVISOR.start);
         let ram = (0x4000_0000..0x8000_0000).contains(&start) && start + bytes <= 0x8000_0000;
         let devices = (0x0900_0000..0x0910_0000).contains(&start) && start + bytes <= 0x0910_0000;
-        assert!(ram || devices, "{start:#x} is not the root's");
+        assert!(ram || devices, "{start:#x} is not memory of the root");
         for (theirs, their_bytes, their_flags) in pages(other) {
             let meet = start < theirs + their_bytes && theirs < start + bytes;
             assert!(!meet || (flags & their_flags).contains(MemoryFlags::SHARED));
@@ -361,12 +363,12 @@ fn mutated_blobs_cause_no_panic_and_accepted_ones_are_valid() {
     let first = read(&press());
     let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
     cells[1] = Some(first);
-    let mut rich = cell("second", &[0x100], 0x5800_0000);
-    rich.registers = vec![bits(0, 0xf00, 0xf00), bits(8, 0xf, 0xf)];
-    rich.interrupts = vec![InterruptGrant { number: 90, flags: 0 }];
-    rich.smcs = press().smcs;
-    rich.doorbells = press().doorbells;
-    let good = [rich.bytes(), system().bytes(), press().bytes()];
+    let mut full = cell("second", &[0x100], 0x5800_0000);
+    full.registers = vec![bits(0, 0xf00, 0xf00), bits(8, 0xf, 0xf)];
+    full.interrupts = vec![InterruptGrant { number: 90, flags: 0 }];
+    full.smcs = press().smcs;
+    full.doorbells = press().doorbells;
+    let good = [full.bytes(), system().bytes(), press().bytes()];
     let words: [u64; 12] = [
         0,
         1,
@@ -411,7 +413,7 @@ fn mutated_blobs_cause_no_panic_and_accepted_ones_are_valid() {
             Ok(new) => {
                 let checked = check_cell(&new, &system_read, &MACHINE, &cells);
                 if checked.is_ok() {
-                    assert_sound(&new, &first);
+                    assert_valid(&new, &first);
                     passed += 1;
                 }
                 checked

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests the decoding of trapped accesses, and registers shared bit by bit.
 
-mod support;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::support::{CLOCKS, Registers, bits, cell, press, read};
 use rampart_hypervisor_core::bus::{Access, Bus, Forbidden, Width};
 use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 use rampart_hypervisor_core::gic::ControlRegister;
@@ -13,7 +12,6 @@ use rampart_hypervisor_core::syndrome::{
     Abort, SystemRegister, Transfer, Trap, guest_address, is_permission_fault, is_transfer,
     transfer, trap,
 };
-use support::{CLOCKS, Registers, bits, cell, press, read};
 
 fn data(esr: u64) -> rampart_hypervisor_core::syndrome::DataAbort {
     match trap(0x24 << 26 | 1 << 25 | esr) {
@@ -80,7 +78,11 @@ fn decodes_exception_classes() {
     assert_eq!(trap(0x01 << 26), Trap::Wait);
     assert_eq!(trap(0x16 << 26 | 0x4a), Trap::Hypercall);
     assert_eq!(trap(0x17 << 26 | 1), Trap::Smc);
-    assert_eq!(trap(0x8200_0005), Trap::InstructionAbort(Abort::Translation), "a zapped core");
+    assert_eq!(
+        trap(0x8200_0005),
+        Trap::InstructionAbort(Abort::Translation),
+        "a CPU whose root table is cleared"
+    );
     assert_eq!(trap(0x3c << 26), Trap::Unexpected(0x3c));
     // (op0, op1, CRn, CRm, op2) of MSR and SYS in the layout of the syndrome.
     let system = |op0: u64, op1: u64, crn: u64, crm: u64, op2: u64, rest: u64| {
@@ -143,16 +145,16 @@ fn a_cell_reads_and_writes_only_its_bits() {
     bus.set(CLOCKS, Width::Word, 0xabcd_ef12);
     assert_eq!(access(0, None), Ok(0x12));
     assert_eq!(access(0, Some(0xffff_ff07)), Ok(0));
-    assert_eq!(bus.get(CLOCKS, Width::Word), 0xabcd_ef17, "four bits are its own to write");
+    assert_eq!(bus.get(CLOCKS, Width::Word), 0xabcd_ef17, "four bits are writable");
     bus.set(CLOCKS + 4, Width::Word, 0x1234_5678);
     bus.taken();
     assert_eq!(access(4, None), Ok(0));
-    assert_eq!(bus.taken(), [], "nothing to read: the register is left alone");
+    assert_eq!(bus.taken(), [], "no readable bit: no access");
     assert_eq!(access(4, Some(0xaaaa_aaaa)), Ok(0));
     assert_eq!(bus.get(CLOCKS + 4, Width::Word), 0xaaaa_5678);
     bus.taken();
     assert_eq!(access(0x10, Some(1)), Ok(0));
-    assert_eq!(bus.taken(), [], "nothing to write");
+    assert_eq!(bus.taken(), [], "no writable bit: no access");
     for offset in [8, 0xc, 0x14, 0xffc] {
         assert_eq!(access(offset, None), Err(Forbidden), "{offset:#x}");
     }
@@ -199,7 +201,7 @@ fn the_root_has_the_bits_that_no_cell_has() {
     assert_eq!(access(8, None), Ok(3), "shared for reading");
     assert_eq!(access(8, Some(0)), Ok(0));
     assert_eq!(bus.get(CLOCKS + 8, Width::Word), 1, "but not for writing");
-    // A register that no cell has bits of, in the same page.
+    // A register without bits of any cell, in the same page.
     assert_eq!(access(0x20, Some(0x1234_5678)), Ok(0));
     assert_eq!(access(0x20, None), Ok(0x1234_5678));
     let wide = |offset, write| Access { address: CLOCKS + offset, width: Width::Double, write };

@@ -114,11 +114,11 @@ fn constants() -> Expected {
         format::MAXIMUM_SMCS,
         format::MAXIMUM_DOORBELLS,
     ];
-    let there = SOURCES
+    let declared = SOURCES
         .iter()
         .flat_map(|source| source.lines())
         .filter(|line| line.starts_with("pub const"));
-    assert_eq!(there.count(), found.len(), "a constant that this test does not compare");
+    assert_eq!(declared.count(), found.len(), "a constant that this test does not compare");
     found
 }
 
@@ -183,7 +183,7 @@ fn the_c_header_matches() {
         }
     }
     let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/rampart/interface.h");
-    let text = std::fs::read_to_string(&header).expect("the header");
+    let text = std::fs::read_to_string(&header).expect("interface.h");
     let defined = text.lines().filter(|line| line.starts_with("#define RAMPART_")).count();
     assert_eq!(
         defined,
@@ -207,28 +207,28 @@ fn the_c_header_matches() {
 #[test]
 fn the_documentation_lists_every_refusal() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/hypervisor.md");
-    let page = std::fs::read_to_string(page).expect("the page");
+    let page = std::fs::read_to_string(page).expect("docs/hypervisor.md");
     let refusals = (1..).map_while(|code| Refusal::try_from(code).ok());
     let rows: Vec<String> = refusals.map(|it| format!("| `{it:?}` | {} |", it.text())).collect();
     assert!(rows.len() > 30);
-    let there = page.lines().filter(|line| rows.iter().any(|row| row == line));
-    assert_eq!(there.collect::<Vec<_>>(), rows, "in the order of their codes");
+    let listed = page.lines().filter(|line| rows.iter().any(|row| row == line));
+    assert_eq!(listed.collect::<Vec<_>>(), rows, "in the order of their codes");
 }
 
 #[test]
 fn the_driver_has_the_same_refusal_texts() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel/rampart/refusals.h");
-    let text = std::fs::read_to_string(&path).expect("the driver's texts");
+    let text = std::fs::read_to_string(&path).expect("refusals.h");
     // Long texts are on a line of their own.
     let text = text.replace("] =\n\t\t", "] = ");
     let mut all = 0;
     for refusal in (0..=u32::from(u8::MAX)).filter_map(|code| Refusal::try_from(code).ok()) {
-        let words = format!("] = \"{}\",", refusal.text());
+        let suffix = format!("] = \"{}\",", refusal.text());
         let name = format!("{refusal:?}").to_lowercase();
-        let line = text.lines().find(|line| line.ends_with(&words));
-        let line = line.unwrap_or_else(|| panic!("{}: no line ends with {words}", path.display()));
-        let known = line.replace('_', "").to_lowercase();
-        assert!(known.contains(&format!("refusal{name}]")), "{line}");
+        let line = text.lines().find(|line| line.ends_with(&suffix));
+        let line = line.unwrap_or_else(|| panic!("{}: no line ends with {suffix}", path.display()));
+        let normalised = line.replace('_', "").to_lowercase();
+        assert!(normalised.contains(&format!("refusal{name}]")), "{line}");
         all += 1;
     }
     assert_eq!(text.lines().filter(|line| line.starts_with('\t')).count(), all);

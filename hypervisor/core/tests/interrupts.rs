@@ -2,8 +2,7 @@
 //! Tests accesses of a cell to the interrupt controller, register by register: they affect only its own bits,
 //! and never those of the management interrupt.
 
-mod support;
-
+use crate::support::{DISTRIBUTOR, MPIDRS, REDISTRIBUTORS, Registers, zeroed_status};
 use rampart_hypervisor_core::bus::{Access, Width};
 use rampart_hypervisor_core::gic::{
     BEST_PRIORITY, ControlRegister, PrivateMask, SpiSet, change_owner, control_read, control_write,
@@ -11,7 +10,6 @@ use rampart_hypervisor_core::gic::{
     route, send_sgi,
 };
 use rampart_hypervisor_core::psci::Caller;
-use support::{DISTRIBUTOR, REDISTRIBUTORS, Registers};
 
 /// The management interrupt and the maintenance interrupt of the virtual CPU interface.
 const PRIVATE: PrivateMask = PrivateMask(!(1 << 15 | 1 << 25));
@@ -88,7 +86,7 @@ fn only_bits_of_owned_interrupts_are_written() {
         write(register + 8, 0xffff_ffff & !(1 << 7), &bus);
         write(register, 0xffff_ffff, &bus);
         write(register + 12, 0xffff_ffff, &bus);
-        assert_eq!(bus.taken(), [], "nothing of it is owned");
+        assert_eq!(bus.taken(), [], "no bit of these registers is owned");
         bus.set(DISTRIBUTOR + register + 4, Width::Word, 0x1ff);
         assert_eq!(read(register + 4, &bus), 0x100);
         assert_eq!(read(register, &bus), 0);
@@ -131,7 +129,11 @@ fn priorities_are_bytes_and_the_highest_are_reserved() {
     assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x428, Width::Byte, Some(0xa0))]);
     write(0x43c, 0x0000_0000, &bus);
     let best = Some(u64::from(BEST_PRIORITY));
-    assert_eq!(bus.taken(), [(DISTRIBUTOR + 0x43f, Width::Byte, best)], "63, not below the best");
+    assert_eq!(
+        bus.taken(),
+        [(DISTRIBUTOR + 0x43f, Width::Byte, best)],
+        "63, limited to the best priority"
+    );
     access(0x43f, Width::Byte, Some(0x80), &bus);
     access(0x43e, Width::Byte, Some(0x80), &bus);
     access(0x43e, Width::Half, Some(0x8080), &bus);
@@ -183,8 +185,8 @@ fn interrupts_are_routed_only_to_own_cpus() {
         assert_eq!(bus.get(at, Width::Double), 0x100, "{wanted:#x}");
     }
     // The caller's CPUs from the status pages.
-    let status = support::zeroed_status();
-    status.begin(&support::MPIDRS);
+    let status = zeroed_status();
+    status.begin(&MPIDRS);
     status.cpus[2].give(5);
     let caller = Caller { status: &status, cell: 5 };
     for (wanted, routed) in [(1, 0x100), (2, 2), (0x100, 2)] {
@@ -241,7 +243,7 @@ fn a_cell_without_interrupts_changes_nothing_and_reads_only_the_identification()
             access(Some(u64::MAX));
             assert_eq!(bus.taken(), [], "{offset:#x} {width:?}");
             if access(None) != 0 {
-                assert!(offset <= 0x10 || offset >= 0xffd0, "{offset:#x} is shown");
+                assert!(offset <= 0x10 || offset >= 0xffd0, "{offset:#x} is readable");
             }
         }
     }
@@ -306,8 +308,8 @@ fn only_the_identification_of_foreign_redistributors_is_readable() {
         private(offset, Some(0xffff_ffff), false, &bus);
         assert_eq!(bus.taken(), [], "{offset:#x}");
         let seen = private(offset, None, false, &bus) != 0;
-        let names = matches!(offset, 8 | 12 | 0xffd0..=0xffff);
-        assert_eq!(seen, names, "{offset:#x}");
+        let identification = matches!(offset, 8 | 12 | 0xffd0..=0xffff);
+        assert_eq!(seen, identification, "{offset:#x}");
     }
     let frames = [0x100_0000, 0x102_0000];
     assert_eq!(redistributor_owner(0x103_0084, &frames, 0x2_0000), Some((1, 0x1_0084)));
@@ -333,14 +335,14 @@ fn sent(value: u64, sender: u64) -> Vec<(u64, u64)> {
 
 #[test]
 fn sgis_stay_in_the_cell() {
-    assert_eq!(sent(3 << 24 | 0xffff, 1), [(1, 3)], "of the cluster 0.0.0 one CPU is its own");
+    assert_eq!(sent(3 << 24 | 0xffff, 1), [(1, 3)], "the cell owns one CPU of the cluster 0.0.0");
     assert_eq!(sent(3 << 24 | 1 << 16 | 0xffff, 1), [(0x100, 3)]);
     assert_eq!(sent(3 << 24 | 0b1101, 1), []);
     for elsewhere in [2 << 16, 1 << 32, 1 << 48, 1 << 44] {
         assert_eq!(sent(3 << 24 | elsewhere | 0xffff, 1), [], "{elsewhere:#x}");
     }
     assert_eq!(sent(15 << 24 | 0xffff, 1), [], "the management interrupt");
-    assert_eq!(sent(1 << 40 | 5 << 24 | 0xffff, 1), [(0x100, 5)], "all others are those inside");
+    assert_eq!(sent(1 << 40 | 5 << 24 | 0xffff, 1), [(0x100, 5)], "all others of the cell");
     assert_eq!(sent(1 << 40 | 5 << 24, 0x100), [(1, 5)]);
     assert_eq!(sent(1 << 40 | 15 << 24, 1), []);
     // The last range of a cluster with 256 CPUs.
@@ -359,7 +361,11 @@ fn the_cell_controls_its_cpu_interface_except_the_management_interrupt() {
         control_write(register, value, real, &own(), PRIVATE, BEST_PRIORITY)
     };
     assert_eq!(write(PriorityMask, 0xf0, 0), Some(0xf0));
-    assert_eq!(write(PriorityMask, 0, 0xf0), Some(BEST_PRIORITY.into()), "one gets through");
+    assert_eq!(
+        write(PriorityMask, 0, 0xf0),
+        Some(BEST_PRIORITY.into()),
+        "the management interrupt is not masked"
+    );
     assert_eq!(write(PriorityMask, 0xffff_ff00, 0xf0), Some(BEST_PRIORITY.into()));
     assert_eq!(write(Control, 0xffff_ffff, 0x400), Some(0x403), "CBPR and EOImode");
     assert_eq!(write(Control, 0, 0x8403), Some(0x8400));

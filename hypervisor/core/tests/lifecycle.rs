@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests the header of the launch, states of cells and CPUs, failures, PSCI and hypercalls.
 
-mod support;
-
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::support::{HYPERVISOR, MPIDRS, device, press, ram, read, zeroed_status};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use rampart_hypervisor_core::hypercall::Call;
@@ -15,12 +14,11 @@ use rampart_hypervisor_core::interface::{
 use rampart_hypervisor_core::launch::silence;
 use rampart_hypervisor_core::psci::{Caller, PsciAction, handle_call};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped, next};
-use support::{HYPERVISOR, MPIDRS, press, ram, read};
 use zerocopy::FromZeros;
 
-/// Returns zeroed status pages, as at the launch.
+/// Returns the status pages after their initialisation at the launch.
 fn status() -> Box<Status> {
-    let status = support::zeroed_status();
+    let status = zeroed_status();
     status.begin(&MPIDRS);
     status
 }
@@ -46,7 +44,7 @@ fn header() -> Header {
 
 #[test]
 fn a_valid_header_has_a_layout() {
-    let layout = header().layout(HYPERVISOR.start).expect("a good header");
+    let layout = header().layout(HYPERVISOR.start).expect("a valid header");
     let base = HYPERVISOR.start;
     assert_eq!(layout.memory, HYPERVISOR);
     assert_eq!(layout.per_cpu, base + 0x1_0000..base + 0x2_0000);
@@ -106,15 +104,15 @@ fn every_event_in_every_state_has_a_result() {
         Event::Fail(StopReason::Watchdog),
         Event::Destroy,
     ];
-    let no = Err(Outcome::WrongState);
+    let wrong = Err(Outcome::WrongState);
     let none = Err(Outcome::NoSuchCell);
     let table = [
         (Free, [Ok(Created), none, none, none, none, none, none]),
-        (Created, [no, Ok(Loadable), no, Ok(Created), no, no, Ok(Free)]),
-        (Loadable, [no, Ok(Loadable), Ok(Running), Ok(Stopped), no, no, Ok(Free)]),
-        (Running, [no, no, no, Ok(Stopped), Ok(Stopped), Ok(Failed), Ok(Free)]),
-        (Stopped, [no, Ok(Loadable), Ok(Running), Ok(Stopped), no, no, Ok(Free)]),
-        (Failed, [no, Ok(Loadable), Ok(Running), Ok(Failed), no, no, Ok(Free)]),
+        (Created, [wrong, Ok(Loadable), wrong, Ok(Created), wrong, wrong, Ok(Free)]),
+        (Loadable, [wrong, Ok(Loadable), Ok(Running), Ok(Stopped), wrong, wrong, Ok(Free)]),
+        (Running, [wrong, wrong, wrong, Ok(Stopped), Ok(Stopped), Ok(Failed), Ok(Free)]),
+        (Stopped, [wrong, Ok(Loadable), Ok(Running), Ok(Stopped), wrong, wrong, Ok(Free)]),
+        (Failed, [wrong, Ok(Loadable), Ok(Running), Ok(Failed), wrong, wrong, Ok(Free)]),
     ];
     for (state, answers) in table {
         for (event, answer) in events.into_iter().zip(answers) {
@@ -140,19 +138,19 @@ fn memory_without_another_owner_is_wiped() {
     assert!(wiped(region(0x5b00_0000, ram()), &[press]));
     assert!(wiped(region(0x5b00_0000, shared), &[press]));
     assert!(!wiped(region(0x5a00_0000, shared), &[press]));
-    assert!(wiped(region(0x5a00_0000, shared), &[]), "the last that had it");
-    assert!(!wiped(region(0x5b00_0000, support::device()), &[]));
+    assert!(wiped(region(0x5a00_0000, shared), &[]), "no other cell has it any more");
+    assert!(!wiped(region(0x5b00_0000, device()), &[]));
 }
 
 #[test]
-fn the_status_pages_follow_the_life_of_a_cell() {
+fn the_status_pages_have_each_state_of_a_cell() {
     let status = status();
     assert_eq!(status.magic.load(Relaxed), STATUS_MAGIC);
     let cell = &status.cells[2];
     let mut name = [0; NAME_BYTES];
     name[..5].copy_from_slice(b"press");
     status.advance(2, Event::Create, 10).expect("free");
-    status.describe(2, &name, 0b110, 500).expect("there");
+    status.describe(2, &name, 0b110, 500).expect("the cell exists");
     assert_eq!(cell.name[0].load(Relaxed).to_le_bytes(), *b"press\0\0\0");
     assert_eq!(status.advance(2, Event::Start, 11), Err(Outcome::WrongState));
     status.advance(2, Event::Loadable, 12).expect("created");
@@ -165,7 +163,7 @@ fn the_status_pages_follow_the_life_of_a_cell() {
     assert!(!status.is_overdue(2, 1014) && !status.is_overdue(2, 0));
     status.advance(2, Event::End(StopReason::SystemReset), 20).expect("running");
     assert_eq!(cell.stop_reason.load(Relaxed), StopReason::SystemReset as u32);
-    assert!(!status.is_overdue(2, u64::MAX), "it does not run");
+    assert!(!status.is_overdue(2, u64::MAX), "the cell does not run");
     status.advance(2, Event::Destroy, 30).expect("stopped");
     assert_eq!(cell.state.load(Relaxed), CellState::Free as u32);
     let left = [&cell.name[0], &cell.cpus, &cell.starts, &cell.failure, &cell.silence];
@@ -186,7 +184,7 @@ fn a_failure_is_recorded_and_fails_the_cell_once() {
     let cell = &status.cells[1];
     assert_eq!(cell.state.load(Relaxed), CellState::Failed as u32);
     assert_eq!(cell.stop_reason.load(Relaxed), StopReason::MemoryWrite as u32);
-    assert_eq!(cell.failure.load(Relaxed), 1, "the first one is what failed it");
+    assert_eq!(cell.failure.load(Relaxed), 1, "the first failure failed the cell");
     assert_eq!(status.failures.load(Relaxed), 2);
     let record = &status.failure[0];
     assert_eq!(record.sequence.load(Relaxed), 1);
@@ -275,13 +273,13 @@ fn call(status: &Status, registers: [u64; 4]) -> PsciAction {
 fn only_own_cpus_are_turned_on_and_only_once() {
     let status = cell_with_cpus();
     let on = |target, entry| call(&status, [ON, target, entry, 7]);
-    assert_eq!(on(0, 0x1000), INVALID, "the root's");
+    assert_eq!(on(0, 0x1000), INVALID, "a CPU of the root");
     assert_eq!(on(0x100, 0x1000), INVALID);
-    assert_eq!(on(5, 0x1000), INVALID, "nobody's");
+    assert_eq!(on(5, 0x1000), INVALID, "no such CPU");
     assert_eq!(on(1 << 31 | 2, 0x1000), INVALID);
     assert_eq!(on(1, 0x1000), PsciAction::Value(-4_i64 as u64), "ALREADY_ON");
     let invalid_address = PsciAction::Value(-9_i64 as u64);
-    assert_eq!(on(2, 0x80_0000), invalid_address, "it may not execute there");
+    assert_eq!(on(2, 0x80_0000), invalid_address, "not executable by the cell");
     assert_eq!(on(2, 0x4000_0000), invalid_address);
     assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(1), "off");
     assert_eq!(on(2, 0x2000), PsciAction::TurnOn { cpu: 2, entry: 0x2000, context: 7 });
@@ -289,7 +287,7 @@ fn only_own_cpus_are_turned_on_and_only_once() {
     assert_eq!(on(2, 0x2000), PsciAction::Value(-5_i64 as u64), "ON_PENDING");
     status.cpus[2].set_power(CpuPower::On);
     assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(0), "on");
-    assert_eq!(call(&status, [INFO, 0, 0, 0]), INVALID, "the root's");
+    assert_eq!(call(&status, [INFO, 0, 0, 0]), INVALID, "a CPU of the root");
     assert_eq!(call(&status, [INFO, 2, 1, 0]), INVALID, "no higher levels");
     assert_eq!(call(&status, [0x8400_0003, 2, 0x1000, 0]), PsciAction::Value(-4_i64 as u64));
 }

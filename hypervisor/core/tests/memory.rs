@@ -3,10 +3,9 @@
 //! follows break-before-make (checked by the tables in `support`); memory that returns from a cell is mapped for
 //! the root as before, with the same number of table pages.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{CLOCKS, HYPERVISOR, MIB, POOL, Tables, cell, press, ram, read, system};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::configuration::machine_checks::Cells;
 use rampart_hypervisor_core::format::MemoryFlags;
@@ -19,7 +18,6 @@ use rampart_hypervisor_core::stage2::{
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use support::{CLOCKS, HYPERVISOR, MIB, POOL, Tables, cell, press, ram, read, system};
 
 const GIB: u64 = 1 << 30;
 
@@ -68,7 +66,7 @@ fn a_cell_maps_exactly_its_regions() {
         assert_eq!(stage2.translate(1 << 40, &tables), None);
         assert_eq!(stage2.translate(u64::MAX, &tables), None);
         stage2.release(&mut tables);
-        assert_eq!(tables.left(), 1024, "every page came back");
+        assert_eq!(tables.left(), 1024, "every page is freed");
     }
 }
 
@@ -120,8 +118,8 @@ fn blocks_are_as_large_as_possible_and_are_split_and_merged() {
     assert_eq!(size(GIB + 5 * MIB + 4096), Some(4096));
     stage2.map(GIB + 5 * MIB, GIB + 5 * MIB, 4096, own, &mut tables).expect("pages");
     assert_eq!(stage2.translate(GIB, &tables).map(|there| there.bytes), Some(GIB));
-    assert_eq!(tables.left(), 63, "the tables are gone again");
-    // The same page at another physical address: no block can map that.
+    assert_eq!(tables.left(), 63, "the tables are freed");
+    // The same page at another physical address: no block can map both.
     stage2.map(GIB + 5 * MIB, 4096, 4096, own, &mut tables).expect("pages");
     assert_eq!(stage2.translate(GIB + 5 * MIB, &tables).map(|there| there.physical), Some(4096));
 }
@@ -183,16 +181,16 @@ fn root_with(address_bits: u32, tables: &mut Tables) -> Stage2 {
 fn returned_memory_is_mapped_as_before() {
     let system = read(&system());
     let cells = [read(&press()), read(&cell("second", &[0x100], 0x5800_0000))];
-    let nobody: Cells<'_> = [None; MAXIMUM_CELLS];
+    let no_cells: Cells<'_> = [None; MAXIMUM_CELLS];
     let mut tables = Tables::new(512);
     let mut root = root_with(40, &mut tables);
     let (before, left) = (mapped(&root, &tables), tables.left());
     assert_eq!(before, expected(&system));
     for _ in 0..3 {
-        let mut there = nobody;
+        let mut cells_now = no_cells;
         for (number, cell) in cells.iter().enumerate() {
             take_from_root(cell, &mut root, &mut tables).expect("pages");
-            there[number + 1] = Some(*cell);
+            cells_now[number + 1] = Some(*cell);
         }
         for cell in &cells {
             for region in cell.memory {
@@ -207,15 +205,19 @@ fn returned_memory_is_mapped_as_before() {
         assert!(root.translate(CLOCKS, &tables).is_none(), "the page of shared bits traps");
         assert!(root.translate(HYPERVISOR.start, &tables).is_none());
         // Only the shared memory stays unmapped, because the second cell has it too.
-        there[1] = None;
-        return_to_root(&cells[0], &system, &there, &mut root, &mut tables).expect("no page needed");
-        assert!(!root.permits(0x6000_0000, AccessKind::Write, &tables), "the second has it too");
+        cells_now[1] = None;
+        return_to_root(&cells[0], &system, &cells_now, &mut root, &mut tables)
+            .expect("needs no page");
+        assert!(
+            !root.permits(0x6000_0000, AccessKind::Write, &tables),
+            "the second cell has it too"
+        );
         assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
         assert!(root.permits(CLOCKS, AccessKind::Write, &tables));
-        return_to_root(&cells[1], &system, &nobody, &mut root, &mut tables)
-            .expect("no page needed");
+        return_to_root(&cells[1], &system, &no_cells, &mut root, &mut tables)
+            .expect("needs no page");
         assert_eq!(mapped(&root, &tables), before);
-        assert_eq!(tables.left(), left, "no table more than before");
+        assert_eq!(tables.left(), left, "as many tables as before");
     }
 }
 
@@ -233,9 +235,9 @@ fn the_root_can_access_only_mapped_loadable_memory() {
     assert!(!root.permits(0x5080_0000, AccessKind::Read, &tables), "not loadable");
     show_loadable(&cell, false, &mut root, &mut tables).expect("pages");
     assert_eq!(mapped(&root, &tables), taken);
-    let nobody = [None; MAXIMUM_CELLS];
+    let no_cells = [None; MAXIMUM_CELLS];
     show_loadable(&cell, true, &mut root, &mut tables).expect("pages");
-    return_to_root(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
+    return_to_root(&cell, &system, &no_cells, &mut root, &mut tables).expect("needs no page");
     assert_eq!(mapped(&root, &tables), expected(&system));
 }
 
@@ -243,7 +245,7 @@ fn the_root_can_access_only_mapped_loadable_memory() {
 fn the_root_is_restored_without_pages_after_exhaustion() {
     let system = read(&system());
     let cell = read(&press());
-    let nobody = [None; MAXIMUM_CELLS];
+    let no_cells = [None; MAXIMUM_CELLS];
     let needed = {
         let mut tables = Tables::new(512);
         let root = root_with(39, &mut tables);
@@ -257,11 +259,11 @@ fn the_root_is_restored_without_pages_after_exhaustion() {
         let mut root = root_with(39, &mut tables);
         let before = mapped(&root, &tables);
         failures += usize::from(take_from_root(&cell, &mut root, &mut tables) == Err(Exhausted));
-        return_to_root(&cell, &system, &nobody, &mut root, &mut tables).expect("no page needed");
+        return_to_root(&cell, &system, &no_cells, &mut root, &mut tables).expect("needs no page");
         assert_eq!(mapped(&root, &tables), before, "with {spare} pages to spare");
         assert_eq!(tables.left(), spare);
     }
-    assert!((1..12).contains(&failures), "{failures} of 12 ran out");
+    assert!((1..12).contains(&failures), "{failures} of 12 ran out of pages");
 }
 
 /// Returns the entries of a CPU's own root table.
@@ -302,7 +304,7 @@ fn zaps_and_restores_a_single_cpu() {
 #[test]
 fn the_pool_allocates_aligned_ranges_and_each_page_once() {
     let mut pool = PagePool::<2>::new(POOL + 4096, 200);
-    assert_eq!(pool.left(), 128, "no more than it can mark");
+    assert_eq!(pool.left(), 128, "at most its capacity");
     assert_eq!(pool.allocate(1), Some(POOL + 4096));
     assert_eq!(pool.allocate(4), Some(POOL + 4 * 4096));
     assert_eq!(pool.allocate(2), Some(POOL + 2 * 4096));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine with four CPUs like QEMU's `virt`, two cells, and replacements for the monitor: table memory that
 //! checks break-before-make, and registers.
-#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -119,11 +118,11 @@ impl Aligned {
     }
 }
 
-/// Parses a configuration that lives for the rest of the test.
+/// Parses a valid configuration, which is never freed.
 pub(crate) fn read(blob: &Blob) -> Configuration<'static> {
     let kind = if blob.platform.is_some() { Kind::System } else { Kind::Cell };
     let bytes = Box::leak(Box::new(Aligned::new(&blob.bytes())));
-    Configuration::read(bytes.bytes(), kind).expect("a good configuration")
+    Configuration::read(bytes.bytes(), kind).expect("a valid configuration")
 }
 
 /// Table memory that checks break-before-make: replacing a valid entry by another valid one, or freeing a table,
@@ -161,8 +160,8 @@ impl TableMemory for Tables {
     }
 
     fn free(&mut self, table: u64, pages: usize) {
-        assert!(self.not_invalidated.is_empty(), "a table is freed that a TLB may still know");
-        assert!(self.entries.remove(&table).is_some(), "freed twice");
+        assert!(self.not_invalidated.is_empty(), "a freed table may still be in a TLB");
+        assert!(self.entries.remove(&table).is_some(), "a table is freed twice");
         self.pool.free(table, pages);
     }
 
@@ -174,7 +173,7 @@ impl TableMemory for Tables {
         let old =
             std::mem::replace(&mut self.entries.get_mut(&table).expect("a table")[index], entry);
         if old & 1 != 0 && entry & 1 != 0 && old != entry {
-            panic!("{old:#x} becomes {entry:#x} without a break");
+            panic!("{old:#x} becomes {entry:#x} without an invalid entry in between");
         }
         if old & 1 != 0 && entry & 1 == 0 {
             self.not_invalidated.insert((table, index));
@@ -182,7 +181,7 @@ impl TableMemory for Tables {
         if entry & 1 != 0 && old & 1 == 0 {
             assert!(
                 !self.not_invalidated.contains(&(table, index)),
-                "made before it was invalidations"
+                "an entry becomes valid before the TLBs are invalidated"
             );
         }
     }
@@ -215,7 +214,7 @@ impl Registers {
         })
     }
 
-    /// Takes the accesses since the last call.
+    /// Returns the accesses since the last call.
     pub(crate) fn taken(&self) -> Vec<(u64, Width, Option<u64>)> {
         std::mem::take(&mut self.accesses.lock().expect("not poisoned"))
     }

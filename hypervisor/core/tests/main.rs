@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Integration tests of the hypervisor's core, one program.
+
+mod configuration;
+mod devices;
+mod interface;
+mod interrupts;
+mod lifecycle;
+mod memory;
+mod size;
+mod support;
