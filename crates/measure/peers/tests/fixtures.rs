@@ -271,6 +271,76 @@ fn cyclictest_by_thread() {
     assert!(read_cyclictest("# Histogram\n0 1 2\n1 1\n", false).is_err());
 }
 
+/// Rows of zeros are left out since rt-tests 2.7; the width of a bucket is one unit all the same.
+#[test]
+fn cyclictest_buckets_are_one_unit_wide() {
+    let text = "# Histogram\n000010 000005\n000040 000005\n# Min Latencies: 00010\n\
+        # Avg Latencies: 00025\n# Max Latencies: 00040\n# Histogram Overflows: 00000\n";
+    let read = read_cyclictest(text, false).expect("it is read");
+    assert_eq!(read.bucket, Nanos::from_micros(1));
+    assert_eq!(read.series[0].seen.max, Some(Nanos(40_999)));
+    assert_eq!(
+        read.series[0].quantile(0.99),
+        Some(PeerQuantile::AtMost(Nanos::from_micros(40)))
+    );
+}
+
+/// Whether a warning says that the text is not complete.
+fn is_incomplete(read: &PeerMeasurement) -> bool {
+    read.findings.iter().any(|finding| {
+        finding.severity == Severity::Warning && finding.what.contains("may be missing")
+    })
+}
+
+#[test]
+fn reports_a_cyclictest_text_cut_at_any_byte() {
+    for text in [
+        fixture!("cyclictest/h-two-threads.txt"),
+        fixture!("cyclictest/H-two-threads.txt"),
+        fixture!("cyclictest/h-nanoseconds.txt"),
+    ] {
+        let whole = read_cyclictest(text, true).expect("it is read");
+        assert!(!is_incomplete(&whole));
+        for end in 0..text.len() {
+            let Ok(read) = read_cyclictest(&text[..end], true) else {
+                continue;
+            };
+            assert!(
+                is_incomplete(&read) || read.series == whole.series,
+                "cut at {end} of {}",
+                text.len()
+            );
+            // With -H, the sum of the threads must never pass for a thread without a warning, nor
+            // a thread for the sum.
+            if read.series.len() < whole.series.len() {
+                assert!(is_incomplete(&read));
+            }
+        }
+    }
+}
+
+#[test]
+fn reports_microseconds_that_are_probably_nanoseconds() {
+    let read =
+        read_cyclictest(fixture!("cyclictest/h-nanoseconds.txt"), false).expect("it is read");
+    let warning = read.findings.iter().find(|finding| {
+        finding.severity == Severity::Warning && finding.what.contains("microseconds")
+    });
+    assert!(warning.is_some_and(|warning| warning.fix.is_some()));
+    let read =
+        read_cyclictest(fixture!("cyclictest/h-two-threads.txt"), false).expect("it is read");
+    assert!(
+        read.findings
+            .iter()
+            .all(|finding| finding.severity == Severity::Note)
+    );
+    assert!(
+        read.findings
+            .iter()
+            .any(|finding| finding.what.contains("unit"))
+    );
+}
+
 proptest::proptest! {
     #[test]
     fn accepts_or_rejects_any_text(text in ".{0,200}", rows in "([0-9]{1,20} {0,2}){0,8}\n?") {
