@@ -8,7 +8,7 @@ fn main() {
         return;
     }
     let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
-    // Position independent: the address is known only at the launch.
+    // Position independent, because the address is known only at the launch.
     println!("cargo:rustc-link-arg-bins=-pie");
     println!("cargo:rustc-link-arg-bins=--no-dynamic-linker");
     // Constants have relocations, which the entry applies before they become read-only.

@@ -169,7 +169,7 @@ struct rampart_cell_status {
 	__u64 failure;			/* number of the latest plus one, or 0 */
 	__u64 changed;			/* CNTPCT_EL0 of the latest change */
 	__u64 kicked;			/* CNTPCT_EL0 of the latest watchdog kick */
-	__u64 silence;			/* watchdog timeout in its ticks; 0: none */
+	__u64 watchdog_ticks;		/* timeout in ticks; 0: no watchdog */
 	__u64 reserved[5];
 };
 

@@ -3,9 +3,9 @@
 
 use spin::{Mutex, MutexGuard};
 
-/// Attempts to take a lock, some tenths of a second. Holders need a few accesses and are not
-/// interrupted, so a holder that takes longer has faulted on a register that does not respond. A CPU of
-/// a simulated machine can also be descheduled for long.
+/// Attempts to take a lock: some tenths of a second. Holders make a few accesses and are not
+/// interrupted, so a holder that takes longer has faulted on a register that does not respond. The
+/// margin is for simulated machines, whose CPUs can be descheduled.
 const ATTEMPTS: u32 = 10_000_000;
 
 /// Takes the lock. Returns `None` if its holder does not release it in time.

@@ -32,7 +32,7 @@ pub const MAXIMUM_SMCS: usize = 32;
 /// Maximum number of doorbells in one blob.
 pub const MAXIMUM_DOORBELLS: usize = 16;
 
-/// The start of a blob.
+/// The header of a blob.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct BlobHeader {
@@ -79,7 +79,7 @@ pub struct Platform {
     /// A PL011 for the hypervisor's messages; 0 for none.
     pub serial_port: u64,
     /// An SPI of the root that becomes pending with each change of a cell's state; 0 for none: the root
-    /// then polls the status pages.
+    /// polls the status pages.
     pub event_interrupt: u32,
     /// 0.
     pub reserved: u32,
@@ -97,8 +97,8 @@ bitflags! {
         const EXECUTE = 1 << 2;
         /// Device registers: never cached, never executed.
         const DEVICE = 1 << 3;
-        /// Other cells may have the region too, if they also mark it; at most one may write. It is
-        /// wiped only for the first and after the last cell that has it.
+        /// Other cells may have the region too, with the same flag; at most one may write. It is wiped
+        /// only for the first and after the last cell that has it.
         const SHARED = 1 << 4;
         /// The root can write it before the start.
         const LOADABLE = 1 << 5;
@@ -197,11 +197,11 @@ pub struct Doorbell {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum Refusal {
-    /// Shorter than the header, or than the header states.
+    /// The blob is shorter than the header, or than the header states.
     Truncated = 1,
-    /// Longer than [`MAXIMUM_BLOB_BYTES`], or than the tables.
+    /// The blob is longer than [`MAXIMUM_BLOB_BYTES`], or than its tables.
     TooLong = 2,
-    /// The magic number of another kind, or of none.
+    /// The magic number of another kind, or an unknown one.
     WrongMagic = 3,
     /// Another revision.
     WrongRevision = 4,
@@ -229,7 +229,7 @@ pub enum Refusal {
     MemoryOverlapsGuest = 15,
     /// Two regions of the blob overlap at their physical addresses.
     MemoryOverlapsPhysical = 16,
-    /// Memory that is not the root's, for example an unlisted alias.
+    /// Memory that does not belong to the root, for example an unlisted alias.
     MemoryNotRoot = 17,
     /// Memory of another cell.
     MemoryOwned = 18,
@@ -239,7 +239,7 @@ pub enum Refusal {
     MemoryTwoWriters = 20,
     /// The entry point is not in an executable, loadable region.
     EntryOutside = 21,
-    /// Not an SPI, or not one of the distributor's.
+    /// Not an SPI, or not implemented by the distributor.
     InterruptRange = 22,
     /// An interrupt is listed twice.
     InterruptTwice = 23,
@@ -253,7 +253,7 @@ pub enum Refusal {
     RegisterBitsOwned = 27,
     /// Another cell has the register with a different width or behaviour.
     RegisterDiffers = 28,
-    /// Not in a device page of the root, or in a page that a cell has as memory.
+    /// The register is not in a device page of the root, or a cell has its page as memory.
     RegisterLocation = 29,
     /// An empty range, or one that includes PSCI, which is never forwarded.
     SmcRange = 30,

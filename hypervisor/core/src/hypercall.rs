@@ -39,14 +39,14 @@ impl Call {
     /// Decodes x0 to x2 of `hvc #0` from `cell`. A cell may query only its own CPUs.
     ///
     /// # Errors
-    /// Permission is checked before the arguments, so that a cell learns nothing from forbidden calls.
+    /// The permission is checked before the arguments, so that forbidden calls reveal nothing to a cell.
     pub fn read(registers: &[u64; 3], cell: u32, status: &Status) -> Result<Self, Outcome> {
         let [function, first, second] = *registers;
         let function = u32::try_from(function).map_err(|_| Outcome::NotSupported)?;
         let function = Hypercall::try_from(function).map_err(|_| Outcome::NotSupported)?;
         // The calls that manage cells have the lowest numbers (interface.rs).
-        let of_root = function as u32 <= Hypercall::CellDestroy as u32;
-        if of_root && cell != ROOT {
+        let only_root = function as u32 <= Hypercall::CellDestroy as u32;
+        if only_root && cell != ROOT {
             return Err(Outcome::NotPermitted);
         }
         let other = || match u32::try_from(first) {

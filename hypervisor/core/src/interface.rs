@@ -2,7 +2,7 @@
 //! The interface between Linux driver, monitor and programs of the root: the header at the start of the
 //! hypervisor's memory, the hypercalls, and the status pages that the root may read.
 //!
-//! `kernel/rampart/interface.h` is the same in C; `tests/interface.rs` compares every constant and
+//! `kernel/rampart/interface.h` is the C version; `tests/interface.rs` compares every constant and
 //! offset. Everything is little-endian. Every change here needs a new [`REVISION`].
 //!
 //! Layout of the hypervisor's memory, from its physical base, which is aligned to [`MEMORY_ALIGNMENT`]:
@@ -46,15 +46,15 @@ pub const MAXIMUM_CPUS: usize = 32;
 pub const MAXIMUM_CELLS: usize = 16;
 /// The number of the root, the cell that runs Linux and manages the others.
 pub const ROOT: u32 = 0;
-/// Instead of a cell's number: no cell.
+/// No cell, instead of a cell's number.
 pub const NO_CELL: u32 = u32::MAX;
-/// Number of failures that the status pages keep.
+/// Number of failure records in the status pages.
 pub const FAILURE_SLOTS: usize = 16;
 /// Number of exit counters; not all are in use.
 pub const EXIT_SLOTS: usize = 30;
-/// Size of the hypervisor's log.
+/// Size of the hypervisor's log, in bytes.
 pub const LOG_BYTES: usize = 8192;
-/// Size of the status pages.
+/// Size of the status pages, in bytes.
 pub const STATUS_BYTES: usize = 0x6000;
 
 /// The second step of the launch, on all CPUs at the same time.
@@ -174,15 +174,15 @@ pub enum Outcome {
 pub enum CellState {
     /// No cell has this number.
     Free = 0,
-    /// It has its resources, which were wiped, and does not run.
+    /// The cell has its resources, which were wiped, and has not been started.
     Created = 1,
     /// The root can access its loadable memory.
     Loadable = 2,
-    /// Its CPUs run, or were turned off by the cell itself.
+    /// The cell's CPUs run, or were turned off by the cell itself.
     Running = 3,
-    /// It was stopped by the root, or stopped itself.
+    /// The cell was stopped by the root, or stopped itself.
     Stopped = 4,
-    /// It made a forbidden access, or its watchdog expired; a [`Failure`] has the reason.
+    /// The cell made a forbidden access, or its watchdog expired; a [`Failure`] has the reason.
     Failed = 5,
 }
 
@@ -190,7 +190,7 @@ pub enum CellState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum StopReason {
-    /// It runs, or has never been started.
+    /// The cell runs, or has never been started.
     None = 0,
     /// Stopped by the root.
     ByRoot = 1,
@@ -198,15 +198,15 @@ pub enum StopReason {
     SystemOff = 2,
     /// PSCI SYSTEM_RESET.
     SystemReset = 3,
-    /// A read outside its memory.
+    /// A read outside the cell's memory.
     MemoryRead = 16,
-    /// A write outside its memory, or to memory that is not writable.
+    /// A write outside the cell's memory, or to memory that is not writable.
     MemoryWrite = 17,
-    /// Execution outside its memory, or in memory that is not executable.
+    /// Execution outside the cell's memory, or in memory that is not executable.
     MemoryExecute = 18,
-    /// Its own translation tables are outside its memory.
+    /// The cell's own translation tables are outside its memory.
     TranslationTable = 19,
-    /// Access to a shared device register of which it owns no bits.
+    /// Access to a shared device register of which the cell owns no bits.
     DeviceForbidden = 21,
     /// Access to a forbidden system register.
     SystemRegister = 22,
@@ -216,11 +216,11 @@ pub enum StopReason {
     ExternalAbort = 24,
     /// An exception of a class without a handler.
     Unexpected = 25,
-    /// Its watchdog was not kicked in time.
+    /// The cell's watchdog was not kicked in time.
     Watchdog = 26,
-    /// One of its CPUs could not be parked in time.
+    /// A CPU of the cell could not be parked in time.
     Unreachable = 27,
-    /// The hypervisor itself faulted on one of its CPUs.
+    /// The hypervisor itself faulted on a CPU of the cell.
     Hypervisor = 28,
 }
 
@@ -228,11 +228,11 @@ pub enum StopReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum CpuPower {
-    /// It runs its cell.
+    /// The CPU runs its cell.
     On = 0,
-    /// It is parked in the hypervisor until it is turned on.
+    /// The CPU is parked in the hypervisor until it is turned on.
     Off = 1,
-    /// It is being turned on and does not run yet.
+    /// The CPU is being turned on and does not run yet.
     OnPending = 2,
 }
 
@@ -308,7 +308,7 @@ pub struct Status {
     pub cpus: [CpuStatus; MAXIMUM_CPUS],
     /// The latest failures.
     pub failure: [Failure; FAILURE_SLOTS],
-    /// The hypervisor's messages, in lines.
+    /// The hypervisor's log, in lines.
     pub log: [AtomicU8; LOG_BYTES],
 }
 
@@ -332,8 +332,8 @@ pub struct CellStatus {
     pub changed: AtomicU64,
     /// CNTPCT_EL0 of the latest kick of its watchdog.
     pub kicked: AtomicU64,
-    /// Timeout of its watchdog, in ticks of CNTPCT_EL0; 0 for no watchdog.
-    pub silence: AtomicU64,
+    /// Watchdog timeout, in ticks of CNTPCT_EL0; 0 for no watchdog.
+    pub watchdog_ticks: AtomicU64,
     /// 0.
     pub reserved: [AtomicU64; 5],
 }
@@ -344,7 +344,7 @@ pub struct CellStatus {
 pub struct CpuStatus {
     /// Affinity, as in the header.
     pub mpidr: AtomicU64,
-    /// The cell that owns it.
+    /// The cell that owns the CPU.
     pub cell: AtomicU32,
     /// [`CpuPower`].
     pub power: AtomicU32,

@@ -39,12 +39,12 @@ impl Header {
         if self.revision != REVISION {
             return Err(Outcome::WrongRevision);
         }
-        self.ordered(loaded_at).ok_or(Outcome::Invalid)
+        self.checked_layout(loaded_at).ok_or(Outcome::Invalid)
     }
 
-    fn ordered(&self, loaded_at: u64) -> Option<Layout> {
+    fn checked_layout(&self, loaded_at: u64) -> Option<Layout> {
         let cpus = self.mpidrs.get(..self.cpu_count as usize)?;
-        let whole = |value: u64| value.is_multiple_of(PAGE_BYTES);
+        let aligned = |value: u64| value.is_multiple_of(PAGE_BYTES);
         let per_cpu_end = self
             .per_cpu_bytes
             .checked_mul(cpus.len() as u64)
@@ -52,18 +52,18 @@ impl Header {
         let configuration_end = self.configuration.checked_add(self.configuration_bytes)?;
         let status_end = self.status.checked_add(STATUS_BYTES as u64)?;
         let end = self.physical_base.checked_add(self.memory_bytes)?;
-        let ordered = self.physical_base == loaded_at
+        let valid = self.physical_base == loaded_at
             && self.physical_base.is_multiple_of(MEMORY_ALIGNMENT)
             && self.memory_bytes.is_multiple_of(MEMORY_ALIGNMENT)
-            && whole(self.core_bytes)
-            && whole(self.per_cpu_bytes)
+            && aligned(self.core_bytes)
+            && aligned(self.per_cpu_bytes)
             && self.image_bytes <= self.core_bytes
             && self.entry < self.image_bytes
             && per_cpu_end <= self.configuration
             && self.configuration.is_multiple_of(8)
             && self.configuration_bytes <= MAXIMUM_BLOB_BYTES as u64
             && configuration_end <= self.status
-            && whole(self.status)
+            && aligned(self.status)
             && status_end < self.memory_bytes
             && (1..=LONGEST_RENDEZVOUS_MICROSECONDS).contains(&self.rendezvous_microseconds)
             && !cpus.is_empty()
@@ -71,7 +71,7 @@ impl Header {
         let at = |offsets: Range<u64>| {
             self.physical_base + offsets.start..self.physical_base + offsets.end
         };
-        ordered.then(|| Layout {
+        valid.then(|| Layout {
             memory: self.physical_base..end,
             per_cpu: at(self.core_bytes..per_cpu_end),
             configuration: at(self.configuration..configuration_end),
@@ -87,7 +87,7 @@ impl Header {
 }
 
 /// Returns the watchdog timeout in ticks of a counter of this frequency (CNTFRQ_EL0, in hertz).
-pub fn silence(configuration: &Configuration<'_>, frequency: u64) -> u64 {
+pub fn watchdog_ticks(configuration: &Configuration<'_>, frequency: u64) -> u64 {
     let milliseconds = u64::from(configuration.header.watchdog_milliseconds);
     milliseconds.saturating_mul(frequency) / 1000
 }

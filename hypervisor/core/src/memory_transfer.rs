@@ -41,8 +41,8 @@ pub fn take_from_root(
     for region in cell.memory {
         root.unmap(region.physical, region.bytes, memory)?;
         if let Some(rights) = rights_of_root(region) {
-            let (location, bytes) = (region.physical, region.bytes);
-            root.map(location, location, bytes, attributes(rights), memory)?;
+            let (start, bytes) = (region.physical, region.bytes);
+            root.map(start, start, bytes, attributes(rights), memory)?;
         }
     }
     pages(cell.registers).try_for_each(|page| root.unmap(page, PAGE_BYTES, memory))
@@ -101,11 +101,11 @@ pub fn show_loadable(
     let rights = attributes(MemoryFlags::READ | MemoryFlags::WRITE);
     for region in cell.memory.iter().filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
     {
-        let (location, bytes) = (region.physical, region.bytes);
+        let (start, bytes) = (region.physical, region.bytes);
         if shown {
-            root.map(location, location, bytes, rights, memory)?;
+            root.map(start, start, bytes, rights, memory)?;
         } else {
-            root.unmap(location, bytes, memory)?;
+            root.unmap(start, bytes, memory)?;
         }
     }
     Ok(())

@@ -164,7 +164,7 @@ fn power(
         // PSCI_FEATURES: itself, the functions above, and SMCCC_VERSION (DEN 0022, 5.15).
         _ => match first as u32 {
             CONVENTION_VERSION => SUCCESS,
-            asked if is_psci(asked) && is_supported(asked) => SUCCESS,
+            queried if is_psci(queried) && is_supported(queried) => SUCCESS,
             _ => error(ErrorCode::NotSupported),
         },
     }

@@ -62,11 +62,11 @@ pub fn access_shared(
     locks: &Locks,
     bus: &impl Bus,
 ) -> Option<Result<u64, Forbidden>> {
-    let there = |register: &&RegisterGrant| {
+    let exact = |register: &&RegisterGrant| {
         register.address == access.address && register.width == access.width.bytes()
     };
     let (before, after) = around(registers, access.address);
-    if let Some(register) = before.filter(there) {
+    if let Some(register) = before.filter(exact) {
         return Some(dispatch(access, register, locks, bus));
     }
     let page =
@@ -128,7 +128,7 @@ impl RootRegisters {
 
     fn take(&mut self, taken: &RegisterGrant) {
         let shared = taken.flags().contains(RegisterFlags::SHARED_READ);
-        // The owner of a bit, for reading or writing, is the only one who reads it, unless it is shared.
+        // Only the owner of a bit, for reading or writing, reads it, unless it is shared.
         let seen = if shared { taken.readable } else { 0 };
         let hidden = (taken.readable | taken.writable) & !seen;
         // In ascending order, for `around`.
@@ -139,8 +139,8 @@ impl RootRegisters {
             if self.count == self.left.len() {
                 return;
             }
-            for location in (index..self.count).rev() {
-                self.left[location + 1] = self.left[location];
+            for position in (index..self.count).rev() {
+                self.left[position + 1] = self.left[position];
             }
             self.count += 1;
             let all = u64::MAX >> (64 - 8 * taken.width.clamp(1, 8));
@@ -165,12 +165,12 @@ impl RootRegisters {
     ) -> Option<Result<u64, Forbidden>> {
         let left = &self.left[..self.count];
         let last = access.address + u64::from(access.width.bytes()) - 1;
-        let meets = |register: &RegisterGrant| {
+        let overlaps = |register: &RegisterGrant| {
             access.address < register.address + u64::from(register.width)
                 && register.address <= last
         };
         let result = access_shared(access, left, locks, bus)?;
-        if result.is_ok() || around(left, last).0.is_some_and(meets) {
+        if result.is_ok() || around(left, last).0.is_some_and(overlaps) {
             return Some(result);
         }
         Some(Ok(match access.write {

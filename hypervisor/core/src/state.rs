@@ -19,19 +19,19 @@ use crate::interface::{
 /// An event in the life of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// The root creates it.
+    /// The root creates the cell.
     Create,
-    /// The root makes its memory loadable.
+    /// The root maps the cell's loadable memory.
     Loadable,
-    /// The root starts it.
+    /// The root starts the cell.
     Start,
-    /// The root stops it.
+    /// The root stops the cell.
     Stop,
-    /// It stops itself.
+    /// The cell stops itself.
     End(StopReason),
-    /// It makes a forbidden access, or its watchdog expires.
+    /// The cell makes a forbidden access, or its watchdog expires.
     Fail(StopReason),
-    /// The root destroys it.
+    /// The root destroys the cell.
     Destroy,
 }
 
@@ -58,8 +58,8 @@ pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> 
     }
 }
 
-/// Returns whether a region is zeroed when a cell gets it, and again when it is returned: all regions
-/// except devices and memory that one of the `others` shares.
+/// Returns whether a region is zeroed when it is assigned to a cell, and again when it is returned: all
+/// regions except devices and memory that one of the `others` shares.
 pub fn is_wiped<'c, 'a: 'c>(
     region: &MemoryRegion,
     mut others: impl Iterator<Item = &'c Configuration<'a>>,
@@ -86,12 +86,12 @@ pub struct Snapshot {
     pub registers: [u64; 31],
 }
 
-/// Serialises writers of the ring of failures and of the log. Held for some stores.
+/// Serialises writers of the ring of failures and of the log. It is held for a few stores.
 static WRITING: Mutex<()> = Mutex::new(());
 
 impl Status {
     /// Initialises the zeroed status pages: no cell, all CPUs with these affinities in the root.
-    pub fn begin(&self, mpidrs: &[u64]) {
+    pub fn initialize(&self, mpidrs: &[u64]) {
         for (cpu, mpidr) in self.cpus.iter().zip(mpidrs) {
             cpu.mpidr.store(*mpidr, Relaxed);
         }
@@ -115,7 +115,7 @@ impl Status {
         self.cells.get(cell as usize).ok_or(Outcome::NoSuchCell)
     }
 
-    /// Moves a cell to its next state, at time `now` (CNTPCT_EL0). Of several CPUs that try, one succeeds.
+    /// Moves a cell to its next state, at time `now` (CNTPCT_EL0). Only one of several concurrent calls succeeds.
     ///
     /// # Errors
     /// As for [`next`].
@@ -156,13 +156,13 @@ impl Status {
         cell: u32,
         name: &[u8; NAME_BYTES],
         cpus: u64,
-        silence: u64,
+        watchdog_ticks: u64,
     ) -> Result<(), Outcome> {
         let cell = self.cell(cell)?;
         for (word, bytes) in cell.name.iter().zip(name.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Relaxed);
         }
-        cell.silence.store(silence, Relaxed);
+        cell.watchdog_ticks.store(watchdog_ticks, Relaxed);
         cell.cpus.store(cpus, Release);
         Ok(())
     }
@@ -170,7 +170,7 @@ impl Status {
     /// Records a failure of a CPU and fails its cell. The monitor parks the cell's CPUs: this one at once,
     /// the others as when the root stops a cell.
     ///
-    /// Returns whether this failure changed the state, and not an earlier one.
+    /// Returns whether this failure changed the state; only the first one does.
     pub fn fail(
         &self,
         cell: u32,
@@ -228,10 +228,10 @@ impl Status {
     /// Returns whether the watchdog of a running cell has expired.
     pub fn is_overdue(&self, cell: u32, now: u64) -> bool {
         self.cell(cell).is_ok_and(|cell| {
-            let silence = cell.silence.load(Relaxed);
+            let watchdog_ticks = cell.watchdog_ticks.load(Relaxed);
             cell.state.load(Acquire) == u32::from(CellState::Running)
-                && silence != 0
-                && now.saturating_sub(cell.kicked.load(Relaxed)) > silence
+                && watchdog_ticks != 0
+                && now.saturating_sub(cell.kicked.load(Relaxed)) > watchdog_ticks
         })
     }
 
@@ -250,14 +250,14 @@ impl Status {
 
 impl CellStatus {
     fn clear(&self) {
-        let words = [&self.starts, &self.failure, &self.cpus, &self.kicked, &self.silence];
+        let words = [&self.starts, &self.failure, &self.cpus, &self.kicked, &self.watchdog_ticks];
         words.into_iter().chain(&self.name).for_each(|word| word.store(0, Relaxed));
         self.stop_reason.store(StopReason::None.into(), Relaxed);
     }
 }
 
 impl CpuStatus {
-    /// Counts an exit. Only the CPU itself may call it.
+    /// Counts an exit. Only the CPU itself may call this function.
     #[inline]
     pub fn count(&self, exit: Exit) {
         let counter = &self.exits[exit as usize];
@@ -269,14 +269,14 @@ impl CpuStatus {
         self.exits.iter().fold(0, |sum, counter| sum.wrapping_add(counter.load(Relaxed)))
     }
 
-    /// Returns the cell that owns it.
+    /// Returns the cell that owns the CPU.
     #[inline]
     pub fn cell(&self) -> u32 {
         self.cell.load(Acquire)
     }
 
     /// Assigns the CPU, turned off, to a cell, and resets the exit counters.
-    pub fn give(&self, cell: u32) {
+    pub fn assign(&self, cell: u32) {
         self.exits.iter().for_each(|counter| counter.store(0, Relaxed));
         self.power.store(CpuPower::Off.into(), Relaxed);
         self.cell.store(cell, Release);

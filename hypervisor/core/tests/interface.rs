@@ -147,7 +147,7 @@ fn structures() -> Vec<Structure> {
         structure!(Status as "status": magic revision cpu_count changes failures logged refusal
             refused_entry reserved cells cpus failure log),
         structure!(CellStatus as "cell_status": state stop_reason name cpus starts failure changed
-            kicked silence reserved),
+            kicked watchdog_ticks reserved),
         structure!(CpuStatus as "cpu_status": mpidr cell power exits),
         structure!(Failure as "failure": sequence time cell cpu reason reserved syndrome
             virtual_address guest_address program_counter processor_state registers),

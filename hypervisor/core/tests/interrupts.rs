@@ -186,8 +186,8 @@ fn interrupts_are_routed_only_to_own_cpus() {
     }
     // The caller's CPUs from the status pages.
     let status = zeroed_status();
-    status.begin(&MPIDRS);
-    status.cpus[2].give(5);
+    status.initialize(&MPIDRS);
+    status.cpus[2].assign(5);
     let caller = Caller { status: &status, cell: 5 };
     for (wanted, routed) in [(1, 0x100), (2, 2), (0x100, 2)] {
         let access = Access { address: at, width: Width::Double, write: Some(wanted) };

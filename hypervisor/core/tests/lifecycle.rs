@@ -11,7 +11,7 @@ use rampart_hypervisor_core::interface::{
     CellState, CpuPower, Exit, FAILURE_SLOTS, Header, Hypercall, LOG_BYTES, MAGIC, MAXIMUM_CPUS,
     Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
 };
-use rampart_hypervisor_core::launch::silence;
+use rampart_hypervisor_core::launch::watchdog_ticks;
 use rampart_hypervisor_core::psci::{Caller, PsciAction, handle_call};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped, next};
 use zerocopy::FromZeros;
@@ -19,7 +19,7 @@ use zerocopy::FromZeros;
 /// Returns the status pages after their initialisation at the launch.
 fn status() -> Box<Status> {
     let status = zeroed_status();
-    status.begin(&MPIDRS);
+    status.initialize(&MPIDRS);
     status
 }
 
@@ -166,7 +166,7 @@ fn the_status_pages_have_each_state_of_a_cell() {
     assert!(!status.is_overdue(2, u64::MAX), "the cell does not run");
     status.advance(2, Event::Destroy, 30).expect("stopped");
     assert_eq!(cell.state.load(Relaxed), CellState::Free as u32);
-    let left = [&cell.name[0], &cell.cpus, &cell.starts, &cell.failure, &cell.silence];
+    let left = [&cell.name[0], &cell.cpus, &cell.starts, &cell.failure, &cell.watchdog_ticks];
     assert!(left.iter().all(|word| word.load(Relaxed) == 0));
     assert_eq!(status.advance(16, Event::Create, 0), Err(Outcome::NoSuchCell));
     assert_eq!(status.advance(u32::MAX, Event::Create, 0), Err(Outcome::NoSuchCell));
@@ -235,7 +235,7 @@ fn exit_counters_are_reset_for_each_owner() {
     cpu.count(Exit::Psci);
     cpu.count(Exit::Zapped);
     assert_eq!((cpu.exits[Exit::Psci as usize].load(Relaxed), cpu.all_exits()), (2, 3));
-    cpu.give(4);
+    cpu.assign(4);
     assert_eq!((cpu.cell(), cpu.all_exits(), cpu.power()), (4, 0, CpuPower::Off));
 }
 
@@ -257,8 +257,8 @@ const INVALID: PsciAction = PsciAction::Value(-2_i64 as u64);
 /// Cell 1 has the CPUs 1 and 2.
 fn cell_with_cpus() -> Box<Status> {
     let status = status();
-    status.cpus[1].give(1);
-    status.cpus[2].give(1);
+    status.cpus[1].assign(1);
+    status.cpus[2].assign(1);
     status.cpus[1].set_power(CpuPower::On);
     status
 }
@@ -419,8 +419,8 @@ fn decodes_hypercalls_and_checks_permission() {
 
 #[test]
 fn the_watchdog_timeout_is_in_ticks() {
-    assert_eq!(silence(&read(&press()), 62_500_000), 3_125_000);
+    assert_eq!(watchdog_ticks(&read(&press()), 62_500_000), 3_125_000);
     let mut endless = press();
     endless.watchdog_milliseconds = u32::MAX;
-    assert!(silence(&read(&endless), u64::MAX) > 0);
+    assert!(watchdog_ticks(&read(&endless), u64::MAX) > 0);
 }

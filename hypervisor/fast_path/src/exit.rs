@@ -79,7 +79,7 @@ impl ExitState {
     }
 }
 
-/// The order to park: the monitor handles every exit then.
+/// The order to park. While it is pending, the monitor handles every exit.
 pub const PARK: u32 = 1;
 
 /// The exit was handled and the guest continues. The callee-saved registers are unchanged.
@@ -139,13 +139,13 @@ fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
     if offset < owner.redistributor_bytes {
         to_redistributor(owner, registers, syndrome, address, offset, true)
     } else {
-        elsewhere(owner, registers, syndrome, address)
+        other_access(owner, registers, syndrome, address)
     }
 }
 
 /// Handles an access to another CPU's redistributor or to a shared register.
 #[inline(always)]
-fn elsewhere(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
+fn other_access(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
     if owner.all_redistributors.contains(&address) {
         to_another_redistributor(owner, registers, syndrome, address)
     } else if owner.cell == ROOT {
@@ -259,7 +259,7 @@ fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, ad
     let Some((transfer, access)) = decode(registers, syndrome, address) else {
         return NOT_HANDLED;
     };
-    // It is held while cells are created or destroyed: the root retries.
+    // The lock is held while cells are created or destroyed: the root retries.
     let Some(left) = ROOT_REGISTERS.try_lock() else {
         return HANDLED;
     };
@@ -291,7 +291,7 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
         SystemRegister::SendGroup1 => {
             owner.counts.count(Exit::SoftwareInterrupt);
             if !access.read {
-                return send_inside(owner, value);
+                return send_in_cell(owner, value);
             }
         }
         SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
@@ -302,7 +302,7 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
 
 /// Sends an SGI (ICC_SGI1R_EL1) to the cell's own CPUs. Those of the root are the CPUs without a cell.
 #[inline(never)]
-fn send_inside(owner: &Owner, value: u64) -> u32 {
+fn send_in_cell(owner: &Owner, value: u64) -> u32 {
     let all = owner.affinities.iter().zip(&owner.status.cpus);
     let own = all.filter(|(_, cpu)| cpu.cell() == owner.cell);
     let own = own.map(|(affinity, _)| *affinity);

@@ -20,12 +20,12 @@ pub(crate) fn address() -> u64 {
     if !is_permission_fault(read_register!("esr_el2")) {
         return guest_address(read_register!("hpfar_el2"), far);
     }
-    let kept = read_register!("par_el1");
+    let saved = read_register!("par_el1");
     // SAFETY: translates by the tables of EL1 into PAR_EL1, which is restored (Arm ARM C5.5, D24.2.131).
     unsafe { asm!("at s1e1r, {}", "isb", in(reg) far, options(nostack)) };
-    let found = read_register!("par_el1");
-    write_register!("par_el1", kept);
-    let page = if found & 1 == 0 { found >> 12 << 4 } else { 0 };
+    let result = read_register!("par_el1");
+    write_register!("par_el1", saved);
+    let page = if result & 1 == 0 { result >> 12 << 4 } else { 0 };
     guest_address(page, far)
 }
 

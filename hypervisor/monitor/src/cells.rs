@@ -13,7 +13,7 @@ use rampart_hypervisor_core::interface::{
     CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
     StopReason,
 };
-use rampart_hypervisor_core::launch::silence;
+use rampart_hypervisor_core::launch::watchdog_ticks;
 use rampart_hypervisor_core::memory_transfer;
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
@@ -85,13 +85,13 @@ pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Val
         }
         manager.set(number, Some(new));
         if let Err(outcome) = build(manager, machine, number, &new) {
-            give_back(manager, machine, number, &new);
+            release(manager, machine, number, &new);
             return Err(outcome);
         }
         machine.status().advance(number, Event::Create, now())?;
         let mask = cpus(machine, number).fold(0, |mask, (index, _)| mask | 1 << index);
-        let silence = silence(&new, read_register!("cntfrq_el0"));
-        machine.status().describe(number, &new.header.name, mask, silence)?;
+        let timeout = watchdog_ticks(&new, read_register!("cntfrq_el0"));
+        machine.status().describe(number, &new.header.name, mask, timeout)?;
         *values = [number.into(), 0, NO_CELL.into()];
         Ok(())
     })
@@ -115,11 +115,11 @@ fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
             && region.physical <= start
             && end <= region.physical + region.bytes
     };
-    let right = bytes <= MAXIMUM_BLOB_BYTES as u64
+    let readable = bytes <= MAXIMUM_BLOB_BYTES as u64
         && system.memory.iter().any(within)
         && (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
             .all(|page| stage_2.permits(page * PAGE_BYTES, AccessKind::Read, &tables));
-    right.then_some(())
+    readable.then_some(())
 }
 
 /// Returns whether a CPU has left Linux.
@@ -164,7 +164,7 @@ fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configurat
     for index in indices(machine, new) {
         if let (Some(cpu), Some(root)) = (machine.cpu(index), stage_2.root_of(index)) {
             cpu.translation.store(root, SeqCst);
-            machine.status().cpus[index].give(number);
+            machine.status().cpus[index].assign(number);
         }
     }
     manager.stage_2[number as usize] = Some(stage_2);
@@ -178,13 +178,13 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
 /// Computes the root's bits of shared registers.
 fn share_registers() -> Done {
     let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others(ROOT))).is_some();
-    // Another CPU of the root holds the lock for one access.
+    // Another CPU of the root can hold the lock for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
 
 /// Zeroes the regions that no other cell has, to the point of coherency.
 fn wipe(number: u32, memory: &[MemoryRegion]) {
-    memory.iter().filter(|region| is_wiped(region, others(number))).for_each(clear);
+    memory.iter().filter(|region| is_wiped(region, others(number))).for_each(zero);
 }
 
 /// Returns the configurations of all other cells.
@@ -193,7 +193,7 @@ fn others(number: u32) -> impl Iterator<Item = &'static Configuration<'static>> 
     others.filter_map(|cell| Shared::of(cell).configuration())
 }
 
-fn clear(region: &MemoryRegion) {
+fn zero(region: &MemoryRegion) {
     // SAFETY: memory of the configuration, mapped by the monitor. It is unmapped from the root and the
     // cell, so it is not in use; the monitor has no references to shared memory.
     unsafe { core::ptr::write_bytes(region.physical as *mut u8, 0, region.bytes as usize) }
@@ -207,7 +207,7 @@ fn clear(region: &MemoryRegion) {
 }
 
 /// Returns all resources of a destroyed cell to the root.
-fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Configuration<'_>) {
+fn release(manager: &mut Manager, machine: &Machine, number: u32, old: &Configuration<'_>) {
     if let Some(stage_2) = manager.stage_2[number as usize].take() {
         let pool = &mut manager.pool;
         stage_2.release(&mut Tables { pool, cell: number });
@@ -228,12 +228,12 @@ fn give_back(manager: &mut Manager, machine: &Machine, number: u32, old: &Config
     let (Some(system), Some((root, mut tables))) = (system, manager.translation(ROOT)) else {
         return;
     };
-    // Memory that cannot be mapped stays unmapped: the root loses it, no cell gets it.
+    // Memory that cannot be mapped stays unmapped: neither the root nor a cell can access it.
     let _ = memory_transfer::return_to_root(old, system, &live(), root, &mut tables);
     for index in indices(machine, old) {
         if let (Some(cpu), Some(root)) = (machine.cpu(index), root.root_of(index)) {
             cpu.translation.store(root, SeqCst);
-            machine.status().cpus[index].give(ROOT);
+            machine.status().cpus[index].assign(ROOT);
         }
     }
 }
@@ -299,13 +299,13 @@ pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
         park_all(manager, machine, cell)?;
         show(manager, cell, false)?;
         let configuration = *Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
-        give_back(manager, machine, cell, &configuration);
+        release(manager, machine, cell, &configuration);
         machine.status().advance(cell, Event::Destroy, now())?;
         Ok(())
     })
 }
 
-/// Parks all CPUs of a cell, whose state is not running any more.
+/// Parks all CPUs of a cell whose state is no longer [`CellState::Running`].
 fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     // A CPU that is being started reads the state after it has stored that it runs.
     fence(SeqCst);
@@ -321,8 +321,8 @@ fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
     }
     for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
         if !wait_until(PARK_MICROSECONDS, &mut || cpu.is_parked()) {
-            let nothing = Snapshot::default();
-            machine.status().fail(cell, index, StopReason::Unreachable, &nothing, now());
+            let empty = Snapshot::default();
+            machine.status().fail(cell, index, StopReason::Unreachable, &empty, now());
             return Err(Outcome::TimedOut);
         }
     }
@@ -348,7 +348,7 @@ pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
     }
 }
 
-/// Notifies the root of a change of a cell's state by the event interrupt of its configuration, if any.
+/// Notifies the root of a change of a cell's state by the event interrupt of the system's configuration, if any.
 pub(crate) fn notify_root(machine: &Machine) {
     let platform = Shared::of(ROOT).configuration().and_then(|root| root.platform);
     let event = platform.map_or(0, |platform| platform.event_interrupt);

@@ -18,17 +18,17 @@ pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Cpu {
-    /// The end of its memory. Must be the first field: `vectors.s` reads it.
+    /// The end of the CPU's memory. Must be the first field: `vectors.s` reads it.
     pub(crate) stack_top: AtomicU64,
     /// Address of [`LinuxState`] during the launch, then 0.
     pub(crate) launching: AtomicU64,
-    /// Its index in the header.
+    /// The index in the header.
     pub(crate) index: AtomicU32,
-    /// Its [`Activity`].
+    /// The [`Activity`].
     pub(crate) activity: AtomicU32,
-    /// Its [`order`], and the owner for its exits.
+    /// The [`order`], and the owner for exits.
     pub(crate) exit_state: ExitState,
-    /// Physical address of the root table of its stage-2 translation.
+    /// Physical address of the root table of stage 2.
     pub(crate) translation: AtomicU64,
     /// Entry address for the next start.
     pub(crate) entry: AtomicU64,
@@ -54,11 +54,11 @@ pub(crate) struct Cpu {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Activity {
-    /// It has not entered.
+    /// The CPU has not entered.
     Absent = 0,
-    /// It runs its cell.
+    /// The CPU runs its cell.
     Running = 1,
-    /// It waits for an order.
+    /// The CPU waits for an order.
     Parked = 2,
 }
 
@@ -69,7 +69,7 @@ pub(crate) mod order {
     pub(crate) const NONE: u32 = 0;
     /// Start at `entry`.
     pub(crate) const START: u32 = 2;
-    /// Turn off by the firmware: the hypervisor ends, and Linux had turned the CPU off.
+    /// Turn off by the firmware, because the hypervisor ends and Linux had turned the CPU off.
     pub(crate) const POWER_OFF: u32 = 3;
 }
 

@@ -141,7 +141,7 @@ launch_undone:
     bl      launch_return_registers
     msr     hcr_el2, x6
     msr     cptr_el2, x7
-    b       give_back
+    b       return_to_stub
 
 // abandon_launch(outcome, struct LinuxState): undoes the launch from any point.
 .global abandon_launch
@@ -168,7 +168,7 @@ leave_to_linux:
 
 // x9: SCTLR_EL2, x10: VBAR_EL2. From here on caches are bypassed, and nothing is loaded or stored. The code
 // is identity-mapped, so it continues with the MMU off.
-give_back:
+return_to_stub:
     dsb     sy
     msr     vbar_el2, x10
     msr     sctlr_el2, x9

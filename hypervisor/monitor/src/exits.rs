@@ -21,7 +21,7 @@ use crate::{aborts, cells, gic, guest, hypercalls, launch, log, smc};
 pub(crate) struct Context<'a> {
     pub(crate) machine: &'static Machine,
     pub(crate) cpu: &'a Cpu,
-    /// Its index.
+    /// The index of the CPU.
     pub(crate) index: usize,
     /// The number of its cell.
     pub(crate) cell: u32,
@@ -72,7 +72,7 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
             context.count(Exit::Management);
             gic::acknowledge_kick(context.machine, cpu);
         }
-        // Not routed here while a guest runs; a pending interrupt belongs to the guest.
+        // Not routed to EL2 while a guest runs; a pending interrupt belongs to the guest.
         IRQ => context.count(Exit::Interrupt),
         _ => {
             context.count(Exit::SError);

@@ -35,7 +35,7 @@ const GICR_ICFGR1: u64 = 0x0c04;
 /// The redistributor's second frame has the same registers at the same offsets.
 const PRIVATE_FRAME: u64 = 0x1_0000;
 /// Timeout for a redistributor to disable interrupts.
-const OFF_MICROSECONDS: u64 = 100;
+const DISABLE_MICROSECONDS: u64 = 100;
 /// ICC_CTLR_EL1 (12.2.6): EOImode.
 const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
 
@@ -83,9 +83,9 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         let affinity = typer >> 32;
         let affinity = (affinity & 0xff00_0000) << 8 | affinity & 0xff_ffff;
         if let Some(index) = cpus.iter().position(|cpu| *cpu == affinity)
-            && let Some(location) = found.redistributors.get_mut(index)
+            && let Some(frame) = found.redistributors.get_mut(index)
         {
-            *location = at;
+            *frame = at;
         }
         // Last.
         if typer & 1 << 4 != 0 {
@@ -118,8 +118,8 @@ fn private_frame(machine: &Machine, cpu: &Cpu) -> u64 {
 }
 
 /// Sets up this CPU's management interrupt, with a higher priority than any of a cell (4.8). Saves Linux's
-/// settings for [`give_back`].
-pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
+/// settings for [`restore_management`].
+pub(crate) fn set_up_management(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let number = u64::from(machine.management());
     let bit = 1 << number;
@@ -145,7 +145,7 @@ pub(crate) fn take(machine: &Machine, cpu: &Cpu) {
 }
 
 /// Restores Linux's settings of the management interrupt.
-pub(crate) fn give_back(machine: &Machine, cpu: &Cpu) {
+pub(crate) fn restore_management(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     let number = u64::from(machine.management());
     let bit = 1 << number;
@@ -185,7 +185,7 @@ pub(crate) fn kick(machine: &Machine, mpidr: u64) {
 }
 
 /// Clears the active priorities: ICC_AP1Rn_EL1 (12.2.2), whose number follows from ICC_CTLR_EL1.PRIbits.
-fn forget_active_priorities(machine: &Machine) {
+fn clear_active_priorities(machine: &Machine) {
     let priority_bits = (read_register!("s3_0_c12_c12_4") >> 8 & 7) + 1;
     write_register!("s3_0_c12_c9_0", 0);
     if priority_bits >= 6 {
@@ -215,7 +215,7 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
     if running_priority() < machine.lowest_mask.into() {
         return;
     }
-    // The cell may have acknowledged a late kick: while it is active, it is not signalled again.
+    // The cell may have acknowledged a late kick, which is not signalled again while it is active.
     write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.management());
     let control = read_register!("hcr_el2");
     // ICC_IGRPEN1_EL1 (12.2.16).
@@ -230,7 +230,7 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
     synchronise();
 }
 
-/// Clears the pending kick, so that the guest never takes it.
+/// Clears the pending management interrupt, so that the guest never takes it.
 pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
     write(frame + GICD_ICPENDR, 1 << machine.management());
@@ -242,17 +242,17 @@ pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) {
 /// Resets this CPU's private interrupts and CPU interface, so that nothing of its last owner remains.
 pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
-    let owners = machine.private().0.into();
-    write(frame + GICD_ICENABLER, owners);
-    write(frame + GICD_ICPENDR, owners);
-    write(frame + GICD_ICACTIVER, owners);
+    let private = machine.private().0.into();
+    write(frame + GICD_ICENABLER, private);
+    write(frame + GICD_ICPENDR, private);
+    write(frame + GICD_ICACTIVER, private);
     for word in 0..8 {
         // The last byte of its word is the management interrupt's and keeps the highest priority.
         let own = if word == machine.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
         write(frame + GICD_IPRIORITYR + u64::from(4 * word), own * ORDINARY_PRIORITY);
     }
     // GICR_CTLR.RWP (12.11.2): the trigger of an enabled interrupt must not be changed.
-    wait_until(OFF_MICROSECONDS, &mut || read(frame - PRIVATE_FRAME) & 1 << 3 == 0);
+    wait_until(DISABLE_MICROSECONDS, &mut || read(frame - PRIVATE_FRAME) & 1 << 3 == 0);
     // Private peripheral interrupts are level-triggered (Arm BSA, B.2).
     write(frame + GICR_ICFGR1, 0);
     // ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
@@ -261,7 +261,7 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     write_register!("s3_0_c12_c12_3", 0);
     let control = read_register!("s3_0_c12_c12_4");
     write_register!("s3_0_c12_c12_4", control & !END_DROPS_PRIORITY_ONLY & !1);
-    forget_active_priorities(machine);
+    clear_active_priorities(machine);
 }
 
 /// Enables or disables the wakeup of a WFI at EL2 by the management interrupt. With two security states it is

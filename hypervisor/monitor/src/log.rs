@@ -13,8 +13,8 @@ pub(crate) fn write_line(text: &str, numbers: &[u64]) {
     for number in numbers {
         // "0x" and 16 digits.
         let mut digits = *b" 0x0000000000000000";
-        for (location, digit) in digits[3..].iter_mut().enumerate() {
-            *digit = b"0123456789abcdef"[(*number >> (60 - 4 * location)) as usize & 0xf];
+        for (position, digit) in digits[3..].iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(*number >> (60 - 4 * position)) as usize & 0xf];
         }
         status.log(&digits);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The hardware-dependent part of the partitioning hypervisor: entry, exceptions, registers and per-CPU state.
-//! The decisions are in `rampart-hypervisor-core`. `make hypervisor` builds it for
+//! The decisions are in `rampart-hypervisor-core`. `scripts/hypervisor` builds it for
 //! `aarch64-unknown-none-softfloat`, as the flat binary that `kernel/rampart` copies into memory.
 //!
 //! **Invariants:** no CPU waits for another without a limit; every failure ends with this CPU parked and the

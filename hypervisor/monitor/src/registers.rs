@@ -19,20 +19,20 @@ pub(crate) mod hypervisor_control {
     pub(crate) const SERROR: u64 = 1 << 5;
     /// TWI: a WFI that would sleep is trapped.
     pub(crate) const TRAP_WAIT: u64 = 1 << 13;
-    /// TID3 to TID0 stay clear: the identification registers can be read.
+    // TID3 to TID0 stay 0: the identification registers do not trap.
     /// TSC: SMC of EL1 is trapped.
     pub(crate) const TRAP_SMC: u64 = 1 << 19;
-    /// TIDCP: the implementation's own registers are exit_state.
+    /// TIDCP: the implementation's own registers are trapped.
     pub(crate) const TRAP_IMPLEMENTATION: u64 = 1 << 20;
     /// TACR: the auxiliary control register is trapped.
     pub(crate) const TRAP_AUXILIARY: u64 = 1 << 21;
     /// TSW: cache maintenance by set and way is trapped.
     pub(crate) const TRAP_SET_WAY: u64 = 1 << 22;
-    /// TGE.
+    /// TGE: general exceptions are taken to EL2.
     pub(crate) const GENERAL_EXCEPTIONS: u64 = 1 << 27;
     /// RW: EL1 is AArch64.
     pub(crate) const AARCH64: u64 = 1 << 31;
-    /// E2H.
+    /// E2H: the kernel runs at EL2 (VHE).
     pub(crate) const HOST: u64 = 1 << 34;
     /// APK and API: pointer authentication is not trapped.
     pub(crate) const POINTER_AUTHENTICATION: u64 = 3 << 40;
@@ -66,7 +66,7 @@ pub(crate) fn synchronise() {
 }
 
 /// Makes earlier stores visible to all CPUs and table walks.
-pub(crate) fn stores_seen() {
+pub(crate) fn publish_stores() {
     instruction!("dsb ish");
 }
 

@@ -11,7 +11,7 @@ use rampart_hypervisor_core::interface::{
 use rampart_hypervisor_core::launch::Layout;
 use rampart_hypervisor_core::memory_transfer;
 use rampart_hypervisor_core::stage2::{
-    LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS, PagePool, Stage2, attributes,
+    MAXIMUM_ADDRESS_BITS, MINIMUM_ADDRESS_BITS, PagePool, Stage2, attributes,
 };
 
 use crate::cpu::{Cpu, Registers, order};
@@ -20,7 +20,7 @@ use crate::gic;
 use crate::guest;
 use crate::machine::{Machine, status};
 use crate::manager::{MANAGER, Manager, Shared};
-use crate::registers::{ADDRESS_BITS, read_register, stores_seen, wait_until, write_register};
+use crate::registers::{ADDRESS_BITS, publish_stores, read_register, wait_until, write_register};
 use crate::stage1::{Mapping, Usage};
 use crate::stage2_memory::Tables;
 
@@ -37,7 +37,7 @@ const POWER_OFF_MICROSECONDS: u64 = 100_000;
 fn address_bits() -> u32 {
     let range = read_register!("id_aa64mmfr0_el1") as usize & 0xf;
     let bits = [32, 36, 40, 42, 44].get(range).copied().unwrap_or(48);
-    bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS)
+    bits.clamp(MINIMUM_ADDRESS_BITS, MAXIMUM_ADDRESS_BITS)
 }
 
 /// Reads the system's configuration, with the early translation.
@@ -80,12 +80,12 @@ pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(
         mapping.add(platform.redistributors, platform.redistributor_bytes, Usage::Device)?;
     }
     for region in system.memory {
-        let purpose =
+        let usage =
             if region.flags().contains(MemoryFlags::DEVICE) { Usage::Device } else { Usage::Data };
         // Devices beyond the monitor's address space cannot be shared.
         let end = (region.physical + region.bytes).min(1 << ADDRESS_BITS);
         if region.physical < end {
-            mapping.add(region.physical, end - region.physical, purpose)?;
+            mapping.add(region.physical, end - region.physical, usage)?;
         }
     }
     Ok(())
@@ -147,8 +147,8 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     for cpu in &status.cpus {
         cpu.set_power(CpuPower::On);
     }
-    status.begin(machine.header.cpus());
-    stores_seen();
+    status.initialize(machine.header.cpus());
+    publish_stores();
     Ok(())
 }
 
@@ -162,7 +162,7 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
 
 /// Makes Linux on this CPU the root.
 pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
-    gic::take(machine, cpu);
+    gic::set_up_management(machine, cpu);
     guest::configure_traps(machine, cpu, ROOT);
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
         }
     }
     let cpu = context.cpu;
-    gic::give_back(machine, cpu);
+    gic::restore_management(machine, cpu);
     cpu.activity.store(0, SeqCst);
     // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
     write_register!("s3_4_c12_c11_0", 0);

@@ -25,18 +25,18 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
         return;
     };
     let [x0, x1, x2, x3, ..] = *registers.all();
-    let answer = handle_call(
+    let action = handle_call(
         &[x0, x1, x2, x3],
         &context.caller(),
         |address| configuration.executes(address),
         |function| configuration.forwards(function),
     );
-    context.count(match answer {
+    context.count(match action {
         PsciAction::Forward => Exit::SmcForwarded,
         _ if is_psci(x0 as u32) => Exit::Psci,
         _ => Exit::SmcRefused,
     });
-    match answer {
+    match action {
         PsciAction::Value(value) => registers.set(0, value),
         PsciAction::TurnOn { cpu, entry, context: argument } => {
             if let Some(target) = context.machine.cpu(cpu) {
@@ -105,7 +105,7 @@ fn forward(registers: &mut Registers) {
 /// Turns off, by the firmware, a CPU that Linux had turned off, because the hypervisor ends. Returns only if
 /// the firmware refuses.
 pub(crate) fn power_off(machine: &Machine, cpu: &Cpu) {
-    gic::give_back(machine, cpu);
+    gic::restore_management(machine, cpu);
     cpu.activity.store(0, Release);
     let mut registers = Registers::ZERO;
     registers.set(0, CPU_OFF);

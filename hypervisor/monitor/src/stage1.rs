@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_core::interface::{Outcome, PAGE_BYTES};
 
-use crate::registers::{ADDRESS_BITS, instruction, stores_seen, synchronise, write_register};
+use crate::registers::{ADDRESS_BITS, instruction, publish_stores, synchronise, write_register};
 
 const ENTRIES: usize = 512;
 const BLOCK_BYTES: u64 = 2 << 20;
@@ -97,21 +97,21 @@ impl Mapping {
     ///
     /// # Errors
     /// [`Outcome::Exhausted`] if there are too many tables or the address is too large.
-    pub(crate) fn add(&mut self, start: u64, bytes: u64, purpose: Usage) -> Result<(), Outcome> {
+    pub(crate) fn add(&mut self, start: u64, bytes: u64, usage: Usage) -> Result<(), Outcome> {
         let end = start.checked_add(bytes).ok_or(Outcome::Exhausted)?;
         if end > 1 << ADDRESS_BITS || !start.is_multiple_of(PAGE_BYTES) {
             return Err(Outcome::Exhausted);
         }
         let mut at = start;
         while at < end {
-            at += self.add_one(at, end, purpose)?;
+            at += self.add_one(at, end, usage)?;
         }
-        stores_seen();
+        publish_stores();
         Ok(())
     }
 
     /// Maps the largest possible block or page at `at`, unless it is mapped. Returns its remaining size.
-    fn add_one(&mut self, at: u64, end: u64, purpose: Usage) -> Result<u64, Outcome> {
+    fn add_one(&mut self, at: u64, end: u64, usage: Usage) -> Result<u64, Outcome> {
         let mut table = &final_level_1;
         for size in [LEVEL_1_BYTES, BLOCK_BYTES] {
             let index = (at / size) as usize;
@@ -120,14 +120,14 @@ impl Mapping {
                 return Ok(size - at % size);
             }
             if entry == 0 && at.is_multiple_of(size) && end - at >= size {
-                table.write(index, at | purpose.attributes() | BLOCK);
+                table.write(index, at | usage.attributes() | BLOCK);
                 return Ok(size);
             }
             table = self.below(table, index)?;
         }
         let page = (at / PAGE_BYTES) as usize;
         if table.read(page) == 0 {
-            table.write(page, at | purpose.attributes() | PAGE);
+            table.write(page, at | usage.attributes() | PAGE);
         }
         Ok(PAGE_BYTES)
     }
@@ -148,7 +148,7 @@ impl Mapping {
 
 /// Switches the CPU that prepares the launch from the early to the final tables.
 pub(crate) fn use_final() {
-    stores_seen();
+    publish_stores();
     write_register!("ttbr0_el2", final_level_1.address());
     synchronise();
     instruction!("tlbi alle2", "dsb nsh", "isb");

@@ -34,7 +34,7 @@
     add     x1, x1, #{exit_state_offset}
     bl      handle_exit_fast
     cbz     w0, resume_caller_saved
-    b       not_handled_plainly
+    b       other_result
     .endif
 .endm
 
@@ -63,7 +63,7 @@ exception_vectors:
     from_lower_level 3
 
 .section .text.vectors, "ax"
-not_handled_plainly:
+other_result:
     cmn     w0, #{minus_handled_callee_saved}
     b.eq    resume
     mov     w3, w0

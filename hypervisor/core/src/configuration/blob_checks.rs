@@ -31,20 +31,20 @@ pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Result<(),
 
 fn name(name: &[u8]) -> Result<(), Refused> {
     let length = name.iter().position(|byte| *byte == 0);
-    let (name, filling) = name.split_at(length.unwrap_or(name.len()));
+    let (name, padding) = name.split_at(length.unwrap_or(name.len()));
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
-    let right =
-        !name.is_empty() && name.iter().all(allowed) && filling.iter().all(|byte| *byte == 0);
-    ensure(right, Refused::of(Refusal::BadName))
+    let valid =
+        !name.is_empty() && name.iter().all(allowed) && padding.iter().all(|byte| *byte == 0);
+    ensure(valid, Refused::of(Refusal::BadName))
 }
 
 fn check_platform(platform: &Platform) -> Result<(), Refused> {
     ensure(platform.reserved == 0, Refused::of(Refusal::ReservedNotZero))?;
     // 64 KiB frames, two for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
-    let whole = |value: u64, of: u64| value.is_multiple_of(of);
-    let right = whole(platform.distributor, DISTRIBUTOR_BYTES)
-        && whole(platform.redistributors, DISTRIBUTOR_BYTES)
-        && whole(platform.redistributor_bytes, REDISTRIBUTOR_BYTES)
+    let aligned = |value: u64, of: u64| value.is_multiple_of(of);
+    let valid = aligned(platform.distributor, DISTRIBUTOR_BYTES)
+        && aligned(platform.redistributors, DISTRIBUTOR_BYTES)
+        && aligned(platform.redistributor_bytes, REDISTRIBUTOR_BYTES)
         && platform.redistributor_bytes != 0
         && platform.redistributor_bytes <= 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64
         && platform.distributor < ADDRESS_END
@@ -54,7 +54,7 @@ fn check_platform(platform: &Platform) -> Result<(), Refused> {
             (platform.redistributors, platform.redistributor_bytes),
         )
         && (platform.event_interrupt == 0 || is_spi(platform.event_interrupt));
-    ensure(right, Refused::of(Refusal::PlatformShape))
+    ensure(valid, Refused::of(Refusal::PlatformShape))
 }
 
 fn cpus(cpus: &[u64]) -> Result<(), Refused> {
@@ -68,24 +68,24 @@ fn cpus(cpus: &[u64]) -> Result<(), Refused> {
 
 fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
     for (index, region) in memory.iter().enumerate() {
-        region_alone(region, kind, index)?;
+        check_region(region, kind, index)?;
         for earlier in &memory[..index] {
-            let seen = overlap(region.guest_range(), earlier.guest_range());
-            ensure(!seen, Refused::at(Refusal::MemoryOverlapsGuest, index))?;
-            let there = overlap(region.physical_range(), earlier.physical_range());
-            ensure(!there, Refused::at(Refusal::MemoryOverlapsPhysical, index))?;
+            let overlaps = overlap(region.guest_range(), earlier.guest_range());
+            ensure(!overlaps, Refused::at(Refusal::MemoryOverlapsGuest, index))?;
+            let overlaps = overlap(region.physical_range(), earlier.physical_range());
+            ensure(!overlaps, Refused::at(Refusal::MemoryOverlapsPhysical, index))?;
         }
     }
     Ok(())
 }
 
-fn region_alone(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), Refused> {
+fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), Refused> {
     let at = |refusal| Refused::at(refusal, index);
     let flags = MemoryFlags::from_bits(region.flags).ok_or(at(Refusal::ReservedNotZero))?;
     ensure(region.reserved == 0, at(Refusal::ReservedNotZero))?;
-    let whole = [region.physical, region.guest, region.bytes];
-    let whole = whole.iter().all(|value| value.is_multiple_of(PAGE_BYTES));
-    ensure(whole, at(Refusal::MemoryUnaligned))?;
+    let aligned = [region.physical, region.guest, region.bytes];
+    let aligned = aligned.iter().all(|value| value.is_multiple_of(PAGE_BYTES));
+    ensure(aligned, at(Refusal::MemoryUnaligned))?;
     let end = |start: u64| start.checked_add(region.bytes);
     let fits = |start: u64| end(start).is_some_and(|end| end <= ADDRESS_END);
     let fits = region.bytes != 0 && fits(region.physical) && fits(region.guest);
@@ -110,14 +110,14 @@ fn region_alone(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), R
 fn start(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     let header = configuration.header;
     if kind == Kind::System {
-        let nothing = header.entry | header.argument == 0 && header.watchdog_milliseconds == 0;
-        return ensure(nothing, Refused::of(Refusal::ReservedNotZero));
+        let unused = header.entry | header.argument == 0 && header.watchdog_milliseconds == 0;
+        return ensure(unused, Refused::of(Refusal::ReservedNotZero));
     }
     let loaded = MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
     let holds =
         |region: &MemoryRegion| region.flags().contains(loaded) && region.maps(header.entry);
-    let right = header.entry.is_multiple_of(4) && configuration.memory.iter().any(holds);
-    ensure(right, Refused::of(Refusal::EntryOutside))
+    let valid = header.entry.is_multiple_of(4) && configuration.memory.iter().any(holds);
+    ensure(valid, Refused::of(Refusal::EntryOutside))
 }
 
 fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
@@ -136,8 +136,8 @@ fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
 fn registers(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     let registers = configuration.registers;
     // The root implicitly has all bits that no cell has.
-    let right = kind == Kind::Cell || registers.is_empty();
-    ensure(right, Refused::of(Refusal::TooManyEntries))?;
+    let permitted = kind == Kind::Cell || registers.is_empty();
+    ensure(permitted, Refused::of(Refusal::TooManyEntries))?;
     let mut end = 0;
     for (index, register) in registers.iter().enumerate() {
         let at = |refusal| Refused::at(refusal, index);
@@ -145,9 +145,9 @@ fn registers(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refuse
         ensure(known, at(Refusal::ReservedNotZero))?;
         ensure(has_shape(register), at(Refusal::RegisterShape))?;
         ensure(register.address >= end, at(Refusal::RegisterOrder))?;
-        let there = (register.address, u64::from(register.width));
+        let range = (register.address, u64::from(register.width));
         let own = |region: &MemoryRegion| {
-            overlap(region.physical_range(), there) || overlap(region.guest_range(), there)
+            overlap(region.physical_range(), range) || overlap(region.guest_range(), range)
         };
         let own = configuration.memory.iter().any(own);
         ensure(!own, at(Refusal::RegisterLocation))?;
@@ -169,8 +169,8 @@ fn calls(configuration: &Configuration<'_>) -> Result<(), Refused> {
     for (index, range) in configuration.smcs.iter().enumerate() {
         // PSCI of both calling widths (Arm DEN 0022, 5.1) is handled here and never forwarded.
         let psci = |start: u32| range.first <= start + 0x1f && start <= range.last;
-        let right = range.first <= range.last && !psci(0x8400_0000) && !psci(0xC400_0000);
-        ensure(right, Refused::at(Refusal::SmcRange, index))?;
+        let valid = range.first <= range.last && !psci(0x8400_0000) && !psci(0xC400_0000);
+        ensure(valid, Refused::at(Refusal::SmcRange, index))?;
     }
     for (index, doorbell) in configuration.doorbells.iter().enumerate() {
         let at = |refusal| Refused::at(refusal, index);

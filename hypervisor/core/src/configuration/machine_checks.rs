@@ -67,22 +67,22 @@ pub fn check_cell(
         memory_of_root(region, system, machine).map_err(|refusal| Refused::at(refusal, index))?;
     }
     for (index, register) in new.registers.iter().enumerate() {
-        let location = register_of_root(register, system);
-        ensure(location, Refused::at(Refusal::RegisterLocation, index))?;
+        let owned = register_of_root(register, system);
+        ensure(owned, Refused::at(Refusal::RegisterLocation, index))?;
     }
     let event = system.platform.map_or(0, |platform| platform.event_interrupt);
     for (index, grant) in new.interrupts.iter().enumerate() {
         ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
-        let roots = grant.number == event || has_interrupt(system, grant.number);
-        ensure(!roots, Refused::with(Refusal::InterruptOwned, index, ROOT))?;
+        let owned = grant.number == event || has_interrupt(system, grant.number);
+        ensure(!owned, Refused::with(Refusal::InterruptOwned, index, ROOT))?;
     }
     for (number, cell) in live(cells) {
         ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;
-        beside(new, cell, number)?;
+        pair(new, cell, number)?;
     }
     let register_counts = live(cells).map(|(_, cell)| cell.registers.len());
-    let fit = register_counts.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
-    ensure(fit, Refused::of(Refusal::TooManyShared))
+    let fits = register_counts.sum::<usize>() + new.registers.len() <= MAXIMUM_REGISTERS;
+    ensure(fits, Refused::of(Refusal::TooManyShared))
 }
 
 /// Returns the existing cells with their numbers.
@@ -92,8 +92,8 @@ pub fn live<'c, 'a>(cells: &'c Cells<'a>) -> impl Iterator<Item = (u32, &'c Conf
 }
 
 fn owner(cpu: u64, cells: &Cells<'_>) -> u32 {
-    let has = live(cells).find(|(_, cell)| cell.cpus.contains(&cpu));
-    has.map_or(ROOT, |(number, _)| number)
+    let found = live(cells).find(|(_, cell)| cell.cpus.contains(&cpu));
+    found.map_or(ROOT, |(number, _)| number)
 }
 
 fn cpus(
@@ -145,9 +145,9 @@ fn memory_of_root(
         let Some(root) = system.memory.iter().find(holds) else {
             return Err(Refusal::MemoryNotRoot);
         };
-        let (wanted, there) = (region.flags(), root.flags());
-        if wanted.contains(MemoryFlags::DEVICE) != there.contains(MemoryFlags::DEVICE)
-            || !there.contains(wanted & rights)
+        let (wanted, available) = (region.flags(), root.flags());
+        if wanted.contains(MemoryFlags::DEVICE) != available.contains(MemoryFlags::DEVICE)
+            || !available.contains(wanted & rights)
         {
             return Err(Refusal::MemoryFlags);
         }
@@ -173,11 +173,11 @@ fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> boo
 }
 
 /// Checks a new cell against an existing one.
-fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Result<(), Refused> {
+fn pair(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Result<(), Refused> {
     for (index, region) in new.memory.iter().enumerate() {
         let with = |refusal| Refused::with(refusal, index, number);
         for theirs in cell.memory {
-            share(region, theirs).map_err(with)?;
+            check_regions(region, theirs).map_err(with)?;
         }
         let holds = |register: &RegisterGrant| holds_page_of(region, register);
         ensure(!cell.registers.iter().any(holds), with(Refusal::MemoryOwned))?;
@@ -191,7 +191,7 @@ fn beside(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Res
         let holds = |theirs: &MemoryRegion| holds_page_of(theirs, register);
         ensure(!cell.memory.iter().any(holds), with(Refusal::RegisterLocation))?;
         for theirs in cell.registers {
-            share_bits(register, theirs).map_err(with)?;
+            check_bits(register, theirs).map_err(with)?;
         }
     }
     Ok(())
@@ -202,7 +202,7 @@ fn has_interrupt(cell: &Configuration<'_>, number: u32) -> bool {
 }
 
 /// Checks two regions: overlapping memory must be the same shared region, with at most one writer.
-fn share(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
+fn check_regions(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
     if !one.overlaps(other.physical, other.bytes) {
         return Ok(());
     }
@@ -227,9 +227,9 @@ fn holds_page_of(region: &MemoryRegion, register: &RegisterGrant) -> bool {
 }
 
 /// Checks a register of two cells: width and behaviour must be equal, and no bit may belong to both.
-fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal> {
-    let there = |of: &RegisterGrant| (of.address, of.width.into());
-    if !overlap(there(one), there(other)) {
+fn check_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal> {
+    let range = |of: &RegisterGrant| (of.address, of.width.into());
+    if !overlap(range(one), range(other)) {
         return Ok(());
     }
     let (flags, theirs) = (one.flags(), other.flags());
@@ -240,9 +240,9 @@ fn share_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal>
         return Err(Refusal::RegisterDiffers);
     }
     let both_read = flags & theirs & RegisterFlags::SHARED_READ == RegisterFlags::SHARED_READ;
-    let sees = (one.readable & (other.readable | other.writable))
+    let visible = (one.readable & (other.readable | other.writable))
         | (other.readable & (one.readable | one.writable));
-    if one.writable & other.writable != 0 || (sees != 0 && !both_read) {
+    if one.writable & other.writable != 0 || (visible != 0 && !both_read) {
         return Err(Refusal::RegisterBitsOwned);
     }
     Ok(())
@@ -259,6 +259,6 @@ pub fn doorbell_target(
     let number = caller.doorbells.get(index)?.interrupt;
     let owner = live(cells).find(|(_, cell)| has_interrupt(cell, number));
     let owner = owner.map_or(system, |(_, cell)| cell);
-    let bell = |own: &InterruptGrant| own.number == number && own.is_doorbell();
-    owner.interrupts.iter().any(bell).then_some(number)
+    let rings = |own: &InterruptGrant| own.number == number && own.is_doorbell();
+    owner.interrupts.iter().any(rings).then_some(number)
 }

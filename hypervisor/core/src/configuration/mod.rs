@@ -122,10 +122,10 @@ impl<'a> Configuration<'a> {
 fn table<'a, T: FromBytes + Immutable + KnownLayout>(
     rest: &mut &'a [u8],
     count: u32,
-    most: usize,
+    maximum: usize,
 ) -> Result<&'a [T], Refused> {
     let count = count as usize;
-    ensure(count <= most, Refused::of(Refusal::TooManyEntries))?;
+    ensure(count <= maximum, Refused::of(Refusal::TooManyEntries))?;
     let (entries, after) = <[T]>::ref_from_prefix_with_elems(rest, count)
         .map_err(|_| Refused::of(Refusal::Truncated))?;
     *rest = after;

@@ -17,7 +17,7 @@ const _: () = assert!(BEST_PRIORITY == 0x80);
 
 const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
 
-/// Makes an access to such a register at `offset` of its frame. Returns `None` if there is none.
+/// Makes an access to such a register at `offset` of its frame. Returns `None` for other offsets.
 #[inline(always)]
 pub(super) fn access<O: Ownership>(
     offset: u64,
@@ -60,7 +60,7 @@ pub(super) fn access<O: Ownership>(
                 None => Some(read(access, mask, bus)),
             }
         }
-        // IGRPMODR and NSACR belong to the secure state, which no cell is in.
+        // IGRPMODR and NSACR belong to the secure state; all cells are non-secure.
         0x1a | 0x1c | 0x1d => Some(0),
         _ => None,
     }

@@ -43,7 +43,7 @@ impl SpiSet {
     }
 }
 
-/// The private interrupts, 0 to 31, that a cell has on its own CPUs. The others belong to the hypervisor:
+/// The private interrupts, 0 to 31, that a cell owns on its CPUs. The others belong to the hypervisor:
 /// the management interrupt and the peripherals of EL2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrivateMask(pub u32);

@@ -28,7 +28,7 @@ impl MapChange {
     }
 
     /// Returns whether an existing block already maps the addresses from `guest` on as requested.
-    fn is_there(&self, entry: u64, guest: u64, level: u32) -> bool {
+    fn is_mapped(&self, entry: u64, guest: u64, level: u32) -> bool {
         let offset = guest % covered(level);
         self.to.is_some_and(|(physical, attributes)| {
             entry & VALID != 0
@@ -147,8 +147,8 @@ impl Stage2 {
             let slot = Slot { table, level, index: index(guest, level) };
             let old = self.entry(slot, memory);
             let whole = guest == block && next <= range.end;
-            if change.is_there(old, guest, level) {
-                // Nothing to do; also when undoing a change that could not split this block.
+            if change.is_mapped(old, guest, level) {
+                // Also when undoing a change that could not split this block.
             } else if level == LAST_LEVEL || (whole && change.fits(block, level)) {
                 self.replace(slot, change.entry(block, level), memory);
             } else if is_table(old, level) || old & VALID != 0 || change.to.is_some() {

@@ -27,9 +27,9 @@ pub const ENTRIES: usize = 512;
 /// Mask of the output address of an entry.
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 /// Minimum number of guest address bits: those of one level 1 table.
-pub const LEAST_ADDRESS_BITS: u32 = 39;
+pub const MINIMUM_ADDRESS_BITS: u32 = 39;
 /// Maximum number of guest address bits: sixteen concatenated tables (Arm ARM, D8.2.6).
-pub const MOST_ADDRESS_BITS: u32 = 43;
+pub const MAXIMUM_ADDRESS_BITS: u32 = 43;
 
 /// Memory for tables, and the TLBs that cache them.
 pub trait TableMemory {
@@ -47,11 +47,11 @@ pub trait TableMemory {
     fn invalidate_tlbs(&mut self);
 }
 
-/// No page for a table is left.
+/// No page for a table is free.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted;
 
-/// The kind of an access.
+/// The kind of an access to memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessKind {
     /// A data read.
@@ -114,14 +114,14 @@ impl Stage2 {
     /// # Errors
     /// [`Exhausted`].
     pub fn new(address_bits: u32, memory: &mut impl TableMemory) -> Result<Self, Exhausted> {
-        let address_bits = address_bits.clamp(LEAST_ADDRESS_BITS, MOST_ADDRESS_BITS);
+        let address_bits = address_bits.clamp(MINIMUM_ADDRESS_BITS, MAXIMUM_ADDRESS_BITS);
         let mut new = Self { root: 0, roots: [0; MAXIMUM_CPUS], zapped: 0, address_bits };
         new.root = memory.allocate(new.root_pages()).ok_or(Exhausted)?;
         Ok(new)
     }
 
     fn root_pages(&self) -> usize {
-        1 << (self.address_bits - LEAST_ADDRESS_BITS)
+        1 << (self.address_bits - MINIMUM_ADDRESS_BITS)
     }
 
     /// Returns the number of guest address bits: VTCR_EL2.T0SZ is 64 minus this, VTCR_EL2.SL0 is 1.
@@ -213,12 +213,12 @@ impl Stage2 {
 
     /// Returns whether the cell may make this access, even if its CPU's root table is cleared.
     pub fn permits(&self, guest: u64, kind: AccessKind, memory: &impl TableMemory) -> bool {
-        self.translate(guest, memory).is_some_and(|there| match kind {
-            AccessKind::Read => there.attributes.contains(Attributes::S2AP_ACCESS_RO),
-            AccessKind::Write => there.attributes.contains(Attributes::S2AP_ACCESS_WO),
+        self.translate(guest, memory).is_some_and(|found| match kind {
+            AccessKind::Read => found.attributes.contains(Attributes::S2AP_ACCESS_RO),
+            AccessKind::Write => found.attributes.contains(Attributes::S2AP_ACCESS_WO),
             AccessKind::Execute => {
-                there.attributes.contains(Attributes::S2AP_ACCESS_RO)
-                    && !there.attributes.contains(Attributes::XN)
+                found.attributes.contains(Attributes::S2AP_ACCESS_RO)
+                    && !found.attributes.contains(Attributes::XN)
             }
         })
     }

@@ -14,8 +14,8 @@ pub struct PagePool<const WORDS: usize> {
 impl<const WORDS: usize> PagePool<WORDS> {
     /// Creates a pool of the pages from physical address `start`; ignores pages beyond its capacity.
     pub const fn new(start: u64, pages: usize) -> Self {
-        let most = 64 * WORDS;
-        Self { start, pages: if pages < most { pages } else { most }, used: [0; WORDS] }
+        let capacity = 64 * WORDS;
+        Self { start, pages: if pages < capacity { pages } else { capacity }, used: [0; WORDS] }
     }
 
     fn is_used(&self, page: usize) -> bool {
