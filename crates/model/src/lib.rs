@@ -20,6 +20,8 @@ mod blocking;
 #[cfg(feature = "std")]
 mod cell;
 #[cfg(feature = "std")]
+mod cell_list;
+#[cfg(feature = "std")]
 mod check;
 #[cfg(feature = "std")]
 mod condition;
@@ -50,11 +52,17 @@ mod meter;
 #[cfg(feature = "std")]
 mod observation;
 #[cfg(feature = "std")]
+mod placement;
+#[cfg(feature = "std")]
 mod plan;
 #[cfg(feature = "std")]
 mod policy;
 #[cfg(feature = "std")]
 mod record;
+#[cfg(feature = "std")]
+mod release;
+#[cfg(feature = "std")]
+mod span;
 #[cfg(feature = "std")]
 mod status;
 #[cfg(feature = "std")]
@@ -97,6 +105,8 @@ pub use blocking::{
 };
 #[cfg(feature = "std")]
 pub use cell::{CellExitReport, CellExits, CellPayload};
+#[cfg(feature = "std")]
+pub use cell_list::{CellListEntry, CpuReport, ExitCount, FailureReport, MemoryReport};
 #[cfg(feature = "std")]
 pub use check::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckLocation, CheckState,
@@ -155,6 +165,8 @@ pub use observation::{
     ObservedPartition, ObservedProgram, ObservedThread,
 };
 #[cfg(feature = "std")]
+pub use placement::{PlacedThread, ThreadState};
+#[cfg(feature = "std")]
 pub use plan::{
     BootSection, ByteSize, CacheShare, CacheSharing, CellOptions, CellRegion, CellWriter,
     ContainerSource, CpuOwnership, CpuRequest, CpuRole, CpuSelector, Enforcement, GuestMemory,
@@ -171,6 +183,10 @@ pub use record::{
     LocatedWorst, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterDetail, Record, Run, SeriesRecord,
     StressorRecord, ThreadCounters, ThreadOutcome, WarmUp, WorstEvent,
 };
+#[cfg(feature = "std")]
+pub use release::{ReleaseReport, Restored};
+#[cfg(feature = "std")]
+pub use span::Span;
 #[cfg(feature = "std")]
 pub use status::{
     CountStatus, CpuStatus, DomainStatus, NoiseSource, NoiseSourceKind, ProgramState,

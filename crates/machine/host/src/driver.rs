@@ -12,13 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rampart_model::ReleaseReport;
+
 use crate::changes::Changes;
 use crate::journal::{self, Change};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
 use crate::release::{Which, release_first, release_those};
 use crate::undo::Undone;
-use crate::{HostError, ReleaseReport, StateDirectory};
+use crate::{HostError, StateDirectory};
 
 /// The first directory in which the kernel looks for firmware; empty by default.
 const FIRMWARE_PATH: &str = "/sys/module/firmware_class/parameters/path";

@@ -61,14 +61,13 @@ pub use kernel_config::KernelConfig;
 pub use observe::{Watch, observe};
 pub use panic::PanicTrigger;
 pub use placement::{
-    PlacedThread, PlacementGroup, ThreadPlacement, ThreadState, boot_id, descendants, home_group,
-    is_inside, is_leader, place_process, place_thread, process_start, process_threads,
-    thread_state,
+    PlacementGroup, ThreadPlacement, boot_id, descendants, home_group, is_inside, is_leader,
+    place_process, place_thread, process_start, process_threads, thread_state,
 };
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
-pub use release::{PendingJournal, ReleaseReport, Restored, pending, release};
+pub use release::{PendingJournal, pending, release};
 pub use replace_file::replace_file;
 pub use root::MachineRoot;
 pub use run_program::{CapturedOutput, output_within, run_within};

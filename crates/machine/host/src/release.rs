@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rampart_model::{Finding, Severity};
+use rampart_model::{Finding, ReleaseReport, Restored, Severity};
 
 use crate::active_plan;
 use crate::journal::{self, Header, JOURNAL_VERSION, Recorded};
@@ -13,27 +13,6 @@ use crate::state::is_root;
 use crate::tasks;
 use crate::undo::undo;
 use crate::{HostError, StateDirectory};
-
-/// One thing that was put back.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Restored {
-    /// What it is about: a file, a group, a task.
-    pub location: String,
-    /// What was done.
-    pub what: String,
-}
-
-/// What a release did.
-#[derive(Debug, Clone, PartialEq, Eq, Default, serde::Serialize)]
-pub struct ReleaseReport {
-    /// What was put back, in the order in which it was.
-    pub restored: Vec<Restored>,
-    /// What was left because someone else changed it meanwhile, and (with
-    /// [`Severity::Error`]) what could not be put back and is still in the journal.
-    pub left: Vec<Finding>,
-    /// The journals that are done with and gone.
-    pub journals: Vec<PathBuf>,
-}
 
 /// A journal that was not released.
 #[derive(Debug, Clone, PartialEq, Eq)]

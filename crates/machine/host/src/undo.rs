@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_model::{Finding, SchedulingPolicy, Severity};
+use rampart_model::{Finding, Restored, SchedulingPolicy, Severity};
 
 use crate::boot_loader::undo as boot_undo;
 use crate::driver;
@@ -22,7 +22,6 @@ use crate::kernel::Kernel;
 use crate::mounts;
 use crate::notation::Notation;
 use crate::policy::Attributes;
-use crate::release::Restored;
 use crate::systemd::undo as systemd_undo;
 use crate::tasks::{self, Task};
 use crate::tracing::undo as tracing_undo;

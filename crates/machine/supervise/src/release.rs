@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes back the active plan and everything that a killed run left on the machine.
 
-use rampart_host::{ReleaseReport, Restored, StateDirectory};
-use rampart_model::{Finding, Severity};
+use rampart_host::StateDirectory;
+use rampart_model::{Finding, ReleaseReport, Restored, Severity};
 
 use crate::SuperviseError;
 use crate::program::cell::release_hypervisor;

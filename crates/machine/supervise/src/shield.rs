@@ -66,7 +66,7 @@ pub fn shield(
 ///
 /// # Errors
 /// If another plan than a shield is active, or a program still runs in the shield.
-pub fn unshield(state: &StateDirectory) -> Result<rampart_host::ReleaseReport, ShieldError> {
+pub fn unshield(state: &StateDirectory) -> Result<rampart_model::ReleaseReport, ShieldError> {
     refuse_beside_a_plan(state)?;
     Ok(release(state)?)
 }

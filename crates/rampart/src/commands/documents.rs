@@ -30,7 +30,7 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::ResolvedPlan => schema_for!(ResolvedPlan),
         Document::Status => schema_for!(Status),
         Document::CellDescription => schema_for!(rampart_cells::describe::Description),
-        Document::Cell => schema_for!(rampart_cells::operate::CellListEntry),
+        Document::Cell => schema_for!(rampart_model::CellListEntry),
     };
     output::print_json(&schema)?;
     Ok(ExitCode::Success)

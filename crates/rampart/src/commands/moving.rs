@@ -5,10 +5,11 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use rampart_host::{
-    PlacedThread, StateDirectory, ThreadPlacement, ThreadState, descendants, is_leader,
-    place_process, place_thread,
+    StateDirectory, ThreadPlacement, descendants, is_leader, place_process, place_thread,
 };
-use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
+use rampart_model::{
+    CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity, ThreadState,
+};
 use rampart_supervise::{Destination, LoadedPlan};
 
 use super::run::{choose, no_plan, on_cpus, print_notes};

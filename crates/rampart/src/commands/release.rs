@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart release`: takes back the active plan and the changes of killed runs.
 
-use rampart_host::{ReleaseReport, StateDirectory};
-use rampart_model::ExitCode;
+use rampart_host::StateDirectory;
+use rampart_model::{ExitCode, ReleaseReport};
 
 use crate::arguments::Release;
 use crate::failure::Failure;

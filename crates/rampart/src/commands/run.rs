@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 
 use clap::Args;
-use rampart_host::{PlacedThread, PlacementGroup, StateDirectory, ThreadPlacement, place_process};
-use rampart_model::{CpuSet, ExitCode, Finding, SchedulingPolicy, Severity};
+use rampart_host::{PlacementGroup, StateDirectory, ThreadPlacement, place_process};
+use rampart_model::{CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
 use rampart_supervise::{Destination, LoadedPlan};
 
 use crate::failure::Failure;

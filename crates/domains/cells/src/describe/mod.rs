@@ -18,6 +18,7 @@ pub(crate) mod spans;
 mod text;
 
 use rampart_model::Finding;
+pub use rampart_model::Span;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -58,52 +59,6 @@ pub struct Description {
     pub devices: Vec<Device>,
     /// Problems for cells, and resources that devices share.
     pub findings: Vec<Finding>,
-}
-
-/// A part of the physical address space.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-pub struct Span {
-    /// Start address.
-    pub start: u64,
-    /// Its size in bytes.
-    pub bytes: u64,
-}
-
-impl Span {
-    /// Returns the span from `start` up to, but not including, `end`.
-    #[must_use]
-    pub const fn between(start: u64, end: u64) -> Self {
-        Self {
-            start,
-            bytes: end.saturating_sub(start),
-        }
-    }
-
-    /// Returns the end address, exclusive.
-    #[must_use]
-    pub const fn end(&self) -> u64 {
-        self.start.saturating_add(self.bytes)
-    }
-
-    /// Returns whether the spans overlap.
-    #[must_use]
-    pub const fn meets(&self, other: &Self) -> bool {
-        self.start < other.end() && other.start < self.end()
-    }
-
-    /// Returns whether `other` is completely inside.
-    #[must_use]
-    pub const fn holds(&self, other: &Self) -> bool {
-        self.start <= other.start && other.end() <= self.end()
-    }
-}
-
-impl std::fmt::Display for Span {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#x}-{:#x}", self.start, self.end().wrapping_sub(1))
-    }
 }
 
 /// One CPU.

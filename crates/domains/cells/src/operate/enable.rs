@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{ReleaseReport, StateDirectory, load_module, offer_firmware, release_driver};
+use rampart_host::{StateDirectory, load_module, offer_firmware, release_driver};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
-use rampart_model::{ByteSize, Finding, Severity};
+use rampart_model::{ByteSize, Finding, ReleaseReport, Severity};
 
 use super::{OperateError, Operator, offline, problems, wrong_architecture};
 use crate::describe::{Description, Sources, Span, describe, spans};

@@ -14,7 +14,7 @@ use std::fs;
 
 use rampart_hypervisor_core::format::MemoryFlags;
 pub use rampart_hypervisor_core::interface::{CellState, StopReason};
-use rampart_model::{CpuId, CpuSet, Finding, Severity};
+use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, Severity};
 use rampart_ring::directory::{self, Entry};
 
 use crate::describe::{Description, Sources, Span, describe};
@@ -23,10 +23,7 @@ use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
 use crate::shared_memory::SharedMemory;
 
 pub use crate::linux::Console;
-pub use cell_list::{
-    CellListEntry, CpuReport, ExitCount, FailureReport, MemoryReport, state_of, state_word,
-    stop_words,
-};
+pub use cell_list::{state_of, state_word, stop_words};
 pub use console::console;
 pub use enable::{Disabled, EnableOrder, Enabled, disable, enable, is_enabled};
 pub use error::OperateError;

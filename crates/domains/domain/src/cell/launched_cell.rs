@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rampart_cells::operate::{self, Operator};
+use rampart_cells::operate::Operator;
 use rampart_cells::resolve::Resolved;
 use rampart_hypervisor_core::interface::REVISION;
 use rampart_model::{CellExitReport, CellExits, CellPayload, CpuSet, Finding, Nanos};
@@ -77,7 +77,7 @@ impl Launched {
 
     /// Why it does not run; none where it does.
     pub(super) fn failure(&self) -> Option<String> {
-        let told = |report: operate::CellListEntry| {
+        let told = |report: rampart_model::CellListEntry| {
             let reason = report.stop_reason.unwrap_or_else(|| report.state.clone());
             let failure = report.failure.map(|failure| {
                 format!(

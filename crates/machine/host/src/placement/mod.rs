@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{ActiveDomain, CpuSet, Finding, SchedulingPolicy, Severity};
-use serde::Serialize;
+use rampart_model::{
+    ActiveDomain, CpuSet, Finding, PlacedThread, SchedulingPolicy, Severity, ThreadState,
+};
 
 use crate::HostError;
 use crate::groups::Hierarchies;
@@ -26,7 +27,7 @@ use crate::tasks;
 
 pub use enter_group::{home_group, is_inside};
 pub use thread_state::{
-    ThreadState, boot_id, descendants, is_leader, process_start, process_threads, thread_state,
+    boot_id, descendants, is_leader, process_start, process_threads, thread_state,
 };
 
 /// How often the threads of a process are looked for: one that makes threads all the time has new
@@ -86,23 +87,6 @@ pub struct ThreadPlacement {
     pub policy: Option<SchedulingPolicy>,
     /// Their nice value, -20 to 19; it counts under the time-sharing policy alone.
     pub nice: Option<i32>,
-}
-
-/// What became of one thread.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct PlacedThread {
-    /// Its number.
-    pub thread: u32,
-    /// As it was; none where it was gone before it could be looked at.
-    pub was: Option<ThreadState>,
-    /// As it is; none where it has ended meanwhile.
-    pub is: Option<ThreadState>,
-    /// Why it is not where it belongs; none where it is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Finding>,
-    /// What was done in another way than asked.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<Finding>,
 }
 
 /// Puts a process with all its threads in a place, those too that it makes meanwhile, and reads

@@ -4,31 +4,13 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use rampart_model::{CpuSet, Finding, SchedulingPolicy, Severity};
-use serde::Serialize;
+use rampart_model::{Finding, Severity, ThreadState};
 
 use super::{PlacementGroup, ThreadPlacement};
 use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::policy::thread_policy;
 use crate::tasks;
-
-/// A thread's place, read from the kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ThreadState {
-    /// Its name.
-    pub name: String,
-    /// Its group in the hierarchy that decides on CPUs, relative to the hierarchy's root; none
-    /// where no such hierarchy is mounted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// The CPUs that it may use.
-    pub cpus: CpuSet,
-    /// Its policy.
-    pub policy: SchedulingPolicy,
-    /// Its nice value.
-    pub nice: i32,
-}
 
 /// The place of a thread; none where it is gone.
 #[must_use]

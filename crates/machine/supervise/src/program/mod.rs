@@ -10,8 +10,10 @@ use std::fs::File;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rampart_host::{PlacedThread, StateDirectory};
-use rampart_model::{DomainProgram, Finding, PlannedDomain, Severity, SupervisedContainer};
+use rampart_host::StateDirectory;
+use rampart_model::{
+    DomainProgram, Finding, PlacedThread, PlannedDomain, Severity, SupervisedContainer,
+};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::SuperviseError;

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
-use rampart_cells::operate::{self, CellListEntry, CellState, OperateError, Operator};
-use rampart_model::{ExitCode, Finding, Severity};
+use rampart_cells::operate::{self, CellState, OperateError, Operator};
+use rampart_model::{CellListEntry, ExitCode, Finding, Severity};
 
 use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;

@@ -9,8 +9,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{MachineRoot, PlacedThread, PlacementGroup, ThreadPlacement, place_thread};
-use rampart_model::{CpuId, CpuSet, Finding, SchedulingPolicy, Severity};
+use rampart_host::{MachineRoot, PlacementGroup, ThreadPlacement, place_thread};
+use rampart_model::{CpuId, CpuSet, Finding, PlacedThread, SchedulingPolicy, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
 
