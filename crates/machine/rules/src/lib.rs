@@ -17,7 +17,6 @@ mod assess;
 mod cache_steps;
 mod catalogue;
 mod changes;
-mod changes_text;
 mod check;
 mod choice;
 mod compare;
@@ -31,18 +30,15 @@ mod isolation;
 mod kernel_command_line;
 mod knob;
 mod machine;
-mod page;
 mod pages_reserved;
 mod plan;
 pub mod readings;
 mod rule;
 mod state;
-mod text;
 
 pub use cache_steps::cache_share_text;
 pub use catalogue::{all, named};
 pub use changes::change_list;
-pub use changes_text::changes_text;
 pub use check::{Subject, check};
 pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
 pub use compare::{expected_text, marked, satisfies, to_write};
@@ -53,11 +49,9 @@ pub use isolation::Isolation;
 pub use kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Place, When};
 pub use machine::figures::{FIGURE_RULES, MANAGER_RULES, figure_findings, findings_of};
-pub use page::{entry_text, list_text, page, rule_text};
 pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan};
 pub use readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };
 pub use rule::{Rule, RuleBook, all_rules, rule};
 pub use state::{Comparison, STATE_RULES, StateRule, check_state, state_rule};
-pub use text::{TextOptions, check_text};

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use clap::Args;
 use rampart_host::{BootPlan, StateDirectory};
 use rampart_model::{ActivePlan, ChangeList, ChangeStep, ExitCode, StepAction};
-use rampart_rules::changes_text;
 use rampart_supervise::PlanFile;
 use serde::Serialize;
 
@@ -56,7 +55,7 @@ pub(crate) struct ApplyArguments {
     recorded: RecordedMachine,
 }
 
-pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, Failure> {
     if arguments.recorded.is_given() && !arguments.dry_run {
         return Err(Failure::usage(
             "--machine: a recorded machine cannot be changed; fix: add --dry-run",
@@ -85,11 +84,10 @@ pub(crate) fn run(arguments: &ApplyArguments) -> Result<ExitCode, Failure> {
             let document = changes;
             output::print_json(&WithBoot { document, boot })?;
         } else {
-            let mut text = changes_text(&changes);
+            output::print_elements(&rampart_present::changes(&changes), colour)?;
             if let Some(boot) = &boot {
-                text.push_str(&boot_text(boot));
+                output::print(&boot_text(boot))?;
             }
-            output::print(&text)?;
         }
         return Ok(ExitCode::Success);
     }

@@ -4,7 +4,7 @@
 use rampart_evaluate::ProposedCpus;
 use rampart_host::{read_knob_values, read_machine};
 use rampart_model::ExitCode;
-use rampart_rules::{Isolation, Subject, TextOptions, check_text};
+use rampart_rules::{Isolation, Subject};
 
 use crate::arguments::Check;
 use crate::commands::VERSION;
@@ -33,11 +33,8 @@ pub(crate) fn run(arguments: &Check, colour: bool) -> Result<ExitCode, Failure> 
     if arguments.json {
         output::print_json(&check)?;
     } else {
-        let options = TextOptions {
-            verbose: arguments.verbose,
-            colour,
-        };
-        output::print(&check_text(&check, options))?;
+        let elements = rampart_present::check(&check, arguments.verbose);
+        output::print_elements(&elements, colour)?;
     }
     Ok(ExitCode::of_check(!check.is_unfit()))
 }

@@ -2,36 +2,37 @@
 //! `rampart knobs`: the catalogue.
 
 use rampart_model::ExitCode;
-use rampart_rules::{catalogue_document, entry_text, list_text, page, rule_text};
+use rampart_present::{knob_entry, knob_list, knobs_page, markdown, rule_entry};
+use rampart_rules::catalogue_document;
 
 use crate::arguments::Knobs;
 use crate::commands::VERSION;
 use crate::failure::Failure;
 use crate::output;
 
-pub(crate) fn run(arguments: &Knobs) -> Result<ExitCode, Failure> {
+pub(crate) fn run(arguments: &Knobs, colour: bool) -> Result<ExitCode, Failure> {
     let mut catalogue = catalogue_document(VERSION);
     if arguments.markdown {
-        output::print(&page(&catalogue))?;
+        output::print(&markdown(&knobs_page(&catalogue)))?;
         return Ok(ExitCode::Success);
     }
     if let Some(name) = &arguments.name {
         catalogue.knobs.retain(|knob| knob.name == *name);
         catalogue.rules.retain(|rule| rule.id == *name);
-        let text = match (catalogue.knobs.first(), catalogue.rules.first()) {
-            (Some(knob), _) => entry_text(knob),
-            (None, Some(rule)) => rule_text(rule),
+        let elements = match (catalogue.knobs.first(), catalogue.rules.first()) {
+            (Some(knob), _) => knob_entry(knob),
+            (None, Some(rule)) => rule_entry(rule),
             (None, None) => return Err(unknown(name)),
         };
         if !arguments.json {
-            output::print(&text)?;
+            output::print_elements(&elements, colour)?;
             return Ok(ExitCode::Success);
         }
     }
     if arguments.json {
         output::print_json(&catalogue)?;
     } else {
-        output::print(&list_text(&catalogue))?;
+        output::print_elements(&knob_list(&catalogue), colour)?;
     }
     Ok(ExitCode::Success)
 }

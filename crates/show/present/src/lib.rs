@@ -7,11 +7,14 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 pub mod charts;
+mod check;
 mod document;
 pub mod element;
 mod format;
 mod junit;
+mod knobs;
 mod markdown;
 mod plan_picture;
 mod report;
@@ -20,9 +23,12 @@ mod status;
 mod terminal;
 mod transfer_matrix;
 
+pub use changes::changes;
+pub use check::check;
 pub use document::{PageData, html, json};
 pub use element::Element;
 pub use junit::junit;
+pub use knobs::{knob_entry, knob_list, knobs_page, rule_entry};
 pub use markdown::markdown;
 pub use plan_picture::{plan_page, plan_picture};
 pub use report::{explained, report};

@@ -169,17 +169,25 @@ fn inline(text: &Text) -> String {
     spans.collect()
 }
 
-/// Keeps what Markdown would read as markup (CommonMark 0.31, 2.4 "Backslash escapes").
+/// Escapes characters that Markdown reads as markup (CommonMark 0.31, 2.4 "Backslash escapes"). An
+/// underscore inside a word is not markup (6.2, rule 2).
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for character in clean(text).chars() {
-        if matches!(
-            character,
-            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '|' | '&' | '#'
-        ) {
+    let mut in_word = false;
+    let text = clean(text);
+    let mut characters = text.chars().peekable();
+    while let Some(character) = characters.next() {
+        let next = characters.peek().is_some_and(|next| next.is_alphanumeric());
+        let markup = match character {
+            '_' => !(in_word && next),
+            '\\' | '`' | '*' | '[' | ']' | '<' | '>' | '|' | '&' | '#' => true,
+            _ => false,
+        };
+        if markup {
             out.push('\\');
         }
         out.push(character);
+        in_word = character.is_alphanumeric();
     }
     out
 }

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The check of a machine: whether it is fit for real-time work, then its findings by severity.
+
+use rampart_model::{Check, CheckFinding, CheckState, plural};
+
+use crate::element::{Element, ListItem, Text};
+use crate::plan_picture::item;
+
+/// Returns a check: machine and CPUs, the answer, errors and warnings, what could not be read.
+/// `verbose` adds all other knobs, and cost, choices and locations of each finding.
+#[must_use]
+pub fn check(check: &Check, verbose: bool) -> Vec<Element> {
+    let mut elements = vec![
+        Element::heading(1, machine(check)),
+        Element::paragraph(format!(
+            "Real-time {} ({}), housekeeping {}.",
+            check.real_time.named(),
+            check.chosen_by,
+            check.housekeeping.named()
+        )),
+        Element::paragraph(answer(check)),
+    ];
+    for (state, title) in [
+        (CheckState::Error, "Errors"),
+        (CheckState::Warning, "Warnings"),
+    ] {
+        section(&mut elements, check, state, title, |finding| {
+            judged(finding, verbose)
+        });
+    }
+    if verbose {
+        for (state, title) in [
+            (CheckState::Ok, "As expected"),
+            (CheckState::Informational, "Informational"),
+        ] {
+            section(&mut elements, check, state, title, |finding| {
+                let text = format!("{} ({})", finding.found, finding.title);
+                item(&finding.rule, text)
+            });
+        }
+        let state = CheckState::NotApplicable;
+        section(&mut elements, check, state, "Not applicable", |finding| {
+            item(&finding.rule, &finding.reason)
+        });
+    }
+    if !check.not_read.is_empty() {
+        elements.push(Element::heading(2, "Not read"));
+        let items = check.not_read.iter().map(|not_read| ListItem {
+            items: vec![
+                item("fix", &not_read.fix),
+                item("knobs", not_read.rules.join(", ")),
+            ],
+            ..item("", &not_read.why)
+        });
+        elements.push(Element::List {
+            items: items.collect(),
+        });
+    }
+    if !verbose {
+        elements.push(Element::heading(2, "More"));
+        let items = [
+            ("all knobs", "rampart check -v"),
+            ("one knob", "rampart knobs NAME"),
+        ];
+        elements.push(Element::List {
+            items: items.map(|(label, text)| item(label, text)).into(),
+        });
+    }
+    elements
+}
+
+fn machine(check: &Check) -> String {
+    let machine = &check.machine;
+    let mut parts = vec![
+        machine.host_name.clone(),
+        machine.processor.clone(),
+        machine.online.named().to_string(),
+        format!("Linux {}", machine.kernel_release),
+    ];
+    parts.extend(machine.distribution.clone());
+    let hypervisor = machine.hypervisor.iter();
+    parts.extend(hypervisor.map(|name| format!("a guest of {name}")));
+    parts.retain(|part| !part.is_empty());
+    parts.join(" · ")
+}
+
+fn answer(check: &Check) -> String {
+    let counts = check.counts;
+    let answer = if check.is_unfit() {
+        "Not fit for real-time work"
+    } else {
+        "No errors"
+    };
+    format!(
+        "{answer}: {}, {}, {} ok, {} informational, {} not read, {} not applicable.",
+        plural(counts.errors, "error"),
+        plural(counts.warnings, "warning"),
+        counts.ok,
+        counts.informational,
+        counts.not_read,
+        counts.not_applicable
+    )
+}
+
+/// Adds the findings of one state, by group.
+fn section(
+    elements: &mut Vec<Element>,
+    check: &Check,
+    state: CheckState,
+    title: &str,
+    item: impl Fn(&CheckFinding) -> ListItem,
+) {
+    let findings: Vec<&CheckFinding> = check
+        .findings
+        .iter()
+        .filter(|finding| finding.state == state)
+        .collect();
+    if findings.is_empty() {
+        return;
+    }
+    elements.push(Element::heading(2, title));
+    for group in findings.chunk_by(|one, other| one.group == other.group) {
+        elements.push(Element::heading(3, group[0].group.title()));
+        elements.push(Element::List {
+            items: group.iter().map(|finding| item(finding)).collect(),
+        });
+    }
+}
+
+/// Returns an error or a warning with its reason, its fix and its source.
+fn judged(finding: &CheckFinding, verbose: bool) -> ListItem {
+    let mut items = vec![item("why", Text::prose(&finding.reason))];
+    items.extend(finding.fix.iter().map(|fix| item("fix", fix)));
+    let disruptive = finding.disruptive.iter().map(|how| format!("; {how}"));
+    let effect = finding.effect.words().to_owned() + &disruptive.collect::<String>();
+    items.push(item("effect", effect));
+    items.push(item("source", &finding.source));
+    if verbose {
+        items.push(item("cost", Text::prose(&finding.cost)));
+        items.extend(finding.choices.iter().map(|choice| {
+            let text = format!(
+                "{} expects {}: {} ({})",
+                choice.name, choice.expected, choice.why, choice.who
+            );
+            item("choice", Text::prose(&text))
+        }));
+        let wrong = finding.locations.iter();
+        let wrong = wrong.filter(|location| location.satisfied == Some(false));
+        items.extend(wrong.map(|location| item(&location.location, &location.found)));
+    }
+    ListItem {
+        items,
+        ..item(
+            &finding.rule,
+            format!("{}; expected {}", finding.found, finding.expected),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rampart_host::{MachineRoot, read_knob_values, read_machine};
+    use rampart_model::CpuSet;
+    use rampart_rules::{Isolation, Subject};
+
+    use crate::{TerminalOptions, terminal};
+
+    /// Returns the text of the check of a recorded machine with these real-time CPUs.
+    fn text(name: &str, real_time: &str, verbose: bool) -> String {
+        let root = MachineRoot::at(rampart_recorded::directory(name));
+        let real_time: CpuSet = real_time.parse().expect("CPUs");
+        let machine = read_machine(&root);
+        let readings = read_knob_values(&root, &real_time);
+        let isolation = Isolation {
+            housekeeping: machine.topology.online.difference(&real_time),
+            has_guests: readings.hosts_guests,
+            real_time,
+            ..Isolation::default()
+        };
+        let subject = Subject {
+            machine: &machine,
+            readings: &readings,
+        };
+        let check = rampart_rules::check(subject, &isolation, "named with --cpus", "test");
+        let text = terminal(&super::check(&check, verbose), TerminalOptions::default());
+        for line in text.lines() {
+            let words = line.split_whitespace().count();
+            assert!(line.chars().count() <= 80 || words <= 2, "{name}: {line}");
+        }
+        text
+    }
+
+    #[test]
+    fn renders_a_virtual_machine() {
+        insta::assert_snapshot!(text("virtual-machine", "1", false));
+    }
+
+    #[test]
+    fn renders_a_simulated_machine() {
+        insta::assert_snapshot!(text("simulated", "1-3", true));
+    }
+
+    #[test]
+    fn renders_a_laptop() {
+        insta::assert_snapshot!(text("laptop", "6-7", false));
+    }
+
+    #[test]
+    fn renders_a_server() {
+        insta::assert_snapshot!(text("server", "2-3,6-7", true));
+    }
+
+    #[test]
+    fn renders_a_board() {
+        insta::assert_snapshot!(text("board", "4-5", true));
+    }
+}
