@@ -37,13 +37,13 @@ macro_rules! read_register {
 macro_rules! write_register {
     ($name:literal, $value:expr) => {{
         let value: u64 = $value;
-        // SAFETY: none of them unmaps memory of the program, except on purpose.
+        // SAFETY: no program writes a register that unmaps its memory, except as an attack.
         unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack)) }
     }};
 }
 
-/// Reads a word of memory or of a device, with an instruction that the hypervisor can decode: it cannot
-/// decode one that also updates its base register (Arm ARM D24.2.37, ESR_EL2.ISV).
+/// Reads a word of memory or of a device with an instruction that the hypervisor can decode: one that does not
+/// update its base register (Arm ARM D24.2.37, ESR_EL2.ISV).
 pub fn load(address: u64) -> u32 {
     let value;
     // SAFETY: an unmapped address is an exception, and the program may read all mapped ones.
@@ -57,8 +57,8 @@ pub fn store(address: u64, value: u32) {
     unsafe { asm!("str {:w}, [{}]", in(reg) value, in(reg) address, options(nostack)) }
 }
 
-/// Finds a shared region by its name. Only for a cell that was created with names: without them there is no
-/// memory at [`DIRECTORY`], and reading it fails the cell.
+/// Finds a shared region by its name. Only for a cell that was created with names: other cells have no memory
+/// at [`DIRECTORY`], so they fail.
 #[must_use]
 pub fn region(name: &str) -> Option<Found> {
     // SAFETY: the page exists, see above, only the root writes it, and its words are atomics.

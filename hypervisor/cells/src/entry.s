@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The entry of a program of a cell, at EL1 with everything masked and the MMU off, and its exception vectors (Arm
+// The entry of a program of a cell, at EL1 with all exceptions masked and the MMU off, and its exception vectors (Arm
 // ARM D1.3.1). The first argument of `cell_exception` is the counter when the exception was taken: an exception is
 // a context synchronization event, so the counter is not read earlier.
 

@@ -10,9 +10,8 @@
 //! once; a program that needs caches enables them for a range (`cacheable`). Without caches there are no atomic
 //! read-modify-writes: each word has one CPU that writes it.
 //!
-//! `scripts/hypervisor` builds them; `rampart cell create`, `load` and `start` run one.
-//!
-//! A further CPU is started by `start_cpu`, on a stack of its own.
+//! `scripts/hypervisor` builds the programs; `rampart cell create`, `load` and `start` run one. `start_cpu` starts
+//! a further CPU, on a stack of its own.
 #![no_std]
 
 #[cfg(target_os = "none")]
@@ -28,29 +27,29 @@ pub use translation::cacheable;
 pub const SHARED: u64 = 0x5000_0000;
 /// Address of the names of shared regions (`rampart_ring::directory`), if the cell was created with names.
 pub const DIRECTORY: u64 = 0x4fff_f000;
-/// Address of the page that the root writes, with orders for the program.
+/// Address of the page that the root writes, with orders to the program.
 pub const ORDERS: u64 = 0x5000_1000;
 /// Address of the page that another cell writes.
 pub const OTHER_CELL: u64 = 0x5000_2000;
 /// Address of private memory of the cell that is not loaded.
 pub const PRIVATE: u64 = 0x6000_0000;
-/// Its size in bytes, in the tests.
+/// Size of [`PRIVATE`] in bytes, in the tests.
 pub const PRIVATE_BYTES: u64 = 1 << 20;
 /// The end of the loadable memory, in the tests.
 pub const LOADABLE_END: u64 = 0x4020_0000;
-/// The first word of the shared page with records (`rampart-ring`), one per second: [`RECORD_SECOND`].
+/// Index of the first word of the shared page with records (`rampart-ring`), one per second: [`RECORD_SECOND`].
 pub const RECORDS: usize = 64;
-/// Kind of a record: CNTVCT_EL0, the number of timer interrupts, the longest time between two of them in
-/// this second, in ticks; 64 bits each.
+/// A kind of record: CNTVCT_EL0, the number of timer interrupts, the longest time between two of them in this
+/// second, in ticks; 64 bits each.
 pub const RECORD_SECOND: u32 = 1;
 
 /// The words of the page that the root reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Word {
-    /// Increases when the program has started.
+    /// Incremented when the program has started.
     Begun = 0,
-    /// Interrupts of the timer that were handled.
+    /// Handled interrupts of the timer.
     Interrupts = 1,
     /// Exceptions that were not interrupts.
     Exceptions = 2,
@@ -64,13 +63,13 @@ pub enum Word {
     Done = 6,
     /// Software-generated interrupts received.
     Software = 7,
-    /// A number for another cell.
+    /// A number that another cell reads.
     Message = 8,
-    /// As `Begun`, of the second CPU.
+    /// `Begun` of the second CPU.
     SecondBegun = 16,
-    /// As `Interrupts`, of the second CPU.
+    /// `Interrupts` of the second CPU.
     SecondInterrupts = 17,
-    /// As `Software`, of the second CPU.
+    /// `Software` of the second CPU.
     SecondSoftware = 18,
 }
 

@@ -18,7 +18,7 @@ const BLOCK: u64 = 2 << 20;
 /// MAIR_EL1 (D24.2.111): 0 Device-nGnRnE, 1 Normal non-cacheable, 2 Normal write-back.
 const ATTRIBUTES: u64 = 0x00_ff_44_00;
 const DEVICE: u64 = 0 << 2;
-const PAST_CACHES: u64 = 1 << 2;
+const UNCACHED: u64 = 1 << 2;
 const CACHED: u64 = 2 << 2;
 /// Descriptors (D8.3.1): a block, a table, the access flag, inner shareable, never executed.
 const IS_BLOCK: u64 = 0b01;
@@ -54,8 +54,8 @@ pub fn cacheable(start: u64, bytes: u64) -> Option<&'static [AtomicU64]> {
     first[0] = IS_BLOCK | DEVICE | ACCESSED | NEVER_EXECUTED;
     first[1] = SECOND.0.get() as u64 | IS_TABLE;
     for (entry, address) in second.iter_mut().zip((START..).step_by(BLOCK as usize)) {
-        let is_wanted = (start..end).contains(&address);
-        let attribute = if is_wanted { CACHED | NEVER_EXECUTED } else { PAST_CACHES };
+        let is_cached = (start..end).contains(&address);
+        let attribute = if is_cached { CACHED | NEVER_EXECUTED } else { UNCACHED };
         *entry = address | IS_BLOCK | ACCESSED | SHAREABLE | attribute;
     }
     write_register!("mair_el1", ATTRIBUTES);

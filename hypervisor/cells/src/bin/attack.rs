@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forbidden actions, one per run, selected by the argument. If the attack must have no effect, the result is
-//! in the shared page and the program continues to count.
+//! Makes one forbidden access per run, selected by the argument. If an attack has no effect, the program writes
+//! the result to the shared page and continues to count.
 #![no_std]
 #![no_main]
 
@@ -25,7 +25,7 @@ extern "C" fn cell_main(attack: u64) {
         2 => store(OUTSIDE, 0xdead_beef),
         // SAFETY: meant to fail.
         3 => unsafe { asm!("br {}", in(reg) OUTSIDE, options(noreturn)) },
-        4 => software_interrupts(),
+        4 => send_to_all(),
         5 => set_shared_word(Word::Result, smc(0xc200_0001, 0, 0)),
         6 => spin(),
         // Faults in a loop, with vectors and stack unmapped.
@@ -37,7 +37,7 @@ extern "C" fn cell_main(attack: u64) {
         // SAFETY: DC CISW changes no data of the program; meant to fail.
         8 => unsafe { asm!("dc cisw, {}", in(reg) 0_u64, options(nostack)) },
         9 => sleep(),
-        10 => controller(),
+        10 => write_foreign_interrupts(),
         // PSCI CPU_ON of the first CPU, which is the root's.
         11 => set_shared_word(Word::Result, smc(0xc400_0003, 0, 0x4000_0000)),
         // ICC_PMR_EL1: masks everything.
@@ -57,7 +57,7 @@ extern "C" fn cell_main(attack: u64) {
         // PSCI SYSTEM_OFF and SYSTEM_RESET stop only this cell.
         16 => set_shared_word(Word::Result, smc(0x8400_0008, 0, 0)),
         17 => set_shared_word(Word::Result, smc(0x8400_0009, 0, 0)),
-        18 => sleep_inside(),
+        18 => sleep_in_interrupt(),
         // A doorbell that it does not have; the hypervisor searches for it under the manager's lock.
         19 => loop {
             hvc(u32::from(Hypercall::Doorbell).into(), 0);
@@ -74,7 +74,7 @@ extern "C" fn cell_main(attack: u64) {
 }
 
 /// Sends SGIs of all numbers and groups to all other CPUs, and to the first CPUs by affinity.
-fn software_interrupts() {
+fn send_to_all() {
     for number in 0..16_u64 {
         write_register!("s3_0_c12_c11_5", 1 << 40 | number << 24);
         write_register!("s3_0_c12_c11_5", number << 24 | 0xf);
@@ -101,7 +101,7 @@ fn sleep() -> ! {
 }
 
 /// Sleeps while an interrupt of the highest priority is active, which no other preempts.
-fn sleep_inside() -> ! {
+fn sleep_in_interrupt() -> ! {
     // SAFETY: masks exceptions.
     unsafe { asm!("msr daifset, #15", options(nostack)) }
     // ICC_BPR1_EL1: compares no bit of the priority.
@@ -120,7 +120,7 @@ fn sleep_inside() -> ! {
 
 /// Writes all foreign bits in the distributor, in its redistributor and in the first one. The result is the
 /// union of foreign bits that it could read back: 0 if the controller is protected.
-fn controller() {
+fn write_foreign_interrupts() {
     let mut seen = 0;
     let own = redistributor() + 0x1_0000;
     let first = 0x080a_0000 + 0x1_0000;

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Rings doorbells and receives rings: one of two cells, each of which writes a page that the other reads. The
-//! argument is the number of its own doorbell interrupt. At each interrupt of its timer it writes a number and
-//! rings: doorbell 0 of its configuration, the other cell's, if the order is `First`; doorbell 1, the root's,
-//! if it is `Second`. When it receives a ring it checks the number that the other cell, or the root (`Third`),
-//! has written. The result counts rings without a new number.
+//! Rings doorbells and receives rings. Runs in two cells, each of which writes a page that the other reads. The
+//! argument is the number of the cell's own doorbell interrupt. At each interrupt of its timer the program writes
+//! a number and rings: doorbell 0 of its configuration (the other cell's) if the order is `First`, doorbell 1 (the
+//! root's) if it is `Second`. When it receives a ring it checks the number that the other cell, or the root
+//! (`Third`), has written. The result counts rings without a new number.
 #![no_std]
 #![no_main]
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    OTHER_CELL, Order, TIMER, Word, acknowledge, arm_timer, count, enable, enable_shared, end, hvc,
-    order, other_cell_word, set_shared_word, shared_word, unmask, wait, write_register,
+    Order, TIMER, Word, acknowledge, arm_timer, count, enable, enable_shared, end, hvc, order,
+    other_cell_word, set_shared_word, shared_word, unmask, wait, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 
 const TICKS: u64 = 62_500;
-const _: () = assert!(OTHER_CELL != 0);
 
 static BELL: AtomicU64 = AtomicU64::new(0);
 static WRITTEN_BEFORE: AtomicU64 = AtomicU64::new(0);

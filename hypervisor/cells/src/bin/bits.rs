@@ -2,8 +2,8 @@
 //! Shares a PL061 GPIO (Arm DDI 0190): the cell has the two highest lines, the root the others. The result has
 //! a bit for each failed check. Orders:
 //!
-//! 1. tests registers one by one; 2. makes `First` read-modify-writes, concurrently with the root; 3. and 4.
-//!    raise an interrupt of the cell's own line, which the root must not be able to clear.
+//! 1. tests registers one by one; 2. makes `First` read-modify-writes, concurrently with the root; 3. latches an
+//!    interrupt of the cell's line; 4. checks that the root could not clear it.
 #![no_std]
 #![no_main]
 
@@ -29,10 +29,10 @@ extern "C" fn cell_main(_argument: u64) {
             core::hint::spin_loop();
         }
         wrong |= match number {
-            1 => registers(),
-            2 => together(order(Order::First) as u32),
-            3 => raise(),
-            4 => lower(),
+            1 => test_registers(),
+            2 => write_concurrently(order(Order::First) as u32),
+            3 => latch_interrupt(),
+            4 => check_latched_interrupt(),
             _ => return,
         };
         set_shared_word(Word::Result, wrong);
@@ -40,12 +40,13 @@ extern "C" fn cell_main(_argument: u64) {
     }
 }
 
-fn bit(number: u32, right: bool) -> u64 {
-    if right { 0 } else { 1 << number }
+/// Returns the bit of a check: set if the check failed.
+fn bit(number: u32, passed: bool) -> u64 {
+    if passed { 0 } else { 1 << number }
 }
 
-/// Tests each register. The root has set all its lines to outputs that are high before.
-fn registers() -> u64 {
+/// Tests each register. The root has already set all its lines to outputs that are high.
+fn test_registers() -> u64 {
     let mut wrong = bit(0, load(DIRECTION) & !OWN == 0);
     store(DIRECTION, 0xff);
     wrong |= bit(1, load(DIRECTION) == OWN);
@@ -57,13 +58,12 @@ fn registers() -> u64 {
     store(GPIO + (0x40 << 2), 0);
     wrong |= bit(4, load(ALL_DATA) == 0x80);
     store(ALL_DATA, 0);
-    // An address that selects only lines of the root.
     wrong
 }
 
 /// Makes read-modify-writes concurrently with the root. Neither side may lose an update: each checks its own
 /// bits after each write.
-fn together(rounds: u32) -> u64 {
+fn write_concurrently(rounds: u32) -> u64 {
     let mut wrong = 0;
     for round in 0..rounds {
         let wanted = (round & 3) << 6;
@@ -83,15 +83,16 @@ fn together(rounds: u32) -> u64 {
 }
 
 /// Latches an interrupt by the low level of line 7, then removes the level.
-fn raise() -> u64 {
+fn latch_interrupt() -> u64 {
     store(EVENT, 0);
     store(SENSE, 0x80);
     store(SENSE, 0);
     bit(16, load(RAW_STATUS) & OWN == 0x80)
 }
 
-/// Checks the latched interrupt after the root has cleared all that it can, and has raised one of its own.
-fn lower() -> u64 {
+/// Checks the latched interrupt after the root has cleared every bit that it can, and has raised an interrupt
+/// of its own.
+fn check_latched_interrupt() -> u64 {
     let wrong = bit(24, load(RAW_STATUS) == 0x80);
     store(CLEAR, 0xff);
     wrong | bit(25, load(RAW_STATUS) == 0)

@@ -17,7 +17,7 @@ use rampart_hypervisor_core::interface::Hypercall;
 use rampart_meter::engine::mmio::each;
 
 /// Repetitions of each access.
-const TURNS: u32 = 16;
+const REPETITIONS: u32 = 16;
 /// Repetitions of each kind of interrupt.
 const INTERRUPTS: u64 = 100;
 /// A PL011 (Arm DDI 0183) and its interrupt on QEMU's `virt`: UARTFR, UARTIMSC, UARTICR.
@@ -32,28 +32,28 @@ const DIRECTION: u64 = 0x0903_0400;
 /// Time from arming the timer to its interrupt, in ticks.
 const AHEAD: u64 = 2000;
 
-/// CNTVCT_EL0 when the interrupt was taken, set by the handler; 0 until then.
+/// CNTVCT_EL0 when the interrupt was taken, stored by the handler; 0 until then.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 struct Counts {
-    least: u64,
-    greatest: u64,
+    minimum: u64,
+    maximum: u64,
 }
 
 impl Counts {
-    const NONE: Self = Self { least: u64::MAX, greatest: 0 };
+    const NONE: Self = Self { minimum: u64::MAX, maximum: 0 };
 
     fn add(&mut self, count: u64) {
-        self.least = self.least.min(count);
-        self.greatest = self.greatest.max(count);
+        self.minimum = self.minimum.min(count);
+        self.maximum = self.maximum.max(count);
     }
 }
 
-/// Counts the instructions between two reads of the counter, and prints the count with a name.
+/// Counts the instructions between two reads of the counter, and prints the counts with a name.
 macro_rules! counted {
     ($name:literal, $empty:expr, $text:literal $(, inout($location:tt) $value:expr)*) => {{
         let mut counts = Counts::NONE;
-        for _ in 0..TURNS {
+        for _ in 0..REPETITIONS {
             let (before, after): (u64, u64);
             // SAFETY: the cell may make the access; by the calling convention of SMC and HVC (Arm DEN 0028)
             // at most x0 to x17 change.
@@ -67,8 +67,8 @@ macro_rules! counted {
             }
             counts.add(after - before - $empty);
         }
-        say($name, &counts);
-        counts.least
+        print($name, &counts);
+        counts.minimum
     }};
 }
 
@@ -90,17 +90,17 @@ extern "C" fn cell_main(argument: u64) {
     let after = if in_cell { exits(argument) } else { 0 };
     if in_cell {
         // Each query is an exit itself, which is counted before it returns.
-        say_one("exits_timer", between - before - 1);
-        say_one("exits_device", after - between - 1);
-        say_one("interrupts", INTERRUPTS);
+        print_one("exits_timer", between - before - 1);
+        print_one("exits_device", after - between - 1);
+        print_one("interrupts", INTERRUPTS);
     }
-    say_one("done", 1);
+    print_one("done", 1);
     finish();
 }
 
 fn accesses(empty: u64) {
-    by_meter("mmio_trapped", DISTRIBUTOR + 4);
-    by_meter("mmio_mapped", PORT_FLAGS);
+    count_like_meter("mmio_trapped", DISTRIBUTOR + 4);
+    count_like_meter("mmio_mapped", PORT_FLAGS);
     let frame = redistributor();
     let private = frame + 0x1_0000;
     let router = DISTRIBUTOR + 0x6000 + 8 * PORT_INTERRUPT;
@@ -135,13 +135,13 @@ fn accesses(empty: u64) {
 }
 
 /// Counts an access as the meter `mmio` does: the mean of a batch.
-fn by_meter(name: &str, register: u64) {
+fn count_like_meter(name: &str, register: u64) {
     let mut counts = Counts::NONE;
-    for _ in 0..TURNS {
+    for _ in 0..REPETITIONS {
         let empty = access_ticks(None);
         counts.add(each(access_ticks(Some(register)), empty));
     }
-    say(name, &counts);
+    print(name, &counts);
 }
 
 /// Counts from the expiry of the timer (CNTV_CVAL_EL0) to the handler.
@@ -154,7 +154,7 @@ fn timer() {
         write_register!("cntv_ctl_el0", 1);
         counts.add(taken() - due);
     }
-    say("timer", &counts);
+    print("timer", &counts);
 }
 
 /// Counts from the store that raises a device's interrupt to the handler: the port has sent a character, and
@@ -172,7 +172,7 @@ fn device() {
         }
         counts.add(taken() - before);
     }
-    say("device", &counts);
+    print("device", &counts);
 }
 
 fn taken() -> u64 {
@@ -197,8 +197,8 @@ extern "C" fn cell_exception(now: u64) {
             load(PORT_FLAGS);
         }
         other => {
-            say_one("unexpected_exception", other);
-            say_one("syndrome", read_register!("esr_el1"));
+            print_one("unexpected_exception", other);
+            print_one("syndrome", read_register!("esr_el1"));
             finish();
         }
     }
@@ -217,28 +217,28 @@ fn exits(cpu: u64) -> u64 {
     exits
 }
 
-fn say(name: &str, counts: &Counts) {
-    name.bytes().for_each(say_byte);
-    for count in [counts.least, counts.greatest] {
-        say_byte(b' ');
+fn print(name: &str, counts: &Counts) {
+    name.bytes().for_each(print_byte);
+    for count in [counts.minimum, counts.maximum] {
+        print_byte(b' ');
         let mut digit = 10_u64.pow(19);
         while digit > 1 && count < digit {
             digit /= 10;
         }
         while digit > 0 {
-            say_byte(b'0' + (count / digit % 10) as u8);
+            print_byte(b'0' + (count / digit % 10) as u8);
             digit /= 10;
         }
     }
-    say_byte(b'\n');
+    print_byte(b'\n');
 }
 
-fn say_one(name: &str, count: u64) {
-    say(name, &Counts { least: count, greatest: count });
+fn print_one(name: &str, count: u64) {
+    print(name, &Counts { minimum: count, maximum: count });
 }
 
 /// SYS_WRITEC (Arm semihosting specification, 6.22).
-fn say_byte(byte: u8) {
+fn print_byte(byte: u8) {
     semihosting(3, (&raw const byte) as u64);
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The smallest useful program of a cell: takes interrupts of its timer, and reports to the root their number
+//! The smallest useful program for a cell: takes interrupts of its timer, and reports their number to the root,
 //! and the latency of the last one in ticks of the counter.
 //!
-//! The argument of the cell is the period in microseconds; 0 means a thousand.
+//! The argument is the period in microseconds; 0 selects 1,000.
 #![no_std]
 #![no_main]
 
@@ -12,11 +12,11 @@ use rampart_hypervisor_cells::{
 };
 
 /// Default period, in microseconds.
-const USUAL: u64 = 1000;
+const DEFAULT_PERIOD: u64 = 1000;
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(argument: u64) {
-    let microseconds = if argument == 0 { USUAL } else { argument };
+    let microseconds = if argument == 0 { DEFAULT_PERIOD } else { argument };
     let ticks = read_register!("cntfrq_el0") * microseconds / 1_000_000;
     // Interrupts are masked until `unmask`, so the handler sees the period.
     write_register!("tpidr_el0", ticks);

@@ -17,7 +17,7 @@ use rampart_ring::records::Writer;
 const KICK: u64 = 1 << 32;
 const PAGE_WORDS: usize = 512;
 
-/// The state of the handler; there is one CPU, and its handler is not interrupted.
+/// The state of the handler. There is one CPU, and its handler is not interrupted.
 struct State {
     ticks: u64,
     second: u64,

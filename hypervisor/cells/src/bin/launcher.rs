@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Acts as the kernel for counting instructions; QEMU boots it at EL2. Without a hypervisor it goes to EL1 and
+//! Acts as the kernel while instructions are counted. QEMU boots it at EL2. Without a hypervisor it goes to EL1 and
 //! runs the program at [`PROGRAM`]. With one it launches it on two CPUs, as `kernel/rampart` does, creates a
 //! cell with the second CPU and starts the program in it. Then it sleeps: with `-icount` all CPUs share one
 //! counter. Header and configurations are already in memory.
@@ -29,10 +29,10 @@ const CONFIGURATION: u64 = 0x5900_0000;
 const CONFIGURATION_BYTES: u64 = 0x5a00_0000;
 const CELL_MEMORY: u64 = 0x6000_0000;
 /// Address of the program without a hypervisor.
-const BEGIN: u64 = 0x4000_0000;
+const NATIVE_START: u64 = 0x4000_0000;
 const REDISTRIBUTORS: u64 = 0x080a_0000;
 /// Attempts to create the cell until the second CPU has turned off.
-const MOST_TRIES: u32 = 100_000;
+const MAXIMUM_TRIES: u32 = 100_000;
 /// PSCI CPU_ON (Arm DEN 0022, 5.6).
 const CPU_ON: u64 = 0xc400_0003;
 
@@ -48,31 +48,33 @@ extern "C" fn cell_main(_argument: u64) {
     unsafe { launcher_descend() }
     let bytes = u64::from(load(CONFIGURATION_BYTES));
     if bytes == 0 {
-        copy(PROGRAM, BEGIN);
-        // SAFETY: a program for this address, which uses no memory of this one.
-        unsafe { asm!("ic iallu", "isb", "br {}", in(reg) BEGIN, in("x0") 0, options(noreturn)) }
+        copy(PROGRAM, NATIVE_START);
+        // SAFETY: a program for this address, which uses no memory of this program.
+        unsafe {
+            asm!("ic iallu", "isb", "br {}", in(reg) NATIVE_START, in("x0") 0, options(noreturn))
+        }
     }
-    expect("prepare", enter(LAUNCH_PREPARE));
+    expect_success("prepare", enter(LAUNCH_PREPARE));
     let second = launcher_second as *const () as u64;
-    expect("second CPU", smc3(CPU_ON, 1, second, HYPERVISOR) as i64);
-    expect("enter", enter(LAUNCH_ENTER));
+    expect_success("second CPU", smc3(CPU_ON, 1, second, HYPERVISOR) as i64);
+    expect_success("enter", enter(LAUNCH_ENTER));
     // Until the second CPU has turned itself off.
     let mut tries = 0;
     let cell = loop {
         let (outcome, cell) = call(Hypercall::CellCreate, CONFIGURATION, bytes);
         tries += 1;
-        let waits = [Outcome::CpuInUse, Outcome::Busy].map(|wait| wait as i64);
-        if !waits.contains(&outcome) || tries == MOST_TRIES {
-            expect("create", outcome);
+        let retried = [Outcome::CpuInUse, Outcome::Busy].map(|outcome| outcome as i64);
+        if !retried.contains(&outcome) || tries == MAXIMUM_TRIES {
+            expect_success("create", outcome);
             break cell;
         }
         // With `-icount` the other CPU runs when this one yields.
         // SAFETY: a hint.
         unsafe { asm!("yield", options(nostack)) }
     };
-    expect("loadable", call(Hypercall::CellLoadable, cell, 0).0);
+    expect_success("loadable", call(Hypercall::CellLoadable, cell, 0).0);
     copy(PROGRAM, CELL_MEMORY);
-    expect("start", call(Hypercall::CellStart, cell, 0).0);
+    expect_success("start", call(Hypercall::CellStart, cell, 0).0);
     loop {
         wait();
     }
@@ -125,14 +127,14 @@ fn call(function: Hypercall, first: u64, second: u64) -> (i64, u64) {
 
 /// Prints the failed step and ends the machine unless the outcome is success: SYS_WRITEC and SYS_EXIT (Arm
 /// semihosting specification, 6.22, 6.9).
-fn expect(what: &str, outcome: i64) {
+fn expect_success(step: &str, outcome: i64) {
     if outcome == 0 {
         return;
     }
     let sign = [b' ', if outcome < 0 { b'-' } else { b'+' }];
     let number = outcome.unsigned_abs();
     let digits = [b'0' + (number / 10 % 10) as u8, b'0' + (number % 10) as u8, b'\n'];
-    let text = b"failed ".iter().chain(what.as_bytes()).chain(&sign).chain(&digits);
+    let text = b"failed ".iter().chain(step.as_bytes()).chain(&sign).chain(&digits);
     for byte in text {
         semihosting(3, core::ptr::from_ref(byte) as u64);
     }
@@ -147,5 +149,5 @@ fn semihosting(operation: u64, parameter: u64) {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_exception() {
-    expect("exception", 1);
+    expect_success("exception", 1);
 }

@@ -2,7 +2,7 @@
 //! The measuring loops of `rampart-meter` without an operating system: reads orders from the region that the root
 //! writes, and writes results to its own (`rampart_meter::cell`).
 //!
-//! The virtual timer (PPI 27) wakes the program and is the interrupt of `irq`; the physical timer (PPI 30) makes
+//! The virtual timer (PPI 27) wakes the program and is the interrupt of `irq`; the physical timer (PPI 30) starts
 //! blocks; Arm BSA, B.2.
 #![no_std]
 #![no_main]
@@ -28,12 +28,12 @@ use rampart_model::Nanos;
 
 /// The physical timer's interrupt (Arm BSA, B.2).
 const BLOCK_TIMER: u64 = 30;
-/// Interval of polling for orders while nothing is measured.
+/// Interval at which the program polls for orders while it does not measure.
 const IDLE: Nanos = Nanos::from_millis(5);
 
 /// GICD_TYPER (GIC architecture specification, 12.9.38), which can be read without side effects.
 const TRAPPED: u64 = DISTRIBUTOR + 4;
-/// The first word of the region that the root writes, uncached.
+/// The first word of the region that the root writes; uncached.
 const MAPPED: u64 = SHARED + OUTPUT_BYTES as u64;
 /// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer has expired.
 const TIMER_STATUS: u64 = 1 << 2;
@@ -43,9 +43,9 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// The hardware of this CPU.
 #[derive(Debug, Clone, Copy)]
-struct Here(Timescale);
+struct CellHardware(Timescale);
 
-impl Here {
+impl CellHardware {
     /// Returns the first tick that is not before this time.
     fn tick_of(self, at: Nanos) -> u64 {
         let ticks = self.0.ticks(at);
@@ -53,14 +53,14 @@ impl Here {
     }
 }
 
-impl Counter for Here {
+impl Counter for CellHardware {
     #[inline(always)]
     fn read(&self) -> u64 {
         read_register!("cntvct_el0")
     }
 }
 
-impl Clock for Here {
+impl Clock for CellHardware {
     #[inline(always)]
     fn now(&self) -> Nanos {
         // Keeps the read after earlier instructions (Arm ARM D11.2.2).
@@ -70,7 +70,7 @@ impl Clock for Here {
     }
 }
 
-impl Sleep for Here {
+impl Sleep for CellHardware {
     fn sleep_until(&self, at: Nanos) -> bool {
         self.interrupt_at(at);
         // An interrupt between the check of the clock and the WFI still ends the WFI.
@@ -85,7 +85,7 @@ impl Sleep for Here {
     }
 }
 
-impl Registers for Here {
+impl Registers for CellHardware {
     fn accesses(&self, page: Option<Page>) -> Nanos {
         self.0.length(access_ticks(page.map(|page| match page {
             Page::Mapped => MAPPED,
@@ -94,7 +94,7 @@ impl Registers for Here {
     }
 }
 
-impl Hardware for Here {
+impl Hardware for CellHardware {
     fn scale(&self) -> Timescale {
         self.0
     }
@@ -125,7 +125,7 @@ impl Hardware for Here {
 
 /// The state of the interrupt handler.
 struct Handler {
-    here: Here,
+    hardware: CellHardware,
     output: CellOutput<'static>,
     blocks: Blocks<'static>,
 }
@@ -149,12 +149,12 @@ extern "C" fn cell_main(_: u64) {
     let orders = Orders::new(region(SHARED + OUTPUT_BYTES as u64, ORDERS_BYTES));
     let scale = Timescale::of_frequency(read_register!("cntfrq_el0"));
     if let (Some(output), Some(orders), Some(scale)) = (output, orders, scale) {
-        run(output, orders, Here(scale));
+        run(output, orders, CellHardware(scale));
     }
 }
 
 /// Executes orders in a loop. Returns if it cannot start: the root waits for the revision with a timeout.
-fn run(output: CellOutput<'static>, orders: Orders<'static>, here: Here) {
+fn run(output: CellOutput<'static>, orders: Orders<'static>, hardware: CellHardware) {
     let Some(blocks) = Blocks::new(&output, orders) else {
         return;
     };
@@ -162,11 +162,11 @@ fn run(output: CellOutput<'static>, orders: Orders<'static>, here: Here) {
         return;
     };
     let loads = Loads::new(output, orders, memory);
-    let Some(mut program) = Program::new(&here, (output, orders), loads) else {
+    let Some(mut program) = Program::new(&hardware, (output, orders), loads) else {
         return;
     };
     // SAFETY: interrupts are still masked, see `Slot`.
-    unsafe { *HANDLER.0.get() = Some(Handler { here, output, blocks }) }
+    unsafe { *HANDLER.0.get() = Some(Handler { hardware, output, blocks }) }
     enable(TIMER);
     enable(BLOCK_TIMER);
     unmask();
@@ -175,7 +175,7 @@ fn run(output: CellOutput<'static>, orders: Orders<'static>, here: Here) {
     output.count(Word::Begun);
     loop {
         program.serve();
-        program.rest(here.now() + IDLE);
+        program.rest(hardware.now() + IDLE);
     }
 }
 
@@ -198,8 +198,8 @@ extern "C" fn cell_exception(now: u64) {
         BLOCK_TIMER => {
             write_register!("cntp_ctl_el0", 0);
             handler.output.count(Word::Interrupts);
-            if let Some(at) = handler.blocks.step(&handler.here) {
-                write_register!("cntp_cval_el0", handler.here.tick_of(at));
+            if let Some(at) = handler.blocks.step(&handler.hardware) {
+                write_register!("cntp_cval_el0", handler.hardware.tick_of(at));
                 write_register!("cntp_ctl_el0", 1);
             }
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads, writes or executes at one address, at EL1 or EL0, as ordered: the kind (`First`: 0, 1, 2), the address
-//! (`Second`), the exception level (`Third`). If the access succeeds, it reports this and the value read.
+//! Reads, writes or executes at one address. The order has the kind of the access (`First`: 0, 1, 2), the address
+//! (`Second`) and the exception level, EL0 or EL1 (`Third`). If the access does not fail the cell, the result is the
+//! class of the exception that follows.
 #![no_std]
 #![no_main]
 

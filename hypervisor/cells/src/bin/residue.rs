@@ -24,8 +24,8 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// Returns which registers are not 0: a bit for each from `$first` on.
-macro_rules! look {
+/// Sets a bit in `$found` for each register that is not 0, from bit `$first` on.
+macro_rules! check_registers {
     ($found:ident, $first:expr, $($name:literal),+) => {{
         let mut bit = $first;
         $(
@@ -44,10 +44,10 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     let stack_end = (&raw const image_end) as u64;
     let loadable = stack_end.next_multiple_of(8)..LOADABLE_END;
     let private = PRIVATE..PRIVATE + PRIVATE_BYTES;
-    found |= u64::from(holds(loadable.clone())) << 1 | u64::from(holds(private.clone())) << 2;
+    found |= u64::from(has_data(loadable.clone())) << 1 | u64::from(has_data(private.clone())) << 2;
     write_register!("cpacr_el1", VECTORS);
     found |= u64::from(vectors() != 0) << 3;
-    look!(
+    check_registers!(
         found,
         4,
         "tpidr_el0",
@@ -57,7 +57,7 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
         "ttbr0_el1",
         "ttbr1_el1"
     );
-    look!(
+    check_registers!(
         found,
         10,
         "tcr_el1",
@@ -68,9 +68,17 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
         "far_el1",
         "elr_el1"
     );
-    look!(found, 17, "spsr_el1", "afsr0_el1", "afsr1_el1", "csselr_el1", "cntkctl_el1");
-    look!(found, 22, "cntv_cval_el0", "cntp_cval_el0", "mdscr_el1", "dbgbvr0_el1", "dbgbvr5_el1");
-    look!(
+    check_registers!(found, 17, "spsr_el1", "afsr0_el1", "afsr1_el1", "csselr_el1", "cntkctl_el1");
+    check_registers!(
+        found,
+        22,
+        "cntv_cval_el0",
+        "cntp_cval_el0",
+        "mdscr_el1",
+        "dbgbvr0_el1",
+        "dbgbvr5_el1"
+    );
+    check_registers!(
         found,
         27,
         "dbgwvr0_el1",
@@ -80,9 +88,9 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
         "pmevcntr0_el0",
         "pmevtyper0_el0"
     );
-    look!(found, 33, "pmccntr_el0", "pmcntenset_el0", "pmovsset_el0", "pmintenset_el1");
-    look!(found, 37, "pmccfiltr_el0", "pmuserenr_el0", "dbgbcr5_el1", "dbgwcr3_el1");
-    // ISTATUS and ENABLE of the timers must be 0.
+    check_registers!(found, 33, "pmccntr_el0", "pmcntenset_el0", "pmovsset_el0", "pmintenset_el1");
+    check_registers!(found, 37, "pmccfiltr_el0", "pmuserenr_el0", "dbgbcr5_el1", "dbgwcr3_el1");
+    // ENABLE of the timers must be 0.
     found |= u64::from(read_register!("cntv_ctl_el0") & 1 != 0) << 41;
     found |= u64::from(read_register!("cntp_ctl_el0") & 1 != 0) << 42;
     let frame = redistributor() + 0x1_0000;
@@ -94,9 +102,9 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     found |= u64::from(load(frame + TRIGGERS) != 0) << 45;
     set_shared_word(Word::Result, found);
 
-    plant(loadable);
-    plant(private);
-    plant_registers();
+    write_pattern(loadable);
+    write_pattern(private);
+    write_registers();
     store(frame + 0x100, 1 << 27);
     store(frame + 0x200, 1 << 5);
     store(frame + PRIORITIES, 0xb0b0_b0b0);
@@ -107,16 +115,16 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     }
 }
 
-fn holds(memory: core::ops::Range<u64>) -> bool {
+fn has_data(memory: core::ops::Range<u64>) -> bool {
     memory.step_by(8).any(|at| {
         // SAFETY: aligned memory of the cell, which the program does not use otherwise.
         unsafe { (at as *const u64).read_volatile() != 0 }
     })
 }
 
-fn plant(memory: core::ops::Range<u64>) {
+fn write_pattern(memory: core::ops::Range<u64>) {
     for at in memory.step_by(8) {
-        // SAFETY: as in `holds`.
+        // SAFETY: as in `has_data`.
         unsafe { (at as *mut u64).write_volatile(PATTERN) }
     }
 }
@@ -146,7 +154,7 @@ fn vectors() -> u64 {
     found
 }
 
-fn plant_registers() {
+fn write_registers() {
     // SAFETY: as in `vectors`.
     unsafe {
         asm!(
