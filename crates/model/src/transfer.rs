@@ -219,8 +219,12 @@ pub struct Watched {
     /// blocks. Reports show them on the timeline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<Window>,
-    /// The distribution of all its latencies.
+    /// The distribution of all its latencies as taken.
     pub seen: Distribution,
+    /// The distribution corrected for missed periods, which interference is judged by; `None` if it
+    /// equals `seen`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrected: Option<Distribution>,
     /// Periods that passed without a sample.
     pub missed: u64,
     /// The guest, if the domain is one.

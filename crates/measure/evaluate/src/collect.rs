@@ -89,18 +89,23 @@ impl Collected {
     }
 }
 
-/// Adds a part to a series. If one part is corrected, the whole series is; parts without a
-/// correction count as measured.
-fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Distribution>) {
-    if record.corrected.is_some() || corrected.is_some() {
-        let mut whole = record
-            .corrected
-            .take()
-            .unwrap_or_else(|| record.seen.clone());
-        whole.merge(corrected.unwrap_or(seen));
-        record.corrected = Some(whole);
+/// Adds a part to a series: to the samples as taken and to those corrected for missed periods. If
+/// one part is corrected, the whole series is; parts without a correction count as measured.
+pub(crate) fn merge_part(
+    (seen, corrected): (&mut Distribution, &mut Option<Distribution>),
+    part: &Distribution,
+    part_corrected: Option<&Distribution>,
+) {
+    if corrected.is_some() || part_corrected.is_some() {
+        corrected
+            .get_or_insert_with(|| seen.clone())
+            .merge(part_corrected.unwrap_or(part));
     }
-    record.seen.merge(seen);
+    seen.merge(part);
+}
+
+fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Distribution>) {
+    merge_part((&mut record.seen, &mut record.corrected), seen, corrected);
 }
 
 /// Builds a record run by run.

@@ -138,6 +138,7 @@ mod tests {
             },
             windows: Vec::new(),
             seen: Distribution::from_values([*worst]),
+            corrected: None,
             missed: 0,
             guest: None,
             cell: None,

@@ -11,6 +11,7 @@ use rampart_model::{
     MeterEvent, MeterSettings, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
 };
 
+use crate::collect::merge_part;
 use crate::failures::Failures;
 use crate::run::{GUEST_PATIENCE, reason, thread_problems};
 use crate::steal;
@@ -40,6 +41,8 @@ pub(crate) struct Heard {
     pub(crate) timeline: Option<Timeline>,
     /// All samples.
     pub(crate) seen: Distribution,
+    /// All samples, corrected for missed periods; `None` if none was missed.
+    pub(crate) corrected: Option<Distribution>,
     /// Periods without a sample.
     pub(crate) missed: u64,
 }
@@ -161,7 +164,11 @@ impl Member {
         }
         let heard = self.heard.entry(batch.cpu).or_default();
         if let Some(series) = batch.series.first() {
-            heard.seen.merge(&series.seen);
+            merge_part(
+                (&mut heard.seen, &mut heard.corrected),
+                &series.seen,
+                series.corrected.as_ref(),
+            );
         }
         heard.missed = heard.missed.saturating_add(batch.missed);
         let timeline = heard.timeline.get_or_insert_with(|| Timeline {

@@ -352,11 +352,12 @@ fn valid<'a>(rounds: &[&'a TransferRecord], domain: &str) -> (Vec<&'a TransferRe
     (counting, shown)
 }
 
-/// Returns the distribution over all CPUs of a domain.
+/// Returns the distribution over all CPUs of a domain, corrected for missed periods: a load that
+/// stalls the domain for many periods must not count as one late sample (coordinated omission).
 fn whole(round: &TransferRecord, domain: &str) -> Distribution {
     let mut whole = Distribution::default();
     for watched in of_domain(round, domain) {
-        whole.merge(&watched.seen);
+        whole.merge(watched.corrected.as_ref().unwrap_or(&watched.seen));
     }
     whole
 }

@@ -431,6 +431,7 @@ fn watched(request: &RoundRequest<'_>, member: &Member, index: usize, done: &Don
                 windows: filled(&cut, &timeline),
                 timeline,
                 seen: heard.map(|heard| heard.seen.clone()).unwrap_or_default(),
+                corrected: heard.and_then(|heard| heard.corrected.clone()),
                 missed: heard.map(|heard| heard.missed).unwrap_or_default(),
                 guest: (nth == 0).then(|| member.guest.clone()).flatten(),
                 cell: (nth == 0).then(|| member.cell.clone()).flatten(),

@@ -171,6 +171,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, reach: Reach<'_>) -
                 clock,
                 timeline,
                 seen,
+                corrected: None,
                 missed: 0,
                 guest: None,
                 cell: None,
@@ -361,6 +362,42 @@ fn reports_missing_isolation_as_a_leak() {
     assert_eq!(
         sentence,
         "No valid run of the matrix was measured. Not isolated: blocks in other domains stop it (block:host)."
+    );
+}
+
+/// Ten stalls of 20 ms in a round are ten samples as taken and two hundred periods that passed.
+#[test]
+fn interference_counts_the_periods_that_a_stall_skips() {
+    let mut generator = Pcg64Mcg::seed_from_u64(4);
+    let load: Disturbance = "cpu:host".parse().expect("a disturbance");
+    let mut rounds = Vec::new();
+    for (by, stalls) in [
+        (None, 0),
+        (Some(&load), 10),
+        (None, 0),
+        (Some(&load), 10),
+        (None, 0),
+    ] {
+        let mut round = round(&mut generator, by, &isolated);
+        for watched in round.watched.iter_mut().filter(|of| of.domain == "task") {
+            let stall = |milliseconds| Nanos::from_millis(milliseconds);
+            let mut corrected = watched.seen.clone();
+            for _ in 0..stalls {
+                watched.seen.merge(&Distribution::from_values([stall(20)]));
+                corrected.merge(&Distribution::from_values((1..=20).map(stall)));
+            }
+            watched.missed = stalls * 19;
+            watched.corrected = (stalls > 0).then_some(corrected);
+        }
+        rounds.push(round);
+    }
+    let judged = judged(&rounds, false);
+    let verdict = verdict(&judged, "cpu:host", "task");
+    assert_eq!(
+        verdict.outcome,
+        VerdictOutcome::Leaks,
+        "{}",
+        verdict.statement
     );
 }
 

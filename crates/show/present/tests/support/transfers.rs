@@ -238,6 +238,7 @@ fn watch(
         windows: windows(spans, is_guest, &timeline),
         timeline,
         seen: Distribution::from_values(all),
+        corrected: None,
         missed: late.iter().map(|(_, length)| length.0 / 1_000_000).sum(),
         guest: is_guest.then(|| guest::report(start, start + duration)),
         cell: None,
