@@ -18,19 +18,19 @@ impl<'a> ScriptOutput<'a> {
     /// Returns the output of the command of this word.
     ///
     /// # Panics
-    /// If it ended with another exit code, or was not started.
+    /// If the command ended with another exit code, or was not started.
     #[must_use]
     pub fn of(&self, word: &str, code: i32) -> &str {
         let (_, rest) = self
             .0
             .split_once(&format!("<{word}>\n"))
             .unwrap_or_else(|| panic!("no <{word}>: {}", self.0));
-        let (said, after) = rest
+        let (printed, after) = rest
             .split_once(&format!("</{word}> is "))
             .unwrap_or_else(|| panic!("no end of <{word}>: {rest}"));
         let found = after.lines().next().unwrap_or_default();
-        assert_eq!(found, code.to_string(), "{word}: {said}");
-        said
+        assert_eq!(found, code.to_string(), "{word}: {printed}");
+        printed
     }
 
     /// Asserts that the command of this word succeeded.
@@ -47,18 +47,18 @@ impl<'a> ScriptOutput<'a> {
     /// If the command failed or printed no JSON.
     #[must_use]
     pub fn json(&self, word: &str) -> Value {
-        let said = self.of(word, 0);
-        serde_json::from_str(said).unwrap_or_else(|error| panic!("{word}: {error}: {said}"))
+        let printed = self.of(word, 0);
+        serde_json::from_str(printed).unwrap_or_else(|error| panic!("{word}: {error}: {printed}"))
     }
 
-    /// Asserts that the command was refused with exit code 4 and a message with all of these words.
+    /// Asserts that the command was refused: exit code 4, and an error with a fix and all of these words.
     ///
     /// # Panics
-    /// If it was not.
+    /// If the command was not refused so.
     pub fn refused(&self, word: &str, words: &[&str]) {
-        let said = self.of(word, 4);
+        let error = self.of(word, 4);
         for wanted in words.iter().chain(&["fix: "]) {
-            assert!(said.contains(wanted), "{word}: no {wanted:?} in: {said}");
+            assert!(error.contains(wanted), "{word}: no {wanted:?} in: {error}");
         }
     }
 }

@@ -31,32 +31,31 @@ pub fn now() -> Nanos {
 pub fn hold(cpu: CpuId, length: Duration, count: usize, pause: Duration) -> JoinHandle<Vec<Held>> {
     let mut left = count;
     hold_while(cpu, length, pause, move || {
-        let goes_on = left > 0;
+        let continues = left > 0;
         left = left.saturating_sub(1);
-        goes_on
+        continues
     })
 }
 
-/// Holds `cpu` repeatedly for `length`, after a `pause` each, while `goes_on` returns true. The handle
-/// returns the times. A spinning thread at the highest priority is the weaker kind of block: interrupts
-/// are still handled.
+/// Holds `cpu` repeatedly for `length`, after a `pause` each, while `continues` returns true. The handle
+/// returns the times. The thread spins at the highest priority; interrupts are still handled.
 ///
 /// # Panics
-/// In the thread, if it does not get the CPU or the priority.
+/// The thread panics if it does not get the CPU or the priority.
 #[must_use]
 pub fn hold_while(
     cpu: CpuId,
     length: Duration,
     pause: Duration,
-    mut goes_on: impl FnMut() -> bool + Send + 'static,
+    mut continues: impl FnMut() -> bool + Send + 'static,
 ) -> JoinHandle<Vec<Held>> {
     thread::spawn(move || {
-        let mut only = CpuSet::new();
-        only.set(cpu.0 as usize);
-        sched_setaffinity(None, &only).expect("affinity of the disturbing thread");
+        let mut affinity = CpuSet::new();
+        affinity.set(cpu.0 as usize);
+        sched_setaffinity(None, &affinity).expect("affinity of the disturbing thread");
         set_highest_priority();
         let mut held = Vec::new();
-        while goes_on() {
+        while continues() {
             thread::sleep(pause);
             let from = now();
             while now() < from + Nanos::from(length) {
@@ -76,12 +75,12 @@ pub fn stop(process: Pid) {
     kill_process(process, Signal::STOP).expect("a process to stop");
     let end = Instant::now() + Duration::from_secs(60);
     while !is_stopped(process) {
-        assert!(Instant::now() < end, "process {process:?} stops");
+        assert!(Instant::now() < end, "process {process:?} does not stop");
         thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Returns whether every thread is stopped, by proc_pid_stat(5).
+/// Returns whether every thread of a process is stopped, by proc_pid_stat(5).
 fn is_stopped(process: Pid) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()));
     tasks.expect("threads").flatten().all(|task| {
@@ -102,6 +101,6 @@ fn set_highest_priority() {
         .status();
     assert!(
         chrt.is_ok_and(|status| status.success()),
-        "chrt gives the disturbing thread FIFO 99"
+        "chrt cannot give the disturbing thread FIFO 99"
     );
 }

@@ -6,18 +6,20 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::limited::Limited as _;
-use crate::programs::{alone, directory, exit_code, stdout};
+use crate::programs::{alone, archive as tar, directory, exit_code, stdout};
 
-/// Words of a kernel log that indicate an error.
-const KERNEL_ERRORS: [&str; 8] = [
+/// Words of a kernel log that indicate an error, of arm64 and x86.
+const KERNEL_ERRORS: [&str; 10] = [
     "WARNING",
     "BUG",
     "Call trace",
+    "Call Trace",
     "stall",
     "lockup",
     "scheduling while atomic",
     "blocked for more than",
     "Oops",
+    "general protection",
 ];
 
 /// The files that are copied into the machine, and the commands that build them.
@@ -31,19 +33,19 @@ const PARTS: [(&str, &str); 3] = [
 pub const BEGIN: &str = r#"
 set -u
 mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
-# The CPUs are isolated; what is done here goes everywhere.
+# The CPUs are isolated, so the script gets all of them.
 taskset -p -c 0-3 $$ >/dev/null
 mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
-# The machine loads the modules that it finds.
+# The machine has loaded the module at boot.
 grep -q '^rampart ' /proc/modules && rmmod rampart
 insmod modules/$(uname -r)/rampart.ko || exit 9
 dmesg -C
 "#;
 
-/// Checks that the machine is in its initial state, and prints the kernel log.
+/// Checks that the machine is in its initial state again, and prints the kernel log.
 pub const END: &str = r#"
 [ "$(cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  still enabled'
-[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
+[ "$(cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are offline'
 rmmod rampart || echo 'FAILED  not unloaded'
 echo finished
 dmesg | sed 's/^/log /'
@@ -85,19 +87,12 @@ fn archive_with(more: &[&str]) -> Vec<u8> {
     for part in more {
         copy(&bin.join(part), location.path());
     }
-    let archive = Command::new("tar")
-        .args(["-c", "-C"])
-        .arg(location.path())
-        .arg(".")
-        .finish()
-        .expect("tar");
-    assert!(archive.status.success(), "{archive:?}");
-    archive.stdout
+    tar(location.path(), &["."])
 }
 
-/// Runs a script in a machine with four CPUs and this much memory, of which Linux has the first 768 MiB.
-/// The script reads the archive from its standard input. Returns its output. With `iomem=relaxed` the kernel
-/// permits reads of the hypervisor's memory, so that stage 2 refuses them.
+/// Runs a script in a machine with four CPUs and this much memory, of which Linux has the first 768 MiB,
+/// with the archive on its standard input, and returns its output. With `iomem=relaxed` the kernel permits
+/// reads of the hypervisor's memory, so that stage 2 has to refuse them.
 ///
 /// # Panics
 /// If a file is missing, or the script fails or takes longer than `limit`.
@@ -106,7 +101,7 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
     run(script, memory_mebibytes, limit, archive(), &[])
 }
 
-/// Like [`run_with_hypervisor`], in a machine with two security states, like boards with firmware at EL3.
+/// Like [`run_with_hypervisor`], in a machine with two security states, as on boards with firmware at EL3.
 ///
 /// # Panics
 /// As for [`run_with_hypervisor`].
@@ -146,16 +141,12 @@ fn run(
     format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))
 }
 
-/// Returns the lines that start with one of these words and have an error of the kernel.
+/// Returns the lines that start with one of these words and contain an error of the kernel.
 #[must_use]
 pub fn kernel_errors<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {
     let is_log = |line: &&str| words.iter().any(|word| line.starts_with(word));
-    let complains = |line: &&str| {
-        KERNEL_ERRORS
-            .iter()
-            .any(|complaint| line.contains(complaint))
-    };
-    text.lines().filter(is_log).filter(complains).collect()
+    let has_error = |line: &&str| KERNEL_ERRORS.iter().any(|error| line.contains(error));
+    text.lines().filter(is_log).filter(has_error).collect()
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -5,6 +5,7 @@
 //! The programs under test are those that `make build` writes to `bin/`, because users run them.
 //! `RAMPART_BIN` selects another directory.
 
+pub mod active_plan;
 pub mod cell_script;
 pub mod disturbance;
 pub mod documents;
@@ -13,6 +14,7 @@ pub mod inside;
 pub mod limited;
 pub mod machine_state;
 pub mod packages;
+pub mod processes;
 pub mod programs;
 pub mod simulated;
-pub mod standing;
+pub mod verdicts;

@@ -7,30 +7,31 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Default time limit of a command.
+/// Default time limit.
 const USUAL: Duration = Duration::from_secs(300);
-/// Time limit for a program to end after SIGTERM: it restores the machine.
+/// Time limit for a program to end after SIGTERM: `rampart` restores the machine meanwhile.
 const ENDING: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(10);
+/// Time between two checks of a condition.
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// [`Command::output`] with a limit.
+/// [`Command::output`] with a time limit.
 pub trait Limited {
-    /// Runs it for at most five minutes.
+    /// Runs the command for at most five minutes.
     ///
     /// # Errors
     /// If it does not start.
     ///
     /// # Panics
-    /// With everything it said, if it does not end.
+    /// With its output, if it does not end.
     fn finish(&mut self) -> io::Result<Output>;
 
-    /// Runs it for at most so long, with this on its standard input.
+    /// Runs the command for at most `limit`, with `input` on its standard input.
     ///
     /// # Errors
     /// If it does not start.
     ///
     /// # Panics
-    /// With everything it said, if it does not end.
+    /// With its output, if it does not end.
     fn finish_within(&mut self, limit: Duration, input: Vec<u8>) -> io::Result<Output>;
 }
 
@@ -46,17 +47,17 @@ impl Limited for Command {
             .stderr(Stdio::piped())
             .spawn()?;
         if let Some(mut pipe) = child.stdin.take() {
-            // One that reads nothing closes it, which is no fault of the test.
+            // A program that reads nothing closes the pipe, which is no error of the test.
             thread::spawn(move || pipe.write_all(&input));
         }
         Ok(output_of(child, limit, &format!("{self:?}")))
     }
 }
 
-/// Waits for a program to end, for at most five minutes, and takes what its pipes hold.
+/// Waits for a program to end, for at most five minutes, and returns the output in its pipes.
 ///
 /// # Panics
-/// With everything it said, if it does not end.
+/// With its output, if it does not end.
 #[must_use]
 pub fn finished(child: Child) -> Output {
     output_of(child, USUAL, "a program")
@@ -77,7 +78,23 @@ pub fn ended(child: &mut Child) -> ExitStatus {
     })
 }
 
-fn output_of(mut child: Child, limit: Duration, what: &str) -> Output {
+/// Waits until a condition is true, for at most five minutes.
+///
+/// # Panics
+/// With this text, if it does not become true.
+pub fn wait_until(text: &str, mut condition: impl FnMut() -> bool) {
+    let end = Instant::now() + USUAL;
+    while !condition() {
+        assert!(
+            Instant::now() < end,
+            "not within {} s: {text}",
+            USUAL.as_secs()
+        );
+        thread::sleep(PAUSE);
+    }
+}
+
+fn output_of(mut child: Child, limit: Duration, program: &str) -> Output {
     let stdout = child.stdout.take().map(read);
     let stderr = child.stderr.take().map(read);
     let ended = wait(&mut child, limit);
@@ -111,7 +128,7 @@ fn output_of(mut child: Child, limit: Duration, what: &str) -> Output {
     };
     assert!(
         ended.is_some(),
-        "{what}: it did not end within {} s\nstdout:\n{}\nstderr:\n{}",
+        "{program} did not end within {} s\nstdout:\n{}\nstderr:\n{}",
         limit.as_secs(),
         String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
@@ -128,7 +145,7 @@ fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
         if Instant::now() >= end {
             return None;
         }
-        thread::sleep(LOOK);
+        thread::sleep(PAUSE);
     }
 }
 
@@ -150,19 +167,19 @@ mod tests {
     #[test]
     fn returns_the_whole_output() {
         let output = Command::new("sh")
-            .args(["-c", "cat; echo told >&2; exit 3"])
-            .finish_within(USUAL, b"given".to_vec())
+            .args(["-c", "cat; echo printed >&2; exit 3"])
+            .finish_within(USUAL, b"input".to_vec())
             .expect("sh");
         assert_eq!(output.status.code(), Some(3));
-        assert_eq!(output.stdout, b"given");
-        assert_eq!(output.stderr, b"told\n");
+        assert_eq!(output.stdout, b"input");
+        assert_eq!(output.stderr, b"printed\n");
     }
 
     #[test]
-    #[should_panic(expected = "said before")]
+    #[should_panic(expected = "printed before")]
     fn a_hanging_program_fails_with_its_output() {
         let _ = Command::new("sh")
-            .args(["-c", "echo said before; exec sleep 1000"])
+            .args(["-c", "echo printed before; exec sleep 1000"])
             .finish_within(Duration::from_millis(300), Vec::new());
     }
 }

@@ -11,7 +11,7 @@ pub struct MachineState(BTreeMap<PathBuf, String>);
 
 impl MachineState {
     /// Takes a snapshot of cpusets and their groups, interrupt affinities, workqueue masks and real-time
-    /// budgets. It has no members of groups, because tasks come and go.
+    /// budgets. Members of groups are excluded, because tasks come and go.
     #[must_use]
     pub fn take() -> Self {
         let mut state = BTreeMap::new();
@@ -38,7 +38,7 @@ impl MachineState {
         Self(state)
     }
 
-    /// Takes a snapshot of everything that a plan may change: additionally the kernel's settings, and policy
+    /// Takes a snapshot of everything that a plan may change: in addition the kernel's settings, and policy
     /// and CPUs of kernel threads. Threads that the kernel itself moves or binds are excluded.
     #[must_use]
     pub fn whole() -> Self {
@@ -80,6 +80,19 @@ impl MachineState {
     }
 }
 
+/// Returns the text of a file without surrounding white space.
+///
+/// # Panics
+/// If the file cannot be read.
+#[must_use]
+pub fn read_trimmed(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
+    fs::read_to_string(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .trim()
+        .to_owned()
+}
+
 fn read(path: &Path, state: &mut BTreeMap<PathBuf, String>) {
     if let Ok(text) = fs::read_to_string(path) {
         state.insert(path.to_owned(), text.trim().to_owned());
@@ -88,7 +101,7 @@ fn read(path: &Path, state: &mut BTreeMap<PathBuf, String>) {
 
 /// Reads every file below a directory, except those that change by themselves.
 fn files_below(directory: &Path, state: &mut BTreeMap<PathBuf, String>) {
-    const RESTLESS: [&str; 12] = [
+    const VOLATILE: [&str; 12] = [
         "random",
         "ns_last_pid",
         "nr",
@@ -104,9 +117,9 @@ fn files_below(directory: &Path, state: &mut BTreeMap<PathBuf, String>) {
     ];
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
-        let restless = RESTLESS.iter().any(|name| path.ends_with(name));
+        let is_volatile = VOLATILE.iter().any(|name| path.ends_with(name));
         match entry.file_type() {
-            Ok(_) if restless => {}
+            Ok(_) if is_volatile => {}
             Ok(kind) if kind.is_dir() => files_below(&path, state),
             Ok(kind) if kind.is_file() => read(&path, state),
             _ => {}
@@ -118,9 +131,8 @@ fn files_below(directory: &Path, state: &mut BTreeMap<PathBuf, String>) {
 const BOUND: u64 = 0x0400_0000;
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Policy, priority and CPUs of a thread of the kernel, as proc_pid_stat(5) and
-/// proc_pid_status(5) tell them. Workers come and go, and the thread that fills the tables of a new
-/// ext4 ends when it has.
+/// Reads policy, priority and CPUs of a kernel thread, by proc_pid_stat(5) and proc_pid_status(5). Threads
+/// that end by themselves are excluded: workers, and `ext4lazyinit`, which fills the tables of a new ext4.
 fn kernel_thread(process: &Path, state: &mut BTreeMap<PathBuf, String>) {
     let Ok(stat) = fs::read_to_string(process.join("stat")) else {
         return;
@@ -134,21 +146,21 @@ fn kernel_thread(process: &Path, state: &mut BTreeMap<PathBuf, String>) {
         .get(6)
         .and_then(|text| text.parse().ok())
         .unwrap_or(0);
-    let passing = name.starts_with("kworker") || name == "ext4lazyinit";
-    if flags & KERNEL_THREAD == 0 || passing {
+    let is_temporary = name.starts_with("kworker") || name == "ext4lazyinit";
+    if flags & KERNEL_THREAD == 0 || is_temporary {
         return;
     }
     let policy = [fields.get(37), fields.get(38)];
-    let mut told = format!("{name} {policy:?}");
+    let mut settings = format!("{name} {policy:?}");
     if flags & BOUND == 0 && !name.starts_with("irq/") {
         let status = fs::read_to_string(process.join("status")).unwrap_or_default();
         let allowed = status
             .lines()
             .find(|line| line.starts_with("Cpus_allowed_list"))
             .unwrap_or("");
-        told = format!("{told} {allowed}");
+        settings = format!("{settings} {allowed}");
     }
-    state.insert(process.to_owned(), told);
+    state.insert(process.to_owned(), settings);
 }
 
 fn groups(directory: &Path, depth: usize, state: &mut BTreeMap<PathBuf, String>) {

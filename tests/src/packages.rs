@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Packages of the distribution that tests look into, by the lists of the simulated arm64 machine.
+//! Packages of Debian, fetched with the package lists of the simulated arm64 machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use crate::programs::{directory, exit_code};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Where the simulated arm64 machine's lists and packages are; its image is made of them. It is made
-/// where there is none yet.
+/// Returns the directory with the package lists and packages of the simulated arm64 machine. Builds the
+/// image, which fetches them, if there is none yet.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If the image cannot be built.
 #[must_use]
 pub fn cache() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -31,7 +31,7 @@ pub fn cache() -> PathBuf {
     cache
 }
 
-/// The newest package in a directory whose name begins so.
+/// Returns the newest package in a directory whose name begins with `begin`.
 #[must_use]
 pub fn newest(directory: &Path, begin: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(directory).ok()?;
@@ -47,7 +47,7 @@ pub fn newest(directory: &Path, begin: &str) -> Option<PathBuf> {
     found.pop()
 }
 
-/// One of apt's programs, with those lists.
+/// Runs one of apt's programs with those lists in this directory.
 ///
 /// # Panics
 /// If it does not start or takes longer than ten minutes.
@@ -61,8 +61,8 @@ pub fn apt(program: &str, arguments: &[&str], directory: &Path) -> Output {
         .unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
-/// The package of this name, fetched into a directory unless it is there; none if the archive does not
-/// have it.
+/// Returns the package of this name, and fetches it into a directory unless it is there. Returns `None` if
+/// Debian does not have it.
 #[must_use]
 pub fn fetched(name: &str, directory: &Path) -> Option<PathBuf> {
     let begin = format!("{name}_");
@@ -72,7 +72,7 @@ pub fn fetched(name: &str, directory: &Path) -> Option<PathBuf> {
     newest(directory, &begin)
 }
 
-/// Unpacks the files of a package that fit this pattern.
+/// Unpacks the files of a package that match this pattern.
 ///
 /// # Panics
 /// If it cannot be unpacked.

@@ -6,14 +6,14 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use rampart_model::{CpuSet, Evaluation, Measurement};
+use rampart_model::{CpuId, CpuSet, Evaluation, Measurement};
 
 use crate::limited::Limited as _;
 
-/// The directory of the built programs.
+/// Returns the directory of the built programs.
 ///
 /// # Panics
-/// If they are not built; a test without the program has nothing to say.
+/// If they are not built.
 #[must_use]
 pub fn directory() -> PathBuf {
     let directory = std::env::var_os("RAMPART_BIN").map_or_else(
@@ -28,8 +28,21 @@ pub fn directory() -> PathBuf {
     directory
 }
 
-/// `rampart` with these arguments, its state in a directory of its own, so that tests neither
-/// meet nor leave a journal of the machine's user.
+/// Copies the programs to a directory, and permits every user to read and write it: only root may be able to
+/// read the directory of the built ones.
+///
+/// # Panics
+/// If they cannot be copied.
+pub fn copy_programs_for_everyone(to: &Path) {
+    for name in ["rampart", "rampart-meter"] {
+        std::fs::copy(directory().join(name), to.join(name)).expect("a copy");
+    }
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(to, mode).expect("permissions");
+}
+
+/// Returns the command `rampart` with these arguments and this state directory, so that tests neither read nor
+/// leave a journal of the user.
 #[must_use]
 pub fn rampart(state: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(directory().join("rampart"));
@@ -40,10 +53,65 @@ pub fn rampart(state: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The exit code of a finished program.
+/// Returns a tar archive of these files of a directory. tar(1) reads them as arguments, so `-C` changes the
+/// directory of those that follow.
 ///
 /// # Panics
-/// If a signal ended it: no program of ours ends so.
+/// If tar fails.
+#[must_use]
+pub fn archive(directory: &Path, files: &[&str]) -> Vec<u8> {
+    let output = Command::new("tar")
+        .args(["-c", "-C"])
+        .arg(directory)
+        .args(files)
+        .finish()
+        .expect("tar starts");
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
+}
+
+/// A temporary directory for an evaluation.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Removed when dropped.
+    pub directory: tempfile::TempDir,
+    /// Where a state directory can be created.
+    pub state: PathBuf,
+    /// Where results can be written.
+    pub results: PathBuf,
+}
+
+impl Scratch {
+    /// Creates the temporary directory, and nothing in it.
+    ///
+    /// # Panics
+    /// If it cannot be created.
+    #[must_use]
+    pub fn create() -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name| directory.path().join(name);
+        let (state, results) = (path("state"), path("results"));
+        Self {
+            directory,
+            state,
+            results,
+        }
+    }
+
+    /// Returns the path of the results as an argument.
+    ///
+    /// # Panics
+    /// If it is not UTF-8.
+    #[must_use]
+    pub fn out(&self) -> &str {
+        self.results.to_str().expect("a path in UTF-8")
+    }
+}
+
+/// Returns the exit code of a finished program.
+///
+/// # Panics
+/// If a signal ended the program.
 #[must_use]
 pub fn exit_code(output: &Output) -> i32 {
     output
@@ -52,10 +120,10 @@ pub fn exit_code(output: &Output) -> i32 {
         .unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
 }
 
-/// The standard output of a program that must succeed with `code`.
+/// Returns the standard output of a program that exited with `code`.
 ///
 /// # Panics
-/// With everything it said, if it did not.
+/// With its output, if it exited with another code.
 #[must_use]
 pub fn stdout(output: &Output, code: i32) -> String {
     assert_eq!(
@@ -63,15 +131,34 @@ pub fn stdout(output: &Output, code: i32) -> String {
         code,
         "stdout:\n{}\nstderr:\n{}",
         String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
+        stderr(output)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Returns the standard error of a program.
+#[must_use]
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Asserts that a program exited with `code`, reported all of these words, and printed no output.
+///
+/// # Panics
+/// If it did not.
+pub fn assert_refused(output: &Output, code: i32, words: &[&str]) {
+    let error = stderr(output);
+    assert_eq!(exit_code(output), code, "{error}");
+    for word in words {
+        assert!(error.contains(word), "{word} is not in: {error}");
+    }
+    assert!(output.stdout.is_empty(), "{output:?}");
 }
 
 /// Runs `rampart measure … --json`.
 ///
 /// # Panics
-/// If it fails or prints something else.
+/// If it fails or prints no measurement.
 #[must_use]
 pub fn measure(state: &Path, arguments: &[&str]) -> Measurement {
     let arguments = [
@@ -94,50 +181,59 @@ pub fn evaluation(results: &Path) -> Evaluation {
     serde_json::from_str(&text).expect("an evaluation")
 }
 
-/// The CPUs that this process may use.
+/// Returns the CPUs that this process may use.
 ///
 /// # Panics
-/// If the kernel does not tell.
+/// If sched_getaffinity(2) fails.
 #[must_use]
 pub fn usable_cpus() -> CpuSet {
     let set = rustix::thread::sched_getaffinity(None).expect("affinity");
     (0..1024)
         .filter(|cpu| set.is_set(*cpu))
-        .map(|cpu| rampart_model::CpuId(cpu as u32))
+        .map(|cpu| CpuId(cpu as u32))
         .collect()
 }
 
-/// The machine, for one test alone: two that measure or change it at once would find each other.
+/// Returns the last CPU that this process may use.
+///
+/// # Panics
+/// If sched_getaffinity(2) fails.
+#[must_use]
+pub fn last_cpu() -> CpuId {
+    usable_cpus().iter().next_back().expect("a CPU")
+}
+
+/// Exclusive use of the machine: two tests that measure or change it would disturb each other.
 #[derive(Debug)]
 #[must_use]
 pub struct Machine {
-    /// Held until the test is over, by the kernel's own account even if it panics.
+    /// The kernel releases the lock when the test ends, also by a panic.
     _lock: File,
 }
 
-/// Tells of a test, or a part of one, that cannot run here, and why: on standard error, which is shown
-/// of a test that fails, and in the list of `make test`, which is shown at its end.
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-pub fn left_out(what: &str) {
-    eprintln!("left out: {what}");
+/// Reports that a test, or a part of it, cannot run here, with the reason: on standard error, and in the list
+/// that `make test` prints at its end.
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
+pub fn left_out(reason: &str) {
+    eprintln!("left out: {reason}");
     if let Some(list) = std::env::var_os("RAMPART_SKIPPED") {
-        note(Path::new(&list), what);
+        append(Path::new(&list), reason);
     }
 }
 
-/// A line more in a list that is there.
-fn note(list: &Path, what: &str) {
-    if let Ok(mut list) = File::options().append(true).open(list) {
-        // One write: several tests write to it at a time.
-        let _ = list.write_all(format!("{what}\n").as_bytes());
+/// Appends a line to a file that exists.
+fn append(file: &Path, line: &str) {
+    if let Ok(mut file) = File::options().append(true).open(file) {
+        // With one write, because several tests may write at a time.
+        let _ = file.write_all(format!("{line}\n").as_bytes());
     }
 }
 
-/// Waits for the machine. None, with the reason told, where a test that needs root or so many CPUs
-/// cannot run.
+/// Waits for exclusive use of the machine. Returns `None`, and reports the reason, without root or with fewer
+/// CPUs.
 ///
 /// # Panics
-/// If the lock cannot be had.
+/// If the lock file cannot be created or locked.
 pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
     if !rustix::process::geteuid().is_root() {
         left_out(&format!("{test}: it needs root"));
@@ -153,38 +249,11 @@ pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
 /// Waits until no other test of any test program measures or boots a machine.
 ///
 /// # Panics
-/// Panics if the lock file cannot be created or locked.
+/// If the lock file cannot be created or locked.
 pub fn alone() -> Machine {
     let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
     lock.lock().expect("the lock");
     Machine { _lock: lock }
-}
-
-/// The C library of the simulated machine, which is Debian 12.
-const LIBRARY_INSIDE: (u32, u32) = (2, 36);
-
-/// Whether a test program can be carried into the simulated machine: one that is linked with a newer
-/// C library does not start there. If not, the reason is told.
-#[must_use]
-pub fn starts_inside(test: &str) -> bool {
-    // glibc's getconf(1) tells its version; who has another library has another answer, or none.
-    let answer = Command::new("getconf").arg("GNU_LIBC_VERSION").finish();
-    let answer = answer.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let answer = answer.unwrap_or_default();
-    let starts = library_version(&answer).is_none_or(|version| version <= LIBRARY_INSIDE);
-    if !starts {
-        let (major, minor) = LIBRARY_INSIDE;
-        left_out(&format!(
-            "{test}: it is linked with {answer}, and needs one no newer than glibc {major}.{minor} to start in the simulated machine"
-        ));
-    }
-    starts
-}
-
-/// From `glibc 2.36`.
-fn library_version(answer: &str) -> Option<(u32, u32)> {
-    let (major, minor) = answer.strip_prefix("glibc ")?.split_once('.')?;
-    Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -194,19 +263,9 @@ mod tests {
     #[test]
     fn a_skipped_test_is_a_line_of_the_list() {
         let list = tempfile::NamedTempFile::new().expect("a file");
-        note(list.path(), "one: no reason");
-        note(list.path(), "two: none");
+        append(list.path(), "one: no reason");
+        append(list.path(), "two: none");
         let text = std::fs::read_to_string(list.path()).expect("read");
         assert_eq!(text, "one: no reason\ntwo: none\n");
-    }
-
-    #[test]
-    fn detects_a_newer_c_library() {
-        assert_eq!(library_version("glibc 2.36"), Some(LIBRARY_INSIDE));
-        for newer in ["glibc 2.41", "glibc 2.37.9000", "glibc 3.0"] {
-            assert!(library_version(newer).is_some_and(|version| version > LIBRARY_INSIDE));
-        }
-        assert!(library_version("glibc 2.9").is_some_and(|version| version < LIBRARY_INSIDE));
-        assert_eq!(library_version(""), None);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs `rampart` with simulated machines.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use rampart_model::ExitCode;
 
@@ -14,8 +14,7 @@ pub const MISSING: i32 = ExitCode::PreconditionMissing as i32;
 /// Exit code for a lost machine.
 pub const MACHINE_LOST: i32 = ExitCode::MachineLost as i32;
 
-/// Returns the command `rampart` with these arguments, without input, and with the default state directory,
-/// which has the image of the simulated machine.
+/// Returns the command `rampart` with these arguments, without input, and with the default state directory.
 #[must_use]
 pub fn rampart(arguments: &[&str]) -> Command {
     let mut command = Command::new(directory().join("rampart"));
@@ -39,15 +38,4 @@ pub fn sim(arguments: &[&str]) -> Command {
 #[must_use]
 pub fn finish(mut command: Command) -> Output {
     command.finish().expect("rampart starts")
-}
-
-/// Kills the child when dropped, also after a failed test.
-#[derive(Debug)]
-pub struct KillAtEnd(pub Child);
-
-impl Drop for KillAtEnd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is said of a active plan or would stand, where nothing of this machine is changed.
+//! Commands for an active plan that change nothing of this machine.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use rampart_model::{ActivePlanState, ChangeList};
+use rampart_tests::active_plan::{activate, write};
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, rampart, stdout};
-use rampart_tests::standing::{stand, write};
+use rampart_tests::programs::{assert_refused, rampart, stdout};
 
 const PLAN: &str = "[machine]\nhousekeeping = \"0\"\npolicy = \"warn\"\n";
 
@@ -17,33 +17,27 @@ fn run(state: &Path, arguments: &[&str]) -> Output {
 }
 
 fn refused(state: &Path, arguments: &[&str], named: &[&str]) {
-    let output = run(state, arguments);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(exit_code(&output), 4, "{arguments:?}: {stderr}");
-    for name in named {
-        assert!(stderr.contains(name), "{name} is not in: {stderr}");
-    }
-    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_refused(&run(state, arguments), 4, named);
 }
 
 #[test]
 fn a_manual_shield_does_not_change_an_active_plan() {
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
-    let mut plan = stand(state, PLAN, &[]);
+    let mut plan = activate(state, PLAN, &[]);
     let own = state.join("shield.toml");
-    // Also one that waits for its restart, or had it.
-    for (word, boot) in [
+    // Also a plan that waits for a restart, before and after the restart.
+    for (activity, boot) in [
         (ActivePlanState::Active, None),
         (ActivePlanState::AwaitsRestart, None),
         (ActivePlanState::AwaitsRestart, Some("another")),
     ] {
-        plan.state = word;
+        plan.state = activity;
         if let Some(boot) = boot {
             plan.boot = boot.to_owned();
         }
         write(state, &plan);
-        let before = fs::read(state.join("plan.json")).expect("it stands");
+        let before = fs::read(state.join("plan.json")).expect("the active plan");
         for arguments in [["shield", "--off"], ["shield", "1"]] {
             refused(
                 state,
@@ -52,15 +46,15 @@ fn a_manual_shield_does_not_change_an_active_plan() {
             );
         }
         assert!(!own.exists());
-        assert_eq!(fs::read(state.join("plan.json")).expect("left"), before);
+        assert_eq!(fs::read(state.join("plan.json")).expect("kept"), before);
     }
-    // Its own stands once.
-    let mut plan = stand(state, PLAN, &[]);
+    // The plan of a manual shield is active once.
+    let mut plan = activate(state, PLAN, &[]);
     plan.file = own.display().to_string();
     write(state, &plan);
     fs::write(&own, "as it was").expect("written");
     refused(state, &["shield", "0"], &["a plan is active already"]);
-    assert_eq!(fs::read_to_string(&own).expect("left"), "as it was");
+    assert_eq!(fs::read_to_string(&own).expect("kept"), "as it was");
     let off = run(state, &["shield", "--off"]);
     assert!(
         stdout(&off, 0).contains("the plan had changed nothing"),
@@ -73,7 +67,7 @@ fn a_manual_shield_does_not_change_an_active_plan() {
 fn a_requested_restart_is_not_lost() {
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
-    let mut plan = stand(state, PLAN, &[]);
+    let mut plan = activate(state, PLAN, &[]);
     plan.state = ActivePlanState::AwaitsRestart;
     write(state, &plan);
     let file = plan.file.as_str();

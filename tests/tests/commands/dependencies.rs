@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Licences and duplicate versions of the dependencies, by the rules of `deny.toml`.
 //!
-//! cargo-deny checks the same and known vulnerabilities (`make test-dependencies`); it takes minutes
-//! to build, so a new machine does without it.
+//! cargo-deny checks the same and known vulnerabilities (`make test-dependencies`). It takes minutes to build,
+//! so these checks do not need it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn packages(target: &str) -> Vec<Value> {
         String::from_utf8_lossy(&output.stderr)
     );
     let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    // `packages` has those of every platform; `resolve` only those of this one.
+    // `packages` lists every platform, `resolve` only this one.
     let resolved: Vec<String> = metadata["resolve"]["nodes"]
         .as_array()
         .expect("nodes")
@@ -84,16 +84,16 @@ fn licences_and_versions_are_those_of_deny_toml() {
         .iter()
         .filter_map(|entry| entry["crate"].as_str()?.split_once('@'))
         .collect();
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for target in rules["graph"]["targets"].as_array().expect("graph.targets") {
         let mut versions: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for package in packages(target.as_str().expect("a target")) {
             let (name, version) = (text(&package, "name"), text(&package, "version"));
             let licence = text(&package, "license");
-            let is_fine = Expression::parse_mode(licence, ParseMode::LAX)
+            let is_accepted = Expression::parse_mode(licence, ParseMode::LAX)
                 .is_ok_and(|licence| licence.evaluate(|one| is_allowed(one, &allowed)));
-            if !is_fine {
-                faults.push(format!("{name} {version} has the licence `{licence}`"));
+            if !is_accepted {
+                violations.push(format!("{name} {version} has the licence `{licence}`"));
             }
             let is_skipped = skipped.iter().any(|(skipped, prefix)| {
                 *skipped == name
@@ -108,14 +108,17 @@ fn licences_and_versions_are_those_of_deny_toml() {
                     .push(version.to_owned());
             }
         }
-        faults.extend(
+        violations.extend(
             versions
                 .iter()
                 .filter(|(_, versions)| versions.len() > 1)
                 .map(|(name, versions)| format!("{name} in versions {}", versions.join(", "))),
         );
     }
-    faults.sort();
-    faults.dedup();
-    assert!(faults.is_empty(), "deny.toml does not allow: {faults:#?}");
+    violations.sort();
+    violations.dedup();
+    assert!(
+        violations.is_empty(),
+        "deny.toml does not allow: {violations:#?}"
+    );
 }

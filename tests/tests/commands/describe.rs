@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart cell describe` on machines that are not here: QEMU's `virt`, from the tree that QEMU makes,
-//! and real boards, from the trees in Debian's packages of the kernel. What is compared with is in the
-//! boards' reference manuals; none of it is written by hand for the program.
+//! `rampart cell describe` on device trees of other machines: QEMU's `virt`, from QEMU itself, and real boards,
+//! from Debian's kernel packages. The expected values are from the boards' reference manuals.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +12,17 @@ use rampart_tests::packages::{apt, cache, newest, unpack};
 use rampart_tests::programs::{exit_code, left_out, rampart, stdout};
 use serde_json::Value;
 
-/// What is known of a board.
+/// A board, with values from its reference manual.
 struct Board {
-    /// Its file in the package, below the directory of the kernel's release.
+    /// Device tree, below the directory of the kernel's release in the package.
     file: &'static str,
-    /// Version of its GIC, and where GICD is.
+    /// Version of the GIC, and address of GICD.
     controller: (u64, u64),
-    /// Affinities of its CPUs.
+    /// MPIDR affinities of the CPUs.
     cpus: &'static [u64],
-    /// The address of a serial port, and its interrupt.
+    /// Address of a serial port, and its interrupt.
     serial: (u64, u64),
-    /// Words of a finding that it has.
+    /// Part of an expected finding.
     finding: &'static str,
 }
 
@@ -72,7 +71,7 @@ const BOARDS: [Board; 6] = [
     },
 ];
 
-/// Only newer kernels have its tree.
+/// Only newer kernels have its device tree.
 const RASPBERRY_PI_5: Board = Board {
     file: "broadcom/bcm2712-rpi-5-b.dtb",
     controller: (2, 0x10_7fff_9000),
@@ -93,7 +92,7 @@ fn describe(tree: &Path, more: &[&str]) -> String {
 
 fn document(tree: &Path) -> Value {
     let text = describe(tree, &["--json"]);
-    assert_eq!(text, describe(tree, &["--json"]), "not the same twice");
+    assert_eq!(text, describe(tree, &["--json"]), "two runs differ");
     let document = serde_json::from_str(&text).expect("json");
     assert_fits("cell-description", &document);
     document
@@ -110,7 +109,7 @@ fn findings(document: &Value) -> String {
     serde_json::to_string_pretty(&document["findings"]).expect("json")
 }
 
-/// The device whose first range begins there.
+/// Returns the device whose first range begins at this address.
 fn device(document: &Value, address: u64) -> &Value {
     let devices = document["devices"].as_array().expect("devices");
     devices
@@ -120,16 +119,16 @@ fn device(document: &Value, address: u64) -> &Value {
 }
 
 #[test]
-fn the_machine_that_qemu_makes() {
+fn describes_the_machine_of_qemu() {
     let location = tempfile::tempdir().expect("a directory");
     let file = location.path().join("virt.dtb");
     let machine = "virt,virtualization=on,gic-version=3,its=off,dumpdtb=";
-    let made = Command::new("qemu-system-aarch64")
+    let output = Command::new("qemu-system-aarch64")
         .args(["-M", &format!("{machine}{}", file.display())])
         .args(["-cpu", "cortex-a57", "-smp", "4", "-m", "1024"])
         .finish()
         .expect("qemu-system-aarch64 starts");
-    assert_eq!(exit_code(&made), 0, "{made:?}");
+    assert_eq!(exit_code(&output), 0, "{output:?}");
     let document = document(&file);
     assert_eq!(affinities(&document), [0, 1, 2, 3]);
     assert_eq!(document["memory"][0]["start"], 0x4000_0000_u64);
@@ -137,10 +136,10 @@ fn the_machine_that_qemu_makes() {
     assert_eq!(controller["version"], 3, "{controller}");
     assert_eq!(controller["redistributors"][0]["start"], 0x080a_0000_u64);
     assert_eq!(device(&document, 0x900_0000)["interrupts"][0]["number"], 33);
-    // Eight of virtio's devices are in each page.
+    // Eight virtio devices share each page.
     let findings = findings(&document);
     assert!(findings.contains("/virtio_mmio@a000200"), "{findings}");
-    // The four pins of the PCI bridge's slots, by its map; and its windows.
+    // The four interrupt pins of the PCI slots, from `interrupt-map`, and the windows of the bridge.
     let bridge = document["devices"].as_array().expect("devices");
     let bridge = bridge
         .iter()
@@ -157,7 +156,7 @@ fn the_machine_that_qemu_makes() {
     let is_window = |range: &&Value| range["purpose"] == "pci-window";
     assert_eq!(windows.iter().filter(is_window).count(), 3, "{bridge:#}");
 
-    // With what Linux says of itself there: mem=768M.
+    // With /proc/iomem of a Linux with mem=768M.
     let iomem = location.path().join("iomem");
     fs::write(
         &iomem,
@@ -171,7 +170,7 @@ fn the_machine_that_qemu_makes() {
     );
 }
 
-/// A kernel's device trees, below the directory that is named after its release.
+/// Unpacks the device trees of a kernel, and returns their directory, which is named after its release.
 fn unpacked(package: &Path, to: &Path) -> PathBuf {
     unpack(package, "*.dtb", to);
     let all = to.join("usr/lib");
@@ -179,7 +178,7 @@ fn unpacked(package: &Path, to: &Path) -> PathBuf {
     release.expect("a release").path()
 }
 
-fn is_as_known(directory: &Path, board: &Board) {
+fn assert_described(directory: &Path, board: &Board) {
     let document = document(&directory.join(board.file));
     let name = board.file;
     let controller = &document["interrupt-controller"];
@@ -196,9 +195,9 @@ fn is_as_known(directory: &Path, board: &Board) {
     let number = &serial["interrupts"][0]["number"];
     assert_eq!(*number, board.serial.1, "{name}: {serial:#}");
     let findings = findings(&document);
-    let told = describe(&directory.join(name), &[]);
+    let text = describe(&directory.join(name), &[]);
     assert!(
-        findings.contains(board.finding) || told.contains(board.finding),
+        findings.contains(board.finding) || text.contains(board.finding),
         "{name}: no {:?} in {findings}",
         board.finding
     );
@@ -211,19 +210,19 @@ fn is_as_known(directory: &Path, board: &Board) {
 }
 
 #[test]
-fn real_boards_by_the_trees_of_a_distribution() {
+fn describes_real_boards() {
     let archives = cache().join("archives");
     let package = newest(&archives, "linux-image-6.1").expect("a kernel of Debian 12");
     let location = tempfile::tempdir().expect("a directory");
     let directory = unpacked(&package, location.path());
     for board in &BOARDS {
-        is_as_known(&directory, board);
+        assert_described(&directory, board);
     }
 }
 
-/// One of Debian 12's newer kernels, which is no part of the simulated machine: fetched once.
+/// Its device tree is in a newer kernel of Debian 12, which is fetched once.
 #[test]
-fn the_raspberry_pi_5() {
+fn describes_the_raspberry_pi_5() {
     let fetched = cache().join("device-trees");
     if newest(&fetched, "linux-image-6.12").is_none() {
         let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"], &fetched);
@@ -238,14 +237,14 @@ fn the_raspberry_pi_5() {
         }
     }
     let Some(package) = newest(&fetched, "linux-image-6.12") else {
-        left_out("the Raspberry Pi 5: the archive has no Linux 6.12 for Debian 12");
+        left_out("the Raspberry Pi 5: Debian 12 has no Linux 6.12");
         return;
     };
     let location = tempfile::tempdir().expect("a directory");
     let directory = unpacked(&package, location.path());
     if directory.join(RASPBERRY_PI_5.file).exists() {
-        is_as_known(&directory, &RASPBERRY_PI_5);
+        assert_described(&directory, &RASPBERRY_PI_5);
     } else {
-        left_out("the Raspberry Pi 5: the newest kernel of Debian 12 has no device tree of it");
+        left_out("the Raspberry Pi 5: the newest kernel of Debian 12 has no device tree for it");
     }
 }

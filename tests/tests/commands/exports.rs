@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart export` of a plan, as a user gives it.
+//! `rampart export` of a plan.
 
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, rampart};
+use rampart_tests::programs::{assert_refused, exit_code, rampart, stderr, stdout};
 
 const PLAN: &str = include_str!("../../../crates/machine/plan/tests/exports/plant.toml");
 
@@ -26,10 +26,6 @@ fn export(directory: &Path, arguments: &[&str]) -> Output {
         .expect("rampart starts")
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 #[test]
 fn exports_files_for_every_tool_and_reports_the_rest() {
     for (tool, first) in [
@@ -41,11 +37,10 @@ fn exports_files_for_every_tool_and_reports_the_rest() {
         ("libvirt", "vision.xml"),
     ] {
         let directory = tempfile::tempdir().expect("a directory");
-        // Twice: what an export wrote, another may replace.
+        // Twice: an export may replace the files of another export.
         for _ in 0..2 {
             let output = export(directory.path(), &[tool, "--out", "out"]);
-            assert_eq!(exit_code(&output), 0, "{tool}: {output:?}");
-            let paths = text(&output.stdout);
+            let paths = stdout(&output, 0);
             assert_eq!(
                 paths.lines().next(),
                 Some(&*format!("out/{first}")),
@@ -54,19 +49,18 @@ fn exports_files_for_every_tool_and_reports_the_rest() {
             for path in paths.lines() {
                 assert!(directory.path().join(path).is_file(), "{path}");
             }
-            let told = text(&output.stderr);
-            assert!(told.contains("domain `vision`"), "{tool}: {told}");
+            let errors = stderr(&output);
+            assert!(errors.contains("domain `vision`"), "{tool}: {errors}");
         }
     }
 }
 
-/// The values of the profile are those of the plan's CPUs on that machine.
+/// The values are computed from the plan's CPUs and that machine.
 #[test]
-fn the_profile_holds_the_catalogue() {
+fn the_tuned_profile_has_the_values_of_the_rules() {
     let directory = tempfile::tempdir().expect("a directory");
     let output = export(directory.path(), &["tuned"]);
-    assert_eq!(exit_code(&output), 0, "{output:?}");
-    let profile = text(&output.stdout);
+    let profile = stdout(&output, 0);
     for line in [
         "kernel.nmi_watchdog=0",
         "/sys/devices/virtual/workqueue/cpumask=33",
@@ -74,7 +68,7 @@ fn the_profile_holds_the_catalogue() {
         "group.rcuc=0:f:4:*:^\\[rcuc",
     ] {
         assert!(
-            profile.lines().any(|read| read == line),
+            profile.lines().any(|other| other == line),
             "{line}: {profile}"
         );
     }
@@ -91,7 +85,7 @@ fn the_profile_holds_the_catalogue() {
         assert!(boot.contains(word), "{word}: {boot}");
     }
     assert_eq!(boot.matches("skew_tick=1").count(), 1, "{boot}");
-    // The plan expects somebody else to set it.
+    // The plan leaves this setting to another tool.
     assert!(!profile.contains("vm.swappiness"), "{profile}");
 }
 
@@ -101,17 +95,13 @@ fn keeps_foreign_files_and_refuses_bad_requests() {
     let path = directory.path();
     fs::write(path.join("podman.sh"), "mine\n").expect("a file");
     let output = export(path, &["podman", "--out", "."]);
-    assert_eq!(exit_code(&output), 2, "{output:?}");
-    assert!(
-        text(&output.stderr).contains("no export wrote"),
-        "{output:?}"
-    );
+    assert_refused(&output, 2, &["no export wrote"]);
     assert_eq!(
-        fs::read_to_string(path.join("podman.sh")).expect("it"),
+        fs::read_to_string(path.join("podman.sh")).expect("a file"),
         "mine\n"
     );
     for (arguments, code) in [
-        (&["libvirt", "--domain", "nobody"][..], 2),
+        (&["libvirt", "--domain", "absent"][..], 2),
         (&["libvirt", "--domain", "logger"], 4),
         (&["libvirt", "--cpus", "1"], 2),
     ] {
@@ -135,10 +125,6 @@ fn keeps_foreign_files_and_refuses_bad_requests() {
     .current_dir(path)
     .finish()
     .expect("rampart starts");
-    assert_eq!(exit_code(&output), 4, "{output:?}");
-    let refusal = text(&output.stderr);
-    assert!(
-        refusal.contains("does not fit") && refusal.contains("\nplan.toml:"),
-        "each reason has its line: {refusal}"
-    );
+    // Each reason is on its own line.
+    assert_refused(&output, 4, &["does not fit", "\nplan.toml:"]);
 }

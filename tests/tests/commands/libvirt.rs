@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart export libvirt` against libvirt itself: its schema, and a real libvirtd that the guest
-//! is defined in.
+//! `rampart export libvirt` against libvirt: its schema, and a real libvirtd that defines the guest.
 //!
-//! The daemon runs in a mount namespace of its own, with its directories on memory, so that it
-//! meets nothing of this machine's libvirt and leaves nothing. That needs root.
+//! The daemon runs in its own mount namespace with its directories in memory, so that it does not use the
+//! libvirt of this machine and leaves no files. That needs root.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, rampart};
+use rampart_tests::programs::{assert_refused, exit_code, rampart, stdout};
 
-/// Starts libvirtd where its directories are empty, defines the guest from `$1`, and tells what
-/// libvirt made of it. The package's own set-up makes the user that libvirtd insists on; where the
-/// package was only unpacked it is added for the namespace alone.
+/// Starts libvirtd with empty directories, defines the guest from `$1`, and prints how libvirt configures it.
+/// libvirtd needs the user that its package creates; if the package was only unpacked, the script adds the user
+/// in the namespace.
 const IN_A_NAMESPACE: &str = r#"
 set -eu
 for directory in /run /etc/libvirt /var/lib/libvirt /var/cache/libvirt /var/log/libvirt; do
@@ -61,7 +60,7 @@ fn has(program: &str) -> bool {
         .is_ok_and(|output| output.status.success())
 }
 
-/// A kernel that is nothing but the header that tells its version, with all drivers built in.
+/// Writes a kernel image that is only the header with the version, without modules: all drivers are built in.
 fn kernel(directory: &Path) -> std::path::PathBuf {
     let boot = directory.join("package/boot");
     fs::create_dir_all(&boot).expect("a directory");
@@ -84,14 +83,14 @@ fn export(directory: &Path, arguments: &[&str]) -> Output {
         .expect("rampart starts")
 }
 
-fn two_cpus() -> bool {
+fn has_two_cpus() -> bool {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     online.trim() != "0"
 }
 
 #[test]
 fn libvirt_accepts_the_guest() {
-    if !two_cpus() {
+    if !has_two_cpus() {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -109,10 +108,8 @@ fn libvirt_accepts_the_guest() {
                 "0",
             ],
         );
-        assert_eq!(exit_code(&output), 0, "{output:?}");
         let xml = directory.path().join("out/guest.xml");
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(told.trim(), xml.display().to_string());
+        assert_eq!(stdout(&output, 0).trim(), xml.display().to_string());
         assert!(directory.path().join("out/guest.initramfs").is_file());
         if has("virt-xml-validate") {
             let valid = Command::new("virt-xml-validate").arg(&xml).finish();
@@ -124,8 +121,8 @@ fn libvirt_accepts_the_guest() {
 
 #[test]
 fn a_real_libvirtd_defines_the_guest() {
-    let able = rustix::process::geteuid().is_root()
-        && two_cpus()
+    let can_run = rustix::process::geteuid().is_root()
+        && has_two_cpus()
         && [
             "libvirtd",
             "virsh",
@@ -136,7 +133,7 @@ fn a_real_libvirtd_defines_the_guest() {
         .iter()
         .all(|program| has(program))
         && Path::new("/dev/kvm").exists();
-    if !able {
+    if !can_run {
         return;
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -158,13 +155,12 @@ fn a_real_libvirtd_defines_the_guest() {
         .arg(directory.path().join("out/guest.xml"))
         .finish()
         .expect("unshare starts");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}\n{output:?}");
+    let text = stdout(&output, 0);
     let part = |from: &str, to: &str| {
-        let begin = said
+        let begin = text
             .find(from)
-            .unwrap_or_else(|| panic!("no {from} in {said}"));
-        let rest = &said[begin..];
+            .unwrap_or_else(|| panic!("no {from} in {text}"));
+        let rest = &text[begin..];
         rest[..rest.find(to).unwrap_or(rest.len())].to_owned()
     };
     let words = |text: &str| {
@@ -178,23 +174,23 @@ fn a_real_libvirtd_defines_the_guest() {
     let emulator = words(&part("--- emulatorpin", "--- dumpxml"));
     assert_eq!(emulator.last().map(String::as_str), Some("0"));
     let xml = part("--- dumpxml", "--- arguments");
-    for kept in [
+    for part in [
         "<vcpusched vcpus='1' scheduler='fifo' priority='1'/>",
         "<nosharepages/>",
         "<memballoon model='none'/>",
         "mode='host-passthrough'",
         "<pmu state='off'/>",
     ] {
-        assert!(xml.contains(kept), "{kept} is not in {xml}");
+        assert!(xml.contains(part), "{part} is not in {xml}");
     }
     let arguments = part("--- arguments", "\u{0}");
-    for kept in [
+    for part in [
         "pmu=off",
         "mem-merge=off",
         "nohz_full=1",
         "name\":\"rampart.agent\"",
     ] {
-        assert!(arguments.contains(kept), "{kept} is not in {arguments}");
+        assert!(arguments.contains(part), "{part} is not in {arguments}");
     }
 }
 
@@ -216,7 +212,5 @@ fn refuses_meaningless_requests() {
         .env("RAMPART_GUEST_KERNEL", directory.path().join("nothing"))
         .finish()
         .expect("rampart starts");
-    assert_eq!(exit_code(&output), 4, "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("RAMPART_GUEST_KERNEL"), "{said}");
+    assert_refused(&output, 4, &["RAMPART_GUEST_KERNEL"]);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The commands of the plan: proposed, checked and shown, on this machine and on recorded ones.
+//! `rampart plan` on this machine and on recorded ones.
 
 use std::path::Path;
 use std::process::Output;
@@ -9,7 +9,7 @@ use rampart_tests::programs::{exit_code, rampart};
 
 const MACHINES: [&str; 4] = ["board", "laptop", "server", "virtual-machine"];
 
-/// Standard output, whatever the exit code.
+/// Returns the standard output for any exit code.
 fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -139,7 +139,6 @@ fn an_invalid_plan_exits_with_2_and_its_location() {
     assert!(many.stdout.is_empty());
 }
 
-/// Whatever this machine is: its plan is proposed, or what it lacks is said.
 #[test]
 fn proposes_a_plan_or_reports_the_reason() {
     let directory = tempfile::tempdir().expect("directory");
@@ -149,7 +148,7 @@ fn proposes_a_plan_or_reports_the_reason() {
         return;
     }
     assert_eq!(exit_code(&proposed), 0, "{proposed:?}");
-    // What it is refused for is this machine's; that it is told is ours.
+    // The errors of the plan depend on this machine.
     let checked = run(directory.path(), &["plan", "check", "plan.toml"]);
     assert!([0, 4].contains(&exit_code(&checked)), "{checked:?}");
     assert!(stdout(&checked).contains(" note"), "{}", stdout(&checked));

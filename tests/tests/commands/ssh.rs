@@ -1,57 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Another machine by ssh: a real sshd of our own on the loopback address, the system's own ssh,
-//! the built programs.
+//! Another machine over ssh: the system's ssh and an sshd of the test on the loopback address.
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_model::{Bench, Evaluation, EvaluationState};
-use rampart_tests::limited::{Limited as _, ended, finished};
-use rampart_tests::programs::{directory, exit_code, left_out, stdout};
+use rampart_tests::limited::{Limited as _, ended, finished, wait_until};
+use rampart_tests::processes::KillAtEnd;
+use rampart_tests::programs::{directory, exit_code, left_out, stderr, stdout};
 
-const PATIENCE: Duration = Duration::from_secs(240);
+/// Time limit for the first result of an evaluation.
+const LIMIT: Duration = Duration::from_secs(240);
 
-/// The machine that is reached: `board` in the user's configuration.
+/// The other machine: `board` in the configuration of ssh.
 struct Server {
-    sshd: Child,
+    sshd: KillAtEnd,
     scratch: tempfile::TempDir,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.sshd.kill();
-        let _ = self.sshd.wait();
-    }
-}
-
 impl Server {
-    /// None, with a remark, where there is no sshd.
+    /// Returns `None`, and reports it, if there is no sshd.
     fn start() -> Option<Self> {
         let found = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/usr/bin/sshd"]
             .into_iter()
             .find(|path| Path::new(path).exists());
         let Some(program) = found else {
-            left_out("a bench over ssh: for want of sshd (apt-get install openssh-server)");
+            left_out("a bench over ssh: sshd is not installed (apt-get install openssh-server)");
             return None;
         };
         let scratch = tempfile::tempdir().expect("a directory");
         let path = |name: &str| scratch.path().join(name);
         for key in ["host_key", "key", "stranger"] {
-            let made = Command::new("ssh-keygen")
+            let status = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f"])
                 .arg(path(key))
                 .status();
-            assert!(made.expect("ssh-keygen").success());
+            assert!(status.expect("ssh-keygen").success());
         }
         fs::copy(path("key.pub"), path("authorized")).expect("copied");
         fs::create_dir(path("there")).expect("a directory");
         fs::create_dir(path("bin")).expect("a directory");
-        // sshd, as root, wants this place for its unprivileged part.
+        // sshd as root needs this directory for its unprivileged process.
         let _ = fs::create_dir_all("/run/sshd");
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
@@ -78,7 +71,7 @@ impl Server {
             path("key").display(),
         );
         fs::write(path("ssh_config"), configuration).expect("written");
-        // The real ssh, with a user's configuration that is ours.
+        // The system's ssh, with the configuration of this test.
         let wrapper = format!(
             "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
             path("ssh_config").display()
@@ -91,8 +84,11 @@ impl Server {
             .stderr(File::create(path("sshd.log")).expect("a log"))
             .spawn()
             .expect("sshd");
-        let server = Self { sshd, scratch };
-        eventually("sshd listens", || {
+        let server = Self {
+            sshd: KillAtEnd(sshd),
+            scratch,
+        };
+        wait_until("sshd listens", || {
             std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
         });
         Some(server)
@@ -112,8 +108,8 @@ impl Server {
         command
     }
 
-    /// Files of ours on the machine, and programs that run from there.
-    fn left_there(&self) -> Vec<String> {
+    /// Returns the files of Rampart on the other machine, and the programs that run from there.
+    fn remains(&self) -> Vec<String> {
         let there = self.path("there");
         let mut left: Vec<String> = fs::read_dir(&there)
             .expect("listed")
@@ -132,15 +128,13 @@ impl Server {
         left
     }
 
-    fn nothing_is_left(&self) {
-        let until = Instant::now() + PATIENCE;
-        while !self.left_there().is_empty() {
-            assert!(Instant::now() < until, "{:?}", self.left_there());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+    fn assert_clean(&self) {
+        wait_until("nothing is left on the other machine", || {
+            self.remains().is_empty()
+        });
     }
 
-    /// An evaluation of this length, begun and seen to have made a first run.
+    /// Starts an evaluation, and waits for the result of its first run.
     fn long_evaluation(&self, out: &Path) -> Child {
         let mut command = self.rampart(&[
             "evaluate",
@@ -158,15 +152,15 @@ impl Server {
             "none",
             "--out",
         ]);
-        // Runs are as short as a matrix of many cells makes them.
+        // Many entries of the matrix make the runs short.
         command.arg(out).args(["--meters", "wakeup,loop"]);
         let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("rampart");
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
+        let limit = Instant::now() + LIMIT;
+        while Instant::now() < limit {
             let logs = fs::read_dir(out.join("histograms")).map_or(0, Iterator::count);
             if logs > 0 && document(out).is_some() {
                 return child;
@@ -175,15 +169,7 @@ impl Server {
         }
         child.kill().expect("killed");
         ended(&mut child);
-        panic!("no result comes");
-    }
-}
-
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < until, "{what}");
-        std::thread::sleep(Duration::from_millis(20));
+        panic!("no result within {} s", LIMIT.as_secs());
     }
 }
 
@@ -191,15 +177,9 @@ fn document(out: &Path) -> Option<Evaluation> {
     serde_json::from_slice(&fs::read(out.join("evaluation.json")).ok()?).ok()
 }
 
-fn finish(mut child: Child) -> (i32, String) {
-    let mut said = String::new();
-    let mut stderr = child.stderr.take().expect("stderr");
-    let reading = std::thread::spawn(move || {
-        let _ = stderr.read_to_string(&mut said);
-        said
-    });
-    let output: Output = finished(child);
-    (exit_code(&output), reading.join().expect("read"))
+fn finish(child: Child) -> (i32, String) {
+    let output = finished(child);
+    (exit_code(&output), stderr(&output))
 }
 
 #[test]
@@ -235,19 +215,18 @@ fn an_evaluation_runs_remotely_and_copies_its_results() {
     assert!(written.command.iter().any(|word| word == "--on=ssh:board"));
     let page = fs::read_to_string(out.join("report.html")).expect("a page");
     assert!(page.contains("<html"));
-    // A log for each run, with the last of it.
+    // Each run has its whole log.
     for run in written.records.iter().flat_map(|record| &record.runs) {
         let log = fs::read_to_string(out.join(&run.histogram_log)).expect("a log");
         assert!(log.lines().any(|line| line.starts_with("Tag=")), "{log}");
     }
-    // Progress is relayed, and nothing of the far side's own places is in it.
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("run   1"), "{said}");
-    server.nothing_is_left();
+    let progress = stderr(&output);
+    assert!(progress.contains("run   1"), "{progress}");
+    server.assert_clean();
 }
 
 #[test]
-fn other_commands_run_there_too() {
+fn other_commands_run_remotely_too() {
     let Some(server) = Server::start() else {
         return;
     };
@@ -258,19 +237,19 @@ fn other_commands_run_there_too() {
     let output = server.rampart(&["domains", "--json"]).finish();
     let here = stdout(&output.expect("rampart"), 0);
     assert_eq!(here.lines().count(), there.lines().count());
-    // Exit codes and messages are those of there.
+    // Exit codes and errors are relayed.
     let output = server
         .rampart(&["measure", "wakeup", "--cpus", "999", "--on", "ssh:board"])
         .finish()
         .expect("rampart");
     assert_eq!(exit_code(&output), 4, "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("999"));
+    assert!(stderr(&output).contains("999"));
     let output = server
         .rampart(&["measure", "wakeup", "--csv", "x", "--on", "ssh:board"])
         .finish()
         .expect("rampart");
     assert_eq!(exit_code(&output), 2, "{output:?}");
-    server.nothing_is_left();
+    server.assert_clean();
 }
 
 #[test]
@@ -298,14 +277,14 @@ fn reports_an_unreachable_machine_with_the_error_of_ssh() {
             .finish()
             .expect("rampart");
         assert_eq!(exit_code(&output), 4, "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let error = stderr(&output);
         assert!(
-            said.contains(&format!("ssh:{host}")) && said.contains(words),
-            "{said}"
+            error.contains(&format!("ssh:{host}")) && error.contains(words),
+            "{error}"
         );
         assert!(!out.exists(), "an empty directory is left");
     }
-    server.nothing_is_left();
+    server.assert_clean();
 }
 
 #[test]
@@ -320,8 +299,7 @@ fn refuses_a_crash_unless_it_is_permitted() {
             .finish()
             .expect("rampart");
         assert_eq!(exit_code(&output), 2, "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("--allow-crash"), "{said}");
+        assert!(stderr(&output).contains("--allow-crash"), "{output:?}");
     }
 }
 
@@ -332,9 +310,9 @@ fn keeps_measurements_from_before_a_lost_connection() {
     };
     let out = server.path("lost");
     let child = server.long_evaluation(&out);
-    // sshd's process for this connection, and so the connection, dies without a farewell.
+    // Killing sshd's process for the connection breaks the connection without a message.
     let sessions = Command::new("pgrep")
-        .args(["-P", &server.sshd.id().to_string()])
+        .args(["-P", &server.sshd.0.id().to_string()])
         .finish()
         .expect("pgrep");
     let sessions = String::from_utf8(sessions.stdout).expect("numbers");
@@ -343,9 +321,9 @@ fn keeps_measurements_from_before_a_lost_connection() {
         let killed = Command::new("kill").args(["-9", session]).status();
         assert!(killed.expect("kill").success());
     }
-    let (code, said) = finish(child);
-    assert_eq!(code, 6, "{said}");
-    assert!(said.contains("ssh:board"), "{said}");
+    let (code, errors) = finish(child);
+    assert_eq!(code, 6, "{errors}");
+    assert!(errors.contains("ssh:board"), "{errors}");
     let evaluation = document(&out).expect("a document");
     assert_ne!(evaluation.state, EvaluationState::Complete);
     assert!(
@@ -357,7 +335,7 @@ fn keeps_measurements_from_before_a_lost_connection() {
         evaluation.findings
     );
     assert!(out.join("report.html").exists());
-    server.nothing_is_left();
+    server.assert_clean();
 }
 
 #[test]
@@ -371,18 +349,18 @@ fn ctrl_c_ends_a_remote_run_and_keeps_its_measurements() {
         .args(["-INT", &child.id().to_string()])
         .status();
     assert!(interrupted.expect("kill").success());
-    let (code, said) = finish(child);
-    assert_eq!(code, 5, "{said}");
+    let (code, errors) = finish(child);
+    assert_eq!(code, 5, "{errors}");
     let evaluation = document(&out).expect("a document");
     assert_eq!(evaluation.state, EvaluationState::EndedEarly);
     assert!(out.join("report.html").exists());
-    server.nothing_is_left();
+    server.assert_clean();
 
-    // Killed without a word, the near side leaves nothing there either.
+    // A local rampart that is killed leaves nothing on the other machine either.
     let out = server.path("killed");
     let mut child = server.long_evaluation(&out);
     child.kill().expect("killed");
     ended(&mut child);
     assert!(document(&out).is_some());
-    server.nothing_is_left();
+    server.assert_clean();
 }

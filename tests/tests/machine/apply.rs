@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan on the simulated machine: applied, broken off, taken back, and every file as before.
+//! A plan on the simulated machine: applied, killed meanwhile, released, and every file as before.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -8,10 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use rampart_model::{ActivePlan, ActivePlanState, IsolationMechanism};
-use rampart_tests::inside::{is_inside, report_completion, run_inside};
+use rampart_tests::inside::{is_inside, machine_for_inside, report_completion, run_inside};
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{exit_code, machine, rampart, starts_inside, stdout};
+use rampart_tests::machine_state::{MachineState, read_trimmed as read};
+use rampart_tests::programs::{exit_code, rampart, stderr, stdout};
 
 const PLAN: &str = r#"
 [machine]
@@ -49,14 +49,13 @@ reboot = "plan"
 
 #[test]
 fn a_plan_survives_a_reboot_and_is_reverted_exactly() {
-    let name = "a_plan_goes_over_a_restart";
-    let Some(_machine) = machine(name, 2).filter(|_| starts_inside(name)) else {
+    let Some(_machine) = machine_for_inside("a plan over a restart") else {
         return;
     };
     let location = tempfile::tempdir().expect("a directory");
     let disk = location.path().join("disk");
     let disk = disk.to_str().expect("a path");
-    // The same disk: the second machine starts with what the first one wrote.
+    // The second machine starts with the disk of the first one.
     for test in [
         "apply::writes_the_kernel_command_line",
         "apply::a_plan_is_active_until_it_is_released",
@@ -68,12 +67,12 @@ fn a_plan_survives_a_reboot_and_is_reverted_exactly() {
 
 const STATE: &str = "/var/lib/rampart";
 const LOADER: &str = "/boot/extlinux/extlinux.conf";
-/// What was there before, kept on the disk.
+/// A copy of the loader's file before the plan, on the disk.
 const LOADER_BEFORE: &str = "/var/lib/rampart/loader-before";
 const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 const PLAN_FILE: &str = "/var/lib/rampart/plan.toml";
 
-/// Runs in the simulated machine only, before its restart.
+/// Runs in the simulated machine only, before the restart.
 #[test]
 fn writes_the_kernel_command_line() {
     if !is_inside() {
@@ -84,42 +83,35 @@ fn writes_the_kernel_command_line() {
     write(LOADER_BEFORE, &std::fs::read(LOADER).expect("loader"));
     assert!(!before.contains("isolcpus"), "{before}");
     let call = |arguments: &[&str]| rampart(state, arguments).finish().expect("rampart");
-    // Only where the plan allows a restart.
+    // A plan must allow a restart.
     write(PLAN_FILE, PLAN.replace("reboot = \"plan\"", "").as_bytes());
     let refused = call(&["apply", PLAN_FILE, "--boot"]);
     assert_eq!(exit_code(&refused), 4);
-    let refusal = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let refusal = stderr(&refused);
     assert!(refusal.contains("reboot = \"plan\""), "{refusal}");
     write(PLAN_FILE, PLAN.as_bytes());
-    let told = stdout(&call(&["apply", PLAN_FILE, "--boot", "--dry-run"]), 0);
-    assert!(told.contains(LOADER), "{told}");
+    let changes = stdout(&call(&["apply", PLAN_FILE, "--boot", "--dry-run"]), 0);
+    assert!(changes.contains(LOADER), "{changes}");
     assert_eq!(read(LOADER), before);
 
-    let told = stdout(&call(&["apply", PLAN_FILE, "--boot"]), 0);
-    assert!(told.contains("restart the machine"), "{told}");
-    let stands = standing(state).expect("it is remembered");
-    assert_eq!(stands.state, ActivePlanState::AwaitsRestart);
+    let text = stdout(&call(&["apply", PLAN_FILE, "--boot"]), 0);
+    assert!(text.contains("restart the machine"), "{text}");
+    let active = active_plan(state).expect("a plan");
+    assert_eq!(active.state, ActivePlanState::AwaitsRestart);
     assert!(read(LOADER).contains("nohz_full=1-3"), "{}", read(LOADER));
     report_completion();
 }
 
-/// The machine ends without a word when its program does: what it is to keep must be on the disk.
+/// Writes a file to the disk: the machine ends without a shutdown when its program ends.
 fn write(path: &str, content: &[u8]) {
     let mut file = File::create(path).expect(path);
     file.write_all(content).expect(path);
     file.sync_all().expect(path);
 }
 
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path)
-        .unwrap_or_else(|error| panic!("{path}: {error}"))
-        .trim()
-        .to_owned()
-}
-
-fn standing(state: &Path) -> Option<ActivePlan> {
+fn active_plan(state: &Path) -> Option<ActivePlan> {
     let text = std::fs::read_to_string(state.join("plan.json")).ok()?;
-    Some(serde_json::from_str(&text).expect("a active plan"))
+    Some(serde_json::from_str(&text).expect("an active plan"))
 }
 
 /// Runs in the simulated machine only.
@@ -131,25 +123,24 @@ fn a_plan_is_active_until_it_is_released() {
     let line = read("/proc/cmdline");
     assert!(line.contains("nohz_full=1-3"), "{line}");
     let (state, plan) = (Path::new(STATE), PLAN_FILE);
-    let waiting = standing(state).map(|plan| plan.state);
+    let waiting = active_plan(state).map(|plan| plan.state);
     assert_eq!(waiting, Some(ActivePlanState::AwaitsRestart));
     let call = |arguments: &[&str]| rampart(state, arguments).finish().expect("rampart");
     let before = MachineState::whole();
 
-    let told = stdout(&call(&["apply", plan, "--dry-run"]), 0);
+    let changes = stdout(&call(&["apply", plan, "--dry-run"]), 0);
     for part in ["press", "vision", "swappiness", "rcuc-priority"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(changes.contains(part), "{part}: {changes}");
     }
-    // The restart brought it.
-    assert!(!told.contains("nohz_full="), "{told}");
+    // It is in effect since the restart.
+    assert!(!changes.contains("nohz_full="), "{changes}");
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
 
-    // As the kernel tells it.
     let _ = stdout(&call(&["apply", plan]), 0);
-    let stands = standing(state).expect("it stands");
-    assert_eq!(stands.state, ActivePlanState::Active);
+    let active = active_plan(state).expect("a plan");
+    assert_eq!(active.state, ActivePlanState::Active);
     for (name, cpu) in [("press", "1"), ("vision", "2"), ("inspection", "3")] {
-        let domain = stands.domain(name).expect("domain");
+        let domain = active.domain(name).expect("domain");
         assert_eq!(domain.isolation, IsolationMechanism::IsolatedPartition);
         let group = domain.group.as_deref().expect("group");
         let partition = read(&format!("{group}/cpuset.cpus.partition"));
@@ -160,33 +151,33 @@ fn a_plan_is_active_until_it_is_released() {
     assert_eq!(read("/proc/irq/default_smp_affinity"), "1");
     assert_eq!(read("/proc/sys/kernel/sched_rt_runtime_us"), "-1");
     assert_eq!(read("/proc/sys/kernel/watchdog_cpumask"), "0");
-    assert_eq!(read(PAGES), "4", "those of the guest");
+    assert_eq!(read(PAGES), "4", "the huge pages of the guest");
     let second = call(&["apply", plan]);
     assert_eq!(exit_code(&second), 4);
-    let refusal = String::from_utf8_lossy(&second.stderr).into_owned();
+    let refusal = stderr(&second);
     assert!(refusal.contains("rampart release"), "{refusal}");
     let status = stdout(&call(&["status"]), 0);
     assert!(status.contains("press"), "{status}");
     let _ = stdout(&call(&["release"]), 0);
     assert_eq!(before.differences(&MachineState::whole()), [""; 0]);
     assert_eq!(read(PAGES), "0");
-    assert_eq!(standing(state), None);
+    assert_eq!(active_plan(state), None);
     let loader = |path| std::fs::read(path).expect("loader");
     assert_eq!(loader(LOADER), loader(LOADER_BEFORE));
     let journals = std::fs::read_dir(state.join("journal")).expect("journals");
     assert_eq!(journals.count(), 0);
 
-    // Killed on the way, earlier and later.
+    // Killed while it applies the plan, earlier and later.
     for milliseconds in [40, 90, 150, 220, 300, 400] {
         let mut child = rampart(state, &["apply", plan]).spawn().expect("rampart");
         thread::sleep(Duration::from_millis(milliseconds));
         let _ = child.kill();
         ended(&mut child);
         let _ = stdout(&call(&["release"]), 0);
-        let told = before.differences(&MachineState::whole());
-        assert_eq!(told, [""; 0], "killed after {milliseconds} ms");
+        let differences = before.differences(&MachineState::whole());
+        assert_eq!(differences, [""; 0], "killed after {milliseconds} ms");
         assert_eq!(read(PAGES), "0", "killed after {milliseconds} ms");
-        assert_eq!(standing(state), None);
+        assert_eq!(active_plan(state), None);
     }
     report_completion();
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Blocks by the built programs on this machine: by a spinning thread, as no module is loaded where
-//! tests run. The module has tests of its own in a simulated machine (`sim_blocks.rs`).
+//! Blocks on this machine, by a spinning thread: `simulated/blocks.rs` tests the kernel module.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Output, Stdio};
 
-use rampart_model::{BlockKind, BlocksMade, CpuId, Finding, Nanos};
+use rampart_model::{BlockKind, BlocksMade, Finding, Nanos};
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{directory, exit_code, machine, rampart, stdout, usable_cpus};
+use rampart_tests::programs::{
+    directory, exit_code, last_cpu, machine, rampart, stderr, stdout, usable_cpus,
+};
+use rampart_tests::verdicts::BlocktestResult;
 use serde_json::Value;
 
 fn run(arguments: &[&str]) -> Output {
@@ -15,21 +17,13 @@ fn run(arguments: &[&str]) -> Output {
     rampart(state.path(), arguments).finish().expect("starts")
 }
 
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 fn made(document: &Value) -> BlocksMade {
     serde_json::from_value(document["made"].clone()).expect("blocks")
 }
 
-fn last_cpu() -> CpuId {
-    usable_cpus().iter().next_back().expect("a CPU")
-}
-
 #[test]
 fn blocks_are_made_as_requested_and_reported_with_their_lengths() {
-    let Some(_machine) = machine("blocks_come_as_asked", 1) else {
+    let Some(_machine) = machine("blocks of a spinning thread", 1) else {
         return;
     };
     let cpu = last_cpu();
@@ -63,16 +57,16 @@ fn blocks_are_made_as_requested_and_reported_with_their_lengths() {
     }
     for pair in made.spans.windows(2) {
         let pause = pair[1].start.saturating_sub(pair[0].end);
-        // Half of the mean is the least, whatever came late.
+        // A pause is at least half of the mean.
         assert!(pause >= Nanos(7_500_000), "{pause}");
     }
-    // Before anything is done it says what.
-    let text = errors(&output);
+    // The command announces the blocks.
+    let text = stderr(&output);
     assert!(
         text.contains(&format!("Stopping CPU {cpu} for 3 ms, 12 times")),
         "{text}"
     );
-    // The weaker kind says that it is.
+    // A finding reports that interrupts are still handled.
     let findings: Vec<Finding> =
         serde_json::from_value(document["findings"].clone()).expect("findings");
     assert!(
@@ -85,7 +79,7 @@ fn blocks_are_made_as_requested_and_reported_with_their_lengths() {
 
 #[test]
 fn several_cpus_are_stopped_at_the_same_moments() {
-    let Some(_machine) = machine("several_cpus_are_stopped", 2) else {
+    let Some(_machine) = machine("blocks of several CPUs", 2) else {
         return;
     };
     let output = run(&[
@@ -105,13 +99,13 @@ fn several_cpus_are_stopped_at_the_same_moments() {
             spans.len() == 2 && spans[0].start < spans[1].end && spans[1].start < spans[0].end
         })
         .count();
-    // Somebody else's burst may delay one of the two; not most of the time.
+    // Other work may delay one of the two sometimes.
     assert!(together >= 5, "{together} of 10 together: {:?}", made.spans);
 }
 
 #[test]
 fn refuses_impossible_requests_with_reason_and_exit_code() {
-    let Some(_machine) = machine("what_cannot_be_done_is_refused", 1) else {
+    let Some(_machine) = machine("impossible blocks", 1) else {
         return;
     };
     for (arguments, code, words) in [
@@ -143,22 +137,22 @@ fn refuses_impossible_requests_with_reason_and_exit_code() {
             exit_code(&output),
             code,
             "{arguments:?}: {}",
-            errors(&output)
+            stderr(&output)
         );
-        let text = errors(&output);
+        let text = stderr(&output);
         assert!(text.contains(words), "{arguments:?}: {text}");
         assert!(!text.contains("Stopping"), "{text}");
     }
     if !std::path::Path::new("/dev/blocksys").exists() {
         let output = run(&["block", "--cpus", "0", "--kind", "module"]);
         assert_eq!(exit_code(&output), 4);
-        assert!(errors(&output).contains("is not loaded"), "{output:?}");
+        assert!(stderr(&output).contains("is not loaded"), "{output:?}");
     }
 }
 
 #[test]
 fn the_end_of_the_input_ends_the_blocks() {
-    let Some(_machine) = machine("the_end_of_the_input_ends_the_blocks", 1) else {
+    let Some(_machine) = machine("the end of blocks", 1) else {
         return;
     };
     let mut child = Command::new(directory().join("rampart-meter"))
@@ -191,11 +185,11 @@ fn the_end_of_the_input_ends_the_blocks() {
 
 #[test]
 fn blocktest_reports_that_the_stopped_cpu_is_affected() {
-    let Some(_machine) = machine("a_blocktest", 2) else {
+    let Some(_machine) = machine("blocktest", 2) else {
         return;
     };
     let cpu = last_cpu();
-    // Far longer than what a shared host does to both CPUs by itself.
+    // Much longer than the delays that a shared host causes on both CPUs.
     let output = run(&[
         "blocktest",
         "--cpus",
@@ -213,22 +207,13 @@ fn blocktest_reports_that_the_stopped_cpu_is_affected() {
         "--json",
     ]);
     let document: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
-    let cpus = document["cpus"].as_array().expect("CPUs");
-    let of = |cpu: CpuId| {
-        cpus.iter()
-            .find(|result| result["cpu"] == cpu.0)
-            .unwrap_or_else(|| panic!("no CPU {cpu} in {cpus:?}"))
-    };
-    let stopped = &of(cpu)["transfer"];
-    assert_eq!(stopped["outcome"], "leaks", "{stopped}");
-    let estimate = stopped["interval"]["estimate"].as_f64().expect("a number");
-    assert!((0.7..1.5).contains(&estimate), "{stopped}");
+    let stopped = BlocktestResult::of(&document, cpu.0);
+    assert_eq!(stopped.outcome(), "leaks", "{stopped:?}");
+    assert!((0.7..1.5).contains(&stopped.transfer()), "{stopped:?}");
     let other = usable_cpus()
         .iter()
         .find(|other| *other != cpu)
         .expect("another CPU");
-    let elsewhere = of(other)["transfer"]["interval"]["estimate"]
-        .as_f64()
-        .expect("a number");
-    assert!(elsewhere < 0.5, "{cpus:?}");
+    let other = BlocktestResult::of(&document, other.0);
+    assert!(other.transfer() < 0.5, "{other:?}");
 }

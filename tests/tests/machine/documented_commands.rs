@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The whole way of a user with a plan, on the simulated machine: the commands are those of the README,
-//! and what the domains run is from docs/simulation.md.
+//! The commands of the README for a plan, on the simulated machine. What the domains run is from
+//! docs/simulation.md.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -8,10 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuId, ProgramState, Status, SupervisedDomain, SupervisedState};
-use rampart_tests::inside::{is_inside, report_completion, run_inside};
+use rampart_tests::inside::{
+    is_inside, machine_for_inside, report_completion, report_time, run_inside,
+};
 use rampart_tests::limited::Limited as _;
-use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{machine, starts_inside, stdout};
+use rampart_tests::machine_state::{MachineState, read_trimmed as read};
+use rampart_tests::processes::allowed_cpus;
+use rampart_tests::programs::stdout;
 
 const README: &str = include_str!("../../../README.md");
 const SIMULATION: &str = include_str!("../../../docs/simulation.md");
@@ -22,13 +25,9 @@ const FIFO: &str = "1";
 
 #[test]
 fn the_readme_commands_run_a_plan_and_revert_it() {
-    let name = "the_way_of_the_readme";
-    let Some(_machine) = machine(name, 2) else {
+    let Some(_machine) = machine_for_inside("the commands of the README") else {
         return;
     };
-    if !starts_inside(name) {
-        return;
-    }
     assert!(README.contains("`rampart sim shell --cpus 4 --real-time-cpus none`"));
     run_inside(
         "documented_commands::every_command_of_the_readme",
@@ -37,7 +36,7 @@ fn the_readme_commands_run_a_plan_and_revert_it() {
     );
 }
 
-/// The commands of the README's section, one a line there or several with semicolons.
+/// Returns the commands of the README's section: one on each line, or several with semicolons.
 fn commands() -> Vec<&'static str> {
     block(README, "To try it where\nnothing can go wrong")
         .into_iter()
@@ -46,7 +45,7 @@ fn commands() -> Vec<&'static str> {
         .collect()
 }
 
-/// The first indented lines after a text.
+/// Returns the first indented lines after a text.
 fn block(page: &'static str, after: &str) -> Vec<&'static str> {
     let (_, page) = page.split_once(after).expect("the section");
     page.lines()
@@ -78,7 +77,6 @@ fn every_command_of_the_readme() {
     for command in commands() {
         let output = shell(location, command);
         match command {
-            // It is a machine with faults, and says so.
             "rampart check" => {
                 let text = stdout(&output, 4);
                 assert!(text.contains("Not fit for real-time work"), "{text}");
@@ -90,12 +88,12 @@ fn every_command_of_the_readme() {
             "rampart apply plan.toml --dry-run" => {
                 let _ = stdout(&output, 0);
                 let differences = before.differences(&MachineState::whole());
-                assert_eq!(differences, [""; 0], "nothing is changed");
+                assert_eq!(differences, [""; 0], "a dry run changes nothing");
             }
             "rampart up" => {
                 let text = stdout(&output, 0);
                 assert_eq!(text.lines().count(), 3, "no finding: {text}");
-                runs_behind_its_wall(location);
+                assert_isolated(location);
             }
             "rampart status" => {
                 let text = stdout(&output, 0);
@@ -121,12 +119,12 @@ fn every_command_of_the_readme() {
     report_completion();
 }
 
-/// Runs a command as a user at a prompt does. Its state is where every user's is.
+/// Runs a command as a user at a prompt does, with the default state directory.
 fn shell(location: &Path, command: &str) -> Output {
     let script = match command {
         "vi plan.toml" => block(SIMULATION, "## A plan to try").join("\n"),
-        // That takes minutes.
-        _ if command.contains("--before-after") => return nothing(),
+        // Left out, because it takes minutes.
+        _ if command.contains("--before-after") => return empty_output(),
         // The guest has no power button.
         "rampart down" => format!("{command} --within 1s"),
         _ => command.to_owned(),
@@ -141,16 +139,11 @@ fn shell(location: &Path, command: &str) -> Output {
         .env_remove("RAMPART_METER")
         .finish()
         .expect("a shell");
-    told(command, began.elapsed());
+    report_time(command, began);
     output
 }
 
-#[expect(clippy::print_stdout, reason = "where the time of this test goes")]
-fn told(command: &str, took: Duration) {
-    println!("{:6.1} s  {command}", took.as_secs_f64());
-}
-
-fn nothing() -> Output {
+fn empty_output() -> Output {
     Output {
         status: std::process::ExitStatus::default(),
         stdout: Vec::new(),
@@ -176,14 +169,14 @@ fn owners(location: &Path) -> Status {
     status
 }
 
-/// The only CPU of a domain.
+/// Returns the only CPU of a domain.
 fn cpu_of(status: &Status, name: &str) -> CpuId {
     let domain = status.domains.iter().find(|domain| domain.name == name);
     domain.expect(name).cpus.first().expect("a CPU")
 }
 
-/// As the kernel tells it of every thread.
-fn runs_behind_its_wall(location: &Path) {
+/// Checks CPUs, policy and control group of every thread, as the kernel reports them.
+fn assert_isolated(location: &Path) {
     let status = owners(location);
     for name in ["task", "container"] {
         let cpu = cpu_of(&status, name).to_string();
@@ -209,7 +202,7 @@ fn runs_behind_its_wall(location: &Path) {
     for thread in others {
         assert_eq!((&*thread.cpus, &*thread.policy), ("0", OTHER), "{all:?}");
     }
-    // Both say it by themselves.
+    // Both print it in their logs.
     let began = Instant::now();
     for name in ["container", "guest"] {
         let end = Instant::now() + Duration::from_secs(400);
@@ -219,7 +212,7 @@ fn runs_behind_its_wall(location: &Path) {
             thread::sleep(Duration::from_millis(200));
         }
     }
-    told("(until the guest is up)", began.elapsed());
+    report_time("(until the guest is up)", began);
 }
 
 fn record(name: &str) -> SupervisedDomain {
@@ -227,12 +220,12 @@ fn record(name: &str) -> SupervisedDomain {
     serde_json::from_str(&text).expect("a record")
 }
 
-/// The process of what a domain runs; nothing of its start went wrong.
+/// Returns the process of a domain's program, which started without a finding.
 fn program(name: &str) -> u32 {
     let record = record(name);
     assert_eq!(record.state, SupervisedState::Running, "{record:?}");
     assert!(record.findings.is_empty(), "{record:?}");
-    record.program.expect("it runs").process
+    record.program.expect("a running program").process
 }
 
 fn log(name: &str) -> String {
@@ -248,7 +241,7 @@ struct Thread {
     priority: String,
 }
 
-/// By proc_pid_stat(5) and proc_pid_status(5).
+/// Reads the threads of a process, by proc_pid_stat(5).
 fn threads(process: u32) -> Vec<Thread> {
     let all = std::fs::read_dir(format!("/proc/{process}/task")).expect("threads");
     all.flatten()
@@ -257,23 +250,13 @@ fn threads(process: u32) -> Vec<Thread> {
             let stat = read(&format!("{location}/stat"));
             let (_, fields) = stat.rsplit_once(')').expect("a name");
             let fields: Vec<&str> = fields.split_whitespace().collect();
-            let status = read(&format!("{location}/status"));
-            let cpus = status
-                .lines()
-                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+            let thread = entry.file_name().to_string_lossy().into_owned();
             Thread {
                 name: read(&format!("{location}/comm")),
-                cpus: cpus.expect("CPUs").trim().to_owned(),
+                cpus: allowed_cpus(format!("{process}/task/{thread}")),
                 priority: fields[37].to_owned(),
                 policy: fields[38].to_owned(),
             }
         })
         .collect()
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path)
-        .unwrap_or_else(|error| panic!("{path}: {error}"))
-        .trim()
-        .to_owned()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a plan changes, measured on the simulated machine: which part of the plan stands in which run,
-//! by the machine's own files, and that the machine is as before, whatever ends the evaluation.
+//! The effects of a plan, measured on the simulated machine: which changes are active in which run, by the
+//! machine's files, and that the machine is as before, also after a kill or an interrupt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,17 +17,17 @@ use rampart_model::{
 };
 use rampart_tests::disturbance::stop;
 use rampart_tests::documents::assert_valid;
-use rampart_tests::inside::{is_inside, report_completion, run_inside};
-use rampart_tests::limited::{Limited as _, ended, finished};
-use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{
-    directory, evaluation, exit_code, machine, rampart, starts_inside, stdout,
+use rampart_tests::inside::{
+    is_inside, machine_for_inside, report_completion, report_time, run_inside,
 };
+use rampart_tests::limited::{Limited as _, ended, finished, wait_until};
+use rampart_tests::machine_state::{MachineState, read_trimmed as read};
+use rampart_tests::programs::{directory, evaluation, exit_code, rampart, stderr, stdout};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Three changes, so that all but one is another plan than one alone.
+/// Three changes, so that "all but one" differs from "only one".
 const PLAN: &str = r#"
 [machine]
 housekeeping = "0,2"
@@ -47,27 +47,23 @@ dirty-limit = "apply"
 /// The CPU of the plan's domain.
 const CPU: usize = 1;
 const PARTITION: &str = "/sys/fs/cgroup/rampart-press/cpuset.cpus.partition";
-/// The knobs of the plan, each with its file.
+/// The knobs of the plan, with their files.
 const KNOBS: [(&str, &str); 2] = [
     ("swappiness", "/proc/sys/vm/swappiness"),
     ("dirty-limit", "/proc/sys/vm/dirty_ratio"),
 ];
-/// As short as so many legs may be compared: so it is planned, for machines that are slower than this.
+/// The shortest time for so many variants; it is planned for slower machines.
 const SHORT: [&str; 3] = ["--ablate", "--for", "504s"];
 /// Runs of three seconds, each with more than one block.
 const LONGER: [&str; 2] = ["--for", "3m"];
-/// How long an evaluation may take to come so far.
-const PATIENCE: Duration = Duration::from_secs(200);
+/// Time limit for a state of an evaluation.
+const LIMIT: Duration = Duration::from_secs(200);
 
 #[test]
 fn a_plan_is_switched_between_runs_and_always_reverted() {
-    let name = "a_plan_is_switched_between_runs";
-    let Some(_machine) = machine(name, 2) else {
+    let Some(_machine) = machine_for_inside("effects of a plan") else {
         return;
     };
-    if !starts_inside(name) {
-        return;
-    }
     run_inside(
         "effects::variants_are_applied_and_reverted",
         &["--cpus", "3", "--real-time-cpus", "none"],
@@ -81,22 +77,22 @@ fn variants_are_applied_and_reverted() {
     if !is_inside() {
         return;
     }
-    let location = Place::make();
-    location.measures_with_and_without();
-    location.is_killed();
-    location.is_interrupted();
+    let bench = Bench::create();
+    bench.compare_variants();
+    bench.kill_an_evaluation();
+    bench.interrupt_an_evaluation();
     report_completion();
 }
 
-/// Where evaluations are made, and what the machine was before any of them.
-struct Place {
+/// A directory for evaluations, and the state of the machine before them.
+struct Bench {
     directory: tempfile::TempDir,
     before: MachineState,
     values: BTreeMap<&'static str, String>,
 }
 
-impl Place {
-    fn make() -> Self {
+impl Bench {
+    fn create() -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         fs::write(directory.path().join("plan.toml"), PLAN).expect("plan");
         let value = |(name, file)| (name, read(file));
@@ -111,11 +107,11 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    fn call(&self, arguments: &[&str]) -> Command {
+    fn rampart(&self, arguments: &[&str]) -> Command {
         rampart(&self.path("state"), arguments)
     }
 
-    /// An evaluation whose results go there.
+    /// Returns the command of an evaluation with this result directory.
     fn evaluate(&self, results: &Path, more: &[&str]) -> Command {
         let plan = self.path("plan.toml");
         let plan = plan.to_str().expect("a path");
@@ -123,64 +119,66 @@ impl Place {
         let usual = ["evaluate", "--plan", plan, "--out", results];
         let usual = [&usual[..], &["--before-after", "--domains", "press"]].concat();
         let short = ["--loads", "idle", "--show-progress=none"];
-        self.call(&[&usual[..], &short, more].concat())
+        self.rampart(&[&usual[..], &short, more].concat())
     }
 
-    fn measures_with_and_without(&self) {
+    fn compare_variants(&self) {
         let began = Instant::now();
         let results = self.path("results");
         let mut command = self.evaluate(&results, &SHORT);
         let over = AtomicBool::new(false);
         let (output, seen) = thread::scope(|scope| {
-            let looking = scope.spawn(|| self.look(&results, &over));
-            // It panics where it waits in vain, and who looks is to end all the same.
+            let observer = scope.spawn(|| self.observe(&results, &over));
+            // Reaching the limit panics; the observer has to end then, too.
             let limit = Duration::from_secs(500);
             let run = AssertUnwindSafe(|| command.finish_within(limit, Vec::new()));
             let output = catch_unwind(run);
             over.store(true, Ordering::Relaxed);
-            (output, looking.join())
+            (output, observer.join())
         });
-        let output = output.expect("it ends").expect("rampart starts");
+        let output = output.expect("an end").expect("rampart starts");
         let text = stdout(&output, 0);
-        told("the whole comparison", began);
-        self.is_as_before("the comparison");
+        report_time("the comparison", began);
+        self.assert_restored("the comparison");
         let document = evaluation(&results);
         assert_eq!(document.state, EvaluationState::Complete);
         assert_valid(&document);
-        told("the document is valid", began);
-        legs_alternate(&document);
-        each_leg_is_what_it_says(&document, &seen.expect("it looks"));
-        verdicts_say_what_they_can(&document, &text);
-        told("everything of it", began);
+        assert_variants_alternate(&document);
+        assert_variants_active(&document, &seen.expect("observations"));
+        assert_verdicts(&document, &text);
     }
 
-    /// Looks which part of the plan stands in which run, by the name of its histogram log, and goes to
-    /// the domain's CPU whenever the kernel lets it.
-    fn look(&self, results: &Path, over: &AtomicBool) -> BTreeMap<String, BTreeSet<Seen>> {
-        let mut seen = BTreeMap::<String, BTreeSet<Seen>>::new();
+    /// Records the active changes in each run, by the name of its histogram log, and runs on the domain's CPU
+    /// whenever the kernel permits it.
+    fn observe(
+        &self,
+        results: &Path,
+        over: &AtomicBool,
+    ) -> BTreeMap<String, BTreeSet<Observation>> {
+        let mut seen = BTreeMap::<String, BTreeSet<Observation>>::new();
         while !over.load(Ordering::Relaxed) {
             if let Some(log) = Log::newest(results) {
-                let what = self.seen();
+                let observation = self.observation();
                 if log.is_open(results) {
-                    seen.entry(log.name).or_default().insert(what);
+                    seen.entry(log.name).or_default().insert(observation);
                 }
             }
-            // Seldom enough to be little of the work of an emulated machine.
+            // Rarely enough to add little work to an emulated machine.
             thread::sleep(Duration::from_millis(100));
         }
         seen
     }
 
-    fn seen(&self) -> Seen {
-        let intrudes = intrude();
-        Seen {
-            stands: self.stands(),
-            intrudes,
+    fn observation(&self) -> Observation {
+        let can_enter = enter_domain_cpu();
+        Observation {
+            active: self.active(),
+            can_enter,
         }
     }
 
-    /// The changes that stand now.
-    fn stands(&self) -> BTreeSet<&'static str> {
+    /// Returns the changes that are active now.
+    fn active(&self) -> BTreeSet<&'static str> {
         let isolation = fs::read_to_string(PARTITION).is_ok_and(|text| text.trim() == "isolated");
         let knobs = KNOBS
             .into_iter()
@@ -189,24 +187,24 @@ impl Place {
         isolation.chain(knobs.map(|(name, _)| name)).collect()
     }
 
-    fn is_as_before(&self, what: &str) {
+    fn assert_restored(&self, after: &str) {
         assert_eq!(
             self.before.differences(&MachineState::whole()),
             [""; 0],
-            "{what}"
+            "{after}"
         );
         let state = self.path("state");
         assert!(
             !state.join("plan.json").exists(),
-            "{what}: no plan is active"
+            "{after}: a plan is active"
         );
         let journals = fs::read_dir(state.join("journal")).expect("journals");
-        assert_eq!(journals.count(), 0, "{what}");
+        assert_eq!(journals.count(), 0, "{after}");
     }
 
-    /// Begins an evaluation and stops it where it stands: in a run in all of the plan with at least a
-    /// block measured, and so many runs before it.
-    fn stopped_in_the_plan(&self, results: &Path, runs: u32) -> Child {
+    /// Starts an evaluation, and stops it (SIGSTOP) in a run with the whole plan after a measured batch, with at
+    /// least `runs` runs before it.
+    fn stopped_with_the_plan(&self, results: &Path, runs: u32) -> Child {
         let mut child = self
             .evaluate(results, &LONGER)
             .stdin(Stdio::null())
@@ -215,21 +213,21 @@ impl Place {
             .spawn()
             .expect("rampart starts");
         let process = Pid::from_child(&child);
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + LIMIT;
         loop {
-            assert!(Instant::now() < end, "it comes to a run in the plan");
+            assert!(Instant::now() < end, "no run with the whole plan");
             if child.try_wait().expect("a child").is_some() {
                 panic!("{:?}", finished(child));
             }
-            let is_there = || {
+            let is_reached = || {
                 let log = Log::newest(results).filter(|log| log.is_open(results));
                 log.is_some_and(|log| {
                     log.is_of_the_plan() && log.number() >= runs && log.length > 0
                 })
             };
-            if is_there() {
+            if is_reached() {
                 stop(process);
-                if is_there() {
+                if is_reached() {
                     return child;
                 }
                 kill_process(process, Signal::CONT).expect("a signal");
@@ -238,77 +236,76 @@ impl Place {
         }
     }
 
-    fn is_killed(&self) {
+    fn kill_an_evaluation(&self) {
         let began = Instant::now();
         let results = self.path("killed");
-        let mut child = self.stopped_in_the_plan(&results, 1);
+        let mut child = self.stopped_with_the_plan(&results, 1);
         child.kill().expect("a signal");
         ended(&mut child);
-        let end = Instant::now() + PATIENCE;
-        while meters() > 0 {
-            assert!(Instant::now() < end, "its meter ends with it");
-            thread::sleep(Duration::from_millis(50));
-        }
-        assert_eq!(self.stands(), all(), "nobody takes it back");
-        // None begins while it stands.
+        wait_until("the meter ends with the evaluation", || meters() == 0);
+        assert_eq!(self.active(), all(), "the plan stays active");
+        // Another evaluation is refused meanwhile.
         let refused = self.evaluate(&self.path("refused"), &LONGER).finish();
         let refused = refused.expect("rampart starts");
         assert_eq!(exit_code(&refused), 4);
-        let refusal = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let refusal = stderr(&refused);
         assert!(refusal.contains("rampart release"), "{refusal}");
-        self.is_measured_where_it_stands();
-        // What was measured can be read.
+        self.measure_the_active_plan();
+        // The document has what was measured.
         let document = evaluation(&results);
         assert_eq!(document.state, EvaluationState::Running);
-        let (made, planned) = document.runs;
-        assert!(made >= 1 && made < planned, "{made} of {planned}");
+        let (done, planned) = document.runs;
+        assert!(done >= 1 && done < planned, "{done} of {planned}");
         let effects = document.plan_effects.as_ref().expect("effects");
         let others = effects.records.iter().map(|variant| &variant.record);
         let mut records = document.records.iter().chain(others);
         assert!(records.any(|record| record.exposure.samples > 0));
         let results = results.to_str().expect("a path");
-        let report = self.call(&["report", results]).finish().expect("rampart");
+        let report = self
+            .rampart(&["report", results])
+            .finish()
+            .expect("rampart");
         let text = stdout(&report, 0);
         assert!(
-            text.contains(&format!("{made} of {planned} runs")),
+            text.contains(&format!("{done} of {planned} runs")),
             "{text}"
         );
 
-        let release = || self.call(&["release"]).finish().expect("rampart");
+        let release = || self.rampart(&["release"]).finish().expect("rampart");
         let restored = stdout(&release(), 0);
         assert!(restored.contains("/proc/sys/vm/swappiness"), "{restored}");
-        self.is_as_before("a kill and a release");
+        self.assert_restored("a kill and a release");
         assert!(stdout(&release(), 0).contains("Nothing to restore"));
-        told("a kill", began);
+        report_time("a kill", began);
     }
 
-    /// Behind its own wall, whose CPU is not of this process any more.
-    fn is_measured_where_it_stands(&self) {
-        let results = self.path("standing");
+    /// Measures in the isolation of the active plan, whose CPU this process may not use.
+    fn measure_the_active_plan(&self) {
+        let results = self.path("active");
         let paths = [self.path("plan.toml"), results.clone()];
         let [plan, out] = paths.each_ref().map(|path| path.to_str().expect("a path"));
         let arguments = ["evaluate", "--plan", plan, "--out", out, "--for", "6s"];
         let domain = ["--domains", "press", "--loads", "idle"];
-        let measured = self.call(&[&arguments[..], &domain].concat()).finish();
+        let measured = self.rampart(&[&arguments[..], &domain].concat()).finish();
         let _ = stdout(&measured.expect("rampart starts"), 0);
         let document = evaluation(&results);
         let measured = document.plan.measured.as_ref();
         assert!(measured.is_some_and(|plan| plan.stands), "{measured:?}");
         let run = &document.records[0].runs[0];
-        let shield = run.shield.as_ref().expect("its wall");
+        let shield = run.shield.as_ref().expect("a shield");
         assert_eq!(
             shield.isolation,
             IsolationMechanism::IsolatedPartition,
             "{run:?}"
         );
-        assert_eq!(self.stands(), all(), "it is left as it stands");
+        assert_eq!(self.active(), all(), "the plan stays active");
     }
 
-    fn is_interrupted(&self) {
+    fn interrupt_an_evaluation(&self) {
         let began = Instant::now();
         let results = self.path("interrupted");
-        let child = self.stopped_in_the_plan(&results, 0);
-        assert_eq!(self.stands(), all());
+        let child = self.stopped_with_the_plan(&results, 0);
+        assert_eq!(self.active(), all());
         let process = Pid::from_child(&child);
         for signal in [Signal::INT, Signal::CONT] {
             kill_process(process, signal).expect("a signal");
@@ -316,26 +313,26 @@ impl Place {
         let output = finished(child);
         let _ = stdout(&output, 5);
         assert_eq!(evaluation(&results).state, EvaluationState::EndedEarly);
-        self.is_as_before("an interrupt");
-        told("an interrupt", began);
+        self.assert_restored("an interrupt");
+        report_time("an interrupt", began);
     }
 }
 
-/// What is seen of a plan at a moment.
+/// An observation of the plan during a run.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
-    stands: BTreeSet<&'static str>,
-    /// Whether a program from elsewhere came to the domain's CPU.
-    intrudes: bool,
+struct Observation {
+    active: BTreeSet<&'static str>,
+    /// Whether the kernel let another program run on the domain's CPU.
+    can_enter: bool,
 }
 
-/// All changes of the plan.
+/// Returns all changes of the plan.
 fn all() -> BTreeSet<&'static str> {
     let knobs = KNOBS.into_iter().map(|(name, _)| name);
     knobs.chain(["press"]).collect()
 }
 
-/// The changes that stand in a leg.
+/// Returns the changes that are active in a variant.
 fn changes(variant: &PlanVariant) -> BTreeSet<&'static str> {
     let mut changes = all();
     match variant {
@@ -346,21 +343,21 @@ fn changes(variant: &PlanVariant) -> BTreeSet<&'static str> {
     changes
 }
 
-/// Works for a moment on the domain's CPU; whether the kernel lets this thread go there.
-fn intrude() -> bool {
-    let mut there = CpuSet::new();
-    there.set(CPU);
-    let goes = sched_setaffinity(None, &there).is_ok();
+/// Works for a millisecond on the domain's CPU, and returns whether the kernel permits it.
+fn enter_domain_cpu() -> bool {
+    let mut affinity = CpuSet::new();
+    affinity.set(CPU);
+    let is_permitted = sched_setaffinity(None, &affinity).is_ok();
     let used = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
     };
     let enough = used() + Duration::from_millis(1);
-    while goes && used() < enough {}
-    goes
+    while is_permitted && used() < enough {}
+    is_permitted
 }
 
-/// The histogram log of a run, made when what its leg has of the plan stands.
+/// The histogram log of a run, created when the changes of its variant are active.
 #[derive(Debug)]
 struct Log {
     name: String,
@@ -372,18 +369,18 @@ impl Log {
     fn newest(results: &Path) -> Option<Self> {
         let logs = fs::read_dir(results.join("histograms")).ok()?;
         let log = logs.flatten().max_by_key(|entry| entry.file_name())?;
-        let about = log.metadata().ok()?;
+        let metadata = log.metadata().ok()?;
         Some(Self {
             name: format!("histograms/{}", log.file_name().to_str()?),
-            written: about.modified().ok()?,
-            length: about.len(),
+            written: metadata.modified().ok()?,
+            length: metadata.len(),
         })
     }
 
-    /// Whether its run is being made: the document is written before anything is taken back.
+    /// Returns whether its run continues: the document is written before any change is reverted.
     fn is_open(&self, results: &Path) -> bool {
         let document = fs::metadata(results.join("evaluation.json"));
-        let document = document.and_then(|about| about.modified());
+        let document = document.and_then(|metadata| metadata.modified());
         document.is_ok_and(|document| document < self.written)
     }
 
@@ -401,7 +398,7 @@ impl Log {
     }
 }
 
-/// Every run with its leg, in the order in which they were made.
+/// Returns every run with its variant, in the order in time.
 fn runs(document: &Evaluation) -> Vec<(PlanVariant, &Run)> {
     let effects = document.plan_effects.as_ref().expect("effects");
     let mut runs: Vec<(PlanVariant, &Run)> = Vec::new();
@@ -416,8 +413,8 @@ fn runs(document: &Evaluation) -> Vec<(PlanVariant, &Run)> {
     runs
 }
 
-/// Each repetition goes through all legs, and every second one goes back the way of the one before.
-fn legs_alternate(document: &Evaluation) {
+/// Checks that each repetition visits all variants, and every second one in the reverse order of the one before.
+fn assert_variants_alternate(document: &Evaluation) {
     let variants = &document.plan.variants;
     let turns: Vec<PlanVariant> = runs(document)
         .into_iter()
@@ -442,23 +439,23 @@ fn legs_alternate(document: &Evaluation) {
     }
 }
 
-/// By the machine's files while it ran, and by what each run was told of its wall.
-fn each_leg_is_what_it_says(document: &Evaluation, seen: &BTreeMap<String, BTreeSet<Seen>>) {
-    let mut looked_at = BTreeSet::new();
+/// Checks the active changes of each run, by the machine's files during the run and by its recorded shield.
+fn assert_variants_active(document: &Evaluation, seen: &BTreeMap<String, BTreeSet<Observation>>) {
+    let mut observed = BTreeSet::new();
     for (variant, run) in runs(document) {
-        let stands = changes(&variant);
-        let has_isolation = stands.contains("press");
+        let active = changes(&variant);
+        let has_isolation = active.contains("press");
         if let Some(seen) = seen.get(&run.histogram_log) {
-            let intrudes = !has_isolation;
+            let can_enter = !has_isolation;
             assert_eq!(
                 *seen,
-                [Seen { stands, intrudes }].into(),
+                [Observation { active, can_enter }].into(),
                 "{variant}: {run:?}"
             );
-            looked_at.insert(variant.clone());
+            observed.insert(variant.clone());
         }
         if run.invalid.is_empty() {
-            let shield = run.shield.as_ref().expect("what stood around it");
+            let shield = run.shield.as_ref().expect("a shield");
             let isolation = match has_isolation {
                 true => IsolationMechanism::IsolatedPartition,
                 false => IsolationMechanism::AffinityOnly,
@@ -471,21 +468,21 @@ fn each_leg_is_what_it_says(document: &Evaluation, seen: &BTreeMap<String, BTree
         .variants
         .iter()
         .map(|plan| plan.variant.clone());
-    assert_eq!(looked_at, variants.collect(), "each leg was looked at");
+    assert_eq!(observed, variants.collect(), "each variant was observed");
 }
 
-/// On an emulated machine, after a short time.
-fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
+/// Checks the verdicts of a short evaluation on an emulated machine.
+fn assert_verdicts(document: &Evaluation, text: &str) {
     let effects = document.plan_effects.as_ref().expect("effects");
     assert_eq!(effects.effects.len(), document.plan.variants.len() - 1);
     for effect in &effects.effects {
         assert!(effect.statement.contains("emulated"), "{effect:?}");
         if effect.outcome == EffectOutcome::Inconclusive {
-            let why = ["measure longer", "too few samples", "one run does not show"];
-            let says = |why: &&str| effect.statement.contains(*why);
-            assert!(why.iter().any(says), "{effect:?}");
+            let reasons = ["measure longer", "too few samples", "one run does not show"];
+            let is_given = |reason: &&str| effect.statement.contains(*reason);
+            assert!(reasons.iter().any(is_given), "{effect:?}");
         }
-        // The wall keeps a program away, and neither knob does.
+        // The isolation keeps a program away; the knobs do not.
         let (with, without) = effect.unwanted_activity.expect("counted");
         assert_eq!(with.programs.0, 0, "{effect:?}");
         let has_isolation = changes(&effect.variant).contains("press");
@@ -509,23 +506,11 @@ fn verdicts_say_what_they_can(document: &Evaluation, text: &str) {
     }
 }
 
-/// The meters of the programs that are tested.
+/// Returns how many meters of the tested programs run.
 fn meters() -> usize {
     let meter = directory().join("rampart-meter");
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     processes
         .filter(|process| fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == meter))
         .count()
-}
-
-fn read(path: &str) -> String {
-    fs::read_to_string(path)
-        .unwrap_or_else(|error| panic!("{path}: {error}"))
-        .trim()
-        .to_owned()
-}
-
-#[expect(clippy::print_stdout, reason = "where the time of this test goes")]
-fn told(what: &str, began: Instant) {
-    println!("{:6.1} s  {what}", began.elapsed().as_secs_f64());
 }

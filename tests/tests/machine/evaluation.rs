@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The main job, as a user starts it, and what becomes of it when it is ended early or killed.
+//! `rampart evaluate` on this machine: completed, interrupted, killed, without root, with one CPU.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,9 +13,12 @@ use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures
 use rampart_tests::documents::assert_valid;
 use rampart_tests::limited::{self, Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
+use rampart_tests::processes::send;
 use rampart_tests::programs::{
-    self, directory, evaluation, exit_code, machine, rampart, stdout, usable_cpus,
+    Scratch, copy_programs_for_everyone, directory, evaluation, exit_code, last_cpu, machine,
+    rampart, stderr, stdout,
 };
+use rustix::process::Signal;
 
 fn evaluate(state: &Path, results: &Path, options: &[&str]) -> Output {
     let results = results.to_str().expect("a path in UTF-8");
@@ -35,19 +38,19 @@ fn report(state: &Path, results: &Path, format: &str) -> String {
     stdout(&output, 0)
 }
 
-/// Every number of a complete evaluation rests on an exposure, and every rendering shows it.
+/// Every figure has its exposure, in the document and in every rendering.
 #[test]
 fn the_standard_matrix_is_measured_and_rendered() {
     let Some(_machine) = machine("the_standard_matrix_is_measured_and_rendered", 2) else {
         return;
     };
-    let directory = tempfile::tempdir().expect("a directory");
-    let (state, results) = (
-        directory.path().join("state"),
-        directory.path().join("results"),
-    );
+    let Scratch {
+        directory: _directory,
+        state,
+        results,
+    } = Scratch::create();
     let before = MachineState::take();
-    // A second and a bit for each run.
+    // More than a second for each run.
     let output = evaluate(&state, &results, &["--for", "30s"]);
     let text = stdout(&output, 0);
     assert_eq!(
@@ -83,7 +86,7 @@ fn the_standard_matrix_is_measured_and_rendered() {
     let rendered_again = report(&state, &results, "html");
     assert!(
         page.trim_end() == rendered_again.trim_end(),
-        "the page can be rendered again"
+        "the page differs when it is rendered again"
     );
     let again: Evaluation = serde_json::from_str(&report(&state, &results, "json")).expect("json");
     assert_eq!(again, evaluation);
@@ -106,7 +109,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
             .sum();
         assert_eq!(
             seen, record.exposure.samples,
-            "{id}: distribution and exposure agree"
+            "{id}: distribution and exposure differ"
         );
         let max = record
             .cpus
@@ -116,7 +119,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
         assert_eq!(
             max,
             record.worst.first().map(|worst| worst.value),
-            "{id}: the maximum has a time"
+            "{id}: the maximum has no time"
         );
         for run in &record.runs {
             assert!(run.invalid.is_empty(), "{id}: {:?}", run.invalid);
@@ -151,7 +154,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
                 }
             }
             if record.domain == "container" {
-                // Locking memory takes this one where the limit cannot be raised (CAP_SYS_RESOURCE).
+                // Without CAP_SYS_RESOURCE, which raises the limit, locking memory needs CAP_IPC_LOCK.
                 let least = run
                     .effective_settings
                     .capabilities
@@ -169,7 +172,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
     }
 }
 
-/// Samples of the seen series in a histogram log, read as any other tool would read it.
+/// Returns the samples of the uncorrected series in a histogram log, read as another tool would read it.
 fn histogram_log_samples(path: &Path) -> u64 {
     let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut samples = 0;
@@ -184,7 +187,7 @@ fn histogram_log_samples(path: &Path) -> u64 {
             continue;
         }
         let encoded = interval.encoded_histogram();
-        let bytes = data_encoding(encoded);
+        let bytes = from_base64(encoded);
         let histogram: hdrhistogram::Histogram<u64> = Deserializer::new()
             .deserialize(&mut bytes.as_slice())
             .expect("a histogram");
@@ -193,8 +196,8 @@ fn histogram_log_samples(path: &Path) -> u64 {
     samples
 }
 
-/// Base64 (RFC 4648 §4), which the library leaves to its caller.
-fn data_encoding(text: &str) -> Vec<u8> {
+/// Decodes Base64 (RFC 4648 §4), as the library leaves that to its caller.
+fn from_base64(text: &str) -> Vec<u8> {
     let value = |byte: u8| match byte {
         b'A'..=b'Z' => u32::from(byte - b'A'),
         b'a'..=b'z' => u32::from(byte - b'a') + 26,
@@ -295,7 +298,7 @@ fn a_deadline_fails_or_holds_with_its_bound() {
         assert!(cycles > 5_000, "{cycles}");
         if outcome == VerdictOutcome::Holds {
             assert_eq!(exceedances, 0);
-            // The rule of three, within the error of its approximation.
+            // The rule of three, within the error of the approximation.
             assert!(
                 (upper_bound * cycles as f64 - 3.0).abs() < 0.01,
                 "{upper_bound} {cycles}"
@@ -335,11 +338,11 @@ fn wait_for(results: &Path, enough: impl Fn(&Evaluation) -> bool) {
         }
         thread::sleep(Duration::from_millis(50));
     }
-    panic!("the evaluation does not get on");
+    panic!("the evaluation does not reach the state");
 }
 
-/// Killed in the middle of a run with a wall up: the machine is restored by one command, nothing
-/// that was started lives on, and what was measured is rendered.
+/// After a kill in a run with isolation, one command restores the machine, no started program survives, and the
+/// results can be rendered.
 #[test]
 fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
     let Some(_machine) = machine(
@@ -349,11 +352,11 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
         return;
     };
     for (domains, after) in [("task", 700), ("container", 1500)] {
-        let directory = tempfile::tempdir().expect("a directory");
-        let (state, results) = (
-            directory.path().join("state"),
-            directory.path().join("results"),
-        );
+        let Scratch {
+            directory: _directory,
+            state,
+            results,
+        } = Scratch::create();
         let before = MachineState::take();
         let options = [
             "--for",
@@ -373,11 +376,11 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
         let output = rampart(&state, &["release"])
             .finish()
             .expect("rampart starts");
-        let told = stdout(&output, 0);
+        let restored = stdout(&output, 0);
         assert_eq!(
             before.differences(&MachineState::take()),
             Vec::<String>::new(),
-            "{told}"
+            "{restored}"
         );
         let left = left_running(&state, &results);
         assert!(left.is_empty(), "still running: {left:?}");
@@ -393,7 +396,6 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
         );
         assert!(text.contains(domains), "{text}");
         assert!(report(&state, &results, "html").contains("</html>"));
-        // Nothing is left to release.
         let again = rampart(&state, &["release"])
             .finish()
             .expect("rampart starts");
@@ -401,12 +403,12 @@ fn a_killed_evaluation_leaves_a_readable_result_and_a_restorable_machine() {
     }
 }
 
-/// Programs of the evaluation that outlived it, a moment later.
+/// Returns the programs of the evaluation that still run after five seconds.
 fn left_running(state: &Path, results: &Path) -> Vec<String> {
     let meter = directory().join("rampart-meter");
     let named = [meter.as_path(), state, results].map(|path| path.to_string_lossy().into_owned());
-    // In a container the meter is the only file there is.
-    let ours = |command: &str| {
+    // In a container the meter is the only file.
+    let is_started = |command: &str| {
         command.starts_with("/rampart-meter") || named.iter().any(|name| command.contains(name))
     };
     let mut left = Vec::new();
@@ -416,7 +418,7 @@ fn left_running(state: &Path, results: &Path) -> Vec<String> {
             .flatten()
             .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
             .map(|command| String::from_utf8_lossy(&command).replace('\0', " "))
-            .filter(|command| ours(command))
+            .filter(|command| is_started(command))
             .collect();
         if left.is_empty() {
             break;
@@ -426,17 +428,16 @@ fn left_running(state: &Path, results: &Path) -> Vec<String> {
     left
 }
 
-/// One Ctrl-C ends early, keeps everything and says so.
 #[test]
 fn an_interrupted_evaluation_keeps_what_it_measured() {
     let Some(_machine) = machine("an_interrupted_evaluation_keeps_what_it_measured", 1) else {
         return;
     };
-    let directory = tempfile::tempdir().expect("a directory");
-    let (state, results) = (
-        directory.path().join("state"),
-        directory.path().join("results"),
-    );
+    let Scratch {
+        directory: _directory,
+        state,
+        results,
+    } = Scratch::create();
     let before = MachineState::take();
     let child = start(
         &state,
@@ -444,15 +445,9 @@ fn an_interrupted_evaluation_keeps_what_it_measured() {
         &["--for", "60s", "--domains", "host,task", "--loads", "idle"],
     );
     wait_for(&results, |evaluation| evaluation.runs.0 >= 2);
-    let process = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(process, rustix::process::Signal::INT).expect("interrupt");
+    send(child.id(), Signal::INT);
     let output = limited::finished(child);
-    assert_eq!(
-        exit_code(&output),
-        5,
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(exit_code(&output), 5, "{}", stderr(&output));
     let document = evaluation(&results);
     assert_eq!(document.state, EvaluationState::EndedEarly);
     assert!(
@@ -473,17 +468,16 @@ fn an_interrupted_evaluation_keeps_what_it_measured() {
     );
 }
 
-/// A load that dies makes the record invalid, and every rendering says so.
 #[test]
 fn a_load_that_dies_makes_the_record_invalid() {
     let Some(_machine) = machine("a_load_that_dies_makes_the_record_invalid", 2) else {
         return;
     };
-    let directory = tempfile::tempdir().expect("a directory");
-    let (state, results) = (
-        directory.path().join("state"),
-        directory.path().join("results"),
-    );
+    let Scratch {
+        directory: _directory,
+        state,
+        results,
+    } = Scratch::create();
     let child = start(
         &state,
         &results,
@@ -496,12 +490,7 @@ fn a_load_that_dies_makes_the_record_invalid() {
         thread::sleep(Duration::from_millis(700));
     }
     let output = limited::finished(child);
-    assert_eq!(
-        exit_code(&output),
-        5,
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(exit_code(&output), 5, "{}", stderr(&output));
     let document = evaluation(&results);
     let record = document
         .records
@@ -524,7 +513,7 @@ fn a_load_that_dies_makes_the_record_invalid() {
     );
 }
 
-/// Kills every process of this name; how many there were.
+/// Kills every process whose name starts with `name`, and returns how many there were.
 fn kill_all(name: &str) -> usize {
     let processes = std::fs::read_dir("/proc")
         .expect("/proc")
@@ -536,9 +525,7 @@ fn kill_all(name: &str) -> usize {
         });
     processes
         .filter_map(rustix::process::Pid::from_raw)
-        .filter(|process| {
-            rustix::process::kill_process(*process, rustix::process::Signal::KILL).is_ok()
-        })
+        .filter(|process| rustix::process::kill_process(*process, Signal::KILL).is_ok())
         .count()
 }
 
@@ -547,22 +534,21 @@ fn finished(results: &Path) -> bool {
         && evaluation(results).state != EvaluationState::Running
 }
 
-/// With one usable CPU there is no CPU to set apart: everything is still measured, and said.
 #[test]
 fn measures_a_single_cpu_and_reports_the_limitation() {
     let Some(_machine) = machine("measures_a_single_cpu_and_reports_the_limitation", 1) else {
         return;
     };
-    let directory = tempfile::tempdir().expect("a directory");
-    let (state, results) = (
-        directory.path().join("state"),
-        directory.path().join("results"),
-    );
+    let Scratch {
+        directory: _directory,
+        state,
+        results,
+    } = Scratch::create();
     let rampart = rampart(
         &state,
         &["evaluate", "--for", "16s", "--loads", "idle,cpu@same"],
     );
-    let cpu = usable_cpus().iter().next_back().expect("a CPU").to_string();
+    let cpu = last_cpu().to_string();
     let output = std::process::Command::new("taskset")
         .args(["--cpu-list", &cpu])
         .arg(rampart.get_program())
@@ -574,9 +560,9 @@ fn measures_a_single_cpu_and_reports_the_limitation() {
         .expect("taskset starts");
     let _ = stdout(&output, 0);
     let document = evaluation(&results);
-    let said = |finding: &rampart_model::Finding| finding.what.contains("without a shield");
+    let reports = |finding: &rampart_model::Finding| finding.what.contains("without a shield");
     assert!(
-        document.plan.findings.iter().any(said),
+        document.plan.findings.iter().any(reports),
         "{:?}",
         document.plan.findings
     );
@@ -587,22 +573,14 @@ fn measures_a_single_cpu_and_reports_the_limitation() {
     }
 }
 
-/// A user without privileges gets what can be had, and is told what cannot.
 #[test]
 fn measures_as_much_as_possible_without_root() {
     let Some(_machine) = machine("measures_as_much_as_possible_without_root", 1) else {
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
-    // The programs may stand where only root may look.
-    let programs = directory.path().join("bin");
-    std::fs::create_dir(&programs).expect("a directory");
-    for name in ["rampart", "rampart-meter"] {
-        std::fs::copy(programs::directory().join(name), programs.join(name)).expect("a copy");
-    }
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(directory.path(), open).expect("permissions");
-    // Who is nice stays so: to take that back needs a privilege.
+    copy_programs_for_everyone(directory.path());
+    // A nice value stays: only a privileged program may lower it.
     let output = std::process::Command::new("nice")
         .args([
             "-n",
@@ -614,7 +592,7 @@ fn measures_as_much_as_possible_without_root() {
             "65534",
             "--clear-groups",
         ])
-        .arg(programs.join("rampart"))
+        .arg(directory.path().join("rampart"))
         .args([
             "evaluate", "--for", "12s", "--loads", "idle", "--out", "results",
         ])
@@ -624,9 +602,9 @@ fn measures_as_much_as_possible_without_root() {
         .expect("nice starts");
     let _ = stdout(&output, 0);
     let document = evaluation(&directory.path().join("results"));
-    let said = |finding: &rampart_model::Finding| finding.what.contains("time-sharing policy");
+    let reports = |finding: &rampart_model::Finding| finding.what.contains("time-sharing policy");
     assert!(
-        document.plan.findings.iter().any(said),
+        document.plan.findings.iter().any(reports),
         "{:?}",
         document.plan.findings
     );

@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Causes of the worst samples: planted ones are named, and what tracing changed is taken back.
+//! Causes of the worst samples: planted causes are named, and changes for tracing are reverted.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rampart_model::{BlockSpan, CauseKind, CpuId, ExplainedWorst, Measurement, Nanos};
+use rampart_model::{BlockSpan, CauseKind, ExplainedWorst, Measurement, Nanos};
 use rampart_tests::disturbance::hold;
-use rampart_tests::limited::{Limited as _, ended};
+use rampart_tests::limited::{Limited as _, ended, wait_until};
 use rampart_tests::programs::{
-    directory, exit_code, machine, measure, rampart, stdout, usable_cpus,
+    archive, assert_refused, copy_programs_for_everyone, directory, last_cpu, machine, measure,
+    rampart, stdout,
 };
 use serde_json::Value;
 
-/// Far longer than anything here takes; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-fn last_cpu() -> CpuId {
-    usable_cpus().iter().next_back().expect("a CPU")
-}
-
-/// The explained samples that a block took more than half of, and the part of each that its longest
-/// cause took.
+/// Returns the explained samples of which a block took more than half, with the share of the longest cause.
 fn blocked<'a>(
     measurement: &'a Measurement,
     blocks: &[(Nanos, Nanos)],
@@ -44,7 +36,7 @@ fn blocked<'a>(
         .collect()
 }
 
-fn consistent(measurement: &Measurement) {
+fn assert_consistent(measurement: &Measurement) {
     for worst in &measurement.explained {
         let seen: Nanos = worst
             .causes
@@ -52,13 +44,13 @@ fn consistent(measurement: &Measurement) {
             .filter(|cause| cause.kind != CauseKind::Unseen)
             .map(|cause| cause.duration)
             .sum();
-        // Moments of the trace are told to the microsecond.
-        let told = seen + worst.unexplained;
-        assert!(told.0.abs_diff(worst.event.value.0) <= 2_000, "{worst:?}");
+        // The trace has a resolution of a microsecond.
+        let sum = seen + worst.unexplained;
+        assert!(sum.0.abs_diff(worst.event.value.0) <= 2_000, "{worst:?}");
     }
 }
 
-/// Where tracefs is mounted, if it is.
+/// Returns the mount point of tracefs, if it is mounted.
 fn tracefs() -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("mounts");
     mounts.lines().find_map(|line| {
@@ -68,7 +60,7 @@ fn tracefs() -> Option<PathBuf> {
     })
 }
 
-/// Tracing instances of ours.
+/// Returns the tracing instances of Rampart.
 fn instances() -> Vec<PathBuf> {
     let Some(root) = tracefs() else {
         return Vec::new();
@@ -98,7 +90,7 @@ fn identifies_a_planted_thread() {
         16,
         Duration::from_millis(240),
     );
-    // Its name is this thread's, which the kernel cuts off.
+    // The planted thread has the name of this thread, which the kernel truncates.
     let name = std::fs::read_to_string("/proc/thread-self/comm").expect("a name");
     let cpus = cpu.to_string();
     let measurement = measure(
@@ -107,7 +99,7 @@ fn identifies_a_planted_thread() {
     );
     let held: Vec<(Nanos, Nanos)> = planted
         .join()
-        .expect("it held the CPU")
+        .expect("the planted thread")
         .iter()
         .map(|held| (held.from, held.to))
         .collect();
@@ -117,7 +109,7 @@ fn identifies_a_planted_thread() {
         "{:?}",
         measurement.findings
     );
-    consistent(&measurement);
+    assert_consistent(&measurement);
     let found = blocked(&measurement, &held);
     assert!(!found.is_empty(), "{:?}", measurement.explained);
     for (worst, share) in found {
@@ -126,7 +118,6 @@ fn identifies_a_planted_thread() {
         assert!(cause.name.starts_with(name.trim()), "{name} in {worst:?}");
         assert!(share > 0.5, "{worst:?}");
     }
-    // It says what the trace was made of and that it was not free.
     assert!(
         measurement
             .findings
@@ -140,7 +131,7 @@ fn identifies_a_planted_thread() {
 
 #[test]
 fn tracing_of_a_killed_run_is_reverted() {
-    let Some(_machine) = machine("what_a_killed_run_traced", 2) else {
+    let Some(_machine) = machine("tracing of a killed run", 2) else {
         return;
     };
     let state = tempfile::tempdir().expect("a directory");
@@ -160,11 +151,7 @@ fn tracing_of_a_killed_run_is_reverted() {
         .stderr(Stdio::null())
         .spawn()
         .expect("starts");
-    let begin = Instant::now();
-    while instances().is_empty() {
-        assert!(begin.elapsed() < PATIENCE, "nothing is traced");
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("a tracing instance", || !instances().is_empty());
     killed.kill().expect("killed");
     ended(&mut killed);
     assert_eq!(instances().len(), 1);
@@ -178,24 +165,15 @@ fn tracing_of_a_killed_run_is_reverted() {
 
 #[test]
 fn reports_missing_permission_to_trace_and_still_measures() {
-    let Some(_machine) = machine("who_may_not_trace", 1) else {
+    let Some(_machine) = machine("tracing without root", 1) else {
         return;
     };
     let home = tempfile::tempdir().expect("a directory");
-    // Where anybody may read them.
-    let programs = tempfile::tempdir().expect("a directory");
-    for name in ["rampart", "rampart-meter"] {
-        std::fs::copy(directory().join(name), programs.path().join(name)).expect("a copy");
-    }
-    for directory in [home.path(), programs.path()] {
-        let mut permissions = std::fs::metadata(directory).expect("there").permissions();
-        std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o777);
-        std::fs::set_permissions(directory, permissions).expect("opened");
-    }
+    copy_programs_for_everyone(home.path());
     let cpu = last_cpu().to_string();
     let output = Command::new("setpriv")
         .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-        .arg(programs.path().join("rampart"))
+        .arg(home.path().join("rampart"))
         .args(["measure", "wakeup", "--policy", "other", "--no-memory-lock"])
         .args(["--cpus", &cpu, "--for", "300ms", "--explain", "--json"])
         .env("RAMPART_STATE_DIR", home.path())
@@ -203,19 +181,19 @@ fn reports_missing_permission_to_trace_and_still_measures() {
         .expect("setpriv starts");
     let measurement: Measurement = serde_json::from_str(&stdout(&output, 0)).expect("a document");
     assert!(measurement.explained.is_empty());
-    let told = measurement
+    let refusal = measurement
         .findings
         .iter()
         .find(|finding| finding.what.contains("only root"));
     assert!(
-        told.is_some_and(|finding| finding.what.contains("sudo")),
+        refusal.is_some_and(|finding| finding.what.contains("sudo")),
         "{:?}",
         measurement.findings
     );
 }
 
 #[test]
-fn peers_are_read_from_their_own_text() {
+fn imports_histograms_of_other_tools() {
     let state = tempfile::tempdir().expect("a directory");
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
     let import = |tool: &str, file: &str, more: &[&str]| -> Output {
@@ -232,25 +210,20 @@ fn peers_are_read_from_their_own_text() {
     let document: Value = serde_json::from_str(&stdout(&json, 0)).expect("a document");
     assert_eq!(document["series"].as_array().map(Vec::len), Some(2));
     let wrong = import("rtla", "cyclictest/h-two-threads.txt", &[]);
-    assert_eq!(exit_code(&wrong), 2);
-    let words = String::from_utf8_lossy(&wrong.stderr).into_owned();
-    assert!(
-        words.contains("h-two-threads.txt") && words.contains("fix:"),
-        "{words}"
-    );
+    assert_refused(&wrong, 2, &["h-two-threads.txt", "fix:"]);
 }
 
-/// Blocks a CPU of the simulated machine in both ways while it is measured with `--explain`, kills
-/// such a measurement, and tells of it all in lines of JSON.
+/// Blocks a CPU of the simulated machine in both ways while it is measured with `--explain`, kills such a
+/// measurement, and prints the documents, each on a line.
 const IN_THE_MACHINE: &str = r#"
 set -e
 cd "$(mktemp -d)" && tar -x
-# What is started in the machine begins on its housekeeping CPU.
-taskset -pc 0-1 $$ > told
-# On one line, as strings hold no line feed of their own.
+# Programs start on the housekeeping CPU of the machine.
+taskset -pc 0-1 $$ > log
+# Prints a document on one line; its strings contain no line feed.
 line() { tr -d '\n' < "$1"; echo; }
 for kind in module spin; do
-    ./rampart block --cpus 1 --length 60ms --count 400 --pause 240ms --kind $kind --json --show-progress none > blocks 2> told &
+    ./rampart block --cpus 1 --length 60ms --count 400 --pause 240ms --kind $kind --json --show-progress none > blocks 2> log &
     blocker=$!
     ./rampart measure wakeup --cpus 1 --housekeeping 0 --for 4s --explain --json --show-progress none > measured
     kill -INT $blocker
@@ -269,29 +242,21 @@ kill -KILL $killed
 cat released >&2
 cat $T/osnoise/options $T/osnoise/cpus > after
 cmp before after && ls $T/instances && echo '{"restored":true}'
-# A CPU of the host is taken from a guest, for longer than the clocks of both leave open.
+# The blocks take a CPU from a guest for longer than the uncertainty between the two clocks.
 rmmod blocksys
 insmod /usr/lib/modules/$(uname -r)/extra/blocksys.ko longest_us=500000
-./rampart block --cpus 1 --length 400ms --count 400 --pause 1600ms --kind module --show-progress none > told 2>&1 &
+./rampart block --cpus 1 --length 400ms --count 400 --pause 1600ms --kind module --show-progress none > log 2>&1 &
 blocker=$!
 ./rampart measure wakeup --domain vm --cpus 1 --housekeeping 0 --interval 10ms --for 8s --explain --json --show-progress none > measured
-kill -INT $blocker || cat told >&2
+kill -INT $blocker || cat log >&2
 wait $blocker || true
 line measured
 "#;
 
 #[test]
 fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
-    let programs = directory();
-    let archive = Command::new("tar")
-        .arg("-c")
-        .arg("-C")
-        .arg(&programs)
-        .args(["rampart", "rampart-meter"])
-        .finish()
-        .expect("tar");
-    assert!(archive.status.success(), "{archive:?}");
-    let output = Command::new(programs.join("rampart"))
+    let archive = archive(&directory(), &["rampart", "rampart-meter"]);
+    let output = Command::new(directory().join("rampart"))
         .args([
             "sim",
             "run",
@@ -306,7 +271,7 @@ fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
             IN_THE_MACHINE,
         ])
         .env_remove("RAMPART_METER")
-        .finish_within(Duration::from_secs(600), archive.stdout)
+        .finish_within(Duration::from_secs(600), archive)
         .expect("starts");
     let text = stdout(&output, 0);
     let documents: Vec<&str> = text.lines().collect();
@@ -335,7 +300,7 @@ fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
             "{:?}",
             measurement.findings
         );
-        consistent(&measurement);
+        assert_consistent(&measurement);
         let found = blocked(&measurement, &spans);
         assert!(found.len() >= 3, "{:?}", measurement.explained);
         for (worst, share) in found {
@@ -343,16 +308,16 @@ fn the_osnoise_tracer_identifies_planted_noise_in_the_simulated_machine() {
             assert_eq!(cause.kind, kind, "{worst:?}");
             assert!(share > 0.5, "{worst:?}");
             if kind == CauseKind::Interrupt {
-                // The interrupt that the module asks for from its timer.
+                // The module queues this interrupt from its timer.
                 assert!(cause.name.starts_with("irq_work:"), "{worst:?}");
             }
         }
     }
     assert_eq!(*restored, r#"{"restored":true}"#, "{output:?}");
-    what_takes_its_cpu_from_a_guest_is_named(guest);
+    assert_causes_outside_the_guest(guest);
 }
 
-/// The blocks of a document, each from when to when.
+/// Returns start and end of the blocks of a document.
 fn spans(blocks: &str) -> Vec<(Nanos, Nanos)> {
     let blocks: Value = serde_json::from_str(blocks).expect("blocks");
     let spans: Vec<BlockSpan> =
@@ -360,8 +325,8 @@ fn spans(blocks: &str) -> Vec<(Nanos, Nanos)> {
     spans.iter().map(|span| (span.start, span.end)).collect()
 }
 
-/// By the trace of its host: the thread of a virtual CPU is the guest, and no cause.
-fn what_takes_its_cpu_from_a_guest_is_named(measured: &str) {
+/// Checks the causes in the trace of the guest's host. The thread of a virtual CPU is the guest and no cause.
+fn assert_causes_outside_the_guest(measured: &str) {
     let measurement: Measurement = serde_json::from_str(measured).expect("a measurement");
     assert!(measurement.guest.is_some(), "{measured}");
     assert_eq!(measurement.explained.len(), 10);
@@ -369,11 +334,11 @@ fn what_takes_its_cpu_from_a_guest_is_named(measured: &str) {
     for worst in &measurement.explained {
         let cause = &worst.causes[0];
         let share = cause.duration.0 as f64 / worst.event.value.0 as f64;
-        // The interrupt that the module asks for from its timer.
+        // The module queues this interrupt from its timer.
         found += usize::from(cause.name.starts_with("irq_work:") && share > 0.5);
         for cause in &worst.causes {
-            let own = cause.kind == CauseKind::Thread && cause.name.contains("/KVM:");
-            assert!(!own, "{worst:?}");
+            let is_guest = cause.kind == CauseKind::Thread && cause.name.contains("/KVM:");
+            assert!(!is_guest, "{worst:?}");
         }
     }
     assert!(found >= 2, "{:?}", measurement.explained);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Disturbances whose time and length are known must be in the figures, at that time, with that
-//! length. Tolerances are wide because the machine may itself be a guest on a busy host; they are
-//! still narrow enough that a meter that loses, misplaces or mismeasures the disturbance fails.
+//! Disturbances with known time and length must appear in the figures with that time and length. Tolerances are
+//! wide because the machine may be a guest on a busy host, and narrow enough that a meter fails which loses,
+//! misplaces or mismeasures the disturbance.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -9,22 +9,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_model::{CpuId, Measurement, Nanos, Series, WorstEvent};
+use rampart_model::{Measurement, Nanos, Series, WorstEvent};
 use rampart_tests::disturbance::{Held, hold_while, stop};
-use rampart_tests::limited::finished;
-use rampart_tests::programs::{machine, measure, rampart, stdout, usable_cpus};
+use rampart_tests::limited::{finished, wait_until};
+use rampart_tests::processes::children_of;
+use rampart_tests::programs::{last_cpu, machine, measure, rampart, stdout, usable_cpus};
 
 const LENGTH: Duration = Duration::from_millis(20);
-/// How much more than the known length a sample may show where nobody else stopped the machine:
-/// real-time throttling may follow directly (50 ms).
+/// How much longer than the disturbance a sample may be: real-time throttling may follow directly (50 ms).
 const SLACK: Nanos = Nanos::from_millis(60);
 
-fn last_cpu() -> CpuId {
-    usable_cpus().iter().next_back().expect("a CPU")
-}
-
-/// The worst sample that overlaps the time in which the CPU was held.
-fn found(worst: &[WorstEvent], held: Held) -> Option<WorstEvent> {
+/// Returns the worst sample that overlaps the time in which the CPU was held.
+fn overlapping(worst: &[WorstEvent], held: Held) -> Option<WorstEvent> {
     worst
         .iter()
         .filter(|event| event.at > held.from && event.at.saturating_sub(event.value) < held.to)
@@ -32,18 +28,17 @@ fn found(worst: &[WorstEvent], held: Held) -> Option<WorstEvent> {
         .copied()
 }
 
-/// Measures while the CPU is held again and again, and checks that each time is found with a length
-/// of at least `shortest`. This machine may be stopped by its own host at any time, and for longer; but
-/// not each time.
-fn disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
+/// Measures while the CPU is held repeatedly, and checks that each time appears with a length of at least
+/// `shortest`. The host of this machine may stop it for longer sometimes, but not each time.
+fn measure_disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
     let state = tempfile::tempdir().expect("a directory");
     let cpu = last_cpu();
     let over = Arc::new(AtomicBool::new(false));
-    let goes_on = {
+    let continues = {
         let over = Arc::clone(&over);
         move || !over.load(Ordering::Relaxed)
     };
-    let holding = hold_while(cpu, LENGTH, Duration::from_millis(700), goes_on);
+    let holding = hold_while(cpu, LENGTH, Duration::from_millis(700), continues);
     let cpu = cpu.to_string();
     let arguments = [
         &[meter, "--cpus", &cpu, "--for", "4s", "--warm-up", "200ms"],
@@ -64,11 +59,11 @@ fn disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
         .collect();
     assert!(
         inside.len() >= 3,
-        "the measurement missed the disturbance altogether: {inside:?}"
+        "the measurement has too few disturbances: {inside:?}"
     );
     let mut excess = Vec::new();
     for held in inside {
-        let Some(event) = found(&thread.worst, held) else {
+        let Some(event) = overlapping(&thread.worst, held) else {
             let kept = thread.worst.len() == measurement.plan.worst as usize;
             let worse = thread.worst.iter().all(|event| event.value >= shortest);
             assert!(kept && worse, "{held:?} is not among {:?}", thread.worst);
@@ -83,7 +78,7 @@ fn disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurement {
     }
     assert!(
         excess.iter().any(|excess| *excess <= SLACK),
-        "all are longer than they were held, by {excess:?}: {:?}",
+        "all samples are longer than the disturbance, by {excess:?}: {:?}",
         thread.worst
     );
     measurement
@@ -94,8 +89,8 @@ fn wakeup_detects_a_held_cpu() {
     let Some(_machine) = machine("wakeup_detects_a_held_cpu", 2) else {
         return;
     };
-    // The first wake-up due while the CPU is held is at most a period after its beginning.
-    let measurement = disturbed("wakeup", &["--deadline", "10ms"], Nanos::from_millis(18));
+    // The first wake-up while the CPU is held is due within a period.
+    let measurement = measure_disturbed("wakeup", &["--deadline", "10ms"], Nanos::from_millis(18));
     let thread = &measurement.threads[0];
     assert!(thread.over_deadline >= 3, "{}", thread.over_deadline);
     assert!(thread.missed >= 3 * 18, "{} missed periods", thread.missed);
@@ -112,7 +107,7 @@ fn noise_detects_a_held_cpu() {
     let Some(_machine) = machine("noise_detects_a_held_cpu", 2) else {
         return;
     };
-    let _ = disturbed(
+    let _ = measure_disturbed(
         "noise",
         &["--policy", "fifo:1"],
         Nanos(LENGTH.as_nanos() as u64 * 95 / 100),
@@ -124,7 +119,7 @@ fn fwq_detects_a_held_cpu() {
     let Some(_machine) = machine("fwq_detects_a_held_cpu", 2) else {
         return;
     };
-    let _ = disturbed(
+    let _ = measure_disturbed(
         "fwq",
         &["--work", "500us", "--policy", "fifo:1"],
         Nanos(LENGTH.as_nanos() as u64 * 95 / 100),
@@ -137,7 +132,7 @@ fn loop_detects_a_held_cpu() {
         return;
     };
     let options = ["--interval", "2ms", "--work", "200us", "--deadline", "1ms"];
-    let measurement = disturbed("loop", &options, Nanos::from_millis(17));
+    let measurement = measure_disturbed("loop", &options, Nanos::from_millis(17));
     let rampart_model::MeterDetail::Loop {
         deadlines_missed,
         worst_late,
@@ -150,7 +145,6 @@ fn loop_detects_a_held_cpu() {
     assert!(worst_late >= Nanos::from_millis(16), "{worst_late}");
 }
 
-/// Each thread keeps its own period.
 #[test]
 fn every_cpu_can_have_a_period_of_its_own() {
     let Some(_machine) = machine("every_cpu_can_have_a_period_of_its_own", 2) else {
@@ -182,7 +176,7 @@ fn every_cpu_can_have_a_period_of_its_own() {
     }
 }
 
-/// A single measurement in a domain stands behind the same wall as in an evaluation.
+/// `rampart measure` isolates a domain as an evaluation does.
 #[test]
 fn a_measurement_in_a_domain_runs_isolated() {
     let Some(_machine) = machine("a_measurement_in_a_domain_runs_isolated", 2) else {
@@ -207,8 +201,8 @@ fn a_measurement_in_a_domain_runs_isolated() {
     }
 }
 
-/// A process stopped for a second misses a second's periods, and the corrected distribution has
-/// one sample for each of them, spread evenly from the period to the second.
+/// A process that is stopped for a second misses the periods of that second. The corrected distribution has one
+/// sample for each of them, spread evenly from the period to the second.
 #[test]
 fn a_stopped_meter_counts_missed_periods() {
     let Some(_machine) = machine("a_stopped_meter_counts_missed_periods", 2) else {
@@ -224,17 +218,16 @@ fn a_stopped_meter_counts_missed_periods() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("rampart starts");
-    // After the first block, of a second.
-    let end = Instant::now() + Duration::from_secs(60);
-    while std::fs::metadata(&log).map_or(0, |log| log.len()) == 0 {
-        assert!(Instant::now() < end, "it measures");
-        thread::sleep(Duration::from_millis(5));
-    }
-    let meter = child_of(child.id());
+    wait_until("the first batch, of a second", || {
+        std::fs::metadata(&log).is_ok_and(|log| log.len() > 0)
+    });
+    let meter = i32::try_from(children_of(child.id())[0]).ok();
+    let meter = meter.and_then(rustix::process::Pid::from_raw);
+    let meter = meter.expect("the meter");
     stop(meter);
     let stopped = Instant::now();
     thread::sleep(Duration::from_secs(1));
-    // Not a moment in which it goes on already.
+    // Taken before the meter continues.
     let pause = Nanos::from(stopped.elapsed());
     rustix::process::kill_process(meter, rustix::process::Signal::CONT).expect("continue");
     let output = finished(child);
@@ -243,12 +236,12 @@ fn a_stopped_meter_counts_missed_periods() {
 
     let thread = &measurement.threads[0];
     let interval = measurement.plan.interval;
-    // The first of the periods in it is seen, late.
-    let asked = pause.0 / interval.0;
+    // The first period of the pause is measured, late.
+    let paused = pause.0 / interval.0;
     let missed = thread.missed;
-    assert!(missed + 1 >= asked, "{missed} missed of {asked}");
-    // Upwards no slack would do: this machine may be stopped itself. But each period is either
-    // seen or missed.
+    assert!(missed + 1 >= paused, "{missed} missed of {paused}");
+    // There is no upper limit, because the host may stop this machine. But each period is either measured or
+    // missed.
     let periods = thread.duration.0 / measurement.plan.interval.0;
     let counted = thread.samples + thread.missed;
     assert!(counted.abs_diff(periods) <= 2, "{counted}, not {periods}");
@@ -262,11 +255,10 @@ fn a_stopped_meter_counts_missed_periods() {
     assert_eq!(corrected.samples, thread.samples + thread.missed);
     assert_eq!(
         corrected.max, lateness.seen.max,
-        "the worst is seen, not made up"
+        "the correction changed the worst sample"
     );
-    // Seen, one sample is over half a second, and one for each time that the machine itself stood still
-    // so long; corrected, each period that a wake at its planned moment would have been late for by more
-    // than that.
+    // Uncorrected, one sample is over half a second, and one for each stop of the machine for so long.
+    // Corrected, there is one for each period whose wake-up would have been late by more than that.
     let worst = thread.worst[0].value;
     assert!(worst + interval >= pause, "{worst} in {pause}");
     let half = Nanos::from_millis(500);
@@ -281,38 +273,4 @@ fn a_stopped_meter_counts_missed_periods() {
         late.abs_diff(expected) <= stops,
         "{late} corrected samples over half a second, not {expected}"
     );
-}
-
-/// The meter that `rampart` started.
-fn child_of(parent: u32) -> rustix::process::Pid {
-    let children = format!("/proc/{parent}/task/{parent}/children");
-    let direct = std::fs::read_to_string(children).ok();
-    let from_list = direct.and_then(|list| {
-        list.split_whitespace()
-            .next()
-            .and_then(|pid| pid.parse().ok())
-    });
-    // Kernels without CONFIG_PROC_CHILDREN: look through all processes.
-    let pid: i32 = from_list
-        .or_else(|| by_parent(parent))
-        .expect("the meter runs");
-    rustix::process::Pid::from_raw(pid).expect("a process number")
-}
-
-fn by_parent(parent: u32) -> Option<i32> {
-    std::fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .find_map(|entry| {
-            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
-            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let of: u32 = stat
-                .rsplit_once(')')?
-                .1
-                .split_whitespace()
-                .nth(1)?
-                .parse()
-                .ok()?;
-            (of == parent).then_some(pid)
-        })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart-meter` on a kernel of 2018: a seccomp filter answers every system call that Linux
-//! gained after 4.19 as 4.19 itself would, with ENOSYS.
+//! `rampart-meter` on a kernel of 2018: a seccomp filter fails every system call that is newer than Linux 4.19
+//! with ENOSYS, as 4.19 does.
 #![cfg(target_arch = "x86_64")]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 /// `rseq` (334) came with 4.18 and is the last before 4.19; the next number, 424, came with 5.1
 /// (`arch/x86/entry/syscalls/syscall_64.tbl`).
 const FIRST_AFTER_4_19: i64 = 335;
-/// Beyond the newest number of any kernel of today.
+/// Higher than any system call number of today's kernels.
 const LAST: i64 = 600;
 
 #[test]
@@ -65,7 +65,7 @@ fn the_meter_runs_under_a_kernel_of_4_19() {
             MeterRequest::Go {},
         ] {
             let line = serde_json::to_string(&request).expect("json");
-            writeln!(stdin, "{line}").expect("a listening meter");
+            writeln!(stdin, "{line}").expect("a meter that reads");
         }
         let stdout = BufReader::new(child.stdout.take().expect("stdout"));
         let threads = stdout
@@ -77,8 +77,8 @@ fn the_meter_runs_under_a_kernel_of_4_19() {
                     _ => None,
                 },
             )
-            .unwrap_or_else(|| panic!("{meter}: it ended without a last word"));
-        // It would measure again, as long as somebody may ask for it.
+            .unwrap_or_else(|| panic!("{meter}: it ended without a result"));
+        // The meter accepts further requests until its input ends.
         drop(stdin);
         assert_eq!(threads.len(), 1, "{meter}");
         assert!(

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart run` and `rampart move`, in control groups that each test makes for itself.
+//! `rampart run` and `rampart move`, in control groups that each test creates.
 
-use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Command, Output};
 
 use rampart_model::{ActivePlanState, CpuSet};
+use rampart_tests::active_plan::{ControlGroup, activate, write};
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, machine, rampart, stdout};
-use rampart_tests::standing::{Group, stand, write};
+use rampart_tests::processes::{KillAtEnd, children_of};
+use rampart_tests::programs::{assert_refused, exit_code, machine, rampart, stderr, stdout};
 
 const PLAN: &str = r#"
 [machine]
@@ -22,30 +22,16 @@ cpus   = "1"
 policy = { fifo = 7 }
 "#;
 
-/// The CPUs, policy and control groups of the shell that prints them.
-const TELL: &str = "grep Cpus_allowed_list /proc/self/status; chrt -p $$; cat /proc/self/cgroup";
+/// Prints the CPUs, policy and control groups of the shell.
+const PRINT_PLACEMENT: &str =
+    "grep Cpus_allowed_list /proc/self/status; chrt -p $$; cat /proc/self/cgroup";
 
 fn run(state: &Path, arguments: &[&str]) -> Output {
     rampart(state, arguments).finish().expect("rampart starts")
 }
 
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn refused(state: &Path, arguments: &[&str], code: i32, named: &[&str]) {
-    let output = run(state, arguments);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(exit_code(&output), code, "{arguments:?}: {stderr}");
-    for name in named {
-        assert!(stderr.contains(name), "{name} is not in: {stderr}");
-    }
-    assert!(output.stdout.is_empty(), "{output:?}");
+    assert_refused(&run(state, arguments), code, named);
 }
 
 #[test]
@@ -92,9 +78,12 @@ fn reports_a_missing_plan_and_accepts_cpus_without_one() {
         ],
     );
     assert!(stdout(&output, 77).ends_with("\t0\n"), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("no plan is active: other programs"), "{said}");
-    let sleeping = Ended(Command::new("sleep").arg("600").spawn().expect("sleep"));
+    let warning = stderr(&output);
+    assert!(
+        warning.contains("no plan is active: other programs"),
+        "{warning}"
+    );
+    let sleeping = KillAtEnd(Command::new("sleep").arg("600").spawn().expect("sleep"));
     let number = sleeping.0.id().to_string();
     let moved = run(state, &["move", &number, "--cpus", "0", "--nice", "19"]);
     assert!(stdout(&moved, 0).contains("nice 19"), "{moved:?}");
@@ -120,23 +109,31 @@ fn a_program_runs_in_its_domain() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let Some(group) = Group::make("a program runs in its domain", "run", &cpus) else {
+    let Some(group) = ControlGroup::create("a program runs in its domain", "run", &cpus) else {
         return;
     };
-    let name = group.told();
+    let name = group.proc_line();
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
-    let mut plan = stand(state, PLAN, &[("press", &group)]);
-    let output = run(state, &["run", "press", "--", "sh", "-c", TELL]);
+    let mut plan = activate(state, PLAN, &[("press", &group)]);
+    let output = run(state, &["run", "press", "--", "sh", "-c", PRINT_PLACEMENT]);
     let text = stdout(&output, 0);
     for part in ["\t1\n", "SCHED_FIFO", "priority: 7", &format!("{name}\n")] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
-    // Without a name it is the plan's only domain; what is asked goes before the plan.
+    // Without a name it runs in the plan's only domain; options override the plan.
     let output = run(
         state,
         &[
-            "run", "--policy", "other", "--nice", "19", "--", "sh", "-c", TELL,
+            "run",
+            "--policy",
+            "other",
+            "--nice",
+            "19",
+            "--",
+            "sh",
+            "-c",
+            PRINT_PLACEMENT,
         ],
     );
     let text = stdout(&output, 0);
@@ -144,7 +141,10 @@ fn a_program_runs_in_its_domain() {
         text.contains("SCHED_OTHER") && text.contains(&name),
         "{text}"
     );
-    let output = run(state, &["run", "housekeeping", "--", "sh", "-c", TELL]);
+    let output = run(
+        state,
+        &["run", "housekeeping", "--", "sh", "-c", PRINT_PLACEMENT],
+    );
     let text = stdout(&output, 0);
     assert!(text.contains("\t0\n") && !text.contains(&name), "{text}");
     let list = stdout(&run(state, &["run", "--list"]), 0);
@@ -175,11 +175,11 @@ fn a_program_runs_in_its_domain() {
         4,
         &["cannot start /nowhere:"],
     );
-    for (word, named) in [
+    for (activity, named) in [
         (ActivePlanState::Begun, "being applied"),
         (ActivePlanState::AwaitsRestart, "waits for a restart"),
     ] {
-        plan.state = word;
+        plan.state = activity;
         write(state, &plan);
         refused(state, &["run", "press", "--", "true"], 4, &[named]);
     }
@@ -200,24 +200,22 @@ fn processes_and_threads_are_moved_and_read_back() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let Some(group) = Group::make("processes and threads are moved", "move", &cpus) else {
+    let Some(group) = ControlGroup::create("processes and threads are moved", "move", &cpus) else {
         return;
     };
     let name = group.path().file_name().expect("a name").display();
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
-    stand(state, PLAN, &[("press", &group)]);
+    activate(state, PLAN, &[("press", &group)]);
     let parent = Command::new("sh")
         .args(["-c", "sleep 600 & wait"])
         .spawn()
         .expect("sh");
-    let parent = Ended(parent);
+    let parent = KillAtEnd(parent);
     let number = parent.0.id().to_string();
-    let children = format!("/proc/{number}/task/{number}/children");
     let child = loop {
-        let text = fs::read_to_string(&children).expect("children");
-        if let Some(child) = text.split_whitespace().next() {
-            break child.to_owned();
+        if let Some(child) = children_of(parent.0.id()).first() {
+            break child.to_string();
         }
     };
     let moved = run(
@@ -244,7 +242,7 @@ fn processes_and_threads_are_moved_and_read_back() {
         assert_eq!(of(process)["is"]["cpus"], "1", "{rows}");
         assert_eq!(of(process)["is"]["group"], format!("/{name}"));
         assert_ne!(of(process)["was"]["group"], of(process)["is"]["group"]);
-        assert!(group.has(process.parse().expect("a number")));
+        assert!(group.contains(process.parse().expect("a number")));
     }
     let back = run(
         state,
@@ -264,9 +262,9 @@ fn processes_and_threads_are_moved_and_read_back() {
         "{text}"
     );
     assert!(text.contains("CPU 0, other"), "{text}");
-    assert!(!group.has(parent.0.id()), "{text}");
+    assert!(!group.contains(parent.0.id()), "{text}");
 
-    // One thread alone, and numbers of nobody.
+    // A single thread, and numbers without a process.
     let thread = run(
         state,
         &[

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart status`: on this machine without a plan and with one, as text, as a document, live on a
-//! terminal of its own, and to a real Prometheus.
+//! `rampart status` on this machine, without and with a plan: text, document, live view on a terminal, and metrics
+//! for a real Prometheus.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,9 +14,14 @@ use rampart_model::{
     ChangeLocation, ChangeStep, ChangeTarget, CpuSet, DomainKind, IsolationMechanism, Nanos,
     ResolvedPlan, Status, StepAction, StepKind,
 };
-use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, left_out, rampart, stdout, usable_cpus};
-use rampart_tests::standing::Group;
+use rampart_tests::active_plan::ControlGroup;
+use rampart_tests::documents::assert_fits;
+use rampart_tests::limited::{Limited as _, wait_until};
+use rampart_tests::processes::{KillAtEnd, send};
+use rampart_tests::programs::{
+    assert_refused, exit_code, left_out, machine, rampart, stdout, usable_cpus,
+};
+use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -29,13 +34,13 @@ fn document(output: &Output, code: i32) -> Status {
     serde_json::from_str(&stdout(output, code)).expect("a status")
 }
 
-/// A plan that says that the last CPU belongs to the task `press`, with nothing around it.
-fn standing(state: &Path, boot: &str) -> ActivePlan {
+/// Returns an active plan in which the last CPU belongs to the task `press`, without isolation.
+fn active_plan(state: &Path, boot: &str) -> ActivePlan {
     let cpus = usable_cpus();
     let last = cpus.iter().next_back().expect("a CPU");
-    let house = cpus.difference(&CpuSet::single(last));
+    let housekeeping = cpus.difference(&CpuSet::single(last));
     let text = format!(
-        "[machine]\nhousekeeping = \"{house}\"\n[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{last}\"\nrun = [\"/bin/true\"]\n"
+        "[machine]\nhousekeeping = \"{housekeeping}\"\n[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{last}\"\nrun = [\"/bin/true\"]\n"
     );
     let file = state.join("plan.toml");
     std::fs::write(&file, &text).expect("the plan");
@@ -62,7 +67,7 @@ fn standing(state: &Path, boot: &str) -> ActivePlan {
             tool_version: String::new(),
             schema_version: 1,
             fingerprint: "this machine".to_owned(),
-            housekeeping: house,
+            housekeeping,
             real_time: CpuSet::single(last),
             smt: Default::default(),
             cpus: cpus.iter().map(|one| cpu(one, one == last)).collect(),
@@ -141,18 +146,13 @@ fn reports_the_isolation_without_a_plan() {
             .any(|cpu| cpu.interrupts_per_second > 0.0),
         "{status:#?}"
     );
-    let schema = rampart(state.path(), &["schema", "status"])
-        .finish()
-        .expect("rampart");
-    let schema: serde_json::Value = serde_json::from_str(&stdout(&schema, 0)).expect("JSON");
-    let value = serde_json::to_value(&status).expect("JSON");
-    jsonschema::validate(&schema, &value).expect("the document is as its schema says");
+    assert_fits("status", &serde_json::to_value(&status).expect("JSON"));
 }
 
 #[test]
 fn drift_is_reported_by_rule_and_ends_with_4() {
     let state = tempfile::tempdir().expect("directory");
-    let mut plan = standing(state.path(), &this_boot());
+    let mut plan = active_plan(state.path(), &this_boot());
     let drift = |status: &Status| -> Vec<String> {
         let drift = status.of(rampart_model::StatusSubject::Drift);
         // The interrupts of the machine that runs the tests are not under test.
@@ -193,16 +193,11 @@ fn drift_is_reported_by_rule_and_ends_with_4() {
 #[test]
 fn refuses_impossible_requests_with_a_fix() {
     let state = tempfile::tempdir().expect("directory");
-    let watch = run(state.path(), &["--watch"]);
-    let told = String::from_utf8_lossy(&watch.stderr).into_owned();
-    assert_eq!(exit_code(&watch), 2, "{told}");
-    assert!(told.contains("fix: ") && watch.stdout.is_empty(), "{told}");
+    assert_refused(&run(state.path(), &["--watch"]), 2, &["fix: "]);
     let short = rampart(state.path(), &["status", "--interval", "1ms"])
         .finish()
         .expect("rampart");
-    let told = String::from_utf8_lossy(&short.stderr).into_owned();
-    assert_eq!(exit_code(&short), 2, "{told}");
-    assert!(told.contains("100ms to 1h"), "{told}");
+    assert_refused(&short, 2, &["100ms to 1h"]);
     std::fs::write(state.path().join("plan.json"), "{").expect("plan.json");
     let broken = run(state.path(), &[]);
     assert_eq!(exit_code(&broken), 1);
@@ -212,16 +207,14 @@ fn refuses_impossible_requests_with_a_fix() {
     let refused = rampart(state.path(), &["status", "--serve", &address])
         .finish()
         .expect("rampart");
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(exit_code(&refused), 4, "{told}");
-    assert!(told.contains("cannot listen on this address"), "{told}");
+    assert_refused(&refused, 4, &["cannot listen on this address"]);
 }
 
-/// The view on a terminal that script(1) makes: what is left of it when it is asked to end.
+/// On a terminal of script(1), after a key and after a signal.
 #[test]
 fn the_view_restores_the_terminal() {
     if Command::new("script").arg("--version").output().is_err() {
-        left_out("the view on a terminal: it needs script(1)");
+        left_out("the view on a terminal: script(1) is not installed");
         return;
     }
     let state = tempfile::tempdir().expect("directory");
@@ -261,12 +254,10 @@ fn the_view_restores_the_terminal() {
             std::thread::sleep(Duration::from_millis(20));
         }
         if end == "q" {
-            // The first closes the help.
+            // The first `q` closes the help.
             input.write_all(b"?pqq").expect("keys");
         } else {
-            let view = process_of(&program, state.path());
-            let pid = rustix::process::Pid::from_raw(view).expect("a process");
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
+            send(view_process(&program, state.path()), Signal::TERM);
         }
         let _ = rampart_tests::limited::ended(&mut child);
         drop(input);
@@ -281,8 +272,8 @@ fn the_view_restores_the_terminal() {
     }
 }
 
-/// The process of the view whose state is in this directory.
-fn process_of(program: &Path, state: &Path) -> i32 {
+/// Waits for the process of the view with this state directory.
+fn view_process(program: &Path, state: &Path) -> u32 {
     let begin = Instant::now();
     while begin.elapsed() < LIMIT {
         for entry in std::fs::read_dir("/proc").expect("processes").flatten() {
@@ -307,9 +298,9 @@ fn process_of(program: &Path, state: &Path) -> i32 {
     panic!("the view did not start within {} s", LIMIT.as_secs());
 }
 
-/// A server that ends with the test.
+/// A status server.
 struct Server {
-    child: Child,
+    child: KillAtEnd,
     address: String,
 }
 
@@ -334,18 +325,14 @@ impl Server {
             .and_then(|rest| rest.split('/').next())
             .unwrap_or_else(|| panic!("{line}"))
             .to_owned();
-        Self { child, address }
+        Self {
+            child: KillAtEnd(child),
+            address,
+        }
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What an HTTP server answers.
+/// Returns the answer of an HTTP server, or an empty text.
 fn get(address: &str, path: &str, headers: &str) -> String {
     let ask = || -> std::io::Result<String> {
         let mut stream = TcpStream::connect(address)?;
@@ -365,7 +352,7 @@ fn body(answer: &str) -> &str {
 #[test]
 fn scrapes_are_open_metrics_and_promtool_agrees() {
     let state = tempfile::tempdir().expect("directory");
-    write(state.path(), &standing(state.path(), &this_boot()));
+    write(state.path(), &active_plan(state.path(), &this_boot()));
     let server = Server::start(state.path());
     let modern = get(
         &server.address,
@@ -385,18 +372,14 @@ fn scrapes_are_open_metrics_and_promtool_agrees() {
         line.and_then(|value| value.parse().ok())
             .expect("a counter")
     };
-    let begin = Instant::now();
-    let classic = loop {
-        let classic = get(&server.address, "/metrics", "");
-        if count(&classic) > count(&modern) {
-            break classic;
-        }
-        assert!(begin.elapsed() < LIMIT, "counters grow: {classic}");
-        std::thread::sleep(Duration::from_millis(200));
-    };
+    let mut classic = String::new();
+    wait_until("counters grow", || {
+        classic = get(&server.address, "/metrics", "");
+        count(&classic) > count(&modern)
+    });
     assert!(classic.contains("text/plain; version=0.0.4"), "{classic}");
     if Command::new("promtool").arg("--version").output().is_err() {
-        left_out("promtool's opinion of the figures: it is not installed");
+        left_out("the metrics by promtool: it is not installed");
         return;
     }
     let checked = Command::new("promtool")
@@ -411,7 +394,7 @@ fn scrapes_are_open_metrics_and_promtool_agrees() {
 }
 
 #[test]
-fn a_real_prometheus_scrapes_it() {
+fn a_real_prometheus_scrapes_the_metrics() {
     if Command::new("prometheus")
         .arg("--version")
         .output()
@@ -421,7 +404,7 @@ fn a_real_prometheus_scrapes_it() {
         return;
     }
     let state = tempfile::tempdir().expect("directory");
-    write(state.path(), &standing(state.path(), &this_boot()));
+    write(state.path(), &active_plan(state.path(), &this_boot()));
     let server = Server::start(state.path());
     let home = tempfile::tempdir().expect("directory");
     let configuration = home.path().join("prometheus.yml");
@@ -433,7 +416,7 @@ fn a_real_prometheus_scrapes_it() {
         ),
     )
     .expect("configuration");
-    // A port that was free a moment ago: Prometheus does not tell which it was given.
+    // A free port, as Prometheus does not print the port that it gets from the kernel.
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = free.local_addr().expect("address").to_string();
     drop(free);
@@ -448,10 +431,7 @@ fn a_real_prometheus_scrapes_it() {
         .stderr(Stdio::null())
         .spawn()
         .expect("prometheus starts");
-    let _prometheus = Server {
-        child,
-        address: address.clone(),
-    };
+    let _prometheus = KillAtEnd(child);
     let wait = |query: &str, wanted: &str| {
         let begin = Instant::now();
         let mut last = String::new();
@@ -472,38 +452,39 @@ fn a_real_prometheus_scrapes_it() {
 }
 
 #[test]
-fn watches_and_measures_in_kernel_isolation() {
-    let Some(_machine) = rampart_tests::programs::machine("a wall that is watched", 2) else {
+fn reports_threads_and_latency_of_an_isolated_domain() {
+    let Some(_machine) = machine("status of an isolated domain", 2) else {
         return;
     };
     let state = tempfile::tempdir().expect("directory");
-    let mut plan = standing(state.path(), &this_boot());
-    let Some(group) = Group::make("a wall that is watched", "status", &plan.domains[0].cpus) else {
+    let mut plan = active_plan(state.path(), &this_boot());
+    let Some(group) = ControlGroup::create(
+        "status of an isolated domain",
+        "status",
+        &plan.domains[0].cpus,
+    ) else {
         return;
     };
     plan.domains[0].group = Some(group.path().display().to_string());
     plan.domains[0].unified = group.is_unified();
     write(state.path(), &plan);
-    // Something that runs now and then.
+    // A program that wakes now and then.
     let child = Command::new("sh")
         .args(["-c", "while :; do sleep 0.01; done"])
         .spawn()
         .expect("sh");
-    let number = child.id();
-    let _ended_with_us = Server {
-        child,
-        address: String::new(),
-    };
-    group.write("cgroup.procs", &number.to_string());
+    let child = KillAtEnd(child);
+    group.write("cgroup.procs", &child.0.id().to_string());
     let output = run(state.path(), &["--json"]);
     let status = document(&output, exit_code(&output));
     let domain = &status.domains[0];
     assert!(domain.isolation_valid && domain.threads >= 1, "{domain:#?}");
     let last = status.cpus.last().expect("a CPU");
-    let own = |thread: &rampart_model::ThreadStatus| thread.domain.as_deref() == Some("press");
-    assert!(last.threads.iter().any(own), "{last:#?}");
+    let is_of_domain =
+        |thread: &rampart_model::ThreadStatus| thread.domain.as_deref() == Some("press");
+    assert!(last.threads.iter().any(is_of_domain), "{last:#?}");
 
-    // The plan is applied after the meters were placed: they take their places anew.
+    // The meters move when a plan is applied after they were placed.
     std::fs::remove_file(state.path().join("plan.json")).expect("removed");
     let mut server = Server::start_with(state.path(), &["--meter"]);
     let _ = get(&server.address, "/metrics", "");
@@ -525,17 +506,13 @@ fn watches_and_measures_in_kernel_isolation() {
         }
         assert!(
             begin.elapsed() < LIMIT,
-            "no latency of CPU {}, or the meter is not inside the wall: {members}; {answer}",
+            "no latency of CPU {}, or the meter is not in the group: {members}; {answer}",
             last.cpu
         );
         std::thread::sleep(Duration::from_millis(300));
     }
-    let pid = i32::try_from(server.child.id())
-        .ok()
-        .and_then(rustix::process::Pid::from_raw)
-        .expect("a process");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("signal");
-    let ended = rampart_tests::limited::ended(&mut server.child);
+    send(server.child.0.id(), Signal::TERM);
+    let ended = rampart_tests::limited::ended(&mut server.child.0);
     assert_eq!(ended.code(), Some(0), "{ended:?}");
 
     group.write("cpuset.cpus", &usable_cpus().to_string());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A plan on a machine that systemd manages, by systemd's own tools: slices and services are asked of
-//! `systemctl` and of the kernel's control groups.
+//! A plan on a machine that systemd manages: slices and services, as `systemctl` and the kernel's control groups
+//! report them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_model::{ActivePlan, IsolationMechanism, Status};
-use rampart_tests::inside::{is_inside, report_completion, run_inside};
+use rampart_tests::inside::{is_inside, machine_for_inside, report_completion, run_inside};
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{directory, machine, rampart, starts_inside, stdout};
+use rampart_tests::machine_state::{MachineState, read_trimmed as read};
+use rampart_tests::processes::allowed_cpus;
+use rampart_tests::programs::{directory, rampart, stdout};
 
 const PLAN: &str = r#"
 [machine]
@@ -38,14 +39,10 @@ irqbalance = "apply"
 
 #[test]
 fn systemd_slices_and_services_follow_the_plan() {
-    let name = "slices_and_services_follow_the_plan";
-    let Some(_machine) = machine(name, 2) else {
+    let Some(_machine) = machine_for_inside("slices and services of systemd") else {
         return;
     };
-    if !starts_inside(name) {
-        return;
-    }
-    // One that was made before it had systemd is made again.
+    // An older image, without systemd, is built again.
     let build = Command::new(directory().join("rampart"))
         .args(["sim", "build"])
         .finish_within(Duration::from_secs(600), Vec::new())
@@ -60,7 +57,7 @@ fn systemd_slices_and_services_follow_the_plan() {
     );
 }
 
-/// Those that the plan's CPUs are kept from.
+/// The units that lose the plan's CPUs.
 const UNITS: [&str; 4] = ["init.scope", "system.slice", "user.slice", "machine.slice"];
 
 /// Runs in the simulated machine only.
@@ -77,8 +74,8 @@ fn systemd_slices_are_restored() {
     std::fs::write(&plan, PLAN).expect("plan");
     let plan = plan.to_str().expect("a path");
     let call = |arguments: &[&str]| rampart(&state, arguments).finish().expect("rampart");
-    // What the administrator has: a slice with CPUs until the restart, a service with CPUs that the
-    // plan will take, and irqbalance.
+    // Settings of an administrator: CPUs of a slice until the restart, a service on a CPU of the plan, and
+    // irqbalance.
     systemctl(&["set-property", "--runtime", "user.slice", "AllowedCPUs=0-1"]);
     let _ = run(
         "systemd-run",
@@ -91,51 +88,51 @@ fn systemd_slices_are_restored() {
     );
     systemctl(&["start", "irqbalance.service"]);
     assert_eq!(systemctl(&["is-active", "irqbalance.service"]), "active");
-    let before = Picture::take();
+    let before = Snapshot::take();
     assert_eq!(before.units["user.slice"], "0-1");
     assert_eq!(effective("system.slice/pinned.service"), "2");
 
     let _ = stdout(&call(&["apply", plan]), 0);
-    follows_the_plan(&state);
-    // systemd writes all of its groups again.
+    assert_plan_followed(&state);
+    // Now systemd writes all of its groups again.
     systemctl(&["daemon-reload"]);
-    follows_the_plan(&state);
+    assert_plan_followed(&state);
     systemctl(&["daemon-reexec"]);
-    follows_the_plan(&state);
-    // A service that comes later is where the others are.
+    assert_plan_followed(&state);
+    // A service that starts later gets the same CPUs.
     systemctl(&["restart", "systemd-journald.service"]);
     let _ = run("systemd-run", &["--unit=later", "sleep", "1000000"]);
     for unit in ["systemd-journald.service", "later.service"] {
         let process = systemctl(&["show", "--value", "--property=MainPID", unit]);
-        assert_eq!(allowed(&process), "0", "{unit}");
+        assert_eq!(allowed_cpus(process), "0", "{unit}");
     }
-    follows_the_plan(&state);
+    assert_plan_followed(&state);
     systemctl(&["stop", "later.service"]);
-    // Out of a service of systemd's into the domain.
+    // A program moves from a service of systemd into the domain.
     let inside = "cat /proc/self/cgroup; grep Cpus_allowed_list /proc/self/status";
     let inside = stdout(&call(&["run", "press", "--", "sh", "-c", inside]), 0);
     assert!(inside.contains("0::/rampart-press"), "{inside}");
     assert!(inside.contains("Cpus_allowed_list:\t1\n"), "{inside}");
 
     let _ = stdout(&call(&["release"]), 0);
-    before.is_so_again("release");
+    before.assert_restored("release");
     systemctl(&["daemon-reload"]);
-    before.is_so_again("release and a reload");
+    before.assert_restored("release and a reload");
 
-    // Killed on the way.
+    // Killed while it applies the plan.
     for milliseconds in [150, 600, 1500] {
         let mut child = rampart(&state, &["apply", plan]).spawn().expect("rampart");
         thread::sleep(Duration::from_millis(milliseconds));
         let _ = child.kill();
         ended(&mut child);
         let _ = stdout(&call(&["release"]), 0);
-        before.is_so_again(&format!("a kill after {milliseconds} ms"));
+        before.assert_restored(&format!("a kill after {milliseconds} ms"));
     }
     report_completion();
 }
 
-/// All that the plan asks of systemd, by its own word and the kernel's.
-fn follows_the_plan(state: &Path) {
+/// Checks the settings of the plan for systemd, as systemd and the kernel report them.
+fn assert_plan_followed(state: &Path) {
     for unit in UNITS {
         assert_eq!(property(unit, "AllowedCPUs"), "0", "{unit}");
     }
@@ -147,10 +144,10 @@ fn follows_the_plan(state: &Path) {
         );
         assert_eq!(effective(group), "0", "{group}");
     }
-    // It asked for a CPU that is the plan's now.
+    // The service requested a CPU that belongs to the plan now.
     assert_eq!(effective("system.slice/pinned.service"), "0");
-    assert_eq!(allowed("1"), "0");
-    assert_eq!(allowed("self"), "0");
+    assert_eq!(allowed_cpus("1"), "0");
+    assert_eq!(allowed_cpus("self"), "0");
     assert_eq!(property("irqbalance.service", "ActiveState"), "inactive");
     for (name, cpu) in [("press", "1"), ("vision", "2")] {
         let group = format!("rampart-{name}");
@@ -159,7 +156,7 @@ fn follows_the_plan(state: &Path) {
         assert_eq!(effective(&group), cpu);
     }
     let text = std::fs::read_to_string(state.join("plan.json")).expect("a plan is active");
-    let plan: ActivePlan = serde_json::from_str(&text).expect("a active plan");
+    let plan: ActivePlan = serde_json::from_str(&text).expect("an active plan");
     assert!(
         plan.domains
             .iter()
@@ -171,15 +168,15 @@ fn follows_the_plan(state: &Path) {
     assert!(!status.has_drift(), "{:?}", status.findings);
 }
 
-/// The machine, and systemd's word for it.
-struct Picture {
+/// The settings of the machine and of systemd.
+struct Snapshot {
     machine: MachineState,
     units: BTreeMap<&'static str, String>,
-    /// What is set until the restart.
+    /// Files with the settings until the restart.
     settings: String,
 }
 
-impl Picture {
+impl Snapshot {
     fn take() -> Self {
         let unit = |name: &'static str| (name, property(name, "AllowedCPUs"));
         Self {
@@ -189,7 +186,7 @@ impl Picture {
         }
     }
 
-    fn is_so_again(&self, after: &str) {
+    fn assert_restored(&self, after: &str) {
         let now = Self::take();
         assert_eq!(self.units, now.units, "{after}");
         assert_eq!(self.settings, now.settings, "{after}");
@@ -201,13 +198,13 @@ impl Picture {
         for unit in ["init.scope", "system.slice"] {
             assert_eq!(effective(unit), "0-2", "{unit} after {after}");
         }
-        // irqbalance moves interrupts all the time, and the kernel gives no empty list back to a group
+        // irqbalance moves interrupts all the time, and the kernel does not restore the empty list of a group
         // with processes.
         let differences = self.machine.differences(&now.machine);
         let differences: Vec<String> = differences
             .into_iter()
-            .filter(|told| !told.starts_with("/proc/irq/"))
-            .filter(|told| !told.ends_with("/cpuset.cpus: Some(\"\") then Some(\"0-2\")"))
+            .filter(|line| !line.starts_with("/proc/irq/"))
+            .filter(|line| !line.ends_with("/cpuset.cpus: Some(\"\") then Some(\"0-2\")"))
             .collect();
         assert_eq!(differences, [""; 0], "{after}");
     }
@@ -221,35 +218,20 @@ fn effective(group: &str) -> String {
     read(&format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
 }
 
-fn allowed(process: &str) -> String {
-    let status = read(&format!("/proc/{process}/status"));
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    line.expect("its CPUs").trim().to_owned()
-}
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(path)
-        .unwrap_or_else(|error| panic!("{path}: {error}"))
-        .trim()
-        .to_owned()
-}
-
 fn systemctl(arguments: &[&str]) -> String {
     run("systemctl", arguments)
 }
 
-/// What a program says; `systemctl is-active` says by its exit code what it prints.
+/// Returns the output of a program. `systemctl is-active` fails for an inactive unit.
 fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).finish();
     let output = output.expect(program);
-    let asked = matches!(
+    let may_fail = matches!(
         arguments.first(),
         Some(&"is-active" | &"/run/systemd/system.control")
     );
     assert!(
-        asked || output.status.success(),
+        may_fail || output.status.success(),
         "{program} {arguments:?}: {output:?}"
     );
     String::from_utf8_lossy(&output.stdout).trim().to_owned()

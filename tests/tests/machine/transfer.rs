@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who disturbs whom on this machine: real blocks, by the spinning kind where the module is not
-//! loaded, between domains that have CPUs of their own, and between two that in truth share one.
+//! Transfer of blocks on this machine, between domains with their own CPUs, and between two that share one. A
+//! spinning thread makes the blocks if the module is not loaded.
 
-use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -10,47 +9,27 @@ use rampart_evaluate::{BatchesByRecord, Evidence, TransferContext, judge, measur
 use rampart_model::{
     BlockKind, CpuSet, Disturbance, DomainKind, DomainSelection, EvaluatedDomain, Evaluation,
     EvaluationSettings, EvaluationState, MeterKind, MeterSettings, Nanos, Participant, Question,
-    SchedulingPolicy, TransferGroup, TransferSettings, Verdict, VerdictFigures, VerdictOutcome,
+    SchedulingPolicy, TransferGroup, TransferSettings, Verdict, VerdictOutcome,
 };
+use rampart_tests::inside::{is_inside, machine_for_inside, report_completion, run_inside};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{
-    directory, evaluation, machine, rampart, starts_inside, stdout, usable_cpus,
-};
+use rampart_tests::programs::{Scratch, directory, evaluation, last_cpu, machine, rampart, stdout};
+use rampart_tests::verdicts::{find_verdict, transfer_of};
 
 fn find<'a>(verdicts: &'a [Verdict], by: &str, domain: &str) -> &'a Verdict {
-    verdicts
-        .iter()
-        .find(|verdict| {
-            let done = verdict.disturbance.as_ref().map(ToString::to_string);
-            verdict.question == Question::Transfer
-                && verdict.domain == domain
-                && done.as_deref() == Some(by)
-        })
-        .unwrap_or_else(|| panic!("no verdict on {by} in {domain}: {verdicts:#?}"))
+    find_verdict(verdicts, Question::Transfer, domain, by)
 }
 
-fn transfer_of(verdict: &Verdict) -> f64 {
-    match &verdict.figures {
-        Some(VerdictFigures::Transfer { transfer, .. }) => transfer.estimate,
-        other => panic!("{other:?}: {}", verdict.statement),
-    }
-}
-
-/// Own blocks are felt, and the blocks of the other CPU are not.
 #[test]
 fn blocks_affect_only_their_own_domain() {
     let Some(_machine) = machine("blocks_affect_only_their_own_domain", 2) else {
         return;
     };
-    let location = tempfile::tempdir().expect("a directory");
-    let (state, results) = (
-        location.path().join("state"),
-        location.path().join("results"),
-    );
+    let scratch = Scratch::create();
     let before = MachineState::take();
     let output = rampart(
-        &state,
+        &scratch.state,
         &[
             "evaluate",
             "--domains",
@@ -62,7 +41,7 @@ fn blocks_affect_only_their_own_domain() {
             "--show-progress",
             "lines",
             "--out",
-            results.to_str().expect("a path in UTF-8"),
+            scratch.out(),
         ],
     )
     .finish()
@@ -72,7 +51,7 @@ fn blocks_affect_only_their_own_domain() {
         before.differences(&MachineState::take()),
         Vec::<String>::new()
     );
-    let evaluation = evaluation(&results);
+    let evaluation = evaluation(&scratch.results);
     assert_eq!(evaluation.state, EvaluationState::Complete);
     check_rounds(&evaluation);
     for domain in ["host", "task"] {
@@ -93,7 +72,7 @@ fn blocks_affect_only_their_own_domain() {
     assert!(text.contains("block:task"), "{text}");
 }
 
-/// Every round is kept with what it rests on.
+/// Checks that every round has its blocks and windows.
 fn check_rounds(evaluation: &Evaluation) {
     let ids: Vec<&str> = evaluation
         .transfers
@@ -131,13 +110,13 @@ fn check_rounds(evaluation: &Evaluation) {
     assert_eq!(evaluation.runs.0, evaluation.runs.1);
 }
 
-/// A "task" whose meter in truth runs on the host's CPU, among the domains as if it had its own.
+/// The meter of the "task" runs on the host's CPU, so the task is not isolated.
 #[test]
 fn detects_a_planted_isolation_leak() {
     let Some(_machine) = machine("detects_a_planted_isolation_leak", 1) else {
         return;
     };
-    let cpu = CpuSet::single(usable_cpus().iter().next_back().expect("a CPU"));
+    let cpu = CpuSet::single(last_cpu());
     let location = tempfile::tempdir().expect("a directory");
     let domain = |name: &str, kind: DomainKind| EvaluatedDomain {
         policy: None,
@@ -170,7 +149,7 @@ fn detects_a_planted_isolation_leak() {
         shortest_block: Nanos::from_millis(10),
         findings: Vec::new(),
     };
-    // The same CPU for housekeeping: so the task stands without a shield.
+    // Without another CPU for housekeeping the task gets no shield.
     let context = TransferContext {
         meter: &directory().join("rampart-meter"),
         housekeeping: &cpu,
@@ -192,7 +171,8 @@ fn detects_a_planted_isolation_leak() {
             round.invalid
         );
     }
-    if std::env::var_os(WITH_MODULE).is_some() {
+    // The module is loaded only there.
+    if is_inside() {
         let kinds: Vec<BlockKind> = made
             .iter()
             .filter_map(|round| Some(round.blocks.as_ref()?.kind))
@@ -216,45 +196,21 @@ fn detects_a_planted_isolation_leak() {
     assert!(transfer_of(verdict) > 0.6, "{}", verdict.statement);
     let isolation = &judged.comparison.rows[2];
     assert_eq!(isolation.cells[1].answer, "not isolated", "{isolation:?}");
+    if is_inside() {
+        report_completion();
+    }
 }
-
-/// Set where the module has to make the blocks.
-const WITH_MODULE: &str = "RAMPART_TEST_WITH_MODULE";
-
-/// This very test program, carried into the simulated machine. Its CPUs but the first are kept
-/// free for real-time work, so the program is told that it may use them.
-const IN_THE_MACHINE: &str = "set -e; cd \"$(mktemp -d)\"; tar -x; chmod +x machine-*; \
-    RAMPART_BIN=$PWD RAMPART_TEST_WITH_MODULE=1 timeout 200 taskset -c 0-2 ./machine-* \
-    --exact transfer::detects_a_planted_isolation_leak --nocapture";
 
 #[test]
 fn detects_a_planted_isolation_leak_on_a_real_time_kernel() {
-    let name = "detects_a_planted_isolation_leak_on_a_real_time_kernel";
-    if !starts_inside(name) {
-        return;
-    }
-    let Some(_machine) = machine(name, 2) else {
+    let Some(_machine) = machine_for_inside("a planted leak on a real-time kernel") else {
         return;
     };
-    let ourselves = std::env::current_exe().expect("this program");
-    let archive = Command::new("tar")
-        .args(["-c", "-C"])
-        .arg(directory())
-        .args(["rampart", "rampart-meter", "-C"])
-        .arg(ourselves.parent().expect("a directory"))
-        .arg(ourselves.file_name().expect("a name"))
-        .finish()
-        .expect("tar starts");
-    assert!(archive.status.success(), "{archive:?}");
-    let output = Command::new(directory().join("rampart"))
-        .args(["sim", "run", "--own", "--cpus", "3", "--", "sh", "-c"])
-        .arg(IN_THE_MACHINE)
-        .env_remove("RAMPART_METER")
-        .finish_within(Duration::from_secs(280), archive.stdout)
-        .expect("rampart starts");
-    let text = stdout(&output, 0);
-    assert!(text.contains("1 passed"), "{text}");
-    assert!(!text.contains("left out"), "{text}");
+    run_inside(
+        "transfer::detects_a_planted_isolation_leak",
+        &["--cpus", "3"],
+        Duration::from_secs(200),
+    );
 }
 
 fn experiment(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart up` and `rampart down`: programs under their supervisors, in control groups that each
-//! test makes for itself.
+//! `rampart up` and `rampart down`: supervised programs, in control groups that each test creates.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,9 +7,11 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuSet, SupervisedDomain, SupervisedState};
-use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{exit_code, left_out, machine, rampart, stdout};
-use rampart_tests::standing::{Group, stand};
+use rampart_tests::active_plan::{ControlGroup, activate};
+use rampart_tests::limited::{Limited as _, wait_until};
+use rampart_tests::processes::{allowed_cpus, children_of, is_alive, send};
+use rampart_tests::programs::{assert_refused, exit_code, left_out, machine, rampart, stdout};
+use rustix::process::Signal;
 
 const MACHINE: &str = "[machine]\nhousekeeping = \"0\"\npolicy = \"warn\"\n";
 
@@ -18,7 +19,7 @@ fn run(state: &Path, arguments: &[&str]) -> Output {
     rampart(state, arguments).finish().expect("rampart starts")
 }
 
-/// Ends everything that was started, however the test ends.
+/// Runs `rampart down` when dropped, also after a failed test.
 struct Down<'a>(&'a Path);
 
 impl Drop for Down<'_> {
@@ -32,7 +33,7 @@ fn record(state: &Path, name: &str) -> SupervisedDomain {
     serde_json::from_slice(&text).expect("a domain")
 }
 
-/// The record as soon as it is as wanted.
+/// Waits until the record satisfies a condition, and returns it.
 fn await_record(
     state: &Path,
     name: &str,
@@ -49,7 +50,7 @@ fn await_record(
     }
 }
 
-/// What a file says as soon as that is in it.
+/// Waits until a file contains a text, and returns its content.
 fn await_text(path: &Path, wanted: &str) -> String {
     let end = Instant::now() + Duration::from_secs(60);
     loop {
@@ -63,27 +64,15 @@ fn await_text(path: &Path, wanted: &str) -> String {
 }
 
 fn program(record: &SupervisedDomain) -> u32 {
-    record.program.expect("it runs").process
+    record.program.expect("a running program").process
 }
 
-fn allowed(process: u32) -> String {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).expect("alive");
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .expect("its CPUs");
-    line.trim().to_owned()
-}
-
-fn is_alive(process: u32) -> bool {
-    fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
-}
-
-fn kill(signal: &str, process: u32) {
-    let status = Command::new("kill")
-        .args([signal, &process.to_string()])
-        .status();
-    assert!(status.is_ok_and(|status| status.success()));
+/// Returns the scheduling policy as chrt(1) prints it.
+fn policy(process: u32) -> String {
+    let output = Command::new("chrt")
+        .args(["-p", &process.to_string()])
+        .output();
+    String::from_utf8_lossy(&output.expect("chrt").stdout).into_owned()
 }
 
 #[test]
@@ -92,7 +81,8 @@ fn starts_restarts_places_and_ends_a_task() {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let Some(group) = Group::make("a task is started, restarted and ended", "up", &cpus) else {
+    let Some(group) = ControlGroup::create("a task is started, restarted and ended", "up", &cpus)
+    else {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
@@ -105,7 +95,7 @@ kind = \"task\"
 cpus = \"1\"
 policy = {{ fifo = 7 }}
 restart = \"on-failure\"
-run = [\"sh\", \"-c\", \"echo told; sleep 600 & wait\"]
+run = [\"sh\", \"-c\", \"echo printed; sleep 600 & wait\"]
 threads = [{{ match = \"slee*\", policy = {{ rr = 3 }} }}]
 
 [[domain]]
@@ -113,7 +103,7 @@ name = \"idle\"
 kind = \"host\"
 "
     );
-    stand(state, &plan, &[("press", &group)]);
+    activate(state, &plan, &[("press", &group)]);
     let _down = Down(state);
     let output = run(state, &["up"]);
     let text = stdout(&output, 0);
@@ -124,50 +114,48 @@ kind = \"host\"
     let first = record(state, "press");
     assert_eq!(first.state, SupervisedState::Running);
     assert!(first.findings.is_empty(), "{first:?}");
-    assert!(group.has(program(&first)), "it is in its group");
-    assert_eq!(allowed(program(&first)), "1");
-    assert_eq!(allowed(first.supervisor.process), "0", "on housekeeping");
-    assert!(!group.has(first.supervisor.process));
+    assert!(group.contains(program(&first)), "not in its group");
+    assert_eq!(allowed_cpus(program(&first)), "1");
+    assert_eq!(
+        allowed_cpus(first.supervisor.process),
+        "0",
+        "not on housekeeping"
+    );
+    assert!(!group.contains(first.supervisor.process));
     let log = fs::read_to_string(&first.log).expect("log");
-    assert!(log.lines().any(|line| line == "told"), "{log}");
+    assert!(log.lines().any(|line| line == "printed"), "{log}");
     let again = stdout(&run(state, &["up", "press"]), 0);
     assert!(again.contains("is up"), "{again}");
-    refuse(state, &["up", "moon"], 2, "no domain `moon`");
+    assert_refused(&run(state, &["up", "moon"]), 2, &["no domain `moon`"]);
     let nothing = run(state, &["up", "idle"]);
     assert!(
         stdout(&nothing, 4).contains("names no program"),
         "{nothing:?}"
     );
 
-    // The thread that appeared later has its own policy.
-    let end = Instant::now() + Duration::from_secs(30);
+    // A thread that starts later gets its own policy.
     let process = program(&first);
-    let policy = || {
-        let children = format!("/proc/{process}/task/{process}/children");
-        let children = fs::read_to_string(children).unwrap_or_default();
-        let child = children.split_whitespace().next().unwrap_or("0").to_owned();
-        let said = Command::new("chrt").args(["-p", &child]).output();
-        String::from_utf8_lossy(&said.expect("chrt").stdout).into_owned()
-    };
-    while !policy().contains("SCHED_RR") {
-        assert!(Instant::now() < end, "{}", policy());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    wait_until("the child has SCHED_RR", || {
+        let children = children_of(process);
+        children
+            .iter()
+            .any(|child| policy(*child).contains("SCHED_RR"))
+    });
 
-    // A program that was killed comes back.
-    let children = format!("/proc/{process}/task/{process}/children");
-    let child = fs::read_to_string(children).expect("children");
-    let child = child.trim().to_owned();
-    assert!(group.has(child.parse().expect("one child")), "{child}");
-    kill("-KILL", process);
+    // A killed program is restarted.
+    let [child] = children_of(process)[..] else {
+        panic!("not one child");
+    };
+    assert!(group.contains(child), "{child}");
+    send(process, Signal::KILL);
     let second = await_record(state, "press", |record| {
         record.restarts == 1 && record.state == SupervisedState::Running
     });
     assert_ne!(program(&second), process);
-    assert!(group.has(program(&second)));
+    assert!(group.contains(program(&second)));
     assert!(
-        !group.has(child.parse().expect("one child")),
-        "what the killed one had started ended with it"
+        !group.contains(child),
+        "a child of the killed program still runs"
     );
     let last = second.last_exit.as_ref().expect("an end");
     assert!(
@@ -175,18 +163,18 @@ kind = \"host\"
         "{last:?}"
     );
 
-    // Where its record cannot be written, as on a full disk, it is watched all the same.
-    let in_the_way = state.join("domains/.press.json.rampart-new");
-    fs::create_dir(&in_the_way).expect("a directory");
-    kill("-KILL", program(&second));
+    // It is supervised even if its record cannot be written, as on a full disk.
+    let obstacle = state.join("domains/.press.json.rampart-new");
+    fs::create_dir(&obstacle).expect("a directory");
+    send(program(&second), Signal::KILL);
     let log = await_text(Path::new(&second.log), "cannot write the domain");
     assert!(log.contains("supervised anyway"), "{log}");
     assert!(is_alive(second.supervisor.process), "{log}");
-    fs::remove_dir(&in_the_way).expect("removed");
+    fs::remove_dir(&obstacle).expect("removed");
     let second = await_record(state, "press", |record| {
         record.restarts == 2 && record.state == SupervisedState::Running
     });
-    assert!(group.has(program(&second)));
+    assert!(group.contains(program(&second)));
 
     let down = run(state, &["down", "press"]);
     assert!(stdout(&down, 0).contains("signal: 15"), "{down:?}");
@@ -200,21 +188,14 @@ kind = \"host\"
     assert!(stdout(&again, 0).contains("was down"), "{again:?}");
 }
 
-fn refuse(state: &Path, arguments: &[&str], code: i32, named: &str) {
-    let output = run(state, arguments);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(exit_code(&output), code, "{output:?}");
-    assert!(said.contains(named), "{said}");
-}
-
 #[test]
 fn reports_a_killed_supervisor_and_ends_its_program() {
-    let Some(_machine) = machine("a killed supervisor is told", 2) else {
+    let Some(_machine) = machine("a killed supervisor", 2) else {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
-    // It does not end by itself when it is asked to.
+    // `stubborn` ignores SIGTERM.
     let plan = format!(
         "{MACHINE}
 [[domain]]
@@ -233,16 +214,16 @@ kind = \"host\"
 run = [\"sh\", \"-c\", \"exit 3\"]
 "
     );
-    stand(state, &plan, &[]);
+    activate(state, &plan, &[]);
     let _down = Down(state);
-    // From a `down` whose supervisor had no program to end.
+    // The limit of an earlier `down` whose supervisor had no program.
     let domains = state.join("domains");
     fs::create_dir(&domains).expect("a directory");
     fs::write(domains.join("stubborn.limit"), "1").expect("a limit");
     let output = run(state, &["up"]);
     assert!(
         !domains.join("stubborn.limit").exists(),
-        "it is none of its"
+        "the old limit is kept"
     );
     let text = stdout(&output, 5);
     assert!(text.contains("stubborn  running"), "{text}");
@@ -257,13 +238,11 @@ run = [\"sh\", \"-c\", \"exit 3\"]
     );
     assert_eq!(record(state, "lost").state, SupervisedState::Failed);
     let known = record(state, "stubborn");
-    kill("-KILL", known.supervisor.process);
-    let end = Instant::now() + Duration::from_secs(30);
-    while is_alive(known.supervisor.process) {
-        assert!(Instant::now() < end);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    assert!(is_alive(program(&known)), "it goes on");
+    send(known.supervisor.process, Signal::KILL);
+    wait_until("the supervisor ends", || {
+        !is_alive(known.supervisor.process)
+    });
+    assert!(is_alive(program(&known)), "the program ended");
     let up = run(state, &["up", "stubborn"]);
     assert!(stdout(&up, 4).contains("runs unsupervised"), "{up:?}");
     let down = run(state, &["down", "stubborn", "--within", "300ms"]);
@@ -271,7 +250,7 @@ run = [\"sh\", \"-c\", \"exit 3\"]
     assert!(!is_alive(program(&known)));
 }
 
-/// A root directory with `sleep` and what it is linked with.
+/// Creates a root directory with `sleep` and its libraries.
 fn root_with_sleep(directory: &Path) -> Option<PathBuf> {
     let root = directory.join("root");
     let linked = Command::new("ldd").arg("/bin/sleep").output().ok()?;
@@ -290,17 +269,17 @@ fn root_with_sleep(directory: &Path) -> Option<PathBuf> {
 
 #[test]
 fn a_container_runs_isolated() {
-    let Some(_machine) = machine("a container runs behind the wall", 2) else {
+    let Some(_machine) = machine("a container runs isolated", 2) else {
         return;
     };
     let cpus: CpuSet = "1".parse().expect("CPUs");
-    let Some(group) = Group::make("a container runs behind the wall", "box", &cpus) else {
+    let Some(group) = ControlGroup::create("a container runs isolated", "box", &cpus) else {
         return;
     };
     let directory = tempfile::tempdir().expect("directory");
     let state = directory.path();
     let Some(root) = root_with_sleep(state) else {
-        left_out("a container runs behind the wall: /bin/sleep and its libraries cannot be copied");
+        left_out("a container runs isolated: /bin/sleep and its libraries cannot be copied");
         return;
     };
     let plan = format!(
@@ -315,36 +294,30 @@ run = [\"/bin/sleep\", \"600\"]
 ",
         root.display()
     );
-    stand(state, &plan, &[("box", &group)]);
+    activate(state, &plan, &[("box", &group)]);
     let _down = Down(state);
     let output = run(state, &["up"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if text.contains("not installed") {
-        left_out(&format!(
-            "a container runs behind the wall: {}",
-            text.trim()
-        ));
+        left_out(&format!("a container runs isolated: {}", text.trim()));
         return;
     }
     assert_eq!(exit_code(&output), 0, "{output:?}");
     let known = record(state, "box");
     let process = program(&known);
-    assert_eq!(allowed(process), "1");
+    assert_eq!(allowed_cpus(process), "1");
     let groups = fs::read_to_string(format!("/proc/{process}/cgroup")).expect("groups");
     assert!(
-        groups.contains(&format!(":{}/rampart-box", group.told())),
+        groups.contains(&format!(":{}/rampart-box", group.proc_line())),
         "{groups}"
     );
-    let said = Command::new("chrt")
-        .args(["-p", &process.to_string()])
-        .output();
-    let said = String::from_utf8_lossy(&said.expect("chrt").stdout).into_owned();
+    let policy = policy(process);
     assert!(
-        said.contains("SCHED_FIFO") && said.contains("priority: 5"),
-        "{said}"
+        policy.contains("SCHED_FIFO") && policy.contains("priority: 5"),
+        "{policy}"
     );
-    // Even one that nobody watches over is ended by its engine.
-    kill("-KILL", known.supervisor.process);
+    // Without a supervisor `down` ends it through its container runtime.
+    send(known.supervisor.process, Signal::KILL);
     let down = run(state, &["down", "--within", "500ms"]);
     assert!(stdout(&down, 0).contains("its runtime"), "{down:?}");
     assert!(!is_alive(process));

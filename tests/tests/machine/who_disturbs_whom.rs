@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The walls of a simulated real-time machine, by the command that a user gives: one evaluation
-//! with host, task, container and a KVM guest, blocks in each, and a crash at the end.
-//! Where its walls are is known, so the document must find them there.
+//! The isolation of a simulated real-time machine: one evaluation with host, task, container and a KVM guest,
+//! blocks in each, and a crash at the end. The isolation of that machine is known, so the verdicts must agree.
 
 use std::time::Duration;
 
 use rampart_model::{
-    Bench, BlockKind, Evaluation, EvaluationState, Question, Verdict, VerdictFigures,
-    VerdictOutcome,
+    Bench, BlockKind, Evaluation, EvaluationState, Question, Verdict, VerdictOutcome,
 };
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{evaluation, machine, rampart, stdout};
+use rampart_tests::programs::{Scratch, evaluation, machine, rampart, stdout};
+use rampart_tests::verdicts::{find_verdict, transfer_of};
 
 const DOMAINS: [&str; 4] = ["host", "task", "container", "vm"];
 
-/// What most of a block is: the part of it that a sleeping thread sees lies between the block less
-/// a period and all of it.
+/// Share of a block that reaches its own domain: a sleeping thread sees the block less at most a period.
 const MOST: f64 = 0.7;
-/// What does not cross may still slow down an emulator whose CPUs share two real ones.
+/// Share that may appear in an isolated domain: the emulated CPUs share two real ones.
 const LITTLE: f64 = 0.2;
 
 fn verdict<'a>(
@@ -26,28 +24,10 @@ fn verdict<'a>(
     domain: &str,
     disturbance: &str,
 ) -> &'a Verdict {
-    evaluation
-        .verdicts
-        .iter()
-        .find(|verdict| {
-            verdict.question == question
-                && verdict.domain == domain
-                && verdict
-                    .disturbance
-                    .as_ref()
-                    .is_some_and(|done| done.to_string() == disturbance)
-        })
-        .unwrap_or_else(|| panic!("no verdict on {disturbance} in {domain}"))
+    find_verdict(&evaluation.verdicts, question, domain, disturbance)
 }
 
-fn transfer(verdict: &Verdict) -> f64 {
-    match &verdict.figures {
-        Some(VerdictFigures::Transfer { transfer, .. }) => transfer.estimate,
-        other => panic!("{}: {other:?}: {}", verdict.id, verdict.statement),
-    }
-}
-
-fn is_simulated(evaluation: &Evaluation) {
+fn assert_simulated(evaluation: &Evaluation) {
     assert!(
         matches!(&evaluation.bench, Bench::Sim { kernel, packages, .. }
             if kernel.contains("-rt-") && packages.len() > 20),
@@ -58,10 +38,10 @@ fn is_simulated(evaluation: &Evaluation) {
     let judged = evaluation.verdicts.iter().any(|verdict| {
         verdict.question == Question::Deadline && verdict.outcome != VerdictOutcome::Inconclusive
     });
-    assert!(!judged, "emulated times meet no deadline and miss none");
+    assert!(!judged, "a deadline is judged on an emulated machine");
 }
 
-fn blocks_stop_where_the_walls_are(evaluation: &Evaluation) {
+fn assert_isolation(evaluation: &Evaluation) {
     for domain in DOMAINS {
         let own = verdict(
             evaluation,
@@ -69,11 +49,16 @@ fn blocks_stop_where_the_walls_are(evaluation: &Evaluation) {
             domain,
             &format!("block:{domain}"),
         );
-        assert!(transfer(own) > MOST, "{}: {}", own.id, own.statement);
+        assert!(transfer_of(own) > MOST, "{}: {}", own.id, own.statement);
     }
-    // The host's kernel stops the CPU under the guest: no wall in that direction.
+    // A guest is not isolated from its host's kernel, which can stop the CPU.
     let under = verdict(evaluation, Question::Transfer, "vm", "block:under:vm");
-    assert!(transfer(under) > MOST, "{}: {}", under.id, under.statement);
+    assert!(
+        transfer_of(under) > MOST,
+        "{}: {}",
+        under.id,
+        under.statement
+    );
     assert_eq!(under.outcome, VerdictOutcome::Leaks, "{}", under.statement);
 
     for (disturbance, watched) in [
@@ -86,7 +71,7 @@ fn blocks_stop_where_the_walls_are(evaluation: &Evaluation) {
         for domain in watched {
             let other = verdict(evaluation, Question::Transfer, domain, disturbance);
             assert!(
-                transfer(other) < LITTLE,
+                transfer_of(other) < LITTLE,
                 "{}: {}",
                 other.id,
                 other.statement
@@ -96,9 +81,8 @@ fn blocks_stop_where_the_walls_are(evaluation: &Evaluation) {
     }
 }
 
-/// The module's blocks, of a length that follows from what was measured, and felt where they are
-/// made by the kernel's own account.
-fn blocks_are_the_modules(evaluation: &Evaluation) {
+/// Checks that the module made the blocks, each as long as planned.
+fn assert_module_blocks(evaluation: &Evaluation) {
     let mut rounds = 0;
     for round in evaluation
         .transfers
@@ -120,12 +104,11 @@ fn blocks_are_the_modules(evaluation: &Evaluation) {
             assert!(span.end.0 - span.start.0 >= blocks.length.0, "{span:?}");
         }
     }
-    assert!(rounds >= 5, "{rounds} rounds of blocks count");
+    assert!(rounds >= 5, "{rounds} valid rounds of blocks");
 }
 
-/// Loads ran where they were meant to, the one in the guest by its own account, and every other
-/// domain has a verdict with figures.
-fn loads_ran(evaluation: &Evaluation) {
+/// Checks that the loads ran, also the one in the guest, and that every other domain has a verdict with figures.
+fn assert_loads(evaluation: &Evaluation) {
     for (disturbance, watched) in [
         ("cache:host", ["task", "container", "vm"]),
         ("cache:vm", ["host", "task", "container"]),
@@ -138,12 +121,12 @@ fn loads_ran(evaluation: &Evaluation) {
                 round
                     .disturbance
                     .as_ref()
-                    .is_some_and(|done| done.to_string() == disturbance)
+                    .is_some_and(|made| made.to_string() == disturbance)
             })
             .collect();
-        assert!(!rounds.is_empty(), "no round of {disturbance} counts");
+        assert!(!rounds.is_empty(), "no valid round of {disturbance}");
         for round in rounds {
-            let load = round.load.as_ref().expect("the load is told");
+            let load = round.load.as_ref().expect("the report of the load");
             assert!(
                 load.ran && !load.stressors.is_empty(),
                 "{}: {load:?}",
@@ -162,8 +145,8 @@ fn loads_ran(evaluation: &Evaluation) {
     }
 }
 
-fn all_die_with_the_host(evaluation: &Evaluation) {
-    let crash = evaluation.crash.as_ref().expect("the host was crashed");
+fn assert_all_end_with_the_host(evaluation: &Evaluation) {
+    let crash = evaluation.crash.as_ref().expect("a crash");
     assert!(crash.confirmed.is_some(), "{crash:?}");
     for domain in DOMAINS {
         let witness = crash
@@ -171,7 +154,7 @@ fn all_die_with_the_host(evaluation: &Evaluation) {
             .iter()
             .find(|witness| witness.domain == domain)
             .unwrap_or_else(|| panic!("no witness {domain}: {crash:?}"));
-        let lived = witness.lived.expect("it measured").0;
+        let lived = witness.lived.expect("a last sign of life").0;
         assert!(lived <= 2_000_000_000, "{witness:?}");
         let verdict = evaluation
             .verdicts
@@ -187,19 +170,19 @@ fn all_die_with_the_host(evaluation: &Evaluation) {
     }
 }
 
-/// Docker-style container and KVM columns, every cell with what it rests on.
-fn the_comparison_is_filled(evaluation: &Evaluation) {
+/// Checks that every entry of the columns for container and guest has an answer with its verdicts.
+fn assert_comparison(evaluation: &Evaluation) {
     assert_eq!(evaluation.comparison.rows.len(), 4);
     for row in &evaluation.comparison.rows {
         for domain in ["container", "vm"] {
-            let cell = row
+            let entry = row
                 .cells
                 .iter()
-                .find(|cell| cell.domain == domain)
-                .unwrap_or_else(|| panic!("{}: no cell for {domain}", row.question));
-            assert_ne!(cell.answer, "not measured", "{}: {cell:?}", row.question);
-            assert!(!cell.verdicts.is_empty(), "{}: {cell:?}", row.question);
-            for id in &cell.verdicts {
+                .find(|entry| entry.domain == domain)
+                .unwrap_or_else(|| panic!("{}: no entry for {domain}", row.question));
+            assert_ne!(entry.answer, "not measured", "{}: {entry:?}", row.question);
+            assert!(!entry.verdicts.is_empty(), "{}: {entry:?}", row.question);
+            for id in &entry.verdicts {
                 let known = evaluation.verdicts.iter().any(|verdict| verdict.id == *id);
                 assert!(known, "{}: {id} is no verdict", row.question);
             }
@@ -207,7 +190,7 @@ fn the_comparison_is_filled(evaluation: &Evaluation) {
     }
 }
 
-fn the_guest_is_told(evaluation: &Evaluation) {
+fn assert_guest(evaluation: &Evaluation) {
     let runs = evaluation
         .records
         .iter()
@@ -216,7 +199,7 @@ fn the_guest_is_told(evaluation: &Evaluation) {
     let guest = runs
         .filter_map(|run| run.guest.as_ref())
         .next()
-        .expect("a run of the guest has its report");
+        .expect("the report of a guest");
     assert_eq!(guest.accelerator, rampart_model::Accelerator::Kvm);
     assert!(guest.kernel.contains("-rt-"), "{}", guest.kernel);
     assert!(
@@ -227,17 +210,12 @@ fn the_guest_is_told(evaluation: &Evaluation) {
 
 #[test]
 fn finds_the_isolation_of_a_simulated_machine() {
-    let test = "finds_the_isolation_of_a_simulated_machine";
-    let Some(_machine) = machine(test, 2) else {
+    let Some(_machine) = machine("the isolation of a simulated machine", 2) else {
         return;
     };
-    let location = tempfile::tempdir().expect("a directory");
-    let (state, results) = (
-        location.path().join("state"),
-        location.path().join("results"),
-    );
+    let scratch = Scratch::create();
     let output = rampart(
-        &state,
+        &scratch.state,
         &[
             "evaluate",
             "--on",
@@ -251,21 +229,21 @@ fn finds_the_isolation_of_a_simulated_machine() {
             "--show-progress",
             "lines",
             "--out",
-            results.to_str().expect("a path in UTF-8"),
+            scratch.out(),
         ],
     )
     .finish_within(Duration::from_secs(840), Vec::new())
     .expect("rampart starts");
     let text = stdout(&output, 0);
-    let evaluation = evaluation(&results);
+    let evaluation = evaluation(&scratch.results);
     assert_eq!(evaluation.state, EvaluationState::Complete);
-    is_simulated(&evaluation);
-    blocks_stop_where_the_walls_are(&evaluation);
-    blocks_are_the_modules(&evaluation);
-    loads_ran(&evaluation);
-    all_die_with_the_host(&evaluation);
-    the_comparison_is_filled(&evaluation);
-    the_guest_is_told(&evaluation);
+    assert_simulated(&evaluation);
+    assert_isolation(&evaluation);
+    assert_module_blocks(&evaluation);
+    assert_loads(&evaluation);
+    assert_all_end_with_the_host(&evaluation);
+    assert_comparison(&evaluation);
+    assert_guest(&evaluation);
     assert!(text.contains("simulated"), "{text}");
-    assert!(results.join("report.html").is_file());
+    assert!(scratch.results.join("report.html").is_file());
 }

@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The simulated machine of the other architecture: an arm64 PREEMPT_RT kernel, on whatever this
-//! machine is. Much in few boots; what is the same for every architecture is in `sim.rs`.
+//! The simulated arm64 machine with a PREEMPT_RT kernel. Each boot tests much; `machine.rs` tests what does not
+//! depend on the architecture.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
-
 use std::time::Duration;
 
 use rampart_model::{
     Availability, BlockKind, Evaluation, MeterKind, Nanos, PreemptionModel, Question, Record,
-    SignPath, TransferRecord, VerdictFigures, VerdictOutcome,
+    SignPath, TransferRecord, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{alone, directory, exit_code, stdout};
-use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart};
+use rampart_tests::processes::KillAtEnd;
+use rampart_tests::programs::{alone, directory, exit_code, stderr, stdout};
+use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, rampart};
+use rampart_tests::verdicts::{BlocktestResult, find_verdict, transfer_of};
 use serde_json::Value;
 
 fn sim(arguments: &[&str]) -> Command {
     rampart(&[&["sim", "--architecture", "aarch64"], arguments].concat())
 }
 
-/// The programs for it are built, by `make test` before this.
+/// Asserts that the programs for arm64 are built; `make test` builds them.
 fn assert_programs_built() {
     for name in ["rampart", "rampart-meter"] {
         let path = directory().join("aarch64").join(name);
@@ -32,21 +33,20 @@ fn assert_programs_built() {
     }
 }
 
-/// What is there, on one kernel for all: its own kind, where it was entered, the module of ours, the
-/// file that was carried, and a container's program.
-const LOOK: &str = r#"
+/// Checks the kernel, the exception level at its entry, the module, a copied file, and programs.
+const INSPECT: &str = r#"
 uname -r -v -m
 cat /proc/cmdline
 cat
 dmesg | grep -o 'All CPU(s) started at EL2'
 grep -o '^blocksys ' /proc/modules
-cat /usr/lib/firmware/of-ours.bin
+cat /usr/lib/firmware/test.bin
 for program in runc stress-ng cyclictest rtla modprobe; do
     command -v $program >/dev/null || { echo "no $program"; exit 1; }
 done
 test -d /sys/kernel/tracing/events/osnoise || exit 1
 modprobe virtio_net || exit 1
-echo away >&2
+echo to-stderr >&2
 exit 7
 "#;
 
@@ -58,15 +58,15 @@ fn one_machine_runs_measures_blocks_and_reports_its_panic() {
     assert!(stdout(&built, 0).contains("-rt-arm64"), "{built:?}");
     let location = tempfile::tempdir().expect("a directory");
     let firmware = location.path().join("firmware");
-    std::fs::write(&firmware, "carried\n").expect("written");
-    let file = format!("{}:/usr/lib/firmware/of-ours.bin", firmware.display());
+    std::fs::write(&firmware, "copied\n").expect("written");
+    let file = format!("{}:/usr/lib/firmware/test.bin", firmware.display());
     let mut held = sim(&[
         "up", "--cpus", "3", "--memory", "1024", "--append", "mem=960M", "--file", &file,
     ]);
     let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
-    let mut said = BufReader::new(held.0.stderr.take().expect("a pipe"));
+    let mut output = BufReader::new(held.0.stderr.take().expect("a pipe"));
     let mut line = String::new();
-    said.read_line(&mut line).expect("read");
+    output.read_line(&mut line).expect("read");
     assert!(line.contains("is up after"), "{line}");
     assert!(
         line.contains("rampart sim shell --architecture aarch64"),
@@ -74,12 +74,11 @@ fn one_machine_runs_measures_blocks_and_reports_its_panic() {
     );
 
     let sent = vec![b'~'; 1 << 20];
-    let output = sim(&["run", "--", "sh", "-c", LOOK])
+    let inspected = sim(&["run", "--", "sh", "-c", INSPECT])
         .finish_within(Duration::from_secs(120), sent)
         .expect("rampart starts");
-    let text = stdout(&output, 7);
-    let said_there = String::from_utf8_lossy(&output.stderr);
-    assert!(said_there.contains("away"), "{said_there}");
+    let text = stdout(&inspected, 7);
+    assert!(stderr(&inspected).contains("to-stderr"), "{inspected:?}");
     let without = text.replace('~', "");
     assert_eq!(text.len() - without.len(), 1 << 20, "{without}");
     for part in [
@@ -89,29 +88,33 @@ fn one_machine_runs_measures_blocks_and_reports_its_panic() {
         "mem=960M",
         "All CPU(s) started at EL2",
         "blocksys",
-        "carried",
+        "copied",
     ] {
         assert!(without.contains(part), "no {part} in {without}");
     }
 
-    blocks_are_seen_where_they_are_made();
+    blocks_reach_only_their_cpu();
 
-    // The kernel has no driver for QEMU's panic device: its console tells.
+    // The kernel has no driver for QEMU's panic device, so the panic is seen in the console.
     let panic = "echo c > /proc/sysrq-trigger; sleep 1000";
     let lost = finish(sim(&["run", "--", "sh", "-c", panic]));
     assert_eq!(exit_code(&lost), MACHINE_LOST, "{lost:?}");
     assert_eq!(ended(&mut held.0).code(), Some(MACHINE_LOST));
     let mut rest = String::new();
-    said.read_to_string(&mut rest).expect("read");
+    output.read_to_string(&mut rest).expect("read");
     assert!(rest.contains("kernel panicked"), "{rest}");
     assert!(rest.contains("sysrq triggered crash"), "{rest}");
-    assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
+    assert_eq!(
+        exit_code(&finish(sim(&["down"]))),
+        MISSING,
+        "a machine is up"
+    );
 }
 
-/// A CPU that the module stops is late, and the one beside it is not. The blocks are long: on a busy
-/// host an emulated CPU is late by hundreds of milliseconds by itself.
-fn blocks_are_seen_where_they_are_made() {
-    // The CPUs are isolated, so that a shell is not let onto them by itself.
+/// The CPU that the module stops is late, and the other one is not. The blocks are long, because on a busy host an
+/// emulated CPU is late by hundreds of milliseconds without them.
+fn blocks_reach_only_their_cpu() {
+    // The CPUs are isolated, so taskset has to permit them.
     let script = "rmmod blocksys
         insmod /usr/lib/modules/$(uname -r)/extra/blocksys.ko longest_us=1000000 || exit 1
         taskset -c 0-2 rampart blocktest --cpus 1 --watch 1,2 --length 800ms --count 12 \
@@ -119,22 +122,11 @@ fn blocks_are_seen_where_they_are_made() {
     let output = finish(sim(&["run", "--", "sh", "-c", script]));
     let result: Value = serde_json::from_str(&stdout(&output, 0)).expect("a document");
     assert_eq!(result["made"]["kind"], "module");
-    let transfer = |cpu: u32| {
-        let mut cpus = result["cpus"].as_array().expect("CPUs").iter();
-        cpus.find(|result| result["cpu"] == cpu)
-            .unwrap_or_else(|| panic!("no CPU {cpu} in {result}"))["transfer"]
-            .clone()
-    };
-    let estimate = |cpu: u32| {
-        transfer(cpu)["interval"]["estimate"]
-            .as_f64()
-            .expect("a number")
-    };
-    // How sure the verdict is depends on how busy this host is; what it rests on does not.
-    assert!((0.5..1.5).contains(&estimate(1)), "{}", transfer(1));
-    let chance = transfer(1)["p_value"].as_f64().expect("a number");
-    assert!(chance < 0.05, "{}", transfer(1));
-    assert!(estimate(2) < 0.3, "{}", transfer(2));
+    let [stopped, other] = [1, 2].map(|cpu| BlocktestResult::of(&result, cpu));
+    // The outcome depends on how busy this host is; the figures do not.
+    assert!((0.5..1.5).contains(&stopped.transfer()), "{stopped:?}");
+    assert!(stopped.p_value() < 0.05, "{stopped:?}");
+    assert!(other.transfer() < 0.3, "{other:?}");
 }
 
 #[test]
@@ -162,16 +154,18 @@ fn reports_missing_programs_with_the_command_that_builds_them() {
             .stdin(Stdio::null());
         let output = finish(command);
         assert_eq!(exit_code(&output), MISSING, "{output:?}");
-        let text = String::from_utf8_lossy(&output.stderr);
+        let error = stderr(&output);
         assert!(
-            text.contains("install the programs of rampart for aarch64"),
-            "{text}"
+            error.contains("install the programs of rampart for aarch64"),
+            "{error}"
         );
     }
     let unknown = finish(rampart(&["domains", "--on", "sim:riscv64"]));
     assert_eq!(exit_code(&unknown), 2, "{unknown:?}");
-    let text = String::from_utf8_lossy(&unknown.stderr);
-    assert!(text.contains("sim:x86_64, sim:aarch64"), "{text}");
+    assert!(
+        stderr(&unknown).contains("sim:x86_64, sim:aarch64"),
+        "{unknown:?}"
+    );
 }
 
 #[test]
@@ -202,8 +196,8 @@ fn a_command_runs_on_a_bench_given_by_name() {
     }
 }
 
-/// Host, task, container and both sorts of cells at once: blocks stay where they are made, loads are made in cells,
-/// cells have no exit for an interrupt, and go on when the host's kernel panicked.
+/// With host, task, container and both kinds of cells at once: blocks reach only their own domain, loads run in
+/// cells, no interrupt of a cell causes an exit, and cells continue after a panic of the host's kernel.
 #[test]
 fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
     let _alone = alone();
@@ -261,36 +255,29 @@ fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
         }
     }
 
-    bare_meters(&evaluation);
+    assert_bare_metal_meters(&evaluation);
 
     let transferred = |by: &str, watched: &str| {
-        let mut verdicts = evaluation.verdicts.iter();
-        let verdict = verdicts.find(|verdict| {
-            let of = verdict.disturbance.as_ref().map(ToString::to_string);
-            verdict.domain == watched
-                && verdict.question == Question::Transfer
-                && of.as_deref() == Some(by)
-        });
-        match verdict.and_then(|verdict| verdict.figures.as_ref()) {
-            Some(VerdictFigures::Transfer { transfer, .. }) => transfer.estimate,
-            other => panic!("{by} in {watched}: {other:?}"),
-        }
+        transfer_of(find_verdict(
+            &evaluation.verdicts,
+            Question::Transfer,
+            watched,
+            by,
+        ))
     };
     for cell in ["cell", "cell:linux"] {
-        let crossed = transferred("block:host", cell);
-        assert!(crossed < 0.3, "{cell}: {crossed}");
+        let from_host = transferred("block:host", cell);
+        assert!(from_host < 0.3, "{cell}: {from_host}");
     }
     for cell in ["cell", "cell:linux"] {
         let by = format!("block:{cell}");
         let own = transferred(&by, cell);
         assert!((0.5..1.5).contains(&own), "{cell}: {own}");
         for other in ["host", "task", "container", "cell", "cell:linux"] {
-            let crossed = if other == cell {
-                0.0
-            } else {
-                transferred(&by, other)
-            };
-            assert!(crossed < 0.3, "{by} in {other}: {crossed}");
+            if other != cell {
+                let transfer = transferred(&by, other);
+                assert!(transfer < 0.3, "{by} in {other}: {transfer}");
+            }
         }
         let mut rounds = evaluation.transfers.iter();
         let round = rounds.find(|round| {
@@ -308,7 +295,7 @@ fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
         assert_eq!(made.kind, kind, "{by}");
     }
 
-    loads_ran_in_cells(&evaluation);
+    assert_loads_in_cells(&evaluation);
     let crash = evaluation.crash.expect("a crash");
     assert!(crash.confirmed.is_some(), "{crash:?}");
     let survivor = |name: &str| {
@@ -325,15 +312,16 @@ fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
         assert_eq!(verdict.outcome, VerdictOutcome::Holds, "{verdict:?}");
         cell.after
     };
-    assert_eq!(survivor("cell"), None, "a word tells of one sample alone");
+    // A cell without an operating system publishes only its last sample.
+    assert_eq!(survivor("cell"), None);
     let after = survivor("cell:linux").expect("its records");
     assert!(after.without_gap && after.lost == 0, "{after:?}");
-    // 250 a second, on a busy host some of them.
+    // There are 250 a second, on a busy host fewer.
     assert!(after.samples > 100, "{after:?}");
 }
 
-/// Every load that was to be made in a cell was made by the meter there, in a round that counts.
-fn loads_ran_in_cells(evaluation: &Evaluation) {
+/// Checks that the meter in the cell made each load, in a valid round.
+fn assert_loads_in_cells(evaluation: &Evaluation) {
     for disturbance in ["cache:cell", "cpu:cell:linux"] {
         let of = |round: &&TransferRecord| {
             let by = round.disturbance.as_ref();
@@ -356,9 +344,9 @@ fn loads_ran_in_cells(evaluation: &Evaluation) {
     }
 }
 
-/// What only a cell without an operating system measures: there with samples and without an exit for an
-/// interrupt, nowhere else, and each other domain says why.
-fn bare_meters(evaluation: &Evaluation) {
+/// Checks the meters of a cell without an operating system: samples and no exit for an interrupt there, no record
+/// elsewhere, and a reason for each other domain.
+fn assert_bare_metal_meters(evaluation: &Evaluation) {
     for meter in [MeterKind::Irq, MeterKind::Mmio] {
         let mut records = evaluation.records.iter();
         let record = records
@@ -371,7 +359,7 @@ fn bare_meters(evaluation: &Evaluation) {
         assert!(run.invalid.is_empty(), "{meter}: {:?}", run.invalid);
         let cell = run.cell.as_ref().expect("exits");
         assert_eq!(cell.interrupt_exits, 0, "{meter}: {cell:?}");
-        // Each sample of `mmio` is a batch of reads that the hypervisor makes; of `irq` none is.
+        // A sample of `mmio` is 64 reads, each an exit; a sample of `irq` has no exit.
         match meter {
             MeterKind::Irq => assert_eq!(cell.all_exits(), 0, "{cell:?}"),
             _ => assert!(cell.all_exits() >= 64 * record.exposure.samples, "{cell:?}"),
@@ -379,7 +367,7 @@ fn bare_meters(evaluation: &Evaluation) {
         for domain in ["host", "task", "container", "cell:linux"] {
             let what = format!("{domain}/{meter}");
             let mut gaps = evaluation.not_measured.iter();
-            let gap = gaps.find(|gap| gap.what == what).expect("said");
+            let gap = gaps.find(|gap| gap.what == what).expect("a reason");
             assert!(
                 gap.findings[0].what.contains("not measured here"),
                 "{gap:?}"

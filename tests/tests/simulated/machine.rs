@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The simulated machine, as `rampart sim` has it.
+//! `rampart sim run` and `rampart sim up`; `up.rs` tests how commands join a running machine.
 //!
-//! The image is this user's own, in the usual cache: it is made once, which needs a network, and
-//! then serves every test. One machine at a time: two would share the CPUs of a small host. What a
-//! machine that is up is good for is in `sim_up.rs`.
+//! The image is in the user's cache. It is built once, which needs a network, and used by every test. The tests
+//! run one at a time, because two machines would share the CPUs of a small host.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rampart_tests::limited::{Limited as _, ended};
-use rampart_tests::programs::{Machine, alone, directory, exit_code, left_out, stdout};
-use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, sim};
+use rampart_tests::limited::{Limited as _, ended, wait_until};
+use rampart_tests::processes::{KillAtEnd, children_of, is_alive, send};
+use rampart_tests::programs::{
+    Machine, alone, directory, exit_code, left_out, stderr as errors, stdout,
+};
+use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, sim};
+use rustix::process::Signal;
 
-/// Far longer than anything here takes; only a failure waits for it.
-const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Two CPUs are enough for what is not about CPUs, and boot faster.
+/// A machine with two CPUs, which boots faster.
 const SMALL: [&str; 3] = ["--own", "--cpus", "2"];
 
-/// Waits until no other test has a machine, and builds the image of the simulated machine once.
+/// Waits until no other test uses the machine, and builds the image once.
 fn with_image() -> Machine {
     static BUILT: OnceLock<()> = OnceLock::new();
     let guard = alone();
@@ -35,59 +34,23 @@ fn with_image() -> Machine {
     guard
 }
 
-/// `rampart sim run OPTIONS -- COMMAND`.
+/// Returns `rampart sim run OPTIONS -- COMMAND`.
 fn run(options: &[&str], command: &[&str]) -> Command {
     sim(&[&["run"], options, &["--"], command].concat())
 }
 
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// The emulators below a process.
+/// Returns the emulators that a process started.
 fn emulators_of(parent: u32) -> Vec<u32> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").expect("processes").flatten() {
-        let Some(process) = entry
-            .file_name()
-            .to_str()
-            .and_then(|name| name.parse().ok())
-        else {
-            continue;
-        };
-        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else {
-            continue;
-        };
-        // Behind the name, which stands in brackets: state and parent (proc_pid_stat(5)).
-        let Some((name, rest)) = stat.rsplit_once(')') else {
-            continue;
-        };
-        let parent_of_it = rest
-            .split_whitespace()
-            .nth(1)
-            .and_then(|id| id.parse().ok());
-        if parent_of_it == Some(parent) && name.contains("(qemu-system") {
-            found.push(process);
-        }
-    }
-    found
+    let is_emulator = |process: &u32| {
+        let name = fs::read_to_string(format!("/proc/{process}/comm"));
+        name.is_ok_and(|name| name.starts_with("qemu-system"))
+    };
+    let children = children_of(parent).into_iter();
+    children.filter(is_emulator).collect()
 }
 
-fn is_alive(process: u32) -> bool {
-    fs::read_to_string(format!("/proc/{process}/stat"))
-        .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// What an evaluation needs, and then what a command has: its streams and its status.
-const LOOK: &str = "set -e
+/// Checks what an evaluation needs, then uses the streams and the exit code of a command.
+const INSPECT: &str = "set -e
     test -c /dev/kvm; grep -q '^kvm_amd ' /proc/modules
     test -c /dev/cpu_dma_latency
     test -d /sys/kernel/tracing/events/osnoise
@@ -102,31 +65,32 @@ const LOOK: &str = "set -e
     test \"$(id -u)\" = 0
     touch /etc/written /usr/bin/written
     test \"$(stat -c %u /usr/bin/bash)\" = 0
-    uname -a; cat /proc/cmdline; cat; echo away >&2; exit 7";
+    uname -a; cat /proc/cmdline; cat; echo to-stderr >&2; exit 7";
 
 #[test]
 fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_exit_code() {
     let _alone = with_image();
-    // More than any buffer in between.
+    // More than any buffer on the way.
     let sent = vec![b'~'; 3 << 20];
-    let output = run(&["--own"], &["sh", "-c", LOOK])
+    let output = run(&["--own"], &["sh", "-c", INSPECT])
         .finish_within(Duration::from_secs(300), sent)
         .expect("rampart starts");
     let text = stdout(&output, 7);
-    let said = text.replace('~', "");
-    assert!(said.contains("PREEMPT_RT"), "{said}");
+    let without = text.replace('~', "");
+    assert!(without.contains("PREEMPT_RT"), "{without}");
     assert!(
-        said.contains("isolcpus=managed_irq,domain,1-4 nohz_full=1-4 rcu_nocbs=1-4 irqaffinity=0"),
-        "{said}"
+        without
+            .contains("isolcpus=managed_irq,domain,1-4 nohz_full=1-4 rcu_nocbs=1-4 irqaffinity=0"),
+        "{without}"
     );
-    assert_eq!(text.len() - said.len(), 3 << 20, "its input comes back");
-    assert!(errors(&output).contains("away"), "{}", errors(&output));
+    assert_eq!(text.len() - without.len(), 3 << 20, "input is lost");
+    assert!(errors(&output).contains("to-stderr"), "{}", errors(&output));
 }
 
 #[test]
 fn a_panic_ends_the_command_with_console_and_exit_code() {
     let _alone = with_image();
-    // Not before its first word is here: what is on its way is lost with the machine.
+    // The panic waits until the first line arrives, because output on its way is lost with the machine.
     let script = "echo before; read go; echo c > /proc/sysrq-trigger; sleep 1000";
     let mut command = run(&SMALL, &["sh", "-c", script]);
     command
@@ -153,7 +117,7 @@ fn a_panic_ends_the_command_with_console_and_exit_code() {
 #[test]
 fn a_boot_failure_ends_the_command_with_console_and_exit_code() {
     let _alone = with_image();
-    // No first process: the kernel panics before anybody could tell of it.
+    // Without a first process the kernel panics before the guest agent runs.
     let options = [&SMALL[..], &["--append", "rdinit=/nowhere root=/nowhere"]].concat();
     let output = finish(run(&options, &["true"]));
     assert_eq!(exit_code(&output), MACHINE_LOST, "{output:?}");
@@ -181,7 +145,7 @@ fn a_boot_timeout_ends_the_command_with_its_exit_code() {
 }
 
 #[test]
-fn a_machine_that_hangs_is_noticed() {
+fn detects_a_machine_that_hangs() {
     let alone = with_image();
     let mut command = run(&SMALL, &["sh", "-c", "echo up; sleep 1000"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -190,10 +154,10 @@ fn a_machine_that_hangs_is_noticed() {
     BufReader::new(child.0.stdout.take().expect("a pipe"))
         .read_line(&mut line)
         .expect("read");
-    // Stopped as a whole: to us as if every CPU hung with its interrupts off.
+    // Stopping QEMU looks like a hang of every CPU with interrupts off.
     let emulator = emulators_of(child.0.id())[0];
-    signal(emulator, rustix::process::Signal::STOP);
-    // It takes no CPU any more, and a minute until somebody notices.
+    send(emulator, Signal::STOP);
+    // Other tests may run: the machine uses no CPU, and detection takes a minute.
     drop(alone);
     let status = ended(&mut child.0);
     let mut text = String::new();
@@ -204,13 +168,6 @@ fn a_machine_that_hangs_is_noticed() {
     assert!(!is_alive(emulator));
 }
 
-fn signal(process: u32, signal: rustix::process::Signal) {
-    let process = i32::try_from(process)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
-    rustix::process::kill_process(process.expect("a process"), signal).expect("signalled");
-}
-
 #[test]
 fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
     let _alone = with_image();
@@ -219,8 +176,8 @@ fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
     let disk = disk.to_str().expect("text");
     let mut held = sim(&["up", "--cpus", "2", "--disk", disk]);
     let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
-    let mut said = BufReader::new(held.0.stderr.take().expect("a pipe")).lines();
-    let mut next = || said.next().expect("a line").expect("text");
+    let mut output = BufReader::new(held.0.stderr.take().expect("a pipe")).lines();
+    let mut next = || output.next().expect("a line").expect("text");
     assert!(next().contains("is up after"));
     let script = "grep -q isolcpus=managed_irq,domain,1 /proc/cmdline
         echo kept > /var/lib/rampart/kept
@@ -240,25 +197,29 @@ fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
     );
     assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
     assert_eq!(ended(&mut held.0).code(), Some(0));
-    assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
+    assert_eq!(
+        exit_code(&finish(sim(&["down"]))),
+        MISSING,
+        "a machine is up"
+    );
 }
 
 #[test]
 fn a_signal_ends_a_boot() {
     let _alone = with_image();
     let mut held = KillAtEnd(sim(&["up"]).stderr(Stdio::null()).spawn().expect("started"));
-    wait_for("the emulator starts", || {
+    wait_until("the emulator starts", || {
         !emulators_of(held.0.id()).is_empty()
     });
     let emulator = emulators_of(held.0.id())[0];
-    signal(held.0.id(), rustix::process::Signal::INT);
+    send(held.0.id(), Signal::INT);
     let code = ended(&mut held.0).code();
     assert_eq!(code, Some(5));
-    wait_for("the emulator ends", || !is_alive(emulator));
+    wait_until("the emulator ends", || !is_alive(emulator));
 }
 
-/// Copies what a user of that name needs to boot: programs, and the image as its own cache.
-fn copy_for_nobody(to: &Path) -> PathBuf {
+/// Copies programs and image to a directory of an unprivileged user, and returns the command.
+fn copy_for_unprivileged(to: &Path) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache"),
         PathBuf::from,
@@ -299,19 +260,21 @@ fn copy_for_nobody(to: &Path) -> PathBuf {
     to.join("rampart")
 }
 
-/// `sim run` as a user without any privilege, where we have those to give away.
-fn as_nobody(home: &Path, command: &[&str]) -> Command {
+/// Returns `rampart sim run` as an unprivileged user.
+fn without_root(home: &Path, command: &[&str]) -> Command {
     let words = [&["sim", "run"], &SMALL[..], &["--"], command].concat();
     let mut whole = if rustix::process::geteuid().is_root() {
         let mut setpriv = Command::new("setpriv");
         setpriv
             .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
-            .arg(copy_for_nobody(home))
+            .arg(copy_for_unprivileged(home))
             .env("XDG_CACHE_HOME", home.join("cache"))
             .env("HOME", home);
         setpriv
     } else {
-        left_out("the simulated machine without root: its other tests are without root already");
+        left_out(
+            "the simulated machine as another user: it needs root; the other tests ran without root",
+        );
         Command::new(directory().join("rampart"))
     };
     whole
@@ -329,16 +292,16 @@ fn needs_no_root_and_no_emulator_survives_a_killed_command() {
         .prefix("sim")
         .tempdir_in("/tmp")
         .expect("a directory");
-    let mut command = as_nobody(home.path(), &["sh", "-c", "id -u; echo up; sleep 1000"]);
+    let mut command = without_root(home.path(), &["sh", "-c", "id -u; echo up; sleep 1000"]);
     let mut child = KillAtEnd(command.stdout(Stdio::piped()).spawn().expect("started"));
-    let mut said = BufReader::new(child.0.stdout.take().expect("a pipe")).lines();
-    let mut next = || said.next().expect("a line").expect("text");
+    let mut output = BufReader::new(child.0.stdout.take().expect("a pipe")).lines();
+    let mut next = || output.next().expect("a line").expect("text");
     assert_eq!((&*next(), &*next()), ("0", "up"));
     let emulators = emulators_of(child.0.id());
     assert_eq!(emulators.len(), 1, "{emulators:?}");
     child.0.kill().expect("killed with SIGKILL");
     ended(&mut child.0);
-    wait_for("the emulator ends", || !is_alive(emulators[0]));
+    wait_until("the emulator ends", || !is_alive(emulators[0]));
 }
 
 #[test]

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The driver on Debian's ordinary arm64 kernel, the one without PREEMPT_RT and with KVM: it loads, the
-//! hypervisor is launched and left, cells run, one of them with the same kernel and a device. The machine
-//! has nothing else: the kernel from its package, and as its first program a shell (Debian's
-//! busybox-static). Its CPUs have VHE, which such a kernel uses unless it is told not to.
+//! The driver on Debian's ordinary arm64 kernel, without PREEMPT_RT and with KVM: it launches and leaves the
+//! hypervisor, and cells run, one of them with the same kernel and a device. The machine is that kernel with a
+//! shell (Debian's busybox-static) as its first program. Its CPUs have VHE, which such a kernel uses by default.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,16 +29,16 @@ cd /cells
 const CELLS: &str = r#"
 ./cells_agent cells . root alarm failures || echo 'FAILED  cells'
 ./cells_agent leave 10 || echo 'FAILED  leave'
-echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock stays with Linux'
+echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock is still bound'
 ./cells_agent enable || echo 'FAILED  enable'
 ./linux_agent device /kernel /rampart-meter || echo 'FAILED  linux_agent'
 ./cells_agent disable || echo 'FAILED  disable'
-[ "$($bb cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are missing'
+[ "$($bb cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are offline'
 "#;
 
 const REFUSED: &str = r#"
 ./cells_agent enable && echo 'FAILED  enabled'
-[ "$($bb cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  it is there'
+[ "$($bb cat /sys/devices/virtual/misc/rampart/enabled)" = 0 ] || echo 'FAILED  still enabled'
 "#;
 
 const END: &str = r#"
@@ -49,7 +48,7 @@ echo finished
 $bb poweroff -f
 "#;
 
-/// The release of the ordinary kernel that the modules were built for.
+/// Returns the release of the ordinary kernel that the modules were built for.
 fn release() -> String {
     let modules = directory().join("modules");
     let releases = fs::read_dir(&modules).unwrap_or_else(|error| {
@@ -66,7 +65,7 @@ fn release() -> String {
         .expect("no modules for the ordinary kernel; run `make modules ARCH=aarch64`")
 }
 
-/// What the machine begins with; the script is what it does.
+/// Returns the initramfs of the machine, which runs the script.
 fn initramfs(script: &str, kernel: &Path, busybox: &Path, module: &Path) -> Vec<u8> {
     let read =
         |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -96,7 +95,7 @@ fn initramfs(script: &str, kernel: &Path, busybox: &Path, module: &Path) -> Vec<
     archive.finish().expect("an archive in memory")
 }
 
-/// The kernel, and the shell for its first program.
+/// Fetches the kernel and busybox, and returns their paths.
 fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
     let fetch = |name: &str, pattern: &str| {
         let package = fetched(name, &cache().join("stock-kernel"))
@@ -114,8 +113,8 @@ fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
     )
 }
 
-/// What a machine says that does this; its kernel is booted with these words too.
-fn said_by(script: &str, words: &str) -> String {
+/// Runs a script in the machine, with these kernel arguments, and returns the output.
+fn run(script: &str, kernel_arguments: &str) -> String {
     let _held = alone();
     assert_programs_built();
     let release = release();
@@ -136,30 +135,32 @@ fn said_by(script: &str, words: &str) -> String {
         .arg("-initrd")
         .arg(&archive)
         .args(["-append"])
-        .arg(format!("mem=768M iomem=relaxed quiet panic=-1 {words}"))
+        .arg(format!(
+            "mem=768M iomem=relaxed quiet panic=-1 {kernel_arguments}"
+        ))
         .finish_within(Duration::from_secs(400), Vec::new())
         .expect("qemu-system-aarch64 starts");
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
-    let said = format!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    assert!(said.contains(&format!("release {release} ")), "{said}");
-    assert!(!text.contains("PREEMPT_RT"), "{said}");
-    assert!(!text.contains("FAILED"), "{said}");
-    let complaints = kernel_errors(&text, &["log "]);
-    assert!(complaints.is_empty(), "{complaints:#?}");
-    said
+    let all = format!("{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(all.contains(&format!("release {release} ")), "{all}");
+    assert!(!text.contains("PREEMPT_RT"), "{all}");
+    assert!(!text.contains("FAILED"), "{all}");
+    let errors = kernel_errors(&text, &["log "]);
+    assert!(errors.is_empty(), "{errors:#?}");
+    all
 }
 
-fn holds(said: &str, wanted: &[&str]) {
-    for wanted in wanted {
-        assert!(said.contains(wanted), "no {wanted:?}:\n{said}");
+fn assert_contains(output: &str, expected: &[&str]) {
+    for expected in expected {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
     }
 }
 
 #[test]
-fn the_hypervisor_on_a_kernel_that_is_not_for_real_time() {
-    let said = said_by(CELLS, "kvm-arm.mode=nvhe");
-    holds(
-        &said,
+fn the_hypervisor_runs_on_an_ordinary_kernel() {
+    let output = run(CELLS, "kvm-arm.mode=nvhe");
+    assert_contains(
+        &output,
         &[
             "timer: no exit for an interrupt",
             "a device of the cell: no exit for an interrupt",
@@ -174,9 +175,9 @@ fn the_hypervisor_on_a_kernel_that_is_not_for_real_time() {
 
 #[test]
 fn refuses_a_kernel_at_el2_with_a_fix() {
-    let said = said_by(REFUSED, "");
-    holds(
-        &said,
+    let output = run(REFUSED, "");
+    assert_contains(
+        &output,
         &["(VHE); boot it with kvm-arm.mode=nvhe", "finished"],
     );
 }

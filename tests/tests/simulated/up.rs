@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated machine that is up, for everything that needs one: commands that join it, ssh through a
-//! port that leads into it, and its crash in an evaluation over ssh.
+//! A simulated machine that is up: commands that join it, ssh through a forwarded port, and a crash in an
+//! evaluation over ssh.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -12,21 +12,22 @@ use std::thread;
 
 use rampart_model::{Bench, Evaluation, EvaluationState, Measurement, Question, VerdictOutcome};
 use rampart_tests::limited::{Limited as _, ended};
+use rampart_tests::processes::KillAtEnd;
 use rampart_tests::programs::{alone, evaluation, exit_code, stdout};
-use rampart_tests::simulated::{KillAtEnd, MACHINE_LOST, MISSING, finish, rampart, sim};
+use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, rampart, sim};
 
-/// Nobody measures for longer than this when the kernel below is dead.
+/// Longest time, in nanoseconds, between the crash and the last sample of a domain that ends with it.
 const AT_ONCE: i64 = 2_000_000_000;
 
 fn run(command: &[&str]) -> Command {
     sim(&[&["run", "--"], command].concat())
 }
 
-/// A machine that is up and that ssh reaches.
+/// A machine that is up, with an ssh server.
 struct Machine {
     home: tempfile::TempDir,
     held: KillAtEnd,
-    said: BufReader<ChildStderr>,
+    output: BufReader<ChildStderr>,
     server: KillAtEnd,
 }
 
@@ -39,15 +40,15 @@ impl Machine {
             .port();
         let mut held = sim(&["up", "--forward", &format!("{port}:22")]);
         let mut held = KillAtEnd(held.stderr(Stdio::piped()).spawn().expect("started"));
-        let mut said = BufReader::new(held.0.stderr.take().expect("a pipe"));
+        let mut output = BufReader::new(held.0.stderr.take().expect("a pipe"));
         let mut line = String::new();
-        said.read_line(&mut line).expect("read");
+        output.read_line(&mut line).expect("read");
         assert!(line.contains("is up after"), "{line}");
         let server = serve_ssh(home.path(), port);
         Self {
             home,
             held,
-            said,
+            output,
             server,
         }
     }
@@ -57,32 +58,40 @@ impl Machine {
 fn a_running_machine_serves_many_commands_and_ssh() {
     let _alone = alone();
     let mut machine = Machine::up();
-    assert_eq!(exit_code(&finish(sim(&["up"]))), 1, "a second is refused");
+    assert_eq!(
+        exit_code(&finish(sim(&["up"]))),
+        1,
+        "a second machine is refused"
+    );
     serves_several_commands();
     measures_over_ssh(machine.home.path());
     drop(machine.server);
     assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
     assert_eq!(ended(&mut machine.held.0).code(), Some(0));
-    assert_eq!(exit_code(&finish(sim(&["down"]))), MISSING, "none is up");
+    assert_eq!(
+        exit_code(&finish(sim(&["down"]))),
+        MISSING,
+        "a machine is up"
+    );
 }
 
 #[test]
 #[ignore = "a busy host makes the machine silent before it crashes; make test-long runs it"]
-fn a_machine_is_crashed_over_ssh() {
+fn a_machine_crash_over_ssh() {
     let _alone = alone();
     let mut machine = Machine::up();
-    is_crashed_over_ssh(machine.home.path());
+    crash_over_ssh(machine.home.path());
     drop(machine.server);
     assert_eq!(ended(&mut machine.held.0).code(), Some(MACHINE_LOST));
     let mut rest = String::new();
-    machine.said.read_to_string(&mut rest).expect("read");
+    machine.output.read_to_string(&mut rest).expect("read");
     assert!(rest.contains("kernel panicked"), "{rest}");
-    // With the last lines of its console; how many lines the kernel says after the cause differs.
+    // The last lines of the console; their number differs.
     let console = |line: &str| line.trim_start().starts_with("[ ");
     assert!(rest.lines().any(console), "{rest}");
 }
 
-/// One of them stays while others come and go.
+/// Runs commands while one stays.
 fn serves_several_commands() {
     let mut staying = run(&["sh", "-c", "echo here; sleep 1000"]);
     let mut staying = KillAtEnd(staying.stdout(Stdio::piped()).spawn().expect("started"));
@@ -93,52 +102,56 @@ fn serves_several_commands() {
     assert_eq!(here, "here\n");
     let kept = finish(run(&["sh", "-c", "echo kept > /tmp/kept"]));
     assert_eq!(exit_code(&kept), 0, "{kept:?}");
-    // It would not be there if this were another machine.
+    // Both commands ran in the same machine.
     assert_eq!(stdout(&finish(run(&["cat", "/tmp/kept"])), 0), "kept\n");
     let below = Command::new("pgrep")
         .args(["-P", &staying.0.id().to_string()])
         .finish()
         .expect("pgrep starts");
-    assert_eq!(exit_code(&below), 1, "it has joined: {below:?}");
+    assert_eq!(
+        exit_code(&below),
+        1,
+        "the command started its own machine: {below:?}"
+    );
     staying.0.kill().expect("killed");
     ended(&mut staying.0);
     let script = "while pgrep -x sleep; do sleep 0.2; done";
     let gone = finish(run(&["timeout", "60", "sh", "-c", script]));
     assert!(
         exit_code(&gone) == 0,
-        "the program of who left has ended: {gone:?}"
+        "the program of the killed command still runs: {gone:?}"
     );
 }
 
-/// A server for ssh in the machine, which lets in the key that comes on standard input. It stays
-/// in front: what a command leaves behind ends with it.
+/// Runs an ssh server in the machine, which accepts the key from standard input. It stays in the foreground,
+/// because the processes of a command end with it.
 const SERVER: &str = "ssh-keygen -q -A && mkdir -p /run/sshd && cat > /run/sshd/keys \
     && exec /usr/sbin/sshd -D -e -o AuthorizedKeysFile=/run/sshd/keys";
 
-/// Starts it, and makes an `ssh` in `home` that finds it under any name.
+/// Starts the server, and writes a command `ssh` to `home` that connects to it for any host name.
 fn serve_ssh(home: &Path, port: u16) -> KillAtEnd {
     let key = home.join("key");
-    let made = Command::new("ssh-keygen")
+    let output = Command::new("ssh-keygen")
         .args(["-q", "-t", "ed25519", "-N", "", "-f"])
         .arg(&key)
         .finish()
         .expect("ssh-keygen starts");
-    assert!(made.status.success(), "{made:?}");
+    assert!(output.status.success(), "{output:?}");
     let public = File::open(key.with_extension("pub")).expect("the key");
     let mut server = run(&["sh", "-c", SERVER]);
     server.stdin(public).stderr(Stdio::piped());
     let mut server = KillAtEnd(server.spawn().expect("rampart starts"));
-    let said = BufReader::new(server.0.stderr.take().expect("a pipe")).lines();
+    let log = BufReader::new(server.0.stderr.take().expect("a pipe")).lines();
     let listens = |line: &io::Result<String>| {
         line.as_ref()
             .is_ok_and(|line| line.contains("listening on 0.0.0.0"))
     };
-    let mut said = said.skip_while(move |line| !listens(line));
-    assert!(said.next().is_some(), "it listens");
-    // Somebody has to go on reading what it says.
-    thread::spawn(move || said.for_each(drop));
+    let mut log = log.skip_while(move |line| !listens(line));
+    assert!(log.next().is_some(), "the server does not listen");
+    // A full pipe would stop the server.
+    thread::spawn(move || log.for_each(drop));
 
-    // The real ssh, with a user's configuration that is ours.
+    // The system's ssh, with the options of this test.
     let wrapper = format!(
         "#!/bin/sh\nexec /usr/bin/ssh -F /dev/null -p {port} -i {} -o IdentitiesOnly=yes \
          -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={} \"$@\"\n",
@@ -151,7 +164,7 @@ fn serve_ssh(home: &Path, port: u16) -> KillAtEnd {
     server
 }
 
-/// `rampart ARGUMENTS --on` the machine, by the `ssh` in `home`.
+/// Returns `rampart ARGUMENTS --on` the machine, with the `ssh` in `home`.
 fn over_ssh(home: &Path, arguments: &[&str]) -> Command {
     let path = std::env::var("PATH").expect("a path");
     let mut there = rampart(arguments);
@@ -183,9 +196,9 @@ fn measures_over_ssh(home: &Path) {
     assert!(measurement.threads.iter().all(|one| one.samples > 10));
 }
 
-/// Its kernel panics for good: no machine answers any more. What was measured is here, with until when
-/// each domain lived, and the evaluation is complete.
-fn is_crashed_over_ssh(home: &Path) {
+/// Crashes the kernel, which does not restart. The evaluation is complete, with its measurements and the last sign
+/// of life of each domain.
+fn crash_over_ssh(home: &Path) {
     let results = home.join("results");
     let output = over_ssh(
         home,
@@ -215,14 +228,17 @@ fn is_crashed_over_ssh(home: &Path) {
         evaluation.bench
     );
     assert_eq!(evaluation.state, EvaluationState::Complete);
-    was_measured_before(&evaluation);
-    let crash = evaluation.crash.as_ref().expect("the host was crashed");
-    let who = crash.confirmed.as_deref().expect("somebody knows");
-    assert!(who.contains("answers no new connection"), "{who}");
+    assert_measured_before(&evaluation);
+    let crash = evaluation.crash.as_ref().expect("a crash");
+    let confirmed = crash.confirmed.as_deref().expect("a confirmation");
+    assert!(
+        confirmed.contains("answers no new connection"),
+        "{confirmed}"
+    );
     for domain in ["host", "task"] {
         let witness = crash.witnesses.iter().find(|one| one.domain == domain);
         let witness = witness.unwrap_or_else(|| panic!("no witness {domain}: {crash:?}"));
-        let lived = witness.lived.expect("it measured").0;
+        let lived = witness.lived.expect("a last sign of life").0;
         assert!(lived <= AT_ONCE, "{witness:?}");
         let verdict = evaluation
             .verdicts
@@ -230,8 +246,7 @@ fn is_crashed_over_ssh(home: &Path) {
             .find(|verdict| verdict.question == Question::Crash && verdict.domain == domain)
             .unwrap_or_else(|| panic!("no verdict on the crash in {domain}"));
         let statement = &verdict.statement;
-        // On a host that is busy with much else a domain may be silent for long before: then its end
-        // proves nothing, and that is what is said.
+        // On a busy host a domain may be silent for long before the crash; the verdict is then inconclusive.
         let silent = lived < -AT_ONCE && verdict.outcome == VerdictOutcome::Inconclusive;
         assert!(
             silent || verdict.outcome == VerdictOutcome::Fails,
@@ -242,11 +257,11 @@ fn is_crashed_over_ssh(home: &Path) {
     assert!(results.join("report.html").is_file());
     assert!(
         !results.join("crash.json").exists(),
-        "signs of life are in the document"
+        "the signs of life are not only in the document"
     );
 }
 
-fn was_measured_before(evaluation: &Evaluation) {
+fn assert_measured_before(evaluation: &Evaluation) {
     let ids: Vec<&str> = evaluation
         .records
         .iter()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A active plan, as `rampart apply` leaves it: its record in a state directory, and a control
-//! group for a domain that the test makes and removes itself. Nothing of the machine is changed.
+//! An active plan, as `rampart apply` leaves it: its record in a state directory, and control groups for its
+//! domains, which the test creates and removes. Nothing else of the machine is changed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,32 +14,32 @@ use rampart_model::{
 use crate::limited::Limited as _;
 use crate::programs::{left_out, rampart};
 
-/// Where control groups of version 1 with CPUs are, on the machines that have them.
+/// The cpuset hierarchy of cgroup v1.
 const CPUSETS: &str = "/sys/fs/cgroup/cpuset";
-/// Where those of version 2 are, on machines that have no others.
+/// The hierarchy of cgroup v2, on machines without v1.
 const UNIFIED: &str = "/sys/fs/cgroup";
 
-/// A control group with CPUs of its own. Dropping it removes it, and what a container engine made
-/// below it or beside it.
+/// A control group with its own CPUs. Dropping it removes it, and the groups of the same name in other
+/// hierarchies, which a container engine creates.
 #[derive(Debug)]
-pub struct Group(PathBuf);
+pub struct ControlGroup(PathBuf);
 
-impl Group {
-    /// Makes one whose name ends so; none, with the reason told, where no group can have CPUs of its own
-    /// without a change of others.
+impl ControlGroup {
+    /// Creates a group whose name contains `name`. Returns `None`, and reports the reason, if no group can have
+    /// its own CPUs without a change of other groups.
     #[must_use]
-    pub fn make(test: &str, end: &str, cpus: &CpuSet) -> Option<Self> {
-        let name = format!("rampart-test-{end}-{}", std::process::id());
-        let made = Self::try_make(&name, cpus);
-        if made.is_none() {
+    pub fn create(test: &str, name: &str, cpus: &CpuSet) -> Option<Self> {
+        let name = format!("rampart-test-{name}-{}", std::process::id());
+        let group = Self::try_create(&name, cpus);
+        if group.is_none() {
             left_out(&format!(
-                "{test}: no control group can have CPUs of its own here"
+                "{test}: no control group can have its own CPUs here"
             ));
         }
-        made
+        group
     }
 
-    fn try_make(name: &str, cpus: &CpuSet) -> Option<Self> {
+    fn try_create(name: &str, cpus: &CpuSet) -> Option<Self> {
         if let Ok(memory) = fs::read_to_string(Path::new(CPUSETS).join("cpuset.mems")) {
             let group = Self::at(Path::new(CPUSETS).join(name))?;
             fs::write(group.0.join("cpuset.mems"), memory.trim()).ok()?;
@@ -61,19 +61,18 @@ impl Group {
         Some(Self(path))
     }
 
-    /// Its absolute path.
+    /// Returns the absolute path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// It as `/proc/PID/cgroup` names it, with its hierarchy before: `cpuset:/NAME`, or `:/NAME` of
-    /// version 2.
+    /// Returns the end of its line in `/proc/PID/cgroup`: `cpuset:/NAME`, or `:/NAME` of version 2.
     ///
     /// # Panics
-    /// Never: it has a name.
+    /// Never: the path has a name.
     #[must_use]
-    pub fn told(&self) -> String {
+    pub fn proc_line(&self) -> String {
         let name = self.0.file_name().expect("a name").display();
         match self.is_unified() {
             true => format!(":/{name}"),
@@ -81,38 +80,38 @@ impl Group {
         }
     }
 
-    /// Whether it is of cgroup v2.
+    /// Returns whether it is a group of cgroup v2.
     #[must_use]
     pub fn is_unified(&self) -> bool {
         !self.0.starts_with(CPUSETS)
     }
 
-    /// Writes to one of its files.
+    /// Writes to a file of the group.
     ///
     /// # Panics
-    /// If the kernel refuses it.
+    /// If the kernel refuses the value.
     pub fn write(&self, file: &str, value: &str) {
         fs::write(self.0.join(file), value).expect("a file of the group");
     }
 
-    /// Whether a process is in it.
+    /// Returns whether a process is a member.
     #[must_use]
-    pub fn has(&self, process: u32) -> bool {
+    pub fn contains(&self, process: u32) -> bool {
         let members = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
         members.lines().any(|line| line == process.to_string())
     }
 }
 
-impl Drop for Group {
+impl Drop for ControlGroup {
     fn drop(&mut self) {
         let Some(name) = self.0.file_name() else {
             return;
         };
         let end = Instant::now() + Duration::from_secs(5);
-        let beside = fs::read_dir(UNIFIED).into_iter().flatten().flatten();
-        let beside = beside.map(|hierarchy| hierarchy.path().join(name));
-        for group in std::iter::once(self.0.clone()).chain(beside) {
-            // A group can be removed some time after its last member has ended.
+        let hierarchies = fs::read_dir(UNIFIED).into_iter().flatten().flatten();
+        let others = hierarchies.map(|hierarchy| hierarchy.path().join(name));
+        for group in std::iter::once(self.0.clone()).chain(others) {
+            // The kernel removes a group only some time after its last member has ended.
             while group.is_dir() && fs::remove_dir(&group).is_err() && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(20));
             }
@@ -120,12 +119,12 @@ impl Drop for Group {
     }
 }
 
-/// Makes a plan stand in a state directory: resolved on this machine, each domain with the control
-/// group that `groups` gives to its name.
+/// Writes an active plan to a state directory: resolved on this machine, each domain with the control group
+/// that `groups` has for its name.
 ///
 /// # Panics
 /// If the text is no plan.
-pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> ActivePlan {
+pub fn activate(state: &Path, text: &str, groups: &[(&str, &ControlGroup)]) -> ActivePlan {
     let file = state.join("plan.toml");
     fs::write(&file, text).expect("the plan's file");
     let file = file.to_str().expect("a path").to_owned();
@@ -179,7 +178,7 @@ pub fn stand(state: &Path, text: &str, groups: &[(&str, &Group)]) -> ActivePlan 
     plan
 }
 
-/// Writes a active plan.
+/// Writes the record of an active plan.
 ///
 /// # Panics
 /// If the state directory cannot be written to.
