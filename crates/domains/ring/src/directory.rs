@@ -4,9 +4,10 @@
 //!
 //! ```text
 //! word 0     MAGIC, written last
-//! word 1     how many entries follow
-//! from 2 on  entries of 8 words: the name in 32 bytes, the first one lowest, padded with 0;
-//!            where the cell sees the region; its size in bytes; 1 if the cell writes it; 0
+//! word 1     number of entries
+//! from 2 on  entries of 8 words: the name in 32 bytes, the first one lowest, padded with 0; the
+//!            region's start in the cell's address space; its size in bytes; 1 if the cell may
+//!            write it, otherwise 0; 0
 //! ```
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ pub const NAME_BYTES: usize = 32;
 /// Size of the page.
 pub const DIRECTORY_BYTES: usize = 4096;
 /// Maximum number of entries in a page.
-pub const MOST_ENTRIES: usize = (DIRECTORY_BYTES / 8 - FIRST) / ENTRY_WORDS;
+pub const MAXIMUM_ENTRIES: usize = (DIRECTORY_BYTES / 8 - FIRST) / ENTRY_WORDS;
 
 const FIRST: usize = 2;
 const ENTRY_WORDS: usize = 8;
@@ -56,8 +57,8 @@ fn packed(name: &str) -> Option<[u64; NAME_WORDS]> {
     }
     let mut words = [0; NAME_WORDS];
     for (word, bytes) in words.iter_mut().zip(name.chunks(8)) {
-        for (location, byte) in bytes.iter().enumerate() {
-            *word |= u64::from(*byte) << (8 * location);
+        for (index, byte) in bytes.iter().enumerate() {
+            *word |= u64::from(*byte) << (8 * index);
         }
     }
     Some(words)
@@ -65,7 +66,7 @@ fn packed(name: &str) -> Option<[u64; NAME_WORDS]> {
 
 /// Writes all entries. Returns `false` if a name is invalid or the page is too small.
 pub fn write(memory: &[AtomicU64], entries: &[Entry<'_>]) -> bool {
-    if memory.len() < FIRST + entries.len() * ENTRY_WORDS || entries.len() > MOST_ENTRIES {
+    if memory.len() < FIRST + entries.len() * ENTRY_WORDS || entries.len() > MAXIMUM_ENTRIES {
         return false;
     }
     // Hides the directory while it is incomplete.
@@ -95,14 +96,14 @@ pub fn find(memory: &[AtomicU64], name: &str) -> Option<Found> {
         return None;
     }
     let count = memory.get(1)?.load(Ordering::Relaxed);
-    let count = usize::try_from(count).map_or(MOST_ENTRIES, |count| count.min(MOST_ENTRIES));
+    let count = usize::try_from(count).map_or(MAXIMUM_ENTRIES, |count| count.min(MAXIMUM_ENTRIES));
     let mut entries = memory[FIRST..].chunks_exact(ENTRY_WORDS).take(count);
-    let is_it = |words: &&[AtomicU64]| {
+    let matches = |words: &&[AtomicU64]| {
         let mut all = words.iter().zip(name);
         all.all(|(word, wanted)| word.load(Ordering::Relaxed) == wanted)
     };
-    let words = entries.find(is_it)?;
-    let word = |location: usize| words[NAME_WORDS + location].load(Ordering::Relaxed);
+    let words = entries.find(matches)?;
+    let word = |index: usize| words[NAME_WORDS + index].load(Ordering::Relaxed);
     Some(Found {
         start: word(0),
         bytes: word(1),
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(find(&memory, "records"), None);
         assert!(write(&memory, &entries));
         for entry in &entries {
-            let found = find(&memory, entry.name).expect("it is there");
+            let found = find(&memory, entry.name).expect("an entry");
             assert_eq!((found.start, found.bytes), (entry.start, 4096));
             assert_eq!(found.writable, entry.writable);
         }
@@ -156,12 +157,12 @@ mod tests {
         };
         assert!(!write(&page(9), &[entry("a")]));
         let memory = page(DIRECTORY_BYTES / 8);
-        for wrong in ["", "a\0", "abcdefghijklmnopqrstuvwxyz0123456"] {
-            assert!(!write(&memory, &[entry(wrong)]), "{wrong:?}");
-            assert_eq!(find(&memory, wrong), None);
+        for invalid in ["", "a\0", "abcdefghijklmnopqrstuvwxyz0123456"] {
+            assert!(!write(&memory, &[entry(invalid)]), "{invalid:?}");
+            assert_eq!(find(&memory, invalid), None);
         }
-        assert!(write(&memory, &[entry("a"); MOST_ENTRIES]));
-        assert!(!write(&memory, &[entry("a"); MOST_ENTRIES + 1]));
+        assert!(write(&memory, &[entry("a"); MAXIMUM_ENTRIES]));
+        assert!(!write(&memory, &[entry("a"); MAXIMUM_ENTRIES + 1]));
     }
 
     #[test]

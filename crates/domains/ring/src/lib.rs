@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Data structures in memory that two sides share, for example a cell and the root. Each word is
-//! written by only one side, and neither side trusts the other.
+//! Data structures in memory that two sides share, for example a cell and the root. Each word has one
+//! writer, and neither side trusts the other.
 //!
 //! - [`records`]: records in one direction; the writer never waits. For a console and for results.
 //! - [`directory`]: the names of a cell's regions.
-//! - [`stream`]: bytes in both directions, without loss. For a conversation.
+//! - [`stream`]: bytes in both directions, without loss. For requests and replies.
 //! - `mapping` (feature of the same name): maps such memory into a Linux process.
 //!
 //! All accesses are loads and stores of whole words of 64 bits: shared memory may be mapped as a

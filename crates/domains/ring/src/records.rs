@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records in shared memory, from one writer to one reader: the text of a console, the results of a
-//! meter.
+//! Records in shared memory, from one writer to one reader, for example the lines of a console or the
+//! results of a meter.
 //!
 //! Only the writer writes the memory, and the reader only reads it. The writer has no information
 //! about the reader and never waits, so a reader cannot block it. Records that are not read in time
-//! are overwritten, and the reader learns how many words it lost. The reader trusts no data:
+//! are overwritten, and the reader returns the number of lost words. The reader trusts no data:
 //! whatever the memory contains, and however it changes meanwhile, each call ends after a bounded
 //! number of reads inside the memory, and returns a record of at most the size of the caller's
 //! buffer.
 //!
 //! The layout in words of 64 bits: [`MAGIC`]; the position up to which data is committed; the
 //! position up to which data is being written; the position of the oldest record that is still
-//! whole (all three in words since the beginning); how often a writer has begun here; three of 0;
-//! then the words of the ring, whose number is a power of two. A record is a word with its length
-//! in bytes in the lower half and its kind in the upper half, then its bytes, padded with zeros to
-//! whole words.
+//! whole (all three in words since the writer began); the number of writers that have begun; three
+//! words of 0; then the words of the ring, whose number is a power of two. A record is a word with
+//! its length in bytes in the lower half and its kind in the upper half, then its bytes, padded with
+//! zeros to whole words.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -28,12 +28,12 @@ pub const MAXIMUM_RECORD_BYTES: usize = 4096;
 const COMMITTED: usize = 1;
 const RESERVED: usize = 2;
 const OLDEST: usize = 3;
-const BEGINNINGS: usize = 4;
+const WRITERS: usize = 4;
 
 /// Returns the words of the ring: the largest power of two that fits.
 fn ring(memory: &[AtomicU64]) -> Option<&[AtomicU64]> {
-    let room = memory.len().checked_sub(HEADER_WORDS)?;
-    let words = 1 << room.checked_ilog2()?;
+    let available = memory.len().checked_sub(HEADER_WORDS)?;
+    let words = 1 << available.checked_ilog2()?;
     memory.get(HEADER_WORDS..HEADER_WORDS + words)
 }
 
@@ -66,14 +66,14 @@ impl<'a> Writer<'a> {
     #[must_use]
     pub fn begin(memory: &'a [AtomicU64]) -> Option<Self> {
         let ring = ring(memory)?;
-        // The change notifies a reader, whatever the position of the previous writer was.
-        let beginnings = memory[BEGINNINGS].load(Ordering::Relaxed).wrapping_add(1);
+        // A reader detects the change, whatever the position of the previous writer was.
+        let writers = memory[WRITERS].load(Ordering::Relaxed).wrapping_add(1);
         memory[0].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         for word in &memory[1..HEADER_WORDS] {
             word.store(0, Ordering::Relaxed);
         }
-        memory[BEGINNINGS].store(beginnings, Ordering::Relaxed);
+        memory[WRITERS].store(writers, Ordering::Relaxed);
         memory[0].store(MAGIC, Ordering::Release);
         Some(Self {
             memory,
@@ -122,8 +122,8 @@ impl<'a> Writer<'a> {
 /// The position of a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mark {
-    /// Number of the writer that it reads; no writer has the number 0.
-    beginning: u64,
+    /// Number of the writer; no writer has the number 0.
+    writer: u64,
     /// Position in words since the writer began.
     position: u64,
 }
@@ -133,7 +133,7 @@ pub struct Mark {
 pub struct Reader<'a> {
     memory: &'a [AtomicU64],
     ring: &'a [AtomicU64],
-    beginning: u64,
+    writer: u64,
     position: u64,
 }
 
@@ -142,7 +142,7 @@ pub struct Reader<'a> {
 pub enum Read {
     /// A record. Its bytes are in the caller's buffer.
     Record {
-        /// Kind, as given by the writer.
+        /// Kind, as set by the writer.
         kind: u32,
         /// Length; at most that of the buffer.
         bytes: usize,
@@ -152,7 +152,7 @@ pub enum Read {
     /// This number of words was overwritten before they were read. The next read continues after
     /// them.
     Lost(u64),
-    /// There is no ring (yet).
+    /// The memory contains no ring, or not yet.
     NoRing,
     /// Another writer has begun. The next read continues with its first record; unread records of
     /// the previous writer are lost.
@@ -175,7 +175,7 @@ impl<'a> Reader<'a> {
         Some(Self {
             memory,
             ring: ring(memory)?,
-            beginning: mark.beginning,
+            writer: mark.writer,
             position: mark.position,
         })
     }
@@ -184,20 +184,20 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub const fn mark(&self) -> Mark {
         Mark {
-            beginning: self.beginning,
+            writer: self.writer,
             position: self.position,
         }
     }
 
-    /// Reads the next record into `room`.
-    pub fn read(&mut self, room: &mut [u8; MAXIMUM_RECORD_BYTES]) -> Read {
+    /// Reads the next record into `buffer`.
+    pub fn read(&mut self, buffer: &mut [u8; MAXIMUM_RECORD_BYTES]) -> Read {
         if self.memory[0].load(Ordering::Acquire) != MAGIC {
             return Read::NoRing;
         }
-        let beginning = self.memory[BEGINNINGS].load(Ordering::Relaxed);
-        if beginning != self.beginning {
-            let first = self.beginning == 0;
-            (self.beginning, self.position) = (beginning, 0);
+        let writer = self.memory[WRITERS].load(Ordering::Relaxed);
+        if writer != self.writer {
+            let first = self.writer == 0;
+            (self.writer, self.position) = (writer, 0);
             if !first {
                 return Read::Began;
             }
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
             self.position = committed;
             return Read::Damaged;
         }
-        for (index, bytes) in room[..bytes].chunks_mut(8).enumerate() {
+        for (index, bytes) in buffer[..bytes].chunks_mut(8).enumerate() {
             let at = self.position.wrapping_add(1 + index as u64);
             let word = slot(self.ring, at).load(Ordering::Relaxed).to_le_bytes();
             bytes.copy_from_slice(&word[..bytes.len()]);
@@ -249,10 +249,10 @@ impl<'a> Reader<'a> {
         let oldest = self.memory[OLDEST].load(Ordering::Relaxed);
         let ahead = oldest.wrapping_sub(self.position);
         let after = committed.wrapping_sub(oldest);
-        let sensible = ahead != 0
+        let valid = ahead != 0
             && ahead <= committed.wrapping_sub(self.position)
             && after <= self.ring.len() as u64;
-        let to = if sensible { oldest } else { committed };
+        let to = if valid { oldest } else { committed };
         let lost = to.wrapping_sub(self.position);
         self.position = to;
         Read::Lost(lost)

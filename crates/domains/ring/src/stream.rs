@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Bytes in both directions between a side that calls and one that answers. Each side has a section
-//! that only it writes: the number of bytes written, the number of bytes taken from the other side,
-//! and a ring with its bytes. Nothing is lost: a write returns how many bytes fit, and the caller
+//! Bytes in both directions between a calling and an answering side. Each side has a section that
+//! only it writes: the number of bytes written, the number of bytes taken from the other side, and a
+//! ring with its bytes. Nothing is lost: a write returns the number of bytes that fit, and the caller
 //! repeats it with the rest.
 //!
 //! The layout of a section in words of 64 bits: [`MAGIC`]; the number of this side's conversation,
 //! 0 for none; the number of the other side's conversation that it answers, 0 for none; bytes
-//! written; bytes taken; three of 0; then the words of the ring, a power of two of them.
+//! written; bytes taken; three words of 0; then the words of the ring, whose number is a power of
+//! two.
 //!
 //! The caller takes a new number. The answering side finds a call without an answer, takes a number
 //! of its own and writes the caller's number as the answered one; then the caller writes the number
@@ -15,7 +16,6 @@
 //!
 //! Neither side trusts the other: each call ends after a bounded number of accesses inside the
 //! sections, and impossible counts end the conversation with [`Lost::Damaged`].
-//! inside the sections, and counts that cannot be end the conversation as [`Lost::Damaged`].
 
 use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -33,7 +33,7 @@ const TAKEN: usize = 4;
 /// The reason why a conversation is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// The other side ended it, or began another conversation.
+    /// The other side ended the conversation, or began another one.
     Gone,
     /// The other side's section contains invalid counts.
     Damaged,
@@ -43,7 +43,7 @@ impl core::fmt::Display for Lost {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Gone => "the other side of the shared memory ended the conversation",
-            Self::Damaged => "the other side of the shared memory wrote what cannot be",
+            Self::Damaged => "the other side of the shared memory wrote invalid counts",
         })
     }
 }
@@ -98,7 +98,7 @@ impl<'a> Section<'a> {
         self.store(NUMBER, number.get());
     }
 
-    /// Returns the number of its conversation.
+    /// Returns the number of the conversation, or `None` if the section has none.
     fn number(&self) -> Option<NonZeroU64> {
         if self.load(0) != MAGIC {
             return None;
@@ -170,11 +170,11 @@ impl<'a> Side<'a> {
         let present = self.other.number();
         // A caller writes the number of its partner with a short delay; the answering side knows
         // the caller from the start.
-        let knows_us = || self.other.load(ANSWERED) == self.number.get();
+        let is_answered = || self.other.load(ANSWERED) == self.number.get();
         match (self.partner, present) {
             (Some(partner), Some(present)) if partner == present => Ok(true),
             (Some(_), _) => Err(Lost::Gone),
-            (None, Some(present)) if knows_us() => {
+            (None, Some(present)) if is_answered() => {
                 self.partner = Some(present);
                 self.own.store(ANSWERED, present.get());
                 Ok(true)
@@ -194,19 +194,19 @@ impl<'a> Side<'a> {
             0
         };
         let waiting = self.written.wrapping_sub(taken);
-        let room = self.own.bytes().checked_sub(waiting).ok_or_else(|| {
+        let free = self.own.bytes().checked_sub(waiting).ok_or_else(|| {
             // Invalid counts are no damage if the conversation has ended meanwhile.
-            self.blame()
+            self.reason()
         })?;
-        let count = bytes.len().min(room as usize);
+        let count = bytes.len().min(free as usize);
         let mut rest = &bytes[..count];
         while !rest.is_empty() {
             let within = (self.written % 8) as usize;
             let (now, later) = rest.split_at(rest.len().min(8 - within));
             let word = self.own.word(self.written);
-            let mut eight = word.load(Ordering::Relaxed).to_le_bytes();
-            eight[within..within + now.len()].copy_from_slice(now);
-            word.store(u64::from_le_bytes(eight), Ordering::Relaxed);
+            let mut word_bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            word_bytes[within..within + now.len()].copy_from_slice(now);
+            word.store(u64::from_le_bytes(word_bytes), Ordering::Relaxed);
             self.written = self.written.wrapping_add(now.len() as u64);
             rest = later;
         }
@@ -218,26 +218,26 @@ impl<'a> Side<'a> {
     ///
     /// # Errors
     /// Returns an error if the conversation is over.
-    pub fn read(&mut self, room: &mut [u8]) -> Result<usize, Lost> {
+    pub fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Lost> {
         if !self.is_connected()? {
             return Ok(0);
         }
         let waiting = self.other.load(WRITTEN).wrapping_sub(self.taken);
         if waiting > self.other.bytes() {
-            return Err(self.blame());
+            return Err(self.reason());
         }
-        let count = room.len().min(waiting as usize);
+        let count = buffer.len().min(waiting as usize);
         let mut position = self.taken;
-        let mut rest = &mut room[..count];
+        let mut rest = &mut buffer[..count];
         while !rest.is_empty() {
             let within = (position % 8) as usize;
             let (now, later) = rest.split_at_mut(rest.len().min(8 - within));
-            let eight = self
+            let word_bytes = self
                 .other
                 .word(position)
                 .load(Ordering::Relaxed)
                 .to_le_bytes();
-            now.copy_from_slice(&eight[within..within + now.len()]);
+            now.copy_from_slice(&word_bytes[within..within + now.len()]);
             position = position.wrapping_add(now.len() as u64);
             rest = later;
         }
@@ -259,7 +259,7 @@ impl<'a> Side<'a> {
 
     /// Returns the reason for invalid counts: the other side ended the conversation, or its section
     /// is damaged.
-    fn blame(&mut self) -> Lost {
+    fn reason(&mut self) -> Lost {
         self.is_connected().err().unwrap_or(Lost::Damaged)
     }
 }
@@ -284,8 +284,8 @@ pub fn leftover(memory: &[AtomicU64], mut take: impl FnMut(u8)) -> Option<u64> {
     let written = section.load(WRITTEN);
     let first = written.saturating_sub(section.bytes());
     for position in first..written {
-        let eight = section.word(position).load(Ordering::Relaxed).to_le_bytes();
-        take(eight[(position % 8) as usize]);
+        let word_bytes = section.word(position).load(Ordering::Relaxed).to_le_bytes();
+        take(word_bytes[(position % 8) as usize]);
     }
     Some(written)
 }

@@ -2,7 +2,7 @@
 //! Tests the ring of records: reads return whole records in order and report overwritten words, and
 //! no memory content, however it changes, makes the reader fail.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rampart_ring::records::{
     HEADER_WORDS, MAGIC, MAXIMUM_RECORD_BYTES, Read, Reader, TooLong, Writer,
@@ -10,14 +10,12 @@ use rampart_ring::records::{
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-fn memory(words: usize) -> Vec<AtomicU64> {
-    (0..words).map(|_| AtomicU64::new(0)).collect()
-}
+use crate::memory;
 
 fn next(reader: &mut Reader<'_>) -> Result<(u32, Vec<u8>), Read> {
-    let mut room = [0; MAXIMUM_RECORD_BYTES];
-    match reader.read(&mut room) {
-        Read::Record { kind, bytes } => Ok((kind, room[..bytes].to_vec())),
+    let mut buffer = [0; MAXIMUM_RECORD_BYTES];
+    match reader.read(&mut buffer) {
+        Read::Record { kind, bytes } => Ok((kind, buffer[..bytes].to_vec())),
         other => Err(other),
     }
 }
@@ -25,9 +23,9 @@ fn next(reader: &mut Reader<'_>) -> Result<(u32, Vec<u8>), Read> {
 #[test]
 fn reads_records_in_order() {
     let memory = memory(HEADER_WORDS + 64);
-    let mut reader = Reader::new(&memory).expect("room");
+    let mut reader = Reader::new(&memory).expect("large enough");
     assert_eq!(next(&mut reader), Err(Read::NoRing));
-    let mut writer = Writer::begin(&memory).expect("room");
+    let mut writer = Writer::begin(&memory).expect("large enough");
     assert_eq!(next(&mut reader), Err(Read::Nothing));
     for round in 0..100_u32 {
         let text = vec![round as u8; round as usize % 40];
@@ -42,8 +40,8 @@ fn reads_records_in_order() {
 #[test]
 fn reports_overwritten_words_and_continues() {
     let memory = memory(HEADER_WORDS + 16);
-    let mut writer = Writer::begin(&memory).expect("room");
-    let mut reader = Reader::new(&memory).expect("room");
+    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut reader = Reader::new(&memory).expect("large enough");
     for _ in 0..8 {
         writer.write(1, b"12345678").expect("short");
     }
@@ -59,7 +57,7 @@ fn reports_overwritten_words_and_continues() {
         assert_eq!(
             next(&mut reader),
             Ok((1, wanted.to_vec())),
-            "the rest is still there"
+            "the other records are not lost"
         );
     }
     assert_eq!(next(&mut reader), Err(Read::Nothing));
@@ -81,26 +79,26 @@ fn reports_overwritten_words_and_continues() {
 #[test]
 fn follows_a_restarted_writer() {
     let memory = memory(HEADER_WORDS + 16);
-    let mut reader = Reader::new(&memory).expect("room");
-    let mut first = Writer::begin(&memory).expect("room");
+    let mut reader = Reader::new(&memory).expect("large enough");
+    let mut first = Writer::begin(&memory).expect("large enough");
     first.write(1, b"one").expect("short");
     assert!(next(&mut reader).is_ok());
     // The cell was restarted with its old memory.
-    let mut second = Writer::begin(&memory).expect("room");
+    let mut second = Writer::begin(&memory).expect("large enough");
     second.write(2, b"two, which is longer").expect("short");
     second.write(3, b"three").expect("short");
     assert_eq!(next(&mut reader), Err(Read::Began));
     assert_eq!(next(&mut reader), Ok((2, b"two, which is longer".to_vec())));
-    let mut another = Reader::resume(&memory, reader.mark()).expect("room");
+    let mut another = Reader::resume(&memory, reader.mark()).expect("large enough");
     assert_eq!(next(&mut another), Ok((3, b"three".to_vec())));
     assert_eq!(next(&mut another), Err(Read::Nothing));
 }
 
 #[test]
-fn record_beyond_the_committed_end_is_damaged() {
+fn reports_a_record_beyond_the_committed_end_as_damaged() {
     let memory = memory(HEADER_WORDS + 64);
-    let mut writer = Writer::begin(&memory).expect("room");
-    let mut reader = Reader::new(&memory).expect("room");
+    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut reader = Reader::new(&memory).expect("large enough");
     for length in [9, MAXIMUM_RECORD_BYTES as u64, u64::from(u32::MAX)] {
         writer.write(1, b"12345678").expect("short");
         let first = memory[1].load(Relaxed) as usize - 2;
@@ -127,9 +125,9 @@ fn refuses_too_small_memory() {
 }
 
 #[test]
-fn writer_is_not_blocked_by_foreign_writes() {
+fn foreign_writes_do_not_block_the_writer() {
     let memory = memory(HEADER_WORDS + 16);
-    let mut writer = Writer::begin(&memory).expect("room");
+    let mut writer = Writer::begin(&memory).expect("large enough");
     let mut generator = Pcg64Mcg::seed_from_u64(4);
     for _ in 0..10_000 {
         let at = generator.random_range(0..memory.len());
@@ -138,7 +136,7 @@ fn writer_is_not_blocked_by_foreign_writes() {
         writer.write(1, &[5; 56][..length]).expect("short");
     }
     memory[0].store(MAGIC, Relaxed);
-    let mut reader = Reader::new(&memory).expect("room");
+    let mut reader = Reader::new(&memory).expect("large enough");
     for _ in 0..9 {
         writer.write(2, b"after").expect("short");
     }
@@ -151,8 +149,8 @@ fn writer_is_not_blocked_by_foreign_writes() {
 fn no_memory_makes_the_reader_panic_or_exceed_its_buffer() {
     let mut generator = Pcg64Mcg::seed_from_u64(3);
     let memory = memory(HEADER_WORDS + 64);
-    let mut reader = Reader::new(&memory).expect("room");
-    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    let mut reader = Reader::new(&memory).expect("large enough");
+    let mut buffer = [0; MAXIMUM_RECORD_BYTES];
     let mut seen = [0_u32; 6];
     for round in 0..200_000 {
         memory[0].store(
@@ -181,9 +179,9 @@ fn no_memory_makes_the_reader_panic_or_exceed_its_buffer() {
             _ => generator.random_range(HEADER_WORDS..memory.len()),
         };
         memory[at].store(word, Relaxed);
-        let index = match reader.read(&mut room) {
+        let index = match reader.read(&mut buffer) {
             Read::Record { bytes, .. } => {
-                assert!(bytes <= room.len());
+                assert!(bytes <= buffer.len());
                 0
             }
             Read::Nothing => 1,
@@ -197,11 +195,11 @@ fn no_memory_makes_the_reader_panic_or_exceed_its_buffer() {
     assert!(seen.iter().all(|count| *count > 100), "{seen:?}");
 }
 
-/// Each record that a reader returns beside a writer that never waits is one that was written.
+/// The writer never waits. Each record that a concurrent reader returns is one that was written.
 #[test]
 fn never_returns_a_torn_record() {
     let memory = memory(HEADER_WORDS + 1024);
-    let mut writer = Writer::begin(&memory).expect("room");
+    let mut writer = Writer::begin(&memory).expect("large enough");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let done = &done;
@@ -220,7 +218,7 @@ fn never_returns_a_torn_record() {
             }
             done.store(true, Relaxed);
         });
-        let mut reader = Reader::new(&memory).expect("room");
+        let mut reader = Reader::new(&memory).expect("large enough");
         let (mut whole, mut last) = (0, None);
         loop {
             let ended = done.load(Relaxed);

@@ -3,31 +3,29 @@
 //! detected, and no memory content, however it changes, makes a side fail.
 
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use rampart_ring::stream::{HEADER_WORDS, Lost, MAGIC, Side, leftover};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-fn memory(words: usize) -> Vec<AtomicU64> {
-    (0..words).map(|_| AtomicU64::new(0)).collect()
-}
+use crate::memory;
 
 fn number(value: u64) -> NonZeroU64 {
     NonZeroU64::new(value).expect("not 0")
 }
 
 fn taken(side: &mut Side<'_>) -> Result<Vec<u8>, Lost> {
-    let mut room = [0; 4096];
-    side.read(&mut room).map(|count| room[..count].to_vec())
+    let mut buffer = [0; 4096];
+    side.read(&mut buffer).map(|count| buffer[..count].to_vec())
 }
 
 #[test]
 fn transfers_bytes_in_order_in_both_directions() {
     let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
     assert_eq!(caller.is_connected(), Ok(false));
-    assert_eq!(caller.write(b"greeting"), Ok(8), "it waits for the answer");
+    assert_eq!(caller.write(b"greeting"), Ok(8), "kept until the answer");
     let mut other = Side::answer(&there, &here, number(2)).expect("a call");
     assert!(
         Side::answer(&there, &here, number(3)).is_some(),
@@ -40,27 +38,29 @@ fn transfers_bytes_in_order_in_both_directions() {
     assert_eq!(taken(&mut other), Ok(b"greeting".to_vec()));
     let mut generator = Pcg64Mcg::seed_from_u64(1);
     let text: Vec<u8> = (0..5000).map(|_| generator.random()).collect();
-    let (mut sent, mut came) = ([0; 2], [vec![], vec![]]);
-    while came.iter().any(|came| came.len() < text.len()) {
+    let (mut sent, mut received) = ([0; 2], [vec![], vec![]]);
+    while received.iter().any(|received| received.len() < text.len()) {
         for (index, side) in [&mut caller, &mut other].into_iter().enumerate() {
             let most = generator.random_range(0..200);
             let rest = &text[sent[index]..];
-            sent[index] += side.write(&rest[..most.min(rest.len())]).expect("there");
-            let mut room = vec![0; generator.random_range(0..50)];
-            let count = side.read(&mut room).expect("there");
-            came[index].extend_from_slice(&room[..count]);
+            sent[index] += side
+                .write(&rest[..most.min(rest.len())])
+                .expect("connected");
+            let mut buffer = vec![0; generator.random_range(0..50)];
+            let count = side.read(&mut buffer).expect("connected");
+            received[index].extend_from_slice(&buffer[..count]);
         }
     }
-    assert_eq!(came, [text.clone(), text]);
+    assert_eq!(received, [text.clone(), text]);
 }
 
 #[test]
 fn overwrites_no_byte_before_it_is_taken() {
     let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
     assert_eq!(caller.write(&[1; 20]), Ok(20));
     let mut other = Side::answer(&there, &here, number(2)).expect("a call");
-    assert_eq!(caller.write(&[2; 20]), Ok(12), "32 bytes are the ring");
+    assert_eq!(caller.write(&[2; 20]), Ok(12), "the ring has 32 bytes");
     assert_eq!(caller.write(&[3]), Ok(0));
     let mut first = [0; 5];
     assert_eq!(other.read(&mut first), Ok(5));
@@ -72,20 +72,24 @@ fn overwrites_no_byte_before_it_is_taken() {
 #[test]
 fn detects_the_end_or_restart_of_a_side() {
     let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
     let mut other = Side::answer(&there, &here, number(2)).expect("a call");
     assert_eq!(caller.is_connected(), Ok(true));
     // The caller's program was replaced: it calls again, and bytes of the old call are not read.
     assert_eq!(caller.write(b"old"), Ok(3));
-    let mut second = Side::call(&here, &there, number(3)).expect("room");
+    let mut second = Side::call(&here, &there, number(3)).expect("large enough");
     assert_eq!(taken(&mut other), Err(Lost::Gone));
     assert_eq!(other.write(b"x"), Err(Lost::Gone));
     drop(caller);
-    assert_eq!(second.write(b"new"), Ok(3), "the old one ends only itself");
+    assert_eq!(
+        second.write(b"new"),
+        Ok(3),
+        "the end of the old call does not end the new one"
+    );
     let mut other = Side::answer(&there, &here, number(4)).expect("a call");
     assert_eq!(taken(&mut other), Ok(b"new".to_vec()));
     assert_eq!(second.is_connected(), Ok(true));
-    // The answering machine was restarted: it does not answer a call that is already answered.
+    // The answering side was restarted: it does not answer a call that is already answered.
     assert!(Side::answer(&there, &here, number(5)).is_none());
     drop(other);
     assert_eq!(taken(&mut second), Err(Lost::Gone));
@@ -105,7 +109,7 @@ fn refuses_too_small_memory() {
 #[test]
 fn finds_the_last_bytes_after_both_sides_ended() {
     let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("room");
+    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
     let mut other = Side::answer(&there, &here, number(2)).expect("a call");
     for turn in 0..10_u8 {
         assert_eq!(caller.write(&[turn; 7]), Ok(7));
@@ -119,7 +123,7 @@ fn finds_the_last_bytes_after_both_sides_ended() {
     let mut none = Vec::new();
     here[3].store(u64::MAX, Relaxed);
     assert_eq!(leftover(&here, |byte| none.push(byte)), Some(u64::MAX));
-    assert_eq!(none.len(), 32, "no more than there is");
+    assert_eq!(none.len(), 32, "at most the size of the ring");
 }
 
 /// Random words in the other side's section, changed between any two calls.
@@ -158,11 +162,11 @@ fn no_memory_makes_a_side_panic_or_exceed_its_buffer() {
                 }
             }
         };
-        let mut room = [0; 100];
+        let mut buffer = [0; 100];
         let length = generator.random_range(0..100);
         let done = match round % 3 {
-            0 => current.write(&room[..length]),
-            _ => current.read(&mut room[..length]),
+            0 => current.write(&buffer[..length]),
+            _ => current.read(&mut buffer[..length]),
         };
         let index = match done {
             Ok(0) => 0,
@@ -193,8 +197,8 @@ fn exchange(mut side: Side<'_>, write_factor: u8, read_factor: u8) -> Side<'_> {
             *byte = ((sent + offset) as u8).wrapping_mul(write_factor);
         }
         let most = bytes.len().min(BYTES - sent);
-        sent += side.write(&bytes[..most]).expect("there");
-        let count = side.read(&mut bytes).expect("there");
+        sent += side.write(&bytes[..most]).expect("connected");
+        let count = side.read(&mut bytes).expect("connected");
         for (offset, byte) in bytes[..count].iter().enumerate() {
             assert_eq!(*byte, ((received + offset) as u8).wrapping_mul(read_factor));
         }
@@ -208,12 +212,15 @@ fn exchange(mut side: Side<'_>, write_factor: u8, read_factor: u8) -> Side<'_> {
 #[test]
 fn transfers_everything_between_two_threads() {
     let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 16));
-    let caller = Side::call(&here, &there, number(1)).expect("room");
+    let caller = Side::call(&here, &there, number(1)).expect("large enough");
     let other = Side::answer(&there, &here, number(2)).expect("a call");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| exchange(caller, 3, 7));
         let second = scope.spawn(|| exchange(other, 7, 3));
         // Keep both sides until both have received everything.
-        let _ends = (first.join().expect("well"), second.join().expect("well"));
+        let _ends = (
+            first.join().expect("no panic"),
+            second.join().expect("no panic"),
+        );
     });
 }

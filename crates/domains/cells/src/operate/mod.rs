@@ -184,7 +184,7 @@ impl Operator {
         Err(failed(format!(
             "{} names; the maximum is {}",
             entries.len(),
-            directory::MOST_ENTRIES
+            directory::MAXIMUM_ENTRIES
         )))
     }
 
