@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pictures of resolved plans: 2 and 128 CPUs in 80 columns, and a page without foreign markup.
 
-mod support;
-
+use crate::support::{self, machine, quad, recorded, resolve, resolve_in};
 use rampart_model::{KnobAction, KnobChoice, ResolvedPlan};
 use rampart_present::{TerminalOptions, plan_page, plan_picture};
-use support::{machine, quad, recorded, resolve, resolve_in};
 
 fn terminal(plan: &ResolvedPlan, width: u16) -> String {
     let options = TerminalOptions {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What holds for every plan on every machine.
 
-mod support;
-
+use crate::support::{self, machine, recorded};
 use proptest::prelude::*;
 use rampart_model::{
     CpuId, CpuRequest, CpuRole, CpuSelector, CpuSet, DomainKind, Enforcement, Environment,
@@ -10,7 +9,6 @@ use rampart_model::{
     PlannedDomain, PlannedPolicy, Reboot, Restart, SchedulingPolicy, SmtPolicy, ThreadRule,
     VirtualCpuRequest, VirtualCpus, Waiver,
 };
-use support::{machine, recorded};
 
 fn set() -> impl Strategy<Value = CpuSet> {
     prop::collection::btree_set(0u32..10, 1..5)

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Proposed plans: they pass their own check wherever they are proposed.
 
-mod support;
-
+use crate::support::{self, RECORDED, cpus, quad, recorded, threads};
 use rampart_model::{CpuRole, DomainKind, PlanFinding};
 use rampart_plan::{ProposalRequest, ProposeError, parse, propose, resolve};
-use support::{RECORDED, cpus, quad, recorded, threads};
 
 #[test]
 fn proposals_break_no_rule() {

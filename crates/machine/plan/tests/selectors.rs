@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPUs asked for by property, and what becomes of the others.
 
-mod support;
-
+use crate::support::{broken, cpus, machine, one, quad, resolve, threads};
 use rampart_model::{CpuRole, ResolvedPlan};
-use support::{broken, cpus, machine, one, quad, resolve, threads};
 
 fn asks(name: &str, selector: &str) -> String {
     format!("[[domain]]\nname = \"{name}\"\nkind = \"task\"\ncpus = {{ {selector} }}\n")

@@ -161,7 +161,7 @@ pub fn expected_text(expected: Expected, isolation: Option<&Isolation>) -> Strin
         (Expected::Chosen(knob), isolation) => isolation
             .and_then(|isolation| isolation.choices.get(knob))
             .map_or_else(|| "as the plan says".to_owned(), Clone::clone),
-        (Expected::Informational, _) => "no one value".to_owned(),
+        (Expected::Informational, _) => "any value".to_owned(),
     }
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Changes of applied plans on the recorded machines.
 
+use crate::RECORDED;
 use rampart_host::{MachineRoot, read_environment, read_knob_values, read_machine};
 use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
 use rampart_rules::{
     Isolation, KernelCommandLine, KernelVersion, LocationValue, Reading, Readings, Subject,
     change_list,
 };
-
-const RECORDED: [&str; 5] = ["board", "laptop", "server", "simulated", "virtual-machine"];
 
 fn changes(machine: &str, cpus: &str, host: &str) -> ChangeList {
     changes_where(machine, cpus, host, |_| ())

@@ -6,22 +6,27 @@ use std::collections::BTreeSet;
 use rampart_host::{
     MachineRoot, read_environment, read_figure_findings, read_knob_values, read_machine,
 };
+use rampart_host::{Watch, observe};
 use rampart_model::{
-    Accelerator, CheckState, CpuSet, Finding, Machine, Nanos, SchedulingPolicy, Severity,
+    Accelerator, ActiveDomain, ActivePlan, ActivePlanState, CheckState, CpuSet, Finding,
+    IsolationMechanism, Machine, Nanos, Observation, ObservedThread, ResolvedPlan,
+    SchedulingPolicy, Severity,
 };
 use rampart_rules::guest::{
     GUEST_PLACEMENT_RULES, GuestMemory, GuestSetup, GuestSubject, HostFacts, VirtualCpu,
     guest_finding, guest_settings,
 };
 use rampart_rules::{
-    FIGURE_RULES, Isolation, MANAGER_RULES, Readings, Subject, all_rules, check, findings_of, rule,
+    FIGURE_RULES, Isolation, MANAGER_RULES, Readings, STATE_RULES, Subject, all_rules, change_list,
+    check, findings_of, rule,
 };
+use rampart_status::{Observer, status};
 
-const RECORDED: [&str; 5] = ["board", "laptop", "server", "simulated", "virtual-machine"];
+use crate::RECORDED;
 
 /// Plans that break many rules.
 const PLANS: [&str; 2] = [
-    "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"0-1\"\n",
+    "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"0-1\"\npolicy = { fifo = 80 }\n",
     "[[domain]]\nname = \"guest\"\nkind = \"vm\"\nvcpus = \"1-2\"\nmemory = { size = \"1GiB\", hugepage = \"2MiB\" }\n",
 ];
 
@@ -41,7 +46,7 @@ fn ids_are_unique_over_all_books() {
     }
 }
 
-/// Panics if a finding has no rule, or another severity than its rule.
+/// Asserts that a finding has a rule, and the severity of its rule.
 fn assert_severity(shown_by: &str, finding: &Finding) {
     let id = finding.rule.as_deref();
     let rule = id
@@ -100,13 +105,162 @@ fn an_id_has_one_severity_everywhere() {
         let environment = read_environment(&root, &[]);
         for text in PLANS {
             let plan = rampart_plan::parse(text, "plan.toml").unwrap_or_else(|e| panic!("{e}"));
-            for found in rampart_plan::resolve(&machine, &plan, &environment).findings {
-                assert_severity("plan", &found.finding);
-                shown.extend(found.finding.rule);
+            let resolved = rampart_plan::resolve(&machine, &plan, &environment);
+            let states = states(&root, &machine, &resolved, text);
+            let plans = resolved.findings.into_iter().map(|found| found.finding);
+            for (shown_by, finding) in plans
+                .map(|finding| ("plan", finding))
+                .chain(states.into_iter().map(|finding| ("status", finding)))
+            {
+                assert_severity(shown_by, &finding);
+                shown.extend(finding.rule);
             }
         }
     }
-    assert!(shown.len() > 60, "{} rules were shown", shown.len());
+    assert!(shown.len() > 80, "{} rules were shown", shown.len());
+    let states: Vec<&str> = STATE_RULES
+        .iter()
+        .map(|state| state.rule.id)
+        .filter(|id| shown.contains(*id))
+        .collect();
+    assert!(states.len() > 15, "{states:?}");
+}
+
+/// Returns the findings of `status` on a machine with this plan: as recorded, with foreign threads
+/// on real-time CPUs and a broken group, restarted, and applied in part.
+fn states(
+    root: &MachineRoot,
+    machine: &Machine,
+    resolved: &ResolvedPlan,
+    text: &str,
+) -> Vec<Finding> {
+    let readings = read_knob_values(root, &resolved.real_time);
+    let subject = Subject {
+        machine,
+        readings: &readings,
+    };
+    let domains = resolved.domains.iter().map(|domain| ActiveDomain {
+        name: domain.name.clone(),
+        kind: domain.kind,
+        cpus: domain.cpus.clone(),
+        isolation: IsolationMechanism::IsolatedPartition,
+        partition: Some("isolated".to_owned()),
+        group: Some(format!("/sys/fs/cgroup/rampart-{}", domain.name)),
+        members: None,
+        unified: true,
+    });
+    let active = ActivePlan {
+        schema_version: 1,
+        tool_version: "test".to_owned(),
+        state: ActivePlanState::Active,
+        applied_at: Nanos::ZERO,
+        boot: "this boot".to_owned(),
+        file: "plan.toml".to_owned(),
+        text: text.to_owned(),
+        domains: domains.collect(),
+        changes: change_list(resolved, subject, &Isolation::of(resolved), "test"),
+        resolved: resolved.clone(),
+        findings: Vec::new(),
+        kept_interrupts: Vec::new(),
+    };
+    let incomplete = ActivePlan {
+        state: ActivePlanState::Begun,
+        ..active.clone()
+    };
+    let steps = active.changes.to_apply().flat_map(|step| &step.locations);
+    let watch = Watch {
+        cpus: resolved.real_time.clone(),
+        locations: steps.map(|location| location.target.clone()).collect(),
+        ..Watch::default()
+    };
+    let mut earlier = observe(root, &watch);
+    earlier.boot = Some(active.boot.clone());
+    earlier.plan_text = Some("edited".to_owned());
+    let mut later = earlier.clone();
+    later.at = earlier.at + Nanos::from_secs(1);
+    let mut restarted = later.clone();
+    restarted.boot = Some("another boot".to_owned());
+    let broken = broken(&active, &later);
+    [
+        (&active, &later),
+        (&active, &broken),
+        (&active, &restarted),
+        (&incomplete, &later),
+    ]
+    .into_iter()
+    .flat_map(|(plan, later)| {
+        let observer = Observer {
+            tool_version: "test",
+            process: None,
+        };
+        status(Some(plan), &earlier, later, observer).findings
+    })
+    .map(|found| found.finding)
+    .collect()
+}
+
+/// Returns the observation with all CPUs busy, foreign activity on the real-time CPUs, and groups
+/// that have other CPUs, an invalid partition and a thread that is not as planned.
+fn broken(plan: &ActivePlan, observation: &Observation) -> Observation {
+    let mut broken = observation.clone();
+    for cpu in broken.cpus.values_mut() {
+        cpu.busy = cpu.busy + Nanos::from_secs(1);
+        cpu.total = cpu.total + Nanos::from_secs(1);
+    }
+    for domain in &plan.domains {
+        let Some(cpu) = domain.cpus.first() else {
+            continue;
+        };
+        broken.online = broken.online.difference(&CpuSet::single(cpu));
+        let mut add = |kernel, bound, used, name: &str| {
+            let thread = 9_000_000 + u32::try_from(broken.threads.len()).expect("a count");
+            broken.threads.push(ObservedThread {
+                process: thread,
+                thread,
+                parent: 1,
+                start: 1,
+                name: name.to_owned(),
+                kernel,
+                bound,
+                state: 'R',
+                policy: Some(SchedulingPolicy::Other),
+                cpu,
+                cpu_time: used,
+                affinity: Some(observation.online.clone()),
+            });
+            thread
+        };
+        let used = Nanos::from_secs(1);
+        add(false, false, used, "stranger");
+        add(false, false, Nanos::ZERO, "sleeper");
+        add(true, false, used, "kworker/u8:1");
+        add(true, true, used, "kworker/1:1");
+        add(true, true, Nanos::ZERO, "rcuc/1");
+        let member = add(false, false, used, "member");
+        let member = broken
+            .threads
+            .iter_mut()
+            .find(|thread| thread.thread == member);
+        member.expect("the member").policy = Some(SchedulingPolicy::Fifo(50));
+        for interrupt in &mut broken.interrupts {
+            *interrupt.counts.entry(cpu).or_default() += 1;
+        }
+        for softirq in &mut broken.softirqs {
+            *softirq.counts.entry(cpu).or_default() += 1;
+        }
+        let group = broken.groups.entry(domain.group.clone().expect("a group"));
+        let group = group.or_default();
+        group.exists = true;
+        group.cpus = Some(CpuSet::single(cpu));
+        group.partition = Some("isolated invalid".to_owned());
+        group.threads = broken
+            .threads
+            .last()
+            .iter()
+            .map(|thread| thread.thread)
+            .collect();
+    }
+    broken
 }
 
 /// Returns the findings of a guest on these CPUs without any of the needed settings.

@@ -5,7 +5,8 @@ use rampart_model::{Environment, Nanos};
 use rampart_plan::{Engine, Exported, Means, containers, kubernetes, systemd};
 use serde_json::Value;
 
-use super::{DESK, PLANT, Resolved, support};
+use super::{DESK, PLANT, Resolved};
+use crate::support;
 
 fn text<'a>(exported: &'a Exported, path: &str) -> &'a str {
     let file = exported.files.iter().find(|file| file.path == path);

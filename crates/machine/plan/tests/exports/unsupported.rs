@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use rampart_model::Severity;
 use rampart_plan::{DomainField, Engine, MachineField, Means, containers, libvirt, systemd};
 
-use super::{DESK, PLANT, Resolved, support};
+use super::{DESK, PLANT, Resolved};
+use crate::support;
 
 /// What a plan says and the files of a tool do not is told, and stands in one of the files.
 #[test]

@@ -23,9 +23,9 @@ fn each_virtual_cpu_has_a_cpu_without_the_emulator() {
 }
 
 #[test]
-fn a_guest_has_a_cpu_for_its_own_housekeeping() {
+fn a_guest_with_one_virtual_cpu_needs_cpus_for_its_emulator() {
     let quad = quad();
-    let rule = "guest-housekeeping";
+    let rule = "guest-two-cpus";
     let single = "{ count = 1, policy = { fifo = 1 } }";
     assert_eq!(
         one(&resolve(&quad, &guest(single, "")), rule)

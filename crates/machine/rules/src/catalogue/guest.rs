@@ -60,12 +60,14 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-two-cpus",
-        title: "a Linux guest has a CPU for its own housekeeping",
+        title: "a real-time guest has two virtual CPUs, or CPUs for its emulator",
         location: Place::Guest("<vcpu placement='static'>2</vcpu>"),
-        expected: Expected::AtLeast(2),
+        expected: Expected::Text("2 virtual CPUs or more, or CPUs for the emulator"),
         reason: "With one virtual CPU the guest's kernel runs its own work on the real-time CPU.",
         cost: "One more CPU for each guest.",
+        fix: Some("write <vcpu placement='static'>2</vcpu> into the guest's description"),
         source: "libvirt kbase/kvm-realtime; Nova real-time.rst",
+        severity: Severity::Error,
         ..setting()
     },
     Knob {

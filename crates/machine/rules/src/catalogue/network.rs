@@ -84,7 +84,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "NTO (dropped on real-time kernels)",
                 "polling with locks held is not suitable for PREEMPT_RT",
@@ -108,7 +108,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "NTO (dropped on real-time kernels)",
                 "polling with locks held is not suitable for PREEMPT_RT",

@@ -69,7 +69,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "the right choice depends on the workload: faster and less regular, or slower and more regular",
@@ -99,7 +99,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "the right choice depends on the workload: faster and less regular, or slower and more regular",
@@ -131,7 +131,7 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::Intel, When::Hardware],
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "with the governor `performance` and the idle states limited, each works",
@@ -163,7 +163,7 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::Amd, When::Hardware],
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "with the governor `performance` each works",
@@ -377,7 +377,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "it matters only if the real-time work uses a USB device",

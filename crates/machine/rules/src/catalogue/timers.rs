@@ -134,7 +134,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "the better value depends on the real-time workload",
@@ -242,7 +242,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         choices: &[
             choice(
-                "told",
+                "informational",
                 Expected::Informational,
                 "Rampart",
                 "it must be above the real-time threads, whose priorities differ between machines",

@@ -8,6 +8,7 @@ use super::{PLAN_RULE, PlanContext, REQUIRED, rule_of_knob};
 use crate::Rule;
 
 pub(super) const GUEST_KERNEL: Rule = rule_of_knob("guest-kernel");
+pub(super) const GUEST_TWO_CPUS: Rule = rule_of_knob("guest-two-cpus");
 
 pub(super) const VIRTUAL_CPU_PLACEMENT: Rule = Rule {
     id: "virtual-cpu-placement",
@@ -24,15 +25,6 @@ pub(super) const SPARE_GUEST_CPU: Rule = Rule {
     title: "Each CPU of a guest has a virtual CPU",
     reason: "A CPU without a virtual CPU is isolated and stays idle.",
     source: "libvirt kbase kvm-realtime",
-    ..PLAN_RULE
-};
-
-pub(super) const GUEST_HOUSEKEEPING: Rule = Rule {
-    id: "guest-housekeeping",
-    severity: Severity::Error,
-    title: "A real-time guest has two virtual CPUs, or CPUs for its emulator",
-    reason: "The only virtual CPU of a guest also runs the guest's own housekeeping.",
-    source: "libvirt kbase kvm-realtime; OpenStack Nova real-time",
     ..PLAN_RULE
 };
 
@@ -127,7 +119,7 @@ pub(super) fn placement(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     findings
 }
 
-pub(super) fn housekeeping(context: &PlanContext<'_>) -> Vec<PlanFinding> {
+pub(super) fn two_cpus(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     guests(context)
         .filter(|(domain, request)| {
             is_real_time(request)
@@ -135,7 +127,7 @@ pub(super) fn housekeeping(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 && domain.planned.emulator.is_none()
         })
         .map(|(domain, _)| {
-            GUEST_HOUSEKEEPING
+            GUEST_TWO_CPUS
                 .of_domain(
                     domain.planned,
                     "the only virtual CPU of a real-time guest also runs its housekeeping, and the emulator has no CPUs",

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines for tests, made by hand or read from the recorded ones.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use rampart_host::{MachineRoot, read_environment, read_machine};
 use rampart_model::{

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! For each rule a plan that breaks it, its finding, and a plan that keeps it.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod environment;
 mod guests;
 mod hardware;
 mod kernel;
 mod owners;
 
+use crate::support::{self, broken, cpus, found, machine, one, quad, resolve, resolve_in, threads};
 use rampart_model::{
     Allocation, AllocationGroup, CacheControl, CacheResource, CpuId, Environment, HugePages,
     Interrupt, KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel, ResourceInstance,
     ResourceLimits, SchedulingPolicy, Schemata, Severity, WayMask,
 };
-use support::{broken, cpus, found, machine, one, quad, resolve, resolve_in, threads};
 
 fn task(cpus: &str) -> String {
     format!("[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = {cpus}\npolicy = {{ fifo = 10 }}\n")
@@ -82,7 +79,7 @@ fn asserts(text: &str, rule: &str) -> bool {
 #[test]
 fn every_rule_has_a_test() {
     let tests = [
-        include_str!("main.rs"),
+        include_str!("mod.rs"),
         include_str!("guests.rs"),
         include_str!("hardware.rs"),
         include_str!("kernel.rs"),

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Plans in the words of other tools: what is written, and that nothing is left out in silence.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod snapshots;
 mod texts;
 mod tools;
 mod unsupported;
 
+use crate::support;
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, Environment,
     Machine, Plan, ResolvedPlan, StepAction, StepKind,
