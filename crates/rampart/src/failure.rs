@@ -245,7 +245,7 @@ fn bench(error: &BenchError) -> ExitCode {
         | BenchError::Unfit { .. }
         | BenchError::NoProgram { .. } => ExitCode::PreconditionMissing,
         BenchError::Agent {
-            source: AgentError::Lost(_) | AgentError::Silent(_),
+            source: AgentError::Lost(_) | AgentError::NoAnswer(_),
             ..
         }
         | BenchError::Hung { .. } => ExitCode::MachineLost,

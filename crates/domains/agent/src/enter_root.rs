@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Process 1 of an initramfs of a machine with a root file system: mounts the root file system with
-//! a writable layer in memory above it, moves there and executes another program.
+//! a writable layer in memory above it, makes it the root directory and executes another program.
 //!
 //! Kernel, Documentation/filesystems/ramfs-rootfs-initramfs.rst: the initramfs itself cannot be
 //! unmounted or pivoted away from, so the new root is moved over it.
@@ -21,8 +21,8 @@ use rustix::process::{chdir, chroot};
 use crate::server::{load_modules, to_console};
 use crate::{CARRIED, INIT, MODULE_LIST};
 
-/// How long the device of the root file system may take to appear.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for the device of the root file system to appear.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Mounts the squashfs on the device in the first argument with a writable layer in memory, copies
 /// the carried files of the initramfs over it, and executes the program in the other arguments.
@@ -39,7 +39,7 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
         return Err(io::Error::other("enter-root needs a device and a program"));
     };
     for location in ["/proc", "/dev", "/read-only", "/written", "/root"] {
-        fs::create_dir_all(location).map_err(with_context("make", location))?;
+        fs::create_dir_all(location).map_err(with_context("create", location))?;
     }
     mount_at("devtmpfs", "devtmpfs", "/dev", MountFlags::empty(), c"")?;
     // The first modules; `serve` reads the same file again, from the new root.
@@ -61,7 +61,7 @@ pub fn enter_root(arguments: &[OsString]) -> Result<Infallible, io::Error> {
         c"mode=0755",
     )?;
     for location in ["/written/upper", "/written/work"] {
-        fs::create_dir_all(location).map_err(with_context("make", location))?;
+        fs::create_dir_all(location).map_err(with_context("create", location))?;
     }
     let layers = c"lowerdir=/read-only,upperdir=/written/upper,workdir=/written/work";
     mount_at("root", "overlay", "/root", MountFlags::empty(), layers)?;
@@ -98,7 +98,7 @@ fn unmount_at(location: &str) -> io::Result<()> {
 }
 
 fn wait_for(device: &Path) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + DEVICE_TIMEOUT;
     while !device.exists() {
         if Instant::now() > until {
             return Err(io::Error::other(format!(
@@ -121,7 +121,8 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
         let (source, target) = (entry.path(), to.join(entry.file_name()));
         if entry.file_type()?.is_dir() {
             if !target.is_dir() {
-                fs::create_dir(&target).map_err(with_context("make", &target.to_string_lossy()))?;
+                fs::create_dir(&target)
+                    .map_err(with_context("create", &target.to_string_lossy()))?;
             }
             copy_tree(&source, &target)?;
         } else {
@@ -160,8 +161,8 @@ mod tests {
     fn carried_files_replace_existing_ones_and_keep_their_permissions() {
         let directory = tempfile::tempdir().expect("a directory");
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
-        fs::create_dir_all(from.join("usr/bin")).expect("made");
-        fs::create_dir_all(to.join("usr")).expect("made");
+        fs::create_dir_all(from.join("usr/bin")).expect("created");
+        fs::create_dir_all(to.join("usr")).expect("created");
         fs::write(from.join("usr/bin/program"), "new").expect("written");
         fs::set_permissions(
             from.join("usr/bin/program"),
@@ -171,13 +172,13 @@ mod tests {
         fs::write(from.join("usr/name"), "new").expect("written");
         symlink("/nowhere", to.join("usr/name")).expect("linked");
         copy_tree(&from, &to).expect("copied");
-        let program = fs::metadata(to.join("usr/bin/program")).expect("there");
+        let program = fs::metadata(to.join("usr/bin/program")).expect("copied");
         assert_eq!(program.permissions().mode() & 0o777, 0o755);
         assert_eq!(
             fs::read_to_string(to.join("usr/name")).expect("read"),
             "new"
         );
-        copy_tree(Path::new("/nowhere"), &to).expect("nothing to do");
+        copy_tree(Path::new("/nowhere"), &to).expect("no files to copy");
     }
 
     #[test]

@@ -4,14 +4,14 @@
 use std::io;
 use std::time::Duration;
 
-/// The reason why the agent did not carry out a request.
+/// The reason why a request to the agent failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// No answer arrived in time.
     #[error(
-        "the agent has not answered within {} s; fix: see its console for whether the machine hangs or is too busy, and restart it", .0.as_secs_f64()
+        "the agent has not answered within {} s; fix: check on its console whether the machine hangs or is too busy, and restart it", .0.as_secs_f64()
     )]
-    Silent(Duration),
+    NoAnswer(Duration),
     /// The byte stream ended or failed.
     #[error(
         "the connection to the agent is lost{}; fix: check that the machine runs and is reachable, and run the command again",
@@ -20,7 +20,7 @@ pub enum AgentError {
     Lost(Option<String>),
     /// Invalid data arrived.
     #[error("the agent sent an invalid frame: {0}")]
-    Unintelligible(String),
+    InvalidFrame(String),
     /// The agent has another protocol version.
     #[error(
         "the agent has protocol version {theirs}, this program {ours}; fix: use programs of the same version on both sides"
@@ -41,16 +41,16 @@ pub enum AgentError {
     },
     /// The request is invalid.
     #[error("{0}")]
-    Impossible(String),
-    /// A system call on this side failed.
+    InvalidRequest(String),
+    /// A system call of the client failed.
     #[error("cannot communicate with the agent: {0}")]
-    Here(#[from] io::Error),
+    Io(#[from] io::Error),
 }
 
 impl From<AgentError> for io::Error {
     fn from(error: AgentError) -> Self {
         match error {
-            AgentError::Here(error) => error,
+            AgentError::Io(error) => error,
             AgentError::Lost(_) => Self::new(io::ErrorKind::ConnectionAborted, error.to_string()),
             other => Self::other(other.to_string()),
         }

@@ -15,8 +15,8 @@ pub(crate) const MAGIC: [u8; 8] = *b"\0rampart";
 /// Length of a greeting in bytes.
 pub(crate) const GREETING: usize = 16;
 
-/// Maximum length of a payload in bytes.
-pub(crate) const LONGEST: usize = 32 * 1024;
+/// Maximum length of a payload, in bytes.
+pub(crate) const MAXIMUM_PAYLOAD: usize = 32 * 1024;
 
 /// Window of a program's standard input: the maximum number of unacknowledged bytes.
 pub(crate) const WINDOW: usize = 256 * 1024;
@@ -52,7 +52,7 @@ kinds! {
     /// Bytes for its standard input; an empty payload closes it.
     Input = 2,
     /// Additional window of a stream: the stream (1 output, 2 errors), and the number of bytes.
-    Room = 3,
+    Window = 3,
     /// A signal for the program: its number.
     Signal = 4,
     /// A new size of its terminal: rows, columns.
@@ -61,7 +61,7 @@ kinds! {
     Unread = 6,
     /// Kills the program and removes it.
     Forget = 7,
-    /// Asks for the time: a number that identifies the answer.
+    /// Requests the time: a number that identifies the answer.
     Clock = 8,
     /// Ends all programs and powers off, or ends the agent.
     PowerOff = 9,
@@ -81,7 +81,7 @@ kinds! {
     /// Bytes of its standard error; an empty payload is the end.
     Errors = 37,
     /// Additional window of its standard input in bytes.
-    InputRoom = 38,
+    InputWindow = 38,
     /// The program ended: its wait status.
     Exited = 39,
     /// The identifying number, and `CLOCK_MONOTONIC` in nanoseconds.
@@ -102,7 +102,7 @@ pub(crate) struct Frame {
 pub(crate) enum Malformed {
     #[error("a frame of unknown kind {0}")]
     Kind(u8),
-    #[error("a frame of {0} bytes, more than any may have")]
+    #[error("a frame of {0} bytes, more than the maximum")]
     Length(u32),
     #[error("a frame whose payload does not fit its kind")]
     Payload,
@@ -117,19 +117,19 @@ impl Frame {
         }
     }
 
-    /// Creates a frame that extends the window of stream `stream` by `bytes`.
-    pub(crate) fn room(process: u32, stream: u8, bytes: u32) -> Self {
+    /// Creates a frame that extends the window of a stream by `bytes`.
+    pub(crate) fn window(process: u32, stream: u8, bytes: u32) -> Self {
         let mut payload = vec![stream];
         payload.extend(bytes.to_le_bytes());
-        Self::new(Kind::Room, process, payload)
+        Self::new(Kind::Window, process, payload)
     }
 
     /// Appends the bytes of the frame.
     pub(crate) fn write_to(&self, bytes: &mut impl Extend<u8>) {
-        debug_assert!(self.payload.len() <= LONGEST);
+        debug_assert!(self.payload.len() <= MAXIMUM_PAYLOAD);
         bytes.extend([self.kind as u8]);
         bytes.extend(self.process.to_le_bytes());
-        // No payload is longer than `LONGEST`.
+        // No payload is longer than `MAXIMUM_PAYLOAD`.
         bytes.extend((self.payload.len() as u32).to_le_bytes());
         bytes.extend(self.payload.iter().copied());
     }
@@ -172,7 +172,7 @@ pub(crate) fn may_be_frame(bytes: &[u8]) -> bool {
     };
     let [kind, _, _, _, _, length @ ..] = *header;
     Kind::from_number(kind).is_some_and(|kind| kind as u8 >= Kind::Hello as u8)
-        && u32::from_le_bytes(length) as usize <= LONGEST
+        && u32::from_le_bytes(length) as usize <= MAXIMUM_PAYLOAD
 }
 
 /// Decodes a byte stream into frames.
@@ -188,7 +188,7 @@ impl Decoder {
         if self.taken == self.bytes.len() {
             self.bytes.clear();
             self.taken = 0;
-        } else if self.taken > LONGEST {
+        } else if self.taken > MAXIMUM_PAYLOAD {
             self.bytes.drain(..self.taken);
             self.taken = 0;
         }
@@ -213,7 +213,7 @@ impl Decoder {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
         };
         let (process, length) = (number(1), number(5));
-        if length as usize > LONGEST {
+        if length as usize > MAXIMUM_PAYLOAD {
             return Err(Malformed::Length(length));
         }
         let Some(payload) = payload.get(..length as usize) else {
@@ -264,7 +264,7 @@ mod tests {
     fn frames() -> impl Strategy<Value = Vec<Frame>> {
         let one =
             (0..Kind::ALL.len(), any::<u32>(), 0..4usize).prop_flat_map(|(kind, process, size)| {
-                let size = [0, 5, 300, LONGEST][size];
+                let size = [0, 5, 300, MAXIMUM_PAYLOAD][size];
                 prop::collection::vec(any::<u8>(), size..=size)
                     .prop_map(move |payload| Frame::new(Kind::ALL[kind], process, payload))
             });
@@ -333,12 +333,12 @@ mod tests {
     #[test]
     fn refuses_a_length_beyond_the_maximum() {
         let mut bytes = Frame::new(Kind::Input, 1, []).to_bytes();
-        bytes[5..9].copy_from_slice(&(LONGEST as u32 + 1).to_le_bytes());
+        bytes[5..9].copy_from_slice(&(MAXIMUM_PAYLOAD as u32 + 1).to_le_bytes());
         let mut decoder = Decoder::default();
         decoder.push(&bytes);
         assert_eq!(
             decoder.next_frame(),
-            Err(Malformed::Length(LONGEST as u32 + 1))
+            Err(Malformed::Length(MAXIMUM_PAYLOAD as u32 + 1))
         );
     }
 }

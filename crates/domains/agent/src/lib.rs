@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The guest agent: starts programs on a machine or guest that has no network, over one byte stream;
-//! and the client that talks to it.
+//! The guest agent, which starts programs on a machine or guest without a network, over one byte
+//! stream; and its client.
 //!
 //! - [`serve`]: the agent, `rampart-meter agent`. One thread with one `poll` loop that wakes only for
 //!   work, because the agent runs where latency is measured.
 //! - [`Agent`]: the client. Starts programs there and returns their three streams.
-//! - `frame`: the format of what they exchange; pure.
+//! - `frame`: the format of the byte stream; pure.
 //!
-//! **Flow control.** Each stream of each program has a window: a side sends no more than the other side
-//! has announced space for. Both sides always read the byte stream, so a slow reader stops only its own
-//! program, and memory is bounded by windows times programs.
+//! **Flow control.** Each stream of each program has a window: a side sends no more bytes than the other
+//! side has announced space for. Both sides always read the byte stream, so a slow reader stops only its
+//! own program, and memory is limited to the windows of all programs.
 //!
 //! **Nothing outlives the connection.** When the byte stream ends, the agent asks each program that was
 //! started over it to end, then kills it; as process 1 it powers the machine off.
@@ -19,9 +19,9 @@ mod enter_root;
 mod error;
 mod frame;
 mod memory;
+mod payloads;
 mod recover;
 mod server;
-mod words;
 
 /// Path of the first program of an initramfs.
 pub const INIT: &str = "/init";
@@ -36,7 +36,7 @@ pub const CARRIED: &str = "/carried";
 pub use client::{Agent, AgentHandle, AgentInput, AgentOutput, AgentProcess, KEEP_ALIVE};
 pub use enter_root::enter_root;
 pub use error::AgentError;
-pub use memory::{MemoryLine, MemoryPlace};
+pub use memory::{MemoryConnection, MemoryRange};
+pub use payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};
 pub use recover::recover;
 pub use server::{ServeError, ServeOptions, serve};
-pub use words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recovers the output that an agent wrote after its client has gone.
+//! Recovers the output of an agent whose client has ended.
 
 use std::collections::BTreeMap;
 
-use crate::frame::{Decoder, Kind, LONGEST, may_be_frame};
+use crate::frame::{Decoder, Kind, MAXIMUM_PAYLOAD, may_be_frame};
 
 /// The standard output of each program, by number.
 type Outputs = BTreeMap<u32, Vec<u8>>;
 
 /// Returns the standard output of each program, by number, from the last bytes that an agent wrote
-/// in one conversation: a machine's memory still contains them when the root has crashed
+/// in one conversation. They remain in the machine's memory after a crash of the root
 /// (`rampart_ring::stream::leftover`). After the greeting, it stops at the first invalid frame. If
 /// the greeting was overwritten, it begins with the first frame that is followed only by valid
 /// frames, and an output may begin in the middle of a line.
@@ -21,16 +21,16 @@ pub fn recover(bytes: &[u8]) -> Outputs {
         return read(decoder).outputs;
     }
     // At most one incomplete frame precedes the first complete one.
-    let locations = 0..bytes.len().min(2 * LONGEST);
-    let tries = locations
-        .filter(|location| may_be_frame(&bytes[*location..]))
-        .map(|location| {
+    let positions = 0..bytes.len().min(2 * MAXIMUM_PAYLOAD);
+    let attempts = positions
+        .filter(|position| may_be_frame(&bytes[*position..]))
+        .map(|position| {
             let mut decoder = Decoder::default();
-            decoder.push(&bytes[location..]);
+            decoder.push(&bytes[position..]);
             read(decoder)
         });
-    let mut believed = tries.filter(|read| read.to_the_end && read.frames > 1);
-    believed.next().unwrap_or_default().outputs
+    let mut valid = attempts.filter(|read| read.all_valid && read.frames > 1);
+    valid.next().unwrap_or_default().outputs
 }
 
 /// The result of decoding.
@@ -38,8 +38,8 @@ pub fn recover(bytes: &[u8]) -> Outputs {
 struct Recovered {
     outputs: Outputs,
     frames: usize,
-    /// All frames were valid; the last one may be incomplete.
-    to_the_end: bool,
+    /// Whether all frames are valid; the last one may be incomplete.
+    all_valid: bool,
 }
 
 fn read(mut decoder: Decoder) -> Recovered {
@@ -54,7 +54,7 @@ fn read(mut decoder: Decoder) -> Recovered {
                 }
             }
             Ok(None) => {
-                recovered.to_the_end = true;
+                recovered.all_valid = true;
                 return recovered;
             }
             Err(_) => return recovered,

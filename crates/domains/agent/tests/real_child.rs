@@ -408,12 +408,12 @@ fn stopped_agent_is_reported_as_silent_within_the_limit() {
         .spawn_within(&shell("true"), limit)
         .expect_err("it is stopped");
     assert!(
-        matches!(error, AgentError::Silent(waited) if waited == limit),
+        matches!(error, AgentError::NoAnswer(waited) if waited == limit),
         "{error}"
     );
     assert!(error.to_string().contains("fix: "), "{error}");
     assert!(begin.elapsed() < PATIENCE);
-    assert!(matches!(agent.clock(1), Err(AgentError::Silent(_))));
+    assert!(matches!(agent.clock(1), Err(AgentError::NoAnswer(_))));
     // The agent continues: requests from the meantime are dropped.
     stop("-CONT");
     assert_eq!(
@@ -428,7 +428,7 @@ fn stopped_agent_is_reported_as_silent_within_the_limit() {
 fn reports_a_missing_answer() {
     let (near, _far) = UnixStream::pair().expect("sockets");
     let error = Agent::connect(near, Duration::from_millis(200)).expect_err("nobody");
-    assert!(matches!(error, AgentError::Silent(_)), "{error}");
+    assert!(matches!(error, AgentError::NoAnswer(_)), "{error}");
     let (near, far) = UnixStream::pair().expect("sockets");
     drop(far);
     let error = Agent::connect(near, PATIENCE).expect_err("gone");

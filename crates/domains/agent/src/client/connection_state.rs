@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::AgentError;
 use crate::frame::{Decoder, Frame, Kind, Malformed, WINDOW};
-use crate::words::AgentHello;
+use crate::payloads::AgentHello;
 
 /// Received bytes of one stream.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Process {
     pub(crate) output: Stream,
     pub(crate) errors: Stream,
     /// Remaining window of the standard input, in bytes.
-    pub(crate) input_room: usize,
+    pub(crate) input_window: usize,
     /// Wait status.
     pub(crate) exited: Option<i32>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Process {
 /// An answer to a request for the time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Time {
-    pub(crate) question: u32,
+    pub(crate) request: u32,
     pub(crate) far: u64,
     pub(crate) received: u64,
 }
@@ -49,7 +49,7 @@ pub(crate) struct State {
     pub(crate) processes: BTreeMap<u32, Process>,
     pub(crate) time: Option<Time>,
     /// Time of the last received data.
-    heard: Option<Instant>,
+    last_received: Option<Instant>,
 }
 
 /// The reason why a connection is lost.
@@ -57,7 +57,7 @@ pub(crate) struct State {
 pub(crate) enum Lost {
     Ended,
     Broken(String),
-    Unintelligible(String),
+    InvalidFrame(String),
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl ConnectionState {
             started: None,
             output: Stream::default(),
             errors: Stream::default(),
-            input_room: WINDOW,
+            input_window: WINDOW,
             exited: None,
         };
         self.state().processes.insert(number, process);
@@ -90,7 +90,7 @@ impl ConnectionState {
         self.state().lost.clone().map(|lost| match lost {
             Lost::Ended => AgentError::Lost(None),
             Lost::Broken(reason) => AgentError::Lost(Some(reason)),
-            Lost::Unintelligible(what) => AgentError::Unintelligible(what),
+            Lost::InvalidFrame(what) => AgentError::InvalidFrame(what),
         })
     }
 
@@ -103,8 +103,8 @@ impl ConnectionState {
     /// Returns the time since data was last received.
     pub(crate) fn quiet(&self) -> Duration {
         self.state()
-            .heard
-            .map_or(Duration::MAX, |heard| heard.elapsed())
+            .last_received
+            .map_or(Duration::MAX, |last_received| last_received.elapsed())
     }
 
     /// Waits until `found` returns a value, at most for this time.
@@ -143,14 +143,14 @@ impl ConnectionState {
                 Err(error) => break Lost::Broken(error.to_string()),
                 Ok(count) => {
                     let received = monotonic_now();
-                    self.state().heard = Some(Instant::now());
+                    self.state().last_received = Some(Instant::now());
                     decoder.push(&buffer[..count]);
                     while !greeted && let Some(found) = decoder.find_greeting() {
                         // The greeting of another connection is old data.
                         greeted = found == own;
                     }
                     if greeted && let Err(error) = self.take(&mut decoder, received) {
-                        break Lost::Unintelligible(error.to_string());
+                        break Lost::InvalidFrame(error.to_string());
                     }
                 }
             }
@@ -183,13 +183,13 @@ impl State {
                 return Ok(());
             }
             Kind::Time => {
-                let (question, far) = frame
+                let (request, far) = frame
                     .payload
                     .split_first_chunk::<4>()
                     .ok_or(Malformed::Payload)?;
                 let far = far.try_into().map_err(|_| Malformed::Payload)?;
                 self.time = Some(Time {
-                    question: u32::from_le_bytes(*question),
+                    request: u32::from_le_bytes(*request),
                     far: u64::from_le_bytes(far),
                     received,
                 });
@@ -209,8 +209,10 @@ impl State {
             }
             Kind::Output => process.output.push(&frame.payload),
             Kind::Errors => process.errors.push(&frame.payload),
-            Kind::InputRoom => {
-                process.input_room = process.input_room.saturating_add(frame.number()? as usize);
+            Kind::InputWindow => {
+                process.input_window = process
+                    .input_window
+                    .saturating_add(frame.number()? as usize);
             }
             Kind::Exited => process.exited = Some(frame.number()?.cast_signed()),
             other => return Err(Malformed::Kind(other as u8)),

@@ -19,8 +19,8 @@ use connection_state::{ConnectionState, State};
 pub use process::{AgentHandle, AgentInput, AgentOutput, AgentProcess};
 
 use crate::AgentError;
-use crate::frame::{Frame, Kind, LONGEST, greeting};
-use crate::words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello};
+use crate::frame::{Frame, Kind, MAXIMUM_PAYLOAD, greeting};
+use crate::payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello};
 
 /// Interval of keep-alive messages on streams that do not report the end of the other side.
 pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
@@ -28,25 +28,25 @@ pub const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Interval between greetings until one is answered.
 const GREET_AGAIN: Duration = Duration::from_secs(1);
 
-/// How long the start of a program may take. It takes milliseconds; in an emulated guest of an
-/// emulated machine with busy CPUs, seconds.
-const START_PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for the start of a program. A start takes milliseconds; in an emulated guest of an emulated
+/// machine with busy CPUs, seconds.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the agent may accept no data.
-const SEND_PATIENCE: Duration = Duration::from_secs(60);
+/// Maximum time for which the agent may accept no data.
+const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waiting time for a program after which the client checks that its machine is alive.
+/// Time without data after which the client checks that a program's machine is alive.
 const QUIET: Duration = Duration::from_secs(30);
 
-/// How long a machine may take to answer this check.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(60);
+/// Timeout of the answer to this check.
+const ALIVE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long one answer to a request for the time may take.
-const CLOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout of one answer to a request for the time.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// If answers are slow, as in a guest of an emulated machine, more exchanges do not improve the
-/// result: after this time, [`FEWEST_EXCHANGES`] are enough.
+/// result: after this time, [`MINIMUM_EXCHANGES`] are enough.
 const CLOCK_TIME: Duration = Duration::from_millis(300);
-const FEWEST_EXCHANGES: u32 = 8;
+const MINIMUM_EXCHANGES: u32 = 8;
 
 /// A connection to an agent, shared by its clones. It closes with the last of them and of their
 /// programs.
@@ -59,7 +59,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Arc<ConnectionState>,
     writer: Mutex<Box<dyn Write + Send>>,
     hello: AgentHello,
-    patience: Patience,
+    alive_check: AliveCheck,
     next: AtomicU32,
     /// Locked while one request for the time is pending.
     clock: Mutex<u32>,
@@ -71,12 +71,12 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// The limits of waiting for a silent program.
+/// Limits of the check that a machine is alive while its program is silent.
 #[derive(Debug, Clone, Copy)]
-struct Patience {
-    /// Silence after which the machine is asked for a sign of life.
+struct AliveCheck {
+    /// Silence after which the client requests the agent's time.
     quiet: Duration,
-    /// Maximum time until it answers.
+    /// Timeout of the answer.
     answer: Duration,
 }
 
@@ -99,19 +99,19 @@ impl Drop for ShutOnDrop {
     }
 }
 
-/// A pipe whose writes fail if it accepts no data for [`SEND_PATIENCE`].
-struct Impatient<Pipe>(Pipe);
+/// A pipe whose writes fail if it accepts no data for [`SEND_TIMEOUT`].
+struct TimedPipe<Pipe>(Pipe);
 
-impl<Pipe: Write + AsFd> Impatient<Pipe> {
+impl<Pipe: Write + AsFd> TimedPipe<Pipe> {
     fn new(pipe: Pipe) -> io::Result<Self> {
         not_blocking(&pipe)?;
         Ok(Self(pipe))
     }
 }
 
-impl<Pipe: Write + AsFd> Write for Impatient<Pipe> {
+impl<Pipe: Write + AsFd> Write for TimedPipe<Pipe> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let until = Instant::now() + SEND_PATIENCE;
+        let until = Instant::now() + SEND_TIMEOUT;
         loop {
             match self.0.write(bytes) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -137,18 +137,18 @@ impl<Pipe: Write + AsFd> Write for Impatient<Pipe> {
 
 impl Agent {
     /// Greets the agent at the other end of a socket and waits for its answer, at most for
-    /// `patience`, because a machine may still be booting.
+    /// `timeout`, because a machine may still be booting.
     ///
     /// # Errors
     /// Returns an error if no answer arrives, the agent has another version, or the stream ends.
-    pub fn connect(stream: UnixStream, patience: Duration) -> Result<Self, AgentError> {
+    pub fn connect(stream: UnixStream, timeout: Duration) -> Result<Self, AgentError> {
         let reader = stream.try_clone()?;
-        stream.set_write_timeout(Some(SEND_PATIENCE))?;
+        stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         Self::greet(
             Box::new(reader),
             Box::new(ShutOnDrop(stream)),
-            patience,
-            Patience::USUAL,
+            timeout,
+            AliveCheck::DEFAULT,
         )
     }
 
@@ -160,22 +160,22 @@ impl Agent {
     pub fn connect_over(
         reader: impl Read + Send + 'static,
         writer: impl Write + AsFd + Send + 'static,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Self, AgentError> {
-        let writer = Impatient::new(writer)?;
+        let writer = TimedPipe::new(writer)?;
         Self::greet(
             Box::new(reader),
             Box::new(writer),
-            patience,
-            Patience::USUAL,
+            timeout,
+            AliveCheck::DEFAULT,
         )
     }
 
     fn greet(
         reader: Box<dyn Read + Send>,
         mut writer: Box<dyn Write + Send>,
-        patience: Duration,
-        later: Patience,
+        timeout: Duration,
+        alive_check: AliveCheck,
     ) -> Result<Self, AgentError> {
         let own = own_bytes();
         let shared = Arc::new(ConnectionState::default());
@@ -183,7 +183,7 @@ impl Agent {
         std::thread::Builder::new()
             .name("agent".to_owned())
             .spawn(move || for_reader.read_all(reader, own))?;
-        let until = Instant::now() + patience;
+        let until = Instant::now() + timeout;
         let hello = loop {
             let sent = writer
                 .write_all(&greeting(own))
@@ -205,7 +205,7 @@ impl Agent {
             match answer {
                 Some(Some(hello)) => break hello,
                 Some(None) => return Err(shared.lost().unwrap_or(AgentError::Lost(None))),
-                None if left.is_zero() => return Err(AgentError::Silent(patience)),
+                None if left.is_zero() => return Err(AgentError::NoAnswer(timeout)),
                 None => {}
             }
         };
@@ -219,7 +219,7 @@ impl Agent {
             shared,
             writer: Mutex::new(writer),
             hello,
-            patience: later,
+            alive_check,
             next: AtomicU32::new(1),
             clock: Mutex::new(0),
         };
@@ -259,24 +259,24 @@ impl Agent {
     ///
     /// # Errors
     /// Returns an error if the program cannot be started, with the agent's reason, or if the
-    /// connection is lost; [`AgentError::Silent`] if the agent does not answer.
+    /// connection is lost; [`AgentError::NoAnswer`] if the agent does not answer.
     pub fn spawn(&self, command: &AgentCommand) -> Result<AgentProcess, AgentError> {
-        self.spawn_within(command, START_PATIENCE)
+        self.spawn_within(command, START_TIMEOUT)
     }
 
-    /// Starts a program on the agent's machine, which may take as long as `patience`.
+    /// Starts a program on the agent's machine, which may take as long as `timeout`.
     ///
     /// # Errors
     /// As [`Agent::spawn`].
     pub fn spawn_within(
         &self,
         command: &AgentCommand,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<AgentProcess, AgentError> {
         let text = serde_json::to_vec(command).map_err(io::Error::from)?;
-        if text.len() > LONGEST {
-            return Err(AgentError::Impossible(format!(
-                "the command line and environment have {} bytes, more than the maximum of {LONGEST}",
+        if text.len() > MAXIMUM_PAYLOAD {
+            return Err(AgentError::InvalidRequest(format!(
+                "the command line and environment have {} bytes, more than the maximum of {MAXIMUM_PAYLOAD}",
                 text.len()
             )));
         }
@@ -285,7 +285,7 @@ impl Agent {
         // From here on, a failure releases the number again.
         let process = AgentProcess::new(Arc::clone(&self.inner), number);
         self.inner.send(&Frame::new(Kind::Spawn, number, text))?;
-        let started = self.inner.shared.wait(patience, |state| {
+        let started = self.inner.shared.wait(timeout, |state| {
             let lost = state.lost.is_some();
             let process = state.processes.get(&number)?;
             process
@@ -294,7 +294,7 @@ impl Agent {
                 .map(Some)
                 .or_else(|| lost.then_some(None))
         });
-        match started.ok_or(AgentError::Silent(patience))? {
+        match started.ok_or(AgentError::NoAnswer(timeout))? {
             Some(Ok(_)) => Ok(process),
             Some(Err(reason)) => Err(AgentError::NotStarted {
                 program: command.argv.first().cloned().unwrap_or_default(),
@@ -313,7 +313,7 @@ impl Agent {
         let mut best: Option<ClockRelation> = None;
         let begin = Instant::now();
         for made in 1..=exchanges.max(1) {
-            let Some((sent, time)) = self.inner.ask(CLOCK_PATIENCE)? else {
+            let Some((sent, time)) = self.inner.request_time(CLOCK_TIMEOUT)? else {
                 break;
             };
             let relation = relate(sent, time.far, time.received, made);
@@ -323,11 +323,11 @@ impl Agent {
                     .filter(|best| best.uncertainty <= relation.uncertainty)
                     .unwrap_or(relation)
             });
-            if made >= FEWEST_EXCHANGES && begin.elapsed() > CLOCK_TIME {
+            if made >= MINIMUM_EXCHANGES && begin.elapsed() > CLOCK_TIME {
                 break;
             }
         }
-        best.ok_or(AgentError::Silent(CLOCK_PATIENCE))
+        best.ok_or(AgentError::NoAnswer(CLOCK_TIMEOUT))
     }
 
     /// Ends every program of the agent. As process 1, the agent then powers its machine off.
@@ -360,10 +360,10 @@ impl Agent {
     }
 }
 
-impl Patience {
-    const USUAL: Self = Self {
+impl AliveCheck {
+    const DEFAULT: Self = Self {
         quiet: QUIET,
-        answer: SIGN_OF_LIFE,
+        answer: ALIVE_TIMEOUT,
     };
 }
 
@@ -385,8 +385,8 @@ impl Inner {
             if timed_out {
                 // A part of the frame may have been sent, so no frame can follow.
                 self.shared.lose(format!(
-                    "it has read nothing for {} s",
-                    SEND_PATIENCE.as_secs()
+                    "it has read no data for {} s",
+                    SEND_TIMEOUT.as_secs()
                 ));
             }
             self.shared
@@ -397,14 +397,17 @@ impl Inner {
 
     /// Asks the agent for its time. Returns the time of the request and the answer, or `None` on a
     /// timeout.
-    fn ask(&self, patience: Duration) -> Result<Option<(u64, connection_state::Time)>, AgentError> {
-        let mut question = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        *question = question.wrapping_add(1);
-        let asked = *question;
+    fn request_time(
+        &self,
+        timeout: Duration,
+    ) -> Result<Option<(u64, connection_state::Time)>, AgentError> {
+        let mut last = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
+        *last = last.wrapping_add(1);
+        let request = *last;
         let sent = connection_state::monotonic_now();
-        self.send(&Frame::new(Kind::Clock, 0, asked.to_le_bytes()))?;
-        let answer = self.shared.wait(patience, |state| {
-            let answer = state.time.filter(|time| time.question == asked);
+        self.send(&Frame::new(Kind::Clock, 0, request.to_le_bytes()))?;
+        let answer = self.shared.wait(timeout, |state| {
+            let answer = state.time.filter(|time| time.request == request);
             match answer {
                 Some(time) => Some(Some(time)),
                 None => state.lost.is_some().then_some(None),
@@ -418,22 +421,22 @@ impl Inner {
     }
 
     /// Waits until `found` returns a value, which it must if the connection is lost. A program may
-    /// take any time, but its machine must show regularly that it is alive; otherwise the
+    /// take any time, but its machine must regularly send data or answer a request; otherwise the
     /// connection is marked as lost.
     pub(crate) fn wait_while_alive<T>(&self, mut found: impl FnMut(&mut State) -> Option<T>) -> T {
         loop {
-            if let Some(value) = self.shared.wait(self.patience.quiet, &mut found) {
+            if let Some(value) = self.shared.wait(self.alive_check.quiet, &mut found) {
                 return value;
             }
             // Data for another request or program also shows that the machine is alive.
-            if self.shared.quiet() < self.patience.quiet {
+            if self.shared.quiet() < self.alive_check.quiet {
                 continue;
             }
-            if !matches!(self.ask(self.patience.answer), Ok(Some(_)))
-                && self.shared.quiet() >= self.patience.answer
+            if !matches!(self.request_time(self.alive_check.answer), Ok(Some(_)))
+                && self.shared.quiet() >= self.alive_check.answer
             {
                 self.shared.lose(format!(
-                    "it has sent nothing for {:.0} s",
+                    "it has sent no data for {:.0} s",
                     self.shared.quiet().as_secs_f64()
                 ));
             }
@@ -447,12 +450,12 @@ impl Inner {
 
 /// Evaluates one exchange: the agent's clock was read between `sent` and `received`.
 fn relate(sent: u64, far: u64, received: u64, exchanges: u32) -> ClockRelation {
-    let way = received.saturating_sub(sent);
-    let at = sent + way / 2;
+    let duration = received.saturating_sub(sent);
+    let at = sent + duration / 2;
     ClockRelation {
         at: Nanos(at),
         offset: SignedNanos(far as i64 - at as i64),
-        uncertainty: Nanos(way.div_ceil(2)),
+        uncertainty: Nanos(duration.div_ceil(2)),
         exchanges,
     }
 }
@@ -526,13 +529,18 @@ mod tests {
         let (near, far) = UnixStream::pair().expect("sockets");
         std::thread::spawn(move || simulated_agent(far, answers));
         let reader = near.try_clone().expect("a clone");
-        let patience = Patience {
+        let alive_check = AliveCheck {
             quiet: Duration::from_millis(100),
             answer: Duration::from_millis(500),
         };
         let long = Duration::from_secs(60);
-        Agent::greet(Box::new(reader), Box::new(ShutOnDrop(near)), long, patience)
-            .expect("an answer")
+        Agent::greet(
+            Box::new(reader),
+            Box::new(ShutOnDrop(near)),
+            long,
+            alive_check,
+        )
+        .expect("an answer")
     }
 
     #[test]
@@ -540,12 +548,15 @@ mod tests {
         let agent = connected(3);
         let mut process = agent.spawn(&AgentCommand::new(["x"])).expect("started");
         let begin = Instant::now();
-        // The machine answers three requests for a sign of life.
-        let error = process.stdout.read(&mut [0; 8]).expect_err("nothing comes");
+        // The machine answers three requests for the time.
+        let error = process
+            .stdout
+            .read(&mut [0; 8])
+            .expect_err("no data arrives");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
         assert!(begin.elapsed() >= Duration::from_millis(800));
         let reason = agent.lost().map(|error| error.to_string());
-        assert!(reason.is_some_and(|reason| reason.contains("sent nothing")));
+        assert!(reason.is_some_and(|reason| reason.contains("sent no data")));
         // After that, every call fails at once.
         let error = process.stdin.write(b"x").expect_err("lost");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
@@ -559,7 +570,7 @@ mod tests {
         let error = process
             .stdin
             .write_all(&vec![0; crate::frame::WINDOW + 1])
-            .expect_err("nobody takes it");
+            .expect_err("no program reads it");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted, "{error}");
     }
 

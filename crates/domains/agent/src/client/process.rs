@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::Inner;
 use super::connection_state::{Process, State, Stream};
 use crate::AgentError;
-use crate::frame::{Frame, Kind, LONGEST, WINDOW};
-use crate::words::TerminalSize;
+use crate::frame::{Frame, Kind, MAXIMUM_PAYLOAD, WINDOW};
+use crate::payloads::TerminalSize;
 
 /// A program that the agent started. Its parts can be moved out.
 #[derive(Debug)]
@@ -164,7 +164,7 @@ impl Write for AgentInput {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let room = self.inner.wait_while_alive(|state| {
+        let count = self.inner.wait_while_alive(|state| {
             if state.lost.is_some() {
                 return Some(Err(()));
             }
@@ -174,17 +174,17 @@ impl Write for AgentInput {
             if process.exited.is_some() {
                 return Some(Ok(0));
             }
-            let room = process.input_room.min(bytes.len()).min(LONGEST);
-            process.input_room -= room;
-            (room > 0).then_some(Ok(room))
+            let count = process.input_window.min(bytes.len()).min(MAXIMUM_PAYLOAD);
+            process.input_window -= count;
+            (count > 0).then_some(Ok(count))
         });
-        match room {
+        match count {
             Err(()) => Err(self.inner.lost().into()),
             Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
-            Ok(room) => {
-                let frame = Frame::new(Kind::Input, self.number, &bytes[..room]);
+            Ok(count) => {
+                let frame = Frame::new(Kind::Input, self.number, &bytes[..count]);
                 self.inner.send(&frame)?;
-                Ok(room)
+                Ok(count)
             }
         }
     }
@@ -238,7 +238,7 @@ impl AgentOutput {
         self.taken += count;
         if self.taken >= WINDOW / 4 {
             // At most a window.
-            let frame = Frame::room(self.number, self.which as u8, self.taken as u32);
+            let frame = Frame::window(self.number, self.which as u8, self.taken as u32);
             self.taken = 0;
             // If the connection is lost, the next read reports it.
             let _ = self.inner.send(&frame);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Moves bytes between shared memory and a socket. A change of memory wakes no thread, so the
-//! memory is polled: every millisecond while data arrives, less often while none does.
+//! memory is polled: every millisecond while data arrives, less often otherwise.
 
 use std::io;
 use std::net::Shutdown;
@@ -15,10 +15,10 @@ use rustix::io::Errno;
 
 /// Interval between two polls while data arrives.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// Interval while none does. Measurements on the same CPU are disturbed by the timer interrupt of
-/// each poll.
+/// Maximum interval while no data arrives. The timer interrupt of each poll disturbs measurements on
+/// the same CPU.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
-/// How long the other side may take to read the last data at the end.
+/// Timeout for the other side to read the last data at the end.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 /// Maximum number of bytes moved at once.
 const CHUNK: usize = 16 * 1024;
@@ -26,12 +26,12 @@ const CHUNK: usize = 16 * 1024;
 /// A connection over shared memory. It ends when its socket is closed; its socket ends when the
 /// other side disconnects.
 #[derive(Debug)]
-pub struct MemoryLine {
+pub struct MemoryConnection {
     thread: std::thread::JoinHandle<()>,
     socket: UnixStream,
 }
 
-impl MemoryLine {
+impl MemoryConnection {
     /// Connects over two sections (`rampart_ring::stream`): this side writes `own`, the other side
     /// writes `other`. Returns a socket for the data, for [`crate::Agent::connect`].
     ///
@@ -86,14 +86,14 @@ fn new_number() -> NonZeroU64 {
     NonZeroU64::new(number).unwrap_or(NonZeroU64::MIN)
 }
 
-/// Bytes in transit.
-struct Passing {
+/// Bytes between the socket and the memory.
+struct Buffer {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
 }
 
-impl Passing {
+impl Buffer {
     fn new() -> Self {
         Self {
             bytes: vec![0; CHUNK],
@@ -133,10 +133,10 @@ fn moved(result: Result<usize, Errno>) -> Moved {
 
 /// Moves bytes in both directions until the socket or the conversation ends.
 fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
-    let (mut going, mut coming) = (Passing::new(), Passing::new());
+    let (mut outgoing, mut incoming) = (Buffer::new(), Buffer::new());
     let mut pause = SHORTEST_PAUSE;
     loop {
-        let step = match step(side, socket, &mut going, &mut coming) {
+        let step = match step(side, socket, &mut outgoing, &mut incoming) {
             Ok(step) => step,
             Err(Lost::Gone | Lost::Damaged) => return,
         };
@@ -149,7 +149,7 @@ fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
             }
         }
         if matches!(step, Moved::Nothing) {
-            wait(socket, going.is_empty(), pause);
+            wait(socket, outgoing.is_empty(), pause);
         }
     }
 }
@@ -157,31 +157,31 @@ fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
 fn step(
     side: &mut Side<'_>,
     socket: &UnixStream,
-    going: &mut Passing,
-    coming: &mut Passing,
+    outgoing: &mut Buffer,
+    incoming: &mut Buffer,
 ) -> Result<Moved, Lost> {
     let mut any = 0;
     let mut ended = false;
-    if going.is_empty() {
-        match moved(rustix::io::read(socket, &mut going.bytes[..])) {
-            Moved::Bytes(count) => going.filled(count),
+    if outgoing.is_empty() {
+        match moved(rustix::io::read(socket, &mut outgoing.bytes[..])) {
+            Moved::Bytes(count) => outgoing.filled(count),
             Moved::Nothing => {}
             Moved::Ended => ended = true,
         }
     }
-    if !going.is_empty() {
-        let count = side.write(going.rest())?;
-        going.begin += count;
+    if !outgoing.is_empty() {
+        let count = side.write(outgoing.rest())?;
+        outgoing.begin += count;
         any += count;
     }
-    if coming.is_empty() {
-        let count = side.read(&mut coming.bytes)?;
-        coming.filled(count);
+    if incoming.is_empty() {
+        let count = side.read(&mut incoming.bytes)?;
+        incoming.filled(count);
     }
-    if !coming.is_empty() {
-        match moved(rustix::io::write(socket, coming.rest())) {
+    if !incoming.is_empty() {
+        match moved(rustix::io::write(socket, incoming.rest())) {
             Moved::Bytes(count) => {
-                coming.begin += count;
+                incoming.begin += count;
                 any += count;
             }
             Moved::Nothing => {}
@@ -195,16 +195,16 @@ fn step(
     })
 }
 
-/// Waits until the socket has data (if that can be forwarded), or the pause is over.
-fn wait(socket: &UnixStream, takes: bool, pause: Duration) {
-    let events = if takes {
+/// Waits until the pause is over, or the socket has data and the last data was forwarded.
+fn wait(socket: &UnixStream, outgoing_is_empty: bool, pause: Duration) {
+    let events = if outgoing_is_empty {
         PollFlags::IN
     } else {
         PollFlags::empty()
     };
     let mut polled = [PollFd::new(socket, events)];
     let timeout = Timespec::try_from(pause).ok();
-    if !matches!(poll(&mut polled, timeout.as_ref()), Ok(0)) && !takes {
+    if !matches!(poll(&mut polled, timeout.as_ref()), Ok(0)) && !outgoing_is_empty {
         // The socket has ended, which the next read detects.
         std::thread::sleep(pause);
     }
@@ -251,10 +251,10 @@ mod tests {
             }
         }
         let (here, there) = (section(8 + 64), section(8 + 64));
-        let (mut near, line) = MemoryLine::call(Whole(here), Whole(there)).expect("called");
+        let (mut near, line) = MemoryConnection::call(Whole(here), Whole(there)).expect("called");
         let mut far = None;
         for _ in 0..1000 {
-            far = answer(there, here).expect("looked");
+            far = answer(there, here).expect("a section");
             if far.is_some() {
                 break;
             }
@@ -265,31 +265,32 @@ mod tests {
         let sent = text.clone();
         let echo = std::thread::spawn(move || {
             let mut received = vec![0; 100_000];
-            far.read_exact(&mut received).expect("heard");
+            far.read_exact(&mut received).expect("received");
             far.write_all(&received).expect("sent");
             let mut more = Vec::new();
             far.read_to_end(&mut more).expect("the end");
             more
         });
-        let mut writer = near.try_clone().expect("again");
+        let mut writer = near.try_clone().expect("a clone");
         let writing = std::thread::spawn(move || writer.write_all(&sent));
         let mut received = vec![0; text.len()];
-        near.read_exact(&mut received).expect("heard");
-        writing.join().expect("well").expect("sent");
+        near.read_exact(&mut received).expect("received");
+        writing.join().expect("no panic").expect("sent");
         assert_eq!(received, text);
         near.write_all(b"goodbye").expect("sent");
         drop(near);
         assert_eq!(
-            echo.join().expect("well"),
+            echo.join().expect("no panic"),
             b"goodbye",
-            "the last words are heard"
+            "the last bytes arrive"
         );
         line.close();
     }
 
     #[test]
     fn connecting_over_too_small_memory_ends_at_once() {
-        let (mut near, line) = MemoryLine::call(Words(shared(4)), Words(shared(4))).expect("one");
+        let (mut near, line) =
+            MemoryConnection::call(Words(shared(4)), Words(shared(4))).expect("a socket");
         let mut nothing = Vec::new();
         assert_eq!(near.read_to_end(&mut nothing).expect("the end"), 0);
         line.close();

@@ -4,8 +4,8 @@
 //! the same as for other byte streams.
 
 mod bridge;
-mod location;
+mod range;
 
-pub use bridge::MemoryLine;
+pub use bridge::MemoryConnection;
 pub(crate) use bridge::answer;
-pub use location::MemoryPlace;
+pub use range::MemoryRange;

@@ -47,7 +47,7 @@ pub(super) fn prepare_machine(without_console: bool) -> Vec<String> {
             Err(error) => problems.push(format!("cannot mount {kind} on {location}: {error}")),
         }
     }
-    if without_console && let Err(error) = kernel_log::take_standard_error() {
+    if without_console && let Err(error) = kernel_log::redirect_standard_error() {
         problems.push(format!("cannot write /dev/kmsg: {error}"));
     }
     for (link, target) in [

@@ -10,7 +10,7 @@ use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Writer};
 
 /// Starts a thread that copies the kernel log, past and future, including the text that this
 /// program writes to standard error.
-pub(super) fn carry(memory: &'static [AtomicU64]) -> io::Result<()> {
+pub(super) fn copy_to(memory: &'static [AtomicU64]) -> io::Result<()> {
     let mut log = File::open("/dev/kmsg")?;
     let mut writer = Writer::begin(memory).ok_or(io::ErrorKind::InvalidInput)?;
     std::thread::Builder::new()
@@ -42,7 +42,7 @@ pub(super) fn carry(memory: &'static [AtomicU64]) -> io::Result<()> {
 
 /// Redirects standard error to the kernel log. Each line has to be written with one call, because
 /// each call is a separate record.
-pub(super) fn take_standard_error() -> io::Result<()> {
+pub(super) fn redirect_standard_error() -> io::Result<()> {
     let log = File::options().write(true).open("/dev/kmsg")?;
     Ok(rustix::stdio::dup2_stderr(log)?)
 }
@@ -71,8 +71,8 @@ mod tests {
         assert_eq!(line_of(record), Some((6, line)));
         let (level, line) = line_of("30,1,12,-;init: a; b\n").expect("a record");
         assert_eq!((level, line.as_str()), (6, "[    0.000012] init: a; b"));
-        for wrong in ["", "text", "6;text", "6,1,x,-;text", "6,1,2,-;"] {
-            assert_eq!(line_of(wrong), None, "{wrong}");
+        for invalid in ["", "text", "6;text", "6,1,x,-;text", "6,1,2,-;"] {
+            assert_eq!(line_of(invalid), None, "{invalid}");
         }
     }
 }

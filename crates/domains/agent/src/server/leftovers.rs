@@ -36,14 +36,14 @@ pub(super) fn kill() {
 
 /// Returns the children of this process, except kernel threads.
 fn children() -> Vec<Pid> {
-    let us = std::process::id();
-    let parent_is_us = |stat: &str| {
+    let own = std::process::id();
+    let is_child = |stat: &str| {
         // The name, in parentheses, may contain any character; state and parent follow it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         // An ended process counts until it is reaped, which the kernel delays until the last of its
         // threads has ended: before that, the children of that thread are not adopted.
         let (_, parent) = (fields.next()?, fields.next()?);
-        (parent.parse() == Ok(us)).then_some(())
+        (parent.parse() == Ok(own)).then_some(())
     };
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -52,7 +52,7 @@ fn children() -> Vec<Pid> {
         .flatten()
         .filter_map(|entry| {
             let number: i32 = entry.file_name().to_str()?.parse().ok()?;
-            parent_is_us(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
+            is_child(&fs::read_to_string(entry.path().join("stat")).ok()?)?;
             Pid::from_raw(number)
         })
         .collect()

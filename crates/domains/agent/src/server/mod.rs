@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) use init::{load_modules, to_console};
 use session::{End, Session};
 
-use crate::MemoryPlace;
+use crate::MemoryRange;
 
 /// Interval between two polls of shared memory without a client.
 const LOOK_AGAIN: Duration = Duration::from_millis(32);
@@ -30,9 +30,9 @@ pub struct ServeOptions {
     /// Name of the virtio-serial port; `None` selects standard input and output.
     pub port: Option<String>,
     /// Shared memory to use instead: the memory to read, and the memory to write.
-    pub memory: Option<(MemoryPlace, MemoryPlace)>,
+    pub memory: Option<(MemoryRange, MemoryRange)>,
     /// Shared memory for the kernel log.
-    pub console: Option<MemoryPlace>,
+    pub console: Option<MemoryRange>,
     /// Runs as process 1: prepares the machine, and powers it off at the end.
     pub init: bool,
     /// Waits for the next client when one disconnects, instead of ending.
@@ -52,7 +52,7 @@ pub enum ServeError {
     Usage(String),
     /// The port does not exist.
     #[error(
-        "no virtio-serial port `{name}` ({present}); fix: give the machine a port of that name"
+        "no virtio-serial port `{name}` ({present}); fix: add a port of that name to the machine"
     )]
     NoPort {
         /// Name of the requested port.
@@ -95,9 +95,9 @@ impl ServeOptions {
                     })
             };
             match argument.to_str() {
-                Some("--reads") => reads = Some(place(value()?)?),
-                Some("--writes") => writes = Some(place(value()?)?),
-                Some("--console") => options.console = Some(place(value()?)?),
+                Some("--reads") => reads = Some(range(value()?)?),
+                Some("--writes") => writes = Some(range(value()?)?),
+                Some("--console") => options.console = Some(range(value()?)?),
                 Some("--port") => options.port = Some(value()?),
                 Some("--init") => options.init = true,
                 Some("--stay") => options.stay = true,
@@ -126,7 +126,7 @@ impl ServeOptions {
     }
 }
 
-fn place(text: String) -> Result<MemoryPlace, ServeError> {
+fn range(text: String) -> Result<MemoryRange, ServeError> {
     text.parse().map_err(ServeError::Usage)
 }
 
@@ -152,15 +152,15 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
         problems.push(format!("cannot adopt orphaned processes: {error}"));
     }
     if let Some(console) = options.console {
-        let carried = console.map(true).and_then(kernel_log::carry);
-        if let Err(error) = carried {
+        let copied = console.map(true).and_then(kernel_log::copy_to);
+        if let Err(error) = copied {
             problems.push(format!("{console}: cannot open the console: {error}"));
         }
     }
     if let Some((reads, writes)) = options.memory {
-        let map = |location: MemoryPlace, writable| {
+        let map = |range: MemoryRange, writable| {
             let what = "shared memory in /dev/mem";
-            location.map(writable).map_err(ServeError::system(what))
+            range.map(writable).map_err(ServeError::system(what))
         };
         let (reads, writes) = (map(reads, false)?, map(writes, true)?);
         return serve_memory(options, reads, writes, signals, &problems);
@@ -175,7 +175,7 @@ fn run(options: &ServeOptions, mut problems: Vec<String>) -> Result<(), ServeErr
         session.end_programs().map_err(ServeError::system("poll"))?;
         leftovers::kill();
         match end {
-            End::Lost if options.stay => session.forget_caller(),
+            End::Lost if options.stay => session.reset(),
             End::Lost | End::Requested => return Ok(()),
         }
     }
@@ -233,17 +233,17 @@ mod tests {
                 ..ServeOptions::default()
             }
         );
-        let location = |start, bytes| MemoryPlace { start, bytes };
+        let range = |start, bytes| MemoryRange { start, bytes };
         let text = "--reads 0x1000+0x2000 --writes 0x4000+0x1000 --console 0x8000+0x1000";
         assert_eq!(
             parse(text).expect("all"),
             ServeOptions {
-                memory: Some((location(0x1000, 0x2000), location(0x4000, 0x1000))),
-                console: Some(location(0x8000, 0x1000)),
+                memory: Some((range(0x1000, 0x2000), range(0x4000, 0x1000))),
+                console: Some(range(0x8000, 0x1000)),
                 ..ServeOptions::default()
             }
         );
-        for wrong in [
+        for invalid in [
             "--port",
             "--silence soon",
             "unknown",
@@ -252,7 +252,10 @@ mod tests {
             "--port x --reads 0x1000+0x1000 --writes 0x2000+0x1000",
             "--console 0x1",
         ] {
-            assert!(matches!(parse(wrong), Err(ServeError::Usage(_))), "{wrong}");
+            assert!(
+                matches!(parse(invalid), Err(ServeError::Usage(_))),
+                "{invalid}"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use rustix::io::Errno;
 
-use crate::frame::{Frame, LONGEST, WINDOW};
+use crate::frame::{Frame, MAXIMUM_PAYLOAD, WINDOW};
 
 /// Frames to send. The caller limits the amount: see [`Outgoing::is_full`].
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl Outgoing {
             if self.written == self.current.len() {
                 self.current.clear();
                 self.written = 0;
-                while self.current.len() < LONGEST
+                while self.current.len() < MAXIMUM_PAYLOAD
                     && let Some(frame) = self.frames.pop_front()
                 {
                     self.waiting -= frame.len();

@@ -15,12 +15,12 @@ use super::ServeError;
 /// machine.
 const PORTS: &str = "/sys/class/virtio-ports";
 
-/// How long drivers may still be probing their devices.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for drivers to probe their devices.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Opens a virtio-serial port by name.
 pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + PROBE_TIMEOUT;
     loop {
         let ports = ports(Path::new(PORTS));
         if let Some((device, _)) = ports.iter().find(|(_, present)| present == name) {

@@ -14,26 +14,26 @@ use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::port::not_blocking;
-use crate::frame::{Frame, Kind, LONGEST, OUTPUT_WINDOW, WINDOW};
-use crate::words::{AgentCommand, TerminalSize};
+use crate::frame::{Frame, Kind, MAXIMUM_PAYLOAD, OUTPUT_WINDOW, WINDOW};
+use crate::payloads::{AgentCommand, TerminalSize};
 
 /// The end of input on a terminal: Ctrl+D.
 const END_OF_TRANSMISSION: u8 = 4;
 
 /// A stream from the program.
 #[derive(Debug)]
-pub(super) struct From {
+pub(super) struct OutputStream {
     source: Option<OwnedFd>,
     /// Remaining window of the client, in bytes.
-    room: usize,
+    window: usize,
     kind: Kind,
 }
 
-impl From {
+impl OutputStream {
     fn new(source: Option<OwnedFd>, kind: Kind) -> Self {
         Self {
             source,
-            room: OUTPUT_WINDOW,
+            window: OUTPUT_WINDOW,
             kind,
         }
     }
@@ -42,12 +42,12 @@ impl From {
     pub(super) fn ready_to_read(&self) -> Option<BorrowedFd<'_>> {
         self.source
             .as_ref()
-            .filter(|_| self.room > 0)
+            .filter(|_| self.window > 0)
             .map(AsFd::as_fd)
     }
 
-    pub(super) fn more_room(&mut self, bytes: u32) {
-        self.room = self.room.saturating_add(bytes as usize);
+    pub(super) fn extend_window(&mut self, bytes: u32) {
+        self.window = self.window.saturating_add(bytes as usize);
     }
 
     pub(super) fn close(&mut self) {
@@ -57,7 +57,7 @@ impl From {
     /// Reads once and returns the frame to send, if any. Its payload is empty at the end of the stream.
     pub(super) fn read(&mut self, process: u32) -> Option<Frame> {
         let source = self.source.as_ref()?;
-        let mut buffer = vec![0; self.room.min(LONGEST)];
+        let mut buffer = vec![0; self.window.min(MAXIMUM_PAYLOAD)];
         let count = match rustix::io::read(source, &mut buffer) {
             Ok(count) => count,
             Err(Errno::AGAIN | Errno::INTR) => return None,
@@ -65,7 +65,7 @@ impl From {
             Err(_) => 0,
         };
         buffer.truncate(count);
-        self.room -= count;
+        self.window -= count;
         if count == 0 {
             self.source = None;
         }
@@ -75,14 +75,14 @@ impl From {
 
 /// The stream to the program.
 #[derive(Debug)]
-pub(super) struct To {
+pub(super) struct InputStream {
     sink: Option<OwnedFd>,
     waiting: VecDeque<u8>,
     ends: bool,
     terminal: bool,
 }
 
-impl To {
+impl InputStream {
     pub(super) fn ready_to_write(&self) -> Option<BorrowedFd<'_>> {
         self.sink
             .as_ref()
@@ -113,7 +113,7 @@ impl To {
 
     /// Writes as much as possible and returns the number of bytes released in the window.
     pub(super) fn write(&mut self) -> u32 {
-        let mut gone = 0;
+        let mut released = 0;
         while let Some(sink) = &self.sink {
             let (first, _) = self.waiting.as_slices();
             if first.is_empty() {
@@ -122,7 +122,7 @@ impl To {
             match rustix::io::write(sink, first) {
                 Ok(count) => {
                     self.waiting.drain(..count);
-                    gone += count;
+                    released += count;
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
@@ -131,13 +131,13 @@ impl To {
             }
         }
         if self.sink.is_none() {
-            gone += self.waiting.len();
+            released += self.waiting.len();
             self.waiting.clear();
         } else if self.ends && self.waiting.is_empty() {
             self.sink = None;
         }
         // At most a window and a byte.
-        gone as u32
+        released as u32
     }
 }
 
@@ -157,9 +157,9 @@ fn kernel_set(cpus: &CpuSet) -> rustix::thread::CpuSet {
 pub(super) struct Program {
     pub(super) id: Pid,
     pub(super) exited: bool,
-    pub(super) input: To,
-    pub(super) output: From,
-    pub(super) errors: From,
+    pub(super) input: InputStream,
+    pub(super) output: OutputStream,
+    pub(super) errors: OutputStream,
     terminal: Option<OwnedFd>,
 }
 
@@ -167,7 +167,7 @@ impl Program {
     /// Starts the program as the leader of a new process group.
     pub(super) fn start(wanted: &AgentCommand) -> io::Result<Self> {
         let Some((program, arguments)) = wanted.argv.split_first() else {
-            return Err(io::Error::other("no program is named"));
+            return Err(io::Error::other("the command has no program"));
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(wanted.env.iter().cloned());
@@ -232,14 +232,14 @@ impl Program {
         Ok(Self {
             id,
             exited: false,
-            input: To {
+            input: InputStream {
                 sink: input,
                 waiting: VecDeque::new(),
                 ends: false,
                 terminal: on_terminal,
             },
-            output: From::new(output, Kind::Output),
-            errors: From::new(errors, Kind::Errors),
+            output: OutputStream::new(output, Kind::Output),
+            errors: OutputStream::new(errors, Kind::Errors),
             terminal,
         })
     }

@@ -13,13 +13,13 @@ use rustix::process::{Signal, WaitOptions, wait};
 
 use super::ServeOptions;
 use super::outgoing::Outgoing;
-use super::program::{From, Program};
+use super::program::{OutputStream, Program};
 use super::signals::Signals;
 use crate::frame::{Decoder, Frame, Kind, Malformed, greeting};
-use crate::words::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};
+use crate::payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};
 
-/// How long programs may take to end after the client disconnected; an evaluation restores the
-/// machine in this time.
+/// Timeout for programs to end after the client disconnected. An evaluation restores the machine in this
+/// time.
 const GRACE: Duration = Duration::from_secs(20);
 
 /// Interval between two polls of a port without a client, which poll(2) cannot wait for.
@@ -57,9 +57,9 @@ pub(super) struct Session {
     decoder: Decoder,
     outgoing: Outgoing,
     programs: BTreeMap<u32, Program>,
-    heard: Instant,
+    last_received: Instant,
     /// The client is gone; further output of programs is discarded.
-    alone: bool,
+    disconnected: bool,
 }
 
 impl Session {
@@ -81,8 +81,8 @@ impl Session {
             decoder: Decoder::default(),
             outgoing: Outgoing::default(),
             programs: BTreeMap::new(),
-            heard: Instant::now(),
-            alone: false,
+            last_received: Instant::now(),
+            disconnected: false,
         }
     }
 
@@ -92,13 +92,13 @@ impl Session {
     }
 
     /// Prepares for the next client.
-    pub(super) fn forget_caller(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.greeted = None;
         self.decoder = Decoder::default();
         self.outgoing.clear();
         self.programs.clear();
-        self.alone = false;
-        self.heard = Instant::now();
+        self.disconnected = false;
+        self.last_received = Instant::now();
     }
 
     /// Serves until the session ends.
@@ -109,7 +109,7 @@ impl Session {
                 Some(LOOK_AGAIN)
             } else {
                 self.silence.map(|silence| {
-                    silence.saturating_sub(self.heard.elapsed()) + Duration::from_millis(1)
+                    silence.saturating_sub(self.last_received.elapsed()) + Duration::from_millis(1)
                 })
             };
             if no_client && let Some(end) = self.read_port() {
@@ -117,7 +117,7 @@ impl Session {
             }
             for (source, _) in self.wait(timeout, !no_client)? {
                 let end = match source {
-                    Source::Signals => self.take_signals(),
+                    Source::Signals => self.handle_signals(),
                     Source::Port => self.read_port(),
                     other => {
                         self.serve_stream(other);
@@ -132,7 +132,7 @@ impl Session {
             if self.outgoing.write(&self.output).is_err() {
                 return Ok(End::Lost);
             }
-            let silent = |silence| self.heard.elapsed() > silence;
+            let silent = |silence| self.last_received.elapsed() > silence;
             if !no_client && self.silence.is_some_and(silent) {
                 return Ok(End::Lost);
             }
@@ -141,14 +141,14 @@ impl Session {
 
     /// Asks every program to end, waits, and kills the remaining ones.
     pub(super) fn end_programs(&mut self) -> io::Result<()> {
-        self.alone = true;
+        self.disconnected = true;
         self.outgoing.clear();
         let until = Instant::now() + GRACE;
         for program in self.programs.values_mut() {
             program.input.end();
             program.signal(libc::SIGTERM);
             for stream in [&mut program.output, &mut program.errors] {
-                stream.more_room(u32::MAX);
+                stream.extend_window(u32::MAX);
             }
         }
         self.reap();
@@ -160,7 +160,7 @@ impl Session {
             for (source, _) in self.wait(Some(left), false)? {
                 match source {
                     Source::Signals => {
-                        self.take_signals();
+                        self.handle_signals();
                     }
                     Source::Port => {}
                     other => self.serve_stream(other),
@@ -187,9 +187,9 @@ impl Session {
             sources.push(Source::Port);
             polled.push(PollFd::from_borrowed_fd(self.input.as_fd(), PollFlags::IN));
         }
-        let full = !self.alone && self.outgoing.is_full();
+        let full = !self.disconnected && self.outgoing.is_full();
         for (&number, program) in &self.programs {
-            let reading = |stream: &From| !full && stream.ready_to_read().is_some();
+            let reading = |stream: &OutputStream| !full && stream.ready_to_read().is_some();
             let streams = [
                 (Source::Input(number), program.input.ready_to_write(), true),
                 (
@@ -215,7 +215,7 @@ impl Session {
             }
         }
         // Added last, because it has no source: it only wakes the loop.
-        if !self.alone && !self.outgoing.is_empty() {
+        if !self.disconnected && !self.outgoing.is_empty() {
             polled.push(PollFd::from_borrowed_fd(
                 self.output.as_fd(),
                 PollFlags::OUT,
@@ -233,12 +233,12 @@ impl Session {
             .collect())
     }
 
-    fn take_signals(&mut self) -> Option<End> {
-        let came = self.signals.read();
-        if came.child {
+    fn handle_signals(&mut self) -> Option<End> {
+        let received = self.signals.read();
+        if received.child {
             self.reap();
         }
-        came.end.then_some(End::Requested)
+        received.end.then_some(End::Requested)
     }
 
     /// Reaps every ended child, including adopted ones.
@@ -267,14 +267,15 @@ impl Session {
         };
         let frame = match source {
             Source::Input(_) => {
-                let room = program.input.write();
-                (room > 0).then(|| Frame::new(Kind::InputRoom, number, room.to_le_bytes()))
+                let released = program.input.write();
+                (released > 0)
+                    .then(|| Frame::new(Kind::InputWindow, number, released.to_le_bytes()))
             }
             Source::Output(_) => program.output.read(number),
             _ => program.errors.read(number),
         };
         if let Some(frame) = frame
-            && !self.alone
+            && !self.disconnected
         {
             self.outgoing.push(&frame);
         }
@@ -290,7 +291,7 @@ impl Session {
             Err(Errno::AGAIN | Errno::INTR) => return None,
             Err(_) => return Some(End::Lost),
         }
-        self.heard = Instant::now();
+        self.last_received = Instant::now();
         loop {
             if self.greeted.is_none() || self.decoder.greeting_is_next() {
                 let own = self.decoder.find_greeting()?;
@@ -337,7 +338,7 @@ impl Session {
             Kind::PowerOff => return Ok(Some(End::Requested)),
             Kind::Alive => {}
             Kind::Input
-            | Kind::Room
+            | Kind::Window
             | Kind::Signal
             | Kind::SignalGroup
             | Kind::Resize
@@ -360,11 +361,11 @@ impl Session {
                 }
                 self.serve_stream(Source::Input(number));
             }
-            Kind::Room => {
+            Kind::Window => {
                 let (stream, bytes) = frame.stream_and_number()?;
                 match stream {
-                    1 => program.output.more_room(bytes),
-                    _ => program.errors.more_room(bytes),
+                    1 => program.output.extend_window(bytes),
+                    _ => program.errors.extend_window(bytes),
                 }
             }
             Kind::Signal => program.signal(i32::try_from(frame.number()?).unwrap_or(0)),
@@ -399,7 +400,7 @@ impl Session {
         let started = match serde_json::from_slice::<AgentCommand>(payload) {
             Err(error) => Err(error.to_string()),
             Ok(_) if self.programs.contains_key(&number) => {
-                Err(format!("program {number} exists already"))
+                Err(format!("program {number} already exists"))
             }
             Ok(command) => Program::start(&command).map_err(|error| error.to_string()),
         };

@@ -69,17 +69,17 @@ impl Signals {
     /// Reads all signals since the last call.
     pub(super) fn read(&self) -> Received {
         const SIZE: usize = size_of::<libc::signalfd_siginfo>();
-        let mut came = Received::default();
+        let mut received = Received::default();
         let mut record = [0u8; SIZE];
         while let Ok(SIZE) = rustix::io::read(&self.0, &mut record) {
             // The first field, four bytes in native order, is the number of the signal.
             let number = i32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
             if number == libc::SIGCHLD {
-                came.child = true;
+                received.child = true;
             } else {
-                came.end = true;
+                received.end = true;
             }
         }
-        came
+        received
     }
 }

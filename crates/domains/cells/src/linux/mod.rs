@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rampart_agent::{Agent, MemoryLine};
+use rampart_agent::{Agent, MemoryConnection};
 use rampart_hypervisor_core::configuration::Kind;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
@@ -74,7 +74,7 @@ pub struct LinuxCell {
     nodes: Vec<TreeNode>,
     platform: (u64, (u64, u64)),
     console: Mutex<Console>,
-    lines: Mutex<Vec<MemoryLine>>,
+    lines: Mutex<Vec<MemoryConnection>>,
     destroyed: bool,
 }
 
@@ -200,7 +200,7 @@ impl LinuxCell {
             map(self.regions.from_root, true)?,
             map(self.regions.to_root, false)?,
         );
-        let called = MemoryLine::call(own, other);
+        let called = MemoryConnection::call(own, other);
         let (stream, line) = called.map_err(LinuxError::system("a thread for the agent"))?;
         self.lines
             .lock()
@@ -318,7 +318,7 @@ impl LinuxCell {
     /// Closes the agent's connection. After this only the console accesses the shared memory.
     fn hang_up(&self) {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.drain(..).for_each(MemoryLine::close);
+        lines.drain(..).for_each(MemoryConnection::close);
     }
 
     fn end(&mut self) -> Result<(), LinuxError> {

@@ -142,7 +142,7 @@ impl Sim {
         let booting = thread::Builder::new()
             .name("boot".to_owned())
             .spawn(move || Self::boot(image, &options))
-            .map_err(|error| SimError::Agent(AgentError::Here(error)))?;
+            .map_err(|error| SimError::Agent(AgentError::Io(error)))?;
         while !booting.is_finished() {
             if stop.load(Ordering::Relaxed) {
                 return Err(SimError::Interrupted);
@@ -297,7 +297,7 @@ impl Sim {
                 status: status.to_string(),
                 said: self.qemu.console_tail(3).join("; "),
             }),
-            None => Err(SimError::Agent(AgentError::Silent(limit))),
+            None => Err(SimError::Agent(AgentError::NoAnswer(limit))),
         }
     }
 }
@@ -323,7 +323,7 @@ fn wait_until_up(
             // Nobody waits any longer if the machine was lost meanwhile.
             let _ = sender.send(Agent::connect(stream, patience));
         })
-        .map_err(|error| SimError::Agent(AgentError::Here(error)))?;
+        .map_err(|error| SimError::Agent(AgentError::Io(error)))?;
     let mut losses = Losses::of(architecture, qemu);
     let deadline = Instant::now() + patience + LOOK_AGAIN;
     let never = || SimError::NeverUp {
@@ -333,7 +333,7 @@ fn wait_until_up(
     loop {
         match connected.recv_timeout(Duration::from_millis(1)) {
             Ok(Ok(agent)) => return Ok(agent),
-            Ok(Err(AgentError::Silent(_))) => return Err(never()),
+            Ok(Err(AgentError::NoAnswer(_))) => return Err(never()),
             // It ended: the next event tells how.
             Ok(Err(AgentError::Lost(_))) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Err(error)) => return Err(error.into()),

@@ -110,7 +110,7 @@ impl Watch {
             thread::Builder::new()
                 .name(name.to_owned())
                 .spawn(body)
-                .map_err(|error| SimError::Agent(AgentError::Here(error)))
+                .map_err(|error| SimError::Agent(AgentError::Io(error)))
         };
         start(
             "sim-ask",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A part of physical memory that is named on a command line and accessed through `/dev/mem`.
+//! A range of physical memory, given on a command line and accessed through `/dev/mem`.
 
 use std::fmt;
 use std::io;
@@ -12,20 +12,20 @@ use rustix::fs::{Mode, OFlags, open};
 /// A range of physical memory. Both fields are in bytes and multiples of 4 KiB. Written as
 /// `0x7fc00000+0x40000`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryPlace {
+pub struct MemoryRange {
     /// Start address.
     pub start: u64,
     /// Size.
     pub bytes: u64,
 }
 
-impl fmt::Display for MemoryPlace {
+impl fmt::Display for MemoryRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}+{:#x}", self.start, self.bytes)
     }
 }
 
-impl FromStr for MemoryPlace {
+impl FromStr for MemoryRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -46,7 +46,7 @@ impl FromStr for MemoryPlace {
     }
 }
 
-impl MemoryPlace {
+impl MemoryRange {
     /// Maps the range until the process ends.
     pub(crate) fn map(&self, writable: bool) -> io::Result<&'static [AtomicU64]> {
         let bytes = usize::try_from(self.bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn parses_its_own_text() {
-        let location = MemoryPlace {
+        let range = MemoryRange {
             start: 0x7fc0_0000,
             bytes: 0x4_0000,
         };
-        assert_eq!(location.to_string().parse(), Ok(location));
-        for wrong in [
+        assert_eq!(range.to_string().parse(), Ok(range));
+        for invalid in [
             "",
             "0x1000",
             "0x1000+0",
@@ -84,8 +84,8 @@ mod tests {
             "1000+0x1000",
             "0xfffffffffffff000+0x2000",
         ] {
-            let refused = wrong.parse::<MemoryPlace>().expect_err(wrong);
-            assert!(refused.contains(wrong), "{refused}");
+            let refused = invalid.parse::<MemoryRange>().expect_err(invalid);
+            assert!(refused.contains(invalid), "{refused}");
         }
     }
 }
