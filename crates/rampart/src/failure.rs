@@ -68,7 +68,7 @@ impl Failure {
         if self.broken_pipe {
             return ExitCode::Success;
         }
-        crate::output::say(&format!("error: {self}"));
+        crate::output::say(&rampart_present::message(&format!("error: {self}")));
         self.code
     }
 

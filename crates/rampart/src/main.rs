@@ -31,7 +31,7 @@ fn main() -> std::process::ExitCode {
             };
         }
         Command::Evaluate(evaluate) => commands::evaluate::run(&evaluate, colour),
-        Command::Measure(measure) => commands::measure::run(&measure, colour),
+        Command::Measure(measure) => commands::measure::run(&measure),
         Command::Block(block) => commands::block::run(&block),
         Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),

@@ -38,6 +38,20 @@ pub(crate) fn print_elements(elements: &[Element], colour: bool) -> io::Result<(
     ))
 }
 
+/// Writes the text of a short command to standard output. Without a terminal no line is broken.
+pub(crate) fn print_text(elements: &[Element]) -> io::Result<()> {
+    let width = match io::stdout().is_terminal() {
+        true => terminal_width(),
+        false => u16::MAX,
+    };
+    // anstream removes the colours if they are not wanted.
+    let colour = true;
+    print(&rampart_present::terminal(
+        elements,
+        TerminalOptions { width, colour },
+    ))
+}
+
 /// Returns the columns of the terminal on standard output, or 100 without a terminal.
 pub(crate) fn terminal_width() -> u16 {
     rustix::termios::tcgetwinsize(io::stdout())
@@ -49,7 +63,8 @@ pub(crate) fn terminal_width() -> u16 {
 
 /// Writes a finding to standard error.
 pub(crate) fn finding(finding: &Finding) {
-    say(&format!("{}: {finding}", finding.severity.name()));
+    let text = format!("{}: {finding}", finding.severity.name());
+    say(&rampart_present::message(&text));
 }
 
 /// Writes a message to standard error. A closed standard error is not an error.

@@ -83,7 +83,7 @@ fn every_command_of_the_readme() {
             }
             "rampart plan check plan.toml" => {
                 let text = stdout(&output, 0);
-                assert!(text.contains("fits this machine; 0 refusing"), "{text}");
+                assert!(text.contains("fits this machine: 0 errors"), "{text}");
             }
             "rampart apply plan.toml --dry-run" => {
                 let _ = stdout(&output, 0);

@@ -108,7 +108,7 @@ kind = \"host\"
     let output = run(state, &["up"]);
     let text = stdout(&output, 0);
     assert!(
-        text.contains("press  running") && !text.contains("idle"),
+        text.contains("press: running") && !text.contains("idle"),
         "{text}"
     );
     let first = record(state, "press");
@@ -226,7 +226,7 @@ run = [\"sh\", \"-c\", \"exit 3\"]
         "the old limit is kept"
     );
     let text = stdout(&output, 5);
-    assert!(text.contains("stubborn  running"), "{text}");
+    assert!(text.contains("stubborn: running"), "{text}");
     assert!(text.contains("cannot start /nowhere/program:"), "{text}");
     let short = await_record(state, "short", |record| {
         record.state == SupervisedState::Ended

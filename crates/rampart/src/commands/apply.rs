@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart apply`: applies a plan to this machine until `rampart release`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use rampart_host::{BootPlan, StateDirectory};
-use rampart_model::{ActivePlan, ChangeList, ChangeStep, ExitCode, StepAction};
+use rampart_model::{ChangeList, ChangeStep, ExitCode, StepAction};
+use rampart_present::BootFiles;
 use rampart_supervise::PlanFile;
 use serde::Serialize;
 
@@ -86,7 +87,7 @@ pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, 
         } else {
             output::print_elements(&rampart_present::changes(&changes), colour)?;
             if let Some(boot) = &boot {
-                output::print(&boot_text(boot))?;
+                output::print_text(&with_files(boot, rampart_present::boot_files))?;
             }
         }
         return Ok(ExitCode::Success);
@@ -98,7 +99,7 @@ pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, 
     if arguments.json {
         output::print_json(&active)?;
     } else {
-        output::print(&active_text(&active))?;
+        output::print_text(&rampart_present::applied(&active))?;
     }
     let expects_others = changes
         .steps
@@ -109,7 +110,7 @@ pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, 
 
 /// Prints a step that is about to be applied.
 pub(super) fn print_step(step: &ChangeStep) {
-    output::say(&format!("{}: {}", step.name, step.wanted));
+    output::say(&rampart_present::applied_step(step));
 }
 
 /// A document, with the files of the boot loader beside it.
@@ -121,19 +122,17 @@ struct WithBoot<T> {
     boot: Option<BootPlan>,
 }
 
-/// The files that the boot loader needs.
-fn boot_text(plan: &BootPlan) -> String {
-    let mut text = format!("Kernel command line: {}\n", plan.arguments.join(" "));
-    for file in &plan.files {
-        text.push_str(&format!("  written: {}\n", file.path.display()));
-    }
-    if let Some(command) = &plan.command {
-        text.push_str(&format!("  then run: {}\n", command.words.join(" ")));
-    }
-    if plan.is_as_wanted() {
-        text.push_str("  already as wanted\n");
-    }
-    text
+/// Calls `show` with the files of the boot loader.
+fn with_files<T>(boot: &BootPlan, show: impl FnOnce(&BootFiles<'_>) -> T) -> T {
+    let files: Vec<&Path> = boot.files.iter().map(|file| file.path.as_path()).collect();
+    show(&BootFiles {
+        arguments: &boot.arguments,
+        files: &files,
+        command: boot
+            .command
+            .as_ref()
+            .map(|command| command.words.as_slice()),
+    })
 }
 
 /// Writes the boot loader's files. Returns whether the machine has to be restarted.
@@ -154,51 +153,16 @@ fn prepare_restart(
         output::print_json(&WithBoot { document, boot })?;
         return Ok(true);
     }
-    let mut text = String::new();
-    for file in &report.plan.files {
-        text.push_str(&format!("written: {}\n", file.path.display()));
-    }
-    text.push_str(&format!(
-        "After the restart the kernel command line contains: {}\nNext: restart the machine, then \
-         `rampart apply {}`; `rampart release` takes it back.\n",
-        changes.boot_arguments.join(" "),
-        plan.file
-    ));
-    output::print(&text)?;
+    let text = with_files(&report.plan, |files| {
+        let arguments = &changes.boot_arguments;
+        rampart_present::boot_files_written(
+            &BootFiles {
+                arguments,
+                ..*files
+            },
+            &plan.file,
+        )
+    });
+    output::print_text(&text)?;
     Ok(true)
-}
-
-fn active_text(active: &ActivePlan) -> String {
-    let mut text = String::new();
-    for domain in &active.domains {
-        text.push_str(&format!(
-            "{}: {}, {}\n",
-            domain.name,
-            domain.cpus.named(),
-            domain.isolation
-        ));
-    }
-    for finding in &active.findings {
-        text.push_str(&format!("{finding}\n"));
-    }
-    let count = |action: StepAction| {
-        active
-            .changes
-            .steps
-            .iter()
-            .filter(|step| step.action == action)
-            .count()
-    };
-    text.push_str(&format!(
-        "{} is active: {} changed, {} already as wanted, {} skipped, {} wait for a restart, {} left to you (list them: rampart apply {} --dry-run)\n",
-        active.file,
-        count(StepAction::Apply),
-        count(StepAction::AsWanted),
-        count(StepAction::Skip),
-        count(StepAction::AtRestart),
-        count(StepAction::ByHand),
-        active.file,
-    ));
-    text.push_str("Next: `rampart status` shows the plan, `rampart release` takes it back.\n");
-    text
 }

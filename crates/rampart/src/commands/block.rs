@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart block`: stops CPUs for a known time.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use rampart_host::{MachineRoot, read_machine};
-use rampart_load::{Blocks, BlocksError, BlocksOutcome, BlocksProgress};
+use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
-    BLOCKING_SCHEMA_VERSION, BlockKind, BlockSettings, BlockSpan, BlockSpread, Blocking, CpuId,
-    CpuSet, ExitCode, Nanos, plural,
+    BLOCKING_SCHEMA_VERSION, BlockKind, BlockSettings, BlockSpread, Blocking, CpuSet, ExitCode,
+    Nanos,
 };
 
 use crate::arguments::ShowProgress;
@@ -32,8 +30,8 @@ Examples:
   rampart block --cpus 1 --kind spin   without the kernel module
   rampart blocktest --cpus 1           also measure which CPUs are affected";
 
-/// How much later than planned a block may come before its maker is taken for hung.
-const SILENCE: Duration = Duration::from_secs(30);
+/// How much later than planned a block may come before its program counts as hung.
+const DELAY_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -114,19 +112,19 @@ impl BlockOptions {
         self.pause.unwrap_or(usual)
     }
 
-    /// How long all blocks take at most: a random pause is up to half as long again.
+    /// Returns the maximum duration of all blocks; a random pause is at most 1.5 times its mean.
     pub(crate) fn longest(&self) -> Nanos {
         let one = self.length.0.saturating_add(self.pause().0);
         Nanos(one.saturating_mul(self.count.into()).saturating_mul(2))
     }
 
-    /// The plan; where no CPU is named for the last one that may be used.
-    pub(crate) fn plan(&self) -> Result<BlockSettings, Failure> {
+    /// Returns the settings, by default for the last usable CPU.
+    pub(crate) fn settings(&self) -> Result<BlockSettings, Failure> {
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
             None => last_usable_cpu(),
         };
-        let plan = BlockSettings {
+        let settings = BlockSettings {
             cpus,
             length: self.length,
             count: self.count,
@@ -141,14 +139,14 @@ impl BlockOptions {
                 Kind::Spin => BlockKind::Spin,
             }),
         };
-        match plan.findings().into_iter().next() {
-            None => Ok(plan),
+        match settings.findings().into_iter().next() {
+            None => Ok(settings),
             Some(finding) => Err(Failure::usage(format!("--{finding}"))),
         }
     }
 }
 
-/// High-numbered CPUs take the fewest interrupts of devices, and CPU 0 the work of the boot.
+/// Returns the last usable CPU: high numbers take the fewest interrupts of devices.
 fn last_usable_cpu() -> CpuSet {
     let topology = read_machine(&MachineRoot::system()).topology;
     let usable = topology.usable();
@@ -157,79 +155,67 @@ fn last_usable_cpu() -> CpuSet {
 
 fn seed_from_time() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    // Short enough to be typed again.
+    // Nanoseconds are short enough to be typed again.
     now.map_or(1, |now| u64::from(now.subsec_nanos()))
 }
 
 pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
-    // Who only stops CPUs says which; `blocktest` is there to be tried.
+    // `blocktest` has a default, which is harmless: it measures as well.
     if arguments.blocks.cpus.is_none() {
         return Err(Failure::usage(
             "block: no CPU is given; fix: add --cpus CPUS",
         ));
     }
     let program = super::meter_program()?;
-    let plan = arguments.blocks.plan()?;
+    let settings = arguments.blocks.settings()?;
     let stop = signals::stop_flag()?;
-    let mut blocks = begin(&program, &plan)?;
+    let mut blocks = prepare(&program, &settings)?;
     let style = progress::style(arguments.show_progress);
-    let bar = progress::bar(style, u64::from(plan.count));
+    let bar = progress::bar(style, u64::from(settings.count));
     let result = blocks
         .go()
-        .and_then(|()| follow(&mut blocks, &plan, (style, &bar), &stop));
+        .and_then(|()| follow(&mut blocks, &settings, (style, &bar), &stop));
     bar.finish_and_clear();
     result?;
     let outcome = blocks.finish()?;
+    let document = Blocking {
+        schema_version: BLOCKING_SCHEMA_VERSION,
+        tool_version: super::VERSION.to_owned(),
+        plan: settings,
+        made: outcome.made,
+        count: outcome.count,
+        findings: outcome.findings,
+    };
     if arguments.json {
-        let document = Blocking {
-            schema_version: BLOCKING_SCHEMA_VERSION,
-            tool_version: super::VERSION.to_owned(),
-            plan: plan.clone(),
-            made: outcome.made,
-            count: outcome.count,
-            findings: outcome.findings,
-        };
         output::print_json(&document)?;
     } else {
-        output::print(&text(&plan, &outcome))?;
-        for finding in &outcome.findings {
+        output::print_text(&rampart_present::blocking(&document))?;
+        for finding in &document.findings {
             output::finding(finding);
         }
     }
-    Ok(ExitCode::of_work(outcome.count >= plan.count))
+    Ok(ExitCode::of_work(document.count >= document.plan.count))
 }
 
-/// Gets the blocks ready, and says what is about to be done to the machine.
-pub(crate) fn begin(program: &Path, plan: &BlockSettings) -> Result<Blocks, Failure> {
-    let blocks = Blocks::start(program, plan)?;
-    let how = match blocks.kind() {
-        BlockKind::Module => "the kernel module blocksys: interrupts and preemption off",
-        BlockKind::Spin => "a spinning thread of FIFO 99: other threads wait, interrupts do not",
-        BlockKind::Cell => "the program of the cell itself: interrupts masked",
-    };
-    output::say(&format!(
-        "Stopping {} for {}, {} in about {}, by {how} (seed {}).",
-        plan.cpus.named(),
-        plan.length,
-        plural(plan.count, "time"),
-        plan.duration(),
-        plan.seed,
-    ));
+/// Prepares the blocks and prints what they will do to the machine.
+pub(crate) fn prepare(program: &Path, settings: &BlockSettings) -> Result<Blocks, Failure> {
+    let blocks = Blocks::start(program, settings)?;
+    output::say(&rampart_present::planned_blocks(settings, blocks.kind()));
     Ok(blocks)
 }
 
-/// Waits until all blocks were made, or an early end was asked for.
+/// Waits until all blocks are made or `stop` is set.
 fn follow(
     blocks: &mut Blocks,
-    plan: &BlockSettings,
+    settings: &BlockSettings,
     (style, bar): (Style, &ProgressBar),
     stop: &AtomicBool,
 ) -> Result<(), BlocksError> {
-    let mut said = Instant::now();
-    // A random pause is up to half as long again.
-    let one = Duration::from_nanos(plan.length.0.saturating_add(plan.pause.0));
-    let limit = one.saturating_mul(2) + SILENCE;
-    let mut heard = Instant::now();
+    let mut printed = Instant::now();
+    // A random pause is at most 1.5 times its mean.
+    let one = Duration::from_nanos(settings.length.0.saturating_add(settings.pause.0));
+    let limit = one.saturating_mul(2) + DELAY_LIMIT;
+    let mut received = Instant::now();
     loop {
         if stop.load(Ordering::Relaxed) {
             return Ok(());
@@ -240,7 +226,7 @@ fn follow(
             None => None,
         };
         let Some(last) = last else {
-            if heard.elapsed() >= limit {
+            if received.elapsed() >= limit {
                 return Err(BlocksError::Silent {
                     program: "rampart-meter block".to_owned(),
                     what: "make its next block",
@@ -249,86 +235,13 @@ fn follow(
             }
             continue;
         };
-        heard = Instant::now();
+        received = Instant::now();
         let number = last.sequence + 1;
         bar.set_position(number.into());
-        bar.set_message(format!("block {number} of {}", plan.count));
-        if style == Style::Lines && said.elapsed() >= Duration::from_secs(5) {
-            said = Instant::now();
-            output::say(&format!("block {number} of {}", plan.count));
+        bar.set_message(format!("block {number} of {}", settings.count));
+        if style == Style::Lines && printed.elapsed() >= Duration::from_secs(5) {
+            printed = Instant::now();
+            output::say(&format!("block {number} of {}", settings.count));
         }
-    }
-}
-
-fn text(plan: &BlockSettings, outcome: &BlocksOutcome) -> String {
-    let mut text = format!(
-        "{} of {} blocks of {} by {}, {} pauses of {}, seed {}\n",
-        outcome.count,
-        plan.count,
-        plan.length,
-        outcome.made.kind,
-        match plan.spread {
-            BlockSpread::Even => "even",
-            BlockSpread::Random => "random",
-        },
-        plan.pause,
-        plan.seed,
-    );
-    for (cpu, lengths) in lengths(&outcome.made.spans) {
-        let _ = writeln!(text, "CPU {cpu:<3} {}", spread_of(&lengths));
-    }
-    text
-}
-
-/// The lengths of the blocks of each CPU, the shortest first.
-fn lengths(spans: &[BlockSpan]) -> BTreeMap<CpuId, Vec<Nanos>> {
-    let mut by_cpu: BTreeMap<CpuId, Vec<Nanos>> = BTreeMap::new();
-    for span in spans {
-        by_cpu.entry(span.cpu).or_default().push(span.length());
-    }
-    for lengths in by_cpu.values_mut() {
-        lengths.sort_unstable();
-    }
-    by_cpu
-}
-
-/// What sorted lengths amount to.
-fn spread_of(lengths: &[Nanos]) -> String {
-    match (
-        lengths.first(),
-        lengths.get(lengths.len() / 2),
-        lengths.last(),
-    ) {
-        (Some(shortest), Some(median), Some(longest)) => format!(
-            "stopped {}, really for {shortest} to {longest}, median {median}",
-            plural(lengths.len(), "time")
-        ),
-        _ => "not stopped".to_owned(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn real_lengths_are_told_for_each_cpu() {
-        let span = |cpu: u32, length: u64| BlockSpan {
-            cpu: CpuId(cpu),
-            sequence: 0,
-            start: Nanos(10),
-            end: Nanos(10 + length),
-        };
-        let spans = [span(2, 500), span(1, 30), span(1, 10), span(1, 20)];
-        let lengths = lengths(&spans);
-        let told: Vec<String> = lengths.values().map(|each| spread_of(each)).collect();
-        assert_eq!(
-            told,
-            [
-                "stopped 3 times, really for 10 ns to 30 ns, median 20 ns",
-                "stopped 1 time, really for 500 ns to 500 ns, median 500 ns"
-            ]
-        );
-        assert_eq!(spread_of(&[]), "not stopped");
     }
 }

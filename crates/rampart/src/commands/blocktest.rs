@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart blocktest`: blocks here, latencies everywhere: who notices.
+//! `rampart blocktest`: blocks CPUs and measures which CPUs are affected.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -10,9 +9,8 @@ use rampart_evaluate::{BlocktestLatencies, MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
-    BLOCKTEST_SCHEMA_VERSION, Batch, BlockSettings, Blocktest, BlocktestCpu, BlocktestTransfer,
-    CpuSet, DomainKind, DomainSelection, ExitCode, MeterKind, MeterSettings, Nanos, Phase,
-    SchedulingPolicy, plural,
+    BLOCKTEST_SCHEMA_VERSION, Batch, BlockSettings, Blocktest, CpuSet, DomainKind, DomainSelection,
+    ExitCode, MeterKind, MeterSettings, Nanos, Phase, SchedulingPolicy,
 };
 
 use super::block::{self, BlockOptions};
@@ -31,9 +29,9 @@ Examples:
   rampart blocktest --cpus 1 --watch 1,2   measure these CPUs only
   rampart blocktest --cpus 1 --length 20ms --count 100 --json";
 
-/// Length of the slots in which latencies are kept.
+/// Resolution of the latencies in time.
 const SLOT: Nanos = Nanos::from_millis(1);
-/// How long to go on after the last block.
+/// How long the measurement continues after the last block.
 const TAIL: Nanos = Nanos::from_millis(200);
 
 #[derive(Debug, Args)]
@@ -83,15 +81,15 @@ pub(crate) struct BlocktestArguments {
 
 pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;
-    let plan = arguments.blocks.plan()?;
+    let settings = arguments.blocks.settings()?;
     let machine = read_machine(&MachineRoot::system());
     let topology = machine.topology;
     let usable = topology.usable();
     let watched = arguments.watch.clone().unwrap_or_else(|| usable.clone());
-    let meter = meter_plan(arguments, &plan, &watched);
+    let meter = meter_settings(arguments, &settings, &watched);
     let interrupted = signals::stop_flag()?;
-    let blocks = block::begin(&program, &plan)?;
-    let mut weaknesses = blocks.findings().to_vec();
+    let blocks = block::prepare(&program, &settings)?;
+    let prepared = blocks.findings().to_vec();
 
     let context = MeasureContext {
         meter: &program,
@@ -100,18 +98,18 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
         explain: false,
         tool_version: super::VERSION,
     };
-    let mut test = Test::new(blocks, &plan, arguments, &interrupted);
+    let mut test = BlocktestRun::new(blocks, &settings, arguments, &interrupted);
     let domain = rampart_domain::domain(DomainSelection::of(DomainKind::Host));
     let stop = AtomicBool::new(false);
     let measured = measure(
         domain.as_ref(),
         &meter,
         &context,
-        &mut |block| test.hear(block, &stop),
+        &mut |batch| test.add(batch, &stop),
         &stop,
     );
     test.bar.finish_and_clear();
-    let Test {
+    let BlocktestRun {
         blocks,
         latencies,
         failed,
@@ -124,69 +122,65 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
     let outcome = blocks.finish()?;
     let cpus = latencies.judge(
         &outcome.made,
-        &plan.cpus,
+        &settings.cpus,
         arguments.interval,
         machine.virtualisation.emulated,
-        plan.seed,
+        settings.seed,
     );
-    weaknesses = [outcome.findings.as_slice(), measurement.findings.as_slice()]
-        .concat()
-        .into_iter()
-        .filter(|finding| !weaknesses.contains(finding))
-        .chain(weaknesses.iter().cloned())
-        .collect();
+    let mut findings = [outcome.findings, measurement.findings].concat();
+    findings.retain(|finding| !prepared.contains(finding));
+    findings.extend(prepared);
+    let document = Blocktest {
+        schema_version: BLOCKTEST_SCHEMA_VERSION,
+        tool_version: super::VERSION.to_owned(),
+        plan: settings,
+        made: outcome.made,
+        count: outcome.count,
+        cpus,
+        findings,
+    };
     if arguments.json {
-        let document = Blocktest {
-            schema_version: BLOCKTEST_SCHEMA_VERSION,
-            tool_version: super::VERSION.to_owned(),
-            plan: plan.clone(),
-            made: outcome.made,
-            count: outcome.count,
-            cpus,
-            findings: weaknesses,
-        };
         output::print_json(&document)?;
     } else {
-        output::print(&text(&cpus, &plan, outcome.count))?;
-        for finding in &weaknesses {
+        output::print_text(&rampart_present::blocktest(&document))?;
+        for finding in &document.findings {
             output::finding(finding);
         }
     }
-    Ok(ExitCode::of_work(outcome.count >= plan.count))
+    Ok(ExitCode::of_work(document.count >= document.plan.count))
 }
 
-fn meter_plan(
+fn meter_settings(
     arguments: &BlocktestArguments,
-    plan: &BlockSettings,
+    blocks: &BlockSettings,
     watched: &CpuSet,
 ) -> MeterSettings {
-    let usual = MeterSettings::new(MeterKind::Wakeup, watched.clone());
     MeterSettings {
         policy: arguments.policy,
         interval: arguments.interval,
         timeline: Some(SLOT),
-        // Random pauses are half as long again at most; the last block ends it before.
-        duration: Nanos(plan.duration().0.saturating_mul(2)) + Nanos::from_secs(5),
-        ..usual
+        // A limit: the measurement ends after the last block.
+        duration: Nanos(blocks.duration().0.saturating_mul(2)) + Nanos::from_secs(5),
+        ..MeterSettings::new(MeterKind::Wakeup, watched.clone())
     }
 }
 
-/// One run: blocks begin when the measurement does, and it ends after the last of them.
-struct Test<'a> {
+/// One run: the blocks start with the measurement, which ends after the last block.
+struct BlocktestRun<'a> {
     blocks: Blocks,
     latencies: BlocktestLatencies,
     began: bool,
-    /// The moment after which nothing is of interest any more.
+    /// End of the measurement; `None` until the last block is made.
     end: Option<Nanos>,
     failed: Option<BlocksError>,
     interrupted: &'a AtomicBool,
     bar: indicatif::ProgressBar,
 }
 
-impl<'a> Test<'a> {
+impl<'a> BlocktestRun<'a> {
     fn new(
         blocks: Blocks,
-        plan: &BlockSettings,
+        settings: &BlockSettings,
         arguments: &BlocktestArguments,
         interrupted: &'a AtomicBool,
     ) -> Self {
@@ -198,11 +192,12 @@ impl<'a> Test<'a> {
             end: None,
             failed: None,
             interrupted,
-            bar: progress::bar(style, u64::from(plan.count)),
+            bar: progress::bar(style, u64::from(settings.count)),
         }
     }
 
-    fn hear(&mut self, batch: Option<&Batch>, stop: &AtomicBool) {
+    /// Adds a batch of latencies, starts the blocks, and sets `stop` at the end.
+    fn add(&mut self, batch: Option<&Batch>, stop: &AtomicBool) {
         if let Some(batch) = batch.filter(|batch| batch.phase == Phase::Measured) {
             self.latencies.hear(batch);
             if !self.began {
@@ -231,59 +226,5 @@ impl<'a> Test<'a> {
         if self.failed.is_some() || self.interrupted.load(Ordering::Relaxed) {
             stop.store(true, Ordering::Relaxed);
         }
-    }
-}
-
-fn text(cpus: &[BlocktestCpu], plan: &BlockSettings, count: u32) -> String {
-    let mut text = format!(
-        "{} stopped {} for {}; worst wakeup latency of windows with a block and without:\n",
-        plan.cpus.named(),
-        plural(count, "time"),
-        plan.length
-    );
-    for seen in cpus {
-        let stopped = if seen.stopped { "stopped" } else { "       " };
-        let _ = writeln!(
-            text,
-            "CPU {:<3} {stopped}  with {}  without {}  {}",
-            seen.cpu.0,
-            extent(&seen.with_block),
-            extent(&seen.without_block),
-            told(seen.transfer.as_ref())
-        );
-    }
-    text
-}
-
-fn extent(worst: &[Nanos]) -> String {
-    let mut sorted = worst.to_vec();
-    sorted.sort_unstable();
-    match (sorted.get(sorted.len() / 2), sorted.last()) {
-        (Some(median), Some(max)) => {
-            format!("median {median}, max {max} (n {})", sorted.len())
-        }
-        _ => "none (n 0)".to_owned(),
-    }
-}
-
-fn told(transfer: Option<&BlocktestTransfer>) -> String {
-    transfer.map_or_else(
-        || "nothing to compare".to_owned(),
-        |found| format!("{}: {}", found.outcome, found.statement),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cpu_without_windows_says_so() {
-        assert_eq!(extent(&[]), "none (n 0)");
-        assert_eq!(
-            extent(&[Nanos(3), Nanos(1), Nanos(2)]),
-            "median 2 ns, max 3 ns (n 3)"
-        );
-        assert_eq!(told(None), "nothing to compare");
     }
 }

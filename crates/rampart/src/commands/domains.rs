@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart domains`: what this machine can host.
+//! `rampart domains`: the domains that this machine can host.
 
 use rampart_host::{MachineRoot, read_machine};
-use rampart_model::{Availability, ExitCode};
+use rampart_model::ExitCode;
 
 use crate::arguments::Domains;
 use crate::failure::Failure;
@@ -14,27 +14,7 @@ pub(crate) fn run(arguments: &Domains) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print_json(&domains)?;
     } else {
-        output::print(&text(&domains))?;
+        output::print_text(&rampart_present::domains(&domains))?;
     }
     Ok(ExitCode::Success)
-}
-
-fn text(domains: &[Availability]) -> String {
-    let width = domains
-        .iter()
-        .map(|domain| domain.domain.to_string().len())
-        .max()
-        .unwrap_or(0);
-    let mut text = String::new();
-    for domain in domains {
-        let state = if domain.available { "yes" } else { "no " };
-        text.push_str(&format!(
-            "{:width$}  {state}  {}\n",
-            domain.domain, domain.description
-        ));
-        for finding in &domain.findings {
-            text.push_str(&format!("{:width$}       {finding}\n", ""));
-        }
-    }
-    text
 }

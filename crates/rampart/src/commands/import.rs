@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart import`: shows a measurement of another tool.
 
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use rampart_model::{ExitCode, Nanos};
-use rampart_peers::{PeerMeasurement, PeerQuantile, PeerSeries, read_cyclictest, read_rtla};
+use rampart_model::ExitCode;
+use rampart_peers::{read_cyclictest, read_rtla};
 
 use crate::failure::Failure;
 use crate::output;
@@ -54,7 +53,7 @@ pub(crate) fn run(arguments: &Import) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print_json(&measurement)?;
     } else {
-        output::print(&summary(&measurement))?;
+        output::print_text(&rampart_present::peer_measurement(&measurement))?;
     }
     for finding in &measurement.findings {
         output::finding(finding);
@@ -71,59 +70,4 @@ fn read(file: &Path) -> anyhow::Result<String> {
     };
     read.with_context(|| format!("cannot read {}", file.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn summary(measurement: &PeerMeasurement) -> String {
-    let mut text = measurement.tool.clone();
-    if let Some(duration) = measurement.duration {
-        let _ = write!(text, ", {duration}");
-    }
-    let _ = writeln!(text, ", buckets of {}", measurement.bucket);
-    for series in &measurement.series {
-        let time = |time: Option<Nanos>| time.map_or_else(|| "–".to_owned(), |t| t.to_string());
-        let _ = writeln!(
-            text,
-            "{:<4}{:<4} min {:>9}  avg {:>9}{}  max {:>9}  n {}",
-            series.name,
-            series.number.0,
-            time(series.min),
-            time(series.mean),
-            quantiles(series),
-            time(series.max),
-            series.samples()
-        );
-        if let Some(beyond) = series.beyond.filter(|beyond| *beyond > 0) {
-            let _ = writeln!(
-                text,
-                "        {beyond} samples ({:.3} %) lie beyond the buckets, which end at {} at the earliest; nothing but their greatest is known",
-                beyond as f64 / series.samples() as f64 * 100.0,
-                series.buckets_end
-            );
-        }
-    }
-    text
-}
-
-/// Only quantiles that at least ten samples lie beyond, as everywhere.
-fn quantiles(series: &PeerSeries) -> String {
-    let mut text = String::new();
-    for (name, quantile) in [
-        ("p50", 0.5),
-        ("p99", 0.99),
-        ("p99.9", 0.999),
-        ("p99.99", 0.9999),
-    ] {
-        let told = series
-            .quantile(quantile)
-            .filter(|_| series.samples() as f64 * (1.0 - quantile) >= 10.0)
-            .map_or_else(
-                || "–".to_owned(),
-                |quantile| match quantile {
-                    PeerQuantile::AtMost(value) => value.to_string(),
-                    PeerQuantile::Beyond(end) => format!("> {end}"),
-                },
-            );
-        let _ = write!(text, "  {name} {told:>9}");
-    }
-    text
 }

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart move`: moves running processes and threads into a domain of the active plan.
 
-use std::fmt::Write as _;
-
 use clap::Args;
 use rampart_host::{
     StateDirectory, ThreadPlacement, descendants, is_leader, place_process, place_thread,
 };
-use rampart_model::{
-    CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity, ThreadState,
-};
+use rampart_model::{CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
 use rampart_supervise::{Destination, LoadedPlan};
 
 use super::run::{choose, no_plan, on_cpus, print_notes};
@@ -87,7 +83,7 @@ pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print_json(&placed)?;
     } else {
-        output::print(&text(&placed))?;
+        output::print_text(&rampart_present::placed_threads(&placed))?;
         print_notes(&placed);
     }
     let refused = placed
@@ -123,9 +119,9 @@ impl Target {
     fn of(arguments: &MoveArguments) -> Result<Self, Failure> {
         let state = StateDirectory::standard();
         let cpus = arguments.cpus.as_ref();
-        let standing = match (&arguments.to, cpus) {
+        let plan = match (&arguments.to, cpus) {
             (None, Some(cpus)) => match LoadedPlan::load(&state)? {
-                Some(standing) => standing,
+                Some(plan) => plan,
                 None => {
                     output::finding(&no_plan(cpus));
                     return Ok(Self::Cpus(cpus.clone()));
@@ -138,10 +134,10 @@ impl Target {
             }
             (Some(_), _) => LoadedPlan::required(&state)?,
         };
-        let destination = choose(&standing, arguments.to.as_deref(), cpus)?;
+        let destination = choose(&plan, arguments.to.as_deref(), cpus)?;
         // An invalid placement is an error before any thread is moved.
-        standing.placement(&destination, 0, cpus, None, None)?;
-        Ok(Self::Domain(Box::new((standing, destination))))
+        plan.placement(&destination, 0, cpus, None, None)?;
+        Ok(Self::Domain(Box::new((plan, destination))))
     }
 
     fn placement(
@@ -157,16 +153,15 @@ impl Target {
         let location: ThreadPlacement = match self {
             Self::Cpus(cpus) => on_cpus(cpus, arguments.policy, arguments.nice),
             Self::Domain(target) => {
-                let (standing, destination) = target.as_ref();
-                standing
-                    .placement(
-                        destination,
-                        number,
-                        arguments.cpus.as_ref(),
-                        arguments.policy,
-                        arguments.nice,
-                    )
-                    .map_err(|error| refused(error.to_string()))?
+                let (plan, destination) = target.as_ref();
+                plan.placement(
+                    destination,
+                    number,
+                    arguments.cpus.as_ref(),
+                    arguments.policy,
+                    arguments.nice,
+                )
+                .map_err(|error| refused(error.to_string()))?
             }
         };
         let placed = if arguments.thread {
@@ -176,44 +171,4 @@ impl Target {
         };
         placed.map_err(|error| refused(error.to_string()))
     }
-}
-
-fn text(placed: &[PlacedThread]) -> String {
-    let mut text = String::new();
-    for thread in placed {
-        let name = thread
-            .is
-            .as_ref()
-            .or(thread.was.as_ref())
-            .map_or("", |state| state.name.as_str());
-        let word = if thread.refused.is_some() {
-            "refused"
-        } else {
-            "moved"
-        };
-        let _ = write!(text, "{word:8}{:>8}  {name:16}", thread.thread);
-        let _ = match (&thread.was, &thread.is) {
-            (Some(was), Some(is)) => writeln!(text, "  {} -> {}", state(was), state(is)),
-            (None, Some(is)) => writeln!(text, "  created meanwhile -> {}", state(is)),
-            (Some(_), None) => writeln!(text, "  has ended"),
-            (None, None) => writeln!(text),
-        };
-        if let Some(finding) = &thread.refused {
-            let _ = writeln!(text, "        {finding}");
-        }
-    }
-    text
-}
-
-fn state(state: &ThreadState) -> String {
-    let nice = match state.nice {
-        0 => String::new(),
-        nice => format!(", nice {nice}"),
-    };
-    format!(
-        "group {}, {}, {}{nice}",
-        state.group.as_deref().unwrap_or("-"),
-        state.cpus.named(),
-        state.policy
-    )
 }

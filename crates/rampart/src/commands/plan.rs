@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use rampart_host::read_machine;
-use rampart_model::{ExitCode, PlanFinding, ResolvedPlan, Severity, plural};
+use rampart_model::{ExitCode, ResolvedPlan};
 use rampart_plan::ProposalRequest;
 use rampart_supervise::PlanFile;
 
@@ -165,40 +165,15 @@ fn outcome(resolved: &ResolvedPlan) -> ExitCode {
 
 fn check(arguments: &Check) -> Result<ExitCode, Failure> {
     let read = PlanFile::read(&arguments.plan, &arguments.recorded.root()?)?;
-    let findings = &read.resolved.findings;
     if arguments.json {
         output::print_json(&read.resolved)?;
         return Ok(outcome(&read.resolved));
     }
-    let file = arguments.plan.display();
-    let mut text = String::new();
-    for finding in findings {
-        let location = read.location(finding.domain.as_deref());
-        text.push_str(&finding.line(&location));
-        text.push('\n');
-    }
-    let count = |severity: Severity| {
-        let open = |finding: &&PlanFinding| {
-            finding.finding.severity == severity && finding.waived.is_none()
-        };
-        findings.iter().filter(open).count()
-    };
-    let waived = findings
-        .iter()
-        .filter(|finding| finding.waived.is_some())
-        .count();
-    let verdict = if read.resolved.is_refused() {
-        "refused"
-    } else {
-        "fits this machine"
-    };
-    text.push_str(&format!(
-        "{file}: {verdict}; {} refusing, {}, {}, {waived} waived\n",
-        count(Severity::Error),
-        plural(count(Severity::Warning), "warning"),
-        plural(count(Severity::Note), "note"),
-    ));
-    output::print(&text)?;
+    let file = arguments.plan.display().to_string();
+    let elements = rampart_present::plan_findings(&read.resolved, &file, |finding| {
+        read.location(finding.domain.as_deref())
+    });
+    output::print_text(&elements)?;
     Ok(outcome(&read.resolved))
 }
 

@@ -18,24 +18,7 @@ pub(super) fn show(report: &ReleaseReport, json: bool) -> Result<ExitCode, Failu
     if json {
         output::print_json(report)?;
     } else {
-        output::print(&text(report))?;
+        output::print_text(&rampart_present::released(report))?;
     }
     Ok(ExitCode::of_work(report.left.is_empty()))
-}
-
-fn text(report: &ReleaseReport) -> String {
-    let mut text = String::new();
-    for restored in &report.restored {
-        text.push_str(&format!(
-            "restored  {}: {}\n",
-            restored.location, restored.what
-        ));
-    }
-    for left in &report.left {
-        text.push_str(&format!("left      {left}\n"));
-    }
-    if report.journals.is_empty() && report.restored.is_empty() && report.left.is_empty() {
-        text.push_str("Nothing to restore: no plan is active and no run was killed.\n");
-    }
-    text
 }

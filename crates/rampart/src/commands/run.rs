@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart run`: runs a program in a domain of the active plan, or on CPUs.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
@@ -10,6 +9,7 @@ use std::process::{Command, Stdio};
 use clap::Args;
 use rampart_host::{PlacementGroup, StateDirectory, ThreadPlacement, place_process};
 use rampart_model::{CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
+use rampart_present::ProgramDestination;
 use rampart_supervise::{Destination, LoadedPlan};
 
 use crate::failure::Failure;
@@ -119,9 +119,9 @@ pub(super) fn enter(
 
 fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadPlacement, Failure> {
     let cpus = arguments.cpus.as_ref();
-    let standing = match (&arguments.domain, cpus) {
+    let plan = match (&arguments.domain, cpus) {
         (None, Some(cpus)) => match LoadedPlan::load(state)? {
-            Some(standing) => standing,
+            Some(plan) => plan,
             None => {
                 output::finding(&no_plan(cpus));
                 return Ok(on_cpus(cpus, arguments.policy, arguments.nice));
@@ -129,21 +129,21 @@ fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadP
         },
         _ => LoadedPlan::required(state)?,
     };
-    let destination = choose(&standing, arguments.domain.as_deref(), cpus)?;
+    let destination = choose(&plan, arguments.domain.as_deref(), cpus)?;
     let own = std::process::id();
-    Ok(standing.placement(&destination, own, cpus, arguments.policy, arguments.nice)?)
+    Ok(plan.placement(&destination, own, cpus, arguments.policy, arguments.nice)?)
 }
 
 /// Returns the destination of this name, or the one with these CPUs, or the only domain.
 pub(super) fn choose(
-    standing: &LoadedPlan,
+    plan: &LoadedPlan,
     name: Option<&str>,
     cpus: Option<&CpuSet>,
 ) -> Result<Destination, Failure> {
     if let Some(name) = name {
-        return Ok(standing.destination(name)?);
+        return Ok(plan.destination(name)?);
     }
-    let all = standing.destinations();
+    let all = plan.destinations();
     let found = match cpus {
         Some(cpus) => all
             .iter()
@@ -200,47 +200,26 @@ pub(super) fn print_notes(placed: &[PlacedThread]) {
     }
 }
 
-fn list(standing: &LoadedPlan, json: bool) -> Result<ExitCode, Failure> {
-    let all = standing.destinations();
+fn list(plan: &LoadedPlan, json: bool) -> Result<ExitCode, Failure> {
+    let destinations = plan.destinations();
+    let destinations: Vec<ProgramDestination> = destinations
+        .into_iter()
+        .map(|destination| ProgramDestination {
+            group: destination
+                .group
+                .path()
+                .map(|path| path.display().to_string()),
+            name: destination.name,
+            kind: destination.kind,
+            cpus: destination.cpus,
+            isolation: destination.isolation,
+            policy: destination.policy,
+        })
+        .collect();
     if json {
-        let rows: Vec<serde_json::Value> = all.iter().map(row).collect();
-        output::print_json(&rows)?;
-        return Ok(ExitCode::Success);
+        output::print_json(&destinations)?;
+    } else {
+        output::print_text(&rampart_present::program_destinations(&destinations))?;
     }
-    let width = all
-        .iter()
-        .map(|destination| destination.name.len())
-        .max()
-        .unwrap_or(0);
-    let mut text = String::new();
-    for destination in &all {
-        let policy = destination
-            .policy
-            .map_or_else(|| "unchanged".to_owned(), |policy| policy.to_string());
-        let kind = destination.kind.map_or("-", |kind| kind.word());
-        let group = destination.group.path().map_or_else(
-            || "no control group".to_owned(),
-            |path| path.display().to_string(),
-        );
-        let _ = writeln!(
-            text,
-            "{:width$}  {kind:9}  {:13}  policy {policy:10}  {group}",
-            destination.name,
-            destination.cpus.named().to_string(),
-        );
-    }
-    output::print(&text)?;
     Ok(ExitCode::Success)
-}
-
-fn row(destination: &Destination) -> serde_json::Value {
-    let group = destination.group.path();
-    serde_json::json!({
-        "name": destination.name,
-        "kind": destination.kind,
-        "cpus": destination.cpus,
-        "isolation": destination.isolation,
-        "group": group.map(|path| path.display().to_string()),
-        "policy": destination.policy.map(|policy| policy.to_string()),
-    })
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart up` and `rampart down`: start and stop the programs of the active plan.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
 use rampart_host::StateDirectory;
 use rampart_model::{ExitCode, Nanos, SupervisedDomain, SupervisedState};
+use rampart_present::{ProgramOutcome, last_exit, supervised};
 use rampart_supervise::{
     DownOutcome, Launcher, LoadedPlan, SuperviseError, UpOutcome, down, supervise, supervised_all,
     up,
 };
-use serde_json::{Value, json};
 
 use super::VERSION;
 use crate::failure::Failure;
@@ -86,15 +85,6 @@ fn launcher() -> Result<Launcher, Failure> {
     })
 }
 
-/// The outcome for one domain.
-struct Row {
-    name: String,
-    word: &'static str,
-    text: String,
-    failed: bool,
-    record: Option<SupervisedDomain>,
-}
-
 pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
     let state = StateDirectory::standard();
     let launcher = launcher()?;
@@ -106,78 +96,57 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         };
         return foreground(&state, name, &launcher);
     }
-    let standing = LoadedPlan::required(&state)?;
+    let plan = LoadedPlan::required(&state)?;
     let named = !arguments.domains.is_empty();
     let names: Vec<String> = if named {
         arguments.domains.clone()
     } else {
-        let domains = standing.planned.domains.iter();
+        let domains = plan.planned.domains.iter();
         domains.map(|domain| domain.name.clone()).collect()
     };
     for name in &names {
-        standing.domain(name)?;
+        plan.domain(name)?;
     }
-    let mut rows = Vec::new();
+    let mut outcomes = Vec::new();
     for name in names {
-        match up(&state, &standing, &name, &launcher) {
+        match up(&state, &plan, &name, &launcher) {
             Ok(UpOutcome::Nothing(_)) if !named => {}
-            answer => rows.push(upped(name, answer)),
+            result => outcomes.push(up_outcome(name, result)),
         }
     }
-    if rows.is_empty() {
+    if outcomes.is_empty() {
         output::say(
             "note: no domain of the plan has a program; fix: write run = [\"PROGRAM\"] into the plan and apply it again",
         );
     }
-    finish(&rows, arguments.json)
+    finish(&outcomes, arguments.json)
 }
 
-fn upped(name: String, answer: Result<UpOutcome, SuperviseError>) -> Row {
-    let row = |word, text: String, failed, record| Row {
-        name: name.clone(),
-        word,
+fn up_outcome(name: String, result: Result<UpOutcome, SuperviseError>) -> ProgramOutcome {
+    let outcome = |outcome, text: String, failed, domain| ProgramOutcome {
+        name,
+        outcome,
         text,
         failed,
-        record,
+        domain,
     };
-    match answer {
-        Ok(UpOutcome::Running(record)) => row("running", told(&record), false, Some(record)),
-        Ok(UpOutcome::Already(record)) => row("is up", told(&record), false, Some(record)),
-        Ok(UpOutcome::Ended(record)) => {
-            let last = record.last_exit.as_ref();
-            let failed = last.is_none_or(|last| !last.success);
-            let how = last.map_or("", |last| last.status.as_str());
-            row(
-                "ended",
-                format!("{how}; log {}", record.log),
-                failed,
-                Some(record.clone()),
-            )
+    match result {
+        Ok(UpOutcome::Running(domain)) => {
+            outcome("running", supervised(&domain), false, Some(domain))
         }
-        Ok(UpOutcome::Restarting(record)) => {
-            let last = record.last_exit.as_ref();
-            let how = last.map_or("", |last| last.status.as_str());
-            let text = format!("it ended with {how}; log {}", record.log);
-            row("is started again", text, true, Some(record.clone()))
+        Ok(UpOutcome::Already(domain)) => {
+            outcome("is-up", supervised(&domain), false, Some(domain))
         }
-        Ok(UpOutcome::Nothing(finding)) => row("failed", finding.to_string(), true, None),
-        Err(error) => row("failed", error.to_string(), true, None),
+        Ok(UpOutcome::Ended(domain)) => {
+            let failed = domain.last_exit.as_ref().is_none_or(|last| !last.success);
+            outcome("ended", last_exit(&domain), failed, Some(domain))
+        }
+        Ok(UpOutcome::Restarting(domain)) => {
+            outcome("is-started-again", last_exit(&domain), true, Some(domain))
+        }
+        Ok(UpOutcome::Nothing(finding)) => outcome("failed", finding.to_string(), true, None),
+        Err(error) => outcome("failed", error.to_string(), true, None),
     }
-}
-
-fn told(record: &SupervisedDomain) -> String {
-    let process = record.program.map_or_else(
-        || "no process".to_owned(),
-        |program| format!("process {}", program.process),
-    );
-    let mut text = format!(
-        "{process}, supervisor {}, log {}",
-        record.supervisor.process, record.log
-    );
-    for finding in &record.findings {
-        let _ = write!(text, "\n          {finding}");
-    }
-    text
 }
 
 fn foreground(
@@ -224,51 +193,34 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
         known
     };
     let limit = Duration::from_nanos(arguments.within.0);
-    let mut rows = Vec::new();
+    let mut outcomes = Vec::new();
     for name in names {
-        let (word, text, failed) = match down(&state, &name, limit) {
+        let (outcome, text, failed) = match down(&state, &name, limit) {
             Ok(DownOutcome::Ended(how)) => ("ended", how, false),
             Ok(DownOutcome::WasDown) if !named => continue,
-            Ok(DownOutcome::WasDown) => ("was down", String::new(), false),
+            Ok(DownOutcome::WasDown) => ("was-down", String::new(), false),
             Err(error) => ("failed", error.to_string(), true),
         };
-        rows.push(Row {
+        outcomes.push(ProgramOutcome {
             name,
-            word,
+            outcome,
             text,
             failed,
-            record: None,
+            domain: None,
         });
     }
-    if rows.is_empty() {
+    if outcomes.is_empty() {
         output::say("No program is up.");
     }
-    finish(&rows, arguments.json)
+    finish(&outcomes, arguments.json)
 }
 
-fn finish(rows: &[Row], json: bool) -> Result<ExitCode, Failure> {
+fn finish(outcomes: &[ProgramOutcome], json: bool) -> Result<ExitCode, Failure> {
     if json {
-        let all: Vec<Value> = rows
-            .iter()
-            .map(|row| {
-                json!({
-                    "name": row.name,
-                    "outcome": row.word.replace(' ', "-"),
-                    "text": row.text,
-                    "domain": row.record,
-                })
-            })
-            .collect();
-        output::print_json(&all)?;
-    } else if !rows.is_empty() {
-        let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
-        let mut text = String::new();
-        for row in rows {
-            let line = format!("{:width$}  {:8}  {}", row.name, row.word, row.text);
-            let _ = writeln!(text, "{}", line.trim_end());
-        }
-        output::print(&text)?;
+        output::print_json(&outcomes)?;
+    } else if !outcomes.is_empty() {
+        output::print_text(&rampart_present::program_outcomes(outcomes))?;
     }
-    let failed = rows.iter().filter(|row| row.failed).count();
-    Ok(ExitCode::of_parts(failed, rows.len()))
+    let failed = outcomes.iter().filter(|outcome| outcome.failed).count();
+    Ok(ExitCode::of_parts(failed, outcomes.len()))
 }

@@ -7,15 +7,25 @@
 
 #![forbid(unsafe_code)]
 
+mod active_plan;
+mod blocks;
+mod cells;
 mod changes;
 pub mod charts;
 mod check;
 mod document;
+mod domain_programs;
+mod domains;
 pub mod element;
 mod format;
 mod junit;
 mod knobs;
 mod markdown;
+mod measurement;
+mod message;
+mod peer_measurement;
+mod placement;
+mod plan_findings;
 mod plan_picture;
 mod report;
 mod static_html;
@@ -23,14 +33,24 @@ mod status;
 mod terminal;
 mod transfer_matrix;
 
+pub use active_plan::{BootFiles, applied, applied_step, boot_files, boot_files_written, released};
+pub use blocks::{blocking, blocktest, planned_blocks};
+pub use cells::{CellMemory, CellResources, cell_exits, cell_list, cell_resources};
 pub use changes::changes;
 pub use check::check;
 pub use document::{PageData, html, json};
+pub use domain_programs::{ProgramOutcome, last_exit, program_outcomes, supervised};
+pub use domains::domains;
 pub use element::Element;
 pub use junit::junit;
 pub use knobs::{knob_entry, knob_list, knobs_page, rule_entry};
 pub use markdown::markdown;
+pub use measurement::{measurement, measurement_csv};
+pub use message::message;
+pub use peer_measurement::peer_measurement;
+pub use placement::{ProgramDestination, placed_threads, program_destinations};
+pub use plan_findings::plan_findings;
 pub use plan_picture::{plan_page, plan_picture};
-pub use report::{explained, report};
+pub use report::report;
 pub use status::{busiest_threads, cpu_owner, status};
 pub use terminal::{TerminalOptions, terminal};

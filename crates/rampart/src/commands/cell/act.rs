@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands that change something: enable, create, load, start, stop, destroy, disable.
 
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::Path;
 
-use rampart_cells::describe::Span;
 use rampart_cells::operate::{self, EnableOrder, OperateError, Operator};
-use rampart_cells::resolve::Resolved;
+use rampart_cells::resolve::{MemoryRegion, Resolved};
 use rampart_host::StateDirectory;
-use rampart_model::{CpuSet, ExitCode, Finding, Severity};
+use rampart_model::{CpuSet, ExitCode, Finding, Severity, Span};
+use rampart_present::{CellMemory, CellResources};
 use serde_json::json;
 
 use super::{Create, Disable, Enable, Load, Names, Write};
@@ -88,64 +87,32 @@ pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
 }
 
 fn show(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
-    let cpus: CpuSet = resolved.cpus.iter().copied().collect();
-    let region_json = |region: &rampart_cells::resolve::MemoryRegion| {
-        let mut region_document = json!({
-            "start": region.physical,
-            "bytes": region.bytes,
-            "guest": region.guest,
-        });
-        if let Some(name) = resolved.names.of(region) {
-            region_document["name"] = name.into();
-        }
-        region_document
-    };
-    if arguments.json {
-        let answer = json!({
-            "name": arguments.name,
-            "number": number,
-            "cpus": cpus,
-            "memory": region_json(&resolved.memory),
-            "shared": resolved.shared.iter().map(region_json).collect::<Vec<_>>(),
-            "devices": resolved.devices,
-            "bells": resolved.bells,
-            "findings": resolved.findings,
-        });
-        output::print_json(&answer)?;
-        return Ok(ExitCode::Success);
-    }
-    let mut text = match number {
-        Some(number) => format!("created cell {}, number {number}\n", arguments.name),
-        None => format!("cell {} would get\n", arguments.name),
-    };
-    let _ = writeln!(text, "  CPUs    {cpus}");
-    let mut line = |what: &str, region: &rampart_cells::resolve::MemoryRegion| {
-        let span = Span {
+    let memory = |region: &MemoryRegion| CellMemory {
+        span: Span {
             start: region.physical,
             bytes: region.bytes,
-        };
-        let name = resolved.names.of(region);
-        let called = name.map_or_else(String::new, |name| format!(", name {name}"));
-        let _ = writeln!(
-            text,
-            "  {what:7} {span}, in the cell at {:#x}{called}",
-            region.guest
-        );
+        },
+        guest: region.guest,
+        name: resolved.names.of(region).map(str::to_owned),
     };
-    line("memory", &resolved.memory);
-    for region in &resolved.shared {
-        line("shared", region);
+    let resources = CellResources {
+        name: arguments.name.clone(),
+        number,
+        cpus: resolved.cpus.iter().copied().collect(),
+        memory: memory(&resolved.memory),
+        shared: resolved.shared.iter().map(memory).collect(),
+        devices: resolved.devices.clone(),
+        bells: resolved.bells.clone(),
+        findings: resolved.findings.clone(),
+    };
+    if arguments.json {
+        output::print_json(&resources)?;
+        return Ok(ExitCode::Success);
     }
-    for device in &resolved.devices {
-        let _ = writeln!(text, "  device  {device}");
-    }
-    for bell in &resolved.bells {
-        let _ = writeln!(text, "  bell    interrupt {bell}");
-    }
-    for finding in &resolved.findings {
+    for finding in &resources.findings {
         output::finding(finding);
     }
-    output::print(&text)?;
+    output::print_text(&rampart_present::cell_resources(&resources))?;
     Ok(ExitCode::Success)
 }
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands that change nothing: describe, list, console, read, stats.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
 use rampart_cells::operate::{self, CellState, OperateError, Operator};
-use rampart_model::{CellListEntry, ExitCode, Finding, Severity};
+use rampart_model::{ExitCode, Finding, Severity};
 
 use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;
 use crate::{output, signals};
+
+const NO_CELL: &str = "No cell exists. `rampart cell create` creates one.";
 
 /// Pause between two reads of a console.
 const LOOK: Duration = Duration::from_millis(50);
@@ -38,72 +39,11 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::Success);
     }
     if cells.is_empty() {
-        output::say("No cell exists; `rampart cell create` creates one.");
+        output::say(NO_CELL);
         return Ok(ExitCode::Success);
     }
-    let width = cells.iter().map(|cell| cell.name.len()).max().unwrap_or(0);
-    let mut text = String::new();
-    for cell in &cells {
-        let why = cell.stop_reason.as_deref().unwrap_or("");
-        let line = format!(
-            "{:>2}  {:width$}  {:8}  CPUs {:8}  {why}",
-            cell.number,
-            cell.name,
-            cell.state,
-            cell.cpus.to_string()
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
-        if arguments.verbose {
-            more(&mut text, cell);
-        }
-    }
-    output::print(&text)?;
+    output::print_text(&rampart_present::cell_list(&cells, arguments.verbose))?;
     Ok(ExitCode::Success)
-}
-
-fn more(text: &mut String, cell: &CellListEntry) {
-    for part in &cell.memory {
-        let mut line = format!(
-            "      {:7} {}, in the cell at {:#x}",
-            part.purpose, part.span, part.guest
-        );
-        if let Some(writer) = &part.writer {
-            let _ = write!(line, ", written by {writer}");
-        }
-        if let Some(name) = &part.name {
-            let _ = write!(line, ", name {name}");
-        }
-        let _ = writeln!(text, "{line}");
-    }
-    if !cell.interrupts.is_empty() {
-        let all: Vec<String> = cell.interrupts.iter().map(u32::to_string).collect();
-        let _ = writeln!(text, "      interrupts {}", all.join(", "));
-    }
-    if cell.watchdog_milliseconds > 0 {
-        let _ = writeln!(text, "      watchdog {} ms", cell.watchdog_milliseconds);
-    }
-    let _ = writeln!(text, "      started {} times", cell.starts);
-    let Some(failure) = &cell.failure else {
-        return;
-    };
-    let _ = writeln!(text, "      latest failure: {}", failure.reason);
-    let _ = writeln!(
-        text,
-        "        pc {}  pstate {}  esr {}  far {}  address {}",
-        failure.program_counter,
-        failure.processor_state,
-        failure.syndrome,
-        failure.virtual_address,
-        failure.guest_address
-    );
-    for (row, registers) in failure.registers.chunks(4).enumerate() {
-        let named = registers.iter().enumerate().map(|(location, value)| {
-            let name = format!("x{}", 4 * row + location);
-            format!("{name:>3} {value:<18}")
-        });
-        let line: Vec<String> = named.collect();
-        let _ = writeln!(text, "        {}", line.join("  ").trim_end());
-    }
 }
 
 pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
@@ -118,28 +58,11 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
         output::print_json(&cells)?;
         return Ok(ExitCode::Success);
     }
-    let mut text = String::new();
-    for cell in &cells {
-        let _ = writeln!(text, "cell {} ({})", cell.name, cell.state);
-        for cpu in &cell.by_cpu {
-            let number = cpu.number.map_or_else(
-                || format!("MPIDR {:#x}", cpu.mpidr),
-                |number| number.to_string(),
-            );
-            let _ = writeln!(
-                text,
-                "  CPU {number}: {} exits to the hypervisor, {} of them for interrupts",
-                cpu.exits, cpu.interrupt_exits
-            );
-            for exit in &cpu.by_reason {
-                let _ = writeln!(text, "    {:20} {}", exit.reason, exit.count);
-            }
-        }
-    }
     if cells.is_empty() {
-        output::say("No cell exists; `rampart cell create` creates one.");
+        output::say(NO_CELL);
+        return Ok(ExitCode::Success);
     }
-    output::print(&text)?;
+    output::print_text(&rampart_present::cell_exits(&cells))?;
     Ok(ExitCode::Success)
 }
 

@@ -13,11 +13,10 @@ use crate::format;
 /// Samples shown.
 const ROWS: usize = 10;
 
-/// Returns a table of the ten worst samples with their causes, for `rampart measure --explain`.
+/// Returns a table of the ten worst samples with their causes.
 /// `started` is the moment that times are counted from, on the clock of the samples. Empty without
 /// samples.
-#[must_use]
-pub fn explained(all: &[ExplainedWorst], started: Nanos) -> Vec<Element> {
+pub(crate) fn explained(all: &[ExplainedWorst], started: Nanos) -> Vec<Element> {
     let rows = all.iter().map(|of| (of, started, Vec::new()));
     table(Vec::new(), rows.collect())
 }

@@ -20,7 +20,7 @@ mod unwanted_activity;
 mod verdicts;
 mod worst;
 
-pub use causes::explained;
+pub(crate) use causes::explained;
 
 use std::collections::HashMap;
 
