@@ -11,14 +11,14 @@ use crate::commands::recorded::RecordedMachine;
 
 const AFTER_HELP: &str = "\
 Exit codes:
-  0    everything that was asked was done
+  0    everything requested was done
   1    an error of the environment, or a bug
   2    the arguments or the plan are invalid; nothing was changed or measured
   3    everything was measured, and a deadline that you gave is not met
   4    something that the work needs is missing, the machine does not fit the
        plan, `check` found an error, or `status` found a difference from the
        plan; the message names it and the fix
-  5    ended early, or a part failed; what was measured is kept
+  5    ended early, or a part failed; the results are kept
   6    the machine of --on panicked, hung, ended or never came up
   130  interrupted a second time
 
@@ -136,14 +136,14 @@ Examples:
   rampart evaluate --for 5m --disturb block   which domains a stop reaches
   rampart evaluate --domains host,container:podman
   rampart evaluate --plan plan.toml --before-after
-                                              what applying a plan changes
+                                              effects of applying a plan
   rampart evaluate --plan plan.toml --ablate  which of its changes matter
   rampart evaluate --on sim --for 5m          on a simulated machine
   rampart evaluate --on sim:aarch64           on a simulated arm64 machine
   rampart evaluate --on ssh:root@board        on another machine";
 
 #[derive(Debug, Args)]
-#[command(after_help = EVALUATE_EXAMPLES, next_help_heading = "What to measure")]
+#[command(after_help = EVALUATE_EXAMPLES, next_help_heading = "Measurement")]
 pub(crate) struct Evaluate {
     /// Total time [default: 2m; 4m on an emulated machine]
     #[arg(long = "for", value_name = "DURATION")]
@@ -291,7 +291,7 @@ Examples:
   rampart measure fwq --work 1ms --json";
 
 #[derive(Debug, Args)]
-#[command(after_help = MEASURE_EXAMPLES, next_help_heading = "What to measure")]
+#[command(after_help = MEASURE_EXAMPLES, next_help_heading = "Measurement")]
 pub(crate) struct Measure {
     /// wakeup, noise, fwq or loop; irq or mmio with --domain cell
     #[arg(help_heading = clap::builder::Resettable::Reset)]
@@ -456,7 +456,7 @@ Examples:
   rampart release
   rampart release --on ssh:root@board")]
 pub(crate) struct Release {
-    /// Print what was restored as JSON
+    /// Print the restored values as JSON
     #[arg(long)]
     pub(crate) json: bool,
 
@@ -510,7 +510,7 @@ Exit codes:
 
 Examples:
   rampart check                  with the CPUs that `evaluate` would measure
-  rampart check --cpus 2-3 -v    with these CPUs, including what is correct
+  rampart check --cpus 2-3 -v    these CPUs, also correct settings
   rampart check --json > check.json")]
 pub(crate) struct Check {
     /// Real-time CPUs [default: the isolated ones, or the last of the fastest

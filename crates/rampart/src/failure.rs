@@ -19,7 +19,7 @@ use rampart_plan::ProposeError;
 use rampart_qemu::QemuError;
 use rampart_supervise::{PlanFileError, ShieldError, SuperviseError};
 
-/// Why a command did not do what was asked.
+/// An error that ends a command, with its exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: ExitCode,

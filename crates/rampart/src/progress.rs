@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Progress on standard error: a bar on a terminal, lines elsewhere. Refreshed rarely, because
-//! drawing is work on the machine that is being measured.
+//! Progress on standard error: a bar on a terminal, otherwise lines. It is drawn rarely, because
+//! drawing disturbs the measured machine.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -12,10 +12,10 @@ use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, plural};
 use crate::arguments::ShowProgress;
 use crate::output;
 
-/// Steps of the bar; fine enough for a long evaluation to be seen moving.
+/// Steps of the bar of an evaluation.
 const STEPS: u64 = 1000;
 
-/// How progress is shown after the choice is made.
+/// The chosen form of progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     Bar,
@@ -23,20 +23,24 @@ pub(crate) enum Style {
     None,
 }
 
-/// Makes the choice: a bar only for a person who looks.
-pub(crate) fn style(asked: ShowProgress) -> Style {
-    match asked {
+/// Returns the form of progress; by default a bar on a terminal.
+pub(crate) fn style(choice: ShowProgress) -> Style {
+    match choice {
         ShowProgress::Bar => Style::Bar,
         ShowProgress::Lines => Style::Lines,
         ShowProgress::None => Style::None,
         ShowProgress::Auto => {
-            let watched = io::stderr().is_terminal() && std::env::var_os("CI").is_none();
-            if watched { Style::Bar } else { Style::Lines }
+            let interactive = io::stderr().is_terminal() && std::env::var_os("CI").is_none();
+            if interactive {
+                Style::Bar
+            } else {
+                Style::Lines
+            }
         }
     }
 }
 
-/// A bar that is drawn at most once a second.
+/// Returns a bar that is drawn at most once a second.
 pub(crate) fn bar(style: Style, steps: u64) -> ProgressBar {
     if style != Style::Bar {
         return ProgressBar::hidden();
@@ -47,7 +51,7 @@ pub(crate) fn bar(style: Style, steps: u64) -> ProgressBar {
     bar
 }
 
-/// Shows how an evaluation goes.
+/// Shows the progress of an evaluation.
 #[derive(Debug)]
 pub(crate) struct EvaluationProgress {
     style: Style,
@@ -56,7 +60,7 @@ pub(crate) struct EvaluationProgress {
 }
 
 impl EvaluationProgress {
-    /// Shows it in this style.
+    /// Returns the progress in this style.
     pub(crate) fn new(style: Style) -> Self {
         Self {
             style,
@@ -72,7 +76,7 @@ impl EvaluationProgress {
 
     fn reasons(&self, location: &str, reasons: &[Finding]) {
         for reason in reasons {
-            self.line(&format!("{location}: DOES NOT COUNT: {reason}"));
+            self.line(&format!("{location}: INVALID: {reason}"));
         }
     }
 
@@ -112,7 +116,7 @@ impl Observer for EvaluationProgress {
             let changes = plural(effects.changes.len(), "change");
             let parts = plan.variants.len().saturating_sub(1);
             self.line(&format!(
-                "The plan, {changes}, is applied and taken back in turn, {} each, and compared with {}.",
+                "The plan, {changes}, is applied and released in turn, {} each, and compared with {}.",
                 plural(plan.repetitions, "time"),
                 plural(parts, "other state")
             ));
@@ -186,7 +190,7 @@ impl Observer for EvaluationProgress {
     }
 }
 
-/// A length of time for a person who waits.
+/// Formats a duration in whole seconds.
 pub(crate) fn whole_seconds(duration: Duration) -> String {
     Nanos::from_secs(duration.as_secs_f64().round() as u64).to_string()
 }

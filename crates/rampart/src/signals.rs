@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ctrl-C and termination: the first asks for an early end, the second ends at once.
+//! Ctrl-C and SIGTERM: the first requests an early end, the second ends the process.
 
 use std::io;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use rampart_model::ExitCode;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
-/// A flag that the first Ctrl-C (or SIGTERM) sets.
+/// Returns a flag that the first Ctrl-C or SIGTERM sets.
 ///
 /// # Errors
 /// If the handlers cannot be installed.

@@ -85,7 +85,7 @@ pub(crate) struct BlockOptions {
     #[arg(long, value_name = "NUMBER")]
     pub(super) seed: Option<u64>,
 
-    /// Who stops the CPUs [default: module if it is loaded, otherwise spin]
+    /// Means of stopping the CPUs [default: module if it is loaded, otherwise spin]
     #[arg(long, value_name = "KIND")]
     pub(super) kind: Option<Kind>,
 }

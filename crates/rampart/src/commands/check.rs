@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart check`: whether a machine is fit for real-time work, and what would make it so.
+//! `rampart check`: judges whether a machine is fit for real-time work.
 
 use rampart_evaluate::ProposedCpus;
 use rampart_host::{read_knob_values, read_machine};

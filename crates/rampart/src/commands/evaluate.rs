@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart evaluate`: the main job.
+//! `rampart evaluate`: measures domains under loads and disturbances, and judges them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let switch = read.as_ref().map(Switch);
     let meter = super::meter_program()?;
     let streamed = arguments.out.as_deref() == Some(Path::new("-"));
-    // What streams away also needs a place to be in while it is made.
+    // Streamed results also need a directory while they are created.
     let temporary = streamed
         .then(|| {
             tempfile::Builder::new()
@@ -42,7 +42,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         .transpose()?;
     let directory = match &temporary {
         Some(temporary) => temporary.path().to_owned(),
-        None => arguments.out.clone().unwrap_or_else(directory_of_now),
+        None => arguments.out.clone().unwrap_or_else(default_directory),
     };
     let stream = streamed.then(|| ResultStream::new(io::stdout()));
     let context = Context {
@@ -101,7 +101,7 @@ fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Fai
     })
 }
 
-/// Writes the page, prints the report, and says where the page is.
+/// Writes the page, and prints the report and the path of the page.
 pub(crate) fn show(
     evaluation: &Evaluation,
     directory: &Path,
@@ -116,11 +116,11 @@ pub(crate) fn show(
         Format::Terminal
     };
     output::print(&render(evaluation, format, colour))?;
-    output::say(&format!("\nThe page is {}", absolute(&page)?.display()));
+    output::say(&format!("\nPage: {}", absolute(&page)?.display()));
     Ok(())
 }
 
-/// `all` is every load, on the other CPUs and on the measured ones.
+/// Returns the conditions of `--loads`. `all` is idle and every load on the other and on the measured CPUs.
 fn conditions(loads: &[Loads]) -> Vec<Condition> {
     let mut conditions = Vec::new();
     for entry in loads {
@@ -143,7 +143,8 @@ fn conditions(loads: &[Loads]) -> Vec<Condition> {
     conditions
 }
 
-pub(crate) fn directory_of_now() -> PathBuf {
+/// Returns the default result directory, named after the time.
+pub(crate) fn default_directory() -> PathBuf {
     PathBuf::from(format!(
         "rampart-results-{}",
         rampart_evaluate::file_name_of_now()
@@ -154,7 +155,7 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{}: has no absolute path", path.display()))
 }
 
-/// Partial before negative: a deadline verdict of half an evaluation is not the asked one.
+/// Returns the exit code. An incomplete evaluation is partial even if a deadline is not met.
 pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
     if !is_complete(evaluation) {
         return ExitCode::Partial;

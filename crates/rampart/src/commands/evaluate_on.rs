@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart evaluate --on`: the evaluation runs elsewhere, its results come here while they are
-//! made.
+//! `rampart evaluate --on`: runs the evaluation on another machine and receives its results as they
+//! are produced.
 
 use std::fs;
 use std::path::Path;
@@ -14,18 +14,18 @@ use rampart_evaluate::{
 };
 use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Severity};
 
-use super::evaluate::{directory_of_now, exit_code, show};
+use super::evaluate::{default_directory, exit_code, show};
 use super::evaluate_plan::selections;
 use super::on::{Elsewhere, programs};
 use crate::arguments::{Evaluate, ShowProgress, Wish};
 use crate::failure::Failure;
 use crate::{output, signals};
 
-/// How long further signs of life are waited for after a crash.
+/// How long to wait for further signs of life after a crash.
 const OBSERVED: Duration = Duration::from_secs(10);
 
-/// Whether the far machine is to be crashed at the end: on a simulated machine unless other
-/// disturbances are named, on another only on request.
+/// Returns whether the kernel of the other machine panics at the end: by default on a simulated
+/// machine, on others only on request.
 fn crash_wanted(arguments: &Evaluate) -> Result<bool, Failure> {
     let named = arguments
         .disturb
@@ -36,8 +36,8 @@ fn crash_wanted(arguments: &Evaluate) -> Result<bool, Failure> {
         (_, None | Some(false)) => Ok(false),
         (BenchSelection::Ssh(_), Some(true)) if arguments.allow_crash => Ok(true),
         (bench, Some(true)) => Err(Failure::usage(format!(
-            "--disturb crash:host makes the kernel of {bench} panic; fix: add --on sim, or --on \
-             ssh:HOST and --allow-crash"
+            "--disturb crash:host makes the kernel of {bench} panic; fix: add --on sim; fix: add \
+             --on ssh:HOST --allow-crash"
         ))),
     }
 }
@@ -47,10 +47,10 @@ pub(crate) fn refuse_crash_here(arguments: &Evaluate) -> Result<(), Failure> {
     crash_wanted(arguments).map(|_| ())
 }
 
-/// What came beside the files.
+/// Data received besides the files.
 #[derive(Debug, Default)]
-struct Came {
-    /// The newest signs of life, and when they came.
+struct Received {
+    /// The newest signs of life, and when they were received.
     signs: Option<(Vec<u8>, Instant)>,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         selections(&arguments.domains)?;
     }
     let stop = signals::stop_flag()?;
-    let path = arguments.out.clone().unwrap_or_else(directory_of_now);
+    let path = arguments.out.clone().unwrap_or_else(default_directory);
     let directory = ResultDirectory::create(&path)?;
     let connected = arguments.on.connect(&stop, Some(OBSERVED));
     let elsewhere = match connected {
@@ -82,11 +82,11 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let carried = programs()
         .and_then(|programs| Ok(carry(machine, &programs)?))
         .inspect_err(|_| remove_if_empty(&path))?;
-    let mut argv = command_there(arguments, carried.rampart, crash);
+    let mut argv = remote_command(arguments, carried.rampart, crash);
     argv.extend(plan);
     let bench = machine.bench();
     let command: Vec<String> = std::env::args().collect();
-    let came = Mutex::new(Came::default());
+    let received = Mutex::new(Received::default());
     let results = Results::into_directory(directory.path());
     let ended = rampart_bench::run(
         machine,
@@ -96,15 +96,15 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         |stdout| {
             results.unpack(stdout, |name, content| {
                 if name == CRASH_SIGNS
-                    && let Ok(mut came) = came.lock()
+                    && let Ok(mut received) = received.lock()
                 {
                     if let Elsewhere::Sim(sim) = &elsewhere {
                         sim.read_at_end(signs_in_memory(&content));
                     }
-                    came.signs = Some((content.clone(), Instant::now()));
+                    received.signs = Some((content.clone(), Instant::now()));
                 }
                 if name == DOCUMENT {
-                    ours(content, &bench, &command)
+                    with_local_command(content, &bench, &command)
                 } else {
                     content
                 }
@@ -117,12 +117,15 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         && ended.status.is_ok()
     {
         output::say(&format!(
-            "rampart: {}: what came is not whole: {broken}",
+            "warning: {}: the received results are incomplete: {broken}",
             machine.name()
         ));
     }
 
-    let signs = came.into_inner().ok().and_then(|came| came.signs);
+    let signs = received
+        .into_inner()
+        .ok()
+        .and_then(|received| received.signs);
     let (code, crashed) = match (ended.status, signs) {
         (Ok(status), _) => (Some(ExitCode::from_status(status)), None),
         (Err(_), Some((signs, at))) if crash => (None, Some(crash_record(&elsewhere, &signs, at)?)),
@@ -142,7 +145,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     drop(elsewhere);
     let _ = fs::remove_file(path.join(CRASH_SIGNS));
     if !path.join(DOCUMENT).exists() {
-        // It was refused there, and has said why.
+        // The other machine refused the evaluation and printed the cause.
         remove_if_empty(&path);
         return Ok(code.unwrap_or(ExitCode::Failure));
     }
@@ -155,15 +158,15 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     Ok(code.unwrap_or_else(|| exit_code(&evaluation)))
 }
 
-/// No part of an evaluation is longer than what was asked for; without that it takes four minutes at
-/// most, on a simulated machine.
+/// Returns the limit of silence. No part of an evaluation takes longer than its total time, by default
+/// at most four minutes.
 fn patience(arguments: &Evaluate) -> Patience {
-    let asked = arguments.duration.unwrap_or(Nanos::from_secs(240));
-    Patience::with_quiet(Duration::from_nanos(asked.0))
+    let total = arguments.duration.unwrap_or(Nanos::from_secs(240));
+    Patience::with_quiet(Duration::from_nanos(total.0))
 }
 
-/// The same evaluation as the far side is asked for it.
-fn command_there(arguments: &Evaluate, program: String, crash: bool) -> Vec<String> {
+/// Returns the command line for the other machine.
+fn remote_command(arguments: &Evaluate, program: String, crash: bool) -> Vec<String> {
     let mut argv = vec![program, "--color".to_owned(), "never".to_owned()];
     argv.extend(arguments.remote_arguments());
     let progress = match arguments.show_progress {
@@ -177,8 +180,8 @@ fn command_there(arguments: &Evaluate, program: String, crash: bool) -> Vec<Stri
     argv
 }
 
-/// The document as one that was asked for here.
-fn ours(content: Vec<u8>, bench: &Bench, command: &[String]) -> Vec<u8> {
+/// Returns the document with the bench and the command line of this machine.
+fn with_local_command(content: Vec<u8>, bench: &Bench, command: &[String]) -> Vec<u8> {
     let Ok(mut evaluation) = serde_json::from_slice::<Evaluation>(&content) else {
         return content;
     };
@@ -191,11 +194,11 @@ fn lost_finding(error: &BenchError) -> Finding {
     Finding::new(
         Severity::Error,
         "bench",
-        format!("the machine was lost before the evaluation was over: {error}"),
+        format!("the machine was lost before the evaluation ended: {error}"),
     )
 }
 
-/// What is known of a machine that has just been crashed, after waiting long enough.
+/// Waits for further signs of life of a crashed machine and returns the record of the crash.
 fn crash_record(
     elsewhere: &Elsewhere,
     signs: &[u8],
@@ -219,7 +222,7 @@ fn crash_record(
     Ok(confirm_crash(signs, since.elapsed(), confirmed, &memory)?)
 }
 
-/// A directory that nothing came into is not left behind.
+/// Removes a result directory without results.
 fn remove_if_empty(path: &Path) {
     let _ = fs::remove_dir(path.join("histograms"));
     let _ = fs::remove_dir(path);

@@ -50,8 +50,8 @@ fn meter_program() -> Result<PathBuf, Failure> {
         return Ok(absolute);
     }
     Err(Failure::precondition(format!(
-        "{}: the program rampart-meter does not exist; fix: install it beside rampart, or set \
-         RAMPART_METER to its path",
+        "{}: the program rampart-meter does not exist; fix: install it beside rampart; \
+         fix: set RAMPART_METER to its path",
         absolute.display()
     )))
 }

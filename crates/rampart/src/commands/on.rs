@@ -98,10 +98,9 @@ impl On {
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::say(&format!(
                         "warning: no kernel module for {}: a spinning thread injects the blocks; \
-                         fix: rampart sim build{}, and make modules{} in the source tree",
+                         fix: rampart sim build{}",
                         image.record().kernel_release,
-                        architecture.option(),
-                        architecture.make_word()
+                        architecture.option()
                     ));
                 }
                 output::say(&format!(
@@ -135,7 +134,7 @@ pub(crate) fn programs() -> Result<Programs, Failure> {
 /// machine or runs itself elsewhere, like `evaluate`.
 pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCode, Failure>> {
     let mut files: Vec<(&str, &Option<PathBuf>)> = Vec::new();
-    // The third: how long it may print nothing.
+    // The third: the longest time without output.
     let (on, arguments, quiet) = match command {
         Command::Measure(measure) => {
             files.extend([("--hlog", &measure.hlog), ("--csv", &measure.csv)]);
@@ -153,7 +152,7 @@ pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCo
     }
     if let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) {
         return Some(Err(Failure::usage(format!(
-            "{name}: no file is copied back from {}; fix: use --json, or rampart evaluate --on {}",
+            "{name}: no file is copied back from {}; fix: use --json; fix: rampart evaluate --on {}",
             on.on, on.on
         ))));
     }

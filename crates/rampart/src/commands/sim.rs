@@ -255,7 +255,7 @@ fn up(
     Ok(ExitCode::Success)
 }
 
-/// What to do when a machine has ended.
+/// Action after the end of a machine.
 #[derive(Debug, PartialEq, Eq)]
 enum After {
     /// Boot it again, since it restarted and has a disk.

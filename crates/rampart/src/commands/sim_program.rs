@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A program in the simulated machine, with our streams as its own.
+//! Runs a program in the simulated machine with the standard streams of this process.
 
 use std::io::{self, IsTerminal as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,12 +18,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use crate::failure::Failure;
 use crate::output;
 
-/// The machine that a command is in.
+/// The machine that a command runs in.
 #[derive(Debug)]
 pub(crate) enum Entered {
-    /// One that somebody else holds.
+    /// A machine that another process holds.
     Joined(Joined),
-    /// One that ends with this.
+    /// A machine that ends with this process.
     Own(Box<Sim>),
 }
 
@@ -43,8 +43,8 @@ impl Entered {
     }
 }
 
-/// Runs a command with our standard streams. The first signal that would end us goes to it, the
-/// second ends us.
+/// Runs a command with the standard streams of this process. The first signal to end is forwarded to
+/// the command, the second ends this process.
 pub(crate) fn run_program(
     entered: &Entered,
     command: &[String],
@@ -56,7 +56,7 @@ pub(crate) fn run_program(
     join_streams(entered, process)
 }
 
-/// A login shell on a terminal of its own, which shows on ours.
+/// Runs a login shell on a terminal in the machine, connected to the terminal of this process.
 pub(crate) fn run_shell(entered: &Entered) -> Result<std::process::ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::usage(
@@ -94,7 +94,8 @@ fn terminal_size() -> TerminalSize {
     )
 }
 
-/// Our terminal as the far one's keyboard: every key goes there. As before when this is dropped.
+/// This process's terminal in raw mode, so that every key reaches the remote terminal. Restored when
+/// the value is dropped.
 #[derive(Debug)]
 struct RawTerminal(Termios);
 
@@ -110,12 +111,12 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // The terminal may be closed.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
     }
 }
 
-/// Joins the streams and waits for the end.
+/// Connects the streams and waits for the end of the process.
 fn join_streams(
     entered: &Entered,
     process: AgentProcess,
@@ -135,7 +136,7 @@ fn join_streams(
     let resized = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGWINCH, Arc::clone(&resized))?;
 
-    // Ends with our input, or with this process.
+    // The thread ends with the input or with this process.
     start("stdin", move || {
         let _ = relay(&mut io::stdin().lock(), &mut stdin);
     })?;
@@ -163,7 +164,7 @@ fn join_streams(
                 .resize(terminal_size())
                 .map_err(|error| entered.explain(error))?;
         }
-        // No limit: how long it takes is the user's own affair, who sees it and can end it.
+        // No time limit: the user sees the command and can end it.
         let looked = attendant.look();
         if let Some(status) = looked.map_err(|error| entered.explain(error))? {
             break status;
@@ -171,14 +172,14 @@ fn join_streams(
     };
     if !attendant.let_go(AFTER_END, || outputs.iter().all(JoinHandle::is_finished)) {
         output::say(
-            "rampart: the command has ended, but something that it started holds its output; it is \
-             not waited for any longer",
+            "warning: the command has ended, but a process that it started keeps its output open; \
+             that output is not shown",
         );
     }
     for output in outputs {
         match output.join() {
             Ok(Ok(())) => {}
-            // Whoever reads our output went away: as if the program had met it.
+            // The reader closed standard output.
             Ok(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {}
             Ok(Err(error)) => return Err(error.into()),
             Err(_) => return Err(io::Error::other("a thread that carries output failed").into()),
@@ -194,11 +195,11 @@ fn start<T: Send + 'static>(
     thread::Builder::new().name(name.to_owned()).spawn(body)
 }
 
-/// As a shell has it: the status, or 128 and the signal.
+/// Returns the exit code as shells define it: the exit status, or 128 plus the signal.
 fn code_of(status: ExitStatus) -> std::process::ExitCode {
     let signal = status.signal().map(|signal| 128 + signal);
     let code = status.code().or(signal).unwrap_or_default();
-    // A status has eight bits.
+    // An exit status has eight bits.
     std::process::ExitCode::from(code.to_le_bytes()[0])
 }
 
@@ -207,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_is_the_programs_or_tells_the_signal() {
+    fn maps_exit_statuses_and_signals_to_exit_codes() {
         let code = |raw| format!("{:?}", code_of(ExitStatus::from_raw(raw)));
         let expected = |code: u8| format!("{:?}", std::process::ExitCode::from(code));
         assert_eq!(code(0), expected(0));

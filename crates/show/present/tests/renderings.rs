@@ -4,9 +4,10 @@
 mod support;
 
 use rampart_model::{
-    Distribution, Evaluation, Finding, MeterKind, Nanos, Series, Severity, Verdict, VerdictOutcome,
+    Distribution, Evaluation, Finding, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos,
+    Series, Severity, Verdict, VerdictOutcome,
 };
-use rampart_present::{TerminalOptions, explained, html, json, junit, report, terminal};
+use rampart_present::{TerminalOptions, html, json, junit, measurement, report, terminal};
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
     terminal(
@@ -222,16 +223,31 @@ fn reports_a_control_that_was_not_felt() {
 }
 
 #[test]
-fn lists_causes_longest_first() {
+fn renders_a_measurement_with_the_causes_of_its_worst_samples() {
     let evaluation = support::named("transfers");
     let record = evaluation.record("task/wakeup/idle").expect("a record");
-    let run = &record.runs[0];
-    let text = |all| {
-        let elements = explained(all, run.started_monotonic);
-        terminal(&elements, TerminalOptions::default())
+    let run = record.runs[0].clone();
+    let document = Measurement {
+        schema_version: MEASUREMENT_SCHEMA_VERSION,
+        tool_version: String::new(),
+        started: run.started,
+        started_monotonic: run.started_monotonic,
+        ended_early: false,
+        domain: record.domain.clone(),
+        plan: record.plan.clone(),
+        cpus: record.cpus.clone(),
+        threads: run.threads,
+        shield: run.shield,
+        effective_settings: run.effective_settings,
+        guest: run.guest,
+        cell: run.cell,
+        explained: run.explained,
+        findings: Vec::new(),
     };
-    insta::assert_snapshot!(text(&run.explained));
-    assert_eq!(text(&[]), "");
+    insta::assert_snapshot!(terminal(
+        &measurement(&document),
+        TerminalOptions::default()
+    ));
 }
 
 #[test]

@@ -161,12 +161,6 @@ impl Architecture {
         self.name == std::env::consts::ARCH
     }
 
-    /// The word behind `make modules` that builds modules for it.
-    #[must_use]
-    pub fn make_word(&self) -> String {
-        self.unless_here(|name| format!(" ARCH={name}"))
-    }
-
     /// The option behind `rampart sim up` or another that names it.
     #[must_use]
     pub fn option(&self) -> String {
@@ -218,22 +212,14 @@ mod tests {
         assert_eq!(debian("aarch64"), Some("arm64"));
         assert_eq!(debian("riscv64"), None);
         for architecture in ARCHITECTURES {
-            let words = [
-                architecture.make_word(),
-                architecture.option(),
-                architecture.bench_name(),
-            ];
+            let words = [architecture.option(), architecture.bench_name()];
             if architecture.is_of_this_machine() {
-                assert_eq!(words, ["", "", "sim"]);
+                assert_eq!(words, ["", "sim"]);
             } else {
                 let name = architecture.name;
                 assert_eq!(
                     words,
-                    [
-                        format!(" ARCH={name}"),
-                        format!(" --architecture {name}"),
-                        format!("sim:{name}")
-                    ]
+                    [format!(" --architecture {name}"), format!("sim:{name}")]
                 );
             }
         }

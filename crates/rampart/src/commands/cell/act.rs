@@ -181,7 +181,7 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
                     format!("{} bytes at {}", data.len(), arguments.at),
                     format!("whole words of 8 bytes within {bytes}"),
                 )
-                .fix("pad the data to whole words, or choose another --at"),
+                .fix("pad the data to whole words; fix: choose another --at"),
         )
         .into());
     }

@@ -112,7 +112,7 @@ pub(super) fn libvirt(
         && read.plan.domain(name).is_none()
     {
         return Err(Failure::usage(format!(
-            "--domain {name}: {} has no domain of this name; expected one of: {}",
+            "--domain {name}: {} has no domain of this name; fix: name one of {}",
             plan.display(),
             read.plan
                 .domains

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The low-rate meter: a thread on each CPU that wakes 100 times a second, inside the domain that
-//! owns the CPU.
+//! Low-rate meters: on each CPU a thread in the domain of the CPU that wakes 100 times a second.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,41 +19,41 @@ use rampart_status::Latencies;
 use crate::commands::{VERSION, meter_program};
 use crate::failure::Failure;
 
-/// A hundred wakes a second: what they cost is not seen, and ten seconds have a thousand of them.
+/// Period of the wakeups: cheap, and a thousand samples in ten seconds.
 const PERIOD: Nanos = Nanos::from_millis(10);
-/// Longer than anybody watches.
-const FOR_EVER: Nanos = Nanos::from_secs(100 * 24 * 3600);
-/// A real-time thread that uses this part of a CPU leaves no room for another one.
-const SPINS: f64 = 0.5;
-/// How long the meters are waited for at the end; the kernel ends them with us in any case.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Duration of a measurement that only `stop` ends.
+const UNLIMITED: Nanos = Nanos::from_secs(100 * 24 * 3600);
+/// Share of a CPU above which a real-time thread leaves no time for a meter.
+const SPINNING: f64 = 0.5;
+/// Time limit of the meters' end; the kernel ends them with this process in any case.
+const END_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
-struct Heard {
+struct Measured {
     latencies: Latencies,
     remarks: Vec<String>,
 }
 
-/// Meters that run. Dropping them ends them.
+/// Running meters. Dropping the value ends them.
 #[derive(Debug, Default)]
 pub(super) struct Meters {
-    heard: Arc<Mutex<Heard>>,
+    measured: Arc<Mutex<Measured>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// None: there is no meter.
+    /// The meter program; `None` if nothing is measured.
     program: Option<PathBuf>,
-    placed_for: Option<Standing>,
+    placed_for: Option<AppliedPlan>,
 }
 
-/// One application of a plan: what meters are placed by.
+/// Identity of an applied plan; meters are placed anew if it changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Standing {
+struct AppliedPlan {
     boot: String,
     applied_at: Nanos,
 }
 
-impl Standing {
-    /// None where none stands.
+impl AppliedPlan {
+    /// Returns `None` if no plan is active.
     fn of(plan: Option<&ActivePlan>) -> Option<Self> {
         plan.map(|plan| Self {
             boot: plan.boot.clone(),
@@ -63,42 +62,42 @@ impl Standing {
     }
 }
 
-/// CPUs that are measured together, and what is started there.
+/// CPUs that are measured together, and their domain; `None` for the host.
 #[derive(Debug)]
-struct Place {
+struct MeterLocation {
     domain: Option<rampart_model::ActiveDomain>,
     cpus: CpuSet,
 }
 
 impl Meters {
-    /// No meter, and why.
+    /// Returns no meters, with the reason as a remark.
     pub(super) fn off(why: &str) -> Self {
         let meters = Self::default();
         meters.remark(why.to_owned());
         meters
     }
 
-    /// Starts them where nobody spins.
+    /// Starts meters on CPUs without a spinning real-time thread.
     pub(super) fn start(plan: Option<&ActivePlan>, status: &Status) -> Result<Self, Failure> {
         let mut meters = Self::default();
         meters.program = Some(meter_program()?);
-        meters.place(plan.filter(is_whole), status);
+        meters.place(plan.filter(is_complete), status);
         Ok(meters)
     }
 
-    /// Places them anew where a plan was applied or released since. While one is being applied they
-    /// stay where they are.
+    /// Places the meters anew if a plan was applied or released. While a plan is being applied they
+    /// stay on their CPUs.
     pub(super) fn follow(&mut self, plan: Option<&ActivePlan>, status: &Status) {
         let is_begun = plan.is_some_and(|plan| plan.state == ActivePlanState::Begun);
-        let plan = plan.filter(is_whole);
-        if self.program.is_none() || is_begun || Standing::of(plan) == self.placed_for {
+        let plan = plan.filter(is_complete);
+        if self.program.is_none() || is_begun || AppliedPlan::of(plan) == self.placed_for {
             return;
         }
         self.stop.store(true, Ordering::Relaxed);
         self.stop = Arc::default();
         {
-            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            heard.remarks.clear();
+            let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+            measured.remarks.clear();
         }
         self.place(plan, status);
     }
@@ -107,76 +106,76 @@ impl Meters {
         let Some(program) = self.program.clone() else {
             return;
         };
-        self.placed_for = Standing::of(plan);
+        self.placed_for = AppliedPlan::of(plan);
         let usable = read_machine(&MachineRoot::system()).topology.usable();
-        let (locations, left_out) = places(plan, status, &usable);
+        let (locations, left_out) = meter_locations(plan, status, &usable);
         for remark in left_out {
             self.remark(remark);
         }
-        // Those that were asked to end may not have ended yet.
+        // Threads that were stopped may not have ended yet.
         self.threads.retain(|thread| !thread.is_finished());
         for location in locations {
-            let heard = Arc::clone(&self.heard);
+            let measured = Arc::clone(&self.measured);
             let stop = Arc::clone(&self.stop);
             let program = program.clone();
             self.threads.push(thread::spawn(move || {
-                if let Err(remark) = run(&location, &program, &heard, &stop)
+                if let Err(remark) = run(&location, &program, &measured, &stop)
                     && !stop.load(Ordering::Relaxed)
                 {
-                    let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                    heard.remarks.push(remark);
+                    let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
+                    measured.remarks.push(remark);
                 }
             }));
         }
     }
 
     fn remark(&self, remark: String) {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.remarks.push(remark);
+        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        measured.remarks.push(remark);
     }
 
-    /// What was measured until now, and what is to be said of it.
-    pub(super) fn heard(&self) -> (Latencies, Vec<String>) {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        (heard.latencies.clone(), heard.remarks.clone())
+    /// Returns the latencies measured so far, and remarks about them.
+    pub(super) fn measured(&self) -> (Latencies, Vec<String>) {
+        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
+        (measured.latencies.clone(), measured.remarks.clone())
     }
 }
 
 impl Drop for Meters {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        let end = Instant::now() + LAST_WORDS;
+        let end = Instant::now() + END_LIMIT;
         while Instant::now() < end && self.threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(Duration::from_millis(5));
         }
     }
 }
 
-/// A plan that is applied to its end; another one has no walls to measure behind.
-fn is_whole(plan: &&ActivePlan) -> bool {
+/// Returns whether a plan is applied completely, so that its domains are isolated.
+fn is_complete(plan: &&ActivePlan) -> bool {
     plan.state == ActivePlanState::Active
 }
 
-/// Where meters go, and what is said of the CPUs that get none.
-fn places(
+/// Returns the locations of meters, and remarks about CPUs without one.
+fn meter_locations(
     plan: Option<&ActivePlan>,
     status: &Status,
     usable: &CpuSet,
-) -> (Vec<Place>, Vec<String>) {
+) -> (Vec<MeterLocation>, Vec<String>) {
     let Some(plan) = plan else {
-        let location = Place {
+        let location = MeterLocation {
             domain: None,
             cpus: usable.clone(),
         };
         return (vec![location], Vec::new());
     };
-    let mut locations = vec![Place {
+    let mut locations = vec![MeterLocation {
         domain: None,
         cpus: plan.resolved.housekeeping.intersection(usable),
     }];
     let mut left_out = Vec::new();
     for domain in &plan.domains {
-        // What is spun on gives a thread of ours nothing, or is kept from spinning by it.
+        // A meter there would get no CPU time, or take it from the spinning thread.
         let spins = status
             .cpus
             .iter()
@@ -184,7 +183,7 @@ fn places(
             .filter(|thread| thread.domain.as_deref() == Some(domain.name.as_str()))
             .any(|thread| {
                 let share = thread.cpu_time.0 as f64 / status.interval.0.max(1) as f64;
-                thread.policy.is_some_and(SchedulingPolicy::is_real_time) && share >= SPINS
+                thread.policy.is_some_and(SchedulingPolicy::is_real_time) && share >= SPINNING
             });
         if spins {
             left_out.push(format!(
@@ -194,7 +193,7 @@ fn places(
             ));
             continue;
         }
-        locations.push(Place {
+        locations.push(MeterLocation {
             domain: Some(domain.clone()),
             cpus: domain.cpus.clone(),
         });
@@ -203,7 +202,7 @@ fn places(
     (locations, left_out)
 }
 
-fn domain_of(location: &Place) -> Box<dyn Domain> {
+fn domain_of(location: &MeterLocation) -> Box<dyn Domain> {
     match &location.domain {
         Some(domain) => rampart_domain::active_domain(domain),
         None => rampart_domain::domain_in(
@@ -213,18 +212,18 @@ fn domain_of(location: &Place) -> Box<dyn Domain> {
     }
 }
 
-/// Measures until it is asked to end.
+/// Measures until `stop` is set. The error is a remark for the user.
 fn run(
-    location: &Place,
+    location: &MeterLocation,
     program: &std::path::Path,
-    heard: &Mutex<Heard>,
+    measured: &Mutex<Measured>,
     stop: &AtomicBool,
 ) -> Result<(), String> {
     let domain = domain_of(location);
-    let nobody = CpuSet::new();
+    let no_cpus = CpuSet::new();
     let context = MeasureContext {
         meter: program,
-        housekeeping: &nobody,
+        housekeeping: &no_cpus,
         histogram_log: None,
         explain: false,
         tool_version: VERSION,
@@ -233,19 +232,19 @@ fn run(
         let plan = MeterSettings {
             policy,
             interval: PERIOD,
-            duration: FOR_EVER,
+            duration: UNLIMITED,
             warm_up: Nanos::from_millis(500),
             worst: 0,
             lock_memory: false,
             ..MeterSettings::new(MeterKind::Wakeup, location.cpus.clone())
         };
-        let mut hear = |batch: Option<&rampart_model::Batch>| {
+        let mut add = |batch: Option<&rampart_model::Batch>| {
             if let Some(batch) = batch {
-                let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                heard.latencies.add(batch);
+                let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
+                measured.latencies.add(batch);
             }
         };
-        measure(domain.as_ref(), &plan, &context, &mut hear, stop).map(|_| ())
+        measure(domain.as_ref(), &plan, &context, &mut add, stop).map(|_| ())
     };
     let Err(first) = attempt(SchedulingPolicy::Fifo(1)) else {
         return Ok(());
@@ -253,11 +252,11 @@ fn run(
     if stop.load(Ordering::Relaxed) {
         return Ok(());
     }
-    // Without the privilege latencies under the time-sharing policy say something too.
+    // Without the privilege for FIFO, measure under the time-sharing policy.
     {
-        let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.remarks.push(format!(
-            "meter on {} under other, not fifo:1",
+        let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
+        measured.remarks.push(format!(
+            "meter on {} with policy other instead of fifo:1",
             location.cpus.named()
         ));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One status after another, each over the time since the one before.
+//! A series of statuses, each of the time since the previous one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,10 +12,10 @@ use rampart_status::Observer;
 use crate::commands::VERSION;
 use crate::failure::Failure;
 
-/// How long anything here sleeps without looking whether it is to end.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// Longest sleep without a check of the stop flag.
+pub(super) const POLL: Duration = Duration::from_millis(50);
 
-/// Reads this machine and its plan.
+/// Reads this machine and its active plan.
 #[derive(Debug)]
 pub(super) struct Sampler {
     root: MachineRoot,
@@ -24,7 +24,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// The first look.
+    /// Takes the first observation.
     pub(super) fn start() -> Result<Self, Failure> {
         let root = MachineRoot::system();
         let state = StateDirectory::standard();
@@ -37,22 +37,22 @@ impl Sampler {
         })
     }
 
-    /// The status since the look before. The plan is read each time: it may be applied or released
-    /// meanwhile.
+    /// Returns the status since the previous observation. The plan is read each time, since it may
+    /// change meanwhile.
     pub(super) fn next(&mut self) -> Result<Status, Failure> {
         let plan = self.plan()?;
         let watch = Watch::of(plan.as_ref(), &self.root, &self.state);
         let later = observe(&self.root, &watch);
-        let asker = Observer {
+        let observer = Observer {
             tool_version: VERSION,
             process: Some(std::process::id()),
         };
-        let status = rampart_status::status(plan.as_ref(), &self.earlier, &later, asker);
+        let status = rampart_status::status(plan.as_ref(), &self.earlier, &later, observer);
         self.earlier = later;
         Ok(status)
     }
 
-    /// The active plan.
+    /// Reads the active plan; returns `None` if there is none.
     pub(super) fn plan(&self) -> Result<Option<ActivePlan>, Failure> {
         plan(&self.state)
     }
@@ -62,7 +62,7 @@ fn plan(state: &StateDirectory) -> Result<Option<ActivePlan>, Failure> {
     Ok(active_plan(state)?)
 }
 
-/// Sleeps; false where it was asked to end before.
+/// Sleeps for `time`. Returns `false` if `stop` was set before the end.
 pub(super) fn wait(time: Nanos, stop: &AtomicBool) -> bool {
     let end = Instant::now() + Duration::from(time);
     loop {
@@ -73,6 +73,6 @@ pub(super) fn wait(time: Nanos, stop: &AtomicBool) -> bool {
         if left.is_zero() {
             return true;
         }
-        thread::sleep(left.min(LOOK));
+        thread::sleep(left.min(POLL));
     }
 }

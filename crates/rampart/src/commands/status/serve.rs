@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--serve`: a status for each scrape, as OpenMetrics over HTTP.
+//! `--serve`: serves the status as OpenMetrics over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use rampart_status::{
 use tiny_http::{Header, Method, Request, Response, Server};
 
 use super::meter::Meters;
-use super::sampler::{LOOK, Sampler, wait};
+use super::sampler::{POLL, Sampler, wait};
 use crate::failure::Failure;
 use crate::{output, signals};
 
-/// Who asks again so soon gets the same: rates over less say nothing.
+/// Age up to which a status is served again; rates of a shorter time are noise.
 const FRESH: Duration = Duration::from_millis(250);
-/// The interval of the look by which meters are placed.
-const FIRST_LOOK: Nanos = Nanos::from_millis(500);
-/// Answers that may be on their way at once: one that nobody reads must not hold up the others, and
-/// many of them must not fill memory.
-const ANSWERS: usize = 16;
+/// Interval of the first status, by which meters are placed.
+const FIRST_INTERVAL: Nanos = Nanos::from_millis(500);
+/// Limit of simultaneous responses: a slow reader must not delay the others, and many must not fill
+/// the memory.
+const MAX_RESPONSES: usize = 16;
 
-/// One status and what was counted until then.
+/// The state between scrapes: the newest status, and counters since the start.
 #[derive(Debug)]
 struct Scrapes {
     sampler: Sampler,
@@ -39,8 +39,8 @@ pub(super) fn run(address: SocketAddr, meter: bool) -> Result<ExitCode, Failure>
     let stop = signals::stop_flag()?;
     let server = Server::http(address).map_err(|cause| {
         Failure::precondition(format!(
-            "--serve {address}: cannot listen on this address: {cause}; fix: name another \
-             address, or end the program that uses this one (ss -ltnp)"
+            "--serve {address}: cannot listen on this address: {cause}; fix: ss -ltnp shows \
+             the program that uses it; fix: name another address"
         ))
     })?;
     let mut scrapes = Scrapes {
@@ -50,7 +50,7 @@ pub(super) fn run(address: SocketAddr, meter: bool) -> Result<ExitCode, Failure>
         last: None,
     };
     if meter {
-        wait(FIRST_LOOK, &stop);
+        wait(FIRST_INTERVAL, &stop);
         let status = scrapes.sampler.next()?;
         scrapes.totals.add(&status);
         let meters = Meters::start(scrapes.sampler.plan()?.as_ref(), &status)?;
@@ -60,17 +60,17 @@ pub(super) fn run(address: SocketAddr, meter: bool) -> Result<ExitCode, Failure>
         "rampart: serving http://{}/metrics until Ctrl-C",
         server.server_addr()
     ));
-    let answering = Arc::new(AtomicUsize::new(0));
+    let responding = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::Relaxed) {
-        if let Some(request) = server.recv_timeout(LOOK)? {
-            answer(request, &mut scrapes, &answering);
+        if let Some(request) = server.recv_timeout(POLL)? {
+            serve(request, &mut scrapes, &responding);
         }
     }
     Ok(ExitCode::Success)
 }
 
 impl Scrapes {
-    /// The figures as OpenMetrics.
+    /// Returns the figures as OpenMetrics.
     fn text(&mut self) -> Result<String, Failure> {
         if let Some((at, text)) = &self.last
             && at.elapsed() < FRESH
@@ -85,47 +85,46 @@ impl Scrapes {
         let latencies = self
             .meters
             .as_ref()
-            .map_or_else(Latencies::default, |meters| meters.heard().0);
+            .map_or_else(Latencies::default, |meters| meters.measured().0);
         let text = open_metrics(&status, &self.totals, &latencies);
         self.last = Some((Instant::now(), text.clone()));
         Ok(text)
     }
 }
 
-fn answer(request: Request, scrapes: &mut Scrapes, answering: &Arc<AtomicUsize>) {
-    if answering.load(Ordering::Relaxed) >= ANSWERS {
-        // Dropped: the other end is told 500 by the library, or has gone.
+fn serve(request: Request, scrapes: &mut Scrapes, responding: &Arc<AtomicUsize>) {
+    if responding.load(Ordering::Relaxed) >= MAX_RESPONSES {
+        // The library responds with status 500 when the request is dropped.
         return;
     }
     let response = respond(&request, scrapes);
-    answering.fetch_add(1, Ordering::Relaxed);
-    let answering = Arc::clone(answering);
+    responding.fetch_add(1, Ordering::Relaxed);
+    let responding = Arc::clone(responding);
     thread::spawn(move || {
-        // Who went away meanwhile needs no answer.
+        // The client may have closed the connection.
         let _ = request.respond(response);
-        answering.fetch_sub(1, Ordering::Relaxed);
+        responding.fetch_sub(1, Ordering::Relaxed);
     });
 }
 
 fn respond(request: &Request, scrapes: &mut Scrapes) -> Response<std::io::Cursor<Vec<u8>>> {
     let plain = |text: &str, code: u16| Response::from_string(text).with_status_code(code);
     if !matches!(request.method(), Method::Get | Method::Head) {
-        return plain("only GET is answered here\n", 405);
+        return plain("method not allowed: use GET\n", 405);
     }
     match request.url().split('?').next() {
         Some("/metrics") => {}
-        Some("/") => return plain("rampart status: the figures are at /metrics\n", 200),
-        _ => return plain("there is only /metrics here\n", 404),
+        Some("/") => return plain("rampart status: the metrics are at /metrics\n", 200),
+        _ => return plain("not found: use /metrics\n", 404),
     }
     let text = match scrapes.text() {
         Ok(text) => text,
         Err(failure) => {
-            let told = plain(
-                "the status cannot be read; the server's terminal says why\n",
+            failure.report();
+            return plain(
+                "cannot read the status; the server prints the cause on its standard error\n",
                 500,
             );
-            failure.report();
-            return told;
         }
     };
     let modern = request.headers().iter().any(|header| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--watch`: the live view on this terminal, which is as it was when the view ends.
+//! `--watch`: the live view on this terminal. The terminal is restored at the end.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::StatusArguments;
 use super::meter::Meters;
-use super::sampler::{LOOK, Sampler, wait};
+use super::sampler::{POLL, Sampler, wait};
 use crate::failure::Failure;
 
-/// The terminal, given back whatever happens; the library does the same before a panic is told.
+/// The terminal, restored when the value is dropped; the library restores it before a panic message.
 #[derive(Debug)]
 struct Screen(DefaultTerminal);
 
 impl Screen {
-    fn take() -> io::Result<Self> {
+    fn enter() -> io::Result<Self> {
         ratatui::try_init().map(Self).inspect_err(|_| {
             ratatui::restore();
         })
@@ -38,11 +38,11 @@ impl Drop for Screen {
 pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "--watch: standard input and output must be a terminal; fix: run rampart status \
-             without --watch, or with ssh -t",
+            "--watch: standard input and output must be a terminal; fix: rampart status; fix: ssh -t \
+             HOST rampart status --watch",
         ));
     }
-    // No second signal ends us at once: the terminal would stay as it is.
+    // A second signal does not end the process at once, since the terminal must be restored.
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
@@ -57,13 +57,10 @@ pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
     } else {
         match Meters::start(sampler.plan()?.as_ref(), &first) {
             Ok(meters) => meters,
-            // The view is worth something without them.
-            Err(_) => {
-                Meters::off("no latencies: rampart-meter is not there; RAMPART_METER names it")
-            }
+            Err(_) => Meters::off("no latencies: rampart-meter does not exist; set RAMPART_METER"),
         }
     };
-    let mut screen = Screen::take()?;
+    let mut screen = Screen::enter()?;
     let result = live(
         &mut screen,
         &mut sampler,
@@ -86,31 +83,31 @@ fn live(
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let interval = Duration::from(arguments.interval);
-    let (mut status, mut heard) = (first, meters.heard());
+    let (mut status, mut measured) = (first, meters.measured());
     let mut view = View::default();
     let mut next = Instant::now() + interval;
     while !stop.load(Ordering::Relaxed) {
         if Instant::now() >= next {
-            // Read while it stands still too, so that the next interval is a short one.
+            // Also read while paused, so that the next interval is short.
             let read = sampler.next()?;
             meters.follow(sampler.plan()?.as_ref(), &read);
             if !view.is_paused() {
-                (status, heard) = (read, meters.heard());
+                (status, measured) = (read, meters.measured());
             }
             next = Instant::now() + interval;
         }
         let shown = Shown {
             status: &status,
-            latencies: &heard.0,
-            remarks: &heard.1,
+            latencies: &measured.0,
+            remarks: &measured.1,
         };
         screen.0.draw(|frame| draw(frame, &shown, &view))?;
-        // A key is answered at once; a signal within this time.
+        // A key ends the wait at once, a signal within this time.
         let left = next.saturating_duration_since(Instant::now());
-        if event::poll(left.clamp(Duration::from_millis(1), 2 * LOOK))?
+        if event::poll(left.clamp(Duration::from_millis(1), 2 * POLL))?
             && let Event::Key(key) = event::read()?
             && key.kind == KeyEventKind::Press
-            && let Some(key) = meaning(key.code, key.modifiers)
+            && let Some(key) = self::key(key.code, key.modifiers)
             && !view.press(key)
         {
             return Ok(());
@@ -119,7 +116,7 @@ fn live(
     Ok(())
 }
 
-fn meaning(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
+fn key(code: KeyCode, modifiers: KeyModifiers) -> Option<Key> {
     Some(match code {
         KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => Key::Quit,
         KeyCode::Char('q') | KeyCode::Esc => Key::Quit,
@@ -140,14 +137,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_mean_what_the_last_line_says() {
+    fn maps_the_documented_keys() {
         let plain = KeyModifiers::NONE;
-        assert_eq!(meaning(KeyCode::Char('q'), plain), Some(Key::Quit));
+        assert_eq!(key(KeyCode::Char('q'), plain), Some(Key::Quit));
         assert_eq!(
-            meaning(KeyCode::Char('c'), KeyModifiers::CONTROL),
+            key(KeyCode::Char('c'), KeyModifiers::CONTROL),
             Some(Key::Quit)
         );
-        assert_eq!(meaning(KeyCode::Char('c'), plain), None);
-        assert_eq!(meaning(KeyCode::PageDown, plain), Some(Key::NextPage));
+        assert_eq!(key(KeyCode::Char('c'), plain), None);
+        assert_eq!(key(KeyCode::PageDown, plain), Some(Key::NextPage));
     }
 }
