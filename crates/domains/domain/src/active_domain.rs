@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A meter in a domain of the active plan, whose isolation it leaves as it is.
+//! Runs a meter in a domain of the active plan, without changing its isolation.
 
 use rampart_host::{PlacementGroup, ThreadPlacement};
 use rampart_model::{ActiveDomain, Availability, DomainSelection, Machine};
@@ -7,7 +7,7 @@ use rampart_model::{ActiveDomain, Availability, DomainSelection, Machine};
 use crate::running_process::RunningProcess;
 use crate::{Domain, DomainError, Running, Start};
 
-/// A domain of an applied plan, as a place for a meter.
+/// A domain of an applied plan, in which a meter runs.
 #[derive(Debug, Clone)]
 pub(crate) struct DomainOfActivePlan(pub(crate) ActiveDomain);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs that the agent in a domain with a kernel of its own has started.
+//! Programs that a guest agent started.
 
 use std::thread;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use rampart_agent::AgentProcess;
 use crate::InsideProcess;
 use crate::session::{MeterProcess, Streams};
 
-/// How long an agent may take to end a program that was killed.
+/// Time limit for the agent to end a killed program.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A program that was started, as a conversation needs it.
+/// Splits a started program into its streams and its process.
 pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn MeterProcess>) {
     let streams = Streams {
         input: Some(Box::new(started.stdin)),
@@ -22,7 +22,7 @@ pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn MeterProcess>)
     (streams, Box::new(ProgramInside(Some(started.handle))))
 }
 
-/// A program whose streams somebody else gets.
+/// Returns a program for a caller that keeps its input and output; its standard error is discarded.
 pub(crate) fn kept(streams: Streams, program: Box<dyn MeterProcess>) -> InsideProcess {
     InsideProcess {
         input: streams.input.unwrap_or_else(|| Box::new(std::io::sink())),
@@ -34,7 +34,7 @@ pub(crate) fn kept(streams: Streams, program: Box<dyn MeterProcess>) -> InsidePr
     }
 }
 
-/// A program inside, as a conversation sees it.
+/// A program inside the domain; `None` once it was closed.
 struct ProgramInside(Option<rampart_agent::AgentHandle>);
 
 impl MeterProcess for ProgramInside {
@@ -55,7 +55,7 @@ impl MeterProcess for ProgramInside {
 
     fn kill(&mut self) -> Option<String> {
         let handle = self.0.take()?;
-        // A program, or a guest, that is gone already cannot be killed.
+        // Fails if the program or the guest has already ended.
         let _ = handle.signal(libc::SIGKILL);
         match handle.wait(KILL_PATIENCE) {
             Ok(status) => status.map(|status| status.to_string()),
@@ -64,7 +64,7 @@ impl MeterProcess for ProgramInside {
     }
 }
 
-/// A program inside whose streams somebody else has.
+/// Keeps a program alive whose streams belong to a caller.
 struct KeptAlive {
     program: Box<dyn MeterProcess>,
     _errors: Option<thread::JoinHandle<()>>,
@@ -76,10 +76,10 @@ impl Drop for KeptAlive {
     }
 }
 
-/// Reads what nobody wants, so that the program is not held up by it.
+/// Discards an output, so that the program does not block on a full pipe.
 fn drain(mut errors: Box<dyn std::io::Read + Send>) -> thread::JoinHandle<()> {
     thread::spawn(move || {
-        // It ends with the program.
+        // The copy ends with the program.
         let _ = std::io::copy(&mut errors, &mut std::io::sink());
     })
 }

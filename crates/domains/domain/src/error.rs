@@ -12,7 +12,7 @@ use rampart_model::{Finding, Refusal};
 /// journal for `rampart release`.
 #[derive(Debug, thiserror::Error)]
 pub enum DomainError {
-    /// The meter itself says that the plan cannot be carried out as asked.
+    /// The meter refused the settings.
     #[error("{}", .0.finding)]
     Refused(Refusal),
     /// This machine cannot host the domain.
@@ -22,100 +22,100 @@ pub enum DomainError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// A program could not be started.
-    #[error("{program}: cannot be started: {source}; fix: {fix}")]
+    #[error("{program}: cannot start: {source}; fix: {fix}")]
     NotStarted {
         /// The program.
         program: String,
         /// Why not.
         source: io::Error,
-        /// What fixes it.
+        /// The fix.
         fix: String,
     },
-    /// A program ended before its last word.
+    /// A program ended before its last event.
     #[error(
-        "{program} (process {process}) ended too early: {status}, needed its last word first{}; fix: see with `dmesg` whether the kernel ended it, and run the same command again",
-        said(.stderr)
+        "{program} (process {process}) ended too early: {status}{}; fix: check with `dmesg` whether the kernel ended it, then run the same command again",
+        stderr_end(.stderr)
     )]
     Ended {
         /// The program.
         program: String,
-        /// Its process.
+        /// The id of its process.
         process: u32,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// The end of its standard error.
         stderr: String,
     },
     /// A program did not answer.
     #[error(
-        "{program} (process {process}) did not {what} within {:.1} s{}; fix: see with `top` what keeps its CPUs busy, and run the same command again",
-        .waited.as_secs_f64(), said(.stderr)
+        "{program} (process {process}) did not {what} within {:.1} s{}; fix: check with `top` whether its CPUs are busy, then run the same command again",
+        .waited.as_secs_f64(), stderr_end(.stderr)
     )]
     NoAnswer {
         /// The program.
         program: String,
-        /// Its process.
+        /// The id of its process.
         process: u32,
-        /// What it was expected to do.
+        /// The expected action, after "did not".
         what: &'static str,
-        /// For how long it was waited.
+        /// Time waited.
         waited: Duration,
         /// The end of its standard error.
         stderr: String,
     },
-    /// A program said something that is no part of the conversation.
+    /// A program printed a line that is not part of the meter protocol.
     #[error(
-        "{program} (process {process}) said `{line}`, which is no event of a meter: {reason}; fix: take `rampart` and `rampart-meter` from the same build"
+        "{program} (process {process}) printed `{line}`, which is not a meter event: {reason}; fix: install `rampart` and `rampart-meter` from the same build"
     )]
     UnexpectedOutput {
         /// The program.
         program: String,
-        /// Its process.
+        /// The id of its process.
         process: u32,
         /// The beginning of the line.
         line: String,
-        /// What is wrong with it.
+        /// The parse error.
         reason: String,
     },
     /// A helper program such as `runc` failed.
     #[error(
-        "`{command}` failed: {status}, needed exit status 0{}; fix: run it by hand until it does",
-        said(.stderr)
+        "`{command}` failed: {status}{}; fix: run the command yourself and correct what it reports",
+        stderr_end(.stderr)
     )]
     Helper {
         /// The complete command.
         command: String,
-        /// How it ended.
+        /// Its exit status.
         status: String,
-        /// What it said.
+        /// Its standard error.
         stderr: String,
     },
-    /// A guest did not come up, or is gone.
+    /// A guest did not boot, or has ended.
     #[error(
-        "guest {guest}: {what}{}, needed a guest that runs; fix: see its console's end below, run the same command again, or name another kernel in {}{}",
-        qemu_said(.said), crate::vm::KERNEL_VARIABLE, console_end(.console)
+        "guest {guest}: {what}{}; fix: check the end of its console below, run the same command again, or name another kernel in {}{}",
+        qemu_stderr(.stderr), crate::vm::KERNEL_VARIABLE, console_end(.console)
     )]
     Guest {
         /// Its name.
         guest: String,
-        /// What happened.
+        /// The failure.
         what: String,
-        /// What QEMU wrote to its standard error.
-        said: String,
+        /// QEMU's standard error.
+        stderr: String,
         /// The last lines of its console.
         console: Vec<String>,
     },
-    /// A cell does not come up, or runs no more.
+    /// A cell did not start, or has ended.
     #[error(
-        "cell {cell}: {what}, needed a cell that runs; fix: see `rampart cell list` and `dmesg`, and run the same command again"
+        "cell {cell}: {what}; fix: check `rampart cell list` and `dmesg`, then run the same command again"
     )]
     Cell {
         /// Its name.
         cell: String,
-        /// What happened.
+        /// The failure.
         what: String,
     },
-    /// What stands in the way of a cell.
+    /// A cell could not be created or operated.
     #[error(transparent)]
     Operate(#[from] rampart_cells::operate::OperateError),
     /// QEMU could not be started.
@@ -124,25 +124,25 @@ pub enum DomainError {
     /// QEMU did not carry out a command.
     #[error(transparent)]
     Monitor(#[from] rampart_qemu::QmpError),
-    /// The agent in a guest did not do what it was asked.
+    /// The guest agent did not carry out a request.
     #[error("in the guest: {0}")]
     Agent(#[from] rampart_agent::AgentError),
-    /// A file could not be read, written or made.
+    /// A file could not be read, written or created.
     #[error("{}: cannot {action}: {source}; fix: {}", .path.display(), fix_of(.source))]
     File {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// A thread of the meter could not be given its CPU or policy from outside.
+    /// A thread of the meter could not be bound to its CPU or given its policy.
     #[error("{finding}")]
     NotPlaced {
         /// The process.
         process: u32,
-        /// The thread, the value it has, the value it needs.
+        /// The thread, with the value found and the value expected.
         finding: Box<Finding>,
     },
 }
@@ -161,7 +161,7 @@ impl DomainError {
     }
 }
 
-/// What fixes a file that could not be used.
+/// Returns the fix for a file that could not be used.
 fn fix_of(cause: &io::Error) -> &'static str {
     match cause.kind() {
         io::ErrorKind::PermissionDenied => "run the same command as root",
@@ -174,15 +174,15 @@ fn fix_of(cause: &io::Error) -> &'static str {
     }
 }
 
-/// QEMU's own words, as a part of a message.
-fn qemu_said(said: &str) -> String {
-    match said.trim() {
+/// Formats QEMU's standard error as a part of a message.
+fn qemu_stderr(text: &str) -> String {
+    match text.trim() {
         "" | "nothing" => String::new(),
-        said => format!("; QEMU reports: {said}"),
+        text => format!("; QEMU reports: {text}"),
     }
 }
 
-/// The last lines of a console, as the end of a message.
+/// Formats the last lines of a console as the end of a message.
 fn console_end(lines: &[String]) -> String {
     if lines.is_empty() {
         "; its console is empty".to_owned()
@@ -191,13 +191,13 @@ fn console_end(lines: &[String]) -> String {
     }
 }
 
-/// What a program left on its standard error, as the end of a message.
-fn said(stderr: &str) -> String {
+/// Formats the end of a program's standard error as the end of a message.
+fn stderr_end(stderr: &str) -> String {
     let text = stderr.trim();
     if text.is_empty() {
         String::new()
     } else {
-        format!("; it said: {text}")
+        format!("; its standard error: {text}")
     }
 }
 
@@ -232,7 +232,7 @@ mod tests {
             DomainError::Guest {
                 guest: "vm".to_owned(),
                 what: "the guest ended".to_owned(),
-                said: "nothing".to_owned(),
+                stderr: "nothing".to_owned(),
                 console: vec!["Kernel panic".to_owned()],
             },
         ];

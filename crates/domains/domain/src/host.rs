@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `host`: the meter as a plain process on the CPUs that ordinary work keeps.
+//! The domain `host`: the meter as a plain process on the housekeeping CPUs.
 
 use rampart_model::{Availability, DomainKind, DomainSelection, Machine};
 
@@ -24,8 +24,7 @@ impl Domain for HostDomain {
         Availability {
             domain: self.selection(),
             available: true,
-            description: "a process among all others on the housekeeping CPUs; no isolation"
-                .to_owned(),
+            description: "a process on the housekeeping CPUs, without isolation".to_owned(),
             findings: Vec::new(),
         }
     }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a meter in a domain with a kernel of its own tells, with its CPUs numbered as the host numbers
-//! them.
+//! Translates the CPU numbers of a domain's own kernel into those of the host.
 
 use rampart_model::{CpuId, CpuSet, MeterEvent, ThreadOutcome};
 
-/// The event with the host's number for each of the domain's.
+/// Returns the event with each CPU numbered as on the host.
 pub(crate) fn on_host(mut event: MeterEvent, host: &dyn Fn(CpuId) -> CpuId) -> MeterEvent {
     match &mut event {
         MeterEvent::Ready(ready) => {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds kernel modules with what they depend on, and unpacks them.
+//! Finds kernel modules and their dependencies, and unpacks them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,7 +11,7 @@ use object::{Object as _, ObjectSection as _};
 use rampart_agent::MODULE_LIST;
 use rampart_model::{Finding, Severity};
 
-/// Endings of module files, and how they are packed.
+/// Endings of module files, with their compression.
 const ENDINGS: [(&str, Packing); 4] = [
     (".ko", Packing::None),
     (".ko.xz", Packing::Xz),
@@ -19,7 +19,7 @@ const ENDINGS: [(&str, Packing); 4] = [
     (".ko.gz", Packing::Gzip),
 ];
 
-/// The module that makes blocks.
+/// The module that injects blocks.
 const BLOCKS: &str = "blocksys";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +30,7 @@ enum Packing {
     Gzip,
 }
 
-/// A module, unpacked.
+/// An unpacked module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Module {
     /// Its name as the kernel writes it, with `_`.
@@ -44,13 +44,13 @@ pub(crate) struct Module {
 pub(crate) struct ModuleTree {
     directory: PathBuf,
     built_in: BTreeSet<String>,
-    /// Files by name.
+    /// Files by module name.
     files: BTreeMap<String, PathBuf>,
 }
 
 impl ModuleTree {
-    /// The tree below `/lib/modules/RELEASE`. `modules.dep` names the files; where depmod(8) has
-    /// not run yet, as in an unpacked package, they are looked for.
+    /// Opens the tree below `/lib/modules/RELEASE`. `modules.dep` names the files; if depmod(8) has
+    /// not run yet, as in an unpacked package, the directory is searched.
     pub(crate) fn open(directory: &Path) -> Self {
         let read = |name| fs::read_to_string(directory.join(name)).unwrap_or_default();
         let mut files = BTreeMap::new();
@@ -73,13 +73,13 @@ impl ModuleTree {
         }
     }
 
-    /// Whether there is a file of this module.
+    /// Returns whether there is a file of this module.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.files.contains_key(name)
     }
 
-    /// The named modules with what they need, in the order in which they can be loaded. What is
-    /// built into the kernel is left out.
+    /// Returns the named modules and their dependencies in loading order, without those that are
+    /// built into the kernel.
     pub(crate) fn closure(&self, names: &[&str]) -> Result<Vec<Module>, Box<Finding>> {
         let mut loaded = Vec::new();
         for name in names {
@@ -97,9 +97,9 @@ impl ModuleTree {
                 Finding::new(
                     Severity::Error,
                     self.directory.display().to_string(),
-                    format!("the kernel has no module `{name}`, which a guest needs, and it is not built in either"),
+                    format!("the kernel has no module `{name}`, which a guest needs, and it is not built in"),
                 )
-                .fix("install the package with the kernel's complete modules, or name another kernel in RAMPART_GUEST_KERNEL"),
+                .fix("install the package with all modules of the kernel, or name another kernel in RAMPART_GUEST_KERNEL"),
             ));
         };
         let bytes = read(path).map_err(|cause| {
@@ -109,7 +109,7 @@ impl ModuleTree {
                     path.display().to_string(),
                     format!("the module cannot be read: {cause}"),
                 )
-                .fix("install the kernel's package again"),
+                .fix("reinstall the kernel's package"),
             )
         })?;
         for needed in depends(&bytes) {
@@ -123,11 +123,11 @@ impl ModuleTree {
     }
 }
 
-/// The module that makes blocks, where there is one for the kernel of that release: from beside the
-/// meter or from the kernel's own directory.
+/// Returns the module that injects blocks, from beside the meter or from the kernel's own
+/// directory, or no module if there is none for this release.
 ///
 /// # Errors
-/// If it is there and cannot be read, or what it depends on is not there.
+/// If it cannot be read, or a dependency is missing.
 pub(crate) fn of_blocks(
     tree: &ModuleTree,
     release: &str,
@@ -147,7 +147,7 @@ pub(crate) fn of_blocks(
     }
 }
 
-/// Modules as files of an initial file system, with the list by which the agent loads them.
+/// Returns modules as files of an initramfs, with the list by which the agent loads them.
 pub(crate) fn files(modules: &[Module]) -> Vec<(String, Vec<u8>)> {
     let path = |module: &Module| format!("/lib/modules/{}.ko", module.name);
     let list: String = modules.iter().map(|one| path(one) + "\n").collect();
@@ -174,7 +174,7 @@ fn add(files: &mut BTreeMap<String, PathBuf>, path: &Path) {
     }
 }
 
-/// Files write `-` where the kernel writes `_`.
+/// Returns the module's name, with `_` for the `-` of the file name, and its compression.
 fn name_and_packing(path: &Path) -> Option<(String, Packing)> {
     let file = path.file_name()?.to_str()?;
     ENDINGS.into_iter().find_map(|(ending, packing)| {
@@ -183,7 +183,7 @@ fn name_and_packing(path: &Path) -> Option<(String, Packing)> {
     })
 }
 
-/// A module file, unpacked.
+/// Reads and unpacks a module file.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let bytes = fs::read(path)?;
     let packing = name_and_packing(path).map_or(Packing::None, |(_, packing)| packing);
@@ -199,14 +199,14 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
                 .read_to_end(&mut unpacked)?;
         }
         Packing::Xz => {
-            // xz(1) may have put several streams into one file.
+            // xz(1) may have written several streams into one file.
             lzma_rust2::XzReader::new(bytes.as_slice(), true).read_to_end(&mut unpacked)?;
         }
     }
     Ok(unpacked)
 }
 
-/// What a module says that it needs: `depends=a,b` in its section `.modinfo`.
+/// Returns the dependencies in a module's section `.modinfo`: `depends=a,b`.
 fn depends(module: &[u8]) -> Vec<String> {
     information(module, "depends=")
         .map(|text| {
@@ -218,7 +218,7 @@ fn depends(module: &[u8]) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// The release that a module was built for: the first word of `vermagic=`.
+/// Returns the release that a module was built for: the first word of `vermagic=`.
 pub(crate) fn built_for(module: &[u8]) -> Option<String> {
     let text = information(module, "vermagic=")?;
     text.split_whitespace().next().map(str::to_owned)
@@ -240,7 +240,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The smallest ELF file with a section `.modinfo`.
+    /// Returns a minimal ELF file with a section `.modinfo`.
     pub(crate) fn module(information: &str) -> Vec<u8> {
         let names = b"\0.modinfo\0.shstrtab\0";
         let information = information.as_bytes();
@@ -304,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn dependencies_come_first_however_they_are_packed() {
+    fn lists_dependencies_first_in_every_compression() {
         let top = module("depends=low-b,low_a\0vermagic=6.1-x SMP\0");
         let (_directory, tree) = tree(
             &[
@@ -322,14 +322,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_missing_module_is_named() {
+    fn names_a_missing_module() {
         let (_directory, tree) = tree(&[("a.ko", module("depends=absent\0"))], "");
         let finding = tree.closure(&["a"]).expect_err("must fail").to_string();
         assert!(finding.contains("`absent`"), "{finding}");
     }
 
     #[test]
-    fn modules_that_need_each_other_end_in_an_error() {
+    fn refuses_circular_dependencies() {
         let (_directory, tree) = tree(
             &[
                 ("a.ko", module("depends=b\0")),
@@ -341,7 +341,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_list_of_depmod_is_used_where_there_is_one() {
+    fn uses_modules_dep_if_it_exists() {
         let directory = tempfile::tempdir().expect("directory");
         let updates = directory.path().join("updates");
         fs::create_dir_all(&updates).expect("directory");
@@ -353,7 +353,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nonsense_has_no_dependencies() {
+    fn returns_no_dependencies_of_an_invalid_file() {
         assert!(depends(b"no ELF").is_empty());
         assert_eq!(built_for(b""), None);
     }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Domains: one module a kind. Start a meter inside, talk with it, observe, stop.
+//! Domains: each kind is one module that starts a meter inside, passes on its events, and stops it.
 //!
-//! A kind is one module that implements [`Domain`]; adding one touches no other. Whatever the
-//! kind, the meter inside is the same program and the conversation with it the same
+//! Each kind implements [`Domain`]. The meter inside and its protocol are the same for every kind
 //! ([`rampart_model::MeterRequest`], [`rampart_model::MeterEvent`]).
 
 mod active_domain;
@@ -42,11 +41,10 @@ pub use vm::{
     export_libvirt, release_guests,
 };
 
-/// What fixes a meter that cannot be started.
-const METER_MEND: &str =
-    "build it with `make build`, or install it beside `rampart`, and make it executable";
+/// Fix for a meter that cannot be started.
+const METER_FIX: &str = "install `rampart-meter` beside `rampart`, and make it executable";
 
-/// Every domain that can be named, the weakest wall first.
+/// Returns every domain that can be named, from the weakest isolation to the strongest.
 #[must_use]
 pub fn all() -> Vec<Box<dyn Domain>> {
     let embedded = Some(ContainerEngine::Embedded);
@@ -82,7 +80,7 @@ pub fn all() -> Vec<Box<dyn Domain>> {
     selections.into_iter().map(domain).collect()
 }
 
-/// What can run in a domain of this kind, if it is a cell.
+/// Returns the payloads of a cell, or one `None` for every other kind.
 fn payloads(kind: DomainKind) -> impl Iterator<Item = Option<CellPayload>> {
     let payloads: &[Option<CellPayload>] = match kind {
         DomainKind::Cell => &[Some(CellPayload::BareMetal), Some(CellPayload::Linux)],
@@ -91,20 +89,20 @@ fn payloads(kind: DomainKind) -> impl Iterator<Item = Option<CellPayload>> {
     payloads.iter().copied()
 }
 
-/// The domain that a selection names, with its state in the standard place.
+/// Returns the domain that a selection names, with its state in the standard directory.
 #[must_use]
 pub fn domain(selection: DomainSelection) -> Box<dyn Domain> {
     domain_in(selection, &StateDirectory::standard())
 }
 
-/// The domain that a selection names; `state` holds what must be found again after a sudden
-/// end.
+/// Returns the domain that a selection names; `state` holds the records needed to clean up after a
+/// sudden end.
 #[must_use]
 pub fn domain_in(selection: DomainSelection, state: &StateDirectory) -> Box<dyn Domain> {
     domain_with_isolation(selection, IsolationChoice::Usual, state)
 }
 
-/// The same behind a wall of choice; `host` has none whatever is chosen.
+/// Returns the domain that a selection names, with this isolation; `host` has none in any case.
 #[must_use]
 pub fn domain_with_isolation(
     selection: DomainSelection,
@@ -133,15 +131,15 @@ pub fn domain_with_isolation(
     }
 }
 
-/// A domain of an applied plan as a place for a meter: inside its wall, which stays as it is. The
-/// meter is a process of this machine, whatever the kind.
+/// Returns a domain of an applied plan to run a meter in, without changing its isolation. The meter
+/// is a process of this machine, whatever the kind.
 #[must_use]
 pub fn active_domain(domain: &ActiveDomain) -> Box<dyn Domain> {
     Box::new(active_domain::DomainOfActivePlan(domain.clone()))
 }
 
-/// For each domain that can be named: whether this machine can host it, and if not, why and
-/// what would change it. Changes nothing.
+/// Returns whether this machine can host each domain that can be named, and if not, the reason and
+/// the fix. Changes nothing.
 #[must_use]
 pub fn availability(machine: &Machine) -> Vec<Availability> {
     all()
@@ -152,34 +150,34 @@ pub fn availability(machine: &Machine) -> Vec<Availability> {
 
 /// A kind of domain on this machine.
 pub trait Domain: std::fmt::Debug {
-    /// What it is.
+    /// Returns the domain's kind and variant.
     fn selection(&self) -> DomainSelection;
 
-    /// Whether this machine can host it, and if not, why and what would change it. Changes
+    /// Returns whether this machine can host it, and if not, the reason and the fix. Changes
     /// nothing.
     fn availability(&self, machine: &Machine) -> Availability;
 
-    /// Raises the wall, starts the meter inside, and brings it to the point where it waits for
-    /// [`Running::go`], placed from outside where the plan says so.
+    /// Applies the isolation, starts the meter inside and prepares it, so that it waits for
+    /// [`Running::go`].
     ///
     /// # Errors
-    /// If anything of it fails; what was changed is restored before.
+    /// If a step fails; earlier changes are restored first.
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError>;
 }
 
 /// What a domain needs to start a meter.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
-    /// The static meter program.
+    /// The statically linked meter.
     pub meter: &'a Path,
-    /// What to measure; its `cpus` are the domain's CPUs.
+    /// The settings of the measurement; `cpus` are the domain's CPUs.
     pub plan: &'a MeterSettings,
-    /// The CPUs that ordinary work keeps.
+    /// The housekeeping CPUs.
     pub housekeeping: &'a CpuSet,
-    /// Name of the domain in its evaluation: several of one kind may be up at once.
+    /// The domain's name in its evaluation: several of one kind may be up at once.
     pub name: &'a str,
-    /// What takes long to bring up (a guest) may stay up after [`Running::finish`] for the next
-    /// start with the same CPUs, until the [`Domain`] is dropped: nobody else uses its CPUs.
+    /// Whether a guest or cell may stay up after [`Running::finish`] for the next start with the
+    /// same CPUs, until the [`Domain`] is dropped. Nothing else uses its CPUs meanwhile.
     pub stay_up: bool,
 }
 
@@ -189,7 +187,7 @@ pub struct InsideProcess {
     pub input: Box<dyn Write + Send>,
     /// Its standard output.
     pub output: Box<dyn Read + Send>,
-    /// What keeps it alive; dropping it ends the program.
+    /// Keeps the program alive; dropping it ends the program.
     pub handle: Box<dyn Send>,
 }
 
@@ -199,89 +197,88 @@ impl std::fmt::Debug for InsideProcess {
     }
 }
 
-/// The inside of a domain that has a kernel of its own.
+/// A domain's own kernel, in which programs can be started.
 pub trait Inside {
-    /// Starts a program there: `rampart-meter` or `stress-ng` with arguments.
+    /// Starts `rampart-meter` or `stress-ng` with arguments.
     ///
     /// # Errors
     /// If it cannot be started.
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError>;
 
-    /// Whether nothing but the meter is there, so that a load is the meter's own work.
+    /// Returns whether the domain contains only the meter, which then has to make loads itself.
     fn has_only_the_meter(&self) -> bool {
         false
     }
 
-    /// The number that its kernel gives to the CPU which the host numbers `cpu`.
+    /// Returns the number that this kernel gives to the host's CPU `cpu`.
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId>;
 
-    /// Relates its clock to ours.
+    /// Relates this kernel's clock to the host's.
     ///
     /// # Errors
-    /// If it does not answer.
+    /// If the domain does not answer.
     fn clock(&self) -> Result<ClockRelation, DomainError>;
 }
 
 /// A meter that was started in a domain.
 pub trait Running: std::fmt::Debug {
-    /// Lets it verify its placement and measure.
+    /// Lets the meter verify its placement and measure.
     ///
     /// # Errors
-    /// If the program is gone.
+    /// If the program has ended.
     fn go(&mut self) -> Result<(), DomainError>;
 
-    /// The next thing it says; none if it says nothing within `timeout`.
+    /// Returns the next event, or `None` if none arrives within `timeout`.
     ///
     /// # Errors
-    /// If the program ended without its last word, or said something unintelligible.
+    /// If the program ended before its last event, or printed an invalid line.
     fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError>;
 
-    /// Asks it to end early; its remaining events still come.
+    /// Asks the meter to end early; its remaining events still arrive.
     fn stop(&mut self);
 
-    /// After its last word: brings the meter to the point where it waits for [`Running::go`] with
-    /// another plan for the same CPUs, inside the same wall. False where it would not be placed as
-    /// before; it is then to be finished and started anew.
+    /// Prepares the meter for another measurement on the same CPUs after its last event. Returns
+    /// `false` if its placement would differ; finish it and start it again then.
     ///
     /// # Errors
-    /// If the program is gone, refuses, or cannot be placed.
+    /// If the program has ended, refuses, or cannot be placed.
     fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError>;
 
-    /// The shield around it, through which a load gets onto its CPUs.
+    /// Returns the shield around the meter, through which a load gets onto its CPUs.
     fn shield(&self) -> Option<&Shield>;
 
-    /// What it was granted, read back from the kernel.
+    /// Returns its effective settings, read back from the kernel.
     fn effective_settings(&self) -> EffectiveSettings;
 
-    /// The wall as it stands, and what was found weak about it; none where there is none.
+    /// Returns the isolation in effect with its weaknesses, or `None` if there is none.
     fn isolation(&self) -> Option<ShieldReport>;
 
-    /// Its inside, if it has a kernel of its own. The moments of its meter's events are then on
-    /// that kernel's clock; their CPUs are numbered as the host numbers them all the same.
+    /// Returns the domain's own kernel, if it has one. Event times are then on that kernel's clock;
+    /// CPUs are numbered as on the host in any case.
     fn inside(&self) -> Option<&dyn Inside> {
         None
     }
 
-    /// The guest as it is now, if it is one.
+    /// Returns the present state of the guest, if the domain is one.
     fn guest(&self) -> Option<GuestReport> {
         None
     }
 
-    /// The cell as it was while it measured, if it is one.
+    /// Returns the state of the cell during the measurement, if the domain is one.
     fn cell(&self) -> Option<CellExitReport> {
         None
     }
 
-    /// Where in the machine's memory it writes down its last sample, if it does: whoever sees that
-    /// memory from outside can tell whether it lives, whatever became of this kernel.
+    /// Returns the physical memory that holds the meter's last sample, if there is any. It shows
+    /// whether the meter is alive even after a crash of this kernel.
     fn sign_in_memory(&self) -> Option<SignInMemory> {
         None
     }
 
-    /// Ends the program if it still runs, removes everything that [`Domain::start`] made and
+    /// Ends the program if it still runs, removes everything that [`Domain::start`] created and
     /// restores what it changed.
     ///
     /// # Errors
-    /// If something could not be restored; it then stays in the journal for `rampart release`.
+    /// If a change could not be restored; it stays in the journal for `rampart release`.
     fn finish(self: Box<Self>) -> Result<Option<ShieldReport>, DomainError>;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gives the threads of a meter their CPU and policy from outside, so that the meter itself
-//! needs no privilege.
+//! Sets CPU and policy of a meter's threads from outside, so that the meter needs no privilege.
 
 use std::io;
 
@@ -11,7 +10,7 @@ use rustix::thread::CpuSet as KernelCpuSet;
 use crate::DomainError;
 use crate::process_settings::{self, Thread};
 
-/// The threads of a meter that waits for its start, told apart by their names.
+/// The threads of a prepared meter, identified by their names.
 #[derive(Debug)]
 pub(crate) struct MeterThreads {
     /// The measuring threads.
@@ -20,12 +19,12 @@ pub(crate) struct MeterThreads {
     pub(crate) others: Vec<Thread>,
 }
 
-/// The name of the measuring thread of `cpu`; the meter gives it, [`rampart_model::ThreadReady`].
+/// Returns the name of the measuring thread of `cpu` ([`rampart_model::ThreadReady`]).
 pub(crate) fn thread_name(cpu: CpuId) -> String {
     format!("meter/{cpu}")
 }
 
-/// Finds the threads of the meter `process`, which has said that it is ready.
+/// Finds the threads of the prepared meter `process`.
 pub(crate) fn find_threads(process: u32, cpus: &CpuSet) -> Result<MeterThreads, DomainError> {
     let (mut measuring, mut others) = (Vec::new(), Vec::new());
     for thread in process_settings::threads(process) {
@@ -42,7 +41,7 @@ pub(crate) fn find_threads(process: u32, cpus: &CpuSet) -> Result<MeterThreads, 
                 Finding::new(
                     Severity::Error,
                     format!("process {process}"),
-                    format!("the measuring thread of CPU {cpu} is not to be found"),
+                    format!("the measuring thread of CPU {cpu} does not exist"),
                 )
                 .values(
                     format!("{found} threads named `{}`", thread_name(cpu)),
@@ -58,8 +57,8 @@ pub(crate) fn find_threads(process: u32, cpus: &CpuSet) -> Result<MeterThreads, 
 pub(crate) fn bind(process: u32, thread: &Thread, cpus: &CpuSet) -> Result<(), DomainError> {
     let mut set = KernelCpuSet::new();
     for cpu in cpus.iter() {
-        // CPUs past the size of the kernel's fixed set cannot be named in it; what is left out
-        // is found when the meter verifies its placement.
+        // The kernel's fixed set cannot name CPUs beyond its size; the meter finds such a
+        // difference when it verifies its placement.
         if (cpu.0 as usize) < KernelCpuSet::MAX_CPU {
             set.set(cpu.0 as usize);
         }
@@ -75,15 +74,15 @@ pub(crate) fn bind(process: u32, thread: &Thread, cpus: &CpuSet) -> Result<(), D
             Finding::new(
                 Severity::Error,
                 format!("thread {} (`{}`)", thread.id, thread.name),
-                format!("cannot be bound to {}: {cause}", cpus.named()),
+                format!("cannot bind it to {}: {cause}", cpus.named()),
             )
             .values(present, cpus.named().to_string())
-            .fix("choose CPUs that are online and inside the cpuset of this shell, `cat /proc/self/status | grep Cpus_allowed_list`"),
+            .fix("choose online CPUs in the cpuset of this shell: grep Cpus_allowed_list /proc/self/status"),
         )
     })
 }
 
-/// The affinity of a thread; none where it is gone.
+/// Returns the affinity of a thread, or `None` if it has ended.
 pub(crate) fn affinity(thread: u32) -> Option<CpuSet> {
     let set = rustix::thread::sched_getaffinity(Some(pid(thread)?)).ok()?;
     Some(
@@ -94,7 +93,7 @@ pub(crate) fn affinity(thread: u32) -> Option<CpuSet> {
     )
 }
 
-/// Gives a thread its policy.
+/// Sets the policy of a thread.
 pub(crate) fn schedule(
     process: u32,
     thread: &Thread,
@@ -109,13 +108,13 @@ pub(crate) fn schedule(
             let finding = Finding::new(
                 Severity::Error,
                 location,
-                format!("cannot be given the policy {policy}: {cause}"),
+                format!("cannot set the policy {policy}: {cause}"),
             );
             match policy {
-                // kernel/sched/syscalls.c: a deadline task's affinity must cover its whole root
-                // domain, so that it cannot be bound within a larger one.
+                // kernel/sched/syscalls.c: a deadline task's affinity must cover its root domain,
+                // so it cannot be bound within a larger one.
                 SchedulingPolicy::Deadline { .. } => finding.fix(
-                    "measure one CPU, shielded by a cpuset or partition of its own, or take fifo:80; as root, or with CAP_SYS_NICE",
+                    "measure one CPU, in a cpuset or partition of its own, as root or with CAP_SYS_NICE; or use fifo:80",
                 ),
                 _ => finding.fix("run `rampart` as root, or with CAP_SYS_NICE"),
             }
@@ -124,7 +123,7 @@ pub(crate) fn schedule(
     })
 }
 
-/// The policy of a thread; none where it is gone.
+/// Returns the policy of a thread, or `None` if it has ended.
 pub(crate) fn policy(thread: u32) -> Option<SchedulingPolicy> {
     rampart_host::thread_policy(thread).ok()
 }
@@ -146,7 +145,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_thread_is_found_by_name_and_bound() {
+    fn finds_a_thread_by_name_and_binds_it() {
         let (go, wait) = channel::<()>();
         let (named, name_set) = channel();
         let thread = std::thread::Builder::new()
@@ -172,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_thread_is_named() {
+    fn names_a_missing_thread() {
         let error = find_threads(std::process::id(), &CpuSet::single(CpuId(4001)));
         let message = error.expect_err("must fail").to_string();
         assert!(message.contains("meter/4001"), "{message}");
     }
 
     #[test]
-    fn an_offline_cpu_is_refused_with_its_mend() {
+    fn refuses_an_offline_cpu_with_a_fix() {
         let this = Thread {
             id: std::process::id(),
             name: "test".to_owned(),

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kinds that this version does not measure yet. They are listed all the same, with what
-//! this machine has for them, so that nobody takes silence for a "no".
+//! Kinds that this version does not measure yet. They are listed with what this machine has for
+//! them.
 
 use rampart_model::{Availability, DomainKind, DomainSelection, Finding, Machine, Severity};
 
 use crate::{Domain, DomainError, Running, Start};
 
-/// A kind without a module of its own yet.
+/// A kind that is not implemented yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NotBuilt(pub(crate) DomainKind);
 
@@ -18,7 +18,7 @@ impl Domain for NotBuilt {
     fn availability(&self, _: &Machine) -> Availability {
         let description = match self.0 {
             DomainKind::Detached => {
-                "one thread of a Linux process on a core that was taken from Linux"
+                "one thread of a Linux process on a CPU that was taken from Linux"
             }
             _ => "",
         };
@@ -42,15 +42,15 @@ impl NotBuilt {
             self.0.word(),
             "this version of Rampart does not measure this kind of domain yet",
         )
-        .fix("take a version whose change log names it")
+        .fix("install a version whose change log names it")
     }
 }
 
-/// What the machine needs for it, whatever Rampart can do.
+/// Returns what the machine needs for it.
 fn machine_side() -> Finding {
     Finding::new(
         Severity::Note,
         "kernel modules",
-        "it will need a kernel driver, so a kernel that loads modules",
+        "it will need a kernel driver, so the kernel has to load modules",
     )
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel says about a running process: its threads, and what it was granted.
+//! Reads a process's threads and effective settings from the kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,30 +51,30 @@ const CAPABILITIES: [&str; 41] = [
     "CAP_CHECKPOINT_RESTORE",
 ];
 
-/// Limits that a real-time program may need raised, as `/proc/PID/limits` names them.
+/// Limits that real-time programs raise, as `/proc/PID/limits` names them.
 const LIMITS: [&str; 3] = [
     "Max locked memory",
     "Max realtime priority",
     "Max nice priority",
 ];
 
-/// The namespaces of `/proc/PID/ns` that can wall a program off.
+/// The namespaces of `/proc/PID/ns` that can isolate a program.
 const NAMESPACES: [&str; 8] = ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
 
 /// One thread of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Thread {
-    /// Its number in the outermost PID namespace that we are in.
+    /// Its id in the outermost PID namespace that this process is in.
     pub(crate) id: u32,
     /// Its name.
     pub(crate) name: String,
 }
 
-/// When a process started, in clock ticks since boot: field 22 of `/proc/PID/stat`
-/// (proc_pid_stat(5)); none if it is gone.
+/// Returns the start of a process in clock ticks since boot, field 22 of `/proc/PID/stat`
+/// (proc_pid_stat(5)), or `None` if it has ended.
 pub(crate) fn start_of(process: u32) -> Option<u64> {
     let line = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name may hold spaces and parentheses; the first field after it is number 3.
+    // The name may contain spaces and parentheses; the first field after it is number 3.
     line.rsplit_once(')')?
         .1
         .split_whitespace()
@@ -83,7 +83,7 @@ pub(crate) fn start_of(process: u32) -> Option<u64> {
         .ok()
 }
 
-/// Whether the process still lives that a name begins with: its number and when it started.
+/// Returns whether the process still lives whose id and start `name` begins with.
 pub(crate) fn owner_lives(name: &str) -> bool {
     let mut parts = name.split('-');
     let mut number = || parts.next()?.parse::<u64>().ok();
@@ -93,7 +93,7 @@ pub(crate) fn owner_lives(name: &str) -> bool {
     u32::try_from(owner).is_ok_and(|owner| start_of(owner) == Some(start))
 }
 
-/// The threads of a process by rising number; empty where it is gone.
+/// Returns the threads of a process by ascending id; none if it has ended.
 pub(crate) fn threads(process: u32) -> Vec<Thread> {
     let directory = PathBuf::from(format!("/proc/{process}/task"));
     let Ok(entries) = fs::read_dir(&directory) else {
@@ -114,8 +114,8 @@ pub(crate) fn threads(process: u32) -> Vec<Thread> {
     threads
 }
 
-/// CPU time that a thread has used: the first number of `/proc/PID/task/TID/schedstat`, or where
-/// the kernel does not count exactly, fields 14 and 15 of its `stat`; none if it is gone.
+/// Returns the CPU time of a thread: the first number of `/proc/PID/task/TID/schedstat`, or fields
+/// 14 and 15 of its `stat` if the kernel does not count exactly. `None` if it has ended.
 pub(crate) fn cpu_time(process: u32, thread: u32) -> Option<Nanos> {
     let directory = PathBuf::from(format!("/proc/{process}/task/{thread}"));
     let exact = fs::read_to_string(directory.join("schedstat")).ok();
@@ -130,8 +130,7 @@ pub(crate) fn cpu_time(process: u32, thread: u32) -> Option<Nanos> {
     Some(Nanos((ticks(14)? + ticks(15)?) * tick))
 }
 
-/// What `process` was granted, read back from the kernel, the control groups from its measuring
-/// `thread`; `placed_by` and `runtime` as the caller knows them.
+/// Reads the effective settings of `process`, and the control groups of its measuring `thread`.
 pub(crate) fn effective_settings(
     process: u32,
     thread: u32,
@@ -172,7 +171,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// The names of a capability set; a capability newer than this list by its number.
+/// Returns the names of a capability set, with the number of each unknown capability.
 fn capability_names(mask: u64) -> Vec<String> {
     (0..64)
         .filter(|bit| mask & (1 << bit) != 0)
@@ -183,15 +182,15 @@ fn capability_names(mask: u64) -> Vec<String> {
         .collect()
 }
 
-/// The soft and hard value of a limit in the text of `/proc/PID/limits`.
+/// Returns the soft and hard value of a limit in the text of `/proc/PID/limits`.
 fn limit<'a>(limits: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
     let line = limits.lines().find(|line| line.starts_with(name))?;
     let mut values = line.get(name.len()..)?.split_whitespace();
     Some((values.next()?, values.next()?))
 }
 
-/// The limits in `limits` that are not what the kernel starts with, and those that differ from
-/// our own.
+/// Returns the limits in `limits` that differ from the kernel's defaults or from this process's
+/// own.
 fn raised_limits(limits: &str, own: &str) -> Vec<String> {
     LIMITS
         .into_iter()
@@ -206,7 +205,7 @@ fn raised_limits(limits: &str, own: &str) -> Vec<String> {
         .collect()
 }
 
-/// `controller:path` of each hierarchy; the unified one is written `v2`.
+/// Returns `controller:path` of each hierarchy, with `v2` for the unified one.
 fn control_groups(text: &str) -> Vec<String> {
     text.lines()
         .filter_map(|line| {
@@ -228,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn capabilities_are_named_and_unknown_ones_numbered() {
+    fn names_known_capabilities_and_numbers_others() {
         assert_eq!(capability_names(0), Vec::<String>::new());
         assert_eq!(
             capability_names(1 << 14 | 1 << 23 | 1 << 40 | 1 << 50),
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_told_when_raised_or_other_than_ours() {
+    fn lists_limits_that_are_raised_or_differ_from_ours() {
         let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
                       Max locked memory         unlimited            unlimited            bytes     \n\
                       Max nice priority         0                    0                    \n\
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_of_both_versions_are_told() {
+    fn lists_groups_of_both_versions() {
         assert_eq!(
             control_groups("3:cpuset:/rampart\n1:cpu,cpuacct:/a:b\n0::/\n"),
             ["cpuset:/rampart", "cpu,cpuacct:/a:b", "v2:/"]
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_cpu_time_grows() {
+    fn reads_a_growing_cpu_time() {
         let process = std::process::id();
         let first = cpu_time(process, process).expect("our first thread");
         assert!(first < Nanos::from_secs(3600));
@@ -273,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn our_own_process_shares_every_namespace_with_us() {
+    fn shares_every_namespace_with_itself() {
         let effective_settings =
             effective_settings(std::process::id(), std::process::id(), "", "itself");
         assert!(effective_settings.namespaces.is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A meter that runs as a process of this machine's own kernel, whatever stands around it.
+//! A meter that runs as a process of this machine's own kernel.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use rampart_model::{EffectiveSettings, MeterEvent, MeterSettings, PlacedBy, Shie
 use crate::container::Container;
 use crate::session::{Session, Tie};
 use crate::shielded_process::{self, Environment};
-use crate::{DomainError, METER_MEND, Running, Start, process_settings};
+use crate::{DomainError, METER_FIX, Running, Start, process_settings};
 
-/// A process that measures. Dropped in the order of the fields: a container's runtime is there to
-/// bury its processes, so it outlives the container; the wall falls last.
+/// A process that measures. The fields are dropped in order: the runtime outlives the container,
+/// whose processes it reaps, and the isolation is removed last.
 #[derive(Debug)]
 pub(crate) struct RunningProcess {
-    /// What the process is in, if it is in one.
+    /// Its container, if there is one.
     pub(crate) container: Option<Container>,
     pub(crate) session: Session,
-    /// What stands around it; none where it places itself among all others.
+    /// Its environment; `None` if the meter places itself.
     pub(crate) environment: Option<Environment>,
-    /// The meter itself, as this kernel numbers it.
+    /// The meter's process id on this kernel.
     pub(crate) process: u32,
     pub(crate) effective_settings: EffectiveSettings,
 }
 
 impl RunningProcess {
-    /// Starts a meter that places itself, with nothing raised around it. `enter` has its process
-    /// before it makes threads: they are born where it brings them.
+    /// Starts a meter that places itself, without further isolation. `enter` gets its process id
+    /// before it creates threads, which inherit its group and affinity.
     pub(crate) fn bare(
         start: &Start<'_>,
         enter: impl FnOnce(u32) -> Result<(), DomainError>,
@@ -36,7 +36,7 @@ impl RunningProcess {
         let plan = plan_for_itself(start.plan);
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
-        let mut session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
+        let mut session = Session::start(command, &program, Tie::Killed, METER_FIX)?;
         enter(session.process())?;
         session.prepare(&plan)?;
         let mut running = Self {
@@ -50,8 +50,8 @@ impl RunningProcess {
         Ok(Box::new(running))
     }
 
-    /// Puts the threads of the meter, which waits, in their places and reads back what it was
-    /// granted; `runtime` is what runs the container.
+    /// Places the threads of the prepared meter and reads back the effective settings; `runtime`
+    /// names the program that runs the container.
     pub(crate) fn place(&mut self, plan: &MeterSettings, runtime: &str) -> Result<(), DomainError> {
         let Some(environment) = &mut self.environment else {
             self.effective_settings =
@@ -65,7 +65,7 @@ impl RunningProcess {
     }
 }
 
-/// The plan as a meter gets it that places itself.
+/// Returns the settings for a meter that places itself.
 fn plan_for_itself(plan: &MeterSettings) -> MeterSettings {
     MeterSettings {
         placed_by: PlacedBy::Itself,
@@ -119,7 +119,7 @@ impl Running for RunningProcess {
         } = *self;
         let removed = container.map(Container::remove).transpose();
         drop(session);
-        // The shield falls whether or not the container could be removed.
+        // The shield is removed whether or not the container could be removed.
         let report = environment.map(Environment::lower).transpose()?;
         removed?;
         Ok(report)

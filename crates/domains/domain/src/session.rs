@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The conversation with a meter program: JSON lines over its standard input and output.
+//! The protocol with a meter program: JSON lines over its standard input and output.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,17 +14,17 @@ use rampart_model::{
 
 use crate::DomainError;
 
-/// How long a meter may take to get ready: it calibrates its work meanwhile, and a container
-/// engine may have to start first.
+/// Time limit for a meter to get ready: it calibrates its work, and a container engine may have to
+/// start first.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
-/// What becomes of the program when this process ends without having ended it.
+/// How a program ends if this process ends first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tie {
-    /// It is killed; besides, its input ends.
+    /// It is killed; its input ends as well.
     Killed,
-    /// Its input ends, whereupon the meter ends and then the program around it, which must not be
-    /// killed because it puts away the container.
+    /// Its input ends, then the meter, then the program around it. That must not be killed, because
+    /// it removes the container.
     InputEnds,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Tie {
 pub(crate) struct Session {
     program: String,
     client: Client<MeterEvent>,
-    /// Whether the last event of a measurement has come.
+    /// Whether the last event of a measurement has arrived.
     is_over: bool,
 }
 
@@ -66,7 +66,7 @@ impl Session {
         Ok(Self::over(program, streams, Box::new(child)))
     }
 
-    /// Begins a conversation over the streams of a program that was started elsewhere.
+    /// Opens a session over the streams of a program that was started elsewhere.
     pub(crate) fn over(program: &str, streams: Streams, process: Box<dyn MeterProcess>) -> Self {
         Self {
             program: program.to_owned(),
@@ -80,15 +80,15 @@ impl Session {
         self.client.process()
     }
 
-    /// Sends the plan and waits until the meter's threads wait for [`Session::go`]. After the last
-    /// event it begins another measurement.
+    /// Sends the settings and waits until the meter's threads wait for [`Session::go`]. After the
+    /// last event this starts another measurement.
     pub(crate) fn prepare(&mut self, plan: &MeterSettings) -> Result<MeterReady, DomainError> {
         self.is_over = false;
         let request = MeterRequest::Prepare {
             protocol: METER_PROTOCOL_VERSION,
             plan: plan.clone(),
         };
-        // A program that has ended already says why on its way out; that is the better message.
+        // A program that has ended may have reported why; that message is better.
         let sent = self.send(&request);
         match self.next_event(READY_LIMIT)? {
             Some(MeterEvent::Ready(ready)) if ready.protocol == METER_PROTOCOL_VERSION => Ok(ready),
@@ -122,7 +122,7 @@ impl Session {
 
     /// Asks it to end early.
     pub(crate) fn stop(&mut self) {
-        // A program that is gone has stopped already.
+        // A program that has ended has stopped already.
         let _ = self.send(&MeterRequest::Stop {});
     }
 
@@ -184,13 +184,13 @@ fn other_protocol(program: &str, ready: &MeterReady) -> Refusal {
         finding: Finding::new(
             Severity::Error,
             program,
-            "the meter speaks another version of the conversation",
+            "the meter uses another protocol version",
         )
         .values(
             format!("{} (rampart-meter {})", ready.protocol, ready.version),
             METER_PROTOCOL_VERSION.to_string(),
         )
-        .fix("take `rampart` and `rampart-meter` from the same build"),
+        .fix("install `rampart` and `rampart-meter` from the same build"),
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_arrives_and_ready_comes_back() {
+    fn sends_settings_and_receives_ready() {
         let mut session = shell(
             r#"read line
             case $line in *'"protocol":1'*'"meter":"wakeup"'*) ;; *) exit 3 ;; esac
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_kept_as_one() {
+    fn keeps_a_refusal() {
         let mut session = shell(
             r#"read line
             echo '{"refused":{"kind":"memory-not-locked","finding":{"severity":"error","location":"memory","what":"w"}}}'"#,
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_end_is_told_with_what_was_said() {
+    fn reports_an_early_end_with_its_standard_error() {
         let mut session = shell("read line; echo no such luck >&2; exit 9");
         let message = session.prepare(&plan()).expect_err("must fail").to_string();
         assert!(message.contains("exit status: 9"), "{message}");
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_shown_abridged() {
+    fn abridges_an_invalid_line() {
         let mut session = shell("read line; printf 'x%.0s' $(seq 1 500); echo; sleep 5");
         match session.prepare(&plan()) {
             Err(DomainError::UnexpectedOutput { line, .. }) => {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_refused() {
+    fn refuses_another_protocol_version() {
         let mut session = shell(
             r#"read line; echo '{"ready":{"protocol":99,"version":"9","process":7,"threads":[]}}'; sleep 5"#,
         );
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn dropping_kills() {
+    fn kills_the_program_when_dropped() {
         let session = shell("exec sleep 60");
         let process = session.process();
         drop(session);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_error_is_bounded() {
+    fn bounds_the_standard_error_in_a_message() {
         let mut session = shell("read line; yes noise | head -c 100000 >&2; echo end >&2");
         let message = session.prepare(&plan()).expect_err("must fail").to_string();
         assert!(message.len() < 2 * STDERR_KEPT);

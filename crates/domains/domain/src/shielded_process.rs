@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What stands around a meter's process while it measures: the shield if there is one, and the
-//! places of its threads.
+//! The environment of a meter's process: its shield, if there is one, and the placement of its
+//! threads.
 
 use rampart_host::{Shield, StateDirectory, active_domain};
 use rampart_model::{
@@ -11,39 +11,37 @@ use crate::meter_placement::{self, MeterThreads};
 use crate::process_settings::Thread;
 use crate::{DomainError, Start};
 
-/// The real-time budget asked for a meter's control group in each second: what the kernel
-/// grants the whole machine by default, so that a group of its own makes no difference.
+/// Real-time budget of a meter's control group per second: the kernel's default for the whole
+/// machine, so that a group of its own makes no difference.
 pub(crate) const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(950);
 
-/// The wall that a domain stands behind.
+/// The isolation of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum IsolationChoice {
-    /// The one that an applied plan keeps around its CPUs; without such a plan one that is raised
-    /// for the time that it is up.
+    /// The isolation of an applied plan around its CPUs, or, without such a plan, a shield for as
+    /// long as the domain is up.
     #[default]
     Usual,
-    /// None: its threads are bound to its CPUs, and nothing keeps others away.
+    /// None: the threads are bound to its CPUs, which other work may use too.
     Bare,
 }
 
-/// A shield, or the lack of one, and what was found weak on the way.
+/// The shield, if there is one, and the weaknesses found.
 #[derive(Debug)]
 pub(crate) struct Environment {
     shield: Option<Shield>,
     cpus: CpuSet,
     housekeeping: CpuSet,
-    /// The process whose group has been given a real-time budget.
+    /// The process whose group has a real-time budget.
     budget_of: Option<u32>,
-    /// The group that the measuring threads were born in at first.
+    /// The group in which the measuring threads were created.
     group: Option<String>,
     findings: Vec<Finding>,
 }
 
 impl Environment {
-    /// Raises a shield around the plan's CPUs. Where no CPU would be left for ordinary work
-    /// there is none, and a finding says what that costs.
-    ///
-    /// The wall of an applied plan is entered instead, and where none is wanted there is none.
+    /// Applies a shield to the plan's CPUs, or enters the isolation of an applied plan. There is
+    /// none, and a finding, if no CPU would be left for ordinary work or `isolation` is `Bare`.
     pub(crate) fn raise(
         state: &StateDirectory,
         isolation: IsolationChoice,
@@ -58,7 +56,7 @@ impl Environment {
         let shield = if let Some(domain) = standing {
             Some(Shield::of_active_domain(state, &domain)?)
         } else if isolation == IsolationChoice::Bare {
-            findings.push(no_wall_wanted(&cpus));
+            findings.push(no_isolation_requested(&cpus));
             None
         } else if can_be_shielded(&cpus, start.housekeeping) {
             Some(Shield::raise(state, &cpus, start.housekeeping)?)
@@ -76,7 +74,7 @@ impl Environment {
         })
     }
 
-    /// No shield at all, for what belongs on the housekeeping CPUs.
+    /// Returns an environment without a shield, for domains on the housekeeping CPUs.
     pub(crate) fn none(start: &Start<'_>) -> Self {
         Self {
             shield: None,
@@ -100,21 +98,21 @@ impl Environment {
         }
     }
 
-    /// Keeps what was found weak, once.
+    /// Adds a finding once.
     pub(crate) fn note(&mut self, finding: Finding) {
         if !self.findings.contains(&finding) {
             self.findings.push(finding);
         }
     }
 
-    /// Puts each thread of a meter that waits in its place: a measuring thread on its CPU under
-    /// its policy, every other one on the housekeeping CPUs. Returns a measuring thread.
+    /// Places each thread of a prepared meter: a measuring thread on its CPU under its policy, all
+    /// others on the housekeeping CPUs. Returns a measuring thread.
     pub(crate) fn place(&mut self, process: u32, plan: &MeterSettings) -> Result<u32, DomainError> {
         let MeterThreads { measuring, others } =
             meter_placement::find_threads(process, &plan.cpus)?;
         if let Some(shield) = &self.shield {
             match &self.group {
-                // The others are out already, and so are threads that they make.
+                // The others are outside already, and so are threads that they create.
                 Some(group) => {
                     for (_, thread) in &measuring {
                         shield.bring_back(thread.id, group)?;
@@ -128,7 +126,7 @@ impl Environment {
         }
         let mut shares = false;
         for thread in &others {
-            shares |= !self.house(process, thread, &self.housekeeping)?;
+            shares |= !self.move_outside(process, thread, &self.housekeeping)?;
         }
         if shares {
             self.note(shared_cpu(process, plan));
@@ -144,8 +142,8 @@ impl Environment {
     }
 
     /// Moves a thread of an admitted process out of the shield and binds it to `cpus` outside.
-    /// Says whether it is out.
-    pub(crate) fn house(
+    /// Returns whether it is outside.
+    pub(crate) fn move_outside(
         &self,
         process: u32,
         thread: &Thread,
@@ -161,14 +159,14 @@ impl Environment {
         Ok(out)
     }
 
-    /// Lets the threads of an admitted process have real-time policies.
+    /// Lets the threads of an admitted process use real-time policies.
     pub(crate) fn grant_budget(&mut self, process: u32) -> Result<(), DomainError> {
         if self.budget_of == Some(process) {
             return Ok(());
         }
         if let Some(shield) = &self.shield {
             let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
-            // A guest that is replaced has another process, whose group may be another.
+            // A guest that replaces another has another process, and perhaps another group.
             self.budget_of = Some(process);
             for finding in budget.findings {
                 self.note(finding);
@@ -177,7 +175,7 @@ impl Environment {
         Ok(())
     }
 
-    /// What stands, and what was found weak about it.
+    /// Returns the isolation in effect with its weaknesses.
     pub(crate) fn report(&self) -> ShieldReport {
         let mut report = match &self.shield {
             Some(shield) => shield.report().clone(),
@@ -187,7 +185,7 @@ impl Environment {
         report
     }
 
-    /// Lowers the shield and tells what stood.
+    /// Removes the shield and returns the isolation that was in effect.
     pub(crate) fn lower(self) -> Result<ShieldReport, DomainError> {
         let mut report = match self.shield {
             Some(shield) => shield.lower()?,
@@ -211,8 +209,8 @@ fn no_isolation(cpus: CpuSet) -> ShieldReport {
     }
 }
 
-/// The plan as the meter inside gets it: its threads are placed from outside, and the
-/// housekeeping CPUs, which are not to be reached from inside, are left to that too.
+/// Returns the settings for a meter whose threads are placed from outside, and which cannot reach
+/// the housekeeping CPUs.
 pub(crate) fn plan_inside(plan: &MeterSettings) -> MeterSettings {
     MeterSettings {
         placed_by: PlacedBy::Outside,
@@ -221,7 +219,7 @@ pub(crate) fn plan_inside(plan: &MeterSettings) -> MeterSettings {
     }
 }
 
-/// Whether ordinary work keeps a CPU when these are shielded.
+/// Returns whether a shield of these CPUs leaves one for ordinary work.
 pub(crate) fn can_be_shielded(cpus: &CpuSet, housekeeping: &CpuSet) -> bool {
     !housekeeping.is_empty() && cpus.intersection(housekeeping).is_empty()
 }
@@ -230,16 +228,16 @@ fn no_shield(cpus: &CpuSet, housekeeping: &CpuSet) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("shield of {}", cpus.named()),
-        "ordinary work runs on the measured CPUs too, so the figures show what a policy and an affinity alone are worth; the CPUs are not isolated",
+        "the measured CPUs are not isolated: ordinary work runs on them too, so the figures show a policy and an affinity alone",
     )
     .values(
         format!("housekeeping on {}", housekeeping.named()),
         "a housekeeping CPU that is not measured",
     )
-    .fix("give the machine a second CPU, or measure fewer")
+    .fix("add a second CPU to the machine, or measure fewer")
 }
 
-fn no_wall_wanted(cpus: &CpuSet) -> Finding {
+fn no_isolation_requested(cpus: &CpuSet) -> Finding {
     Finding::new(
         Severity::Note,
         cpus.named().to_string(),
@@ -251,7 +249,7 @@ fn shared_cpu(process: u32, plan: &MeterSettings) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("process {process}"),
-        "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together; they wake some twenty times a second under the time-sharing policy",
+        "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together (they wake about 20 times a second under the time-sharing policy)",
     )
     .values(plan.cpus.named().to_string(), "the housekeeping CPUs")
 }
@@ -265,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shield_leaves_ordinary_work_a_cpu() {
+    fn leaves_a_cpu_for_ordinary_work() {
         assert!(can_be_shielded(&set("1"), &set("0")));
         assert!(!can_be_shielded(&set("0"), &set("0")));
         assert!(!can_be_shielded(&set("0-1"), &set("1-2")));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `task`: the meter as a process inside a shield.
+//! The domain `task`: the meter as a process inside a shield.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ use rampart_model::{
 use crate::running_process::RunningProcess;
 use crate::session::{Session, Tie};
 use crate::shielded_process::{self, Environment, IsolationChoice};
-use crate::{Domain, DomainError, METER_MEND, Running, Start};
+use crate::{Domain, DomainError, METER_FIX, Running, Start};
 
 /// A process inside a shield.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl Domain for TaskDomain {
         let environment = Environment::raise(&self.state, self.isolation, start)?;
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
-        let session = Session::start(command, &program, Tie::Killed, METER_MEND)?;
+        let session = Session::start(command, &program, Tie::Killed, METER_FIX)?;
         let process = session.process();
         environment.admit(process)?;
         let mut running = RunningProcess {
@@ -61,8 +61,8 @@ impl Domain for TaskDomain {
     }
 }
 
-/// The wall to be expected here, as the end of a sentence. What is really got stands in each
-/// run's record.
+/// Describes the isolation to expect on this machine, as the end of a sentence. Each record holds
+/// the isolation in effect.
 pub(crate) fn expected_isolation(machine: &Machine) -> &'static str {
     if machine.topology.online.len() < 2 || !rustix::process::geteuid().is_root() {
         return "bound to its CPUs, without isolation";
@@ -76,7 +76,7 @@ pub(crate) fn expected_isolation(machine: &Machine) -> &'static str {
     }
 }
 
-/// What makes the wall weaker than it could be, whatever is inside.
+/// Returns the weaknesses of isolation on this machine, whatever runs inside.
 pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     if machine.topology.online.len() < 2 {
@@ -84,10 +84,10 @@ pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
             Finding::new(
                 Severity::Warning,
                 "CPUs",
-                "there is no CPU to spare for ordinary work, so no shield can be raised",
+                "the only CPU is needed for ordinary work, so it cannot be shielded",
             )
             .values("1 online", "at least 2")
-            .fix("give the machine a second CPU"),
+            .fix("add a second CPU to the machine"),
         );
     }
     let user = rustix::process::geteuid();
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_cpu_is_a_weakness_and_no_wall() {
+    fn reports_a_machine_with_one_cpu() {
         let mut machine = rampart_host::read_machine(&rampart_host::MachineRoot::system());
         machine.topology.online = "0".parse().expect("a CPU");
         assert!(weaknesses(&machine)[0].to_string().contains("second CPU"));

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub enum QemuError {
     /// The program could not be started.
     #[error(
-        "{}: cannot be started: {source}; fix: install QEMU (on Debian: apt-get install \
+        "{}: cannot start: {source}; fix: install QEMU (on Debian: apt-get install \
          qemu-system-x86) or name the program by its path", .program.display()
     )]
     NotStarted {
@@ -20,14 +20,14 @@ pub enum QemuError {
         source: io::Error,
     },
     /// It ended before it answered.
-    #[error("{}: ended with {status} before it answered; its output: {said}", .program.display())]
+    #[error("{}: ended with {status} before it answered; its output: {stderr}", .program.display())]
     EndedAtOnce {
         /// The program.
         program: PathBuf,
         /// Its exit status.
         status: String,
         /// Its standard error.
-        said: String,
+        stderr: String,
     },
     /// A file, directory or socket failed.
     #[error("{}: cannot {action}: {source}", .path.display())]
@@ -40,19 +40,19 @@ pub enum QemuError {
         source: io::Error,
     },
     /// It runs and does not answer.
-    #[error("{}: {source}; it says: {said}", .program.display())]
+    #[error("{}: {source}; its output: {stderr}", .program.display())]
     Silent {
         /// The program.
         program: PathBuf,
         /// The failed request.
         source: QmpError,
         /// Its standard error.
-        said: String,
+        stderr: String,
     },
     /// The path of a socket is longer than the kernel allows.
     #[error(
-        "{}: a socket's path has {length} bytes here, needed at most 107 (unix(7)); fix: a \
-         shorter directory, by TMPDIR or XDG_RUNTIME_DIR", .path.display()
+        "{}: a socket's path has {length} bytes, at most 107 are possible (unix(7)); fix: use a \
+         shorter directory: set TMPDIR or XDG_RUNTIME_DIR", .path.display()
     )]
     PathTooLong {
         /// The path of the socket.

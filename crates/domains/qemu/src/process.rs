@@ -166,7 +166,7 @@ impl Qemu {
 
     /// Returns the last lines of QEMU's standard error.
     #[must_use]
-    pub fn said(&self) -> String {
+    pub fn stderr_tail(&self) -> String {
         stderr_tail(&self.directory.join(ERRORS))
     }
 
@@ -299,7 +299,7 @@ impl KillUnlessKept {
                 return Err(QemuError::EndedAtOnce {
                     program: program.to_owned(),
                     status: status.to_string(),
-                    said: stderr_tail(errors),
+                    stderr: stderr_tail(errors),
                 });
             }
             let failure = match UnixStream::connect(socket) {
@@ -313,7 +313,7 @@ impl KillUnlessKept {
                             return Err(QemuError::Silent {
                                 program: program.to_owned(),
                                 source,
-                                said: stderr_tail(errors),
+                                stderr: stderr_tail(errors),
                             });
                         }
                     }
@@ -324,7 +324,7 @@ impl KillUnlessKept {
                 return Err(QemuError::Silent {
                     program: program.to_owned(),
                     source: failure,
-                    said: stderr_tail(errors),
+                    stderr: stderr_tail(errors),
                 });
             }
             thread::sleep(LOOK_AGAIN);

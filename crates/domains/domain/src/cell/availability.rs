@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether this machine can hold cells, and if not, what is missing; where the programs are.
+//! Determines whether this machine can host cells, and finds their programs.
 
 use std::path::{Path, PathBuf};
 
@@ -13,15 +13,15 @@ use rampart_model::{
 use super::bare;
 use super::linux::MEMORY_BYTES;
 
-/// The measuring loops as a cell's program.
+/// The program of a cell without an operating system: the measuring loops.
 pub(super) const BARE_PROGRAM: &str = "rampart-cell-meter";
 /// The hypervisor's image.
 const IMAGE: &str = "rampart.bin";
-/// Where what belongs to the hypervisor is installed.
+/// The directories in which the hypervisor's files are installed.
 const INSTALLED: [&str; 2] = ["/usr/lib/rampart", "/lib/firmware"];
-/// Names another kernel for cells with Linux than this machine's own.
+/// Environment variable that names another kernel for cells with Linux.
 const KERNEL_VARIABLE: &str = "RAMPART_CELL_KERNEL";
-/// What the hypervisor needs for itself, with what cells share with the root, in bytes.
+/// Memory for the hypervisor itself and for regions shared with the root, in bytes.
 const LEAST_BYTES: u64 = 16 << 20;
 
 pub(super) fn of(payload: CellPayload, machine: &Machine) -> Availability {
@@ -43,10 +43,10 @@ pub(super) fn of(payload: CellPayload, machine: &Machine) -> Availability {
 fn description(payload: CellPayload, machine: &Machine) -> String {
     match payload {
         CellPayload::BareMetal => {
-            "the measuring loops without an operating system, on a CPU that the partitioning hypervisor keeps from Linux".to_owned()
+            "the measuring loops without an operating system, on a CPU reserved by the partitioning hypervisor".to_owned()
         }
         CellPayload::Linux => format!(
-            "Linux {} on CPUs that the partitioning hypervisor keeps from this one",
+            "Linux {} on CPUs reserved by the partitioning hypervisor",
             machine.kernel_release
         ),
     }
@@ -54,15 +54,15 @@ fn description(payload: CellPayload, machine: &Machine) -> String {
 
 fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
     if machine.architecture != "aarch64" {
-        // What else is missing would not help.
+        // The other findings would not help.
         return vec![
             Finding::new(
                 Severity::Error,
                 "architecture",
-                "the partitioning hypervisor is for another one",
+                "the partitioning hypervisor does not support this architecture",
             )
             .values(machine.architecture.clone(), "aarch64")
-            .fix("measure cells on such a machine, as with --on ssh:HOST or --on sim:aarch64"),
+            .fix("measure cells on an arm64 machine: --on ssh:HOST or --on sim:aarch64"),
         ];
     }
     let mut found = Vec::new();
@@ -95,14 +95,14 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
     }
     if machine.topology.usable().len() < 2 {
         found.push(
-            Finding::new(Severity::Error, "machine", "no CPU can be spared")
+            Finding::new(Severity::Error, "machine", "a cell needs a CPU of its own")
                 .values("1 CPU", "2 CPUs, one of them for the cell"),
         );
     }
     found
 }
 
-/// The driver is loaded, or can be.
+/// Checks that the driver is loaded, or can be.
 fn driver(machine: &Machine) -> Result<(), Box<Finding>> {
     if Path::new(DEVICE).exists() {
         return Ok(());
@@ -118,14 +118,14 @@ fn driver(machine: &Machine) -> Result<(), Box<Finding>> {
         Finding::new(
             Severity::Error,
             DEVICE,
-            "the driver that launches the hypervisor is not there",
+            "the driver that launches the hypervisor is missing",
         )
         .values("not loaded", "loaded")
-        .fix("build it for this kernel (kernel/rampart/README.md), install it, and: modprobe rampart"),
+        .fix("build it for this kernel (kernel/rampart/README.md), install it, and run: modprobe rampart"),
     ))
 }
 
-/// Memory that Linux leaves alone.
+/// Checks that enough memory is reserved from Linux.
 fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Finding>> {
     let kept: u64 = description.kept.iter().map(|span| span.bytes).sum();
     let needed = match payload {
@@ -140,14 +140,14 @@ fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Fin
         Finding::new(
             Severity::Error,
             "memory",
-            "not enough is kept from Linux for the hypervisor and a cell",
+            "too little memory is reserved for the hypervisor and a cell",
         )
         .values(mebibytes(kept), format!("{} or more", mebibytes(needed)))
-        .fix("boot with less memory for Linux, as mem=768M of 1 GiB; or with a reserved-memory node for rampart"),
+        .fix("boot with less memory for Linux, for example mem=768M of 1 GiB, or with a reserved-memory node for rampart"),
     ))
 }
 
-/// A file that belongs to the hypervisor: beside this program, in `hypervisor` there, or installed.
+/// Finds a file of the hypervisor: beside this program, in `hypervisor` there, or installed.
 pub(super) fn program(name: &str) -> Result<PathBuf, Box<Finding>> {
     let own = std::env::current_exe().unwrap_or_default();
     let own = own.parent().map(Path::to_owned).unwrap_or_default();
@@ -161,15 +161,15 @@ pub(super) fn program(name: &str) -> Result<PathBuf, Box<Finding>> {
                 Finding::new(
                     Severity::Error,
                     name,
-                    "it is neither beside `rampart` nor installed",
+                    "the file is neither beside `rampart` nor installed",
                 )
-                .values("not there", format!("in {}", INSTALLED.join(" or ")))
-                .fix("build it with `make hypervisor`, and install bin/hypervisor in /usr/lib/rampart"),
+                .values("missing", format!("in {}", INSTALLED.join(" or ")))
+                .fix("install the hypervisor's files in /usr/lib/rampart"),
             )
         })
 }
 
-/// How the hypervisor is brought under Linux.
+/// Returns the order that starts the hypervisor under Linux.
 pub(super) fn order() -> EnableOrder {
     EnableOrder {
         image: program(IMAGE).ok(),
@@ -177,7 +177,7 @@ pub(super) fn order() -> EnableOrder {
     }
 }
 
-/// The kernel for cells with Linux: the one that is named, or this machine's own.
+/// Finds the kernel for cells with Linux: the one that the user names, or this machine's own.
 pub(super) fn kernel() -> Result<PathBuf, Box<Finding>> {
     let release = rustix::system::uname()
         .release()
@@ -195,10 +195,10 @@ pub(super) fn kernel() -> Result<PathBuf, Box<Finding>> {
             Finding::new(
                 Severity::Error,
                 format!("/boot/vmlinuz-{release}"),
-                "no kernel's image is there for a cell with Linux",
+                "there is no kernel image for a cell with Linux",
             )
-            .values("not there", "the image of a kernel for arm64")
-            .fix(format!("name one: {KERNEL_VARIABLE}=FILE")),
+            .values("missing", "a kernel image for arm64")
+            .fix(format!("export {KERNEL_VARIABLE}=FILE")),
         )
     })
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The measuring loops without an operating system: `rampart-cell-meter` in the cell, and
-//! `rampart-meter cell` here, which stands in for it.
+//! A cell without an operating system: `rampart-cell-meter` runs in the cell, and `rampart-meter
+//! cell` here is its proxy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,23 +20,24 @@ use super::availability::{self, BARE_PROGRAM};
 use super::cell_records::CellFile;
 use super::launched_cell::Launched;
 use crate::session::{Session, Tie};
-use crate::{DomainError, Inside, InsideProcess, METER_MEND, Start};
+use crate::{DomainError, Inside, InsideProcess, METER_FIX, Start};
 
-/// Its own memory in bytes: the program is small, and behind it is what loads use.
+/// Its own memory in bytes: the small program, then the memory that loads use.
 pub(super) const MEMORY_BYTES: u64 = (2 << 20) + LOAD_BYTES as u64;
 
-/// A cell without an operating system. Dropping it destroys the cell; its conversations are to be
-/// over by then, for the memory goes away under them.
+/// A cell without an operating system. Dropping it destroys the cell; end its sessions first,
+/// because their shared memory disappears with it.
 #[derive(Debug)]
 pub(super) struct BareCell {
     output: SharedMemory,
-    /// Physical addresses of what it tells, and of what it is told: offsets of the driver's device.
+    /// Offsets in the driver's device of the region that the cell writes and of the one that it
+    /// reads.
     locations: (u64, u64),
     meter: PathBuf,
     pub(super) launched: Launched,
 }
 
-/// Creates, loads and starts one.
+/// Creates, loads and starts a cell.
 pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell, DomainError> {
     let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
     let program = availability::program(BARE_PROGRAM).map_err(unavailable)?;
@@ -75,7 +76,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
     let output = match started() {
         Ok(output) => output,
         Err(error) => {
-            // The first error is the one to be told.
+            // Report the first error.
             let _ = operator.destroy(file.name());
             return Err(error);
         }
@@ -90,7 +91,8 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
 }
 
 impl BareCell {
-    /// The program that stands in for it, with these words before the place and behind it.
+    /// Returns a command of the proxy, with `words` before the location of the cell's memory and
+    /// `rest` after it.
     fn command(&self, words: &[&str], rest: &[&str]) -> Command {
         let mut command = Command::new(&self.meter);
         command
@@ -101,7 +103,7 @@ impl BareCell {
         command
     }
 
-    /// A conversation about measurements.
+    /// Starts a session with the meter.
     pub(super) fn session(&self) -> Result<Session, DomainError> {
         let program = format!(
             "{} for the cell {}",
@@ -112,11 +114,11 @@ impl BareCell {
             self.command(&["cell"], &[]),
             &program,
             Tie::Killed,
-            METER_MEND,
+            METER_FIX,
         )
     }
 
-    /// Where it writes down its last sample; none where its clock cannot be read here.
+    /// Returns the location of its last sample, or `None` if its clock cannot be read here.
     pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
         let output = CellOutput::new(self.output.words())?;
         let scale = Timescale::of_frequency(output.read(Word::Frequency))?;
@@ -134,7 +136,7 @@ impl BareCell {
         })
     }
 
-    /// Interrupts that it has handled since it was started.
+    /// Returns the number of interrupts that it has handled since its start.
     pub(super) fn interrupts(&self) -> Option<u64> {
         CellOutput::new(self.output.words()).map(|output| output.read(Word::Interrupts))
     }
@@ -142,7 +144,7 @@ impl BareCell {
 
 impl Drop for BareCell {
     fn drop(&mut self) {
-        // Nobody is there to be told; what stays is found by `release_cells`.
+        // `release_cells` finds what cannot be removed.
         let _ = self.launched.operator().destroy(self.launched.name());
     }
 }
@@ -158,12 +160,9 @@ impl Inside for BareCell {
                     Finding::new(
                         Severity::Note,
                         self.launched.name(),
-                        "a cell without an operating system runs no program beside the meter",
+                        "a cell without an operating system runs only the meter",
                     )
-                    .values(
-                        command.join(" "),
-                        "blocks and loads, which its own program makes",
-                    )
+                    .values(command.join(" "), "blocks and loads of its own program")
                     .fix("load a cell with Linux: --domains cell:linux"),
                 ));
             }
@@ -175,7 +174,7 @@ impl Inside for BareCell {
         let not_started = |source| DomainError::NotStarted {
             program: self.meter.display().to_string(),
             source,
-            fix: METER_MEND.to_owned(),
+            fix: METER_FIX.to_owned(),
         };
         let mut child = spawn_tied(command, OnParentExit::Kill).map_err(not_started)?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
@@ -192,13 +191,13 @@ impl Inside for BareCell {
         true
     }
 
-    /// It has no kernel that numbers them otherwise.
+    /// The cell has no kernel that renumbers its CPUs.
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {
         self.launched.cpus().contains(cpu).then_some(cpu)
     }
 
-    /// What stands in for it turns its moments into ours, by a counter that both read; that is known
-    /// as well as two clocks can be read together.
+    /// The proxy translates the cell's times into the host's by a counter that both can read; the
+    /// uncertainty is that of reading two clocks together.
     fn clock(&self) -> Result<ClockRelation, DomainError> {
         const EXCHANGES: u32 = 16;
         let at = clock_monotonic();
@@ -219,7 +218,8 @@ impl Inside for BareCell {
     }
 }
 
-/// The counter that cells and Linux share: CNTVCT_EL0 (Arm ARM D24.10.24). None on other processors.
+/// Reads the counter that cells and Linux share, CNTVCT_EL0 (Arm ARM D24.10.24). `None` on other
+/// processors.
 fn counter() -> Option<u64> {
     #[cfg(target_arch = "aarch64")]
     {
@@ -239,7 +239,7 @@ fn clock_monotonic() -> Nanos {
     Nanos(now.tv_sec as u64 * Nanos::SECOND.0 + now.tv_nsec as u64)
 }
 
-/// A program that ends when nobody needs it any more.
+/// A program that is killed when it is dropped.
 struct Ended(std::process::Child);
 
 impl Drop for Ended {
@@ -248,7 +248,7 @@ impl Drop for Ended {
     }
 }
 
-/// The CPUs that the program which stands in for a cell may use.
+/// Returns the CPUs that a cell's proxy may use.
 pub(super) fn beside(start: &CpuSet, cell: &CpuSet) -> CpuSet {
     start.difference(cell)
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One file for each cell that a run made, named before the cell is; and one that says that the
-//! hypervisor was brought under Linux for them. Both go with what they tell of; after a sudden end the
-//! next start or `rampart release` undoes it.
+//! Records of cells: one file for each cell that a run creates, written before the cell, and one if
+//! the run started the hypervisor. After a sudden end the next start or `rampart release` uses them
+//! to clean up.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,21 @@ use rampart_model::{Finding, Severity};
 use crate::DomainError;
 use crate::process_settings::{owner_lives, start_of};
 
-/// The file that says that the hypervisor is ours to end.
+/// The file which records that Rampart started the hypervisor and has to end it.
 const ENABLED: &str = "hypervisor";
 
-/// A cell's file. Dropping it removes it, and ends the hypervisor where it was the last.
+/// A cell's record. Dropping it removes the file, and ends the hypervisor with the last one.
 #[derive(Debug)]
 pub(super) struct CellFile {
     path: PathBuf,
-    /// The cell's name, which no other cell has.
+    /// The unique name of the cell.
     name: String,
     state: StateDirectory,
 }
 
 impl CellFile {
-    /// Writes one for a cell that is to come, and brings the hypervisor under Linux if it is not there.
+    /// Writes the record of a cell to be created, and starts the hypervisor under Linux if it is
+    /// not running.
     pub(super) fn create(
         state: &StateDirectory,
         domain: &str,
@@ -60,7 +61,7 @@ impl CellFile {
 
 impl Drop for CellFile {
     fn drop(&mut self) {
-        // Nobody is there to be told; what stays is found by `release_cells`.
+        // `release_cells` finds what cannot be removed.
         let _ = fs::remove_file(&self.path);
         if let Some(directory) = self.path.parent() {
             let _ = leave(&self.state, directory);
@@ -68,7 +69,7 @@ impl Drop for CellFile {
     }
 }
 
-/// Synchronised, so that it is there after a crash.
+/// Synchronises the file, so that it survives a crash.
 fn write(path: &Path, text: &str) -> Result<(), DomainError> {
     let written = || {
         let mut file = fs::File::create(path)?;
@@ -78,7 +79,7 @@ fn write(path: &Path, text: &str) -> Result<(), DomainError> {
     written().map_err(DomainError::file("write", path))
 }
 
-/// Letters, digits and dashes of the domain's name, and what makes it unique; 32 at most
+/// Returns letters, digits and dashes of the domain's name with a unique suffix; at most 32 bytes
 /// (`rampart_hypervisor_core::format::NAME_BYTES`).
 fn cell_name(domain: &str, owner: u32, count: u32) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -90,8 +91,8 @@ fn cells(state: &StateDirectory) -> PathBuf {
     state.path().join("cells")
 }
 
-/// Ends the hypervisor if it is ours to end and nobody of ours is left. With somebody else's cells
-/// it stays, and is theirs.
+/// Ends the hypervisor if Rampart started it and no recorded cell is left. If there are other
+/// cells, it stays and belongs to them.
 fn leave(state: &StateDirectory, directory: &Path) -> Result<(), String> {
     let marker = directory.join(ENABLED);
     let others = fs::read_dir(directory).map_or(0, Iterator::count);
@@ -104,23 +105,23 @@ fn leave(state: &StateDirectory, directory: &Path) -> Result<(), String> {
     if !theirs {
         disable(state, false).map_err(|error| error.to_string())?;
     }
-    // Empty unless somebody has just come.
+    // This fails if another process has just created a record.
     let _ = fs::remove_file(&marker);
     let _ = fs::remove_dir(directory);
     Ok(())
 }
 
-/// What [`release_cells`] did.
+/// Result of [`release_cells`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReleasedCells {
-    /// Names of the cells that were destroyed.
+    /// Names of the destroyed cells.
     pub removed: Vec<String>,
-    /// What could not be undone, and why.
+    /// What could not be undone, with the reason.
     pub left: Vec<Finding>,
 }
 
-/// Destroys the cells of processes that have ended, and ends the hypervisor where it was brought under
-/// Linux for them alone.
+/// Destroys the cells of processes that have ended, and ends the hypervisor if it was started only
+/// for them.
 #[must_use]
 pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
     let mut released = ReleasedCells::default();
@@ -149,7 +150,7 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
                 let _ = fs::remove_file(&path);
                 released.removed.extend(was_there.then_some(name));
             }
-            // Without the driver there is no cell: it is gone with the boot that had it.
+            // Without the driver the cell ended with the boot in which it was created.
             Err(_) if !rampart_cells::operate::is_enabled() => {
                 let _ = fs::remove_file(&path);
             }
@@ -157,7 +158,7 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
                 Finding::new(
                     Severity::Error,
                     format!("cell {name}"),
-                    format!("it cannot be destroyed: {error}"),
+                    format!("cannot destroy it: {error}"),
                 )
                 .fix(format!("rampart cell destroy {name}")),
             ),
@@ -168,7 +169,7 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
             Finding::new(
                 Severity::Error,
                 "hypervisor",
-                format!("it cannot be ended: {error}"),
+                format!("cannot end it: {error}"),
             )
             .fix("rampart cell disable"),
         );
@@ -182,14 +183,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_cells() {
+    fn builds_valid_cell_names() {
         let name = cell_name("cell:linux-number-17", 4_194_304, 12);
         assert_eq!(name, "cell-linux-n.4194304.12");
         assert!(name.len() <= rampart_hypervisor_core::format::NAME_BYTES);
     }
 
     #[test]
-    fn what_an_ended_process_left_goes_and_ours_stays() {
+    fn releases_cells_of_ended_processes_only() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         let own = start_of(std::process::id()).expect("our start");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell that is there: its name, its exits, why it does not run.
+//! A created cell: its name, its exits, its failure.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use rampart_model::{CellExitReport, CellExits, CellPayload, CpuSet, Finding, Nan
 use super::cell_records::CellFile;
 use crate::DomainError;
 
-/// The exits of a cell at one moment.
+/// The exit counts of a cell at one moment.
 #[derive(Debug, Clone)]
 struct Look {
     at: Instant,
@@ -21,8 +21,8 @@ struct Look {
     interrupts: Option<u64>,
 }
 
-/// A cell of ours. Its file, and with it perhaps the hypervisor, goes when this is dropped, so what has
-/// the cell drops it before.
+/// A cell of this process. Dropping it removes its record, and perhaps ends the hypervisor, so the
+/// owner drops the cell first.
 #[derive(Debug)]
 pub(super) struct Launched {
     operator: Operator,
@@ -36,7 +36,7 @@ pub(super) struct Launched {
 }
 
 impl Launched {
-    /// Of a cell that was resolved and is about to be created.
+    /// Describes a cell that was resolved and is about to be created.
     pub(super) fn new(
         operator: Operator,
         file: CellFile,
@@ -63,7 +63,7 @@ impl Launched {
         self.file.name()
     }
 
-    /// Its CPUs, as the host numbers them.
+    /// Returns its CPUs, as the host numbers them.
     pub(super) const fn cpus(&self) -> &CpuSet {
         &self.cpus
     }
@@ -75,9 +75,9 @@ impl Launched {
         }
     }
 
-    /// Why it does not run; none where it does.
+    /// Returns the reason why it does not run, or `None` if it runs.
     pub(super) fn failure(&self) -> Option<String> {
-        let told = |report: rampart_model::CellListEntry| {
+        let reason = |report: rampart_model::CellListEntry| {
             let reason = report.stop_reason.unwrap_or_else(|| report.state.clone());
             let failure = report.failure.map(|failure| {
                 format!(
@@ -89,12 +89,12 @@ impl Launched {
                 .then(|| format!("{}: {reason}{}", report.state, failure.unwrap_or_default()))
         };
         match self.operator.report(self.name()) {
-            Ok(report) => told(report),
+            Ok(report) => reason(report),
             Err(error) => Some(error.to_string()),
         }
     }
 
-    /// What it says of itself more than that its meter no longer answers.
+    /// Returns the cell's own failure if there is one, or else `error`.
     pub(super) fn best_error(&self, error: DomainError) -> DomainError {
         match self.failure() {
             Some(failure) => self.error(failure),
@@ -102,7 +102,7 @@ impl Launched {
         }
     }
 
-    /// A failure of this cell.
+    /// Returns an error for a failure of this cell.
     pub(super) fn error(&self, what: String) -> DomainError {
         DomainError::Cell {
             cell: self.name().to_owned(),
@@ -127,12 +127,12 @@ impl Launched {
         Some(look)
     }
 
-    /// The measurement is about to begin; `interrupts` is how many the cell has counted so far.
+    /// Records the counts before a measurement; `interrupts` is the cell's own count so far.
     pub(super) fn begin(&mut self, interrupts: Option<u64>) {
         self.looks = self.look(interrupts).map(|look| (look, None));
     }
 
-    /// It is over.
+    /// Records the counts after a measurement.
     pub(super) fn end(&mut self, interrupts: Option<u64>) {
         let now = self.look(interrupts);
         if let Some((_, last)) = &mut self.looks {
@@ -140,7 +140,7 @@ impl Launched {
         }
     }
 
-    /// What is to be told of it; none where its exits could not be read.
+    /// Returns the report, or `None` if its exits could not be read.
     pub(super) fn report(&self) -> Option<CellExitReport> {
         let (Look { by_reason, .. }, Some(last)) = self.looks.as_ref()? else {
             return None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A Linux of its own in the cell, whose only program is the meter, as agent.
+//! A cell with Linux, whose only program is the meter as guest agent.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -24,30 +24,30 @@ use crate::kernel_modules::{self, Module, ModuleTree};
 use crate::session::{MeterProcess, Session, Streams};
 use crate::{DomainError, Inside, InsideProcess, Start, agent_process};
 
-/// Memory of such a cell in bytes: its kernel and the meter.
+/// Memory of a cell with Linux in bytes, for its kernel and the meter.
 pub(super) const MEMORY_BYTES: u64 = 128 << 20;
-/// How long its kernel may take until the meter answers; emulated ones take half a minute.
+/// Time limit for its boot until the agent answers; emulated machines take half a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(180);
-/// Questions about its clock; the fastest answer counts.
+/// Exchanges to relate its clock; the fastest answer counts.
 const CLOCK_EXCHANGES: u32 = 64;
-/// How long a program inside may take to write down what the kernel counts.
+/// Time limit for a program inside to print the kernel's counters.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a kernel on CPUs of its own is told. There is one CPU, or the second one is for the meter alone.
+/// Arguments of its kernel. It has one CPU, or the second one is only for the meter.
 const ARGUMENTS: &str = "quiet";
 
 /// A Linux in a cell. Dropping it destroys the cell.
 #[derive(Debug)]
 pub(super) struct LinuxInside {
     agent: Agent,
-    /// Read once: asking again and again would be work on its CPUs.
+    /// Read once, because each reading is work on its CPUs.
     sign: OnceLock<Option<SignInMemory>>,
-    /// Dropped before the file is: it destroys the cell.
+    /// Destroys the cell when dropped; declared before `launched`, whose record outlives the cell.
     cell: LinuxCell,
     pub(super) launched: Launched,
 }
 
-/// Creates and boots one.
+/// Creates and boots a cell with Linux.
 pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxInside, DomainError> {
     let unavailable = |finding: Box<Finding>| DomainError::Unavailable(*finding);
     let kernel = availability::kernel().map_err(unavailable)?;
@@ -109,8 +109,9 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     })
 }
 
-/// The module that makes blocks, where there is one for this image of a kernel: `vmlinuz-RELEASE`, or
-/// `RELEASE/vmlinuz`, with `lib/modules/RELEASE` beside its directory or on this machine.
+/// Returns the module that injects blocks, if there is one for a kernel image named
+/// `vmlinuz-RELEASE` or `RELEASE/vmlinuz`, from `lib/modules/RELEASE` beside its directory or on
+/// this machine.
 fn block_modules(image: &Path, meter: &Path) -> Result<Vec<Module>, Box<Finding>> {
     let name = |path: &Path| Some(path.file_name()?.to_str()?.to_owned());
     let release = match name(image).unwrap_or_default().strip_prefix("vmlinuz-") {
@@ -131,7 +132,7 @@ fn one_cpu(cell: &str) -> Finding {
     Finding::new(
         Severity::Note,
         cell,
-        "its kernel has one CPU, so what the kernel does beside the meter is on the measured CPU",
+        "its kernel has one CPU, so the kernel's other work runs on the measured CPU",
     )
     .values("1 CPU", "2 CPUs or more")
     .fix("leave more CPUs for each domain: fewer --domains, or more --cpus")
@@ -147,7 +148,7 @@ impl LinuxInside {
                     Finding::new(
                         Severity::Note,
                         self.launched.name(),
-                        "a cell with Linux holds the meter and nothing else",
+                        "a cell with Linux contains only the meter",
                     )
                     .values(other, "rampart-meter"),
                 ));
@@ -163,15 +164,15 @@ impl LinuxInside {
         Ok(agent_process::started(started))
     }
 
-    /// A conversation about measurements.
+    /// Starts a session with the meter.
     pub(super) fn session(&self) -> Result<Session, DomainError> {
         let (streams, program) = self.start(&["rampart-meter".to_owned()])?;
         let name = format!("rampart-meter in the cell {}", self.launched.name());
         Ok(Session::over(&name, streams, program))
     }
 
-    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` of its kernel, if that had set its clock as this one
-    /// has: a cell has no clock that tells the time of day.
+    /// Returns the difference between the host's `CLOCK_REALTIME` and the cell's `CLOCK_MONOTONIC`:
+    /// a cell has no clock for the time of day.
     pub(super) fn realtime_offset(&self) -> Option<Nanos> {
         let relation = self.agent.clock(1).ok()?;
         let now = |clock| {
@@ -183,7 +184,7 @@ impl LinuxInside {
         u64::try_from(there).ok().map(Nanos)
     }
 
-    /// Where its agent speaks, and how its clock is to ours.
+    /// Returns the region in which its agent writes, and the offset of its clock to the host's.
     pub(super) fn sign_in_memory(&self) -> Option<SignInMemory> {
         let region = self.cell.regions().to_root;
         *self.sign.get_or_init(|| {
@@ -197,7 +198,7 @@ impl LinuxInside {
         })
     }
 
-    /// Interrupts that its kernel has counted (`/proc/interrupts` there).
+    /// Returns the number of interrupts that its kernel has counted in `/proc/interrupts`.
     pub(super) fn interrupts(&self) -> Option<u64> {
         let command = AgentCommand::new([INIT, "show", "/proc/interrupts"].map(str::to_owned));
         let mut started = self.agent.spawn(&command).ok()?;
@@ -209,7 +210,7 @@ impl LinuxInside {
     }
 }
 
-/// All counts of `/proc/interrupts`: of each line the numbers of the CPUs, which the first line names.
+/// Adds up all counts of `/proc/interrupts`; its first line names the CPUs.
 fn counted(text: &str) -> u64 {
     let mut lines = text.lines();
     let cpus = lines
@@ -242,7 +243,7 @@ impl Inside for LinuxInside {
     }
 }
 
-/// The host's number for one of the cell's.
+/// Returns the host's number of one of the cell's CPUs.
 pub(super) fn on_host(cpus: &CpuSet, inside: CpuId) -> CpuId {
     usize::try_from(inside.0)
         .ok()
@@ -255,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_are_the_counts_of_all_cpus() {
+    fn adds_up_interrupts_of_all_cpus() {
         let text = "           CPU0       CPU1\n \
                     11:       4096        12     GICv3  27 Level     arch_timer\n \
                     12:          1          0     GICv3  33 Level     uart-pl011\n\
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cells_first_cpu_is_the_lowest_of_the_host() {
+    fn numbers_the_cells_cpus_by_the_hosts_order() {
         let cpus: CpuSet = "2-3".parse().expect("CPUs");
         assert_eq!(on_host(&cpus, CpuId(0)), CpuId(2));
         assert_eq!(on_host(&cpus, CpuId(1)), CpuId(3));

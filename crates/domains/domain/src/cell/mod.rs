@@ -1,13 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `cell`: the meter on CPUs that the partitioning hypervisor keeps from Linux, without an operating
-//! system or under a Linux of its own.
-//!
-//! - `availability`: what the machine has for cells, and where the programs are.
-//! - `store`: what has to be found again after a sudden end.
-//! - `launched`: a cell that is there, its exits.
-//! - `bare`, `linux`: what runs in one.
-//! - `running`: a meter in it.
-//! - `afterwards`: what is left of it in memory when its root is gone.
+//! The domain `cell`: the meter on CPUs reserved by the partitioning hypervisor, without an
+//! operating system or under a Linux of its own.
 
 mod availability;
 mod bare;
@@ -28,12 +21,12 @@ use crate::{Domain, DomainError, Running, Start};
 pub use self::cell_records::{ReleasedCells, release_cells};
 pub use self::samples_in_memory::batches_in_memory;
 
-/// A cell.
+/// The domain `cell`.
 #[derive(Debug)]
 pub(crate) struct CellDomain {
     payload: CellPayload,
     state: StateDirectory,
-    /// The cell that stayed up after a run.
+    /// A cell that stayed up after a run.
     up: Slot,
 }
 
@@ -46,7 +39,7 @@ impl CellDomain {
         }
     }
 
-    /// The cell that stayed up, if it is for these CPUs and still runs; any other ends here.
+    /// Returns the cell that stayed up, if it has these CPUs and still runs; otherwise ends it.
     fn take(&self, start: &Start<'_>) -> Option<Up> {
         let mut slot = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         let up = slot.take()?;
@@ -68,7 +61,7 @@ impl Domain for CellDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        // What cannot be removed is told by `rampart release`; it is in nobody's way here.
+        // `rampart release` reports what cannot be removed; it does not affect this start.
         let _ = release_cells(&self.state);
         let up = match self.take(start) {
             Some(up) => up,

@@ -16,10 +16,10 @@ use super::linux::{self, LinuxInside};
 use crate::session::Session;
 use crate::{DomainError, Inside, Running, Start, host_cpu_numbers};
 
-/// A cell that stays up between two runs.
+/// Holds a cell that stays up between two runs.
 pub(super) type Slot = Arc<Mutex<Option<Up>>>;
 
-/// A cell that is up.
+/// A running cell.
 #[derive(Debug)]
 pub(super) enum Up {
     Bare(Box<BareCell>),
@@ -55,7 +55,7 @@ impl Up {
         }
     }
 
-    /// The plan as the meter for it gets it.
+    /// Returns the settings for the meter of this cell.
     fn plan_inside(&self, plan: &MeterSettings, housekeeping: &CpuSet) -> MeterSettings {
         let plan = MeterSettings {
             placed_by: PlacedBy::Itself,
@@ -64,7 +64,7 @@ impl Up {
         match self {
             Self::Bare(cell) => MeterSettings {
                 housekeeping: bare::beside(housekeeping, cell.launched.cpus()),
-                // Nothing of this kernel measures.
+                // No thread of the host's kernel measures.
                 policy: SchedulingPolicy::Other,
                 ..plan
             },
@@ -77,21 +77,21 @@ impl Up {
     }
 }
 
-/// Dropped in the order of the fields: the meter, the cell.
+/// A meter in a cell; the meter is dropped before the cell.
 #[derive(Debug)]
 pub(super) struct RunningCell {
     session: Session,
     up: Up,
     housekeeping: CpuSet,
-    /// From its moments to the time of day, where its kernel does not know that.
+    /// From its clock to the time of day, if its kernel does not know that.
     realtime_offset: Option<Nanos>,
     finished: bool,
-    /// Where the cell goes if it is to stay up.
+    /// Receives the cell if it is to stay up.
     stay: Option<Slot>,
 }
 
 impl RunningCell {
-    /// Starts the meter and brings it to the point where it waits.
+    /// Starts and prepares the meter.
     pub(super) fn start(
         up: Up,
         start: &Start<'_>,
@@ -121,7 +121,7 @@ impl RunningCell {
         Ok(())
     }
 
-    /// What ended the cell says more than that the meter no longer answers.
+    /// Returns the cell's own failure instead of the meter's, if there is one.
     fn best_error<T>(&self, result: Result<T, DomainError>) -> Result<T, DomainError> {
         result.map_err(|error| self.up.launched().best_error(error))
     }
@@ -170,7 +170,7 @@ impl Running for RunningCell {
         Ok(true)
     }
 
-    /// There is no way onto its CPUs.
+    /// No load can be placed on its CPUs from outside.
     fn shield(&self) -> Option<&Shield> {
         None
     }
@@ -211,7 +211,7 @@ impl Running for RunningCell {
             session, up, stay, ..
         } = *self;
         drop(session);
-        // One whose meter had to be killed, or that failed, is made anew by the next start.
+        // A cell whose meter had to be killed, or that failed, is replaced at the next start.
         match stay.filter(|_| ended && up.launched().failure().is_none()) {
             Some(slot) => *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(up),
             None => drop(up),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a cell with Linux has measured, out of memory that somebody read when its root was gone.
+//! Recovers the samples of a cell with Linux from memory that was read after its root crashed.
 
 use std::sync::atomic::AtomicU64;
 
@@ -7,19 +7,19 @@ use rampart_agent::recover;
 use rampart_model::{Batch, MeterEvent};
 use rampart_ring::stream::leftover;
 
-/// The batches that meters of such a cell told last, in the order of their moments (on its clock). These
-/// bytes are the region in which its agent speaks ([`rampart_model::SignForm::Agent`]); nothing in them
-/// is believed but that somebody wrote it.
+/// Returns the last batches of the cell's meters by time, on the cell's clock. `bytes` is the
+/// region in which its agent writes ([`rampart_model::SignForm::Agent`]); its content is not
+/// trusted.
 #[must_use]
 pub fn batches_in_memory(bytes: &[u8]) -> Vec<Batch> {
     let word = |bytes: &[u8; 8]| AtomicU64::new(u64::from_le_bytes(*bytes));
     let words: Vec<AtomicU64> = bytes.as_chunks().0.iter().map(word).collect();
-    let mut said = Vec::new();
-    if leftover(&words, |byte| said.push(byte)).is_none() {
+    let mut written = Vec::new();
+    if leftover(&words, |byte| written.push(byte)).is_none() {
         return Vec::new();
     }
-    let outputs = recover(&said);
-    // The first line and the last one of an output may not be whole: they are no events then.
+    let outputs = recover(&written);
+    // The first and last line of an output may be incomplete; they are then no events.
     let lines = outputs
         .values()
         .flat_map(|output| output.split(|byte| *byte == b'\n'));
@@ -57,14 +57,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_batches_are_found_in_a_ring_that_went_round() {
+    fn recovers_the_last_batches_of_a_ring_that_wrapped() {
         const BATCHES: u64 = 500;
         let memory = || -> Vec<AtomicU64> { (0..2048 + 8).map(|_| AtomicU64::new(0)).collect() };
         let (near, far) = (memory(), memory());
         let one = NonZeroU64::MIN;
         let mut root = Side::call(&near, &far, one).expect("room");
         let mut cell = Side::answer(&far, &near, one).expect("a call");
-        let mut room = [0; 4096];
+        let mut buffer = [0; 4096];
         for number in 0..BATCHES {
             let event = MeterEvent::Batch(batch(Nanos::from_millis(100 * number)));
             let mut line = serde_json::to_vec(&event).expect("text");
@@ -74,9 +74,9 @@ mod tests {
             frame.extend((line.len() as u32).to_le_bytes());
             frame.extend(line);
             assert_eq!(cell.write(&frame), Ok(frame.len()));
-            // The root reads until it is gone, and the cell goes on.
+            // The root stops reading when it crashes; the cell continues.
             if number < BATCHES - 20 {
-                root.read(&mut room).expect("connected");
+                root.read(&mut buffer).expect("connected");
             }
         }
         let bytes: Vec<u8> = far
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_section_holds_nothing() {
+    fn returns_nothing_for_an_invalid_section() {
         assert!(batches_in_memory(&[]).is_empty());
         assert!(batches_in_memory(&[0xff; 4099]).is_empty());
     }

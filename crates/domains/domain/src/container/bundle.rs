@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The OCI bundle of a meter: a root file system that holds the meter alone, and a
-//! configuration that grants it nothing but the lock on its memory.
+//! The OCI bundle of a meter: a root file system that contains only the meter, and a configuration
+//! that grants only the lock on its memory.
 
 use std::fs;
 use std::io;
@@ -14,20 +14,20 @@ use super::engine::MemoryGrant;
 use super::seccomp;
 use crate::DomainError;
 
-/// Where the meter stands in its root file system.
+/// Path of the meter in its root file system.
 pub(super) const METER_PATH: &str = "/rampart-meter";
-/// `nobody`, on every distribution: it owns no file that the meter could write to.
+/// The user `nobody` of every distribution: it owns no file that the meter could write to.
 const NOBODY: u32 = 65_534;
 
-/// What differs from bundle to bundle.
+/// The values that differ between bundles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Contents {
     /// Its control group, relative to the root of each hierarchy.
     pub(super) control_group: String,
-    /// The CPUs of that group; none for those of the group above it.
+    /// The CPUs of that group; `None` for those of the group above it.
     pub(super) cpus: Option<CpuSet>,
-    /// Real-time budget of that group in each second; none where it needs none, or gets it from
-    /// the shield around it.
+    /// Real-time budget of that group per second; `None` if it needs none, or gets it from the
+    /// shield around it.
     pub(super) real_time: Option<Nanos>,
     /// How the meter may lock its memory.
     pub(super) memory: MemoryGrant,
@@ -37,7 +37,7 @@ pub(super) struct Contents {
     pub(super) architecture: String,
 }
 
-/// The configuration (OCI runtime specification 1.0, which every runtime in use knows).
+/// Returns the configuration (OCI runtime specification 1.0, which every common runtime supports).
 pub(super) fn configuration(contents: &Contents) -> Value {
     let mut linux = json!({
         "namespaces": [
@@ -103,7 +103,7 @@ pub(super) fn configuration(contents: &Contents) -> Value {
                 "effective": capabilities,
                 "inheritable": capabilities,
                 "permitted": capabilities,
-                // It is not root inside, so only an ambient capability outlives execve(2).
+                // It is not root inside, so only an ambient capability survives execve(2).
                 "ambient": capabilities
             },
             "rlimits": limits,
@@ -135,7 +135,7 @@ pub(super) fn configuration(contents: &Contents) -> Value {
     })
 }
 
-/// What differs from one container of a plan to another.
+/// The values that differ between the containers of a plan.
 #[derive(Debug, Clone)]
 pub(super) struct PlannedContents<'a> {
     /// Name of its domain, which becomes its host name.
@@ -152,7 +152,8 @@ pub(super) struct PlannedContents<'a> {
     pub(super) memory: MemoryGrant,
 }
 
-/// What root may do in a container of a plan: files of its own root directory, its own processes.
+/// Capabilities of root in a container of a plan: files of its own root directory, its own
+/// processes.
 const PLANNED_CAPABILITIES: [&str; 8] = [
     "CAP_CHOWN",
     "CAP_DAC_OVERRIDE",
@@ -164,9 +165,9 @@ const PLANNED_CAPABILITIES: [&str; 8] = [
     "CAP_SETUID",
 ];
 
-/// The configuration of a container of a plan: as that of a meter, with a root directory that can
-/// be written to, root inside with few capabilities, and any system call that these allow. Its
-/// network is a loopback device alone.
+/// Returns the configuration of a container of a plan: that of a meter, but with a writable root
+/// directory, root inside with few capabilities, and without a filter of system calls. Its only
+/// network is a loopback device.
 pub(super) fn planned_configuration(contents: &PlannedContents<'_>) -> Value {
     let mut all = configuration(&Contents {
         control_group: contents.control_group.clone(),
@@ -194,7 +195,7 @@ pub(super) fn planned_configuration(contents: &PlannedContents<'_>) -> Value {
     all
 }
 
-/// Writes that configuration into `directory`.
+/// Writes the configuration of a container of a plan into `directory`.
 pub(super) fn write_planned(
     directory: &Path,
     contents: &PlannedContents<'_>,
@@ -204,14 +205,14 @@ pub(super) fn write_planned(
     fs::write(&path, text).map_err(DomainError::file("write the configuration", path))
 }
 
-/// Makes the root file system below `directory` and says where it is.
+/// Creates the root file system below `directory` and returns its path.
 pub(super) fn write_root(directory: &Path, meter: &Path) -> Result<PathBuf, DomainError> {
     let root = directory.join("rootfs");
     for name in ["proc", "dev", "sys"] {
         let path = root.join(name);
         fs::create_dir_all(&path).map_err(DomainError::file("make the directory", path))?;
     }
-    // A copy, not a link: the container must not hold a name of the file that others run.
+    // A copy, not a link: the container must not contain a name of the file that others run.
     let target = root.join(METER_PATH.trim_start_matches('/'));
     let copied = fs::copy(meter, &target)
         .and_then(|_| fs::set_permissions(&target, fs::Permissions::from_mode(0o555)));
@@ -223,7 +224,7 @@ pub(super) fn write_root(directory: &Path, meter: &Path) -> Result<PathBuf, Doma
     Ok(root)
 }
 
-/// Writes the configuration of the bundle in `directory`.
+/// Writes the configuration of a meter's bundle into `directory`.
 pub(super) fn write_configuration(
     directory: &Path,
     contents: &Contents,
@@ -249,15 +250,15 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_this() {
-        // The order of keys depends on what other crates ask of the JSON library.
+    fn writes_the_configuration() {
+        // The order of keys depends on the features of the JSON library that other crates enable.
         insta::with_settings!({ sort_maps => true }, {
             insta::assert_json_snapshot!(configuration(&contents()));
         });
     }
 
     #[test]
-    fn a_container_of_a_plan_runs_its_program_in_its_root() {
+    fn runs_a_planned_program_in_its_root_directory() {
         let cpus = "3".parse().expect("cpus");
         let all = planned_configuration(&PlannedContents {
             name: "logger",
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_its_own_is_in_the_configuration() {
+    fn writes_a_budget_of_its_own() {
         let with = Contents {
             real_time: Some(Nanos::from_millis(900)),
             ..contents()
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_there_where_the_runtime_knows_one() {
+    fn writes_a_filter_if_the_runtime_supports_it() {
         let with = Contents {
             seccomp: true,
             ..contents()
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_grant_is_the_only_grant() {
+    fn grants_only_the_lock_on_memory() {
         let of = |memory| {
             configuration(&Contents {
                 memory,
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_holds_the_meter_alone() {
+    fn creates_a_root_with_only_the_meter() {
         let directory = tempfile::tempdir().expect("directory");
         let meter = directory.path().join("some-meter");
         fs::write(&meter, "program").expect("write");
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_meter_is_named() {
+    fn names_a_missing_meter() {
         let directory = tempfile::tempdir().expect("directory");
         let error = write_root(directory.path(), Path::new("/nowhere/rampart-meter"));
         let message = error.expect_err("must fail").to_string();

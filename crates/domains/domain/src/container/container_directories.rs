@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One directory for each container, made before the container is started, so that whatever
-//! ends this process, the next one or `rampart release` finds and removes what is left.
+//! One directory for each container, created before the container starts, so that after a sudden
+//! end the next start or `rampart release` finds and removes the container.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,12 +17,12 @@ use crate::process_settings::start_of;
 
 const RECORD: &str = "container.json";
 
-/// What is known of a container before it is started.
+/// The facts known of a container before its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     /// Its name.
     pub(super) id: String,
-    /// What runs it.
+    /// Its runtime or engine.
     pub(super) engine: ContainerEngine,
     /// The program of the runtime or engine.
     pub(super) program: PathBuf,
@@ -41,7 +41,7 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// Makes the directory and brings the record to the disk.
+    /// Creates the directory and synchronises the record to the disk.
     pub(super) fn create(
         state: &StateDirectory,
         engine: ContainerEngine,
@@ -50,7 +50,7 @@ impl Container {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let owner = std::process::id();
         let owner_start = start_of(owner).unwrap_or(0);
-        // With the start time the name stays unique when process numbers come round again.
+        // With the start time the name stays unique when process ids are reused.
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let id = format!("rampart-meter-{owner}-{owner_start}-{count}");
         let directory = containers(state).join(&id);
@@ -82,17 +82,17 @@ impl Container {
         written.map_err(DomainError::file("write the record", path))
     }
 
-    /// The root directory of the runtime's own state.
+    /// Returns the root directory of the runtime's own state.
     pub(super) fn runtime_state(&self) -> PathBuf {
         self.directory.join("runtime")
     }
 
-    /// The file in which the runtime leaves the number of the container's first process.
+    /// Returns the file in which the runtime writes the id of the container's first process.
     pub(super) fn process_file(&self) -> PathBuf {
         self.directory.join("process")
     }
 
-    /// The name of the image that an engine may need.
+    /// Returns the name of the image that an engine may need.
     pub(super) fn image(&self) -> String {
         image(&self.record.id)
     }
@@ -107,7 +107,7 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         if !self.removed {
-            // Nobody is there to be told; the directory stays for `release_containers`.
+            // `release_containers` finds what cannot be removed.
             let _ = remove(&self.record, &self.directory);
         }
     }
@@ -121,7 +121,7 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
     let id = record.id.as_str();
     match record.engine {
         ContainerEngine::Embedded => {
-            // A container that ended by itself has no state any more.
+            // A container that ended by itself has no state left.
             let root = directory.join("runtime");
             if root.join(id).exists() {
                 let root = root.display().to_string();
@@ -138,7 +138,7 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
             )?;
         }
         ContainerEngine::Docker => {
-            // `--rm` usually was faster, and an image that was never made is not there.
+            // `--rm` has usually removed it already, and the image need not exist.
             let _ = helper_program::run(&record.program, &["rm", "--force", id]);
             let left = helper_program::run(
                 &record.program,
@@ -159,17 +159,17 @@ fn remove(record: &Record, directory: &Path) -> Result<(), DomainError> {
     fs::remove_dir_all(directory).map_err(DomainError::file("remove the directory", directory))
 }
 
-/// What [`release_containers`] did.
+/// Result of [`release_containers`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReleasedContainers {
-    /// Names of the containers that were removed.
+    /// Names of the removed containers.
     pub removed: Vec<String>,
-    /// What could not be removed, and why.
+    /// What could not be removed, with the reason.
     pub left: Vec<Finding>,
 }
 
-/// Removes the containers that ended processes left. Those of living processes stay. To be
-/// called before [`rampart_host::release`], which removes the control groups around them.
+/// Removes the containers that ended processes left. Call it before [`rampart_host::release`],
+/// which removes the control groups around them.
 #[must_use]
 pub fn release_containers(state: &StateDirectory) -> ReleasedContainers {
     let mut released = ReleasedContainers::default();
@@ -187,8 +187,8 @@ pub fn release_containers(state: &StateDirectory) -> ReleasedContainers {
         let result = match &record {
             Some(record) if is_alive(record) => continue,
             Some(record) => remove(record, &directory),
-            // Without a record nothing had been started yet. Its owner may be about to write
-            // it: the number is part of the name.
+            // Without a record no container was started. Its owner, whose id is part of the name,
+            // may be about to write it.
             None if owner_in(&name).is_some_and(|owner| start_of(owner).is_some()) => continue,
             None => fs::remove_dir_all(&directory)
                 .map_err(DomainError::file("remove the directory", &directory)),
@@ -201,9 +201,7 @@ pub fn release_containers(state: &StateDirectory) -> ReleasedContainers {
                     directory.display().to_string(),
                     error.to_string(),
                 )
-                .fix(format!(
-                    "remove the container {name} by hand, then the directory"
-                )),
+                .fix(format!("remove the container {name}, then the directory")),
             ),
         }
     }
@@ -237,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ended_process_left_is_removed_and_ours_stays() {
+    fn releases_containers_of_ended_processes_only() {
         let (_directory, state) = state();
         let program = Path::new("/nowhere/runc");
         let ours = Container::create(&state, ContainerEngine::Embedded, program).expect("ours");
@@ -258,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_removed_is_told_and_kept() {
+    fn reports_and_keeps_what_cannot_be_removed() {
         let (_directory, state) = state();
         let program = Path::new("/nowhere/runc");
         let mut left = Container::create(&state, ContainerEngine::Embedded, program).expect("left");
@@ -273,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_there_is_nothing_to_do() {
+    fn releases_nothing_without_a_directory() {
         let (_directory, state) = state();
         assert_eq!(release_containers(&state), ReleasedContainers::default());
     }

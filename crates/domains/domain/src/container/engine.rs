@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What runs a container: which program, of which version, and with which arguments.
+//! Finds container runtimes and engines, and builds their command lines.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,22 +13,23 @@ use super::container_directories::Container;
 use super::helper_program;
 use crate::DomainError;
 
-/// How long a runtime may take to tell the container's process once it runs.
+/// Time limit for a runtime to write the container's process id.
 const PROCESS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How the meter may lock its memory without any other privilege.
+/// The privilege with which the meter may lock its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MemoryGrant {
     /// It does not lock memory.
     Nothing,
-    /// An unlimited `RLIMIT_MEMLOCK`, the weakest grant that does.
+    /// An unlimited `RLIMIT_MEMLOCK`, the weakest sufficient grant.
     Limit,
-    /// `CAP_IPC_LOCK`, where this process may not raise the limit (no `CAP_SYS_RESOURCE`).
+    /// `CAP_IPC_LOCK`, if this process may not raise the limit (no `CAP_SYS_RESOURCE`).
     Capability,
 }
 
 impl MemoryGrant {
-    /// The grant for a meter that locks its memory, and is started by a child of this process.
+    /// Returns the grant for a meter that locks its memory and is started by a child of this
+    /// process.
     pub(super) fn to_lock() -> Self {
         let hard = rustix::process::getrlimit(Resource::Memlock).maximum;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -40,7 +41,7 @@ impl MemoryGrant {
     }
 }
 
-/// Whether `CAP_SYS_RESOURCE` (24 of include/uapi/linux/capability.h) is in effect.
+/// Returns whether `CAP_SYS_RESOURCE` (24 of include/uapi/linux/capability.h) is in effect.
 fn may_raise_limits(status: &str) -> bool {
     status
         .lines()
@@ -52,7 +53,7 @@ fn may_raise_limits(status: &str) -> bool {
 /// A program that can run a container here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Engine {
-    /// Which kind.
+    /// Its kind.
     pub(super) kind: ContainerEngine,
     /// The program.
     pub(super) program: PathBuf,
@@ -62,35 +63,34 @@ pub(super) struct Engine {
     pub(super) seccomp: bool,
     /// Options before the command, for podman.
     options: Vec<String>,
-    /// Whether it takes any control group as a parent; one that lets systemd make the groups
-    /// takes none but slices.
+    /// Whether it accepts any control group as a parent; with systemd it accepts only slices.
     takes_parent: bool,
 }
 
-/// What an engine is told about one container.
+/// Options of an engine for one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wishes {
-    /// The CPUs of its control group; none to leave them.
+    /// The CPUs of its control group; `None` for the engine's default.
     pub(super) cpus: Option<CpuSet>,
-    /// The control group above its own; none to leave that to the engine.
+    /// The control group above its own; `None` for the engine's default.
     pub(super) parent: Option<String>,
-    /// How it may lock memory.
+    /// The grant to lock memory.
     pub(super) memory: MemoryGrant,
-    /// How many files it may have open.
+    /// Limit of open files.
     pub(super) open_files: u64,
-    /// How many processes and threads its user may have.
+    /// Limit of processes and threads of its user.
     pub(super) processes: u64,
 }
 
-/// `wanted`, or our own hard limit of `resource` where that is less: without
-/// `CAP_SYS_RESOURCE` nobody can raise it.
+/// Returns `wanted`, or this process's hard limit of `resource` if that is lower: raising it needs
+/// `CAP_SYS_RESOURCE`.
 pub(super) fn within_our_limit(resource: Resource, wanted: u64) -> u64 {
     let hard = rustix::process::getrlimit(resource).maximum;
     hard.map_or(wanted, |hard| hard.min(wanted))
 }
 
 impl Engine {
-    /// The program for `kind`, if there is one that works here.
+    /// Finds a program for `kind` that works here.
     pub(super) fn find(kind: ContainerEngine, control_groups: &str) -> Result<Self, Box<Finding>> {
         match kind {
             ContainerEngine::Embedded => embedded(control_groups),
@@ -99,17 +99,17 @@ impl Engine {
         }
     }
 
-    /// Whether a container can be started below a control group of Rampart's.
+    /// Returns whether a container can be started below a control group of Rampart's.
     pub(super) fn takes_parent(&self) -> bool {
         self.takes_parent
     }
 
-    /// Options before any command.
+    /// Returns the options before any command.
     pub(super) fn options(&self) -> &[String] {
         &self.options
     }
 
-    /// The command that runs the container in the foreground, with the meter's streams.
+    /// Returns the command that runs the container in the foreground, with the meter's streams.
     pub(super) fn run(&self, container: &Container, wishes: &Wishes) -> Command {
         let mut command = Command::new(&self.program);
         match self.kind {
@@ -146,12 +146,12 @@ impl Engine {
         command
     }
 
-    /// What the engine needs before [`Engine::run`] besides the root file system.
+    /// Creates what the engine needs before [`Engine::run`] besides the root file system.
     pub(super) fn prepare(&self, container: &Container) -> Result<(), DomainError> {
         if self.kind != ContainerEngine::Docker {
             return Ok(());
         }
-        // docker takes no directory as a root, so the root becomes an image without a registry.
+        // docker accepts no directory as a root, so the root becomes a local image.
         let archive = container.directory.join("rootfs.tar");
         let mut tar = Command::new("tar");
         tar.arg("-C")
@@ -166,7 +166,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The container's first process, as this process sees it.
+    /// Returns the container's first process, as this process numbers it.
     pub(super) fn process(&self, container: &Container) -> Result<u32, DomainError> {
         let id = &container.record.id;
         let (text, location) = match self.kind {
@@ -191,8 +191,8 @@ impl Engine {
     }
 }
 
-/// The runtime writes the file when the container has been started, so the meter inside may
-/// speak before. The file appears with its content (it is renamed into place).
+/// Waits for the file that the runtime renames into place after it has started the container; the
+/// meter inside may answer before.
 fn read_process_file(path: &Path) -> Result<String, DomainError> {
     let begin = Instant::now();
     loop {
@@ -211,7 +211,7 @@ fn read_process_file(path: &Path) -> Result<String, DomainError> {
     }
 }
 
-/// What podman and docker take alike.
+/// Returns the arguments that podman and docker share.
 fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "run",
@@ -230,14 +230,14 @@ fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
     .map(str::to_owned)
     .to_vec();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
-    // Engines raise these two to their own maximum, which may be more than is allowed here.
+    // Engines raise these two to their own maximum, which may exceed the limit here.
     for (name, most) in [("nofile", wishes.open_files), ("nproc", wishes.processes)] {
         add(&["--ulimit", &format!("{name}={most}:{most}")]);
     }
     match wishes.memory {
         MemoryGrant::Nothing => add(&["--user", "65534:65534"]),
         MemoryGrant::Limit => add(&["--user", "65534:65534", "--ulimit", "memlock=-1:-1"]),
-        // A capability reaches only root where an engine knows no ambient ones.
+        // Without ambient capabilities in the engine, only root gets a capability.
         MemoryGrant::Capability => add(&["--user", "0:0", "--cap-add", "IPC_LOCK"]),
     }
     if let Some(cpus) = &wishes.cpus {
@@ -249,7 +249,7 @@ fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
     arguments
 }
 
-/// `runc 1.1.5` from the first line of `runc --version`.
+/// Returns `runc 1.1.5` from the first line of `runc --version`.
 fn version(name: &str, answer: &str) -> String {
     let number = answer
         .lines()
@@ -271,16 +271,16 @@ fn not_usable(program: &Path, error: &DomainError, fix: &str) -> Box<Finding> {
         Finding::new(
             Severity::Error,
             program.display().to_string(),
-            format!("the program does not work here: {error}"),
+            format!("the program does not work: {error}"),
         )
         .fix(fix.to_owned()),
     )
 }
 
-/// `runc`, or else `crun` where it can work: it refuses cgroup v1 with v2 beside it.
+/// Finds `runc`, or else `crun` unless cgroup v1 and v2 are mounted side by side, which it refuses.
 fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
-    const MEND: &str = "apt-get install runc";
-    let mut reason = missing("runc", MEND);
+    const FIX: &str = "apt-get install runc";
+    let mut reason = missing("runc", FIX);
     for name in ["runc", "crun"] {
         let Some(program) = helper_program::find(name) else {
             continue;
@@ -293,7 +293,7 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
                     "crun refuses control groups of version 1 and 2 side by side, and runc is not installed",
                 )
                 .values("hybrid", "v1 or v2 alone")
-                .fix(MEND),
+                .fix(FIX),
             );
             continue;
         }
@@ -308,25 +308,25 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
                     takes_parent: true,
                 });
             }
-            Err(error) => reason = not_usable(&program, &error, MEND),
+            Err(error) => reason = not_usable(&program, &error, FIX),
         }
     }
     Err(reason)
 }
 
-/// Whether the answer to `--version` names libseccomp (`runc`) or `+SECCOMP` (`crun`).
+/// Returns whether the answer to `--version` names libseccomp (`runc`) or `+SECCOMP` (`crun`).
 fn filters(answer: &str) -> bool {
     answer.contains("libseccomp") || answer.contains("+SECCOMP")
 }
 
 fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
-    const MEND: &str = "apt-get install podman";
-    let program = helper_program::find("podman").ok_or_else(|| missing("podman", MEND))?;
+    const FIX: &str = "apt-get install podman";
+    let program = helper_program::find("podman").ok_or_else(|| missing("podman", FIX))?;
     let answer = helper_program::run(&program, &["--version"])
-        .map_err(|error| not_usable(&program, &error, MEND))?;
+        .map_err(|error| not_usable(&program, &error, FIX))?;
     let systemd = Path::new("/run/systemd/system").exists();
     let mut options = Vec::new();
-    // systemd has no word for a shield's group, and without it podman has to make groups itself.
+    // systemd cannot name a shield's group; without systemd podman creates groups itself.
     let takes_parent = control_groups != "v2" || !systemd;
     if takes_parent {
         options.extend(["--cgroup-manager", "cgroupfs"].map(str::to_owned));
@@ -356,7 +356,8 @@ fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
 }
 
 fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
-    const MEND: &str = "start the engine: systemctl start docker, or apt-get install docker.io";
+    const FIX: &str =
+        "start or install the engine: systemctl start docker, or apt-get install docker.io";
     let program = helper_program::find("docker")
         .ok_or_else(|| missing("docker", "apt-get install docker.io"))?;
     let format = "{{.ServerVersion}} {{.CgroupDriver}}";
@@ -365,21 +366,21 @@ fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
             Finding::new(
                 Severity::Error,
                 program.display().to_string(),
-                format!("no engine answers the program: {error}"),
+                format!("the docker daemon does not answer: {error}"),
             )
-            .fix(MEND),
+            .fix(FIX),
         )
     })?;
     let (version, driver) = answer.trim().split_once(' ').unwrap_or((answer.trim(), ""));
-    // Some releases answer with an empty version, and success, when no engine is there.
+    // Some releases answer with an empty version, and success, if no daemon runs.
     if version.is_empty() {
         return Err(Box::new(
             Finding::new(
                 Severity::Error,
                 program.display().to_string(),
-                "no engine answers the program",
+                "the docker daemon does not answer",
             )
-            .fix(MEND),
+            .fix(FIX),
         ));
     }
     Ok(Engine {
@@ -392,7 +393,7 @@ fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
     })
 }
 
-/// Whether this machine can run containers of a kind, and what speaks against it.
+/// Returns the engine of this kind, if it can run containers here, with the findings about it.
 pub(super) fn availability(
     kind: ContainerEngine,
     machine: &Machine,
@@ -411,7 +412,7 @@ pub(super) fn availability(
             Finding::new(
                 Severity::Error,
                 "privilege",
-                "a container whose threads are placed from outside needs root",
+                "placing the threads of a container needs root",
             )
             .values(format!("user {}", user.as_raw()), "root")
             .fix("run the same command with sudo"),
@@ -425,7 +426,7 @@ pub(super) fn availability(
             Finding::new(
                 Severity::Note,
                 engine.program.display().to_string(),
-                "this build filters no system calls, so the container has no seccomp filter",
+                "this build has no seccomp support, so system calls are not filtered",
             )
             .fix("install a build with libseccomp"),
         );
@@ -452,7 +453,7 @@ mod tests {
     fn line(kind: ContainerEngine, memory: MemoryGrant, parent: Option<&str>) -> String {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
-        // An engine that is not there: removing the container must not start one.
+        // An engine that does not exist, because removing the container must not start one.
         let container = Container::create(&state, ContainerEngine::Embedded, Path::new("/nowhere"))
             .expect("container");
         let (id, path) = (container.record.id.clone(), container.directory.clone());
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn the_embedded_command_is_this() {
+    fn builds_the_embedded_command() {
         assert_eq!(
             line(ContainerEngine::Embedded, MemoryGrant::Limit, Some("/s")),
             "--root DIRECTORY/runtime run --bundle DIRECTORY --pid-file DIRECTORY/process ID"
@@ -483,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn the_podman_command_is_this() {
+    fn builds_the_podman_command() {
         assert_eq!(
             line(ContainerEngine::Podman, MemoryGrant::Limit, Some("/shield")),
             "--cgroup-manager cgroupfs run --name ID --rm --interactive --network none \
@@ -495,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn the_docker_command_is_this() {
+    fn builds_the_docker_command() {
         assert_eq!(
             line(ContainerEngine::Docker, MemoryGrant::Capability, None),
             "run --name ID --rm --interactive --network none --read-only --cap-drop all \
@@ -506,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_read() {
+    fn reads_versions() {
         assert_eq!(
             version("runc", "runc version 1.1.5+ds1\ncommit: 1"),
             "runc 1.1.5+ds1"
@@ -518,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn the_grant_follows_the_privilege() {
+    fn chooses_the_grant_by_privilege() {
         assert!(may_raise_limits("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         assert!(!may_raise_limits("CapEff:\t000001fffeffffff\n"));
         assert!(!may_raise_limits(""));

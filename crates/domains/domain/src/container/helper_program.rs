@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Helper programs: container runtimes and engines, asked one thing at a time.
+//! Runs helper programs: container runtimes and engines.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,14 +9,14 @@ use crate::DomainError;
 
 /// Directories that hold administrators' programs but are not in every user's `PATH`.
 const ALSO_SEARCHED: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
-/// A helper that takes longer hangs.
+/// Time limit for a helper.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often a helper is asked that may have been asked at a bad moment, and the pause between.
+/// Tries of a helper that may fail at a bad moment, and the pause between them.
 const TRIES: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Where a program is; none where it is not installed.
+/// Returns the path of a program, or `None` if it is not installed.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -25,15 +25,15 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
         .find(|path| path.is_file())
 }
 
-/// Runs a helper to its end and returns its standard output.
+/// Runs a helper and returns its standard output.
 pub(super) fn run(program: &Path, arguments: &[&str]) -> Result<String, DomainError> {
     let mut command = Command::new(program);
     command.args(arguments);
     finish(command)
 }
 
-/// Runs a helper until it succeeds, a few times at most. An engine refuses to remove a container
-/// that ends by itself at this very moment (podman: "container state improper: stopped").
+/// Runs a helper until it succeeds, [`TRIES`] times at most. An engine refuses to remove a
+/// container that is about to end by itself (podman: "container state improper: stopped").
 pub(super) fn persist(program: &Path, arguments: &[&str]) -> Result<String, DomainError> {
     for _ in 1..TRIES {
         if let Ok(output) = run(program, arguments) {
@@ -44,12 +44,12 @@ pub(super) fn persist(program: &Path, arguments: &[&str]) -> Result<String, Doma
     run(program, arguments)
 }
 
-/// Runs a prepared command to its end and returns its standard output.
+/// Runs a prepared command and returns its standard output.
 pub(super) fn finish(command: Command) -> Result<String, DomainError> {
     finish_within(command, PATIENCE)
 }
 
-/// The same for a command that may take so long.
+/// Runs a prepared command with this time limit and returns its standard output.
 pub(super) fn finish_within(command: Command, patience: Duration) -> Result<String, DomainError> {
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
@@ -59,18 +59,18 @@ pub(super) fn finish_within(command: Command, patience: Duration) -> Result<Stri
     let not_started = |source| DomainError::NotStarted {
         program: line.clone(),
         source,
-        fix: "install it again".to_owned(),
+        fix: "reinstall it".to_owned(),
     };
-    let said = rampart_host::run_within(command, patience).map_err(not_started)?;
-    match said.status {
-        Some(status) if status.success() => Ok(said.output),
+    let output = rampart_host::run_within(command, patience).map_err(not_started)?;
+    match output.status {
+        Some(status) if status.success() => Ok(output.output),
         status => Err(DomainError::Helper {
             command: line,
             status: status.map_or_else(
                 || format!("no end within {} s", patience.as_secs()),
                 |status| status.to_string(),
             ),
-            stderr: said.errors,
+            stderr: output.errors,
         }),
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_helper_that_was_asked_at_a_bad_moment_is_asked_again() {
+    fn repeats_a_helper_that_failed() {
         let directory = tempfile::tempdir().expect("directory");
         let mark = directory.path().join("mark").display().to_string();
         let shell = Path::new("/bin/sh");
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failing_helper_is_told_with_its_words() {
+    fn reports_a_failing_helper_with_its_standard_error() {
         let shell = find("sh").expect("a shell");
         assert_eq!(run(&shell, &["-c", "echo yes"]).expect("runs"), "yes\n");
         let error = run(&shell, &["-c", "echo because >&2; exit 5"]);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `container`: the meter in an OCI container on shielded CPUs.
+//! The domain `container`: the meter in an OCI container on shielded CPUs.
 //!
-//! The container gets no privilege but the lock on its memory. Policy and affinity of its
-//! threads are set from outside while it waits, so that it needs neither `CAP_SYS_NICE` nor a
-//! limit of real-time priorities.
+//! The container gets only the privilege to lock its memory. Policy and affinity of its threads are
+//! set from outside while it waits, so it needs neither `CAP_SYS_NICE` nor a limit of real-time
+//! priorities.
 
 mod bundle;
 mod container_directories;
@@ -31,7 +31,7 @@ pub(crate) use self::container_directories::Container;
 pub use self::container_directories::{ReleasedContainers, release_containers};
 pub use self::planned_container::{ContainerOrder, PlannedContainer};
 
-/// A container on shielded CPUs.
+/// The domain `container`.
 #[derive(Debug, Clone)]
 pub(crate) struct ContainerDomain {
     pub(crate) engine: ContainerEngine,
@@ -52,7 +52,7 @@ impl Domain for ContainerDomain {
     fn availability(&self, machine: &Machine) -> Availability {
         let (engine, mut findings) = engine::availability(self.engine, machine);
         findings.extend(task::weaknesses(machine).into_iter().filter(|finding| {
-            // Without root it is not available at all, which is said already.
+            // Without root it is not available, which another finding reports.
             finding.location != "privilege"
         }));
         let program = match (&engine, self.engine) {
@@ -74,7 +74,7 @@ impl Domain for ContainerDomain {
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
         let plan = shielded_process::plan_inside(start.plan);
-        // What cannot be removed is told by `rampart release`; it is in nobody's way here.
+        // `rampart release` reports what cannot be removed; it does not affect this start.
         let _ = release_containers(&self.state);
         let control_groups = rampart_host::control_group_layout();
         let engine = Engine::find(self.engine, control_groups)
@@ -92,10 +92,10 @@ impl Domain for ContainerDomain {
             prepared.engine.run(&prepared.container, &prepared.wishes),
             &prepared.engine.version,
             Tie::InputEnds,
-            "install it again",
+            "reinstall it",
         )?;
-        // If anything fails from here on, dropping removes the container, ends the runtime that
-        // waits for it, then lowers the shield.
+        // After an error, dropping removes the container, ends the runtime that waits for it, then
+        // removes the shield.
         let mut running = RunningProcess {
             container: Some(prepared.container),
             session,
@@ -116,7 +116,7 @@ impl Domain for ContainerDomain {
     }
 }
 
-/// Everything that must stand before the container is started.
+/// Everything that is prepared before the container starts.
 struct Prepared {
     engine: Engine,
     wishes: Wishes,
@@ -125,7 +125,7 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Writes what the engine reads.
+    /// Writes the files that the engine reads.
     fn write(&mut self, start: &Start<'_>) -> Result<(), DomainError> {
         bundle::write_root(&self.container.directory, start.meter)?;
         if self.engine.kind == ContainerEngine::Embedded {
@@ -146,7 +146,7 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// Without a shield nobody gives the container's group a budget, so it brings its own.
+    /// Without a shield the container's group has no budget, so the container brings its own.
     fn own_budget(&self, start: &Start<'_>) -> Option<Nanos> {
         let alone = self.wishes.parent.is_none() && start.plan.policy.is_real_time();
         let free = rampart_host::free_real_time_budget().filter(|_| alone)?;
@@ -186,7 +186,7 @@ fn note_grants(running: &mut RunningProcess, engine: &Engine, memory: MemoryGran
             Finding::new(
                 Severity::Note,
                 "locked memory",
-                "the container got CAP_IPC_LOCK, because this process may not raise limits and so cannot grant the weaker RLIMIT_MEMLOCK",
+                "the container has CAP_IPC_LOCK, because this process may not raise limits and so cannot grant the weaker RLIMIT_MEMLOCK",
             )
             .values("no CAP_SYS_RESOURCE", "CAP_SYS_RESOURCE, or an unlimited hard limit")
             .fix("start rampart with `ulimit -l unlimited`"),
@@ -197,7 +197,7 @@ fn note_grants(running: &mut RunningProcess, engine: &Engine, memory: MemoryGran
             Finding::new(
                 Severity::Note,
                 engine.version.clone(),
-                "no system calls are filtered in the container",
+                "system calls of the container are not filtered",
             )
             .fix("install a runtime built with libseccomp"),
         );

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A container that runs what a plan says, in the foreground of its engine.
+//! A container of a plan, in the foreground of its engine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,23 +13,24 @@ use super::engine::{Engine, MemoryGrant};
 use super::helper_program;
 use crate::DomainError;
 
-/// Pause between two questions whether a container's process is there.
+/// Pause between two checks for a container's process.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What a container of a plan is made of.
+/// A container that a plan asks for.
 #[derive(Debug, Clone)]
 pub struct ContainerOrder<'a> {
     /// Name of its domain.
     pub name: &'a str,
-    /// Image or root directory, and who runs it.
+    /// Its image or root directory, and its engine.
     pub source: &'a ContainerSource,
-    /// Program and arguments inside; empty for those of the image.
+    /// Program and arguments inside; empty for the image's own.
     pub run: &'a [String],
     /// Its CPUs.
     pub cpus: &'a CpuSet,
-    /// The control group above its own, relative to the hierarchy's root; none for the engine's.
+    /// The control group above its own, relative to the hierarchy's root; `None` for the engine's
+    /// default.
     pub parent: Option<String>,
-    /// A directory of its own for what the runtime needs; emptied first.
+    /// A directory of its own for the runtime; emptied first.
     pub directory: PathBuf,
 }
 
@@ -43,11 +44,11 @@ pub struct PlannedContainer {
 }
 
 impl PlannedContainer {
-    /// Finds the engine, writes what it reads, removes a container of that name that is left, and
-    /// gives the command that runs the container in the foreground.
+    /// Finds the engine, writes the files that it reads, removes a leftover container of that name,
+    /// and returns the command that runs the container in the foreground.
     ///
     /// # Errors
-    /// If no engine works here, or it cannot run such a source.
+    /// If no engine works here, or it does not support the source.
     pub fn prepare(order: &ContainerOrder<'_>) -> Result<(Self, Command), DomainError> {
         let kind = order.source.engine.unwrap_or(ContainerEngine::Embedded);
         let engine = Engine::find(kind, rampart_host::control_group_layout())
@@ -92,7 +93,7 @@ impl PlannedContainer {
         Ok((container, command))
     }
 
-    /// One that a supervisor left, known from its record.
+    /// Returns a container that a supervisor left, from its record.
     #[must_use]
     pub fn left(name: &str, kind: ContainerEngine, program: PathBuf, directory: PathBuf) -> Self {
         Self {
@@ -103,27 +104,27 @@ impl PlannedContainer {
         }
     }
 
-    /// Who runs it.
+    /// Returns its engine.
     #[must_use]
     pub fn engine(&self) -> ContainerEngine {
         self.kind
     }
 
-    /// The program of the runtime or engine.
+    /// Returns the program of the runtime or engine.
     #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Whether its control group lies below the one that was asked for.
+    /// Returns whether its control group is below the requested one.
     #[must_use]
     pub fn takes_parent(&self) -> bool {
         Engine::find(self.kind, rampart_host::control_group_layout())
             .is_ok_and(|engine| engine.takes_parent())
     }
 
-    /// Its first process, as soon as it runs; none where it does not within `limit`, or `gone` says
-    /// that its command has ended.
+    /// Waits for its first process. Returns `None` if there is none within `limit`, or `gone`
+    /// reports that its command has ended.
     pub fn process(&self, limit: Duration, mut gone: impl FnMut() -> bool) -> Option<u32> {
         let begin = Instant::now();
         loop {
@@ -146,13 +147,13 @@ impl PlannedContainer {
         }
     }
 
-    /// Asks it to end in its engine's way, which kills it when `limit` is over.
+    /// Asks the engine to end it; after `limit` the engine kills it.
     ///
     /// # Errors
-    /// If the engine does not do it.
+    /// If the engine fails.
     pub fn stop(&self, limit: Duration) -> Result<(), DomainError> {
         if self.kind == ContainerEngine::Embedded {
-            // Whoever waits for its process sees whether that was enough.
+            // The caller waits for its process and so learns the result.
             let root = self.runtime_state().display().to_string();
             return helper_program::run(
                 &self.program,
@@ -166,10 +167,10 @@ impl PlannedContainer {
         helper_program::finish_within(command, limit + Duration::from_secs(20)).map(drop)
     }
 
-    /// Removes it, whether or not it still runs, and its directory. Nothing there is no error.
+    /// Removes it, whether or not it still runs, and its directory. It need not exist.
     ///
     /// # Errors
-    /// If the engine does not do it.
+    /// If the engine fails.
     pub fn remove(&self) -> Result<(), DomainError> {
         let id = self.id.as_str();
         match self.kind {
@@ -188,7 +189,7 @@ impl PlannedContainer {
                 helper_program::persist(&self.program, &arguments)?;
             }
             ContainerEngine::Docker => {
-                // One that is not there is an error for docker, and none here.
+                // For docker a missing container is an error.
                 let _ = helper_program::run(&self.program, &["rm", "--force", id]);
             }
         }
@@ -216,7 +217,7 @@ fn cannot(order: &ContainerOrder<'_>, what: &str, fix: &str) -> DomainError {
     )
 }
 
-/// The root directory of a container without an engine.
+/// Returns the root directory of a container without an engine.
 fn runnable_root(order: &ContainerOrder<'_>) -> Result<PathBuf, DomainError> {
     let Some(root) = &order.source.rootfs else {
         return Err(cannot(
@@ -228,14 +229,14 @@ fn runnable_root(order: &ContainerOrder<'_>) -> Result<PathBuf, DomainError> {
     if order.run.is_empty() {
         return Err(cannot(
             order,
-            "a root directory does not say which program to run",
+            "a container with a root directory needs a program to run",
             "write run = [\"/path/inside\"]",
         ));
     }
     fs::canonicalize(root).map_err(DomainError::file("find the root directory", root))
 }
 
-/// What podman and docker are told.
+/// Returns the arguments for podman and docker.
 fn arguments(
     order: &ContainerOrder<'_>,
     id: &str,
@@ -250,7 +251,7 @@ fn arguments(
         MemoryGrant::Capability => add(&["--cap-add", "IPC_LOCK"]),
         _ => add(&["--ulimit", "memlock=-1:-1"]),
     }
-    // Without its parent it has to be moved behind the wall afterwards, and the engine's own group
+    // Without the parent it has to be moved into its group afterwards, and the engine's own group
     // may not have the CPUs.
     if let Some(parent) = parent {
         add(&["--cpuset-cpus", &order.cpus.to_string()]);
@@ -262,8 +263,8 @@ fn arguments(
         (None, Some(_)) => {
             return Err(cannot(
                 order,
-                "docker runs images, and no root directory",
-                "write { engine = \"podman\", rootfs = … }, or import it: tar -C DIRECTORY -c . | docker import - NAME",
+                "docker runs only images, not root directories",
+                "write { engine = \"podman\", rootfs = … }, or import the directory: tar -C DIRECTORY -c . | docker import - NAME",
             ));
         }
         (None, None) => {
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_are_told_image_cpus_and_group() {
+    fn passes_image_cpus_and_group_to_the_engine() {
         let source = ContainerSource {
             engine: Some(ContainerEngine::Podman),
             image: Some("registry.example/logger:1".to_owned()),
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_with_its_mend() {
+    fn refuses_unsupported_sources_with_a_fix() {
         let root = ContainerSource {
             engine: None,
             image: None,

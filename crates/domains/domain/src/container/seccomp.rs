@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The system calls that a meter in a container may make; every other one answers EPERM.
+//! The system calls that a meter in a container may make; all others fail with EPERM.
 //!
-//! The list is what a static program with threads, the meters' clocks and sleeps, and the
-//! runtime's own last steps before `execve` need. No sockets, no mounts, no new namespaces, no
-//! tracing, no keys, no modules.
+//! The list contains what a static program with threads, the meters' clocks and sleeps, and the
+//! runtime's last steps before `execve` need: no sockets, mounts, namespaces, tracing, keys or
+//! modules.
 
 use serde_json::{Value, json};
 
-/// Allowed without a look at their arguments. A name that an architecture lacks (`poll` on
-/// arm64) is skipped by the runtimes.
+/// Allowed with any arguments. Runtimes skip a name that an architecture lacks (`poll` on arm64).
 const ALLOWED: &[&str] = &[
     // Memory.
     "brk",
@@ -45,8 +44,8 @@ const ALLOWED: &[&str] = &[
     "set_tid_address",
     "tgkill",
     "wait4",
-    // Scheduling. Without CAP_SYS_NICE and with the limits of the bundle none of these raises
-    // anything.
+    // Scheduling. Without CAP_SYS_NICE and with the limits of the bundle none of these raises a
+    // priority.
     "getcpu",
     "getpriority",
     "sched_get_priority_max",
@@ -124,7 +123,7 @@ const ALLOWED: &[&str] = &[
     "statx",
     "write",
     "writev",
-    // What is left.
+    // Others.
     "capget",
     "getrandom",
     "getrlimit",
@@ -134,13 +133,13 @@ const ALLOWED: &[&str] = &[
     "uname",
 ];
 
-/// All `CLONE_NEW*` flags of include/uapi/linux/sched.h that `clone` takes.
+/// All `CLONE_NEW*` flags of include/uapi/linux/sched.h that `clone` accepts.
 const NEW_NAMESPACES: u64 = 0x7e02_0000;
-/// errno of a call that the kernel does not know: C libraries fall back from `clone3`, whose
-/// flags a filter cannot see, to `clone`.
+/// errno of an unknown call: C libraries fall back from `clone3`, whose flags a filter cannot read,
+/// to `clone`.
 const ENOSYS: u32 = 38;
 
-/// The filter in the form of the OCI runtime specification (config-linux.md, "Seccomp").
+/// Returns the filter in the form of the OCI runtime specification (config-linux.md, "Seccomp").
 pub(super) fn filter(architecture: &str) -> Value {
     let architectures: &[&str] = match architecture {
         "aarch64" => &["SCMP_ARCH_AARCH64"],
@@ -166,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_dangerous_is_allowed() {
+    fn allows_no_dangerous_call() {
         for name in [
             "mount",
             "ptrace",
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_is_listed_twice() {
+    fn lists_each_call_once() {
         let unique: std::collections::BTreeSet<_> = ALLOWED.iter().collect();
         assert_eq!(unique.len(), ALLOWED.len());
     }

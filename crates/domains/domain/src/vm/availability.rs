@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether this machine can run guests, and if not, what is missing.
+//! Determines whether this machine can run guests.
 
 use rampart_model::{Accelerator, Availability, Finding, GuestRole, Machine, Severity};
 
@@ -13,7 +13,7 @@ use crate::{Domain as _, task};
 
 pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     if let Err(finding) = architecture(machine) {
-        // What else is missing would not help.
+        // The other findings would not help.
         return Availability {
             domain: domain.selection(),
             available: false,
@@ -48,14 +48,13 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
             .fix("install stress-ng"),
         )));
     }
-    // The probe takes seconds: only where nothing else is in the way. On an emulated machine it
-    // takes as long as a guest, which finds the same out when it is started.
+    // The probe takes seconds, so it runs only if there is no other problem. On an emulated machine
+    // it takes as long as a guest, whose start finds the same.
     if problems.is_empty()
         && accelerator == Accelerator::Kvm
         && !machine.virtualisation.emulated
         && let (Ok(program), Ok(kernel)) = (&program, &kernel)
-        && let Err(finding) =
-            kvm_probe::kvm_brings_a_guest_up(&domain.state, program, kernel, machine)
+        && let Err(finding) = kvm_probe::kvm_boots_a_guest(&domain.state, program, kernel, machine)
     {
         problems.push(*finding);
     }
@@ -75,7 +74,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
     }
 }
 
-/// Refuses a machine of another architecture than that of the guests.
+/// Refuses a machine whose architecture is not that of the guests.
 fn architecture(machine: &Machine) -> Result<(), Box<Finding>> {
     const GUESTS: &str = "x86_64";
     if machine.architecture == GUESTS {
@@ -85,10 +84,10 @@ fn architecture(machine: &Machine) -> Result<(), Box<Finding>> {
         Finding::new(
             Severity::Error,
             "architecture",
-            "guests are built for one architecture so far",
+            "guests are supported on one architecture only",
         )
         .values(machine.architecture.clone(), GUESTS)
-        .fix("measure guests on such a machine, as with --on ssh:HOST or --on sim:x86_64"),
+        .fix("measure guests on an x86_64 machine: --on ssh:HOST or --on sim:x86_64"),
     ))
 }
 
@@ -103,16 +102,16 @@ fn description(domain: &VmDomain, machine: &Machine, kernel: Option<&GuestKernel
             task::expected_isolation(machine)
         ),
         GuestRole::Noisy => format!(
-            "{kernel} as a KVM guest on the housekeeping CPUs, loaded all the time; a neighbour, not measured"
+            "{kernel} as a KVM guest on the housekeeping CPUs, loaded all the time; a noisy neighbour, not measured"
         ),
         GuestRole::Emulated => format!(
-            "{kernel} as a guest whose instructions QEMU emulates in software: its latencies say nothing about a deadline, {}",
+            "{kernel} as a guest whose instructions QEMU emulates in software: its latencies do not apply to a deadline, {}",
             task::expected_isolation(machine)
         ),
     }
 }
 
-/// Whether the modules that a guest needs are there, or built in.
+/// Checks that the modules that a guest needs exist or are built in.
 fn has_modules(kernel: &GuestKernel) -> Result<(), Box<Finding>> {
     match &kernel.modules {
         Some(directory) => ModuleTree::open(directory).closure(&MODULES).map(|_| ()),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watches a guest that boots: whether it ends, is stopped by an error of KVM, or gets nowhere.
+//! Watches a booting guest: whether it ends, is stopped by an error of KVM, or makes no progress.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,34 +9,34 @@ use rampart_model::{Accelerator, Finding, Severity};
 use rampart_qemu::Qemu;
 use serde_json::json;
 
-/// Addresses from here on are the kernel's own on every 64-bit Linux: the upper half.
+/// On every 64-bit Linux the addresses from here on, the upper half, belong to the kernel.
 const UPPER_HALF: u64 = 0x8000_0000_0000_0000;
-/// A kernel unpacks itself in a second or two and goes on in the upper half. On a machine that is
-/// emulated itself, starting to count here, it takes twenty.
+/// Time limit for a kernel to unpack itself and continue in the upper half. It takes a second or
+/// two, and twenty on an emulated machine.
 const UNPACK_LIMIT: Duration = Duration::from_secs(60);
-/// A virtual CPU that has spent this long in the host's kernel, and next to nothing in the guest,
-/// has its instructions carried out one by one by the host's kernel.
+/// CPU time that a virtual CPU spends in the host's kernel, and hardly any in the guest, if the
+/// host's kernel emulates its instructions one by one.
 const IN_KERNEL: Duration = Duration::from_secs(3);
-/// How much time in the kernel is too much for the time in the guest. Healthy KVM is far below 1.
+/// Ratio of time in the kernel to time in the guest that is too high. Working KVM is far below 1.
 const IN_KERNEL_RATIO: u32 = 10;
-/// From its start until the agent's first word. It takes two seconds on a plain machine.
+/// Time limit for the agent's first message. It takes two seconds on a physical machine.
 const HELLO_LIMIT: Duration = Duration::from_secs(60);
-/// How much slower an emulated machine is than a plain one, with a wide margin.
+/// Factor by which emulated machines are slower, with a wide margin.
 const EMULATED_FACTOR: u32 = 8;
-/// Lines of the console in a message.
+/// Number of console lines in a message.
 const CONSOLE_LINES: usize = 12;
 
-/// How long a guest may take.
+/// Time limits of a boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Until its kernel has unpacked itself; none where that says nothing.
+    /// For its kernel to unpack itself; `None` if that cannot be observed.
     pub(super) unpack: Option<Duration>,
-    /// Until its first word.
+    /// For the agent's first message.
     pub(super) hello: Duration,
 }
 
 impl Limits {
-    /// `emulated`: whether the machine under us is emulated itself.
+    /// Returns the limits; `emulated` is whether this machine is emulated.
     pub(super) fn of(accelerator: Accelerator, emulated: bool) -> Self {
         let factor = if emulated { EMULATED_FACTOR } else { 1 };
         match accelerator {
@@ -52,31 +52,31 @@ impl Limits {
     }
 }
 
-/// What a look at a booting guest shows.
+/// Result of a check of a booting guest.
 #[derive(Debug)]
 pub(super) enum Look {
-    /// Nothing new.
+    /// No change.
     Booting,
     /// Its kernel runs.
     KernelRuns,
-    /// It will not come up.
+    /// It will not boot.
     Failed(Failure),
 }
 
-/// Why a guest does not come up.
+/// The reason why a guest does not boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// In a sentence without a full stop.
+    /// A clause without a full stop.
     pub(super) what: String,
-    /// Whether the fault is that of the accelerator, not of this guest.
+    /// Whether the accelerator is at fault, not this guest.
     pub(super) accelerator: bool,
-    /// What QEMU said.
-    pub(super) said: String,
-    /// The end of its console.
+    /// QEMU's standard error.
+    pub(super) stderr: String,
+    /// The last lines of its console.
     pub(super) console: Vec<String>,
 }
 
-/// A watch over one guest.
+/// Watches the boot of one guest.
 #[derive(Debug)]
 pub(super) struct Watch {
     begin: Instant,
@@ -87,7 +87,8 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// To be made when the guest is let go; `first_cpu` is the thread of its first virtual CPU.
+    /// Starts watching when the guest is started; `first_cpu` is the thread of its first virtual
+    /// CPU.
     pub(super) fn new(limits: Limits, process: u32, first_cpu: u32) -> Self {
         Self {
             begin: Instant::now(),
@@ -97,8 +98,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the guest. Costs it nothing but the reading of its registers, until its kernel
-    /// runs.
+    /// Checks the guest. This only reads its registers, until its kernel runs.
     pub(super) fn look(&mut self, qemu: &Qemu) -> Look {
         if let Some(status) = qemu.ended() {
             return failed(
@@ -109,7 +109,7 @@ impl Watch {
         }
         while let Some(event) = qemu.qmp().next_event(Duration::ZERO) {
             let what = match event.name.as_str() {
-                // STOP comes with the reason in the state: `internal-error` is KVM's.
+                // STOP has its reason in the state: `internal-error` comes from KVM.
                 "STOP" => {
                     let state = qemu.qmp().execute("query-status", json!({}));
                     let state = state
@@ -136,10 +136,10 @@ impl Watch {
             }
             let times = fs::read_to_string(&self.first_cpu).ok();
             if let Some(times) = times.as_deref().and_then(Times::read)
-                && times.are_of_emulation()
+                && times.show_emulation()
             {
                 let what = format!(
-                    "its first CPU has spent {:.1} s in the host's kernel and {:.1} s in the guest, whose kernel has not even unpacked itself: this KVM carries out instructions one by one",
+                    "its first CPU has spent {:.1} s in the host's kernel and {:.1} s in the guest, whose kernel has not unpacked itself yet: this KVM emulates instructions one by one",
                     times.kernel.as_secs_f64(),
                     times.guest.as_secs_f64()
                 );
@@ -148,7 +148,7 @@ impl Watch {
             let waited = self.begin.elapsed();
             if let Some(limit) = self.limits.unpack.filter(|limit| waited > *limit) {
                 let what = format!(
-                    "the guest's kernel has not even unpacked itself within {:.0} s",
+                    "the guest's kernel has not unpacked itself within {:.0} s",
                     limit.as_secs_f64()
                 );
                 return failed(qemu, what, true);
@@ -156,7 +156,7 @@ impl Watch {
         }
         if self.begin.elapsed() > self.limits.hello {
             let what = format!(
-                "the guest has not said a word within {:.0} s",
+                "the guest's agent has not answered within {:.0} s",
                 self.limits.hello.as_secs_f64()
             );
             return failed(qemu, what, false);
@@ -164,12 +164,12 @@ impl Watch {
         Look::Booting
     }
 
-    /// How long a guest may take until its first word.
+    /// Returns the time limit for the agent's first message.
     pub(super) fn patience(&self) -> Duration {
         self.limits.hello
     }
 
-    /// Since the guest was let go.
+    /// Returns the time since the guest was started.
     pub(super) fn elapsed(&self) -> Duration {
         self.begin.elapsed()
     }
@@ -179,12 +179,12 @@ fn failed(qemu: &Qemu, what: String, accelerator: bool) -> Look {
     Look::Failed(Failure {
         what,
         accelerator,
-        said: qemu.said(),
+        stderr: qemu.stderr_tail(),
         console: qemu.console_tail(CONSOLE_LINES),
     })
 }
 
-/// What a thread spent its time on.
+/// CPU time of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Times {
     kernel: Duration,
@@ -192,10 +192,10 @@ struct Times {
 }
 
 impl Times {
-    /// From `/proc/PID/task/TID/stat` (proc_pid_stat(5)): field 15 is the time in the kernel, 43
+    /// Parses `/proc/PID/task/TID/stat` (proc_pid_stat(5)): field 15 is the time in the kernel, 43
     /// that in a guest, in clock ticks.
     fn read(stat: &str) -> Option<Self> {
-        // The name may hold spaces and parentheses; the first field after it is number 3.
+        // The name may contain spaces and parentheses; the first field after it is number 3.
         let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
         let ticks = rustix::param::clock_ticks_per_second().max(1);
         let time = |number: usize| {
@@ -208,12 +208,13 @@ impl Times {
         })
     }
 
-    fn are_of_emulation(self) -> bool {
+    fn show_emulation(self) -> bool {
         self.kernel >= IN_KERNEL && self.kernel > self.guest * IN_KERNEL_RATIO
     }
 }
 
-/// Where the first CPU is, from the monitor's register dump: `RIP=…` on x86, `PC=…` on arm64.
+/// Returns the first CPU's instruction pointer from the monitor's register dump: `RIP=…` on x86,
+/// `PC=…` on arm64.
 fn instruction_pointer(qemu: &Qemu) -> Option<u64> {
     let answer = qemu.qmp().execute(
         "human-monitor-command",
@@ -231,18 +232,18 @@ fn pointer_in(registers: &str) -> Option<u64> {
     })
 }
 
-/// As a finding against KVM.
+/// Returns the failure as a finding about KVM.
 pub(super) fn kvm_runs_no_guest(failure: &Failure) -> Finding {
     let mut what = format!(
-        "KVM is there and brings no Linux guest up: {}",
+        "KVM is available and boots no Linux guest: {}",
         failure.what
     );
-    if failure.said != "nothing" {
-        what.push_str(&format!("; QEMU says: {}", failure.said));
+    if failure.stderr != "nothing" {
+        what.push_str(&format!("; QEMU reports: {}", failure.stderr));
     }
     Finding::new(Severity::Error, "/dev/kvm", what)
-        .values("no guest comes up", "a guest that boots")
-        .fix("measure `vm:tcg` (emulated, without deadline verdicts), or `--on sim`; in a guest, switch nested virtualisation on in the hypervisor under it")
+        .values("no guest boots", "a guest that boots")
+        .fix("measure `vm:tcg` (emulated, without deadline verdicts), or `--on sim`; in a guest, enable nested virtualisation in its hypervisor")
 }
 
 #[cfg(test)]
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_place_of_the_processor_is_read() {
+    fn reads_the_instruction_pointer() {
         let x86 = "\nCPU#0\nRAX=0 RBX=1\nRIP=ffffffff81002fff RFL=00000046 [---Z-P-] CPL=0 HLT=0\n";
         let arm = " PC=ffff800008010000 X00=0\n";
         assert_eq!(pointer_in(x86), Some(0xffff_ffff_8100_2fff));
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kvm_that_emulates_is_known_by_where_its_time_goes() {
+    fn detects_an_emulating_kvm_by_its_cpu_time() {
         let stat = |kernel: u64, guest: u64| {
             let zeros = |count: usize| vec!["0"; count].join(" ");
             let text = format!(
@@ -273,14 +274,14 @@ mod tests {
         let second = rustix::param::clock_ticks_per_second();
         assert_eq!(stat(second, 0).kernel, Duration::from_secs(1));
         assert_eq!(stat(0, 2 * second).guest, Duration::from_secs(2));
-        assert!(stat(4 * second, 0).are_of_emulation());
-        assert!(!stat(second, 0).are_of_emulation(), "too early to tell");
-        assert!(!stat(4 * second, second).are_of_emulation());
+        assert!(stat(4 * second, 0).show_emulation());
+        assert!(!stat(second, 0).show_emulation(), "too early to tell");
+        assert!(!stat(4 * second, second).show_emulation());
         assert_eq!(Times::read("7 (x) S 1"), None);
     }
 
     #[test]
-    fn an_emulated_machine_gets_more_time() {
+    fn extends_limits_on_an_emulated_machine() {
         let plain = Limits::of(Accelerator::Kvm, false);
         let emulated = Limits::of(Accelerator::Kvm, true);
         assert!(emulated.hello > plain.hello && emulated.unpack > plain.unpack);

@@ -1,40 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One description of a guest, from which both QEMU's arguments and libvirt's XML are made. Pure.
+//! Describes a guest, for QEMU's arguments and libvirt's XML. Pure.
 
 use std::path::PathBuf;
 
 use rampart_model::{Accelerator, CpuId, CpuSet, SchedulingPolicy};
 use rampart_rules::guest::VirtualCpu;
 
-/// Name of the virtio-serial port that the agent inside answers on.
+/// Name of the agent's virtio-serial port.
 pub(super) const PORT: &str = "rampart.agent";
-/// The guest's own housekeeping CPU: the first, which boots.
+/// The guest's housekeeping CPU: the first, which boots.
 pub(super) const HOUSEKEEPING_INSIDE: CpuId = CpuId(0);
-/// Priority of real-time virtual CPUs: above all time-sharing work, below the kernel's own
-/// per-CPU threads, which run at 2 and more where they are raised at all (TuneD's profile
-/// realtime-virtual-host).
+/// Priority of real-time virtual CPUs: above all time-sharing work, below the kernel's per-CPU
+/// threads, which run at 2 or more if they are raised (TuneD's profile realtime-virtual-host).
 pub(super) const VIRTUAL_CPU_PRIORITY: u8 = 1;
 
 /// The virtual board.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Board {
     /// QEMU's `microvm`: virtio over memory-mapped registers, no PCI, no legacy timers. It needs
-    /// the paravirtual clock of KVM, because nothing else tells its frequency.
+    /// KVM's paravirtual clock as the only source of its frequency.
     Microvm,
-    /// QEMU's `pc`: with the legacy timers that a guest without the paravirtual clock needs.
+    /// QEMU's `pc`, with the legacy timers that a guest without the paravirtual clock needs.
     Pc,
-    /// QEMU's `q35`: what libvirt knows how to describe.
+    /// QEMU's `q35`, which libvirt supports.
     Q35,
 }
 
-/// Memory behind the guest.
+/// The guest's memory on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Backing {
     /// Size in MiB.
     pub(super) mebibytes: u64,
-    /// Size of the huge pages in bytes; none for ordinary ones.
+    /// Size of the huge pages in bytes; `None` for ordinary pages.
     pub(super) huge_page: Option<u64>,
-    /// The memory node that it comes from; none where it does not matter.
+    /// The memory node; `None` for any.
     pub(super) node: Option<u32>,
     /// Whether all memory of the program is locked.
     pub(super) locked: bool,
@@ -51,53 +50,53 @@ pub(super) struct Description {
     pub(super) board: Board,
     /// Its memory.
     pub(super) memory: Backing,
-    /// Its CPUs, by their number inside.
+    /// Its CPUs, by their numbers inside.
     pub(super) cpus: Vec<VirtualCpu>,
-    /// Where all other threads of the program run.
+    /// The CPUs of all other threads of the program.
     pub(super) emulator: CpuSet,
-    /// The host's CPUs that ordinary work keeps; what has none of them is behind the wall.
+    /// The host's housekeeping CPUs; a virtual CPU on none of them is isolated.
     pub(super) housekeeping: CpuSet,
     /// Its kernel's image.
     pub(super) kernel: PathBuf,
     /// Its initramfs.
     pub(super) initramfs: PathBuf,
-    /// Whether the CPUs but the first are for real-time work.
+    /// Whether the CPUs except the first are for real-time work.
     pub(super) real_time: bool,
-    /// Whether the machine under it is emulated.
+    /// Whether the host is emulated.
     pub(super) emulated: bool,
 }
 
-/// What a description is made of.
+/// The input of a description.
 #[derive(Debug, Clone)]
 pub(super) struct Wishes<'a> {
     pub(super) name: &'a str,
     pub(super) accelerator: Accelerator,
     pub(super) board: Board,
     pub(super) memory: Backing,
-    /// The host's CPUs for real-time virtual CPUs, one each.
+    /// The host's CPUs for real-time virtual CPUs, one for each.
     pub(super) cpus: &'a CpuSet,
-    /// The host's CPUs that ordinary work keeps.
+    /// The host's housekeeping CPUs.
     pub(super) housekeeping: &'a CpuSet,
-    /// Whether threads may be given a real-time policy.
+    /// Whether threads may get a real-time policy.
     pub(super) real_time_policy: bool,
-    /// Whether the machine is emulated.
+    /// Whether the host is emulated.
     pub(super) emulated: bool,
     pub(super) kernel: PathBuf,
     pub(super) initramfs: PathBuf,
 }
 
 impl Description {
-    /// A guest for real-time work: its first CPU keeps house on the first of the host's
-    /// housekeeping CPUs, each further one has a CPU of the host for itself. All else that the
-    /// program does has the other housekeeping CPUs, where there are any: a virtual CPU that waits
-    /// for its own emulator is no dedicated one.
+    /// Describes a guest for real-time work: its first CPU runs its housekeeping on the first of
+    /// the host's housekeeping CPUs, each other CPU has a host CPU of its own. The program's other
+    /// threads get the remaining housekeeping CPUs, if there are any: a virtual CPU that waits for
+    /// its emulator is not dedicated.
     pub(super) fn real_time(wishes: Wishes<'_>) -> Self {
-        let house = match wishes.housekeeping.first() {
+        let first = match wishes.housekeeping.first() {
             Some(cpu) => CpuSet::single(cpu),
             None => wishes.cpus.clone(),
         };
         let first = VirtualCpu {
-            cpus: house,
+            cpus: first,
             policy: SchedulingPolicy::Other,
         };
         let policy = if wishes.real_time_policy {
@@ -118,9 +117,9 @@ impl Description {
         guest
     }
 
-    /// A guest that is a neighbour: `count` CPUs that float over the housekeeping CPUs under the
+    /// Describes a noisy neighbour: `count` CPUs that float over the housekeeping CPUs under the
     /// time-sharing policy.
-    pub(super) fn neighbour(wishes: Wishes<'_>, count: usize) -> Self {
+    pub(super) fn noisy_neighbour(wishes: Wishes<'_>, count: usize) -> Self {
         let cpu = VirtualCpu {
             cpus: wishes.housekeeping.clone(),
             policy: SchedulingPolicy::Other,
@@ -145,7 +144,7 @@ impl Description {
         }
     }
 
-    /// The host's CPU behind each virtual one, where it is bound to one.
+    /// Returns the host's CPU of each virtual CPU that is bound to one.
     pub(super) fn pinned(&self) -> Vec<Option<CpuId>> {
         self.cpus
             .iter()
@@ -153,7 +152,7 @@ impl Description {
             .collect()
     }
 
-    /// The guest's CPUs for real-time work, by their numbers inside.
+    /// Returns the guest's CPUs for real-time work, by their numbers inside.
     pub(super) fn real_time_inside(&self) -> CpuSet {
         if !self.real_time {
             return CpuSet::new();
@@ -164,12 +163,11 @@ impl Description {
             .collect()
     }
 
-    /// Whether no virtual CPU shares its CPU with another or with the program's own threads: then,
-    /// and only then, the guest may be told that its CPUs are never preempted for an unlimited time
-    /// (`KVM_HINTS_REALTIME`, Linux document `virt/kvm/x86/cpuid.rst`). Ordinary work of the host
-    /// beside the first one takes turns with it, which is no unlimited time. To idle without
-    /// telling the host (`-overcommit cpu-pm=on`) takes more: there it would have to have no CPU of
-    /// the housekeeping ones, which it would keep busy for ever.
+    /// Returns whether no virtual CPU shares its CPU with another or with the program's own
+    /// threads. Only then the guest may assume that its CPUs are never preempted for an unlimited
+    /// time (`KVM_HINTS_REALTIME`, Linux document `virt/kvm/x86/cpuid.rst`); ordinary work beside
+    /// the first CPU takes turns with it, which is limited. Idling without an exit (`-overcommit
+    /// cpu-pm=on`) needs more: such a CPU would keep a housekeeping CPU busy.
     pub(super) fn is_dedicated(&self) -> bool {
         let mut seen = CpuSet::new();
         self.cpus.iter().all(|virtual_cpu| {
@@ -183,8 +181,8 @@ impl Description {
         })
     }
 
-    /// The guest's kernel command line: what a machine's own real-time CPUs are given, for its real-time
-    /// virtual CPUs; and the first program as the agent.
+    /// Returns the guest's kernel command line, which isolates the real-time virtual CPUs like
+    /// those of a machine, and starts the agent.
     pub(super) fn kernel_command_line(&self) -> String {
         let mut words: Vec<String> = ["console=ttyS0", "quiet", "panic=-1"]
             .map(str::to_owned)
@@ -199,28 +197,29 @@ impl Description {
                 words.push(format!("nohz_full={cpus}"));
             }
             words.push(format!("rcu_nocbs={cpus}"));
-            // Timers of nohz_full CPUs would fire on the housekeeping one and carry its delays over.
+            // Timers of nohz_full CPUs would otherwise move to the housekeeping CPU and inherit its
+            // delays.
             words.push("sysctl.kernel.timer_migration=0".to_owned());
-            // The time of a stop between two runs would be charged to the real-time thread that ran
-            // when it began, and keep all others of its CPU waiting for as long.
+            // Otherwise a pause between two runs is charged to the real-time thread that ran when
+            // it began, and throttles its CPU for as long.
             words.push("sysctl.kernel.sched_rt_runtime_us=-1".to_owned());
             words.push(format!("irqaffinity={HOUSEKEEPING_INSIDE}"));
             words.push("skew_tick=1".to_owned());
             words.push("rcupdate.rcu_normal_after_boot=1".to_owned());
         }
         if self.emulated {
-            // QEMU's emulation of SVM does not carry the shadow of `sti` over an exit
-            // (target/i386/tcg, helper_vmrun: int_state is not read). An interrupt may then come
-            // between `sti` and `hlt`, and what it woke waits in a halted CPU for the next one,
-            // which a tick brings soon.
+            // QEMU's emulation of SVM loses the shadow of `sti` over an exit (target/i386/tcg,
+            // helper_vmrun: int_state is not read). An interrupt between `sti` and `hlt` may then
+            // wake a task in a halted CPU, which runs only at the next interrupt. The tick bounds
+            // that delay.
             words.push("nohz=off".to_owned());
         }
-        // A guest that is stopped between two runs, or whose virtual CPUs are blocked on purpose,
-        // must not take that for a lock-up of its own.
+        // A guest that is paused between two runs, or whose virtual CPUs are blocked on purpose,
+        // must not report a lock-up of its own.
         words.push("nowatchdog".to_owned());
         words.push("rcupdate.rcu_cpu_stall_suppress=1".to_owned());
         if self.accelerator == Accelerator::Tcg {
-            // The emulated counter has a constant rate and says so nowhere.
+            // The emulated counter has a constant rate but does not report it.
             words.push("tsc=reliable".to_owned());
         }
         words.push(format!("-- agent --init --port {PORT}"));
@@ -265,7 +264,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn each_real_time_cpu_has_one_of_the_host_for_itself() {
+    fn gives_each_real_time_cpu_its_own_host_cpu() {
         let guest = example(Accelerator::Kvm, Board::Microvm);
         let pinned: Vec<Option<u32>> = guest
             .pinned()
@@ -281,7 +280,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_first_cpu_among_ordinary_work_is_not_dedicated() {
+    fn marks_a_guest_that_shares_cpus_as_not_dedicated() {
         let mut guest = example(Accelerator::Kvm, Board::Microvm);
         assert!(guest.is_dedicated());
         let one = set("0");
@@ -295,8 +294,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_neighbour_floats_and_is_not_isolated() {
-        let guest = Description::neighbour(wishes(&set("2-3"), &set("0-1")), 2);
+    fn floats_a_noisy_neighbour_without_isolation() {
+        let guest = Description::noisy_neighbour(wishes(&set("2-3"), &set("0-1")), 2);
         assert_eq!(guest.emulator, set("0-1"));
         assert_eq!(guest.pinned(), [None, None]);
         assert!(guest.real_time_inside().is_empty());
@@ -304,7 +303,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn on_an_emulated_machine_a_guest_keeps_its_tick() {
+    fn keeps_the_tick_on_an_emulated_machine() {
         let mut guest = example(Accelerator::Kvm, Board::Microvm);
         guest.emulated = true;
         let line = guest.kernel_command_line();
@@ -315,7 +314,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_boot_line_isolates_what_is_real_time() {
+    fn isolates_real_time_cpus_on_the_command_line() {
         insta::assert_snapshot!(
             example(Accelerator::Kvm, Board::Microvm).kernel_command_line(),
             @"console=ttyS0 quiet panic=-1 isolcpus=managed_irq,domain,1-2 nohz=on nohz_full=1-2 rcu_nocbs=1-2 sysctl.kernel.timer_migration=0 sysctl.kernel.sched_rt_runtime_us=-1 irqaffinity=0 skew_tick=1 rcupdate.rcu_normal_after_boot=1 nowatchdog rcupdate.rcu_cpu_stall_suppress=1 -- agent --init --port rampart.agent"

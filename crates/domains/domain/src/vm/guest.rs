@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest that is up: its program, the agent inside, its threads in their places.
+//! A running guest: its program, its agent, and the placement of its threads.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,12 +29,12 @@ use crate::session::{MeterProcess, Streams};
 use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, InsideProcess, process_settings};
 
-/// Questions about its clock; the fastest answer counts.
+/// Exchanges to relate its clock; the fastest answer counts.
 const CLOCK_EXCHANGES: u32 = 64;
-/// Pause between two looks at a guest that boots.
+/// Pause between two checks of a booting guest.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What a guest is made of, beside its description.
+/// The parts of a guest besides its description.
 #[derive(Debug)]
 pub(super) struct Parts<'a> {
     pub(super) program: &'a Program,
@@ -44,8 +44,8 @@ pub(super) struct Parts<'a> {
     pub(super) machine: &'a Machine,
 }
 
-/// A guest. Dropping it ends it. The fields are dropped in their order: the conversation, the
-/// program, its files.
+/// A guest. Dropping it ends it: first the connection to the agent, then the program, then its
+/// files.
 #[derive(Debug)]
 pub(super) struct Guest {
     agent: Agent,
@@ -63,8 +63,8 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Starts a guest that is described by `describe`, given the path of its initramfs: first
-    /// stopped, until its threads are in their places.
+    /// Starts a guest that `describe` returns for the path of its initramfs. It stays paused until
+    /// its threads are placed.
     pub(super) fn boot(
         state: &StateDirectory,
         parts: &Parts<'_>,
@@ -110,7 +110,7 @@ impl Guest {
                 )
             })
             .collect();
-        // It is in memory now, and a guest that restarts ends.
+        // The archive is loaded now, and a guest that restarts is ended.
         let _ = std::fs::remove_file(&archive);
         Ok(Self {
             agent,
@@ -128,34 +128,34 @@ impl Guest {
         })
     }
 
-    /// The program's process.
+    /// Returns the id of the program's process.
     pub(super) fn process(&self) -> u32 {
         self.qemu.process()
     }
 
-    /// What runs it, for example `QEMU emulator version 7.2.22`.
+    /// Returns the program's version, for example `QEMU emulator version 7.2.22`.
     pub(super) fn version(&self) -> &str {
         &self.version
     }
 
-    /// A thread that runs what is measured.
+    /// Returns a thread of a virtual CPU that measures.
     pub(super) fn measuring_thread(&self) -> u32 {
         self.placement.measuring()
     }
 
-    /// Adds what is weak about it.
+    /// Adds weaknesses of the guest.
     pub(super) fn note(&mut self, findings: Vec<Finding>) {
         self.findings.extend(findings);
     }
 
-    /// Stops its CPUs, so that it disturbs nobody between two runs.
+    /// Pauses its CPUs, so that it uses none between two runs.
     pub(super) fn pause(&mut self) -> Result<(), DomainError> {
         self.qemu.qmp().execute("stop", json!({}))?;
         self.paused = true;
         self.placement.rest()
     }
 
-    /// Whether the agent in it still answers. One on an emulated machine gets more time.
+    /// Returns whether its agent still answers, with a longer limit on an emulated machine.
     pub(super) fn answers(&self) -> bool {
         let until = Instant::now() + self.limits.hello / 8;
         loop {
@@ -168,7 +168,7 @@ impl Guest {
         }
     }
 
-    /// Brings its threads into a wall that was raised anew, lets it go on, and sees that it does.
+    /// Moves its threads into a new environment, resumes it, and checks that it answers.
     pub(super) fn resume(&mut self, environment: &mut Environment) -> Result<(), DomainError> {
         self.check()?;
         self.placement.put(&self.description, environment)?;
@@ -179,21 +179,21 @@ impl Guest {
         if self.answers() {
             Ok(())
         } else {
-            Err(self.failure("the guest hangs: it was let go on and does not answer".to_owned()))
+            Err(self.failure("the guest hangs: it was resumed and does not answer".to_owned()))
         }
     }
 
-    /// How long it may take for its first word, and for as much work later.
+    /// Returns the time limit for its first message, and for later work of that size.
     pub(super) fn patience(&self) -> Duration {
         self.limits.hello
     }
 
-    /// CPU time that its virtual CPUs have used, as the host counts it.
+    /// Returns the CPU time of its virtual CPUs, as the host counts it.
     pub(super) fn cpu_time(&self) -> Nanos {
         self.placement.cpu_time()
     }
 
-    /// Whether it is still there; puts threads that were born since in their places.
+    /// Checks that it still runs, and places threads created since the last call.
     pub(super) fn tend(&mut self, environment: &Environment) -> Result<(), DomainError> {
         self.check()?;
         self.placement.put_new(&self.description, environment)?;
@@ -215,7 +215,7 @@ impl Guest {
         DomainError::Guest {
             guest: self.description.name.clone(),
             what,
-            said: self.qemu.said(),
+            stderr: self.qemu.stderr_tail(),
             console: self.qemu.console_tail(12),
         }
     }
@@ -235,8 +235,8 @@ impl Guest {
             _ => {}
         }
         let started = self.agent.spawn(&AgentCommand {
-            // The agent itself, as everything in a machine with `isolcpus=`, may run on the
-            // others only.
+            // With `isolcpus=` everything else in the guest, and the agent itself, may run only on
+            // the other CPUs.
             cpus: Some(self.agent.hello().cpus.clone()),
             ..AgentCommand::new(argv)
         });
@@ -247,7 +247,7 @@ impl Guest {
         Ok(agent_process::started(started))
     }
 
-    /// The guest as it is now.
+    /// Reports the present state of the guest.
     pub(super) fn report(&self, clock: Vec<ClockRelation>) -> GuestReport {
         let hello = self.agent.hello();
         let threads = self.placement.report();
@@ -291,7 +291,7 @@ impl Guest {
         }
     }
 
-    /// Ends it in an orderly way: the agent powers off, and what does not follow is killed.
+    /// Ends it: the agent powers off the guest, and a program that remains is killed.
     pub(super) fn end(self) {
         let Self {
             agent,
@@ -305,7 +305,7 @@ impl Guest {
     }
 }
 
-/// `QEMU emulator version 7.2.22`, from its own answer.
+/// Returns the version from QEMU's own answer, for example `QEMU 7.2.22`.
 fn qemu_version(qemu: &Qemu) -> String {
     let answer = qemu.qmp().execute("query-version", json!({})).ok();
     let number = |name: &str| answer.as_ref()?.get("qemu")?.get(name)?.as_u64();
@@ -315,7 +315,7 @@ fn qemu_version(qemu: &Qemu) -> String {
     }
 }
 
-/// Waits for the agent's first word.
+/// Waits for the agent's first message.
 fn hello(
     qemu: &Qemu,
     stream: std::os::unix::net::UnixStream,
@@ -325,14 +325,14 @@ fn hello(
     let (sender, answer) = channel();
     let patience = watch.patience();
     thread::spawn(move || {
-        // Nobody listens any more if the guest failed in another way.
+        // There is no receiver if the guest failed in another way.
         let _ = sender.send(Agent::connect(stream, patience));
     });
     let mut lost: Option<AgentError> = None;
     loop {
         match answer.recv_timeout(LOOK_AGAIN) {
             Ok(Ok(agent)) => return Ok(agent),
-            // QEMU is ending or hangs: the watch tells how.
+            // QEMU is ending or hangs: the watch determines which.
             Ok(Err(error)) => lost = Some(error),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => thread::sleep(LOOK_AGAIN),
@@ -344,7 +344,7 @@ fn hello(
             return Err(DomainError::Guest {
                 guest: description.name.clone(),
                 what: failure.what,
-                said: failure.said,
+                stderr: failure.stderr,
                 console: failure.console,
             });
         }
@@ -358,7 +358,7 @@ fn no_load_program() -> Finding {
     Finding::new(
         Severity::Error,
         "stress-ng",
-        "the guest has no load program, because the host has none to give it",
+        "the guest has no load program, because the host has none",
     )
     .fix("install stress-ng on the host")
 }
@@ -393,8 +393,8 @@ impl Inside for Guest {
     }
 }
 
-/// Numbers of CPUs as the guest has them, as the host has them. What has no CPU of its own on the
-/// host keeps its number.
+/// Maps a guest's CPU numbers to the host's. A CPU without one of its own on the host keeps its
+/// number.
 #[derive(Debug, Clone)]
 pub(super) struct Numbering(Vec<Option<CpuId>>);
 
@@ -411,7 +411,7 @@ impl Numbering {
     }
 }
 
-/// What a guest's program was granted.
+/// Returns the effective settings of a guest's program.
 pub(super) fn effective_settings(guest: &Guest) -> rampart_model::EffectiveSettings {
     process_settings::effective_settings(
         guest.process(),

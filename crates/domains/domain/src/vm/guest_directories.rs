@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One directory for each guest: its initramfs, sockets and logs. It goes with the guest; after a
-//! sudden end the next start or `rampart release` removes it.
+//! One directory for each guest, with its initramfs, sockets and logs. It is removed with the
+//! guest; after a sudden end the next start or `rampart release` removes it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::process_settings::{owner_lives, start_of};
 pub(super) struct GuestDirectory(PathBuf);
 
 impl GuestDirectory {
-    /// Makes one that nobody has. Its name says who owns it: process and start of the process, so
-    /// that it stays unique when process numbers come round again.
+    /// Creates a unique directory. Its name contains the id and the start of its owner's process,
+    /// so that it stays unique when process ids are reused.
     pub(super) fn create(state: &StateDirectory) -> Result<Self, DomainError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let owner = std::process::id();
@@ -38,10 +38,10 @@ impl GuestDirectory {
 
 impl Drop for GuestDirectory {
     fn drop(&mut self) {
-        // Nobody is there to be told; what stays is found by `release_guests`.
+        // `release_guests` finds what cannot be removed.
         let _ = fs::remove_dir_all(&self.0);
         if let Some(parent) = self.0.parent() {
-            // Empty unless another guest is up.
+            // This fails while another guest is up.
             let _ = fs::remove_dir(parent);
         }
     }
@@ -51,12 +51,12 @@ fn guests(state: &StateDirectory) -> PathBuf {
     state.path().join("guests")
 }
 
-/// What [`release_guests`] did.
+/// Result of [`release_guests`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReleasedGuests {
-    /// Names of the directories that were removed.
+    /// Names of the removed directories.
     pub removed: Vec<String>,
-    /// What could not be removed, and why.
+    /// What could not be removed, with the reason.
     pub left: Vec<Finding>,
 }
 
@@ -82,13 +82,13 @@ pub fn release_guests(state: &StateDirectory) -> ReleasedGuests {
                 Finding::new(
                     Severity::Error,
                     path.display().to_string(),
-                    format!("a guest's directory cannot be removed: {cause}"),
+                    format!("cannot remove the guest's directory: {cause}"),
                 )
-                .fix("remove it by hand"),
+                .fix("remove the directory"),
             ),
         }
     }
-    // Empty unless a guest is up.
+    // This fails while a guest is up.
     let _ = fs::remove_dir(&directory);
     released
 }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_ended_process_left_goes_and_ours_stays() {
+    fn releases_directories_of_ended_processes_only() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         let ours = GuestDirectory::create(&state).expect("ours");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds the kernel that guests run: the machine's own, or one that the user names.
+//! Finds the kernel for guests: the machine's own, or one that the user names.
 
 use std::fs::{self, File};
 use std::io::Read as _;
@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rampart_model::{Finding, Severity};
 
-/// Names a kernel image, or a directory that holds `boot` and `lib/modules` as an unpacked
-/// package does.
+/// Environment variable that names a kernel image, or a directory with `boot` and `lib/modules`
+/// like an unpacked package.
 pub(crate) const KERNEL_VARIABLE: &str = "RAMPART_GUEST_KERNEL";
-/// Names the directory of that kernel's modules.
+/// Environment variable that names the directory of that kernel's modules.
 pub(super) const MODULES_VARIABLE: &str = "RAMPART_GUEST_MODULES";
 
 /// A kernel for guests.
@@ -18,36 +18,37 @@ pub(super) const MODULES_VARIABLE: &str = "RAMPART_GUEST_MODULES";
 pub(super) struct GuestKernel {
     /// Its image.
     pub(super) image: PathBuf,
-    /// Its release, as `uname -r` will say it; empty where it is not to be told.
+    /// Its release (`uname -r`); empty if unknown.
     pub(super) release: String,
-    /// Its version, as `uname -v` will say it; empty where the image does not tell.
+    /// Its version (`uname -v`); empty if the image does not contain it.
     pub(super) version: String,
-    /// The directory of its modules, where there is one.
+    /// The directory of its modules, if there is one.
     pub(super) modules: Option<PathBuf>,
 }
 
 impl GuestKernel {
-    /// Whether it is built with `PREEMPT_RT`; none where the image does not tell.
+    /// Returns whether it is built with `PREEMPT_RT`, or `None` if the image does not contain its
+    /// version.
     pub(super) fn is_real_time(&self) -> Option<bool> {
         (!self.version.is_empty()).then(|| self.version.contains("PREEMPT_RT"))
     }
 }
 
-/// Where kernels are looked for.
+/// The locations in which a kernel is searched.
 #[derive(Debug, Clone)]
 pub(super) struct KernelLocations {
     /// The root of the file system.
     pub(super) root: PathBuf,
-    /// Release of the kernel that runs here.
+    /// Release of the running kernel.
     pub(super) release: String,
-    /// What [`KERNEL_VARIABLE`] says.
+    /// The value of [`KERNEL_VARIABLE`].
     pub(super) kernel: Option<PathBuf>,
-    /// What [`MODULES_VARIABLE`] says.
+    /// The value of [`MODULES_VARIABLE`].
     pub(super) modules: Option<PathBuf>,
 }
 
 impl KernelLocations {
-    /// Those of the running machine and of the environment.
+    /// Returns the locations of the running machine and of the environment variables.
     pub(super) fn standard() -> Self {
         let named = |variable| {
             std::env::var_os(variable)
@@ -65,7 +66,7 @@ impl KernelLocations {
         }
     }
 
-    /// The kernel that guests run.
+    /// Finds the kernel for guests.
     pub(super) fn find(&self) -> Result<GuestKernel, Box<Finding>> {
         let image = match &self.kernel {
             Some(named) => self.named_image(named)?,
@@ -104,7 +105,7 @@ impl KernelLocations {
                     Finding::new(
                         Severity::Error,
                         self.root.join(&locations[0]).display().to_string(),
-                        "the image of the running kernel, which a guest would run too, is not there",
+                        "the image of the running kernel, which guests run too, is missing",
                     )
                     .fix(format!(
                         "install the kernel's package, or name an image (or a directory with `boot` and `lib/modules`) in {KERNEL_VARIABLE}"
@@ -129,7 +130,10 @@ impl KernelLocations {
                 Finding::new(
                     Severity::Error,
                     KERNEL_VARIABLE,
-                    format!("{} is no kernel image and holds none", named.display()),
+                    format!(
+                        "{} is not a kernel image and contains none",
+                        named.display()
+                    ),
                 )
                 .values(
                     named.display().to_string(),
@@ -162,8 +166,8 @@ impl KernelLocations {
     }
 }
 
-/// The same kernel as an ELF file, `vmlinux-RELEASE` beside `vmlinuz-RELEASE`: QEMU boots it
-/// through its PVH entry, and the guest need not unpack it, which takes long where instructions are
+/// Returns the same kernel as an ELF file, `vmlinux-RELEASE` beside `vmlinuz-RELEASE`. QEMU boots
+/// it through its PVH entry, so the guest does not unpack it, which takes long if instructions are
 /// emulated.
 fn unpacked_beside(image: &Path) -> Option<PathBuf> {
     let release = image.file_name()?.to_str()?.strip_prefix("vmlinuz-")?;
@@ -178,15 +182,15 @@ fn unreadable(image: &Path, cause: &str) -> Box<Finding> {
         Finding::new(
             Severity::Error,
             image.display().to_string(),
-            format!("the kernel image cannot be read: {cause}"),
+            format!("cannot read the kernel image: {cause}"),
         )
         .fix(format!(
-            "run as root, or make the image readable, or name a copy in {KERNEL_VARIABLE}"
+            "run the same command as root, or name a readable copy in {KERNEL_VARIABLE}"
         )),
     )
 }
 
-/// `RELEASE` of a file `vmlinuz-RELEASE`, `vmlinux-RELEASE` or `Image-RELEASE`.
+/// Returns `RELEASE` of a file `vmlinuz-RELEASE`, `vmlinux-RELEASE` or `Image-RELEASE`.
 fn release_in_name(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     ["vmlinuz-", "vmlinux-", "Image-"]
@@ -195,17 +199,17 @@ fn release_in_name(path: &Path) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// How much of an image is read for its version: in an x86 image it stands at the beginning.
+/// Bytes of an image that are searched for its version, which an x86 image has in its header.
 const HEAD: u64 = 128 << 10;
 
-/// The version text in the header of an x86 image.
+/// Returns the version text in the header of an x86 image.
 fn version_in_header(file: File) -> Option<String> {
     let mut head = Vec::new();
     file.take(HEAD).read_to_end(&mut head).ok()?;
     rampart_host::kernel_image_version(&head)
 }
 
-/// `RELEASE (who@where) VERSION` into release and version.
+/// Splits `RELEASE (who@where) VERSION` into release and version.
 fn split_version(text: &str) -> (String, String) {
     let release = text.split_whitespace().next().unwrap_or_default();
     let version = text.find('#').map_or("", |at| &text[at..]);
@@ -216,7 +220,7 @@ fn split_version(text: &str) -> (String, String) {
 mod tests {
     use super::*;
 
-    /// An image that consists of a header and the version text alone.
+    /// Returns an image that contains only a header and the version text.
     pub(crate) fn image(version: &str) -> Vec<u8> {
         let mut bytes = vec![0; 0x400];
         bytes[0x202..0x206].copy_from_slice(b"HdrS");
@@ -240,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machines_own_kernel_is_found_and_tells_its_version() {
+    fn finds_the_running_kernel_with_its_version() {
         let directory = tempfile::tempdir().expect("directory");
         let root = directory.path();
         let text = "6.1.0-1-rt (who@where) #1 SMP PREEMPT_RT Debian 6.1";
@@ -253,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unpacked_package_is_a_kernel_with_its_modules() {
+    fn finds_kernel_and_modules_in_an_unpacked_package() {
         let directory = tempfile::tempdir().expect("directory");
         let package = directory.path().join("package");
         write(
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_mend() {
+    fn names_a_missing_kernel_with_a_fix() {
         let directory = tempfile::tempdir().expect("directory");
         let missing = places(directory.path()).find().expect_err("no image");
         assert!(missing.to_string().contains("boot/vmlinuz-6.1.0-1-rt"));
@@ -282,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unpacked_kernel_beside_it_is_booted_instead() {
+    fn prefers_an_unpacked_kernel_beside_the_image() {
         let directory = tempfile::tempdir().expect("directory");
         let root = directory.path();
         let text = "6.1.0-1-rt (who@where) #1 SMP PREEMPT_RT";
@@ -298,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_without_the_header_is_known_by_its_name() {
+    fn reads_the_release_from_the_file_name() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("boot/vmlinuz-6.1.0-1-rt");
         write(&path, b"short");

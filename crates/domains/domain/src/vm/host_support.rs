@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the machine has for guests: the program that runs them, memory, the right to lock it.
+//! Checks the host's support for guests: QEMU, KVM, memory, and the right to lock it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,15 +10,15 @@ use rustix::process::Resource;
 
 use super::description::{Backing, Board};
 
-/// Names of the program, and the board that it is sure to have: Red Hat's has no `microvm`.
+/// Names of QEMU, and whether it has the board `microvm`, which Red Hat's lacks.
 const PROGRAMS: [(&str, bool); 2] = [
     ("qemu-system-x86_64", true),
     ("/usr/libexec/qemu-kvm", false),
 ];
-/// Memory that the program needs beside the guest's.
+/// Memory that QEMU needs besides the guest's.
 const OWN_MEBIBYTES: u64 = 192;
 
-/// The program that runs guests.
+/// QEMU's program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
     pub(super) path: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The first that is there.
+    /// Finds the first program that is installed.
     pub(super) fn find() -> Result<Self, Box<Finding>> {
         let directories: Vec<PathBuf> = std::env::var_os("PATH")
             .map(|path| std::env::split_paths(&path).collect())
@@ -36,14 +36,14 @@ impl Program {
                 Finding::new(
                     Severity::Error,
                     PROGRAMS[0].0,
-                    "the program that runs guests is not installed",
+                    "QEMU, which runs guests, is not installed",
                 )
-                .fix("install QEMU, on Debian with `apt-get install qemu-system-x86`"),
+                .fix("apt-get install qemu-system-x86"),
             )
         })
     }
 
-    /// One with this path.
+    /// Returns a program with this path.
     #[cfg(test)]
     pub(super) fn at(path: &Path) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Program {
 
     fn find_in(directories: &[PathBuf]) -> Option<Self> {
         PROGRAMS.into_iter().find_map(|(name, microvm)| {
-            // Joining an absolute name gives that name.
+            // Joining an absolute name returns that name.
             let found = directories
                 .iter()
                 .map(|directory| directory.join(name))
@@ -63,7 +63,7 @@ impl Program {
         })
     }
 
-    /// The board for an accelerator.
+    /// Returns the board for an accelerator.
     pub(super) fn board(&self, accelerator: Accelerator) -> Board {
         match (accelerator, self.microvm) {
             (Accelerator::Kvm, true) => Board::Microvm,
@@ -78,7 +78,7 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Whether this process may use `/dev/kvm`.
+/// Checks that this process may use `/dev/kvm`.
 pub(super) fn kvm() -> Result<(), Box<Finding>> {
     let path = Path::new("/dev/kvm");
     let opened = fs::File::options().read(true).write(true).open(path);
@@ -86,22 +86,22 @@ pub(super) fn kvm() -> Result<(), Box<Finding>> {
         let finding = Finding::new(
             Severity::Error,
             "/dev/kvm",
-            format!("KVM cannot be used: {cause}"),
+            format!("cannot use KVM: {cause}"),
         );
         Box::new(if path.exists() {
             finding
                 .values("not readable and writable", "readable and writable")
-                .fix("run as root, or join the group that owns it: `usermod -aG kvm $USER`")
+                .fix("run the same command as root, or join the group of the device: usermod -aG kvm $USER")
         } else {
-            finding.values("not there", "a character device").fix(
-                "switch virtualisation on in the firmware (or, in a guest, in the hypervisor under it), then `modprobe kvm_intel` or `modprobe kvm_amd`",
+            finding.values("missing", "a character device").fix(
+                "enable virtualisation in the firmware (in a guest: nested virtualisation in its hypervisor), then run modprobe kvm_intel or modprobe kvm_amd",
             )
         })
     })
 }
 
-/// Memory for a guest of this size on these CPUs: huge where enough pages are free, of their own
-/// node where all of them are of one, locked where we may.
+/// Chooses memory for a guest: huge pages if enough are free, on the CPUs' node if they share one,
+/// locked if permitted.
 pub(super) fn backing(
     root: &Path,
     mebibytes: u64,
@@ -118,7 +118,7 @@ pub(super) fn backing(
     }
 }
 
-/// The node of all these CPUs; none where they are of several.
+/// Returns the memory node of all these CPUs, or `None` if they have several.
 pub(super) fn node_of(cpus: &CpuSet, topology: &Topology) -> Option<u32> {
     let mut nodes = topology
         .cpus
@@ -129,8 +129,8 @@ pub(super) fn node_of(cpus: &CpuSet, topology: &Topology) -> Option<u32> {
     nodes.all(|node| node == first).then_some(first)
 }
 
-/// The largest size of huge pages of which enough are free, in bytes, that divides the size
-/// (Linux document `admin-guide/mm/hugetlbpage.rst`).
+/// Returns the largest huge page size in bytes that divides the size and of which enough pages are
+/// free (Linux document `admin-guide/mm/hugetlbpage.rst`).
 fn free_huge_page(root: &Path, mebibytes: u64, node: Option<u32>) -> Option<u64> {
     let directory = match node {
         Some(node) => root.join(format!("sys/devices/system/node/node{node}/hugepages")),
@@ -155,14 +155,14 @@ fn free_huge_page(root: &Path, mebibytes: u64, node: Option<u32>) -> Option<u64>
     sizes.pop()
 }
 
-/// Locking is not limited for the super-user, nor where the limit is lifted: `mem-lock=on` locks a
-/// multiple of the guest's memory, so that no smaller limit would do.
+/// Returns whether locking is unlimited, for root or by an unlimited limit: `mem-lock=on` locks a
+/// multiple of the guest's memory, so any limit is too small.
 pub(super) fn may_lock() -> bool {
     let limit = rustix::process::getrlimit(Resource::Memlock);
     rustix::process::geteuid().is_root() || limit.current.is_none()
 }
 
-/// Whether there is memory for all that would be locked.
+/// Returns whether enough memory is available for everything that would be locked.
 fn fits(root: &Path, mebibytes: u64) -> bool {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     available_mebibytes(&text).is_none_or(|free| free >= mebibytes + 2 * OWN_MEBIBYTES)
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_pages_that_suffice_are_taken() {
+    fn chooses_the_largest_sufficient_pages() {
         let directory = tempfile::tempdir().expect("directory");
         let pages = |size: &str, free: &str| {
             let path = format!("sys/kernel/mm/hugepages/hugepages-{size}kB/free_hugepages");
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_not_locked() {
+    fn does_not_lock_missing_memory() {
         let directory = tempfile::tempdir().expect("directory");
         write(
             directory.path(),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_found_in_the_path_and_by_their_place() {
+    fn finds_programs_by_name_and_by_path() {
         let directory = tempfile::tempdir().expect("directory");
         assert_eq!(
             Program::find_in(&[directory.path().to_owned()]).filter(|program| program.microvm),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a guest finds in its memory when it boots: the meter as its only program, the modules that
-//! its kernel lacks, and a load program where one is wanted.
+//! Builds a guest's initramfs: the meter as its only program, the modules that its kernel lacks,
+//! and optionally a load program.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -15,17 +15,17 @@ use crate::kernel_modules::{self, Module};
 
 /// The load program.
 pub(super) const LOAD: &str = "/usr/bin/stress-ng";
-/// Directories that the kernel or the agent expects.
+/// Directories that the kernel or the agent expect.
 const DIRECTORIES: [&str; 8] = ["dev", "proc", "sys", "tmp", "run", "root", "etc", "var"];
 
-/// What goes in.
+/// The contents of an initramfs.
 #[derive(Debug)]
 pub(super) struct Contents<'a> {
     /// The static meter.
     pub(super) meter: &'a Path,
-    /// Modules in the order in which they are loaded.
+    /// Modules in loading order.
     pub(super) modules: &'a [Module],
-    /// The load program with its libraries, where one is wanted.
+    /// The load program with its libraries, if requested.
     pub(super) load: Option<&'a Libraries>,
 }
 
@@ -57,7 +57,7 @@ fn fill(mut archive: Archive<BufWriter<File>>, contents: &Contents<'_>) -> io::R
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path).map_err(|cause| {
-        let what = format!("{} cannot be read: {cause}", path.display());
+        let what = format!("cannot read {}: {cause}", path.display());
         io::Error::new(cause.kind(), what)
     })
 }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn the_archive_holds_the_meter_modules_and_load_with_their_directories() {
+    fn archives_meter_modules_and_load_with_directories() {
         let directory = tempfile::tempdir().expect("directory");
         let meter = directory.path().join("meter");
         let library = directory.path().join("libx.so");
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(find("usr/bin/stress-ng").2, b"METER");
         let inside = library.display().to_string();
         assert_eq!(find(inside.trim_start_matches('/')).2, b"LIBRARY");
-        // Every file's directory is there before it.
+        // Every file's directory precedes it.
         for (at, (name, _, _)) in entries.iter().enumerate() {
             if let Some((parent, _)) = name.rsplit_once('/') {
                 let location = entries.iter().position(|(other, _, _)| other == parent);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_is_named() {
+    fn names_a_missing_file() {
         let directory = tempfile::tempdir().expect("directory");
         let contents = Contents {
             meter: Path::new("/nowhere/meter"),

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Finds out in seconds whether the machine's KVM brings a Linux guest up at all. There are
-//! machines, themselves guests, whose KVM opens, makes a guest and then carries out its
-//! instructions one by one in software.
+//! Determines within seconds whether the machine's KVM boots a Linux guest. On some machines,
+//! themselves guests, KVM opens, creates a guest and then emulates its instructions one by one.
 //!
 //! The answer is kept for this boot of the machine, this kernel image, this QEMU and this KVM: in
-//! memory, and in the state directory where that can be written. That there was none, because QEMU
-//! could not be started this time or no memory was free, is not kept, nor is the answer of a QEMU that
-//! does not tell its version.
+//! memory, and in the state directory if that is writable. It is not kept if there was no answer,
+//! because QEMU could not be started or memory was short, or if QEMU did not print its version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,32 +28,32 @@ use super::qemu_arguments::arguments;
 use super::thread_placement::GuestThreads;
 use crate::DomainError;
 
-/// Memory of the probe: enough for a kernel to unpack itself and to start.
+/// Memory of the probe in MiB: enough for a kernel to unpack itself and start.
 const MEBIBYTES: u64 = 160;
-/// Pause between two looks.
+/// Pause between two checks.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const FILE: &str = "kvm-probe.json";
-/// How long QEMU may take to tell its version: on a slow machine its dynamic linker takes seconds.
+/// Time limit for QEMU to print its version: on a slow machine its dynamic linker takes seconds.
 const VERSION_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What an answer depends on.
+/// Everything that an answer depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Question {
     boot: String,
     program: PathBuf,
-    /// As the program itself tells it.
+    /// As the program prints it.
     program_version: String,
     kernel: PathBuf,
     kernel_bytes: u64,
-    /// When `/dev/kvm` was made, which is when the module was loaded, in nanoseconds since 1970.
+    /// Creation of `/dev/kvm`, which is when the module was loaded, in nanoseconds since 1970.
     device_since: u64,
-    /// `nested` of KVM's module, which decides what guests of guests get.
+    /// The parameter `nested` of KVM's module.
     nested: String,
 }
 
 impl Question {
-    /// Whether an answer to it means the same later: a program that did not tell its version, because
-    /// it hung or could not be started, may be another one next time.
+    /// Returns whether an answer can be kept: a program that did not print its version, because it
+    /// hung or could not be started, may be another one next time.
     fn is_complete(&self) -> bool {
         !self.program_version.is_empty()
     }
@@ -81,7 +79,7 @@ impl Question {
     }
 }
 
-/// The first line of `--version`; nothing where the program does not answer.
+/// Returns the first line of `--version`, or nothing if the program does not answer.
 fn version(program: &Path) -> String {
     let mut command = Command::new(program);
     command.arg("--version");
@@ -103,12 +101,12 @@ fn device_since(device: &Path) -> u64 {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Answer {
     question: Question,
-    /// Why no guest comes up; none if one does.
+    /// The reason why no guest boots; `None` if one does.
     against: Option<Finding>,
 }
 
-/// Whether a guest comes up under KVM. Takes seconds the first time after a boot.
-pub(super) fn kvm_brings_a_guest_up(
+/// Checks that a guest boots under KVM. Takes seconds the first time after a boot.
+pub(super) fn kvm_boots_a_guest(
     state: &StateDirectory,
     program: &Program,
     kernel: &GuestKernel,
@@ -116,7 +114,7 @@ pub(super) fn kvm_brings_a_guest_up(
 ) -> Result<(), Box<Finding>> {
     static KNOWN: Mutex<Option<Answer>> = Mutex::new(None);
     let question = Question::ask(program, kernel);
-    // Whoever comes second waits for the first one's answer.
+    // A second caller waits for the first one's answer.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let file = state.path().join(FILE);
     let answers = |answer: &Answer| question.is_complete() && answer.question == question;
@@ -143,15 +141,15 @@ pub(super) fn kvm_brings_a_guest_up(
     }
 }
 
-/// Nobody knows whether KVM runs guests here: something else is in the way.
+/// Returns the finding if another cause prevented the probe.
 fn not_found_out(error: DomainError) -> Box<Finding> {
     Box::new(
         Finding::new(
             Severity::Error,
             "/dev/kvm",
-            format!("whether KVM brings a guest up cannot be found out: {error}"),
+            format!("cannot determine whether KVM boots a guest: {error}"),
         )
-        .fix("remove that cause and ask again: nothing of this answer is kept"),
+        .fix("remove that cause and run the same command again"),
     )
 }
 
@@ -159,7 +157,7 @@ fn read(file: &Path) -> Option<Answer> {
     serde_json::from_slice(&fs::read(file).ok()?).ok()
 }
 
-/// As well as it goes: what cannot be kept is asked again.
+/// Writes the answer. An answer that cannot be kept is determined again.
 fn write(file: &Path, answer: &Answer) {
     if let (Some(directory), Ok(text)) = (file.parent(), serde_json::to_vec(answer))
         && fs::create_dir_all(directory).is_ok()
@@ -168,8 +166,11 @@ fn write(file: &Path, answer: &Answer) {
     }
 }
 
-/// Lets a kernel run under KVM until it executes code of its own. What is against KVM, nothing if
-/// the kernel runs; an error if that could not be found out.
+/// Runs a kernel under KVM until it executes code of its own. Returns the finding against KVM, or
+/// `None` if the kernel runs.
+///
+/// # Errors
+/// If that could not be determined.
 fn probe(
     state: &StateDirectory,
     program: &Program,
@@ -178,9 +179,9 @@ fn probe(
 ) -> Result<Option<Finding>, DomainError> {
     let directory = GuestDirectory::create(state)?;
     let initramfs = directory.path().join("initramfs");
-    // The guest is ended before it would look into it.
+    // The guest is ended before it reads the initramfs.
     fs::write(&initramfs, [0; 512]).map_err(DomainError::file("write", &initramfs))?;
-    let guest = Description::neighbour(
+    let guest = Description::noisy_neighbour(
         Wishes {
             name: "probe",
             accelerator: Accelerator::Kvm,
@@ -219,7 +220,7 @@ fn probe(
                 return Err(DomainError::Guest {
                     guest: guest.name,
                     what: failure.what,
-                    said: failure.said,
+                    stderr: failure.stderr,
                     console: failure.console,
                 });
             }
@@ -246,9 +247,9 @@ mod tests {
         }
     }
 
-    /// A program that cannot run a guest says nothing about KVM.
+    /// A program that cannot run a guest is no evidence against KVM.
     #[test]
-    fn what_could_not_be_found_out_is_asked_again() {
+    fn keeps_no_answer_after_another_failure() {
         let directory = tempfile::tempdir().expect("directory");
         let script = directory.path().join("qemu-system-x86_64");
         fs::write(&script, "#!/bin/sh\necho no memory is free >&2\nexit 1\n").expect("file");
@@ -262,12 +263,12 @@ mod tests {
         };
         let state = StateDirectory::at(directory.path().join("state"));
         let machine = rampart_host::read_machine(&rampart_host::MachineRoot::at("/nowhere"));
-        let answer = kvm_brings_a_guest_up(&state, &program, &kernel, &machine);
+        let answer = kvm_boots_a_guest(&state, &program, &kernel, &machine);
         let finding = answer.expect_err("it does not run").to_string();
-        assert!(finding.contains("cannot be found out"), "{finding}");
+        assert!(finding.contains("cannot determine"), "{finding}");
         assert!(finding.contains("no memory is free"), "{finding}");
         assert!(!state.path().join(FILE).exists(), "it is kept");
-        // An answer to a question without a version answers nothing.
+        // A kept answer without a version is ignored.
         let question = Question::ask(&program, &kernel);
         assert!(!question.is_complete());
         let old = Finding::new(Severity::Error, "/dev/kvm", "an old answer");
@@ -278,13 +279,13 @@ mod tests {
                 against: Some(old),
             },
         );
-        let answer = kvm_brings_a_guest_up(&state, &program, &kernel, &machine);
+        let answer = kvm_boots_a_guest(&state, &program, &kernel, &machine);
         let finding = answer.expect_err("it does not run").to_string();
         assert!(finding.contains("no memory is free"), "{finding}");
     }
 
     #[test]
-    fn another_qemu_or_another_kvm_is_another_question() {
+    fn asks_again_for_another_qemu_or_kvm() {
         let now = question();
         for other in [
             Question {
@@ -308,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_kept_and_read_again() {
+    fn keeps_an_answer_and_reads_it_back() {
         let directory = tempfile::tempdir().expect("directory");
         let file = directory.path().join("state").join(FILE);
         let answer = Answer {

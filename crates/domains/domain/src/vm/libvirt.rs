@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! libvirt's XML for a description (libvirt document `formatdomain`). Pure.
+//! Writes libvirt's XML for a description (libvirt document `formatdomain`). Pure.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use rampart_plan::libvirt_elements::{
 
 use super::description::{Description, PORT};
 
-/// The document. Where libvirt gives less than the description asks, a comment in it says so.
+/// Returns the document, with a comment wherever libvirt offers less than the description asks.
 pub(super) fn document(guest: &Description) -> io::Result<String> {
     let memory = &guest.memory;
     let (kind, cpu): (_, &[(&str, &str)]) = match guest.accelerator {
@@ -65,7 +65,7 @@ fn tuning(writer: &mut Output, guest: &Description) -> io::Result<()> {
 
 fn boot(writer: &mut Output, guest: &Description) -> io::Result<()> {
     writer.create_element("os").write_inner_content(|writer| {
-        // libvirt cannot describe the board `microvm`.
+        // libvirt does not support the board `microvm`.
         let board = [("arch", std::env::consts::ARCH), ("machine", "q35")];
         text_with(writer, "type", &board, "hvm")?;
         text(writer, "kernel", &guest.kernel.display().to_string())?;
@@ -131,7 +131,7 @@ fn devices(writer: &mut Output) -> io::Result<()> {
                 .write_inner_content(|writer| {
                     empty(writer, "target", &[("type", "virtio"), ("name", PORT)])
                 })?;
-            // What a real-time guest is better without; libvirt adds each by itself otherwise.
+            // libvirt adds these by default; a real-time guest is better without them.
             empty(writer, "controller", &[("type", "usb"), ("model", "none")])?;
             empty(writer, "memballoon", &[("model", "none")])
         })?;
@@ -145,13 +145,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_real_time_guest() {
+    fn describes_a_real_time_guest() {
         let guest = example(Accelerator::Kvm, Board::Q35);
         insta::assert_snapshot!(document(&guest).expect("a document"));
     }
 
     #[test]
-    fn an_emulated_guest_without_huge_pages() {
+    fn describes_an_emulated_guest_without_huge_pages() {
         let mut guest = example(Accelerator::Tcg, Board::Q35);
         guest.memory.huge_page = None;
         guest.memory.node = None;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_break_the_document() {
+    fn escapes_names() {
         let mut guest = example(Accelerator::Kvm, Board::Q35);
         guest.name = "a<b>&\"".to_owned();
         let text = document(&guest).expect("a document");

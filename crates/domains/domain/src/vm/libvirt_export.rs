@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The same guest for libvirt: its XML, and the initramfs that it names.
+//! Exports a guest for libvirt: its XML, and the initramfs that it names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ pub struct ExportedGuest {
     pub xml: PathBuf,
     /// The initramfs that it names.
     pub initramfs: PathBuf,
-    /// What is weak about the guest on this machine.
+    /// Weaknesses of the guest on this machine.
     pub findings: Vec<Finding>,
 }
 
-/// Writes the guest `selection`, under `name`, as files into `directory`, which must stay where it
-/// is: the XML names the initramfs in it. Its real-time virtual CPUs have `cpus`, everything else
-/// `housekeeping`. The machine itself is not changed.
+/// Writes the guest `selection`, under `name`, as files into `directory`, which must not be moved:
+/// the XML names the initramfs in it. Its real-time virtual CPUs get `cpus`, everything else
+/// `housekeeping`. The machine is not changed.
 ///
 /// # Errors
 /// If the selection is no guest, no kernel for it is found, or a file cannot be written.

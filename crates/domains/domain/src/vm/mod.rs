@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `vm`: the meter as the only program of a guest that QEMU runs, without a daemon.
+//! The domain `vm`: the meter as the only program of a guest that QEMU runs, without a daemon.
 //!
-//! - `description`, `arguments`, `libvirt`: one description of a guest, as QEMU's arguments and as
-//!   libvirt's XML; pure.
-//! - `kernel`, `libraries`, `initramfs`: what it boots.
-//! - `host`, `probe`, `availability`: what the machine has for guests.
-//! - `watch`, `guest`, `threads`, `store`: a guest that boots and is up.
-//! - `running`, `noisy`: a meter, or a load, in it.
-//! - `planned`: a guest of a plan, with a kernel or disk of its own.
-//! - `guest_settings`: reads what the rules of guests judge.
+//! A `description` of a guest is turned into QEMU's arguments and into libvirt's XML. `kvm_probe`,
+//! `host_support` and `availability` check the host, `guest` boots and places it, `running_guest`
+//! and `noisy` run a meter or a load in it. `planned_guest` is a guest of a plan, with a kernel or
+//! disk of its own.
 
 mod availability;
 mod boot_watch;
@@ -57,20 +53,20 @@ pub use self::planned_guest::{GuestEnd, GuestOrder, PlannedGuest, VirtualCpuPlac
 
 /// Memory of a guest in MiB: its kernel, the meter, and a load program with its libraries.
 const MEBIBYTES: u64 = 320;
-/// The same for a guest that is loaded all the time.
+/// Memory of a noisy neighbour in MiB.
 const NOISY_MEBIBYTES: u64 = 384;
-/// CPUs of a guest that is loaded all the time, at most.
+/// Maximum number of CPUs of a noisy neighbour.
 const NOISY_CPUS: usize = 2;
-/// The bus, the console and the port of either board. Built-in ones are left out.
+/// Modules of the bus, the console and the port of either board.
 const MODULES: [&str; 3] = ["virtio_mmio", "virtio_pci", "virtio_console"];
 
-/// A guest.
+/// The domain `vm`.
 #[derive(Debug)]
 pub(crate) struct VmDomain {
     role: GuestRole,
     state: StateDirectory,
     isolation: IsolationChoice,
-    /// The guest that stayed up after a run.
+    /// A guest that stayed up after a run.
     up: Slot,
 }
 
@@ -84,7 +80,7 @@ impl VmDomain {
         }
     }
 
-    /// Whether a guest that stayed up is what is wanted now.
+    /// Returns whether a guest that stayed up suits this start.
     fn fits(guest: &Guest, start: &Start<'_>) -> bool {
         let description = &guest.description;
         let bound: CpuSet = description.pinned().into_iter().skip(1).flatten().collect();
@@ -96,7 +92,7 @@ impl VmDomain {
 
     fn take_guest(&self, start: &Start<'_>) -> Option<Guest> {
         let mut slot = self.up.lock().unwrap_or_else(PoisonError::into_inner);
-        // One for other CPUs is of no use any more.
+        // A guest with other CPUs is ended here.
         let guest = slot.take()?;
         Self::fits(&guest, start).then_some(guest)
     }
@@ -152,21 +148,18 @@ impl Domain for VmDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        // What cannot be removed is told by `rampart release`; it is in nobody's way here.
+        // `rampart release` reports what cannot be removed; it does not affect this start.
         let _ = release_guests(&self.state);
         if self.role == GuestRole::Noisy {
             let mut environment = Environment::none(start);
             let guest = self.boot(start, &mut environment)?;
-            return Ok(Box::new(noisy::RunningNeighbour::start(
-                guest,
-                environment,
-            )?));
+            return Ok(Box::new(noisy::NoisyNeighbour::start(guest, environment)?));
         }
         let kept = self.take_guest(start);
-        // If anything fails from here on, the guest ends before the wall falls.
+        // After an error, the guest ends before its isolation is removed.
         let mut environment = Environment::raise(&self.state, self.isolation, start)?;
         let resumed = kept.and_then(|mut guest| {
-            // One that died or hangs is replaced.
+            // A guest that ended or hangs is replaced.
             guest.resume(&mut environment).ok().map(|()| guest)
         });
         let guest = match resumed {
@@ -179,7 +172,7 @@ impl Domain for VmDomain {
     }
 }
 
-/// What runs the instructions of a guest of this role.
+/// Returns the accelerator of a guest of this role.
 fn accelerator(role: GuestRole) -> Accelerator {
     match role {
         GuestRole::Emulated => Accelerator::Tcg,
@@ -187,26 +180,26 @@ fn accelerator(role: GuestRole) -> Accelerator {
     }
 }
 
-/// Whether a guest of this role is there for real-time work.
+/// Returns whether a guest of this role is for real-time work.
 fn is_real_time(role: GuestRole) -> bool {
     role != GuestRole::Noisy
 }
 
-/// A guest that is asked for.
+/// A requested guest.
 struct Order<'a> {
     role: GuestRole,
     name: &'a str,
     board: Board,
     machine: &'a Machine,
-    /// The host's CPUs for its real-time virtual ones.
+    /// The host's CPUs for its real-time virtual CPUs.
     cpus: &'a CpuSet,
     housekeeping: &'a CpuSet,
-    /// Whether threads may be given a real-time policy.
+    /// Whether threads may get a real-time policy.
     real_time_policy: bool,
     kernel: &'a Path,
 }
 
-/// The guest that an order gets on its machine as that is now.
+/// Describes the guest of an order on its machine in its present state.
 fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
     let real_time = is_real_time(order.role);
     let mebibytes = if real_time {
@@ -235,11 +228,11 @@ fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
     if real_time {
         Description::real_time(wishes)
     } else {
-        Description::neighbour(wishes, order.housekeeping.len().min(NOISY_CPUS))
+        Description::noisy_neighbour(wishes, order.housekeeping.len().min(NOISY_CPUS))
     }
 }
 
-/// What is weak about that guest on its machine.
+/// Returns the weaknesses of that guest on its machine.
 fn weaknesses(order: &Order<'_>, kernel: &GuestKernel) -> Vec<Finding> {
     if is_real_time(order.role) {
         let mut findings = placement_findings(
@@ -284,8 +277,8 @@ fn kernel_finding(kernel: &GuestKernel) -> Option<Finding> {
         .flatten()
 }
 
-/// The modules that a guest loads: its bus, console and port, and the one that makes blocks where
-/// there is one for its kernel.
+/// Returns the modules that a guest loads: its bus, console and port, and the module that injects
+/// blocks, if there is one for its kernel.
 fn guest_modules(kernel: &GuestKernel, meter: &Path) -> Result<Vec<Module>, Box<Finding>> {
     // A kernel without modules has everything built in.
     let Some(directory) = &kernel.modules else {

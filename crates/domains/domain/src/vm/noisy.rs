@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `vm:noisy`: a guest that is no domain to be measured but a neighbour: not real-time, on the
-//! housekeeping CPUs, loaded from its start until its end.
+//! The domain `vm:noisy`: a noisy neighbour, not measured and not real-time, on the housekeeping
+//! CPUs, loaded from its start to its end.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -19,18 +19,18 @@ use crate::session::MeterProcess;
 use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, Running};
 
-/// How often it is looked at.
+/// Interval between two checks of the guest.
 const TEND: Duration = Duration::from_millis(200);
-/// What stress-ng says when it starts its workers (stress-ng(1), without `--quiet`).
+/// The message of stress-ng when it starts its workers (stress-ng(1), without `--quiet`).
 const DISPATCHING: &str = "dispatching hogs";
-/// CPU time of the guest after that, from which on it counts as loaded.
+/// CPU time of the guest after that message from which it counts as loaded.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(100);
-/// Below this part of the CPU time that there is for it, a guest is hardly a noisy one.
+/// Share of the available CPU time below which the guest is not noisy.
 const HARDLY: f64 = 0.1;
-/// How much of what the load says is kept: the end of it.
-const SAID_KEPT: usize = 2048;
+/// Bytes of the load's output that are kept, from its end.
+const OUTPUT_KEPT: usize = 2048;
 
-/// What loads it: its CPUs, its caches, its memory and its scheduler, until it is told to end.
+/// Returns the load's arguments: CPUs, caches, memory and scheduler, until it is ended.
 pub(super) fn load(cpus: usize) -> Vec<String> {
     let cpus = cpus.max(1).to_string();
     [
@@ -53,46 +53,46 @@ pub(super) fn load(cpus: usize) -> Vec<String> {
     .into()
 }
 
-/// What the load has said.
+/// The output of the load.
 #[derive(Debug, Clone, Default)]
-struct Said(Arc<Mutex<Words>>);
+struct Output(Arc<Mutex<OutputState>>);
 
 #[derive(Debug, Default)]
-struct Words {
+struct OutputState {
     tail: VecDeque<u8>,
     dispatching: bool,
 }
 
-impl Said {
-    /// Listens to an output until its end, so that the program is not held up by it.
+impl Output {
+    /// Reads an output to its end in a thread, so that the program does not block on a full pipe.
     fn listen(&self, output: impl Read + Send + 'static) {
-        let said = self.clone();
-        thread::spawn(move || said.hear(output));
+        let this = self.clone();
+        thread::spawn(move || this.read(output));
     }
 
-    fn hear(&self, mut output: impl Read) {
+    fn read(&self, mut output: impl Read) {
         let mut piece = [0; 512];
         while let Ok(length @ 1..) = output.read(&mut piece) {
-            let mut words = self.words();
-            words.tail.extend(piece.iter().take(length));
-            let surplus = words.tail.len().saturating_sub(SAID_KEPT);
-            if !words.dispatching {
-                words.dispatching = text(&words.tail).contains(DISPATCHING);
+            let mut state = self.state();
+            state.tail.extend(piece.iter().take(length));
+            let surplus = state.tail.len().saturating_sub(OUTPUT_KEPT);
+            if !state.dispatching {
+                state.dispatching = text(&state.tail).contains(DISPATCHING);
             }
-            words.tail.drain(..surplus);
+            state.tail.drain(..surplus);
         }
     }
 
-    fn words(&self) -> std::sync::MutexGuard<'_, Words> {
+    fn state(&self) -> std::sync::MutexGuard<'_, OutputState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_dispatching(&self) -> bool {
-        self.words().dispatching
+        self.state().dispatching
     }
 
     fn tail(&self) -> String {
-        text(&self.words().tail)
+        text(&self.state().tail)
     }
 }
 
@@ -101,37 +101,37 @@ fn text(bytes: &VecDeque<u8>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Dropped in the order of the fields.
-pub(super) struct RunningNeighbour {
+/// A noisy neighbour. The fields are dropped in order: load, guest, environment.
+pub(super) struct NoisyNeighbour {
     load: Box<dyn MeterProcess>,
-    said: Said,
+    output: Output,
     guest: Guest,
     environment: Environment,
     effective_settings: EffectiveSettings,
-    /// When the load was seen to run, and the CPU time of the guest then.
+    /// The time at which the load was seen to run, and the guest's CPU time then.
     loaded: (Instant, Nanos),
     tended: Instant,
 }
 
-impl std::fmt::Debug for RunningNeighbour {
+impl std::fmt::Debug for NoisyNeighbour {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunningNeighbour")
+        f.debug_struct("NoisyNeighbour")
             .field("guest", &self.guest)
             .finish_non_exhaustive()
     }
 }
 
-impl RunningNeighbour {
-    /// Loads the guest, and comes back when it is seen to be.
+impl NoisyNeighbour {
+    /// Loads the guest and waits until the load runs.
     pub(super) fn start(guest: Guest, environment: Environment) -> Result<Self, DomainError> {
         let (streams, load) = guest.start(&load(guest.description.cpus.len()))?;
-        let said = Said::default();
-        for output in [streams.output, streams.errors].into_iter().flatten() {
-            said.listen(output);
+        let output = Output::default();
+        for stream in [streams.output, streams.errors].into_iter().flatten() {
+            output.listen(stream);
         }
         let mut running = Self {
             load,
-            said,
+            output,
             effective_settings: guest::effective_settings(&guest),
             loaded: (Instant::now(), guest.cpu_time()),
             guest,
@@ -149,7 +149,7 @@ impl RunningNeighbour {
             self.tend()?;
             let used = self.guest.cpu_time();
             match dispatched {
-                None if self.said.is_dispatching() => dispatched = Some(used),
+                None if self.output.is_dispatching() => dispatched = Some(used),
                 Some(before) if used.saturating_sub(before) >= ENOUGH_TO_COUNT => {
                     self.loaded = (Instant::now(), used);
                     return Ok(());
@@ -161,11 +161,11 @@ impl RunningNeighbour {
                     program: self.name(),
                     process: self.load.id(),
                     what: match dispatched {
-                        None => "say that it starts its workers",
+                        None => "report that it starts its workers",
                         Some(_) => "use 100 ms of CPU time",
                     },
                     waited: limit,
-                    stderr: self.said.tail(),
+                    stderr: self.output.tail(),
                 });
             }
             thread::sleep(TEND.min(limit));
@@ -176,7 +176,7 @@ impl RunningNeighbour {
         format!("stress-ng in the guest {}", self.guest.description.name)
     }
 
-    /// Looks after the guest and after its load.
+    /// Checks the guest and its load.
     fn tend(&mut self) -> Result<(), DomainError> {
         self.tended = Instant::now();
         self.guest.tend(&self.environment)?;
@@ -186,12 +186,12 @@ impl RunningNeighbour {
                 program: self.name(),
                 process: self.load.id(),
                 status,
-                stderr: self.said.tail(),
+                stderr: self.output.tail(),
             }),
         }
     }
 
-    /// What the load used so far of what there was for it.
+    /// Reports the CPU time that the load has used so far.
     fn load_finding(&self) -> Finding {
         let (since, before) = self.loaded;
         used(
@@ -216,22 +216,22 @@ fn used(guest: &str, used: Nanos, elapsed: Nanos, cpus: usize) -> Finding {
         elapsed.as_secs_f64(),
         if cpus == 1 { "CPU" } else { "CPUs" }
     );
-    let needed = format!("{:.0} % of it at least", HARDLY * 100.0);
+    let needed = format!("at least {:.0} % of it", HARDLY * 100.0);
     let location = format!("load of the guest {guest}");
     if hardly {
         Finding::new(
             Severity::Warning,
             location,
-            "it hardly got to run, so that the figures beside it show no noisy neighbour",
+            "it hardly ran, so the figures measured meanwhile are without a noisy neighbour",
         )
         .values(present, needed)
-        .fix("leave the housekeeping CPUs to it: end what else runs there")
+        .fix("end the other programs on the housekeeping CPUs")
     } else {
         Finding::new(
             Severity::Note,
             location,
             format!(
-                "it used {:.0} % of the CPU time that there was for it, by the time of its virtual CPUs",
+                "it used {:.0} % of the available CPU time, as counted for its virtual CPUs",
                 share * 100.0
             ),
         )
@@ -239,13 +239,13 @@ fn used(guest: &str, used: Nanos, elapsed: Nanos, cpus: usize) -> Finding {
     }
 }
 
-impl Running for RunningNeighbour {
-    /// There is nothing to be let go: the load runs already.
+impl Running for NoisyNeighbour {
+    /// The load runs already.
     fn go(&mut self) -> Result<(), DomainError> {
         self.tend()
     }
 
-    /// Never an event; an error if the guest or its load is gone.
+    /// Returns no event, but an error if the guest or its load has ended.
     fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
         let begin = Instant::now();
         loop {
@@ -262,7 +262,7 @@ impl Running for RunningNeighbour {
 
     fn stop(&mut self) {}
 
-    /// It goes on all the time.
+    /// The load runs all the time.
     fn rearm(&mut self, _plan: &MeterSettings) -> Result<bool, DomainError> {
         Ok(true)
     }
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_load_is_seen_to_start_however_its_words_come() {
+    fn detects_the_load_in_split_output() {
         struct Pieces(Vec<&'static [u8]>);
         impl Read for Pieces {
             fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
@@ -313,23 +313,23 @@ mod tests {
                 Ok(piece.len())
             }
         }
-        let said = Said::default();
-        said.hear(Pieces(vec![&b"setting to run\n"[..]]));
-        assert!(!said.is_dispatching());
-        // The last is read first.
-        said.hear(Pieces(vec![
+        let output = Output::default();
+        output.read(Pieces(vec![&b"setting to run\n"[..]]));
+        assert!(!output.is_dispatching());
+        // The pieces are read from the last to the first.
+        output.read(Pieces(vec![
             &b"hing hogs: 2 cpu\n"[..],
             &b"stress-ng: info: [7] dispatc"[..],
         ]));
-        assert!(said.is_dispatching());
-        said.hear(std::io::repeat(b'x').take(100_000));
-        assert!(said.is_dispatching());
-        assert_eq!(said.tail().len(), SAID_KEPT);
+        assert!(output.is_dispatching());
+        output.read(std::io::repeat(b'x').take(100_000));
+        assert!(output.is_dispatching());
+        assert_eq!(output.tail().len(), OUTPUT_KEPT);
         assert!(!load(2).iter().any(|word| word == "--quiet"));
     }
 
     #[test]
-    fn a_neighbour_that_hardly_ran_is_told_as_such() {
+    fn reports_a_neighbour_that_hardly_ran() {
         let loud = used("noisy", Nanos::from_secs(15), Nanos::from_secs(10), 2);
         assert_eq!(loud.severity, Severity::Note);
         let text = loud.to_string();

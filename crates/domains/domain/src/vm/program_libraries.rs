@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A program with the libraries that it needs, to be taken along into a guest.
+//! Finds a program with its shared libraries, to copy them into a guest.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use object::elf;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use rampart_host::run_within;
 
-/// A loader takes milliseconds, and seconds on an emulated machine.
+/// Time limit for a loader: it takes milliseconds, and seconds on an emulated machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program and its libraries.
@@ -18,12 +18,12 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(super) struct Libraries {
     /// The program.
     pub(super) program: PathBuf,
-    /// Its libraries and its loader, by the paths under which the loader looks for them.
+    /// Its libraries and its loader, by the paths that the loader uses.
     pub(super) libraries: Vec<PathBuf>,
 }
 
 impl Libraries {
-    /// Finds `name` in the `PATH` with all that its loader loads for it. None where there is no
+    /// Finds `name` in `PATH` with everything that its loader loads. Returns `None` if there is no
     /// such program, or its loader cannot load it.
     pub(super) fn of_program(name: &str) -> Option<Self> {
         let path = std::env::var_os("PATH")?;
@@ -44,8 +44,8 @@ impl Libraries {
                     libraries: Vec::new(),
                 });
         };
-        // ld.so(8): `--list` says what would be loaded, with all search paths applied, and does not
-        // run the program. musl's loader has it too.
+        // ld.so(8): `--list` prints the libraries, with all search paths applied, and does not run
+        // the program. musl's loader supports it too.
         let mut command = Command::new(&loader);
         command.arg("--list").arg(program).env_remove("LD_PRELOAD");
         let said = run_within(command, PATIENCE).ok()?;
@@ -66,7 +66,7 @@ impl Libraries {
     }
 }
 
-/// The path of the program's loader (`PT_INTERP`); none for a static program.
+/// Returns the path of the program's loader (`PT_INTERP`), or `None` for a static program.
 fn interpreter(program: &[u8]) -> Option<PathBuf> {
     let file = ElfFile64::<object::Endianness>::parse(program).ok()?;
     let endian = file.endian();
@@ -79,8 +79,8 @@ fn interpreter(program: &[u8]) -> Option<PathBuf> {
     Some(PathBuf::from(std::str::from_utf8(text).ok()?))
 }
 
-/// The paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld.so (0x…)`. What
-/// has no path (`linux-vdso.so.1`) is no file.
+/// Returns the paths in lines such as `libc.so.6 => /lib/libc.so.6 (0x…)` and `/lib64/ld.so (0x…)`.
+/// An entry without a path (`linux-vdso.so.1`) is no file.
 fn listed(text: &str) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for line in text.lines() {
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_of_a_loader_is_understood() {
+    fn parses_a_loaders_list() {
         let text = "\tlinux-vdso.so.1 (0x00007ffc1)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x1)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n\tlibgone.so => not found\n";
         assert_eq!(
             listed(text),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_real_program_comes_with_its_loader() {
+    fn finds_the_loader_of_a_program() {
         let Some(found) = Libraries::of_program("sh") else {
             return;
         };
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_program_has_no_libraries() {
+    fn returns_none_for_an_invalid_program() {
         let directory = tempfile::tempdir().expect("directory");
         let script = directory.path().join("script");
         fs::write(&script, "#!/bin/sh\n").expect("file");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! QEMU's arguments for a description. Pure.
+//! Builds QEMU's arguments for a description. Pure.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::description::{Board, Description, PORT};
 
 /// Name of the agent's socket in the guest's directory.
 pub(super) const AGENT_SOCKET: &str = "agent";
-/// Megabytes of translated code that QEMU keeps: its default of a gigabyte would be locked too.
+/// Megabytes of translated code that QEMU keeps; its default of a gigabyte would be locked too.
 const TRANSLATED_MEBIBYTES: u64 = 96;
 
-/// The arguments after those that [`rampart_qemu::Qemu::start`] adds; sockets are made in
-/// `directory`.
+/// Returns the arguments after those that [`rampart_qemu::Qemu::start`] adds; sockets are created
+/// in `directory`.
 pub(super) fn arguments(guest: &Description, directory: &Path) -> Vec<OsString> {
     let mut list = Arguments(Vec::new());
     list.word("-nodefaults");
@@ -68,8 +68,8 @@ impl Arguments {
 
 fn machine(guest: &Description) -> String {
     let board = match guest.board {
-        // ACPI tells the guest where its devices are: kernels without
-        // `CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES` cannot be told on the kernel command line.
+        // ACPI describes the devices to the guest: kernels without
+        // `CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES` do not read them from the kernel command line.
         Board::Microvm => {
             "microvm,acpi=on,pit=off,pic=off,rtc=on,isa-serial=on,x-option-roms=off".to_owned()
         }
@@ -89,7 +89,7 @@ fn accelerator(guest: &Description) -> String {
 fn processor(guest: &Description) -> String {
     match guest.accelerator {
         Accelerator::Kvm => {
-            // `host` has the deadline timer wherever KVM has it.
+            // `host` has the deadline timer if KVM supports it.
             let mut text = "host,pmu=off".to_owned();
             if guest.is_dedicated() {
                 text.push_str(",kvm-hint-dedicated=on");
@@ -111,7 +111,7 @@ fn memory(guest: &Description) -> String {
     };
     text.push_str(",merge=off,dump=off");
     if guest.real_time {
-        // No page is missing when the guest first touches it.
+        // Avoids page faults at the guest's first access.
         text.push_str(",prealloc=on");
     }
     if let Some(node) = backing.node {
@@ -136,12 +136,12 @@ mod tests {
     }
 
     #[test]
-    fn a_real_time_guest() {
+    fn builds_arguments_of_a_real_time_guest() {
         insta::assert_snapshot!(text(&example(Accelerator::Kvm, Board::Microvm)));
     }
 
     #[test]
-    fn an_emulated_guest() {
+    fn builds_arguments_of_an_emulated_guest() {
         let mut guest = example(Accelerator::Tcg, Board::Pc);
         guest.memory.huge_page = None;
         guest.memory.node = None;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_is_given_only_where_it_is_true() {
+    fn hints_at_dedicated_cpus_only_if_they_are() {
         let mut guest = example(Accelerator::Kvm, Board::Q35);
         guest.emulator = guest.housekeeping.clone();
         assert!(!processor(&guest).contains("hint"));

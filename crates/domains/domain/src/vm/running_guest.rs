@@ -17,13 +17,13 @@ use crate::session::Session;
 use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, Running};
 
-/// A guest that stays up between two runs.
+/// Holds a guest that stays up between two runs.
 pub(super) type Slot = Arc<Mutex<Option<Guest>>>;
 
-/// How often the program's threads are looked through for new ones.
+/// Interval between two searches for new threads.
 const TEND: Duration = Duration::from_millis(100);
 
-/// Dropped in the order of the fields: the meter, the guest, the wall.
+/// A meter in a guest. The fields are dropped in order: meter, guest, environment.
 #[derive(Debug)]
 pub(super) struct RunningGuest {
     session: Session,
@@ -33,14 +33,14 @@ pub(super) struct RunningGuest {
     effective_settings: EffectiveSettings,
     clock: Vec<ClockRelation>,
     finished: bool,
-    /// When the program's threads were looked through last.
+    /// The time of the last search for new threads.
     tended: Instant,
-    /// Where the guest goes if it is to stay up.
+    /// Receives the guest if it is to stay up.
     stay: Option<Slot>,
 }
 
 impl RunningGuest {
-    /// Starts the meter inside and brings it to the point where it waits.
+    /// Starts and prepares the meter inside.
     pub(super) fn start(
         guest: Guest,
         environment: Environment,
@@ -74,9 +74,9 @@ impl RunningGuest {
         Ok(())
     }
 
-    /// Looks after the guest, but not each time that somebody asks for news: its threads are found
-    /// by reading a directory of them all, on CPUs that others measure.
-    fn tend_in_time(&mut self) -> Result<(), DomainError> {
+    /// Checks the guest at most every [`TEND`]: searching its threads reads a directory, on CPUs
+    /// that others measure.
+    fn check_at_interval(&mut self) -> Result<(), DomainError> {
         if self.tended.elapsed() < TEND {
             return Ok(());
         }
@@ -84,8 +84,8 @@ impl RunningGuest {
         self.guest.tend(&self.environment)
     }
 
-    /// Keeps what the measurement's end needs: its results count whether or not the guest still
-    /// tells the time.
+    /// Reads the clock at the end of a measurement. If the guest does not answer, the results count
+    /// all the same.
     fn note_end(&mut self) {
         if std::mem::replace(&mut self.finished, true) {
             return;
@@ -99,7 +99,7 @@ impl RunningGuest {
         }
     }
 
-    /// What ended the guest says more than that the meter in it no longer answers.
+    /// Returns the guest's own failure instead of the meter's, if there is one.
     fn best_error<T>(&mut self, result: Result<T, DomainError>) -> Result<T, DomainError> {
         result.map_err(|error| match self.guest.tend(&self.environment) {
             Ok(()) => error,
@@ -108,7 +108,7 @@ impl RunningGuest {
     }
 }
 
-/// The plan as the meter inside gets it: the guest's own numbers, and its own housekeeping CPU.
+/// Returns the settings for the meter inside, with the guest's CPU numbers and housekeeping CPU.
 fn plan_inside(plan: &MeterSettings, guest: &Guest) -> MeterSettings {
     MeterSettings {
         cpus: guest.description.real_time_inside(),
@@ -122,12 +122,12 @@ fn no_clock(guest: &str, error: &DomainError) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("clock of the guest {guest}"),
-        format!("it could not be read after the measurement, whose moments rest on the relation from before alone: {error}"),
+        format!("cannot read it after the measurement, whose times therefore rest only on the relation from before: {error}"),
     )
     .values("one relation to the host's clock", "one before and one after")
 }
 
-/// An event with the CPUs numbered as the host numbers them.
+/// Returns an event with the CPUs numbered as on the host.
 fn on_host(event: MeterEvent, numbering: &Numbering) -> MeterEvent {
     host_cpu_numbers::on_host(event, &|cpu| numbering.on_host(cpu))
 }
@@ -141,7 +141,7 @@ impl Running for RunningGuest {
     fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
         let begin = Instant::now();
         loop {
-            self.tend_in_time()?;
+            self.check_at_interval()?;
             let left = timeout.saturating_sub(begin.elapsed());
             let event = self.session.next_event(left.min(TEND));
             if let Some(event) = self.best_error(event)? {
@@ -195,8 +195,8 @@ impl Running for RunningGuest {
             ..
         } = *self;
         drop(session);
-        // A guest whose meter had to be killed, or that does not answer, hangs: QEMU would stop and
-        // start it all the same. The next start makes another.
+        // A guest whose meter had to be killed, or that does not answer, hangs, although QEMU would
+        // pause and resume it. The next start creates another.
         match stay.filter(|_| ended && guest.answers()) {
             Some(slot) if guest.pause().is_ok() => {
                 *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(guest);
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_tell_the_hosts_numbers() {
+    fn numbers_cpus_of_events_as_on_the_host() {
         let numbering = Numbering::of(&example(Accelerator::Kvm, Board::Microvm));
         assert_eq!(numbering.on_host(CpuId(2)), CpuId(3));
         assert_eq!(numbering.on_host(CpuId(9)), CpuId(9));

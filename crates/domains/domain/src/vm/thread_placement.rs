@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every thread of the program that runs a guest, in its place: virtual CPUs each on their own,
-//! everything else on the housekeeping CPUs.
+//! Places every thread of QEMU: each virtual CPU on its own CPU, all others on the housekeeping
+//! CPUs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,21 +22,21 @@ pub(super) struct GuestThreads {
     process: u32,
     /// The thread of each virtual CPU, by the CPU's number.
     virtual_cpus: Vec<u32>,
-    /// Threads that are in their place.
+    /// Threads that are placed already.
     placed: BTreeSet<u32>,
 }
 
-/// Where a thread belongs.
+/// The placement of a thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct GuestThreadPlacement {
     pub(super) role: GuestThreadRole,
     pub(super) cpus: CpuSet,
     pub(super) policy: SchedulingPolicy,
-    /// Whether its CPUs are behind the wall.
+    /// Whether its CPUs are isolated.
     pub(super) inside: bool,
 }
 
-/// Where a thread belongs; pure.
+/// Returns the placement of a thread. Pure.
 pub(super) fn place(
     thread: u32,
     virtual_cpus: &[u32],
@@ -70,12 +70,12 @@ impl GuestThreads {
         })
     }
 
-    /// The thread of the last virtual CPU, a real-time one where there is one.
+    /// Returns the thread of the last virtual CPU, which is real-time if any is.
     pub(super) fn measuring(&self) -> u32 {
         self.virtual_cpus.last().copied().unwrap_or(self.process)
     }
 
-    /// CPU time of all virtual CPUs, as the host counts it.
+    /// Returns the CPU time of all virtual CPUs, as the host counts it.
     pub(super) fn cpu_time(&self) -> Nanos {
         self.virtual_cpus
             .iter()
@@ -83,14 +83,14 @@ impl GuestThreads {
             .sum()
     }
 
-    /// The thread of the first virtual CPU, which boots.
+    /// Returns the thread of the first virtual CPU, which boots.
     pub(super) fn first(&self) -> u32 {
         self.virtual_cpus.first().copied().unwrap_or(self.process)
     }
 
-    /// Puts every thread in its place: the process into the shield, then the threads that do not
-    /// belong there out of it, then affinities and policies; group first, policy afterwards, because
-    /// a thread that is real-time already is not let into a group without a budget.
+    /// Places every thread: the process into the shield, the threads for other CPUs out of it, then
+    /// affinities and policies. Policies come after groups, because a group without a budget
+    /// refuses a real-time thread.
     pub(super) fn put(
         &mut self,
         guest: &Description,
@@ -113,14 +113,14 @@ impl GuestThreads {
             );
         }
         for helper in kernel_helpers(self.process) {
-            // They live in the kernel's own group; what it refuses is seen in the report.
+            // They are in the kernel's own group; the report shows what it refuses.
             let _ = meter_placement::bind(self.process, &helper, &guest.emulator);
         }
         Ok(())
     }
 
-    /// Takes real-time policies back: a control group's budget cannot be withdrawn while a thread of
-    /// such a policy is in it (kernel/sched/rt.c).
+    /// Removes real-time policies: the budget of a control group cannot be removed while it has a
+    /// thread of such a policy (kernel/sched/rt.c).
     pub(super) fn rest(&self) -> Result<(), DomainError> {
         for thread in process_settings::threads(self.process) {
             if self.virtual_cpus.contains(&thread.id) {
@@ -130,8 +130,8 @@ impl GuestThreads {
         Ok(())
     }
 
-    /// Looks for threads that were born since, and puts them in their places. Whether a thread that
-    /// belongs outside had to stay inside.
+    /// Places threads that were created since the last call. Returns whether a thread that belongs
+    /// outside had to stay inside.
     pub(super) fn put_new(
         &mut self,
         guest: &Description,
@@ -145,7 +145,7 @@ impl GuestThreads {
             let location = place(thread.id, &self.virtual_cpus, guest);
             match self.put_one(&thread, &location, environment) {
                 Ok(out) => shares |= !location.inside && !out,
-                // A worker may end while it is looked at.
+                // A worker may end meanwhile.
                 Err(_) if !exists(self.process, thread.id) => continue,
                 Err(error) => return Err(error),
             }
@@ -154,7 +154,7 @@ impl GuestThreads {
         Ok(shares)
     }
 
-    /// Whether the thread is outside the shield.
+    /// Returns whether the thread is outside the shield.
     fn put_one(
         &self,
         thread: &Thread,
@@ -165,16 +165,16 @@ impl GuestThreads {
             meter_placement::bind(self.process, thread, &location.cpus)?;
             false
         } else {
-            environment.house(self.process, thread, &location.cpus)?
+            environment.move_outside(self.process, thread, &location.cpus)?
         };
-        // A thread that a real-time one gave birth to has its policy.
+        // A thread inherits the policy of a real-time thread that created it.
         if meter_placement::policy(thread.id) != Some(location.policy) {
             meter_placement::schedule(self.process, thread, location.policy)?;
         }
         Ok(out)
     }
 
-    /// Every thread as the kernel has it.
+    /// Returns every thread with its settings in the kernel.
     pub(super) fn report(&self) -> Vec<GuestThread> {
         process_settings::threads(self.process)
             .into_iter()
@@ -203,7 +203,7 @@ pub(super) fn exists(process: u32, thread: u32) -> bool {
     fs::exists(format!("/proc/{process}/task/{thread}")).unwrap_or(false)
 }
 
-/// `thread-id` of each CPU in the answer to `query-cpus-fast`, by `cpu-index`.
+/// Returns `thread-id` of each CPU in the answer to `query-cpus-fast`, by `cpu-index`.
 pub(super) fn threads_in(answer: &Value) -> Vec<u32> {
     let mut found: Vec<(u64, u32)> = answer
         .as_array()
@@ -218,8 +218,8 @@ pub(super) fn threads_in(answer: &Value) -> Vec<u32> {
     found.into_iter().map(|(_, thread)| thread).collect()
 }
 
-/// The kernel's own threads that work for a process's guest: `vhost-PID` (before Linux 6.4, since
-/// when they are threads of the process) and `kvm-pit/PID`.
+/// Returns the kernel threads that work for the guest of a process: `vhost-PID` (before Linux 6.4;
+/// threads of the process since then) and `kvm-pit/PID`.
 pub(super) fn kernel_helpers(process: u32) -> Vec<Thread> {
     let names = [format!("vhost-{process}"), format!("kvm-pit/{process}")];
     fs::read_dir("/proc")
@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_is_read_in_the_order_of_the_cpus() {
+    fn reads_threads_in_the_order_of_the_cpus() {
         let answer = json!([
             {"thread-id": 12, "cpu-index": 1, "target": "x86_64"},
             {"thread-id": 11, "cpu-index": 0},
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_belong_where_their_work_is() {
+    fn places_threads_by_their_work() {
         let guest = example(Accelerator::Kvm, Board::Microvm);
         let virtual_cpus = [11, 12, 13];
         let first = place(11, &virtual_cpus, &guest);

@@ -198,7 +198,10 @@ fn next_event(qemu: &Qemu) -> Option<Loss> {
         };
     }
     if let Some(status) = qemu.ended() {
-        return Some(Loss::Ended(format!("QEMU: {status}; {}", qemu.said())));
+        return Some(Loss::Ended(format!(
+            "QEMU: {status}; {}",
+            qemu.stderr_tail()
+        )));
     }
     if qemu.qmp().is_closed() {
         thread::sleep(LOOK_AGAIN);

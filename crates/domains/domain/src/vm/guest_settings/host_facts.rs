@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is read from the host for the knobs, when a guest is started.
+//! Reads the host's settings that the rules of guests judge, when a guest is started.
 
 use std::fs;
 use std::io::Read as _;
@@ -9,7 +9,7 @@ use rampart_model::{Machine, Nanos, SchedulingPolicy, VitalThread};
 
 use rampart_rules::guest::{FILES, HostFacts, HostFile};
 
-/// Reads what the rules of guests need of the machine below `root`.
+/// Reads the settings of the machine below `root`.
 pub(in super::super) fn read_host_facts(root: &Path, machine: &Machine) -> HostFacts {
     let text = |path: &str| {
         let text = fs::read_to_string(root.join(path.trim_start_matches('/'))).ok()?;
@@ -45,7 +45,7 @@ pub(in super::super) fn read_host_facts(root: &Path, machine: &Machine) -> HostF
             .split_whitespace()
             .any(|flag| matches!(flag, "cat_l2" | "cat_l3")),
         cache_groups: text("/sys/fs/resctrl/schemata").map(|_| {
-            // Beside them there are `info`, `mon_groups`, `mon_data`, and files.
+            // The directory also contains `info`, `mon_groups`, `mon_data`, and files.
             entries("sys/fs/resctrl").map_or(0, |all| {
                 all.filter(|entry| entry.path().join("schemata").is_file())
                     .count()
@@ -69,7 +69,7 @@ pub(in super::super) fn read_host_facts(root: &Path, machine: &Machine) -> HostF
     }
 }
 
-/// The paths of a row, below `root`.
+/// Returns the paths of a row, below `root`.
 fn paths(root: &Path, row: &HostFile) -> Vec<String> {
     let Some((directory, beginning, after)) = row.listed() else {
         return vec![row.path.to_owned()];
@@ -84,8 +84,8 @@ fn paths(root: &Path, row: &HostFile) -> Vec<String> {
         .collect()
 }
 
-/// A number in microseconds, in four bytes of the machine's own order (Documentation/power/
-/// pm_qos_interface.rst). To read it makes no demand of one's own.
+/// Reads a time in microseconds, four bytes in the machine's own byte order
+/// (Documentation/power/pm_qos_interface.rst). Reading makes no request.
 fn latency_limit(file: &Path) -> Option<Nanos> {
     let mut bytes = [0; 4];
     fs::File::open(file).ok()?.read_exact(&mut bytes).ok()?;
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_there_is_read_and_the_rest_is_unknown() {
+    fn reads_existing_files_and_leaves_others_unknown() {
         let directory = tempfile::tempdir().expect("directory");
         let write = |path: &str, bytes: &[u8]| {
             let path = directory.path().join(path);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The settings of a guest and of its host, as the rules of guests judge them.
 //!
-//! Each value was read: from the kernel, from the guest, or from the command line that QEMU runs
-//! with. Rampart sets what is the guest's own, and leaves the machine's settings to its owner.
+//! Each value is read from the kernel, from the guest, or from QEMU's command line. Rampart sets
+//! the guest's own settings and does not change those of the machine.
 
 mod host_facts;
 #[cfg(test)]

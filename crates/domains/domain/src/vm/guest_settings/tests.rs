@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The knobs of guests on machines that are not there.
+//! The settings of guests on invented machines.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use rampart_rules::guest::guest_finding;
 
 use super::*;
 
-/// The knobs of a guest whose program runs with the arguments that it is given.
+/// Returns the settings of a guest whose program runs with the arguments of its description.
 fn knobs(
     facts: &HostFacts,
     guest: &Description,
@@ -121,7 +121,7 @@ fn facts(command_line: &str, files: &[(&str, &str)]) -> HostFacts {
 }
 
 #[test]
-fn a_host_that_is_set_up_is_told_as_such() {
+fn accepts_a_configured_host() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let line = "isolcpus=managed_irq,domain,2-3 nohz_full=2-3 rcu_nocbs=2-3 irqaffinity=0-1";
     let facts = facts(
@@ -179,7 +179,7 @@ fn a_host_that_is_set_up_is_told_as_such() {
 }
 
 #[test]
-fn a_stray_thread_and_a_wrong_policy_are_seen() {
+fn reports_a_stray_thread_and_a_wrong_policy() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let mut threads = threads(&guest);
     threads[1].policy = SchedulingPolicy::Other;
@@ -193,7 +193,7 @@ fn a_stray_thread_and_a_wrong_policy_are_seen() {
 }
 
 #[test]
-fn lists_that_differ_are_told() {
+fn reports_lists_that_differ() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let facts = facts("isolcpus=domain,2-3 nohz_full=3", &[]);
     let found = knobs(&facts, &guest, &threads(&guest), 0);
@@ -202,7 +202,7 @@ fn lists_that_differ_are_told() {
 }
 
 #[test]
-fn what_is_not_there_is_no_knob() {
+fn lists_no_setting_of_a_missing_file() {
     let guest = example(Accelerator::Tcg, Board::Pc);
     let facts = facts("", &[("/sys/module/kvm/parameters/halt_poll_ns", "0")]);
     let found = knobs(&facts, &guest, &threads(&guest), 0);
@@ -211,7 +211,7 @@ fn what_is_not_there_is_no_knob() {
 }
 
 #[test]
-fn what_the_command_line_does_not_say_is_not_claimed() {
+fn claims_nothing_that_the_command_line_lacks() {
     let guest = example(Accelerator::Kvm, Board::Pc);
     let mut command: Vec<String> = arguments(&guest, Path::new("/run/guest"))
         .iter()
@@ -254,7 +254,7 @@ fn what_the_command_line_does_not_say_is_not_claimed() {
 }
 
 #[test]
-fn isolation_counts_only_for_what_it_keeps_away() {
+fn accepts_isolation_only_for_its_flags() {
     for (text, balancing, interrupts) in [
         ("2-3", true, false),
         ("nohz,2-3", false, false),
@@ -282,7 +282,7 @@ fn isolation_counts_only_for_what_it_keeps_away() {
 }
 
 #[test]
-fn starving_the_kernels_own_threads_is_a_problem_unless_all_is_throttled() {
+fn reports_starved_kernel_threads_unless_throttled() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let of = |runtime, policy| {
         let mut facts = facts("", &[("/proc/sys/kernel/sched_rt_runtime_us", runtime)]);
@@ -301,7 +301,7 @@ fn starving_the_kernels_own_threads_is_a_problem_unless_all_is_throttled() {
 }
 
 #[test]
-fn virtual_cpus_that_take_turns_starve_nobody() {
+fn accepts_virtual_cpus_that_take_turns() {
     let mut guest = example(Accelerator::Kvm, Board::Microvm);
     for cpu in &mut guest.cpus {
         cpu.policy = SchedulingPolicy::Other;
@@ -311,7 +311,7 @@ fn virtual_cpus_that_take_turns_starve_nobody() {
 }
 
 #[test]
-fn what_would_mend_the_machine_is_told_and_whose_it_is() {
+fn names_a_fix_for_each_setting_of_the_machine() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let facts = HostFacts {
         idle_exit: Nanos::from_micros(200),
@@ -360,7 +360,7 @@ fn what_would_mend_the_machine_is_told_and_whose_it_is() {
 }
 
 #[test]
-fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
+fn accepts_the_tick_on_an_emulated_machine() {
     let mut guest = example(Accelerator::Kvm, Board::Microvm);
     guest.emulated = true;
     let facts = facts("", &[]);
@@ -395,7 +395,7 @@ fn a_guest_on_an_emulated_machine_keeps_its_tick_and_that_is_right() {
 }
 
 #[test]
-fn files_are_judged_as_the_catalogue_of_knobs_judges_them() {
+fn judges_files_like_the_rules_of_machines() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let pages = "/sys/kernel/mm/transparent_hugepage/enabled";
     let apicv = "/sys/module/kvm_intel/parameters/enable_apicv";
@@ -415,7 +415,7 @@ fn files_are_judged_as_the_catalogue_of_knobs_judges_them() {
         (split, "auto", false),
         (siblings, "1", true),
         (siblings, "0", true),
-        // A real-time CPU's; CPU 0 is none.
+        // On real-time CPUs, which exclude CPU 0.
         (format!("{check}2/ignore_ce").as_str(), "0", false),
         (format!("{check}2/ignore_ce").as_str(), "1", true),
         ("/sys/devices/virtual/workqueue/nvme-wq/cpumask", "f", false),
@@ -445,7 +445,7 @@ fn files_are_judged_as_the_catalogue_of_knobs_judges_them() {
 }
 
 #[test]
-fn all_that_is_wrong_of_one_form_is_one_row() {
+fn merges_deviations_of_one_form() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let queue = "/sys/devices/virtual/workqueue";
     let facts = facts(
@@ -466,7 +466,7 @@ fn all_that_is_wrong_of_one_form_is_one_row() {
 }
 
 #[test]
-fn threads_of_timers_count_by_each_of_their_names() {
+fn finds_timer_threads_by_each_name() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     for name in ["ktimers/3", "ktimersd/3", "ktimersoftd/3"] {
         let mut facts = facts("", &[]);
@@ -478,7 +478,7 @@ fn threads_of_timers_count_by_each_of_their_names() {
 }
 
 #[test]
-fn idle_states_that_the_power_management_keeps_away_are_no_fault() {
+fn accepts_idle_states_that_power_management_prevents() {
     let guest = example(Accelerator::Kvm, Board::Microvm);
     let of = |limit, held: &[u32]| {
         let facts = HostFacts {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest of a plan: its own kernel or disk, every thread of its emulator in its place.
+//! A guest of a plan: its own kernel or disk, and the placement of every thread of its emulator.
 
 mod qemu_arguments;
 
@@ -20,15 +20,15 @@ use super::thread_placement::{exists, kernel_helpers, threads_in};
 use crate::DomainError;
 use crate::process_settings::{self, Thread};
 
-/// How long a guest may take from the word to go on until QEMU says that it runs.
+/// Time limit from resuming a guest until QEMU reports that it runs.
 const RUN_LIMIT: Duration = Duration::from_secs(10);
-/// Beginning of a disk in QEMU's own format (QEMU's `docs/interop/qcow2`).
+/// First bytes of a disk in QEMU's own format (QEMU's `docs/interop/qcow2`).
 const QCOW2: [u8; 4] = *b"QFI\xfb";
 
-/// Where a virtual CPU runs.
+/// The placement of a virtual CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualCpuPlacement {
-    /// The CPUs of the host: one, where it is bound.
+    /// The CPUs of the host; one if it is bound.
     pub cpus: CpuSet,
     /// The policy of its thread.
     pub policy: SchedulingPolicy,
@@ -41,27 +41,27 @@ pub struct GuestOrder {
     pub name: String,
     /// Its kernel's image.
     pub kernel: Option<PathBuf>,
-    /// Its initial file system.
+    /// Its initramfs.
     pub initramfs: Option<PathBuf>,
     /// Its disk.
     pub disk: Option<PathBuf>,
     /// Its memory.
     pub memory_bytes: u64,
-    /// Size of the huge pages behind it, in bytes; none for ordinary ones.
+    /// Size of the huge pages of its memory in bytes; `None` for ordinary pages.
     pub huge_page: Option<u64>,
     /// The memory node that the plan names.
     pub node: Option<u32>,
-    /// Its virtual CPUs by their number.
+    /// Its virtual CPUs by their numbers.
     pub virtual_cpus: Vec<VirtualCpuPlacement>,
-    /// Where the threads of the emulator run that are no virtual CPU.
+    /// CPUs of the emulator's threads other than virtual CPUs.
     pub emulator: CpuSet,
-    /// Where the threads run that serve its devices.
+    /// CPUs of the threads that serve its devices.
     pub service: CpuSet,
-    /// Whether an idle virtual CPU keeps its CPU.
+    /// Whether an idle virtual CPU keeps its CPU busy.
     pub cpu_pm: bool,
-    /// Whether it is told that its CPUs are its own.
+    /// Whether its CPUs are declared to it as dedicated.
     pub hint_dedicated: bool,
-    /// PCI devices that it is given.
+    /// PCI devices passed to it.
     pub devices: Vec<String>,
     /// A directory of its own, for sockets; emptied first.
     pub directory: PathBuf,
@@ -70,13 +70,13 @@ pub struct GuestOrder {
 }
 
 impl GuestOrder {
-    /// Whether any of its virtual CPUs has a real-time policy.
+    /// Returns whether any of its virtual CPUs has a real-time policy.
     #[must_use]
     pub fn is_real_time(&self) -> bool {
         !self.real_time_inside().is_empty()
     }
 
-    /// The virtual CPUs that have a real-time policy, as the guest numbers them.
+    /// Returns the virtual CPUs with a real-time policy, by their numbers in the guest.
     fn real_time_inside(&self) -> CpuSet {
         (0u32..)
             .zip(&self.virtual_cpus)
@@ -85,7 +85,7 @@ impl GuestOrder {
             .collect()
     }
 
-    /// Where a thread belongs.
+    /// Returns the placement of a thread.
     fn place(&self, number: Option<usize>, name: &str, group: &PlacementGroup) -> ThreadPlacement {
         let virtual_cpu = number.and_then(|number| self.virtual_cpus.get(number));
         let (group, cpus, policy) = match virtual_cpu {
@@ -109,8 +109,9 @@ impl GuestOrder {
     }
 }
 
-/// cgroup v2 keeps the threads of a process together, unless the group is threaded, as that of a wall
-/// is where the kernel allows it (Documentation/admin-guide/cgroup-v2.rst, "Threads").
+/// Returns whether the threads of a process stay together in the group: cgroup v2 does that unless
+/// the group is threaded, as an isolated group is if the kernel permits it
+/// (Documentation/admin-guide/cgroup-v2.rst, "Threads").
 fn stays_whole(group: &PlacementGroup) -> bool {
     let PlacementGroup::V2(path) = group else {
         return false;
@@ -118,22 +119,22 @@ fn stays_whole(group: &PlacementGroup) -> bool {
     fs::read_to_string(path.join("cgroup.type")).is_ok_and(|kind| kind.trim() != "threaded")
 }
 
-/// How a guest ended.
+/// The end of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestEnd {
-    /// In words.
+    /// Its exit status.
     pub status: String,
     /// Whether it powered off by itself.
     pub success: bool,
 }
 
-/// A guest of a plan that runs. Dropping it kills it, and it does not outlive this process.
+/// A running guest of a plan. Dropping it kills it, and it does not outlive this process.
 #[derive(Debug)]
 pub struct PlannedGuest {
     qemu: Qemu,
     order: GuestOrder,
     group: PlacementGroup,
-    /// Whether its threads stay together in the group: those of the emulator are then behind the wall.
+    /// Whether its threads stay together in the group; those of the emulator are then isolated too.
     stays_whole: bool,
     virtual_cpus: Vec<u32>,
     placed: BTreeSet<u32>,
@@ -141,11 +142,11 @@ pub struct PlannedGuest {
 }
 
 impl PlannedGuest {
-    /// Starts a guest whose virtual CPUs belong into `group`, and lets it run when all its threads
-    /// are in their places. The answer holds what was not granted as asked.
+    /// Starts a guest whose virtual CPUs belong into `group`, and resumes it when all its threads
+    /// are placed. Returns findings for settings that are not in effect as requested.
     ///
     /// # Errors
-    /// If there is no QEMU, no KVM, or a virtual CPU does not get its place.
+    /// If there is no QEMU, no KVM, or a virtual CPU cannot be placed.
     pub fn start(
         order: GuestOrder,
         group: PlacementGroup,
@@ -169,7 +170,7 @@ impl PlannedGuest {
         {
             fs::File::open(file).map_err(DomainError::file("read", file))?;
         }
-        // Sockets of one that was killed would be in the way.
+        // Sockets of a guest that was killed would be in the way.
         let _ = fs::remove_dir_all(&order.directory);
         fs::create_dir_all(&order.directory)
             .map_err(DomainError::file("make the directory", &order.directory))?;
@@ -195,14 +196,14 @@ impl PlannedGuest {
         Ok((guest, findings))
     }
 
-    /// The process that emulates it.
+    /// Returns the id of the emulator's process.
     #[must_use]
     pub fn process(&self) -> u32 {
         self.qemu.process()
     }
 
-    /// Puts all threads in their places. A virtual CPU has to get its own; what is not granted to
-    /// others is told.
+    /// Places all threads. Fails if a virtual CPU cannot be placed, and returns a finding for any
+    /// other thread.
     fn place_all(&mut self) -> Result<Vec<Finding>, DomainError> {
         let mut findings = Vec::new();
         if self.stays_whole {
@@ -230,10 +231,10 @@ impl PlannedGuest {
         Ok(findings)
     }
 
-    /// Looks for threads that were born since, and puts them in their places.
+    /// Places threads that were created since the last call.
     ///
     /// # Errors
-    /// If a virtual CPU does not get its place.
+    /// If a virtual CPU cannot be placed.
     pub fn place_new(&mut self) -> Result<Vec<Finding>, DomainError> {
         let mut findings = Vec::new();
         for thread in process_settings::threads(self.process()) {
@@ -252,7 +253,7 @@ impl PlannedGuest {
                     }
                     None => findings.extend(placed.notes),
                 },
-                // A worker may end while it is looked at.
+                // A worker may end meanwhile.
                 Err(_) if !exists(self.process(), thread.id) => continue,
                 Err(error) => return Err(error),
             }
@@ -291,17 +292,17 @@ impl PlannedGuest {
             return Err(DomainError::Guest {
                 guest: self.order.name.clone(),
                 what: format!(
-                    "it is `{}` after it was let go",
+                    "it is `{}` after it was resumed",
                     status.unwrap_or("unknown")
                 ),
-                said: self.qemu.said(),
+                stderr: self.qemu.stderr_tail(),
                 console: rampart_qemu::last_lines(&self.order.log, 12).unwrap_or_default(),
             });
         }
     }
 
-    /// How it ended; none as long as it runs. One that resets itself has failed: a kernel that
-    /// panics does so.
+    /// Returns how it ended, or `None` while it runs. A guest that resets itself has failed: a
+    /// kernel that panics does so.
     pub fn ended(&mut self) -> Option<GuestEnd> {
         while let Some(event) = self.qemu.qmp().next_event(Duration::ZERO) {
             if event.name == "SHUTDOWN" {
@@ -313,20 +314,17 @@ impl PlannedGuest {
         let reason = self.reason.as_deref();
         let success = status.success()
             && !matches!(reason, Some("guest-reset" | "guest-panic" | "host-error"));
-        let words = match reason {
+        let status = match reason {
             Some(reason) => format!("{status} ({reason})"),
             None if status.success() => status.to_string(),
-            None => format!("{status}; QEMU says: {}", self.qemu.said()),
+            None => format!("{status}; QEMU reports: {}", self.qemu.stderr_tail()),
         };
-        Some(GuestEnd {
-            status: words,
-            success,
-        })
+        Some(GuestEnd { status, success })
     }
 
-    /// Asks it to power off, by ACPI. Whoever asks waits, and ends it where it does not.
+    /// Asks it to power off, by ACPI. The caller waits, and ends it after its time limit.
     pub fn power_down(&self) {
-        // One that is gone already does not answer, which is as well.
+        // A guest that has ended does not answer, which is no error.
         let _ = self.qemu.qmp().execute("system_powerdown", json!({}));
     }
 
@@ -361,8 +359,8 @@ fn facilities(order: &GuestOrder) -> Facilities {
     }
 }
 
-/// QEMU would guess the format of a disk from its first bytes too, and then refuse a guest that
-/// writes such bytes; said once at the start, it is not guessed again.
+/// Returns the format of a disk. Detecting it once at the start prevents QEMU from guessing it and
+/// from refusing a guest that writes such first bytes.
 fn disk_format(disk: &Path) -> &'static str {
     let mut begin = [0; 4];
     let read = fs::File::open(disk).and_then(|mut file| file.read_exact(&mut begin));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! QEMU's arguments for a guest of a plan. Pure.
+//! Builds QEMU's arguments for a guest of a plan. Pure.
 
 use std::ffi::OsString;
 
@@ -7,18 +7,18 @@ use rampart_model::CpuSet;
 
 use super::GuestOrder;
 
-/// What the machine gives beside the plan.
+/// Properties of the machine and its files that the plan does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Facilities {
     /// Whether all memory of the program is locked.
     pub(super) locked: bool,
     /// The memory node that the guest's memory comes from.
     pub(super) node: Option<u32>,
-    /// How the disk's file is written.
+    /// The file format of the disk.
     pub(super) disk_format: &'static str,
 }
 
-/// The arguments after those that [`rampart_qemu::Qemu::start`] adds.
+/// Returns the arguments after those that [`rampart_qemu::Qemu::start`] adds.
 pub(super) fn arguments(guest: &GuestOrder, facilities: &Facilities) -> Vec<OsString> {
     let mut list: Vec<OsString> = Vec::new();
     let mut pair = |option: &str, value: OsString| {
@@ -50,7 +50,7 @@ pub(super) fn arguments(guest: &GuestOrder, facilities: &Facilities) -> Vec<OsSt
     if guest.cpu_pm {
         pair("-overcommit", "cpu-pm=on".into());
     }
-    // Whoever supervises it decides what a reset means; see `Planned::ended`.
+    // The supervisor interprets a reset; see `PlannedGuest::ended`.
     pair("-action", "reboot=shutdown,panic=exit-failure".into());
     pair("-device", "pvpanic-pci".into());
     if let Some(kernel) = &guest.kernel {
@@ -93,7 +93,7 @@ fn memory(guest: &GuestOrder, facilities: &Facilities) -> String {
     };
     text.push_str(",merge=off,dump=off");
     if guest.is_real_time() {
-        // No page is missing when the guest first touches it.
+        // Avoids page faults at the guest's first access.
         text.push_str(",prealloc=on");
     }
     if let Some(node) = facilities.node {
@@ -102,8 +102,8 @@ fn memory(guest: &GuestOrder, facilities: &Facilities) -> String {
     text
 }
 
-/// The kernel's kernel command line: a console, the disk as root file system where there is one, and where
-/// some of the virtual CPUs keep house, all others isolated inside.
+/// Returns the kernel command line: a console, the disk as root file system if there is one, and
+/// isolated real-time CPUs if the guest has other CPUs too.
 fn kernel_command_line(guest: &GuestOrder) -> String {
     let mut words = vec!["console=ttyS0".to_owned(), "panic=-1".to_owned()];
     if guest.disk.is_some() {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_the_plan_says_is_there() {
+    fn passes_every_setting_of_the_plan() {
         let line = words(&order());
         for part in [
             "-cpu host,pmu=off,kvm-hint-dedicated=on",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guest_that_is_real_time_throughout_isolates_nothing() {
+    fn isolates_nothing_without_a_housekeeping_cpu() {
         let mut guest = order();
         guest.virtual_cpus.remove(0);
         guest.huge_page = None;
