@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the output of `cyclictest -h` and `-H` (rt-tests).
+//! Parses the output of `cyclictest -h` and `-H` (rt-tests).
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{PeerError, PeerMeasurement};
 /// If the text has no histogram, or a row does not match the others.
 pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError> {
     let mut table = Table::read(text)?;
-    let mut findings = table.remarks(text);
+    let mut findings = table.findings(text);
     if table.has_sum() {
         table.columns.pop();
     }
@@ -49,7 +49,7 @@ fn finding(severity: Severity, what: &str) -> Finding {
 /// The lines from `# Histogram` on.
 #[derive(Default)]
 struct Table {
-    /// One per thread, and with `-H` the sum of the others.
+    /// One column for each thread, and with `-H` their sum.
     columns: Vec<Column>,
     /// The number of figures in each line below the rows, by its name.
     footers: BTreeMap<String, usize>,
@@ -66,7 +66,7 @@ impl Table {
             .skip_while(|(_, line)| line.trim() != "# Histogram")
             .skip(1);
         for (number, line) in lines {
-            table.take(line).map_err(|what| PeerError::Line {
+            table.parse_line(line).map_err(|what| PeerError::Line {
                 line: number + 1,
                 what,
                 present: line.to_owned(),
@@ -83,19 +83,21 @@ impl Table {
     }
 
     /// Parses a row or a line below the rows.
-    fn take(&mut self, line: &str) -> Result<(), &'static str> {
+    fn parse_line(&mut self, line: &str) -> Result<(), &'static str> {
         if let Some(footer) = line.strip_prefix("# ") {
-            return self.take_footer(footer);
+            return self.parse_footer(footer);
         }
         let mut words = line.split_whitespace();
         let Some(edge) = words.next() else {
             return Ok(());
         };
-        let edge = edge.parse::<u64>().map_err(|_| "it is no row")?;
+        let edge = edge
+            .parse::<u64>()
+            .map_err(|_| "the line is not a row of counts")?;
         let counts = words
             .map(str::parse::<u64>)
             .collect::<Result<Vec<u64>, _>>()
-            .map_err(|_| "a count is no number")?;
+            .map_err(|_| "a count is not a number")?;
         if self.columns.is_empty() {
             self.columns = (0..counts.len())
                 .map(|number| Column {
@@ -106,7 +108,7 @@ impl Table {
                 .collect();
         }
         if counts.len() != self.columns.len() {
-            return Err("it has not as many counts as the first row");
+            return Err("the number of counts differs from the first row");
         }
         self.end = self.end.max(edge);
         for (column, count) in self.columns.iter_mut().zip(counts) {
@@ -115,7 +117,7 @@ impl Table {
         Ok(())
     }
 
-    fn take_footer(&mut self, footer: &str) -> Result<(), &'static str> {
+    fn parse_footer(&mut self, footer: &str) -> Result<(), &'static str> {
         let Some((name, figures)) = footer.split_once(':') else {
             return Ok(());
         };
@@ -129,7 +131,7 @@ impl Table {
         };
         let mut number = 0;
         for figure in figures.split_whitespace() {
-            let figure = figure.parse().map_err(|_| "a figure is no number")?;
+            let figure = figure.parse().map_err(|_| "a figure is not a number")?;
             if let Some(column) = self.columns.get_mut(number) {
                 *target(column) = Some(figure);
             }
@@ -139,8 +141,8 @@ impl Table {
         Ok(())
     }
 
-    /// Returns whether the last column is the sum that `-H` adds: it equals the sum of the others
-    /// in every row, and no line gives it a mean.
+    /// Returns whether the last column is the sum that `-H` adds: it equals the sum of the others in
+    /// every row, and has no mean.
     fn has_sum(&self) -> bool {
         let Some((last, others)) = self.columns.split_last() else {
             return false;
@@ -153,15 +155,15 @@ impl Table {
                     .try_fold(0u64, |total, column| total.checked_add(column.counts[row].1))
                     == Some(*sum)
             })
-            // Two equal columns without a line of means: two threads are as likely.
+            // Two equal columns without means may also be two threads.
             && (others.len() > 1 || self.footers.contains_key("Avg Latencies"))
     }
 
     /// Returns the findings about the whole table.
-    fn remarks(&self, text: &str) -> Vec<Finding> {
+    fn findings(&self, text: &str) -> Vec<Finding> {
         let mut findings = vec![finding(
             Severity::Note,
-            "skipped periods are neither reported nor corrected, and numbers are those of its threads, not of CPUs",
+            "the tool neither reports nor corrects skipped periods; its numbers are those of threads, not of CPUs",
         )];
         let threads = self.columns.len() - usize::from(self.has_sum());
         let complete = ["Min Latencies", "Avg Latencies", "Max Latencies"]
@@ -181,11 +183,11 @@ impl Table {
         findings
     }
 
-    /// Returns the finding about the unit, which the text does not include. A thread that never
-    /// wakes up within a millisecond is more likely one measured in nanoseconds.
+    /// Returns the finding about the unit, which the text does not include. If no
+    /// sample is below 1,000, nanoseconds are more likely.
     fn unit_finding(&self) -> Finding {
-        let least = self.columns.iter().filter_map(|column| column.min).min();
-        if least.is_some_and(|least| least >= 1_000) {
+        let minimum = self.columns.iter().filter_map(|column| column.min).min();
+        if minimum.is_some_and(|minimum| minimum >= 1_000) {
             return finding(
                 Severity::Warning,
                 "the figures are taken as microseconds, but no sample is below 1000: the tool probably ran with -N",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the output of other measuring tools for a comparison with our results.
+//! Parses the output of other measuring tools, for a comparison with our results.
 //!
 //! The tools have buckets of a fixed width up to a last one, and only count the samples beyond it.
 //! These samples are kept separate; no quantile is derived from them.
@@ -19,7 +19,7 @@ use serde::Serialize;
 pub struct PeerSeries {
     /// The tool's own name of the series: `IRQ`, `Thr`, `CPU`, `T`.
     pub name: String,
-    /// The tool's number: of a CPU, or of a thread for `cyclictest`.
+    /// The number of the CPU, or for `cyclictest` of the thread.
     pub number: CpuId,
     /// The samples within the buckets. Each counts as the longest of its bucket, and the extremes
     /// are those of the buckets.
@@ -41,9 +41,9 @@ pub struct PeerSeries {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PeerQuantile {
-    /// At most this.
+    /// The quantile is at most this time.
     AtMost(Nanos),
-    /// It is not in the buckets, which end here.
+    /// The quantile is beyond the buckets, which end at this time.
     Beyond(Nanos),
 }
 
@@ -58,7 +58,7 @@ pub struct PeerMeasurement {
     pub bucket: Nanos,
     /// The histograms in the tool's order.
     pub series: Vec<PeerSeries>,
-    /// Notes on the figures.
+    /// Findings about the figures.
     pub findings: Vec<Finding>,
 }
 
@@ -66,7 +66,7 @@ pub struct PeerMeasurement {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
     /// The text does not begin like the tool's output.
-    #[error("the text is no {expected}: {what}; fix: {fix}")]
+    #[error("the text is not a {expected}: {what}; fix: {fix}")]
     NotThisTool {
         /// The expected text.
         expected: &'static str,
@@ -76,9 +76,9 @@ pub enum PeerError {
         fix: &'static str,
     },
     /// A line is invalid.
-    #[error("line {line}: {what} (is `{present}`)")]
+    #[error("line {line}: {what} (found `{present}`)")]
     Line {
-        /// Its number, from 1.
+        /// The number of the line, from 1.
         line: usize,
         /// The problem.
         what: &'static str,
@@ -97,8 +97,7 @@ impl PeerSeries {
         self.seen.samples.saturating_add(self.beyond.unwrap_or(0))
     }
 
-    /// Returns the time that at least the part `quantile` (0 to 1) of all samples does not exceed,
-    /// or `None` without samples.
+    /// Returns an upper bound of the quantile (0 to 1) of all samples, or `None` without samples.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Option<PeerQuantile> {
         let samples = self.samples();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the output of `rtla timerlat hist` and `rtla osnoise hist` (kernel documents
+//! Parses the output of `rtla timerlat hist` and `rtla osnoise hist` (kernel documents
 //! `tools/rtla/`).
 
 use rampart_model::{Finding, Nanos, Severity};
@@ -20,7 +20,7 @@ pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
     let title = title(text)?;
     let unit = unit(text)?;
     let table = Table::read(text)?;
-    let mut findings = table.remarks(title);
+    let mut findings = table.findings(title);
     let width = width(table.edges.iter().copied());
     let end = table.edges.iter().copied().max().unwrap_or(0);
     let mut series = Vec::with_capacity(table.columns.len());
@@ -76,8 +76,8 @@ fn unit(text: &str) -> Result<u64, PeerError> {
             _ => None,
         })
         .ok_or(missing(
-            "its time unit is not reported",
-            "run it without --no-header",
+            "the text has no time unit",
+            "run rtla without --no-header",
         ))
 }
 
@@ -95,8 +95,8 @@ fn columns(header: &str) -> Result<Vec<Column>, PeerError> {
         })
         .collect::<Option<Vec<Column>>>()
         .ok_or(missing(
-            "its columns have no CPU",
-            "keep the line `Index …` as it is",
+            "the columns have no CPU numbers",
+            "do not change the line `Index …`",
         ))
 }
 
@@ -116,7 +116,7 @@ impl Table {
             .find_map(|(_, line)| line.strip_prefix("Index"))
             .ok_or(missing(
                 "there is no line that begins with `Index`",
-                "run it without --no-header and without --no-index",
+                "run rtla without --no-header and without --no-index",
             ))?;
         let mut table = Self {
             columns: columns(header)?,
@@ -124,12 +124,12 @@ impl Table {
             stopped: false,
         };
         for (number, line) in lines {
-            let taken = table.take(line).map_err(|what| PeerError::Line {
+            let parsed = table.parse_line(line).map_err(|what| PeerError::Line {
                 line: number + 1,
                 what,
                 present: line.to_owned(),
             })?;
-            if !taken {
+            if !parsed {
                 // The following lines are about all CPUs together, or about the action at a
                 // threshold.
                 let mut rest = text.lines().skip(number);
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// Parses a row or a line below the rows. Returns `false` if it is neither.
-    fn take(&mut self, line: &str) -> Result<bool, &'static str> {
+    fn parse_line(&mut self, line: &str) -> Result<bool, &'static str> {
         let mut words = line.split_whitespace();
         let Some(first) = words.next() else {
             return Ok(true);
@@ -149,11 +149,11 @@ impl Table {
         if let Ok(edge) = first.parse::<u64>() {
             let entries: Vec<&str> = words.collect();
             if entries.len() != self.columns.len() {
-                return Err("it has not as many counts as the header has columns");
+                return Err("the number of counts differs from the header's columns");
             }
             self.edges.push(edge);
             for (column, entry) in self.columns.iter_mut().zip(entries) {
-                let count = entry.parse().map_err(|_| "a count is no number")?;
+                let count = entry.parse().map_err(|_| "a count is not a number")?;
                 column.counts.push((edge, count));
             }
             return Ok(true);
@@ -165,33 +165,33 @@ impl Table {
         for (column, entry) in self.columns.iter_mut().zip(words) {
             *target(column) = match entry {
                 "-" => None,
-                entry => Some(entry.parse().map_err(|_| "a figure is no number")?),
+                entry => Some(entry.parse().map_err(|_| "a figure is not a number")?),
             };
         }
         Ok(true)
     }
 
     /// Returns the findings about the whole table.
-    fn remarks(&self, title: &str) -> Vec<Finding> {
-        let remark =
+    fn findings(&self, title: &str) -> Vec<Finding> {
+        let finding =
             |severity, what: &str| Finding::new(severity, format!("rtla {title} hist"), what);
         let mut findings = Vec::new();
         if self.stopped {
-            findings.push(remark(
+            findings.push(finding(
                 Severity::Warning,
-                "it ended at a threshold of its own, so its duration is not the one asked for",
+                "rtla stopped at a threshold, so the duration is shorter than requested",
             ));
         }
         if self.columns.is_empty() {
-            findings.push(remark(
+            findings.push(finding(
                 Severity::Warning,
-                "it has no column: no CPU had a sample, or all samples lay beyond the last bucket, which some versions of rtla do not tell apart",
+                "the text has no column: no CPU had a sample, or all samples were beyond the last bucket, which some versions of rtla do not distinguish",
             ));
         }
         if title == "osnoise" {
-            findings.push(remark(
+            findings.push(finding(
                 Severity::Note,
-                "its least, mean and greatest sample are lower edges of buckets",
+                "minimum, mean and maximum are lower edges of buckets",
             ));
         }
         findings
@@ -210,7 +210,7 @@ fn footer(word: &str) -> Option<fn(&mut Column) -> &mut Option<u64>> {
     })
 }
 
-/// Reads `DAYS HOURS:MINUTES:SECONDS`.
+/// Parses `DAYS HOURS:MINUTES:SECONDS`.
 fn duration(text: &str) -> Option<Nanos> {
     let (days, time) = text.trim().split_once(' ')?;
     let mut parts = time.trim().split(':').map(str::parse::<u64>);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Converts columns of counts, as the tools print them, to histograms.
+//! Converts the printed columns of counts to histograms.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ pub(crate) struct Column {
     pub(crate) max: Option<u64>,
 }
 
-/// Returns the largest width of which all lower edges are multiples.
+/// Returns the greatest common divisor of the lower edges, or 1.
 pub(crate) fn width(edges: impl IntoIterator<Item = u64>) -> u64 {
-    let divide = |mut a: u64, mut b: u64| {
+    let gcd = |mut a: u64, mut b: u64| {
         while b != 0 {
             (a, b) = (b, a % b);
         }
         a
     };
-    edges.into_iter().fold(0, divide).max(1)
+    edges.into_iter().fold(0, gcd).max(1)
 }
 
 impl Column {
@@ -48,15 +48,15 @@ impl Column {
                 continue;
             }
             samples = samples.saturating_add(*count);
-            let (least, most) = extremes.unwrap_or((*edge, *edge));
-            extremes = Some((least.min(*edge), most.max(*edge)));
+            let (min, max) = extremes.unwrap_or((*edge, *edge));
+            extremes = Some((min.min(*edge), max.max(*edge)));
             let sum = buckets.entry(Bucket::lowest(longest(*edge))).or_default();
             *sum = sum.saturating_add(*count);
         }
         let seen = Distribution {
             samples,
-            min: extremes.map(|(least, _)| nanos(least)),
-            max: extremes.map(|(_, most)| longest(most)),
+            min: extremes.map(|(min, _)| nanos(min)),
+            max: extremes.map(|(_, max)| longest(max)),
             buckets: buckets
                 .into_iter()
                 .map(|(lowest, count)| Bucket(lowest, count))
@@ -69,7 +69,7 @@ impl Column {
                     Finding::new(
                         Severity::Warning,
                         location,
-                        "its rows and what is beyond them do not add up to the count that the tool reports",
+                        "the rows and the samples beyond them do not add up to the count that the tool reports",
                     )
                     .values(counted.to_string(), reported.to_string()),
                 );

@@ -13,7 +13,7 @@ macro_rules! fixture {
 }
 
 fn rtla(text: &str) -> PeerMeasurement {
-    let measurement = read_rtla(text).expect("it is read");
+    let measurement = read_rtla(text).expect("valid output");
     let problems: Vec<_> = measurement
         .findings
         .iter()
@@ -37,7 +37,7 @@ fn summary(series: &PeerSeries) -> (&str, u32, u64, Option<u64>, [Option<u64>; 3
 }
 
 #[test]
-fn timerlat_with_samples_beyond_its_buckets() {
+fn reads_timerlat_with_samples_beyond_the_buckets() {
     let read = rtla(fixture!("rtla/timerlat-hist.txt"));
     assert_eq!(read.tool, "rtla timerlat hist");
     assert_eq!(read.duration, Some(Nanos::from_secs(6)));
@@ -94,7 +94,7 @@ fn timerlat_with_samples_beyond_its_buckets() {
 }
 
 #[test]
-fn timerlat_of_two_cpus_and_wide_buckets() {
+fn reads_timerlat_of_two_cpus_and_wide_buckets() {
     let read = rtla(fixture!("rtla/timerlat-hist-b50-two-cpus.txt"));
     assert_eq!(read.bucket, Nanos::from_micros(50));
     let all: Vec<_> = read.series.iter().map(summary).collect();
@@ -115,7 +115,7 @@ fn timerlat_of_two_cpus_and_wide_buckets() {
 }
 
 #[test]
-fn timerlat_in_nanoseconds() {
+fn reads_timerlat_in_nanoseconds() {
     let read = rtla(fixture!("rtla/timerlat-hist-nano.txt"));
     assert_eq!(read.bucket, Nanos::from_micros(1));
     let interrupt = &read.series[0];
@@ -128,7 +128,7 @@ fn timerlat_in_nanoseconds() {
 }
 
 #[test]
-fn timerlat_of_threads_alone_with_rows_of_zeros() {
+fn reads_timerlat_of_threads_only_with_rows_of_zeros() {
     let read = rtla(fixture!("rtla/timerlat-hist-thread-only-zeros.txt"));
     let [thread] = read.series.as_slice() else {
         panic!("{read:?}");
@@ -152,7 +152,7 @@ fn timerlat_of_threads_alone_with_rows_of_zeros() {
 }
 
 #[test]
-fn osnoise() {
+fn reads_osnoise() {
     let read = rtla(fixture!("rtla/osnoise-hist.txt"));
     assert_eq!(read.tool, "rtla osnoise hist");
     assert_eq!(
@@ -178,7 +178,7 @@ fn osnoise() {
 
 #[test]
 fn explains_osnoise_without_samples() {
-    let read = read_rtla(fixture!("rtla/osnoise-hist-empty.txt")).expect("it is read");
+    let read = read_rtla(fixture!("rtla/osnoise-hist-empty.txt")).expect("valid output");
     assert!(read.series.is_empty());
     assert!(
         read.findings
@@ -193,7 +193,7 @@ fn ignores_additions_of_later_versions_and_reports_a_threshold() {
         Index   IRQ-002   Thr-002   Usr-002\n5 1 0 0\n6 0 1 1\nover:  0 0 0\ncount: 1 1 1\n\
         min:   5 - 6\navg:   5 6 6\nmax:   5 6 6\nALL:        IRQ       Thr       Usr\ncount: 9 9 9\n\
         rtla timerlat hit stop tracing\n";
-    let read = read_rtla(text).expect("it is read");
+    let read = read_rtla(text).expect("valid output");
     assert_eq!(read.duration, Some(Nanos::from_secs(93_784)));
     let counts: Vec<u64> = read.series.iter().map(PeerSeries::samples).collect();
     assert_eq!(counts, [1, 1, 1]);
@@ -209,7 +209,8 @@ fn ignores_additions_of_later_versions_and_reports_a_threshold() {
 #[test]
 fn reports_inconsistent_counts_and_rows() {
     let text = fixture!("rtla/timerlat-hist.txt");
-    let read = read_rtla(&text.replace("over:       547", "over:       546")).expect("it is read");
+    let read =
+        read_rtla(&text.replace("over:       547", "over:       546")).expect("valid output");
     assert!(
         read.findings
             .iter()
@@ -219,7 +220,7 @@ fn reports_inconsistent_counts_and_rows() {
         .lines()
         .filter(|line| !line.starts_with("over:"))
         .collect::<Vec<_>>();
-    let read = read_rtla(&without.join("\n")).expect("it is read");
+    let read = read_rtla(&without.join("\n")).expect("valid output");
     assert_eq!(read.series[0].beyond, None);
     assert!(
         read.findings
@@ -238,12 +239,12 @@ fn reports_inconsistent_counts_and_rows() {
 }
 
 #[test]
-fn cyclictest_by_thread() {
+fn reads_cyclictest_by_thread() {
     for (text, with_sum) in [
         (fixture!("cyclictest/h-two-threads.txt"), false),
         (fixture!("cyclictest/H-two-threads.txt"), true),
     ] {
-        let read = read_cyclictest(text, false).expect("it is read");
+        let read = read_cyclictest(text, false).expect("valid output");
         assert_eq!(read.bucket, Nanos::from_micros(1));
         assert_eq!(read.series.len(), 2, "with sum: {with_sum}");
         let figures = |name: &str| -> Vec<u64> {
@@ -263,7 +264,7 @@ fn cyclictest_by_thread() {
         }
     }
     let nanos =
-        read_cyclictest(fixture!("cyclictest/h-nanoseconds.txt"), true).expect("it is read");
+        read_cyclictest(fixture!("cyclictest/h-nanoseconds.txt"), true).expect("valid output");
     let series = &nanos.series[0];
     assert_eq!(series.samples(), 500);
     assert!(series.min >= series.seen.min && series.min < Some(Nanos::from_millis(10)));
@@ -271,12 +272,12 @@ fn cyclictest_by_thread() {
     assert!(read_cyclictest("# Histogram\n0 1 2\n1 1\n", false).is_err());
 }
 
-/// Rows of zeros are left out since rt-tests 2.7; the width of a bucket is one unit all the same.
+/// Since rt-tests 2.7 rows of zeros are left out; a bucket is still one unit wide.
 #[test]
 fn cyclictest_buckets_are_one_unit_wide() {
     let text = "# Histogram\n000010 000005\n000040 000005\n# Min Latencies: 00010\n\
         # Avg Latencies: 00025\n# Max Latencies: 00040\n# Histogram Overflows: 00000\n";
-    let read = read_cyclictest(text, false).expect("it is read");
+    let read = read_cyclictest(text, false).expect("valid output");
     assert_eq!(read.bucket, Nanos::from_micros(1));
     assert_eq!(read.series[0].seen.max, Some(Nanos(40_999)));
     assert_eq!(
@@ -285,7 +286,7 @@ fn cyclictest_buckets_are_one_unit_wide() {
     );
 }
 
-/// Whether a warning says that the text is not complete.
+/// Returns whether a warning reports an incomplete text.
 fn is_incomplete(read: &PeerMeasurement) -> bool {
     read.findings.iter().any(|finding| {
         finding.severity == Severity::Warning && finding.what.contains("may be missing")
@@ -299,7 +300,7 @@ fn reports_a_cyclictest_text_cut_at_any_byte() {
         fixture!("cyclictest/H-two-threads.txt"),
         fixture!("cyclictest/h-nanoseconds.txt"),
     ] {
-        let whole = read_cyclictest(text, true).expect("it is read");
+        let whole = read_cyclictest(text, true).expect("valid output");
         assert!(!is_incomplete(&whole));
         for end in 0..text.len() {
             let Ok(read) = read_cyclictest(&text[..end], true) else {
@@ -322,13 +323,13 @@ fn reports_a_cyclictest_text_cut_at_any_byte() {
 #[test]
 fn reports_microseconds_that_are_probably_nanoseconds() {
     let read =
-        read_cyclictest(fixture!("cyclictest/h-nanoseconds.txt"), false).expect("it is read");
+        read_cyclictest(fixture!("cyclictest/h-nanoseconds.txt"), false).expect("valid output");
     let warning = read.findings.iter().find(|finding| {
         finding.severity == Severity::Warning && finding.what.contains("microseconds")
     });
     assert!(warning.is_some_and(|warning| warning.fix.is_some()));
     let read =
-        read_cyclictest(fixture!("cyclictest/h-two-threads.txt"), false).expect("it is read");
+        read_cyclictest(fixture!("cyclictest/h-two-threads.txt"), false).expect("valid output");
     assert!(
         read.findings
             .iter()
