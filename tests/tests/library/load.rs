@@ -87,6 +87,37 @@ fn a_failed_load_is_noted_in_the_record() {
     assert!(record.stressors[0].failure.is_some());
 }
 
+/// A load whose workers stand still must not pass for one that ran, though they live.
+#[test]
+fn a_stopped_load_is_a_failure() {
+    if !there() {
+        return;
+    }
+    let scratch = tempfile::tempdir().expect("directory");
+    for (kind, continues) in [
+        (LoadKind::Cpu, false),
+        (LoadKind::Io, false),
+        (LoadKind::Cpu, true),
+        (LoadKind::Cache, true),
+        (LoadKind::Memory, true),
+    ] {
+        let load = start(kind, scratch.path()).expect("start");
+        let leader = children(std::process::id(), scratch.path())[0];
+        let signal = |signal| {
+            let group = rustix::process::Pid::from_raw(leader as i32).expect("a process");
+            rustix::process::kill_process_group(group, signal).expect("a signal");
+        };
+        signal(rustix::process::Signal::STOP);
+        std::thread::sleep(Duration::from_millis(600));
+        if continues {
+            signal(rustix::process::Signal::CONT);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let record = load.stop();
+        assert!(!record.ran, "{kind:?}: {record:?}");
+    }
+}
+
 #[test]
 fn reports_a_cpu_that_does_not_exist() {
     if !there() {

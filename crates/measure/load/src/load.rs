@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Starts, watches and ends a load.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,11 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 const VERSION_PATIENCE: Duration = Duration::from_secs(60);
 /// CPU time after which a worker counts as running.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
+/// Part of the time that the workers of a load must run or wait for their CPU. They never sleep,
+/// except those of `io`; what stops them makes the load smaller than its name.
+const RUNNABLE_NEEDED: f64 = 0.5;
+/// Shortest time over which that part is judged: some scheduler ticks.
+const RUNNABLE_JUDGED: Duration = Duration::from_millis(200);
 /// Time limit for a load to remove its files before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of the end of a stressor's output that are kept.
@@ -112,7 +117,57 @@ struct Stressor {
     cpus: CpuSet,
     /// The last CPU time that was read.
     cpu_time: Nanos,
+    /// How long its workers ran or waited for their CPU since they began; `None` before and if the
+    /// load sleeps by itself.
+    runnable: Option<Runnable>,
     failure: Option<String>,
+}
+
+/// Time that workers ran or waited for their CPU.
+#[derive(Debug)]
+struct Runnable {
+    begin: Instant,
+    last: Instant,
+    /// The last count of each process, by its ID.
+    counts: BTreeMap<u32, Nanos>,
+    total: Duration,
+}
+
+impl Runnable {
+    fn new(workers: &[Process]) -> Self {
+        let now = Instant::now();
+        let count = |worker: &Process| Some((worker.id, worker.runnable?));
+        Self {
+            begin: now,
+            last: now,
+            counts: workers.iter().filter_map(count).collect(),
+            total: Duration::ZERO,
+        }
+    }
+
+    /// Adds the time since the last call. Without a count of the kernel the time counts as runnable.
+    fn add(&mut self, workers: &[Process]) {
+        let passed = self.last.elapsed();
+        self.last += passed;
+        let mut grown = Nanos::ZERO;
+        for worker in workers {
+            let Some(count) = worker.runnable else {
+                self.total += passed;
+                return;
+            };
+            let before = self.counts.insert(worker.id, count).unwrap_or_default();
+            grown = grown + count.saturating_sub(before);
+        }
+        // The kernel counts a wait when it ends: a worker that waits all the time has none.
+        let waits = grown == Nanos::ZERO && workers.iter().any(|worker| worker.state == 'R');
+        self.total += if waits { passed } else { grown.into() };
+    }
+
+    /// Returns the part of the time, 0 to 1 for one worker; `None` while it is too short to judge.
+    fn part(&self) -> Option<f64> {
+        let passed = self.last - self.begin;
+        (passed >= RUNNABLE_JUDGED).then(|| self.total.as_secs_f64() / passed.as_secs_f64())
+    }
 }
 
 /// The state of a stressor's processes.
@@ -176,6 +231,9 @@ impl Load {
         }
         for stressor in &mut load.stressors {
             stressor.wait_until_it_runs()?;
+            if condition.load != LoadKind::Io {
+                stressor.runnable = Some(Runnable::new(&proc::group(stressor.child.id())));
+            }
         }
         Ok(load)
     }
@@ -272,6 +330,7 @@ impl Stressor {
             output,
             cpus: CpuSet::new(),
             cpu_time: Nanos::ZERO,
+            runnable: None,
             failure: None,
         })
     }
@@ -368,6 +427,24 @@ impl Stressor {
                 format!("it has no workers, output: {}", self.output_text())
             };
             return Seen::Problem { what };
+        }
+        if let Some(worker) = workers.iter().find(|worker| worker.is_stopped()) {
+            let what = format!(
+                "its worker {} is stopped by a signal or a debugger",
+                worker.id
+            );
+            return Seen::Problem { what };
+        }
+        if let Some(runnable) = &mut self.runnable {
+            runnable.add(&workers);
+            if let Some(part) = runnable.part().filter(|part| *part < RUNNABLE_NEEDED) {
+                let what = format!(
+                    "its workers ran or waited for the CPU for {:.0} % of the time, needed {:.0} %",
+                    part * 100.0,
+                    RUNNABLE_NEEDED * 100.0
+                );
+                return Seen::Problem { what };
+            }
         }
         let cpus: CpuSet = workers
             .iter()

@@ -11,8 +11,20 @@ use rustix::process::Pid;
 pub(crate) struct Process {
     /// Its process ID.
     pub(crate) id: u32,
+    /// State of the process in `/proc/PID/stat`, for example `R` or `T`.
+    pub(crate) state: char,
     /// CPU time of the process and of its reaped children.
     pub(crate) cpu_time: Nanos,
+    /// Time on a CPU and on its run queue; `None` if the kernel does not count it
+    /// (`CONFIG_SCHED_INFO`). The wait that lasts at this moment is not included.
+    pub(crate) runnable: Option<Nanos>,
+}
+
+impl Process {
+    /// Returns whether a signal or a debugger has stopped it.
+    pub(crate) const fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
 }
 
 /// Returns the live processes of a process group.
@@ -26,9 +38,14 @@ pub(crate) fn group(leader: u32) -> Vec<Process> {
             let id = entry.file_name().to_str()?.parse().ok()?;
             let line = fs::read_to_string(entry.path().join("stat")).ok()?;
             let stat = Stat::parse(&line)?;
-            (stat.group == leader && stat.state != 'Z' && stat.state != 'X').then(|| Process {
-                id,
-                cpu_time: cpu_time(id, &stat),
+            (stat.group == leader && stat.state != 'Z' && stat.state != 'X').then(|| {
+                let times = scheduled_times(id);
+                Process {
+                    id,
+                    state: stat.state,
+                    cpu_time: cpu_time(&stat, times.map(|(running, _)| running)),
+                    runnable: times.map(|(running, waiting)| running + waiting),
+                }
             })
         })
         .collect();
@@ -61,15 +78,15 @@ impl Stat {
     }
 }
 
-fn cpu_time(process: u32, stat: &Stat) -> Nanos {
+fn cpu_time(stat: &Stat, exact: Option<Nanos>) -> Nanos {
     let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     // Exact if the kernel counts it (`CONFIG_SCHED_INFO`), otherwise in ticks.
-    let own = exact_cpu_time(process).unwrap_or(Nanos(stat.own * tick));
-    own + Nanos(stat.children * tick)
+    exact.unwrap_or(Nanos(stat.own * tick)) + Nanos(stat.children * tick)
 }
 
-/// Returns the time on a CPU, the first number of `/proc/PID/task/TID/schedstat`, over all threads.
-fn exact_cpu_time(process: u32) -> Option<Nanos> {
+/// Returns the time on a CPU and the time on a run queue, the first two numbers of
+/// `/proc/PID/task/TID/schedstat` (kernel document `scheduler/sched-stats.rst`), over all threads.
+fn scheduled_times(process: u32) -> Option<(Nanos, Nanos)> {
     let mut sum = None;
     for entry in fs::read_dir(format!("/proc/{process}/task"))
         .ok()?
@@ -78,8 +95,10 @@ fn exact_cpu_time(process: u32) -> Option<Nanos> {
         let Ok(text) = fs::read_to_string(entry.path().join("schedstat")) else {
             continue;
         };
-        let time = text.split_whitespace().next()?.parse().ok()?;
-        sum = Some(sum.unwrap_or_default() + Nanos(time));
+        let mut times = text.split_whitespace().map(|time| time.parse().map(Nanos));
+        let (running, waiting) = (times.next()?.ok()?, times.next()?.ok()?);
+        let (ran, waited) = sum.unwrap_or_default();
+        sum = Some((ran + running, waited + waiting));
     }
     sum
 }
