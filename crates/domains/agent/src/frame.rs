@@ -272,7 +272,7 @@ mod tests {
     }
 
     fn all(decoder: &mut Decoder) -> Vec<Frame> {
-        std::iter::from_fn(|| decoder.next_frame().expect("well formed")).collect()
+        std::iter::from_fn(|| decoder.next_frame().expect("a valid frame")).collect()
     }
 
     proptest! {

@@ -4,15 +4,15 @@
 //!
 //! - [`serve`]: the agent, `rampart-meter agent`. One thread with one `poll` loop that wakes only for
 //!   work, because the agent runs where latency is measured.
-//! - [`Agent`]: the client. Starts programs there and returns their three streams.
+//! - [`Agent`]: the client. Starts programs on the agent's machine and returns their three streams.
 //! - `frame`: the format of the byte stream; pure.
 //!
 //! **Flow control.** Each stream of each program has a window: a side sends no more bytes than the other
 //! side has announced space for. Both sides always read the byte stream, so a slow reader stops only its
 //! own program, and memory is limited to the windows of all programs.
 //!
-//! **Nothing outlives the connection.** When the byte stream ends, the agent asks each program that was
-//! started over it to end, then kills it; as process 1 it powers the machine off.
+//! **Nothing outlives the connection.** When the byte stream ends, the agent sends SIGTERM to each program that was
+//! started over it, then kills it; as process 1 it powers the machine off.
 
 mod client;
 mod enter_root;

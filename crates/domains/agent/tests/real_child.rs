@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentError, TerminalSize};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn start_agent(input: Stdio, output: Stdio, arguments: &str) -> Child {
     let here = std::env::current_exe().expect("this program");
     let target = here.ancestors().nth(2).expect("deps is in a directory");
-    Command::new(target.join("examples/far_side"))
+    Command::new(target.join("examples/standalone_agent"))
         .args(arguments.split_whitespace())
         .stdin(input)
         .stdout(output)
         .spawn()
-        .expect("the far side: cargo builds it with these tests")
+        .expect("the example standalone_agent, which cargo builds with these tests")
 }
 
 /// Starts an agent over a socket.
@@ -32,7 +32,7 @@ fn start(arguments: &str) -> (Agent, Child) {
         OwnedFd::from(again).into(),
         arguments,
     );
-    (Agent::connect(near, PATIENCE).expect("an answer"), child)
+    (Agent::connect(near, TIMEOUT).expect("an answer"), child)
 }
 
 fn shell(script: &str) -> AgentCommand {
@@ -50,9 +50,9 @@ fn exists(process: &str) -> bool {
     std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| !line.is_empty())
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let until = Instant::now() + PATIENCE;
-    while !is_so() {
+fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + TIMEOUT;
+    while !condition() {
         assert!(Instant::now() < until, "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -83,10 +83,10 @@ fn starts_a_program_on_given_cpus() {
 }
 
 #[test]
-fn program_has_streams_status_environment_and_directory() {
+fn a_program_has_streams_status_environment_and_directory() {
     let (agent, _child) = start("");
     let mut command = shell("cat; pwd; echo \"$WORD\" >&2; exit 7");
-    command.env = vec![("WORD".to_owned(), "wall".to_owned())];
+    command.env = vec![("WORD".to_owned(), "variable".to_owned())];
     command.directory = Some("/proc".to_owned());
     let mut process = agent.spawn(&command).expect("started");
     assert_eq!(
@@ -96,12 +96,8 @@ fn program_has_streams_status_environment_and_directory() {
     process.stdin.write_all(b"in\n").expect("written");
     drop(process.stdin);
     assert_eq!(text(process.stdout), "in\n/proc\n");
-    assert_eq!(text(process.stderr), "wall\n");
-    let status = process
-        .handle
-        .wait(PATIENCE)
-        .expect("ended")
-        .expect("ended");
+    assert_eq!(text(process.stderr), "variable\n");
+    let status = process.handle.wait(TIMEOUT).expect("ended").expect("ended");
     assert_eq!(status.code(), Some(7));
 }
 
@@ -146,11 +142,7 @@ fn delivers_signals_and_blocks_none() {
     assert_eq!(lines.next().expect("a line").expect("text"), "ready");
     process.handle.signal(2).expect("sent");
     assert_eq!(lines.next().expect("a line").expect("text"), "caught");
-    let status = process
-        .handle
-        .wait(PATIENCE)
-        .expect("ended")
-        .expect("ended");
+    let status = process.handle.wait(TIMEOUT).expect("ended").expect("ended");
     assert_eq!(status.code(), Some(3));
 
     // A shell waits for its child before it handles its own signals.
@@ -163,14 +155,14 @@ fn delivers_signals_and_blocks_none() {
         .is_none()
     {
         process.handle.signal_group(2).expect("sent");
-        assert!(begun.elapsed() < PATIENCE, "it goes on");
+        assert!(begun.elapsed() < TIMEOUT, "the program continues");
     }
 
     let process = agent
         .spawn(&AgentCommand::new(["sleep", "1000"]))
         .expect("started");
     process.signal(9).expect("sent");
-    let status = process.wait(PATIENCE).expect("ended").expect("ended");
+    let status = process.wait(TIMEOUT).expect("ended").expect("ended");
     assert_eq!(status.signal(), Some(9));
 }
 
@@ -190,7 +182,7 @@ fn transfers_large_data_in_both_directions() {
     writer.join().expect("writer");
     assert!(
         back == sent,
-        "{} bytes of {} came back",
+        "{} bytes of {} returned",
         back.len(),
         sent.len()
     );
@@ -199,19 +191,19 @@ fn transfers_large_data_in_both_directions() {
 /// A program whose output is not read stops, other programs do not, and neither side buffers more
 /// than a window of its output.
 #[test]
-fn slow_reader_stops_only_its_own_program() {
+fn a_slow_reader_stops_only_its_own_program() {
     let (agent, _child) = start("");
     let mut endless = agent.spawn(&AgentCommand::new(["yes"])).expect("started");
-    let mut deaf = agent
+    let mut sleeper = agent
         .spawn(&AgentCommand::new(["sleep", "1000"]))
         .expect("started");
     let filled = std::thread::spawn(move || {
-        // Much more than pipe and window hold: the write waits until `sleep` has ended.
-        let error = deaf
+        // Much more than pipe and window can hold: the write waits until `sleep` has ended.
+        let error = sleeper
             .stdin
             .write_all(&vec![0; 4 << 20])
-            .expect_err("nobody reads it");
-        (error.kind(), deaf)
+            .expect_err("no program reads it");
+        (error.kind(), sleeper)
     });
     for number in 0..20 {
         let process = agent
@@ -234,12 +226,15 @@ fn slow_reader_stops_only_its_own_program() {
     // Other tests run in this process too; `yes` alone writes gigabytes per second.
     assert!(kilobytes < 300_000, "{peak}");
     let mut some = vec![0; 1 << 20];
-    endless.stdout.read_exact(&mut some).expect("it goes on");
+    endless
+        .stdout
+        .read_exact(&mut some)
+        .expect("the program continues");
     assert!(some.chunks(2).all(|pair| pair == b"y\n"));
     drop(endless);
     drop(agent);
-    let (kind, deaf) = {
-        // That thread has the last handle of the connection, so the program is ended from outside.
+    let (kind, sleeper) = {
+        // That thread has the last handle of the connection, so pkill ends the program.
         let found = Command::new("pkill")
             .args(["-9", "-P", &_child.id().to_string()])
             .status();
@@ -247,7 +242,7 @@ fn slow_reader_stops_only_its_own_program() {
         filled.join().expect("writer")
     };
     assert_eq!(kind, std::io::ErrorKind::BrokenPipe);
-    drop(deaf);
+    drop(sleeper);
 }
 
 #[test]
@@ -266,14 +261,16 @@ fn dropping_a_process_kills_its_process_group() {
         ids.get(1)
     );
     // During its exec a process has no command line.
-    eventually("both are there", || ids.iter().all(|id| exists(id)));
+    eventually("both processes exist", || ids.iter().all(|id| exists(id)));
     drop(process);
-    eventually("both are gone", || !ids.iter().any(|id| exists(id)));
+    eventually("both processes have ended", || {
+        !ids.iter().any(|id| exists(id))
+    });
 }
 
 /// Includes a process in its own session whose parent has ended.
 #[test]
-fn end_of_the_connection_kills_all_descendants() {
+fn the_end_of_the_connection_kills_all_descendants() {
     let (agent, mut child) = start("");
     let mut process = agent
         .spawn(&shell(
@@ -283,7 +280,7 @@ fn end_of_the_connection_kills_all_descendants() {
     let mut lines = BufReader::new(&mut process.stdout).lines();
     let ids = [(); 2].map(|()| lines.next().expect("a line").expect("text"));
     // During its exec a process has no command line.
-    eventually("both are there", || ids.iter().all(|id| exists(id)));
+    eventually("both processes exist", || ids.iter().all(|id| exists(id)));
     std::mem::forget(process.handle);
     let process = (process.stdin, process.stderr);
     // As if the client had been killed: the stream ends without a message.
@@ -292,7 +289,7 @@ fn end_of_the_connection_kills_all_descendants() {
     assert!(child.wait().expect("ended").success());
     assert!(!ids.iter().any(|id| exists(id)), "{ids:?}");
     drop(process);
-    assert!(agent.wait_lost(PATIENCE));
+    assert!(agent.wait_lost(TIMEOUT));
     assert!(matches!(
         agent.spawn(&shell("true")),
         Err(AgentError::Lost(_))
@@ -300,13 +297,13 @@ fn end_of_the_connection_kills_all_descendants() {
 }
 
 #[test]
-fn agent_ends_with_the_stream() {
+fn the_agent_ends_with_the_stream() {
     let mut child = start_agent(Stdio::piped(), Stdio::piped(), "");
     let (stdin, stdout) = (
         child.stdin.take().expect("in"),
         child.stdout.take().expect("out"),
     );
-    let agent = Agent::connect_over(stdout, stdin, PATIENCE).expect("an answer");
+    let agent = Agent::connect_over(stdout, stdin, TIMEOUT).expect("an answer");
     let process = agent
         .spawn(&AgentCommand::new(["sleep", "1000"]))
         .expect("started");
@@ -318,9 +315,9 @@ fn agent_ends_with_the_stream() {
 }
 
 #[test]
-fn agent_ends_on_silence_without_keep_alive() {
+fn the_agent_ends_on_silence_without_keep_alive() {
     let (agent, mut child) = start("--silence 1");
-    assert!(agent.wait_lost(PATIENCE));
+    assert!(agent.wait_lost(TIMEOUT));
     assert!(child.wait().expect("ended").success());
 
     let (agent, mut child) = start("--silence 12");
@@ -354,13 +351,13 @@ fn runs_a_shell_on_a_terminal() {
     let mut process = agent.spawn(&command).expect("started");
     let mut lines = BufReader::new(&mut process.stdout).lines();
     // Input is echoed, so arithmetic distinguishes results from input.
-    let mut ask = |what: &str, expected: &str| {
-        process.stdin.write_all(what.as_bytes()).expect("written");
+    let mut run = |input: &str, expected: &str| {
+        process.stdin.write_all(input.as_bytes()).expect("written");
         let found = lines.any(|line| line.expect("text").contains(expected));
-        assert!(found, "{what} does not give {expected}");
+        assert!(found, "{input} does not print {expected}");
     };
-    ask("stty -echo; echo $((40+2))\n", "42");
-    ask("stty size\n", "30 100");
+    run("stty -echo; echo $((40+2))\n", "42");
+    run("stty size\n", "30 100");
     process
         .handle
         .resize(TerminalSize {
@@ -368,11 +365,11 @@ fn runs_a_shell_on_a_terminal() {
             columns: 40,
         })
         .expect("sent");
-    ask("stty size\n", "10 40");
-    ask("test -t 0 && test -t 2 && echo $((6*7+1))\n", "43");
+    run("stty size\n", "10 40");
+    run("test -t 0 && test -t 2 && echo $((6*7+1))\n", "43");
     // Ctrl+C reaches the foreground job. It also clears the terminal's input, so no other input may
     // be pending.
-    ask("echo $((50-1)); sleep 1000\n", "49");
+    run("echo $((50-1)); sleep 1000\n", "49");
     let children = format!(
         "/proc/{0}/task/{0}/children",
         process.handle.id().expect("an id")
@@ -380,22 +377,18 @@ fn runs_a_shell_on_a_terminal() {
     eventually("sleep runs", || {
         std::fs::read_to_string(&children).is_ok_and(|ids| !ids.is_empty())
     });
-    ask("\x03", "");
-    ask("echo $((50+1))\n", "51");
+    run("\x03", "");
+    run("echo $((50+1))\n", "51");
     drop(process.stdin);
-    let status = process
-        .handle
-        .wait(PATIENCE)
-        .expect("ended")
-        .expect("ended");
+    let status = process.handle.wait(TIMEOUT).expect("ended").expect("ended");
     assert!(status.success() || status.code() == Some(130), "{status:?}");
 }
 
 /// The kernel of a stopped agent still accepts data for a while.
 #[test]
-fn stopped_agent_is_reported_as_silent_within_the_limit() {
+fn a_stopped_agent_is_reported_within_the_limit() {
     let (agent, mut child) = start("");
-    agent.clock(1).expect("it lives");
+    agent.clock(1).expect("an answer");
     let far = child.id().to_string();
     let stop = |signal: &str| {
         let sent = Command::new("kill").args([signal, &far]).status();
@@ -406,15 +399,15 @@ fn stopped_agent_is_reported_as_silent_within_the_limit() {
     let limit = Duration::from_millis(300);
     let error = agent
         .spawn_within(&shell("true"), limit)
-        .expect_err("it is stopped");
+        .expect_err("the agent is stopped");
     assert!(
         matches!(error, AgentError::NoAnswer(waited) if waited == limit),
         "{error}"
     );
     assert!(error.to_string().contains("fix: "), "{error}");
-    assert!(begin.elapsed() < PATIENCE);
+    assert!(begin.elapsed() < TIMEOUT);
     assert!(matches!(agent.clock(1), Err(AgentError::NoAnswer(_))));
-    // The agent continues: requests from the meantime are dropped.
+    // The agent continues, and drops the requests that it received meanwhile.
     stop("-CONT");
     assert_eq!(
         text(agent.spawn(&shell("echo on")).expect("started").stdout),
@@ -427,10 +420,10 @@ fn stopped_agent_is_reported_as_silent_within_the_limit() {
 #[test]
 fn reports_a_missing_answer() {
     let (near, _far) = UnixStream::pair().expect("sockets");
-    let error = Agent::connect(near, Duration::from_millis(200)).expect_err("nobody");
+    let error = Agent::connect(near, Duration::from_millis(200)).expect_err("no agent");
     assert!(matches!(error, AgentError::NoAnswer(_)), "{error}");
     let (near, far) = UnixStream::pair().expect("sockets");
     drop(far);
-    let error = Agent::connect(near, PATIENCE).expect_err("gone");
+    let error = Agent::connect(near, TIMEOUT).expect_err("closed");
     assert!(matches!(error, AgentError::Lost(_)), "{error}");
 }

@@ -37,7 +37,7 @@ impl Here {
         let target = here.ancestors().nth(2).expect("deps is in a directory");
         let (near, far) = UnixStream::pair().expect("sockets");
         let again = far.try_clone().expect("socket");
-        let mut command = Command::new(target.join("examples/far_side_of_bench"));
+        let mut command = Command::new(target.join("examples/standalone_agent_of_bench"));
         command
             .stdin(Stdio::from(OwnedFd::from(far)))
             .stdout(Stdio::from(OwnedFd::from(again)));

@@ -250,11 +250,11 @@ mod tests {
                 self.0
             }
         }
-        let (here, there) = (section(8 + 64), section(8 + 64));
-        let (mut near, line) = MemoryConnection::call(Whole(here), Whole(there)).expect("called");
+        let (own, other) = (section(8 + 64), section(8 + 64));
+        let (mut near, line) = MemoryConnection::call(Whole(own), Whole(other)).expect("called");
         let mut far = None;
         for _ in 0..1000 {
-            far = answer(there, here).expect("a section");
+            far = answer(other, own).expect("a section");
             if far.is_some() {
                 break;
             }
@@ -291,8 +291,8 @@ mod tests {
     fn connecting_over_too_small_memory_ends_at_once() {
         let (mut near, line) =
             MemoryConnection::call(Words(shared(4)), Words(shared(4))).expect("a socket");
-        let mut nothing = Vec::new();
-        assert_eq!(near.read_to_end(&mut nothing).expect("the end"), 0);
+        let mut received = Vec::new();
+        assert_eq!(near.read_to_end(&mut received).expect("the end"), 0);
         line.close();
     }
 }

@@ -75,13 +75,13 @@ fn ports(directory: &Path) -> Vec<(String, String)> {
 }
 
 /// Duplicates standard input and output to descriptors that programs do not inherit. From here on,
-/// standard output goes to standard error.
+/// standard output is standard error.
 pub(super) fn standard() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let output = io::stdout().as_fd().try_clone_to_owned()?;
     rustix::stdio::dup2_stdout(io::stderr())?;
-    let nothing = open_file("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::stdio::dup2_stdin(nothing)?;
+    let null = open_file("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::stdio::dup2_stdin(null)?;
     for descriptor in [&input, &output] {
         not_blocking(descriptor)?;
     }

@@ -165,16 +165,16 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts the program as the leader of a new process group.
-    pub(super) fn start(wanted: &AgentCommand) -> io::Result<Self> {
-        let Some((program, arguments)) = wanted.argv.split_first() else {
+    pub(super) fn start(request: &AgentCommand) -> io::Result<Self> {
+        let Some((program, arguments)) = request.argv.split_first() else {
             return Err(io::Error::other("the command has no program"));
         };
         let mut command = Command::new(program);
-        command.args(arguments).envs(wanted.env.iter().cloned());
-        if let Some(directory) = &wanted.directory {
+        command.args(arguments).envs(request.env.iter().cloned());
+        if let Some(directory) = &request.directory {
             command.current_dir(directory);
         }
-        let terminal = wanted.terminal.map(open_terminal).transpose()?;
+        let terminal = request.terminal.map(open_terminal).transpose()?;
         match &terminal {
             None => {
                 command
@@ -191,7 +191,7 @@ impl Program {
             }
         }
         let on_terminal = terminal.is_some();
-        let affinity = wanted.cpus.as_ref().map(kernel_set);
+        let affinity = request.cpus.as_ref().map(kernel_set);
         // SAFETY: between fork and exec, only async-signal-safe calls are made.
         unsafe {
             command.pre_exec(move || {

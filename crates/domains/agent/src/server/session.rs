@@ -58,7 +58,7 @@ pub(super) struct Session {
     outgoing: Outgoing,
     programs: BTreeMap<u32, Program>,
     last_received: Instant,
-    /// The client is gone; further output of programs is discarded.
+    /// The client has disconnected; further output of programs is discarded.
     disconnected: bool,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The agent without `rampart-meter`, for the tests.
+//! Runs the agent without `rampart-meter`, for tests.
 
 fn main() {
     let options = rampart_agent::ServeOptions::parse(std::env::args_os().skip(1));
