@@ -109,13 +109,13 @@ pub struct RootRegisters {
     count: usize,
 }
 
-const NOTHING: RegisterGrant =
+const UNUSED: RegisterGrant =
     RegisterGrant { address: 0, readable: 0, writable: 0, width: 0, flags: 0 };
 
 impl RootRegisters {
     /// Creates the set for a system without shared registers.
     pub const fn none() -> Self {
-        Self { left: [NOTHING; MAXIMUM_REGISTERS], count: 0 }
+        Self { left: [UNUSED; MAXIMUM_REGISTERS], count: 0 }
     }
 
     /// Sets the bits that these cells leave to the root. The cells are checked against each other.

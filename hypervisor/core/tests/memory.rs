@@ -26,7 +26,7 @@ fn mapped(stage2: &Stage2, tables: &Tables) -> Vec<(u64, u64, u64, Attributes)> 
     let mut ranges: Vec<(u64, u64, u64, Attributes)> = Vec::new();
     let mut guest = 0;
     while guest < 2 * GIB {
-        let Some(there) = stage2.translate(guest, tables) else {
+        let Some(found) = stage2.translate(guest, tables) else {
             // One page: the size of an unmapped range is unknown.
             guest += 4096;
             continue;
@@ -34,14 +34,14 @@ fn mapped(stage2: &Stage2, tables: &Tables) -> Vec<(u64, u64, u64, Attributes)> 
         match ranges.last_mut() {
             Some((start, physical, bytes, attributes))
                 if *start + *bytes == guest
-                    && *physical + *bytes == there.physical
-                    && *attributes == there.attributes =>
+                    && *physical + *bytes == found.physical
+                    && *attributes == found.attributes =>
             {
-                *bytes += there.bytes;
+                *bytes += found.bytes;
             }
-            _ => ranges.push((guest, there.physical, there.bytes, there.attributes)),
+            _ => ranges.push((guest, found.physical, found.bytes, found.attributes)),
         }
-        guest += there.bytes;
+        guest += found.bytes;
     }
     ranges
 }
@@ -108,20 +108,20 @@ fn blocks_are_as_large_as_possible_and_are_split_and_merged() {
     let mut stage2 = Stage2::new(39, &mut tables).expect("pages");
     let own = attributes(ram());
     stage2.map(GIB, GIB, GIB, own, &mut tables).expect("pages");
-    assert_eq!(stage2.translate(GIB, &tables).map(|there| there.bytes), Some(GIB));
+    assert_eq!(stage2.translate(GIB, &tables).map(|found| found.bytes), Some(GIB));
     assert_eq!(tables.left(), 63);
     stage2.unmap(GIB + 5 * MIB, 4096, &mut tables).expect("pages");
     assert_eq!(tables.left(), 61, "one table of each further level");
-    let size = |at| stage2.translate(at, &tables).map(|there| there.bytes);
+    let size = |at| stage2.translate(at, &tables).map(|found| found.bytes);
     assert_eq!(size(GIB), Some(2 * MIB));
     assert_eq!(size(GIB + 5 * MIB), None);
     assert_eq!(size(GIB + 5 * MIB + 4096), Some(4096));
     stage2.map(GIB + 5 * MIB, GIB + 5 * MIB, 4096, own, &mut tables).expect("pages");
-    assert_eq!(stage2.translate(GIB, &tables).map(|there| there.bytes), Some(GIB));
+    assert_eq!(stage2.translate(GIB, &tables).map(|found| found.bytes), Some(GIB));
     assert_eq!(tables.left(), 63, "the tables are freed");
     // The same page at another physical address: no block can map both.
     stage2.map(GIB + 5 * MIB, 4096, 4096, own, &mut tables).expect("pages");
-    assert_eq!(stage2.translate(GIB + 5 * MIB, &tables).map(|there| there.physical), Some(4096));
+    assert_eq!(stage2.translate(GIB + 5 * MIB, &tables).map(|found| found.physical), Some(4096));
 }
 
 /// Compares the tables with a model of single pages, through random changes.
@@ -158,10 +158,10 @@ fn random_changes_match_a_list_of_pages() {
             }
         }
         for page in (GIB - 4 * MIB..GIB + 16 * MIB).step_by(4096) {
-            let there = stage2
+            let found = stage2
                 .translate(page, &tables)
-                .map(|there| (there.physical + page % there.bytes, there.attributes));
-            assert_eq!(there, pages.get(&page).copied(), "{page:#x}");
+                .map(|found| (found.physical + page % found.bytes, found.attributes));
+            assert_eq!(found, pages.get(&page).copied(), "{page:#x}");
         }
         stage2.release(&mut tables);
         assert_eq!(tables.left(), 4000);

@@ -22,19 +22,19 @@ fn taken(side: &mut Side<'_>) -> Result<Vec<u8>, Lost> {
 
 #[test]
 fn transfers_bytes_in_order_in_both_directions() {
-    let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
+    let (near, far) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
     assert_eq!(caller.is_connected(), Ok(false));
     assert_eq!(caller.write(b"greeting"), Ok(8), "kept until the answer");
-    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
     assert!(
-        Side::answer(&there, &here, number(3)).is_some(),
+        Side::answer(&far, &near, number(3)).is_some(),
         "not answered as long as the caller has not seen it"
     );
     drop(other);
-    other = Side::answer(&there, &here, number(4)).expect("a call");
+    other = Side::answer(&far, &near, number(4)).expect("a call");
     assert_eq!(caller.is_connected(), Ok(true));
-    assert!(Side::answer(&there, &here, number(5)).is_none(), "answered");
+    assert!(Side::answer(&far, &near, number(5)).is_none(), "answered");
     assert_eq!(taken(&mut other), Ok(b"greeting".to_vec()));
     let mut generator = Pcg64Mcg::seed_from_u64(1);
     let text: Vec<u8> = (0..5000).map(|_| generator.random()).collect();
@@ -56,10 +56,10 @@ fn transfers_bytes_in_order_in_both_directions() {
 
 #[test]
 fn overwrites_no_byte_before_it_is_taken() {
-    let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
+    let (near, far) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
     assert_eq!(caller.write(&[1; 20]), Ok(20));
-    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
     assert_eq!(caller.write(&[2; 20]), Ok(12), "the ring has 32 bytes");
     assert_eq!(caller.write(&[3]), Ok(0));
     let mut first = [0; 5];
@@ -71,13 +71,13 @@ fn overwrites_no_byte_before_it_is_taken() {
 
 #[test]
 fn detects_the_end_or_restart_of_a_side() {
-    let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
-    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    let (near, far) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
+    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
     assert_eq!(caller.is_connected(), Ok(true));
     // The caller's program was replaced: it calls again, and bytes of the old call are not read.
     assert_eq!(caller.write(b"old"), Ok(3));
-    let mut second = Side::call(&here, &there, number(3)).expect("large enough");
+    let mut second = Side::call(&near, &far, number(3)).expect("large enough");
     assert_eq!(taken(&mut other), Err(Lost::Gone));
     assert_eq!(other.write(b"x"), Err(Lost::Gone));
     drop(caller);
@@ -86,15 +86,15 @@ fn detects_the_end_or_restart_of_a_side() {
         Ok(3),
         "the end of the old call does not end the new one"
     );
-    let mut other = Side::answer(&there, &here, number(4)).expect("a call");
+    let mut other = Side::answer(&far, &near, number(4)).expect("a call");
     assert_eq!(taken(&mut other), Ok(b"new".to_vec()));
     assert_eq!(second.is_connected(), Ok(true));
     // The answering side was restarted: it does not answer a call that is already answered.
-    assert!(Side::answer(&there, &here, number(5)).is_none());
+    assert!(Side::answer(&far, &near, number(5)).is_none());
     drop(other);
     assert_eq!(taken(&mut second), Err(Lost::Gone));
     drop(second);
-    assert!(Side::answer(&there, &here, number(6)).is_none(), "no call");
+    assert!(Side::answer(&far, &near, number(6)).is_none(), "no call");
 }
 
 #[test]
@@ -108,21 +108,21 @@ fn refuses_too_small_memory() {
 
 #[test]
 fn finds_the_last_bytes_after_both_sides_ended() {
-    let (here, there) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&here, &there, number(1)).expect("large enough");
-    let mut other = Side::answer(&there, &here, number(2)).expect("a call");
+    let (near, far) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
+    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
+    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
     for turn in 0..10_u8 {
         assert_eq!(caller.write(&[turn; 7]), Ok(7));
         assert_eq!(taken(&mut other).map(|bytes| bytes.len()), Ok(7));
     }
     drop((caller, other));
     let mut found = Vec::new();
-    assert_eq!(leftover(&here, |byte| found.push(byte)), Some(70));
+    assert_eq!(leftover(&near, |byte| found.push(byte)), Some(70));
     let all: Vec<u8> = (0..10).flat_map(|turn| [turn; 7]).collect();
     assert_eq!(found, all[70 - 32..]);
     let mut none = Vec::new();
-    here[3].store(u64::MAX, Relaxed);
-    assert_eq!(leftover(&here, |byte| none.push(byte)), Some(u64::MAX));
+    near[3].store(u64::MAX, Relaxed);
+    assert_eq!(leftover(&near, |byte| none.push(byte)), Some(u64::MAX));
     assert_eq!(none.len(), 32, "at most the size of the ring");
 }
 
@@ -211,9 +211,9 @@ fn exchange(mut side: Side<'_>, write_factor: u8, read_factor: u8) -> Side<'_> {
 /// Two threads write and read at the same time, through rings much smaller than their data.
 #[test]
 fn transfers_everything_between_two_threads() {
-    let (here, there) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 16));
-    let caller = Side::call(&here, &there, number(1)).expect("large enough");
-    let other = Side::answer(&there, &here, number(2)).expect("a call");
+    let (near, far) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 16));
+    let caller = Side::call(&near, &far, number(1)).expect("large enough");
+    let other = Side::answer(&far, &near, number(2)).expect("a call");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| exchange(caller, 3, 7));
         let second = scope.spawn(|| exchange(other, 7, 3));

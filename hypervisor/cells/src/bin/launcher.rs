@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Acts as the kernel while instructions are counted. QEMU boots it at EL2. Without a hypervisor it goes to EL1 and
+//! Acts as the kernel while instructions are counted. QEMU boots it at EL2. Without a hypervisor it switches to EL1 and
 //! runs the program at [`PROGRAM`]. With one it launches it on two CPUs, as `kernel/rampart` does, creates a
 //! cell with the second CPU and starts the program in it. Then it sleeps: with `-icount` all CPUs share one
 //! counter. Header and configurations are already in memory.

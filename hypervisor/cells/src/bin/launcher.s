@@ -18,7 +18,7 @@ launcher_stub:
     eret
 .balign 0x800
 
-// Goes to EL1 with the same stack and returns there; x9 to x11 are lost.
+// Continues at EL1 with the same stack and returns to the caller; x9 to x11 are lost.
 .global launcher_descend
 launcher_descend:
     adrp    x9, launcher_stub
