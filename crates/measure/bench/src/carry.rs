@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs on their way to another machine.
+//! Copying of the programs to another machine.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use rampart_agent::{AgentCommand, AgentProcess};
 
-use crate::attend::{AFTER_END, Streams, attend};
+use crate::monitor::{AFTER_END, Streams, monitor};
 use crate::{BenchError, Machine};
 
-/// How long a program that unpacks may take nothing of what it is given, and not end.
+/// How long the unpacking program may neither read nor end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The two programs, as they are here.
+/// The paths of the two programs on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     /// `rampart`.
@@ -25,11 +25,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Returns the programs of an architecture: these for this machine's, otherwise those in the
-    /// directory `ARCHITECTURE` beside them.
+    /// Returns the programs for an architecture: `self` for the architecture of this machine,
+    /// otherwise those in the directory `ARCHITECTURE` beside them.
     ///
     /// # Errors
-    /// If they do not exist.
+    /// Returns an error if they do not exist.
     pub fn for_architecture(&self, architecture: &str, machine: &str) -> Result<Self, BenchError> {
         if architecture == std::env::consts::ARCH {
             return Ok(self.clone());
@@ -40,10 +40,11 @@ impl Programs {
         })
     }
 
-    /// `rampart-meter` for this architecture, as [`Programs::for_architecture`] finds it.
+    /// Returns the path of `rampart-meter` for an architecture, as [`Programs::for_architecture`]
+    /// finds it.
     ///
     /// # Errors
-    /// If it is not there.
+    /// Returns an error if it does not exist.
     pub fn meter_for(&self, architecture: &str, machine: &str) -> Result<PathBuf, BenchError> {
         if architecture == std::env::consts::ARCH {
             return Ok(self.meter.clone());
@@ -63,15 +64,14 @@ impl Programs {
         })
     }
 
-    /// The directory of the hypervisor and programs for its cells (`make hypervisor`), which may not be
-    /// there.
+    /// Returns the directory of the hypervisor and of the programs for its cells. It may not exist.
     #[must_use]
     pub fn hypervisor(&self) -> PathBuf {
         self.rampart.with_file_name("hypervisor")
     }
 
-    /// The directory of kernel modules that is kept with the programs, if there is one: those of
-    /// every architecture, as no two kernels have one release.
+    /// Returns the directory of kernel modules beside the programs, if it exists. It holds the
+    /// modules for all architectures, because no two kernels have the same release.
     #[must_use]
     pub fn modules(&self) -> Option<PathBuf> {
         let modules = self.rampart.with_file_name("modules");
@@ -79,18 +79,18 @@ impl Programs {
     }
 }
 
-/// Programs that are on another machine. They go with the connection to it.
+/// Programs on another machine. They are removed when the connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Carried {
-    /// Path of `rampart` there; `rampart-meter` and `modules` are beside it.
+    /// Path of `rampart` on that machine; `rampart-meter` and `modules` are beside it.
     pub rampart: String,
 }
 
-/// Puts the programs, and the kernel modules that are kept with them, into the machine's
-/// directory, as a tar stream that `tar` there unpacks.
+/// Copies the programs and the kernel modules beside them into the machine's directory, as a tar
+/// stream that `tar` unpacks there.
 ///
 /// # Errors
-/// If the programs for its architecture are not here, or `tar` there fails or takes nothing.
+/// Returns an error if the programs for its architecture do not exist, or if `tar` fails or hangs.
 pub fn carry(machine: &dyn Machine, programs: &Programs) -> Result<Carried, BenchError> {
     carry_within(machine, programs, PATIENCE)
 }
@@ -112,34 +112,34 @@ pub(crate) fn carry_within(
             stdout,
             stderr,
         },
-        attendant,
-    ) = attend(process);
+        process,
+    ) = monitor(process);
     drop(stdout);
     let command = format!("tar -x -C {directory}");
-    let (ended, sent, said) = thread::scope(|scope| {
+    let (ended, sent, output) = thread::scope(|scope| {
         let sending = scope.spawn(|| send(stdin, &programs, modules.as_deref()));
-        let hearing = scope.spawn(move || {
-            let mut said = String::new();
-            // What it says is short. Without it the status has to do.
-            let _ = stderr.take(4096).read_to_string(&mut said);
-            said
+        let reading = scope.spawn(move || {
+            let mut output = String::new();
+            // If it cannot be read, the error shows the status alone.
+            let _ = stderr.take(4096).read_to_string(&mut output);
+            output
         });
-        let ended = attendant.wait(patience);
+        let ended = process.wait(patience);
         if matches!(ended, Ok(None)) {
-            // Who sends and who hears wait for it no longer.
-            drop(attendant);
+            // This unblocks the sender and the reader.
+            drop(process);
         } else {
-            attendant.let_go(AFTER_END, || sending.is_finished() && hearing.is_finished());
+            process.finish_streams(AFTER_END, || sending.is_finished() && reading.is_finished());
         }
-        (ended, sending.join(), hearing.join())
+        (ended, sending.join(), reading.join())
     });
     let sent = sent.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let said = said.unwrap_or_default();
-    let failed = |status: String, said: &str| BenchError::ProgramFailed {
+    let output = output.unwrap_or_default();
+    let failed = |status: String, output: &str| BenchError::ProgramFailed {
         machine: machine.name(),
         command: command.clone(),
         status,
-        said: said.trim().to_owned(),
+        output: output.trim().to_owned(),
     };
     match (ended.map_err(|error| machine.explain(error))?, sent) {
         (None, _) => Err(BenchError::Hung {
@@ -147,7 +147,7 @@ pub(crate) fn carry_within(
             command,
             silence: patience,
         }),
-        (Some(status), _) if !status.success() => Err(failed(status.to_string(), &said)),
+        (Some(status), _) if !status.success() => Err(failed(status.to_string(), &output)),
         (Some(_), Ok(())) => Ok(Carried {
             rampart: format!("{directory}/rampart"),
         }),
@@ -161,12 +161,12 @@ pub(crate) fn carry_within(
 enum SendError {
     /// A file cannot be read.
     Here(BenchError),
-    /// Nobody takes it.
+    /// The remote program does not read.
     There(io::Error),
 }
 
 fn send(to: impl Write, programs: &Programs, modules: Option<&Path>) -> Result<(), SendError> {
-    // Large pieces: each is a message to the other side.
+    // Large pieces, because each becomes one message of the agent's protocol.
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(32 * 1024, to));
     append(&mut archive, "rampart", &programs.rampart)?;
     append(&mut archive, "rampart-meter", &programs.meter)?;
@@ -207,7 +207,7 @@ fn append(
         .map_err(SendError::There)
 }
 
-/// Files below a directory, by their paths in it. Links are not followed.
+/// Lists the files below a directory with their relative paths. Does not follow links.
 fn files_below(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory)? {
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_of_another_architecture_are_beside_ours() {
+    fn finds_the_programs_of_another_architecture_beside_ours() {
         let directory = tempfile::tempdir().expect("a directory");
         let ours = Programs {
             rampart: directory.path().join("rampart"),

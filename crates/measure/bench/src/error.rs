@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why something was not done on another machine.
+//! The errors of work on another machine.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,26 +9,26 @@ use rampart_agent::AgentError;
 
 use crate::sim::SimError;
 
-/// Why something was not done on another machine.
+/// Why work on another machine failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// `ssh` is not there.
+    /// `ssh` is not installed.
     #[error("ssh:{host}: cannot start ssh: {source}; fix: apt-get install openssh-client")]
     NoSsh {
         /// The machine.
         host: String,
-        /// The system's answer.
+        /// The cause.
         source: io::Error,
     },
-    /// No connection came about.
-    #[error("ssh:{host}: cannot connect: {said}; fix: ssh {host} true, to see the cause")]
+    /// `ssh` cannot connect.
+    #[error("ssh:{host}: cannot connect: {output}; fix: see the cause with `ssh {host} true`")]
     NotConnected {
         /// The machine.
         host: String,
-        /// What `ssh` said.
-        said: String,
+        /// The output of `ssh`.
+        output: String,
     },
-    /// The machine is of a kind that cannot be served.
+    /// The machine cannot run the programs.
     #[error("{machine}: cannot run there: {reason}; fix: {fix}")]
     Unfit {
         /// The machine.
@@ -39,27 +39,30 @@ pub enum BenchError {
         fix: String,
     },
     /// The programs for that machine do not exist.
-    #[error("{machine}: it is {architecture}, and {} does not exist; fix: install the programs of rampart for {architecture} there", path.display())]
+    #[error(
+            "{machine}: its architecture is {architecture}, and {} does not exist; fix: install the programs of rampart for {architecture} there",
+            path.display()
+        )]
     NoProgram {
         /// The machine.
         machine: String,
-        /// What it is.
+        /// Its architecture.
         architecture: String,
-        /// What is missing.
+        /// The missing program.
         path: PathBuf,
     },
-    /// The connection was lost, or what was asked over it failed.
-    #[error("{machine}: {source}{}", in_words(.said))]
+    /// The connection was lost, or a request over it failed.
+    #[error("{machine}: {source}{}", with_ssh_output(.output))]
     Agent {
         /// The machine.
         machine: String,
         /// What failed.
         source: AgentError,
-        /// What `ssh` said.
-        said: String,
+        /// The output of `ssh`.
+        output: String,
     },
-    /// A program that carries files failed there.
-    #[error("{machine}: `{command}` ended with {status}: {said}")]
+    /// A program that copies files failed on that machine.
+    #[error("{machine}: `{command}` ended with {status}: {output}")]
     ProgramFailed {
         /// The machine.
         machine: String,
@@ -68,39 +71,39 @@ pub enum BenchError {
         /// How it ended.
         status: String,
         /// Its last lines.
-        said: String,
+        output: String,
     },
-    /// A program there neither ends nor says anything.
+    /// A program on that machine is silent and does not end.
     #[error(
-        "{machine}: no output from `{command}` for {} s, and it did not end when asked, so it was killed. \
-         Fix: see what holds it there; what it left changed is restored by `rampart release` there",
-        silence.as_secs()
+                "{machine}: no output from `{command}` for {} s, and it did not end on SIGINT, so it was killed; \
+                 fix: restore the machine with `rampart release` there",
+                silence.as_secs()
     )]
     Hung {
         /// The machine.
         machine: String,
         /// Its command line, shortened.
         command: String,
-        /// For how long.
+        /// How long it was silent.
         silence: Duration,
     },
-    /// The user ended it.
+    /// The user interrupted it.
     #[error("interrupted while {0}")]
     Interrupted(String),
-    /// A file here.
+    /// A file on this machine cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The cause.
         source: io::Error,
     },
-    /// The simulated machine.
+    /// The simulated machine failed.
     #[error(transparent)]
     Sim(#[from] SimError),
 }
 
-fn in_words(text: &str) -> String {
+fn with_ssh_output(text: &str) -> String {
     if text.is_empty() {
         String::new()
     } else {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A machine that programs can be started on.
+//! Machines that can run programs.
 
 use rampart_agent::{Agent, AgentError};
 use rampart_model::Bench;
@@ -7,21 +7,22 @@ use rampart_model::Bench;
 use crate::BenchError;
 use crate::sim::Sim;
 
-/// A machine that programs can be started on, for as long as this lives.
+/// A machine that can run programs until this value is dropped.
 pub trait Machine: std::fmt::Debug {
-    /// How messages call it: `ssh:HOST`, `sim`, `sim:aarch64`.
+    /// Returns its name in messages: `ssh:HOST`, `sim`, `sim:aarch64`.
     fn name(&self) -> String;
 
-    /// What starts programs there.
+    /// Returns the agent that starts programs there.
     fn agent(&self) -> &Agent;
 
-    /// A directory there for programs that are carried; it goes when this does, whatever happens.
+    /// Returns the directory there for copied programs. It is removed when this value is dropped or
+    /// this process ends.
     fn directory(&self) -> &str;
 
-    /// Where it is, for the evaluation document.
+    /// Returns the description of the machine for the evaluation document.
     fn bench(&self) -> Bench;
 
-    /// What an error of the agent means here.
+    /// Converts an error of the agent, and adds the reason if the machine was lost.
     fn explain(&self, error: AgentError) -> BenchError;
 }
 
@@ -34,7 +35,7 @@ impl Machine for Sim {
         Self::agent(self)
     }
 
-    // In memory, as the whole of the machine is.
+    // The root file system of a simulated machine is in memory.
     fn directory(&self) -> &'static str {
         "/tmp/rampart-bench"
     }
@@ -57,7 +58,7 @@ impl Machine for Sim {
     }
 }
 
-/// The emulator and its version, as it says itself.
+/// Returns the emulator and the version that it reports.
 fn emulator(sim: &Sim) -> String {
     let version = sim
         .qemu()

@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A result directory that comes as a tar stream: every file comes again each time it was
-//! written there, and the last one counts. So what was measured is here, whatever happens there.
+//! A result directory that arrives as a tar stream. A file is sent again each time it was written,
+//! and the last copy is kept, so results survive the loss of the machine.
 
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
 use rampart_host::replace_file;
 
-/// Longest file that is taken: no result is longer, and a broken stream must not fill the disk.
+/// Longest accepted file. No result is longer, and a broken stream must not fill the disk.
 const LONGEST: u64 = 4 << 30;
 
-/// Where results go that come from another machine.
+/// The directory for results from another machine.
 #[derive(Debug, Clone)]
 pub struct Results {
     directory: PathBuf,
 }
 
-/// What came.
+/// What a tar stream contained.
 #[derive(Debug)]
 pub struct Unpacked {
-    /// How often a file came.
+    /// Number of received files, counting repeated ones.
     pub files: u64,
-    /// What ended it before the end of the archive; none if all of it came.
+    /// Why the stream ended before the end of the archive; `None` if it is complete.
     pub broken: Option<io::Error>,
 }
 
 impl Results {
-    /// Into this directory, which is there.
+    /// Creates a value for an existing directory.
     #[must_use]
     pub fn into_directory(directory: &Path) -> Self {
         Self {
@@ -34,8 +34,8 @@ impl Results {
         }
     }
 
-    /// Unpacks until the stream ends. Each file replaces the one of its name as a whole. `edit`
-    /// gets the name and content of every file before it is written, and may give another.
+    /// Unpacks until the stream ends. Each file atomically replaces its predecessor. `edit` gets the
+    /// name and content of every file and returns the content to write.
     pub fn unpack(
         &self,
         stream: impl Read,
@@ -67,7 +67,7 @@ impl Results {
             .all(|part| matches!(part, Component::Normal(_)));
         if !inside || name.is_empty() || !entry.header().entry_type().is_file() {
             return Err(invalid(format!(
-                "`{name}` is no file of a result directory"
+                "`{name}` is not a file of a result directory"
             )));
         }
         if entry.size() > LONGEST {
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_counts_and_each_can_be_edited() {
+    fn keeps_the_last_copy_of_a_file_as_edited() {
         let directory = tempfile::tempdir().expect("a directory");
         let results = Results::into_directory(directory.path());
         let bytes = archive(&[("a", "1"), ("h/0001.hlog", "x"), ("a", "2")]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_before_a_break_stays_whole() {
+    fn keeps_complete_files_of_a_broken_stream() {
         let directory = tempfile::tempdir().expect("a directory");
         let results = Results::into_directory(directory.path());
         let long = "y".repeat(5000);
@@ -138,14 +138,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_outside() {
+    fn refuses_paths_outside_the_directory() {
         let directory = tempfile::tempdir().expect("a directory");
         let inside = directory.path().join("inside");
         fs::create_dir(&inside).expect("a directory");
         let results = Results::into_directory(&inside);
         let mut bytes = archive(&[("aaaaaa", "1")]);
         bytes[..6].copy_from_slice(b"../abc");
-        // The header's checksum: the same letters in another sum.
+        // The header's checksum has to match the new name.
         let sum: u32 = bytes[..512]
             .iter()
             .enumerate()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A program over there, as if it ran here: its streams, its status, Ctrl-C.
+//! Runs a program on another machine: passes on its streams, its status and Ctrl-C.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::ExitStatus;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{AgentCommand, AgentOutput};
 
-use crate::attend::{AFTER_END, Streams, Tracked, attend};
+use crate::monitor::{AFTER_END, Streams, TrackedStream, monitor};
 use crate::{BenchError, Machine};
 
-/// How long a program over there may be silent before it is taken for hung.
+/// How long a remote program may be silent before it counts as hung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// While it works.
+    /// Limit while it works.
     pub working: Duration,
-    /// After it was asked to end.
+    /// Limit after SIGINT.
     pub ending: Duration,
-    /// After its end, while its streams are open still.
+    /// Limit after its end, while its streams are still open.
     pub after_end: Duration,
 }
 
 impl Patience {
-    /// For a program that may by its nature say nothing for `quiet`: so long, and what the slowest
-    /// machine, an emulated one with guests in it, needs beside that.
+    /// Returns the limits for a program that may be silent for `quiet` by design. Adds what the
+    /// slowest machine, an emulated one with guests, needs beyond that.
     #[must_use]
     pub const fn with_quiet(quiet: Duration) -> Self {
         Self {
@@ -37,31 +37,31 @@ impl Patience {
     }
 }
 
-/// How a program over there ended, and what became of its output.
+/// How a remote program ended, and the result of its output.
 #[derive(Debug)]
 pub struct Ended<T> {
-    /// How it ended; an error if the machine was lost before, or the program hung.
+    /// Its status; an error if the machine was lost or the program hung.
     pub status: Result<ExitStatus, BenchError>,
-    /// What the reader of its standard output made of it.
+    /// The value that the reader of its standard output returned.
     pub output: T,
 }
 
-/// Runs a program there. `output` gets its standard output and reads it to the end, `line` every
-/// line of its standard error. When `stop` is set, or nothing came from it for too long, it gets
-/// SIGINT, once, and is waited for all the same: what it still has to say comes.
+/// Runs a program on a machine. `output` reads its standard output to the end; `line` gets every
+/// line of its standard error. When `stop` is set, or the program is silent for too long, sends
+/// SIGINT once and continues to read until the program ends.
 ///
 /// # Errors
-/// If it does not start. That the machine was lost while it ran, or that it hung, is in the result,
-/// beside what came before.
+/// Returns an error if the program does not start. If it hangs or the machine is lost, the error is
+/// in [`Ended::status`], beside the output received before.
 pub fn run<T: Send>(
     machine: &dyn Machine,
     argv: &[String],
     patience: Patience,
     stop: &AtomicBool,
-    output: impl FnOnce(Tracked<AgentOutput>) -> T + Send,
+    output: impl FnOnce(TrackedStream<AgentOutput>) -> T + Send,
     line: impl FnMut(&str) + Send,
 ) -> Result<Ended<T>, BenchError> {
-    // A session without login often lacks the directories of programs for the administrator.
+    // The PATH of a session without login often lacks the sbin directories.
     let script = "PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH; exec \"$@\"";
     let mut words = ["sh", "-c", script, "sh"].map(str::to_owned).to_vec();
     words.extend_from_slice(argv);
@@ -75,10 +75,10 @@ pub fn run<T: Send>(
             stdout,
             stderr,
         },
-        attendant,
-    ) = attend(process);
+        process_monitor,
+    ) = monitor(process);
     let line = Mutex::new(line);
-    let say = |text: &str| {
+    let report = |text: &str| {
         if let Ok(mut line) = line.lock() {
             line(text);
         }
@@ -86,15 +86,15 @@ pub fn run<T: Send>(
     let command = shortened(argv);
     let result = thread::scope(|scope| {
         let reading = scope.spawn(move || output(stdout));
-        let hearing = scope.spawn(|| for_each_line(stderr, &say));
+        let reading_errors = scope.spawn(|| for_each_line(stderr, &report));
         let mut asked: Option<Instant> = None;
         let status = loop {
-            match attendant.look() {
+            match process_monitor.poll() {
                 Ok(Some(status)) => break Ok(status),
                 Ok(None) => {}
                 Err(error) => break Err(machine.explain(error)),
             }
-            let silence = attendant.silence();
+            let silence = process_monitor.silence();
             match asked {
                 Some(at) if silence.min(at.elapsed()) >= patience.ending => {
                     break Err(BenchError::Hung {
@@ -104,8 +104,8 @@ pub fn run<T: Send>(
                     });
                 }
                 Some(_) => continue,
-                None if silence >= patience.working => say(&format!(
-                    "rampart: {}: no output from `{command}` for {} s, asking it to end",
+                None if silence >= patience.working => report(&format!(
+                    "rampart: {}: no output from `{command}` for {} s, sending SIGINT",
                     machine.name(),
                     silence.as_secs()
                 )),
@@ -113,45 +113,44 @@ pub fn run<T: Send>(
                 None => continue,
             }
             asked = Some(Instant::now());
-            // If it is not there any more, the next look says so.
-            let _ = attendant.handle().signal(libc::SIGINT);
+            // If it has ended meanwhile, the next poll returns its status.
+            let _ = process_monitor.handle().signal(libc::SIGINT);
         };
         if matches!(status, Err(BenchError::Hung { .. })) {
-            // Nothing comes from it any more; this ends its streams.
-            drop(attendant);
-        } else if !attendant.let_go(patience.after_end, || {
-            reading.is_finished() && hearing.is_finished()
+            // This closes its streams.
+            drop(process_monitor);
+        } else if !process_monitor.finish_streams(patience.after_end, || {
+            reading.is_finished() && reading_errors.is_finished()
         }) {
-            say(&format!(
-                "rampart: {}: `{command}` has ended, but something that it started holds its \
-                 output; it is not waited for any longer",
+            report(&format!(
+                "rampart: {}: `{command}` has ended, but a process that it started keeps its output \
+                                 open; no longer waiting for it",
                 machine.name()
             ));
         }
-        // What is still in its streams comes before they end.
+        // The readers first receive what is still in the streams.
         let output = reading.join();
-        let _ = hearing.join();
+        let _ = reading_errors.join();
         output.map(|output| Ended { status, output })
     });
-    // It may read from us, as rampart-meter does, until it ends.
+    // The program may read its standard input until it ends, as rampart-meter does.
     drop(stdin);
-    // The reader is a closure of ours: where it panics, so do we.
     result.or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn for_each_line(stream: impl Read, say: &impl Fn(&str)) {
+fn for_each_line(stream: impl Read, report: &impl Fn(&str)) {
     let mut lines = BufReader::new(stream);
     let mut bytes = Vec::new();
     while lines
         .read_until(b'\n', &mut bytes)
         .is_ok_and(|count| count > 0)
     {
-        say(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
+        report(String::from_utf8_lossy(&bytes).trim_end_matches('\n'));
         bytes.clear();
     }
 }
 
-/// A command line as a message shows it.
+/// Shortens a command line for a message.
 fn shortened(argv: &[String]) -> String {
     const LONGEST: usize = 80;
     let whole = argv.join(" ");

@@ -12,14 +12,13 @@ pub enum BenchSelection {
     /// This machine.
     #[default]
     Local,
-    /// A simulated machine, booted for the purpose: of this architecture, of this machine's where
-    /// none is named.
+    /// A simulated machine, booted for this run; of this machine's architecture if `None`.
     Sim(Option<&'static Architecture>),
     /// Another machine.
     Ssh(SshHost),
 }
 
-/// Another machine as `ssh` takes it: a name may be one of the user's own configuration.
+/// A machine in the syntax of `ssh`. The name may be a host alias of the user's ssh configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SshHost {
     /// As the user wrote it.
@@ -30,13 +29,13 @@ pub struct SshHost {
 }
 
 impl SshHost {
-    /// `[USER@]HOST`, as `ssh` takes it. Never looks like an option.
+    /// Returns `[USER@]HOST` for the command line of `ssh`. It never begins with `-`.
     #[must_use]
     pub fn destination(&self) -> &str {
         &self.destination
     }
 
-    /// The port, where one is named.
+    /// Returns the port, if one is named.
     #[must_use]
     pub fn port(&self) -> Option<u16> {
         self.port
@@ -60,7 +59,7 @@ impl fmt::Display for BenchSelection {
     }
 }
 
-/// Why a text names no bench.
+/// The error of a text that names no bench.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is not a bench; fix: write local, sim, {}, or ssh:[USER@]HOST[:PORT]",
@@ -79,10 +78,10 @@ impl ParseBenchError {
 }
 
 impl BenchSelection {
-    /// What a simulated machine of this selection simulates; none if it is no simulated machine.
+    /// Returns the architecture of the simulated machine; `None` if the bench is not simulated.
     ///
     /// # Errors
-    /// If none is named, and there is none for the machine at hand.
+    /// Returns an error if none is named and this machine's architecture cannot be simulated.
     pub fn simulated(&self) -> Result<Option<&'static Architecture>, SimError> {
         match self {
             Self::Local | Self::Ssh(_) => Ok(None),
@@ -118,18 +117,18 @@ impl FromStr for SshHost {
             Some((user, host)) => (Some(user), host),
             None => (None, text),
         };
-        // An address with colons of its own stands in brackets where a port follows.
+        // An IPv6 address is in brackets if a port follows.
         let (host, port) = match host.strip_prefix('[') {
-            Some(rest) => {
-                let (host, behind) = rest.split_once(']').ok_or_else(error)?;
-                let port = match behind {
+            Some(address) => {
+                let (host, rest) = address.split_once(']').ok_or_else(error)?;
+                let port = match rest {
                     "" => None,
-                    _ => Some(behind.strip_prefix(':').ok_or_else(error)?),
+                    _ => Some(rest.strip_prefix(':').ok_or_else(error)?),
                 };
                 (host, port)
             }
             None => match host.split_once(':') {
-                Some((_, behind)) if behind.contains(':') => (host, None),
+                Some((_, rest)) if rest.contains(':') => (host, None),
                 Some((host, port)) => (host, Some(port)),
                 None => (host, None),
             },

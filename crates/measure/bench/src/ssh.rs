@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Another machine by the system's own OpenSSH: its configuration, keys and jump hosts are the
-//! user's.
+//! Another machine over the system's OpenSSH, with the user's configuration, keys and jump hosts.
 //!
-//! One connection does it all. A small shell script over there says what the machine is, makes a
-//! temporary directory, takes `rampart-meter` from its standard input and becomes its agent on
-//! the same streams; the rest goes by that agent. When the connection ends, in whatever way, the
-//! agent ends what it started and the script removes the directory.
+//! One connection is enough. A small remote shell script reports the system and architecture,
+//! creates a temporary directory, reads `rampart-meter` from its standard input and starts it as
+//! the agent on the same streams. When the connection ends for any reason, the agent ends the
+//! programs it started and the script removes the directory.
 
 mod greeting;
 
@@ -27,29 +26,29 @@ use self::greeting::{Failed, Greeted, SCRIPT, greet};
 use crate::carry::Programs;
 use crate::{BenchError, Machine, SshHost};
 
-/// How long the first words may stay out, once nobody is asked for a password any more: several
-/// addresses and jump hosts may be tried (`ConnectTimeout`), and start files of a shell run.
+/// How long the script's first line may take after the last password prompt: `ssh` may try several
+/// addresses and jump hosts (`ConnectTimeout`), and the shell reads its start files.
 const NEWS_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long a second connection may take to tell whether a machine lives.
+/// How long a second connection may take to show whether a machine is alive.
 const DEATH_LIMIT: Duration = Duration::from_secs(60);
 
-/// Silence after which the agent takes us for gone: several of our signs of life.
+/// Silence after which the agent takes the connection for lost: several keep-alive intervals.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long what was started there may take to end: the agent gives it somewhat less.
-const FAREWELL: Duration = Duration::from_secs(25);
+/// How long the programs started there may take to end. The agent's own limit is a little shorter.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(25);
 
-/// Lines of what `ssh` says that are kept for a message.
-const KEPT: usize = 8;
+/// Number of last lines of `ssh` that are kept for a message.
+const KEPT_LINES: usize = 8;
 
-/// How often it is looked whether the user wants to end.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Interval at which the request to stop is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A connection to another machine. Dropping it ends everything there and removes its directory.
+/// A connection to another machine. Dropping it ends all its programs and removes its directory.
 #[derive(Debug)]
 pub struct Ssh {
-    // In this order: the end of its input ends the agent, that the script, that the connection.
+    // Drop order: the end of its input ends the agent, which ends the script and the connection.
     agent: Agent,
     connection: Connection,
     directory: String,
@@ -59,25 +58,25 @@ pub struct Ssh {
 #[derive(Debug)]
 struct Connection {
     child: Child,
-    hearing: Option<JoinHandle<()>>,
-    said: Said,
+    reading: Option<JoinHandle<()>>,
+    last_lines: LastLines,
     host: SshHost,
-    /// Whether there is somebody over there who needs time to end.
-    used: bool,
+    /// Whether an agent runs there, which needs time to end.
+    has_agent: bool,
 }
 
-/// The last lines of `ssh`.
-type Said = Arc<Mutex<VecDeque<String>>>;
+/// The last lines that `ssh` printed.
+type LastLines = Arc<Mutex<VecDeque<String>>>;
 
 impl Ssh {
-    /// Connects, carries the agent over, and greets it. As long as `ssh` asks for a password, a
-    /// passphrase or whether it knows the host, this waits; without a terminal nothing is asked.
-    /// To be called on a thread that lives as long as the connection.
+    /// Connects, copies the agent and starts it. Waits while `ssh` prompts for a password, a
+    /// passphrase or the host key; without a terminal, `ssh` does not prompt. The calling thread must
+    /// live as long as the connection.
     ///
     /// # Errors
-    /// With what `ssh` says, if there is no connection; if nothing comes over it for a while; if the
-    /// machine is not Linux, or of an architecture whose programs are not here; if `stop` is set
-    /// meanwhile.
+    /// Returns an error with the output of `ssh` if it cannot connect, and an error if nothing
+    /// arrives for [`NEWS_LIMIT`], if the machine is not Linux, if the programs for its architecture
+    /// do not exist, or if `stop` is set meanwhile.
     pub fn connect(
         host: &SshHost,
         programs: &Programs,
@@ -87,17 +86,17 @@ impl Ssh {
             host: host.to_string(),
             source,
         })?;
-        let said = Said::default();
-        let hearing = child
+        let last_lines = LastLines::default();
+        let reading = child
             .stderr
             .take()
-            .map(|stderr| hear(stderr, Arc::clone(&said)));
+            .map(|stderr| keep_last_lines(stderr, Arc::clone(&last_lines)));
         let mut connection = Connection {
-            hearing,
-            said,
+            reading,
+            last_lines,
             host: host.clone(),
             child,
-            used: false,
+            has_agent: false,
         };
         let pipes = (
             connection.child.stdin.take(),
@@ -109,15 +108,15 @@ impl Ssh {
         let (sender, receiver) = channel();
         let (name, programs) = (format!("ssh:{host}"), programs.clone());
         thread::spawn(move || {
-            // Nobody hears it if the user has ended meanwhile.
+            // The receiver is gone if the user has interrupted the connection.
             let news = || drop(sender.send(None));
             let greeted = greet(stdin, stdout, &programs, &name, &news);
             let _ = sender.send(Some(greeted));
         });
-        // A person may take any time to answer; without one the time runs from the start.
+        // With a terminal, prompts may take any time. Without one, the limit applies from the start.
         let mut since = (!io::stdin().is_terminal()).then(Instant::now);
         let greeted = loop {
-            match receiver.recv_timeout(LOOK_AGAIN) {
+            match receiver.recv_timeout(POLL_INTERVAL) {
                 Ok(Some(greeted)) => break greeted,
                 Ok(None) => since = Some(Instant::now()),
                 Err(RecvTimeoutError::Disconnected) => break Err(Failed::Ended),
@@ -135,7 +134,7 @@ impl Ssh {
         };
         match greeted {
             Ok(Greeted { agent, directory }) => {
-                connection.used = true;
+                connection.has_agent = true;
                 let ssh = Self {
                     agent,
                     connection,
@@ -151,8 +150,8 @@ impl Ssh {
 }
 
 impl Ssh {
-    /// Who knows that the machine, last heard of so long ago, is dead: it does not answer a new
-    /// connection, or has booted since. None if it lives, or that cannot be found out.
+    /// Returns the evidence that a machine silent for this long has crashed: it accepts no new
+    /// connection, or has booted since. Returns `None` if it is alive or the check fails.
     #[must_use]
     pub fn death(&self, silent: Duration) -> Option<String> {
         let host = &self.connection.host;
@@ -173,12 +172,12 @@ impl Ssh {
                 silent.as_secs_f64()
             )),
             Some(_) => None,
-            // 255 is ssh's own word for no connection.
+            // ssh exits with 255 if it cannot connect (ssh(1)).
             None if answer.status.code() == Some(255) => {
-                let said = String::from_utf8_lossy(&answer.stderr);
+                let errors = String::from_utf8_lossy(&answer.stderr);
                 Some(format!(
-                    "the machine fell silent and answers no new connection: {}",
-                    said.lines().last().unwrap_or_default().trim()
+                    "the machine has stopped responding and accepts no new connection: {}",
+                    errors.lines().last().unwrap_or_default().trim()
                 ))
             }
             None => None,
@@ -187,27 +186,35 @@ impl Ssh {
 }
 
 impl Connection {
-    /// What `ssh` said, after it ended or a moment without news.
-    fn words(&self) -> String {
+    /// Returns the last lines of `ssh`. Waits up to 2 s for the end of its output.
+    fn output(&self) -> String {
         let until = Instant::now() + Duration::from_secs(2);
         while self
-            .hearing
+            .reading
             .as_ref()
-            .is_some_and(|hearing| !hearing.is_finished())
+            .is_some_and(|reading| !reading.is_finished())
             && Instant::now() < until
         {
             thread::sleep(Duration::from_millis(10));
         }
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.iter().cloned().collect::<Vec<_>>().join("; ")
+        let last_lines = self
+            .last_lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        last_lines.iter().cloned().collect::<Vec<_>>().join("; ")
     }
 
     fn no_news(&self) -> BenchError {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = said.back().map(|line| format!(", ssh reports: {line}"));
+        let last_lines = self
+            .last_lines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let last = last_lines
+            .back()
+            .map(|line| format!(", ssh reports: {line}"));
         BenchError::NotConnected {
             host: self.host.to_string(),
-            said: format!(
+            output: format!(
                 "no output from there for {} s{}",
                 NEWS_LIMIT.as_secs(),
                 last.unwrap_or_default()
@@ -216,13 +223,13 @@ impl Connection {
     }
 
     fn not_established(&self) -> BenchError {
-        let said = self.words();
+        let output = self.output();
         BenchError::NotConnected {
             host: self.host.to_string(),
-            said: if said.is_empty() {
-                "ssh ended without a word".to_owned()
+            output: if output.is_empty() {
+                "ssh ended without output".to_owned()
             } else {
-                said
+                output
             },
         }
     }
@@ -252,8 +259,8 @@ impl Machine for Ssh {
         BenchError::Agent {
             machine: self.name(),
             source: error,
-            said: if lost {
-                self.connection.words()
+            output: if lost {
+                self.connection.output()
             } else {
                 String::new()
             },
@@ -263,30 +270,31 @@ impl Machine for Ssh {
 
 impl Drop for Ssh {
     fn drop(&mut self) {
-        // Over a connection that is lost nothing needs to be said.
+        // This fails if the connection is lost; the agent ends then as well.
         let _ = self.agent.power_off();
     }
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let until = Instant::now() + FAREWELL;
-        while self.used && Instant::now() < until && matches!(self.child.try_wait(), Ok(None)) {
+        let until = Instant::now() + SHUTDOWN_LIMIT;
+        while self.has_agent && Instant::now() < until && matches!(self.child.try_wait(), Ok(None))
+        {
             thread::sleep(Duration::from_millis(10));
         }
         end_child(&mut self.child);
     }
 }
 
-/// What every call of `ssh` has.
+/// Returns an `ssh` command with the options of every call.
 fn base_command(host: &SshHost) -> Command {
     let mut command = Command::new("ssh");
     command.args(["-T", "-e", "none"]);
     for option in [
-        // A machine that is switched off says no farewell.
+        // Detects a machine that was switched off.
         "ServerAliveInterval=5",
         "ServerAliveCountMax=3",
-        // Only the connection itself, whatever the configuration adds for people.
+        // Only the connection itself, without what the configuration adds for interactive use.
         "ClearAllForwardings=yes",
         "RemoteCommand=none",
         "LogLevel=ERROR",
@@ -299,12 +307,12 @@ fn base_command(host: &SshHost) -> Command {
     command
 }
 
-/// The command line of the connection.
+/// Returns the command line of the connection.
 fn command(host: &SshHost) -> Command {
     let mut command = base_command(host);
     command.args(["-o", "ConnectTimeout=20"]);
-    // With a terminal ssh asks on it, whatever its own streams are; without one a question would
-    // never be answered.
+    // ssh prompts on the terminal, whatever its own streams are. Without a terminal it must not
+    // prompt.
     if !io::stdin().is_terminal() {
         command.args(["-o", "BatchMode=yes"]);
     }
@@ -317,8 +325,9 @@ fn command(host: &SshHost) -> Command {
     command
 }
 
-/// Starts `ssh` in our own process group, so that it may ask for a password on the terminal. Ctrl-C
-/// there is for us to pass on: `ssh` leaves a signal ignored that was ignored when it started.
+/// Starts `ssh` in the process group of this program, so that it can prompt for a password on the
+/// terminal. `ssh` ignores Ctrl-C there, because a signal ignored at its start stays ignored; this
+/// program passes it on.
 #[expect(
     unsafe_code,
     reason = "the standard library has no safe way to run code between fork and exec"
@@ -339,7 +348,7 @@ fn spawn(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-fn hear(stderr: ChildStderr, said: Said) -> JoinHandle<()> {
+fn keep_last_lines(stderr: ChildStderr, last_lines: LastLines) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut reader = BufReader::new(stderr);
         let mut line = Vec::new();
@@ -352,11 +361,11 @@ fn hear(stderr: ChildStderr, said: Said) -> JoinHandle<()> {
             if text.is_empty() {
                 continue;
             }
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            if said.len() == KEPT {
-                said.pop_front();
+            let mut last_lines = last_lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if last_lines.len() == KEPT_LINES {
+                last_lines.pop_front();
             }
-            said.push_back(text);
+            last_lines.push_back(text);
         }
     })
 }
@@ -366,7 +375,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_names_port_and_host_last() {
+    fn puts_port_and_host_last_on_the_command_line() {
         let host: SshHost = "root@board:2222".parse().expect("a host");
         let words: Vec<_> = command(&host)
             .get_args()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing here waits for ever for a program over there, though the machine answers.
+//! Waits for remote programs end although the machine responds.
 
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -16,10 +16,10 @@ use rampart_model::Bench;
 use crate::carry::carry_within;
 use crate::{BenchError, Ended, Machine, Patience, Programs, run};
 
-/// Far longer than anything here takes; only a failure waits for it.
+/// Far longer than any step of these tests takes; only a failure waits for it.
 const FOR_EVER: Duration = Duration::from_secs(300);
 
-/// An agent on this machine, taken for another one.
+/// An agent on this machine in the role of another machine.
 #[derive(Debug)]
 struct Here {
     agent: Agent,
@@ -55,7 +55,7 @@ impl Here {
 
     fn run(&self, script: &str, patience: Patience) -> (Ended<String>, Vec<String>) {
         let lines = Mutex::new(Vec::new());
-        // A shell cannot trap what was ignored when it started, as in a job in the background.
+        // A shell cannot trap a signal that was ignored when it started, as in a background job.
         let argv = ["env", "--default-signal=INT", "sh", "-c", script].map(str::to_owned);
         let ended = run(
             self,
@@ -102,12 +102,12 @@ impl Machine for Here {
         BenchError::Agent {
             machine: self.name(),
             source,
-            said: String::new(),
+            output: String::new(),
         }
     }
 }
 
-/// In milliseconds.
+/// Limits in milliseconds.
 fn patience(working: u64, ending: u64) -> Patience {
     Patience {
         working: Duration::from_millis(working),
@@ -117,7 +117,7 @@ fn patience(working: u64, ending: u64) -> Patience {
 }
 
 #[test]
-fn a_program_that_says_nothing_and_does_not_end_is_ended() {
+fn kills_a_silent_program_that_ignores_sigint() {
     let machine = Here::start();
     let begin = Instant::now();
     let script = "trap '' INT; echo before; while :; do sleep 1; done";
@@ -132,13 +132,13 @@ fn a_program_that_says_nothing_and_does_not_end_is_ended() {
         "{text}"
     );
     assert!(
-        lines.iter().any(|line| line.contains("asking it to end")),
+        lines.iter().any(|line| line.contains("sending SIGINT")),
         "{lines:?}"
     );
 }
 
 #[test]
-fn a_silent_program_that_ends_when_asked_keeps_its_status() {
+fn returns_the_status_of_a_silent_program_that_ends_on_sigint() {
     let machine = Here::start();
     let script = "trap 'echo kept; exit 5' INT; while :; do sleep 0.1; done";
     let (ended, _) = machine.run(script, patience(500, 60_000));
@@ -147,7 +147,7 @@ fn a_silent_program_that_ends_when_asked_keeps_its_status() {
 }
 
 #[test]
-fn a_program_that_speaks_is_not_hung() {
+fn waits_for_a_program_with_output() {
     let machine = Here::start();
     let script = "for i in 1 2 3 4 5 6 7 8; do echo $i >&2; sleep 0.5; done";
     let (ended, lines) = machine.run(script, patience(2500, 60_000));
@@ -156,7 +156,7 @@ fn a_program_that_speaks_is_not_hung() {
 }
 
 #[test]
-fn what_a_program_leaves_behind_keeps_nobody_waiting() {
+fn does_not_wait_for_processes_left_behind() {
     let machine = Here::start();
     let patience = Patience {
         after_end: Duration::from_millis(500),
@@ -168,13 +168,13 @@ fn what_a_program_leaves_behind_keeps_nobody_waiting() {
     assert_eq!(ended.output, "out\n");
     assert!(ended.status.expect("ended").success());
     assert!(
-        lines.iter().any(|line| line.contains("holds its output")),
+        lines.iter().any(|line| line.contains("keeps its output")),
         "{lines:?}"
     );
 }
 
 #[test]
-fn carrying_ends_when_nobody_takes_what_is_carried() {
+fn carrying_ends_if_tar_hangs() {
     let directory = tempfile::tempdir().expect("a directory");
     let tar = directory.path().join("tar");
     std::fs::write(&tar, "#!/bin/sh\nexec sleep 1000\n").expect("written");
@@ -183,7 +183,7 @@ fn carrying_ends_when_nobody_takes_what_is_carried() {
         let path = std::env::var("PATH").unwrap_or_default();
         command.env("PATH", format!("{}:{path}", directory.path().display()));
     });
-    // More than fits into the pipes on the way.
+    // More than fits into the pipes in between.
     let large = directory.path().join("rampart");
     std::fs::write(&large, vec![7; 4 << 20]).expect("written");
     let programs = Programs {

@@ -97,8 +97,8 @@ impl On {
                 options.hold_cells(&programs()?.hypervisor(), &image.kernel());
                 if options.lacks_modules_for(&image.record().kernel_release) {
                     output::say(&format!(
-                        "warning: no kernel module for {}: a spinning thread injects the blocks; \
-                         fix: rampart sim build{}",
+                        "warning: no kernel module for {}, so a spinning thread injects the \
+                         blocks; fix: rampart sim build{}",
                         image.record().kernel_release,
                         architecture.option()
                     ));

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use rampart_agent::{Agent, AgentCommand, AgentError, AgentProcess, TerminalSize};
 use rampart_bench::sim::{Joined, Sim, SimError};
-use rampart_bench::{AFTER_END, Streams, attend, relay};
+use rampart_bench::{AFTER_END, Streams, monitor, relay};
 use rampart_model::ExitCode;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
@@ -127,8 +127,8 @@ fn join_streams(
             mut stdout,
             mut stderr,
         },
-        attendant,
-    ) = attend(process);
+        process_monitor,
+    ) = monitor(process);
     let flags = [SIGINT, SIGTERM, SIGHUP].map(|signal| (signal, Arc::new(AtomicBool::new(false))));
     for (signal, flag) in &flags {
         signal_hook::flag::register(*signal, Arc::clone(flag))?;
@@ -152,25 +152,25 @@ fn join_streams(
                     return Ok(ExitCode::Interrupted.into());
                 }
                 signalled = true;
-                attendant
+                process_monitor
                     .handle()
                     .signal_group(*signal)
                     .map_err(|error| entered.explain(error))?;
             }
         }
         if resized.swap(false, Ordering::Relaxed) {
-            attendant
+            process_monitor
                 .handle()
                 .resize(terminal_size())
                 .map_err(|error| entered.explain(error))?;
         }
         // No time limit: the user sees the command and can end it.
-        let looked = attendant.look();
+        let looked = process_monitor.poll();
         if let Some(status) = looked.map_err(|error| entered.explain(error))? {
             break status;
         }
     };
-    if !attendant.let_go(AFTER_END, || outputs.iter().all(JoinHandle::is_finished)) {
+    if !process_monitor.finish_streams(AFTER_END, || outputs.iter().all(JoinHandle::is_finished)) {
         output::say(
             "warning: the command has ended, but a process that it started keeps its output open; \
              that output is not shown",

@@ -1,60 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What differs between processor architectures, in one table. A new one is a new entry.
+//! The differences between processor architectures, as one table with an entry for each.
 
 use std::fmt;
 
 use super::error::SimError;
 
-/// How the distribution packs its kernel image.
+/// Format of the distribution's kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KernelForm {
-    /// x86: a boot loader's header, a program that unpacks, and the packed kernel
+    /// x86: a header for the boot loader, a decompressor and the compressed kernel
     /// (Linux, Documentation/arch/x86/boot.rst).
     BzImage,
-    /// arm64: the kernel as it lies in memory, behind a header, as it is or packed as a whole
+    /// arm64: a header and the kernel as in memory; the whole may be compressed
     /// (Linux, Documentation/arch/arm64/booting.rst).
     Image,
 }
 
-/// One architecture that can be simulated.
+/// An architecture that can be simulated.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Architecture {
-    /// As `uname -m` says it, and as the cache names its directory.
+    /// Name as `uname -m` prints it; also that of its directory in the cache.
     pub(super) name: &'static str,
-    /// As the distribution says it.
+    /// Name in the distribution.
     pub(super) debian: &'static str,
-    /// The packages that only this architecture has: its real-time kernel, and QEMU for guests
-    /// inside the machine.
+    /// The packages of this architecture alone: its real-time kernel, and QEMU for guests inside the
+    /// machine.
     pub(super) packages: &'static [&'static str],
-    /// The emulator, a program of the machine at hand.
+    /// The emulator, a program of this machine.
     pub(super) emulator: &'static str,
-    /// The machine that it emulates.
+    /// QEMU's options for the emulated machine.
     pub(super) machine: &'static [&'static str],
-    /// What is added for a machine with two security states, as boards with firmware at EL3 have; none
-    /// where the architecture has no such thing.
+    /// Further options for two security states, as on boards with firmware at EL3; `None` if the
+    /// architecture has no security states.
     pub(super) two_security_states: Option<&'static [&'static str]>,
     /// Name of the console on the kernel's command line.
     pub(super) console: &'static str,
-    /// How the kernel image is packed.
+    /// Format of the kernel image.
     pub(super) kernel_form: KernelForm,
-    /// What the kernel is told beside the console.
+    /// Kernel parameters beside the console.
     pub(super) kernel_command_line: &'static [&'static str],
-    /// Modules without which there is no root file system and no word to the outside.
+    /// Modules for the root file system and the connection to the agent.
     pub(super) early_modules: &'static [&'static str],
-    /// Modules loaded when the root file system is there.
+    /// Modules that are loaded after the root file system is mounted.
     pub(super) late_modules: &'static [&'static str],
-    /// The device that tells QEMU of a panic; none where the kernel has no driver for one, and its
-    /// console has to tell.
+    /// The device that reports a panic to QEMU; `None` if the kernel has no driver for one, so that
+    /// the console is searched for the panic.
     pub(super) panic_device: Option<&'static str>,
 }
 
 /// Debian 12 on x86-64.
 ///
-/// Why this machine, found by trying: the kernel accepts the time stamp counter of a simulated
-/// processor as constant only under a hypervisor that says so, and of those only VMware's can be
-/// recognised without a hypervisor bit (by its serial number and its port); without a constant
-/// counter kvm-amd refuses to load on a PREEMPT_RT kernel. The EPYC model is the oldest with the
-/// nested paging that QEMU's software emulates.
+/// The reasons for this machine, found by experiment: on a PREEMPT_RT kernel kvm-amd loads only with
+/// a constant time stamp counter. The kernel accepts the counter of an emulated processor as constant
+/// only if the hypervisor reports it so, and only VMware is recognised without the hypervisor bit (by
+/// its serial number and its port). The EPYC model is the oldest with the nested paging that QEMU
+/// emulates.
 static X86_64: Architecture = Architecture {
     name: "x86_64",
     debian: "amd64",
@@ -87,13 +87,13 @@ static X86_64: Architecture = Architecture {
 
 /// Debian 12 on arm64.
 ///
-/// The kernel is entered at EL2, as on a board whose firmware leaves it there, so that a hypervisor
-/// can be started from it. `its=off`: no device writes its interrupts to memory, each has a line
-/// that the distributor owns. The core is one that has no VHE, with which a kernel stays at EL2.
+/// The kernel is entered at EL2, as by the firmware of a board, so that it can start a hypervisor.
+/// `its=off`: every interrupt is a line of the distributor, none is written to memory by a device.
+/// The core has no VHE, because with VHE the kernel would stay at EL2.
 static AARCH64: Architecture = Architecture {
     name: "aarch64",
     debian: "arm64",
-    // Its real-time kernel has no KVM, so that there is no QEMU for guests.
+    // No QEMU for guests, because the distribution's real-time kernel has no KVM.
     packages: &["linux-image-rt-arm64"],
     emulator: "qemu-system-aarch64",
     machine: &[
@@ -102,7 +102,7 @@ static AARCH64: Architecture = Architecture {
         "-cpu",
         "cortex-a57",
     ],
-    // QEMU's own loader leaves EL3 for EL2, and QEMU itself answers PSCI.
+    // QEMU's loader switches from EL3 to EL2, and QEMU implements PSCI.
     two_security_states: Some(&["-machine", "secure=on"]),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
@@ -118,14 +118,14 @@ static AARCH64: Architecture = Architecture {
     panic_device: None,
 };
 
-/// All of them.
+/// All architectures that can be simulated.
 pub(super) static ARCHITECTURES: [&Architecture; 2] = [&X86_64, &AARCH64];
 
 impl Architecture {
-    /// That of the machine at hand.
+    /// Returns the architecture of this machine.
     ///
     /// # Errors
-    /// If none is simulated for it.
+    /// Returns an error if it cannot be simulated.
     pub fn of_this_machine() -> Result<&'static Self, SimError> {
         let present = std::env::consts::ARCH;
         Self::named(present).ok_or_else(|| SimError::NoArchitecture {
@@ -134,7 +134,7 @@ impl Architecture {
         })
     }
 
-    /// The one that `uname -m` calls so.
+    /// Returns the architecture with this `uname -m` name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         ARCHITECTURES
@@ -143,37 +143,37 @@ impl Architecture {
             .find(|architecture| architecture.name == name)
     }
 
-    /// The names of all.
+    /// Returns the names of all architectures.
     #[must_use]
     pub fn names() -> [&'static str; ARCHITECTURES.len()] {
         ARCHITECTURES.map(|each| each.name)
     }
 
-    /// As `uname -m` says it.
+    /// Returns its name as `uname -m` prints it.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Whether the programs of the machine at hand run in it.
+    /// Returns whether the programs of this machine run on it.
     #[must_use]
     pub fn is_of_this_machine(&self) -> bool {
         self.name == std::env::consts::ARCH
     }
 
-    /// The option behind `rampart sim up` or another that names it.
+    /// Returns the option that selects it in `rampart sim`; empty for this machine's architecture.
     #[must_use]
     pub fn option(&self) -> String {
-        self.unless_here(|name| format!(" --architecture {name}"))
+        self.unless_this_machine(|name| format!(" --architecture {name}"))
     }
 
-    /// The bench that is simulated so.
+    /// Returns the name of its simulated bench.
     #[must_use]
     pub fn bench_name(&self) -> String {
-        format!("sim{}", self.unless_here(|name| format!(":{name}")))
+        format!("sim{}", self.unless_this_machine(|name| format!(":{name}")))
     }
 
-    fn unless_here(&self, words: impl FnOnce(&str) -> String) -> String {
+    fn unless_this_machine(&self, words: impl FnOnce(&str) -> String) -> String {
         if self.is_of_this_machine() {
             String::new()
         } else {
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_without_one_of_its_own_is_told_which_there_are() {
+    fn names_the_architectures_that_can_be_simulated() {
         let error = SimError::NoArchitecture {
             present: "riscv64",
             known: Architecture::names().to_vec(),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_another_architecture_is_named() {
+    fn names_only_another_architecture_in_options() {
         let debian = |name| Architecture::named(name).map(|architecture| architecture.debian);
         assert_eq!(debian("x86_64"), Some("amd64"));
         assert_eq!(debian("aarch64"), Some("arm64"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! QEMU's command line for a simulated machine; pure.
+//! QEMU's command line for a simulated machine. Pure.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,16 +8,16 @@ use rampart_qemu::{escaped, socket_option};
 
 use super::options::SimOptions;
 
-/// How many agents can be spoken with at once: the first serves who booted the machine, the others
-/// who join it.
+/// Number of agents: the first is for the command that booted the machine, the others for commands
+/// that join it.
 pub(super) const AGENTS: usize = 9;
 
-/// Name of an agent's port, inside and of its socket.
+/// Returns the name of an agent's port, inside the machine and of its socket.
 pub(super) fn port_name(number: usize) -> String {
     format!("org.rampart.agent.{number}")
 }
 
-/// Where things are for one boot.
+/// The files of one boot.
 #[derive(Debug)]
 pub(super) struct BootFiles<'a> {
     pub(super) kernel: &'a Path,
@@ -25,11 +25,11 @@ pub(super) struct BootFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) directory: &'a Path,
     pub(super) disk: Option<&'a Path>,
-    /// The kernel's command line, but for the words of process 1.
+    /// The kernel command line without the words for process 1.
     pub(super) line: &'a str,
 }
 
-/// The complete command line but for what `rampart-qemu` adds.
+/// Returns the command line without the arguments that `rampart-qemu` adds.
 pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec<OsString> {
     let architecture = options.architecture;
     let mut arguments: Vec<OsString> = architecture.machine.iter().map(OsString::from).collect();
@@ -44,8 +44,8 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
         &format!("cpus={0},sockets=1,cores={0},threads=1", options.cpus),
     ]);
     add(&["-m", &format!("{}M", options.mebibytes)]);
-    // A reset ends the machine: a second boot would look like the first. A panic is told and
-    // changes nothing: who is still alive afterwards is what an evaluation wants to know.
+    // A reset ends the machine, because a second boot would look like the first. After a panic the
+    // machine goes on, because an evaluation tests which domains survive.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
     add(&["-serial", "chardev:console"]);
     if let Some(device) = architecture.panic_device {
@@ -76,7 +76,7 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
         for forward in &options.forwards {
             network += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.here, forward.there);
         }
-        // Its option ROM would only be asked whether there is something to boot from.
+        // No option ROM: the machine does not boot from the network.
         let device = "virtio-net-pci,netdev=network,romfile=";
         arguments.extend(["-netdev", &network, "-device", device].map(OsString::from));
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_is_this() {
+    fn x86_64_command_line() {
         let mut options = options("x86_64");
         options.forwards = vec![Forward {
             here: 2222,
@@ -130,12 +130,12 @@ mod tests {
     }
 
     #[test]
-    fn the_command_line_of_the_other_architecture_is_this() {
+    fn aarch64_command_line() {
         insta::assert_snapshot!(lines(&options("aarch64")));
     }
 
     #[test]
-    fn two_security_states_are_asked_for_behind_the_machine() {
+    fn requests_two_security_states_after_the_machine() {
         let one = lines(&options("aarch64"));
         let mut options = options("aarch64");
         options.two_security_states = true;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_comes_after_the_root() {
+    fn puts_the_disk_after_the_root() {
         let options = options("x86_64");
         let files = BootFiles {
             kernel: Path::new("/image/kernel"),

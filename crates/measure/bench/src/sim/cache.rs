@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where things are kept: packages and images below the user's cache directory, and a directory
-//! for each machine that runs.
+//! The cache directory: packages, images, and a directory for each running machine.
 //!
 //! ```text
 //! rampart/sim/
 //!   apt/x86_64/        lists and packages of one architecture
 //!   x86_64/current     names the image in use
-//!   x86_64/IDENTITY/   one image; its directory is locked (shared) by who boots from it
-//!   run/NUMBER/        one running machine: sockets, console; locked by who holds it
-//!   up-x86_64          names the one that others may join
+//!   x86_64/IDENTITY/   one image; machines that booted from it hold a shared lock of the directory
+//!   run/NUMBER/        one running machine: sockets, console; locked by the process that runs it
+//!   up-x86_64          names the machine that other commands may join
 //! ```
 
 use std::fs::{self, File};
@@ -23,23 +22,23 @@ use rustix::io::Errno;
 use super::architecture::Architecture;
 use super::error::SimError;
 
-/// How long another build is waited for. It ends itself when it makes no progress.
+/// How long to wait for another build. A build without progress ends itself.
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// How long another machine that comes up is waited for: it starts a few programs inside.
+/// How long to wait for another `sim up`, which starts a few programs in its machine.
 const COMING_UP_LIMIT: Duration = Duration::from_secs(120);
 
-/// Pause between two looks at a lock.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Interval at which a lock is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The directory of all simulated machines of this user.
+/// The cache directory of this user's simulated machines.
 #[derive(Debug, Clone)]
 pub(super) struct Cache {
     root: PathBuf,
 }
 
 impl Cache {
-    /// `$XDG_CACHE_HOME/rampart/sim`, or `~/.cache/rampart/sim` (XDG Base Directory
+    /// Opens `$XDG_CACHE_HOME/rampart/sim`, or `~/.cache/rampart/sim` (XDG Base Directory
     /// Specification: a relative path in the variable is ignored).
     pub(super) fn of_this_user() -> Result<Self, SimError> {
         let absolute = |name: &str| {
@@ -51,26 +50,26 @@ impl Cache {
             .or_else(|| absolute("HOME").map(|home| home.join(".cache")))
             .ok_or(SimError::NoCacheDirectory)?;
         let root = base.join("rampart/sim");
-        make_directory(&root)?;
+        create_directory(&root)?;
         Ok(Self { root })
     }
 
-    /// Lists and packages of one architecture.
+    /// Returns the directory of lists and packages of one architecture.
     pub(super) fn apt(&self, architecture: &Architecture) -> PathBuf {
         self.root.join("apt").join(architecture.name)
     }
 
-    /// The images of one architecture.
+    /// Returns the directory of images of one architecture.
     pub(super) fn images(&self, architecture: &Architecture) -> PathBuf {
         self.root.join(architecture.name)
     }
 
-    /// A new directory for one machine, locked until the result is dropped. Directories whose
-    /// holder was killed are removed on the way.
+    /// Creates the directory of one machine, locked until the result is dropped. Also removes
+    /// directories whose process was killed.
     pub(super) fn running(&self) -> Result<RunDirectory, SimError> {
         let all = self.root.join("run");
-        make_directory(&all)?;
-        remove_left(&all)?;
+        create_directory(&all)?;
+        remove_unlocked(&all)?;
         let mut number = std::process::id();
         loop {
             let path = all.join(number.to_string());
@@ -83,17 +82,17 @@ impl Cache {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     number = number.wrapping_add(1_000_003);
                 }
-                Err(error) => return Err(SimError::file("make", &path)(error)),
+                Err(error) => return Err(SimError::file("create", &path)(error)),
             }
         }
     }
 
-    /// The file that names the machine of this architecture that `sim up` holds.
+    /// Returns the path of the file that names the machine of this architecture started by `sim up`.
     pub(super) fn up(&self, architecture: &Architecture) -> PathBuf {
         self.root.join(format!("up-{}", architecture.name))
     }
 
-    /// One at a time builds; the rest waits here, and `waiting` is told of it.
+    /// Takes the lock that admits one build at a time. Calls `waiting` after each failed attempt.
     pub(super) fn lock_for_building(&self, waiting: &mut dyn FnMut()) -> Result<File, SimError> {
         self.lock_for_building_within(BUILD_LIMIT, waiting)
     }
@@ -107,7 +106,7 @@ impl Cache {
         lock_within(&path, limit, waiting)?.ok_or(SimError::OtherBuild { path, limit })
     }
 
-    /// Two that come up at once: one after the other, so that the second sees the first.
+    /// Takes the lock that lets one `sim up` run after the other, so that the second sees the first.
     pub(super) fn lock_for_coming_up(&self, architecture: &Architecture) -> Result<File, SimError> {
         self.lock_for_coming_up_within(architecture, COMING_UP_LIMIT)
     }
@@ -122,8 +121,8 @@ impl Cache {
     }
 }
 
-/// Locks a file, which is made if it is not there; none if others hold it for `limit`. `waiting` is
-/// told of each look in vain.
+/// Locks a file, which is created if it does not exist. Calls `waiting` after each failed attempt.
+/// Returns `None` if it is still locked after `limit`.
 fn lock_within(
     path: &Path,
     limit: Duration,
@@ -141,11 +140,11 @@ fn lock_within(
             return Ok(None);
         }
         waiting();
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(RETRY_INTERVAL);
     }
 }
 
-/// The directory of one running machine; removed when this is dropped.
+/// The directory of one running machine. Dropping this value removes it.
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     path: PathBuf,
@@ -160,29 +159,29 @@ impl RunDirectory {
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        // What cannot be removed now is removed by the next machine.
+        // The next machine removes what cannot be removed now.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Locks a directory itself: it needs no file inside, and can be removed while locked.
+/// Locks the directory itself. This needs no file inside, and it can be removed while locked.
 pub(super) fn lock_directory(path: &Path, operation: FlockOperation) -> io::Result<File> {
     let directory = File::open(path)?;
     flock(&directory, operation)?;
     Ok(directory)
 }
 
-/// Makes a directory and its parents.
-pub(super) fn make_directory(path: &Path) -> Result<(), SimError> {
-    fs::create_dir_all(path).map_err(SimError::file("make the directory", path))
+/// Creates a directory and its parents.
+pub(super) fn create_directory(path: &Path) -> Result<(), SimError> {
+    fs::create_dir_all(path).map_err(SimError::file("create the directory", path))
 }
 
-/// Removes those directories below `all` that nobody holds a lock on.
-fn remove_left(all: &Path) -> Result<(), SimError> {
+/// Removes the unlocked directories below `all`.
+fn remove_unlocked(all: &Path) -> Result<(), SimError> {
     let entries = fs::read_dir(all).map_err(SimError::file("list", all))?;
     for entry in entries.flatten() {
         let path = entry.path();
-        // A directory that was made this moment and is not locked yet belongs to somebody.
+        // Its process may not have locked a new directory yet.
         let is_new = entry
             .metadata()
             .and_then(|metadata| metadata.modified())
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_running_machine_keeps_its_directory_and_takes_it_along() {
+    fn removes_the_directory_with_its_machine() {
         let (_directory, cache) = cache();
         let first = cache.running().expect("made");
         let second = cache.running().expect("made");
@@ -220,21 +219,21 @@ mod tests {
     }
 
     #[test]
-    fn another_build_is_not_waited_for_without_end() {
+    fn limits_the_wait_for_another_build() {
         let (_directory, cache) = cache();
         let held = cache.lock_for_building(&mut || ()).expect("free");
-        let mut told = 0;
+        let mut attempts = 0;
         let error = cache
-            .lock_for_building_within(Duration::from_millis(100), &mut || told += 1)
+            .lock_for_building_within(Duration::from_millis(100), &mut || attempts += 1)
             .expect_err("held");
         assert!(error.to_string().contains("build.lock"), "{error}");
-        assert!(told > 0);
+        assert!(attempts > 0);
         drop(held);
         cache.lock_for_building(&mut || ()).expect("free again");
     }
 
     #[test]
-    fn another_that_comes_up_is_not_waited_for_without_end() {
+    fn limits_the_wait_for_another_start() {
         let (_directory, cache) = cache();
         let [one, other] = ["x86_64", "aarch64"].map(|name| Architecture::named(name).expect(name));
         let held = cache.lock_for_coming_up(one).expect("free");
@@ -252,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_one_left_is_removed_and_what_is_held_stays() {
+    fn removes_only_unlocked_directories() {
         let (_directory, cache) = cache();
         let held = cache.running().expect("made");
         let left = cache.root.join("run/4");
@@ -264,7 +263,7 @@ mod tests {
                 .set_modified(old)
                 .expect("aged");
         }
-        remove_left(&cache.root.join("run")).expect("listed");
+        remove_unlocked(&cache.root.join("run")).expect("listed");
         assert!(held.path().is_dir());
         assert!(!left.exists());
     }

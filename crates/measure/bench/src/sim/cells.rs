@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a simulated machine needs to hold cells: memory that its Linux leaves alone, the hypervisor's
-//! image where its kernel looks for it, programs for cells, and a kernel for those with Linux.
+//! Support for cells in a simulated machine: memory that its Linux does not use, the hypervisor's
+//! image as firmware, the program for cells without an operating system, and a kernel for the others.
 
 use std::path::Path;
 
 use super::options::{CarriedFile, SimOptions};
 
-/// Memory that is kept from Linux, in MiB: the hypervisor, a cell with Linux, some without.
+/// Memory reserved for the hypervisor and the cells, in MiB: one cell with Linux, some without.
 const KEPT_MEBIBYTES: u64 = 384;
-/// What Linux itself needs at least.
+/// Least memory for the machine's own Linux, in MiB.
 const LEAST_FOR_LINUX: u64 = 1024;
 
-/// The hypervisor's image among what `make hypervisor` builds.
+/// File name of the hypervisor's image.
 const IMAGE: &str = "rampart.bin";
-/// The program of cells without an operating system.
+/// File name of the program of cells without an operating system.
 const PROGRAM: &str = "rampart-cell-meter";
 
 impl SimOptions {
-    /// Makes it a machine that can hold cells, where it is of the hypervisor's architecture, has the
-    /// memory, and the hypervisor is built in this directory; whether it is one.
+    /// Prepares the machine for cells. Returns `false` and changes nothing if its architecture is not
+    /// the hypervisor's, its memory is too small, or `hypervisor` lacks the built hypervisor.
     pub fn hold_cells(&mut self, hypervisor: &Path, kernel: &Path) -> bool {
         let words = self.append.as_deref().unwrap_or_default();
         let is_limited = words
@@ -48,7 +48,7 @@ impl SimOptions {
             ),
             file(kernel, "/usr/lib/rampart/vmlinuz".to_owned()),
         ]);
-        // Who limits it by hand has something in mind.
+        // A limit set by the user has precedence.
         if !is_limited {
             let limit = format!("mem={}M", self.mebibytes - KEPT_MEBIBYTES);
             self.append = Some(format!("{limit} {words}").trim_end().to_owned());
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_kept_where_the_hypervisor_is_built() {
+    fn reserves_memory_if_the_hypervisor_is_built() {
         let location = tempfile::tempdir().expect("a directory");
         let kernel = Path::new("/kernel");
         let mut machine = options("aarch64");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is in an image: the packages unpacked into one tree, its kernel and modules, and what the
-//! packages' scripts would have written.
+//! The content of an image: the packages unpacked into one tree, its kernel and modules, and the
+//! files that the packages' scripts would have written.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::architecture::Architecture;
-use super::cache::make_directory;
+use super::cache::create_directory;
 use super::error::SimError;
 use super::image::{BuildStep, ImageRecord, KERNEL, RECIPE, RECORD, ROOT};
 use super::packages::{Apt, Package};
@@ -24,8 +24,8 @@ const DPKG_DEB: Program = Program {
     package: "dpkg",
 };
 
-/// Makes the image in `work/image`.
-pub(super) fn make(
+/// Creates the image in `work/image`.
+pub(super) fn create(
     work: &Path,
     architecture: &Architecture,
     apt: &Apt,
@@ -34,7 +34,7 @@ pub(super) fn make(
 ) -> Result<(), SimError> {
     let root = work.join("root");
     let image = work.join("image");
-    make_directory(&image)?;
+    create_directory(&image)?;
     unpack(&root, apt, &packages, progress)?;
     progress(BuildStep::Pack);
     let release = kernel_release(&root)?;
@@ -55,15 +55,15 @@ pub(super) fn make(
     fs::write(&path, text + "\n").map_err(SimError::file("write", &path))
 }
 
-/// Unpacks all packages into one tree, in which `/bin`, `/sbin` and `/lib` then become links into
-/// `/usr`, as the distribution has it; its packages still come with both.
+/// Unpacks all packages into one tree. Replaces `/bin`, `/sbin` and `/lib`, which the packages still
+/// contain, by links into `/usr`, as in the distribution.
 fn unpack(
     root: &Path,
     apt: &Apt,
     packages: &[Package],
     progress: &mut dyn FnMut(BuildStep),
 ) -> Result<(), SimError> {
-    make_directory(root)?;
+    create_directory(root)?;
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(None);
     let workers = thread::available_parallelism()
@@ -97,16 +97,16 @@ fn unpack(
     }
     for name in ["bin", "sbin", "lib", "lib64"] {
         let (outside, inside) = (root.join(name), root.join("usr").join(name));
-        make_directory(&inside)?;
+        create_directory(&inside)?;
         move_into(&outside, &inside)?;
         std::os::unix::fs::symlink(format!("usr/{name}"), &outside)
-            .map_err(SimError::file("make the link", &outside))?;
+            .map_err(SimError::file("create the link", &outside))?;
     }
     Ok(())
 }
 
-/// Moves what is in one directory into another, directory by directory; what is there already
-/// stays. The first directory is gone then.
+/// Merges the directory `from` into `to` and removes `from`. Files that exist in both are kept from
+/// `to`.
 fn move_into(from: &Path, to: &Path) -> Result<(), SimError> {
     let Ok(entries) = fs::read_dir(from) else {
         return Ok(());
@@ -133,7 +133,7 @@ fn unpack_one(root: &Path, package: &Path) -> Result<(), SimError> {
     DPKG_DEB.run(command, &mut || 0).map(|_| ())
 }
 
-/// The release of the one kernel in the tree.
+/// Returns the release of the only kernel in the tree.
 fn kernel_release(root: &Path) -> Result<String, SimError> {
     let modules = root.join("usr/lib/modules");
     let entries = fs::read_dir(&modules).map_err(SimError::file("list", &modules))?;
@@ -155,7 +155,7 @@ fn take_kernel(
         return fs::write(to, image).map_err(SimError::file("write", to));
     };
     fs::write(to, kernel).map_err(SimError::file("write", to))?;
-    // For guests inside: emulated twice, unpacking takes longer than the rest of their boot.
+    // For guests inside: in nested emulation, unpacking takes longer than the rest of their boot.
     let inside = root.join(format!("boot/vmlinux-{release}"));
     fs::copy(to, &inside)
         .map(|_| ())
@@ -176,7 +176,7 @@ fn take_modules(
     for path in early.into_iter().chain(["modules.dep"]) {
         let target = to.join(path);
         if let Some(parent) = target.parent() {
-            make_directory(parent)?;
+            create_directory(parent)?;
         }
         fs::copy(from.join(path), &target).map_err(SimError::file("copy to", &target))?;
     }
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_both_trees_is_in_one() {
+    fn merges_two_trees() {
         let root = tempfile::tempdir().expect("a directory");
         let path = |name: &str| root.path().join(name);
         for directory in ["lib/x86/modules", "usr/lib/x86", "usr/lib/y"] {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A small disk that outlives the simulated machine, with what a restart must find again: Rampart's
-//! state and the boot loader's configuration.
+//! A small disk that outlives the simulated machine, with Rampart's state and the boot loader's
+//! configuration, which a restart must find again.
 //!
-//! The machine's boot loader is whoever starts QEMU, and it reads what a boot loader would: the
-//! `append` line of `extlinux.conf` on that disk. The disk is an ext4 file system in a plain file,
-//! made and read with e2fsprogs, which needs no root.
+//! `rampart sim` starts QEMU with the `append` line of `extlinux.conf` on that disk, in place of a
+//! boot loader. The disk is an ext4 file system in a plain file, created and read with e2fsprogs,
+//! which needs no root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,17 +13,17 @@ use std::process::Command;
 use super::error::SimError;
 use super::program::Program;
 
-/// Room for journals and plans; the file takes what is written.
+/// Size for journals and plans. The file is sparse.
 const SIZE: &str = "64M";
 
-/// Where the machine mounts it.
+/// The mount point in the machine.
 pub(super) const MOUNTED: &str = "/state";
 
 const CONFIGURATION: &str = "boot/extlinux/extlinux.conf";
 
 const MAKE: Program = Program {
     name: "mkfs.ext4",
-    purpose: "make the disk of the simulated machine",
+    purpose: "create the disk of the simulated machine",
     package: "e2fsprogs",
 };
 const CHECK: Program = Program {
@@ -37,17 +37,17 @@ const DEBUG: Program = Program {
     package: "e2fsprogs",
 };
 
-/// A disk that is there.
+/// An existing disk.
 #[derive(Debug)]
 pub(super) struct Disk {
     path: PathBuf,
 }
 
 impl Disk {
-    /// The disk in a file. If there is none it is made, with `kernel_command_line` in its configuration.
+    /// Opens the disk in a file. Creates it with `kernel_command_line` if it does not exist.
     ///
     /// # Errors
-    /// If a program of e2fsprogs is missing or fails.
+    /// Returns an error if a program of e2fsprogs is missing or fails.
     pub(super) fn open(path: &Path, kernel_command_line: &str) -> Result<Self, SimError> {
         let disk = Self {
             path: std::path::absolute(path).map_err(SimError::file("find", path))?,
@@ -58,7 +58,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Its file.
+    /// Returns the path of its file.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -70,7 +70,7 @@ impl Disk {
         let configuration = tree.join(CONFIGURATION);
         for directory in [configuration.parent(), Some(&*tree.join("rampart"))] {
             let directory = directory.unwrap_or(&tree);
-            super::cache::make_directory(directory)?;
+            super::cache::create_directory(directory)?;
         }
         fs::write(&configuration, configuration_text(kernel_command_line))
             .map_err(SimError::file("write", &configuration))?;
@@ -87,23 +87,23 @@ impl Disk {
         ]);
         make.arg(&tree).arg(&image).arg(SIZE);
         MAKE.run(make, &mut || 0)?;
-        // What was taken from here belongs to who made it; inside, all of it is the first user's.
+        // The files have the owner of their originals. In the machine they belong to root.
         for path in ["boot", "boot/extlinux", CONFIGURATION, "rampart"] {
             for field in ["uid", "gid"] {
                 let request = format!("set_inode_field /{path} {field} 0");
                 ask(&image, &["-w"], &request)?;
             }
         }
-        fs::rename(&image, &self.path).map_err(SimError::file("make", &self.path))
+        fs::rename(&image, &self.path).map_err(SimError::file("create", &self.path))
     }
 
-    /// The line that its boot loader starts the kernel with.
+    /// Returns the kernel command line of its boot loader's configuration.
     ///
     /// # Errors
-    /// If there is none, or the disk cannot be read.
+    /// Returns an error if there is none, or the disk cannot be read.
     pub(super) fn kernel_command_line(&self) -> Result<String, SimError> {
-        // The machine may have ended without unmounting: what it brought to the disk may stand in
-        // the file system's journal alone.
+        // If the machine ended without unmounting, changes may be in the file system's journal
+        // alone.
         let mut check = command(&CHECK);
         check.args(["-p", "-E", "journal_only"]).arg(&self.path);
         CHECK.run(check, &mut || 0)?;
@@ -118,7 +118,7 @@ impl Disk {
     }
 }
 
-/// A program of e2fsprogs, which are on the path of root alone.
+/// Returns the command of a program of e2fsprogs, which only root has on the PATH.
 fn command(program: &Program) -> Command {
     let beside = ["/usr/sbin", "/sbin"]
         .map(|directory| Path::new(directory).join(program.name))
@@ -144,7 +144,7 @@ fn configuration_text(kernel_command_line: &str) -> String {
     )
 }
 
-/// The line of the default label; without a default that of the first
+/// Returns the `append` line of the default label; without a default, that of the first label
 /// (syslinux, "Config file format").
 fn append_line(configuration: &str) -> Option<String> {
     let mut default = None;
@@ -162,7 +162,7 @@ fn append_line(configuration: &str) -> Option<String> {
     }
     let of_default = lines.iter().find(|(label, _)| *label == default);
     let of_default = of_default.or_else(|| match default {
-        // What stands before all labels is for all of them.
+        // A line before all labels is for all of them.
         Some(_) => lines.iter().find(|(label, _)| label.is_none()),
         None => lines.first(),
     });
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_is_that_of_the_default_label() {
+    fn returns_the_line_of_the_default_label() {
         let two = "default b\nlabel a\n append one\nLABEL b\n\tAPPEND two  words \n";
         assert_eq!(append_line(two).as_deref(), Some("two  words"));
         assert_eq!(append_line("label a\nappend one\n").as_deref(), Some("one"));
@@ -189,8 +189,8 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-    fn a_disk_is_made_once_and_read_again() {
+    #[expect(clippy::print_stderr, reason = "a skipped test prints the reason")]
+    fn creates_a_disk_once_and_reads_it_again() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("disk");
         let disk = match Disk::open(&path, "quiet isolcpus=1") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why there is no simulated machine, or no longer.
+//! The errors of the simulated machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,123 +10,123 @@ use rampart_qemu::QemuError;
 
 use super::architecture::Architecture;
 
-/// Why a simulated machine was not built, did not come up, or was lost.
+/// Why a simulated machine was not built, did not boot, or was lost.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
-    /// A file or directory failed.
+    /// A file operation failed.
     #[error("{}: cannot {action}: {source}", .path.display())]
     File {
-        /// What was tried.
+        /// The operation, after "cannot".
         action: &'static str,
-        /// Where.
+        /// The file or directory.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The cause.
         source: io::Error,
     },
-    /// A program of this machine is needed and not there.
+    /// A required program is missing on this machine.
     #[error(
-        "{program}: cannot be started: {source}; needed to {purpose}; fix: apt-get install {package}"
+        "cannot start {program}, needed to {purpose}: {source}; fix: apt-get install {package}"
     )]
     ProgramMissing {
         /// The program.
         program: &'static str,
-        /// What for.
+        /// Its purpose, after "needed to".
         purpose: &'static str,
-        /// Who brings it.
+        /// The package that contains it.
         package: &'static str,
-        /// The kernel's answer.
+        /// The cause.
         source: io::Error,
     },
     /// A program of this machine failed.
-    #[error("`{command}` ended with {status}, output: {said}")]
+    #[error("`{command}` ended with {status}, output: {output}")]
     ProgramFailed {
         /// Its command line, shortened.
         command: String,
         /// How it ended.
         status: String,
         /// Its last lines.
-        said: String,
+        output: String,
     },
-    /// A program of this machine did not come to an end.
+    /// A program of this machine hung.
     #[error(
-        "`{command}` has shown no progress for {} s and was ended; fix: try it by hand, and look \
-         what it waits for", .limit.as_secs()
-    )]
+            "`{command}` made no progress for {} s and was ended; fix: run it in a shell to see what it \
+             waits for", .limit.as_secs()
+        )]
     ProgramHung {
         /// Its command line, shortened.
         command: String,
-        /// How long was waited.
+        /// The time limit.
         limit: Duration,
     },
     /// Another build does not end.
     #[error(
-        "{}: locked by another build of the simulated machine for {} s; fix: wait for it, or end \
-         it (`fuser -v {}` names its process)", .path.display(), .limit.as_secs(), .path.display()
-    )]
+                "{}: locked by another build of the simulated machine for {} s; fix: end the process that \
+                 `fuser -v {}` prints", .path.display(), .limit.as_secs(), .path.display()
+            )]
     OtherBuild {
         /// The lock.
         path: PathBuf,
         /// How long was waited.
         limit: Duration,
     },
-    /// Another machine that comes up does not get ready.
+    /// Another `sim up` does not finish.
     #[error(
-        "{}: locked by another `rampart sim up` for {} s; fix: end it (`fuser -v {}` names its \
-         process)", .path.display(), .limit.as_secs(), .path.display()
-    )]
+            "{}: locked by another `rampart sim up` for {} s; fix: end the process that `fuser -v {}` \
+             prints", .path.display(), .limit.as_secs(), .path.display()
+        )]
     OtherUp {
         /// The lock.
         path: PathBuf,
-        /// How long was waited.
+        /// The time limit.
         limit: Duration,
     },
-    /// There is no simulated machine of this machine's architecture.
+    /// The architecture of this machine cannot be simulated.
     #[error(
-        "this machine is {present}, and there are simulated ones of {}; fix: name one of them, as in \
-         --on sim:{} or rampart sim --architecture {}", .known.join(" and "),
-        .known.first().copied().unwrap_or_default(), .known.first().copied().unwrap_or_default()
-    )]
+            "cannot simulate a machine of {present}, only of {}; fix: name one, as in --on sim:{} or \
+             rampart sim --architecture {}", .known.join(" and "),
+            .known.first().copied().unwrap_or_default(), .known.first().copied().unwrap_or_default()
+        )]
     NoArchitecture {
-        /// This machine's.
+        /// The architecture of this machine.
         present: &'static str,
-        /// Those that can be simulated.
+        /// The architectures that can be simulated.
         known: Vec<&'static str>,
     },
-    /// The user ended it.
+    /// The user interrupted it.
     #[error("interrupted while the simulated machine was booting")]
     Interrupted,
     /// The packages cannot be fetched.
     #[error(
-        "the packages of the simulated machine cannot be fetched from {mirror}: {source}; fix: a \
-         network, or a mirror in RAMPART_DEBIAN_MIRROR"
+        "cannot fetch the packages of the simulated machine from {mirror}: {source}; fix: check the \
+                 network, or name a mirror in RAMPART_DEBIAN_MIRROR"
     )]
     NotFetched {
-        /// Where from.
+        /// The mirror.
         mirror: String,
-        /// What failed.
+        /// The cause.
         source: Box<SimError>,
     },
-    /// The directory for the cache is not known.
+    /// The cache directory is unknown.
     #[error(
-        "neither XDG_CACHE_HOME nor HOME is set; needed to keep the simulated machine; fix: set one"
+        "no directory for the simulated machine: neither XDG_CACHE_HOME nor HOME is set; fix: export HOME"
     )]
     NoCacheDirectory,
-    /// A package or the image lacks something.
-    #[error("the simulated machine cannot be made: {0}")]
+    /// A package or the image is unusable.
+    #[error("cannot build or use the simulated machine: {0}")]
     Image(String),
-    /// The options make no sense together.
+    /// The options contradict each other.
     #[error("{0}")]
     Options(String),
     /// QEMU failed.
     #[error(transparent)]
     Qemu(#[from] QemuError),
-    /// The machine did not come up in time.
+    /// The machine did not boot in time.
     #[error(
         "the simulated machine did not start within {} s, last lines of its console:\n{}", .limit.as_secs(),
         indented(.console)
     )]
     NeverUp {
-        /// How long was waited.
+        /// The time limit.
         limit: Duration,
         /// The end of its console.
         console: Vec<String>,
@@ -145,52 +145,53 @@ pub enum SimError {
         /// The end of its console.
         console: Vec<String>,
     },
-    /// The machine runs and says nothing.
+    /// The machine runs but does not respond.
     #[error(
         "the simulated machine has not responded for {} s, last lines of its console:\n{}",
         .silence.as_secs(), indented(.console)
     )]
     Hung {
-        /// For how long.
+        /// How long it has not responded.
         silence: Duration,
         /// The end of its console.
         console: Vec<String>,
     },
-    /// The conversation with its agent failed for another reason.
+    /// Its agent failed for another reason.
     #[error("the simulated machine's agent: {0}")]
     Agent(#[from] AgentError),
-    /// One is up already.
+    /// A machine of this architecture is up already.
     #[error(
         "a simulated machine ({architecture}) is up already (process {process}); fix: `rampart sim \
          down{}`", .architecture.option()
     )]
     AlreadyUp {
-        /// What it simulates.
+        /// Its architecture.
         architecture: &'static Architecture,
-        /// The process that holds it.
+        /// The process that runs it.
         process: u32,
     },
-    /// None is up.
+    /// No machine of this architecture is up.
     #[error(
         "no simulated machine ({architecture}) is up; fix: `rampart sim up{}`",
         .architecture.option()
     )]
     NoneUp {
-        /// What it would simulate.
+        /// The requested architecture.
         architecture: &'static Architecture,
     },
-    /// All ways in are taken.
+    /// All agents of the machine are in use.
     #[error(
-        "the simulated machine that is up serves {limit} commands already; fix: end one of them"
+        "{limit} commands use the simulated machine that is up, and it admits no more; fix: end one \
+                 of them"
     )]
     Busy {
-        /// How many it serves.
+        /// The greatest number of commands.
         limit: usize,
     },
 }
 
 impl SimError {
-    /// For `map_err` on operations on files.
+    /// Returns a function for `map_err` on file operations.
     pub(super) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File {
@@ -203,7 +204,7 @@ impl SimError {
 
 fn indented(lines: &[String]) -> String {
     if lines.is_empty() {
-        return "  (nothing was written to the console)".to_owned();
+        return "  (the console is empty)".to_owned();
     }
     lines
         .iter()

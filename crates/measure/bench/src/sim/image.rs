@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The image: a read-only root file system made of the packages, and the kernel beside it.
+//! The image: a read-only root file system built from the packages, and the kernel beside it.
 //!
-//! Everything in it belongs to user 0, whoever makes it. Nothing of a package is run: what its
-//! scripts would have written (users, the list of modules) is written here.
+//! All files belong to user 0, whoever builds it. No script of a package runs; the build writes the
+//! files that they would have written (users, the list of modules).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,13 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::architecture::Architecture;
-use super::cache::{Cache, lock_directory, make_directory};
-use super::content::make;
+use super::cache::{Cache, create_directory, lock_directory};
+use super::content::create;
 use super::error::SimError;
 use super::mirror::Mirror;
 use super::packages::{Apt, Package, hexadecimal};
 
-/// To be raised when an image made by this code differs from one made before from the same
-/// packages.
+/// Version of the build. Raise it if the code builds a different image from the same packages.
 pub(super) const RECIPE: u32 = 2;
 
 pub(super) const ROOT: &str = "root.squashfs";
@@ -27,20 +26,20 @@ pub(super) const KERNEL: &str = "kernel";
 pub(super) const RECORD: &str = "image.json";
 const CURRENT: &str = "current";
 
-/// What an image was made of; `image.json` beside it.
+/// The content of an image, in `image.json` beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageRecord {
-    /// Version of the code that made it.
+    /// Version of the code that built it.
     pub recipe: u32,
-    /// Its architecture, as `uname -m` says it.
+    /// Its architecture, as `uname -m` prints it.
     pub architecture: String,
-    /// Its kernel, as `uname -r` says it.
+    /// Its kernel, as `uname -r` prints it.
     pub kernel_release: String,
     /// Its packages with versions and hashes.
     pub packages: Vec<Package>,
 }
 
-/// An image that can be booted, and is kept as long as this lives.
+/// A bootable image. It is not removed as long as this value lives.
 #[derive(Debug)]
 pub struct Image {
     directory: PathBuf,
@@ -48,35 +47,35 @@ pub struct Image {
     _lock: fs::File,
 }
 
-/// What a build is at.
+/// The current step of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BuildStep {
-    /// Another process of this user builds.
+    /// Waiting for a build by another process of this user.
     Waiting,
-    /// The lists of packages are fetched.
+    /// Fetching the lists of packages.
     Lists,
-    /// Packages are fetched.
+    /// Fetching packages.
     Fetch {
-        /// Bytes that are here.
+        /// Bytes fetched.
         done: u64,
         /// Bytes in all.
         total: u64,
     },
-    /// Packages are unpacked.
+    /// Unpacking packages.
     Unpack {
-        /// Packages that are unpacked.
+        /// Packages unpacked.
         done: usize,
         /// Packages in all.
         total: usize,
     },
-    /// The root file system is written.
+    /// Writing the root file system.
     Pack,
-    /// The image is as the archive has it; nothing was done.
+    /// The image has the archive's current packages; nothing was built.
     UpToDate,
 }
 
 impl Image {
-    /// The image that was built last, if this program can use it.
+    /// Opens the image that was built last, if this program can use it.
     pub(super) fn present(
         cache: &Cache,
         architecture: &Architecture,
@@ -89,9 +88,9 @@ impl Image {
         Self::open(&images.join(target))
     }
 
-    /// The image in `directory`, unless it is not whole or was made by another recipe.
+    /// Opens the image in `directory`. Returns `None` if it is incomplete or of another recipe.
     fn open(directory: &Path) -> Result<Option<Self>, SimError> {
-        // Who removes it holds it alone; then it is as good as gone.
+        // An exclusive lock means that another process is removing it.
         let Ok(lock) = lock_directory(directory, FlockOperation::NonBlockingLockShared) else {
             return Ok(None);
         };
@@ -115,7 +114,7 @@ impl Image {
         }))
     }
 
-    /// Looks for newer packages, and makes a new image where there are any or there is none.
+    /// Looks for newer packages. Builds a new image if there are any, or if no image exists.
     pub(super) fn build(
         cache: &Cache,
         architecture: &Architecture,
@@ -140,8 +139,8 @@ impl Image {
                 total,
             });
         })?;
-        make_directory(&images)?;
-        // Room, before it is needed: what killed builds left, and images that are not used.
+        create_directory(&images)?;
+        // Frees space before it is needed: removes unused images and remains of killed builds.
         remove_old(
             &images,
             &images.join(fs::read_link(images.join(CURRENT)).unwrap_or_default()),
@@ -149,54 +148,54 @@ impl Image {
         let work = tempfile::Builder::new()
             .prefix(".building-")
             .tempdir_in(&images)
-            .map_err(SimError::file("make a directory in", &images))?;
-        make(work.path(), architecture, &apt, packages, progress)?;
-        // An incomplete one may be in the way.
+            .map_err(SimError::file("create a directory in", &images))?;
+        create(work.path(), architecture, &apt, packages, progress)?;
+        // An incomplete image may exist there.
         if directory.exists() {
             fs::remove_dir_all(&directory).map_err(SimError::file("remove", &directory))?;
         }
         fs::rename(work.path().join("image"), &directory)
             .map_err(SimError::file("rename to", &directory))?;
         let image = Self::open(&directory)?
-            .ok_or_else(|| SimError::Image(format!("{} is not whole", directory.display())))?;
+            .ok_or_else(|| SimError::Image(format!("{} is incomplete", directory.display())))?;
         point_to(&images, &directory)?;
         remove_old(&images, &directory);
         Ok(image)
     }
 
-    /// What it was made of.
+    /// Returns the record of its content.
     #[must_use]
     pub fn record(&self) -> &ImageRecord {
         &self.record
     }
 
-    /// Where it is.
+    /// Returns its directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its kernel, as QEMU boots it.
+    /// Returns the path of the kernel that QEMU boots.
     #[must_use]
     pub fn kernel(&self) -> PathBuf {
         self.directory.join(KERNEL)
     }
 
-    /// Its root file system.
+    /// Returns the path of its root file system.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.directory.join(ROOT)
     }
 
-    /// The modules of its kernel that are needed before the root file system is there, and
-    /// `modules.dep` for all.
+    /// Returns the directory of the modules that the kernel needs to mount the root file system, with
+    /// `modules.dep` for all modules.
     pub(super) fn modules(&self) -> PathBuf {
         self.directory.join("modules")
     }
 }
 
-/// Names an image by what it is made of: packages come from a signed archive that never gives
-/// two files one name.
+/// Returns a name for the image of these packages. File names suffice, because the signed archive
+/// never gives two files the same name.
 fn identity(packages: &[Package]) -> String {
     let mut digest = Sha256::new();
     digest.update(RECIPE.to_le_bytes());
@@ -209,19 +208,18 @@ fn identity(packages: &[Package]) -> String {
     name
 }
 
-/// Makes `current` name `directory`, at once.
+/// Atomically makes the link `current` point to `directory`.
 fn point_to(images: &Path, directory: &Path) -> Result<(), SimError> {
     let name = directory.file_name().unwrap_or_default();
     let new = images.join(".current");
     let current = images.join(CURRENT);
     // Left by a build that was killed.
     let _ = fs::remove_file(&new);
-    std::os::unix::fs::symlink(name, &new).map_err(SimError::file("make the link", &new))?;
+    std::os::unix::fs::symlink(name, &new).map_err(SimError::file("create the link", &new))?;
     fs::rename(&new, &current).map_err(SimError::file("rename to", &current))
 }
 
-/// Removes images that nobody boots from and directories of builds that were killed; the caller
-/// holds the lock of builds.
+/// Removes unused images and the directories of killed builds. The caller holds the lock of builds.
 fn remove_old(images: &Path, current: &Path) {
     let Ok(entries) = fs::read_dir(images) else {
         return;
@@ -232,7 +230,7 @@ fn remove_old(images: &Path, current: &Path) {
             && path != current
             && let Ok(_lock) = lock_directory(&path, FlockOperation::NonBlockingLockExclusive)
         {
-            // It only takes room.
+            // An error here only costs disk space.
             let _ = fs::remove_dir_all(&path);
         }
     }
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_another_image() {
+    fn names_images_by_their_packages() {
         let one = identity(&[package("a_1.deb")]);
         assert_eq!(one, identity(&[package("a_1.deb")]));
         assert_ne!(one, identity(&[package("a_2.deb")]));
@@ -275,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_image_of_this_recipe_is_used() {
+    fn opens_only_a_complete_image_of_this_recipe() {
         let images = tempfile::tempdir().expect("a directory");
         let directory = images.path().join("x");
         assert!(Image::open(&directory).expect("no error").is_none());
@@ -290,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_image_goes_unless_somebody_boots_from_it() {
+    fn removes_an_old_image_unless_it_is_in_use() {
         let images = tempfile::tempdir().expect("a directory");
         let path = |name: &str| images.path().join(name);
         for name in ["old", "used", "new"] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What process 1 of the machine is: the agent itself, or systemd with the agent as its service.
+//! Process 1 of the machine: the agent itself, or systemd with the agent as its service.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use super::initramfs::METER;
 
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
 
-/// The package that brings systemd.
+/// The package that contains systemd.
 pub(super) const SYSTEMD_PACKAGE: &str = "systemd";
 
-/// The agent's service. The machine is up when it is (`After=`).
+/// The agent's service. The machine is up when the service is (`After=`).
 const SERVICE: &str = "rampart-agent.service";
 
 /// Process 1 of a simulated machine.
@@ -36,11 +36,11 @@ impl fmt::Display for Init {
 }
 
 impl Init {
-    /// The kernel's words for it, those of the first process behind `--`: go to the root, become
-    /// process 1.
+    /// Returns its part of the kernel command line. After `--` follow the arguments of the first
+    /// process: switch to the root file system, start process 1.
     ///
-    /// `systemd.wants=` starts the agent, `systemd.mask=` leaves out the login on the console, which
-    /// would wait there for nobody (kernel-command-line(7)).
+    /// `systemd.wants=` starts the agent, `systemd.mask=` disables the login on the console, which
+    /// the agent's machine does not use (kernel-command-line(7)).
     pub(super) fn boot_words(self) -> String {
         let enter = "-- enter-root /dev/vda";
         match self {
@@ -54,7 +54,7 @@ impl Init {
         }
     }
 
-    /// What is carried into the machine for it: paths and texts.
+    /// Returns the paths and texts of the files that it needs in the machine.
     pub(super) fn files(self) -> Vec<(String, String)> {
         match self {
             Self::Agent => Vec::new(),
@@ -63,11 +63,11 @@ impl Init {
     }
 }
 
-/// The agent as systemd runs it: what it loads and sets as process 1 is done before it.
+/// Returns the unit of the agent. Its settings do what the agent does as process 1.
 fn service() -> String {
     format!(
         "[Unit]\n\
-         Description=Hand of the simulated machine\n\
+         Description=Rampart agent of the simulated machine\n\
          After=multi-user.target\n\
          \n\
          [Service]\n\
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn systemd_is_asked_for_the_service_that_is_carried() {
+    fn requests_the_service_that_is_carried() {
         let words = Init::Systemd.boot_words();
         let [(path, text)] = &Init::Systemd.files()[..] else {
             panic!("one file");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel unpacks first: the first process, the modules that lead to the root file
-//! system, and what is carried over it. Made anew for each boot, because it carries the programs of
-//! this build.
+//! The initramfs: the first process, the modules needed to mount the root file system, and the files
+//! that are laid over it. It is written for each boot, because it contains the programs of this
+//! build.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -16,10 +16,10 @@ use super::image::Image;
 use super::modules::Dependencies;
 use super::options::SimOptions;
 
-/// Where the first process is in the machine once it has its root.
+/// Path of the agent's program in the root file system.
 pub(super) const METER: &str = "/usr/bin/rampart-meter";
 
-/// Restarts the machine. Without a disk that is its end.
+/// Restarts the machine. Without a disk, this ends it.
 const REBOOT: &str = "#!/bin/sh\nsync\necho b > /proc/sysrq-trigger\n";
 
 /// Writes the archive for one boot to a file.
@@ -42,7 +42,7 @@ pub(super) fn write(to: &Path, image: &Image, options: &SimOptions) -> Result<()
     };
     file(INIT, 0o755, &meter)?;
     file(&format!("{CARRIED}{METER}"), 0o755, &meter)?;
-    // For who works in the machine by hand; an evaluation carries its own programs there.
+    // For interactive use; an evaluation copies its own programs.
     let beside = options.meter.with_file_name("rampart");
     if let Ok(rampart) = fs::read(beside) {
         file(&format!("{CARRIED}/usr/bin/rampart"), 0o755, &rampart)?;
@@ -99,7 +99,7 @@ pub(super) fn write(to: &Path, image: &Image, options: &SimOptions) -> Result<()
     Ok(())
 }
 
-/// Modules of ours for this kernel, if any were built.
+/// Returns the names and contents of Rampart's own modules for this kernel.
 fn own_modules(options: &SimOptions, release: &str) -> Result<Vec<(String, Vec<u8>)>, SimError> {
     let Some(directory) = options.own_modules.as_ref().map(|all| all.join(release)) else {
         return Ok(Vec::new());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel image, unpacked: to unpack it under emulation takes three seconds of every boot.
+//! Unpacks the kernel image. To unpack it under emulation would take three seconds of every boot.
 
 use std::io::Read;
 
@@ -23,11 +23,11 @@ const XZ: &[u8] = b"\xfd7zXZ\0";
 const GZIP: &[u8] = b"\x1f\x8b\x08";
 const ELF: &[u8] = b"\x7fELF";
 
-/// A kernel larger than this is not one.
+/// Largest accepted kernel in bytes.
 const LARGEST: u64 = 512 << 20;
 
-/// The kernel inside a boot image; none where it is packed in a way that is not known here, and
-/// the image must be booted as it is.
+/// Returns the kernel inside a boot image. Returns `None` if the image has to be booted as it is,
+/// because it is not compressed or the format is unknown.
 pub(super) fn unpacked(form: KernelForm, image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
     match form {
         KernelForm::BzImage => unpack_bzimage(image),
@@ -35,8 +35,8 @@ pub(super) fn unpacked(form: KernelForm, image: &[u8]) -> Result<Option<Vec<u8>>
     }
 }
 
-/// The emulator boots an arm64 image as it is, and one packed by gzip as well; unpacked here it
-/// need not do that at each boot.
+/// Unpacks an arm64 image. The emulator boots images with and without gzip; unpacking here saves
+/// the time at each boot.
 fn unpack_image(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
     let kernel = if image.starts_with(GZIP) {
         Some(unpack(flate2::read::GzDecoder::new(image))?)
@@ -46,7 +46,7 @@ fn unpack_image(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
     let bytes = kernel.as_deref().unwrap_or(image);
     if bytes.get(ARM64_MAGIC..ARM64_MAGIC + 4) != Some(b"ARM\x64") {
         return Err(SimError::Image(
-            "the kernel of its package is no arm64 Image".to_owned(),
+            "the kernel of its package is not an arm64 Image".to_owned(),
         ));
     }
     Ok(kernel)
@@ -55,7 +55,7 @@ fn unpack_image(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
 fn unpack_bzimage(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
     let Some(payload) = payload(image) else {
         return Err(SimError::Image(
-            "the kernel of its package is no bzImage".to_owned(),
+            "the kernel of its package is not a bzImage".to_owned(),
         ));
     };
     let kernel = if payload.starts_with(XZ) {
@@ -71,7 +71,7 @@ fn unpack_bzimage(image: &[u8]) -> Result<Option<Vec<u8>>, SimError> {
 fn unpack(packed: impl Read) -> Result<Vec<u8>, SimError> {
     let mut kernel = Vec::new();
     let read = packed.take(LARGEST).read_to_end(&mut kernel);
-    read.map_err(|error| SimError::Image(format!("its kernel cannot be unpacked: {error}")))?;
+    read.map_err(|error| SimError::Image(format!("cannot unpack its kernel: {error}")))?;
     Ok(kernel)
 }
 
@@ -83,7 +83,7 @@ fn payload(image: &[u8]) -> Option<&[u8]> {
     if image.get(MAGIC..MAGIC + 4)? != b"HdrS" {
         return None;
     }
-    // No sectors means four, for very old loaders.
+    // Zero sectors mean four, for very old boot loaders.
     let sectors = match image.get(SETUP_SECTORS)? {
         0 => 4,
         &sectors => usize::from(sectors),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_comes_out() {
+    fn unpacks_the_kernel() {
         let kernel = b"\x7fELF and so on".to_vec();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&kernel).expect("packed");
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_packing_is_left_and_anything_else_refused() {
+    fn returns_none_for_an_unknown_format_and_refuses_other_files() {
         let image = bzimage(b"\x28\xb5\x2f\xfd zstd");
         assert_eq!(unpacked(KernelForm::BzImage, &image).expect("left"), None);
         for bad in [&b"short"[..], &[0; 4096], &image[..1030]] {
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_arm64_image_is_taken_as_it_is_or_unpacked() {
+    fn unpacks_an_arm64_image_if_compressed() {
         let mut image = vec![0; 100];
         image[ARM64_MAGIC..ARM64_MAGIC + 4].copy_from_slice(b"ARM\x64");
         let as_it_is = unpacked(KernelForm::Image, &image).expect("an image");

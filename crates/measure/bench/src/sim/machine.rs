@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A simulated machine that runs.
+//! A running simulated machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +19,15 @@ use super::image::{BuildStep, Image};
 use super::init::{Init, SYSTEMD_PACKAGE};
 use super::initramfs;
 use super::options::SimOptions;
-use super::watch::{LOOK_AGAIN, Loss, Losses, SILENCE_LIMIT, Watch};
+use super::watch::{Loss, Losses, POLL_INTERVAL, SILENCE_LIMIT, Watch};
 
-/// Lines of the console that a message shows.
+/// Number of lines of the console in a message.
 const TAIL: usize = 20;
 
-/// A simulated machine of ours. It ends when this is dropped, or this process ends in whatever way.
+/// A simulated machine of this process. It ends when this value is dropped or the process ends.
 #[derive(Debug)]
 pub struct Sim {
-    // In this order: the connection, the machine, its files.
+    // Drop order: the connection, the machine, its files.
     agent: Agent,
     qemu: Arc<Qemu>,
     watch: Arc<Watch>,
@@ -38,11 +38,11 @@ pub struct Sim {
 }
 
 impl Sim {
-    /// The image of an architecture, built now if there is none; `progress` is told what is done
-    /// then. It is not looked whether a newer one could be built.
+    /// Returns the image of an architecture. Builds it if there is none, with calls of `progress`;
+    /// does not look for newer packages.
     ///
     /// # Errors
-    /// If there is none and it cannot be built.
+    /// Returns an error if there is none and it cannot be built.
     pub fn image(
         architecture: &'static Architecture,
         progress: &mut dyn FnMut(BuildStep),
@@ -54,10 +54,10 @@ impl Sim {
         }
     }
 
-    /// The image, made anew if the archive has other versions of its packages.
+    /// Returns the image, rebuilt if the archive has other versions of its packages.
     ///
     /// # Errors
-    /// If the archive cannot be asked, or the image not be made.
+    /// Returns an error if the archive cannot be reached or the image cannot be built.
     pub fn build(
         architecture: &'static Architecture,
         progress: &mut dyn FnMut(BuildStep),
@@ -68,8 +68,8 @@ impl Sim {
     /// Boots a machine and waits for its agent.
     ///
     /// # Errors
-    /// If the options make no sense, QEMU does not start, or the machine panics, ends or does not
-    /// come up in time; then with the end of its console.
+    /// Returns an error if the options contradict each other or QEMU does not start. If the machine
+    /// panics, ends or does not boot in time, the error contains the end of its console.
     pub fn boot(image: Image, options: &SimOptions) -> Result<Self, SimError> {
         options.check()?;
         let packages = &image.record().packages;
@@ -79,7 +79,7 @@ impl Sim {
                 .any(|package| package.name == SYSTEMD_PACKAGE)
         {
             return Err(SimError::Options(
-                "--init is systemd, and the image was made without it; fix: rampart sim build"
+                "--init is systemd, but the image does not contain it; fix: rampart sim build"
                     .to_owned(),
             ));
         }
@@ -130,10 +130,10 @@ impl Sim {
         Ok(sim)
     }
 
-    /// The same until `stop` is set. The boot goes on then, and ends with this process.
+    /// Boots as [`Sim::boot`] until `stop` is set. An interrupted boot ends with this process.
     ///
     /// # Errors
-    /// As [`Sim::boot`]; [`SimError::Interrupted`] if it was stopped.
+    /// Returns the errors of [`Sim::boot`], and [`SimError::Interrupted`] if `stop` was set.
     pub fn boot_unless(
         stop: &AtomicBool,
         image: Image,
@@ -149,37 +149,36 @@ impl Sim {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        // Its only panic would be a bug of ours.
         booting
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// The agent inside, which starts programs there.
+    /// Returns the agent, which starts programs inside.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// The emulator.
+    /// Returns the emulator.
     #[must_use]
     pub fn qemu(&self) -> &Qemu {
         &self.qemu
     }
 
-    /// What it simulates.
+    /// Returns its architecture.
     #[must_use]
     pub fn architecture(&self) -> &'static Architecture {
         self.architecture
     }
 
-    /// What it booted.
+    /// Returns the image that it booted.
     #[must_use]
     pub fn booted_image(&self) -> &Image {
         &self.image
     }
 
-    /// From the start until the first word of the agent.
+    /// Returns the time from the start to the first answer of the agent.
     #[must_use]
     pub fn boot_time(&self) -> Duration {
         self.boot_time
@@ -189,31 +188,31 @@ impl Sim {
         self.directory.path()
     }
 
-    /// How it was lost, if it was.
+    /// Returns how it was lost; `None` if it is alive.
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.watch.get().map(|(loss, _)| loss)
     }
 
-    /// Waits until it is lost, at most `timeout`: how and when.
+    /// Waits at most `timeout` for its loss. Returns how and when it was lost.
     #[must_use]
     pub fn wait_lost(&self, timeout: Duration) -> Option<(Loss, Instant)> {
         self.watch.wait(timeout)
     }
 
-    /// Parts of its memory, by physical address and length in bytes, are to be read when its time after
-    /// a panic is over.
+    /// Requests parts of its memory, by physical address and length in bytes. They are read before a
+    /// machine that panicked is ended.
     pub fn read_at_end(&self, spans: Vec<(u64, u64)>) {
         self.watch.read_at_end(spans);
     }
 
-    /// What was read so, with the addresses.
+    /// Returns the memory requested by [`Sim::read_at_end`], with the addresses.
     #[must_use]
     pub fn memory_at_end(&self) -> Vec<(u64, Vec<u8>)> {
         self.watch.memory_at_end()
     }
 
-    /// How a panic of its kernel comes to be known.
+    /// Returns by which means a panic of its kernel is detected.
     #[must_use]
     pub fn panic_sign(&self) -> &'static str {
         match self.architecture.panic_device {
@@ -222,7 +221,7 @@ impl Sim {
         }
     }
 
-    /// The error that tells how it was lost, with the end of its console.
+    /// Returns the error for its loss, with the end of its console; `None` if it is alive.
     #[must_use]
     pub fn loss_error(&self) -> Option<SimError> {
         let console = self.qemu.console_tail(TAIL);
@@ -236,18 +235,18 @@ impl Sim {
         })
     }
 
-    /// What an error of the agent means: if the machine is lost, that; else the error itself.
+    /// Converts an error of the agent: into the error of its loss if the machine was lost.
     #[must_use]
     pub fn explain(&self, error: AgentError) -> SimError {
         if !matches!(error, AgentError::Lost(_)) {
             return SimError::Agent(error);
         }
-        // The connection may be known to be gone a moment before the reason is.
+        // The loss of the connection may be noticed a moment before its reason.
         let _ = self.wait_lost(Duration::from_secs(2));
         self.loss_error().unwrap_or(SimError::Agent(error))
     }
 
-    /// Starts the agents that serve those who join.
+    /// Starts the agents for commands that join.
     pub(super) fn serve_others(&self) -> Result<Vec<rampart_agent::AgentProcess>, SimError> {
         (1..AGENTS)
             .map(|number| {
@@ -265,14 +264,14 @@ impl Sim {
             .collect()
     }
 
-    /// Addresses of QEMU's user network (QEMU, "Using the user mode network stack").
+    /// Configures the addresses of QEMU's user network (QEMU, "Using the user mode network stack").
     fn set_up_network(&self) -> Result<(), SimError> {
         let script = "set -e; ip link set lo up; ip link set eth0 up; \
                       ip address add 10.0.2.15/24 dev eth0; ip route add default via 10.0.2.2";
         self.run_script(script)
     }
 
-    /// What is on the disk appears where it belongs. The rest of `/boot` is the image's.
+    /// Mounts the directories of the disk at their paths. The rest of `/boot` is from the image.
     fn mount_disk(&self) -> Result<(), SimError> {
         let script = format!(
             "set -e; mkdir -p {MOUNTED} /var/lib/rampart /boot/extlinux; \
@@ -283,7 +282,7 @@ impl Sim {
         self.run_script(&script)
     }
 
-    /// Runs commands of a shell inside to their end.
+    /// Runs a shell script inside to its end.
     fn run_script(&self, script: &str) -> Result<(), SimError> {
         let process = self
             .agent
@@ -295,7 +294,7 @@ impl Sim {
             Some(status) => Err(SimError::ProgramFailed {
                 command: script.to_owned(),
                 status: status.to_string(),
-                said: self.qemu.console_tail(3).join("; "),
+                output: self.qemu.console_tail(3).join("; "),
             }),
             None => Err(SimError::Agent(AgentError::NoAnswer(limit))),
         }
@@ -304,12 +303,12 @@ impl Sim {
 
 impl Drop for Sim {
     fn drop(&mut self) {
-        // The thread that watches may hold the emulator for a moment longer.
+        // The watching thread may hold a reference to the emulator for a moment longer.
         self.qemu.kill();
     }
 }
 
-/// Waits for the agent, and sees if the machine is lost before.
+/// Waits for the agent. Returns an error if the machine is lost before.
 fn wait_until_up(
     architecture: &Architecture,
     qemu: &Qemu,
@@ -320,12 +319,12 @@ fn wait_until_up(
     thread::Builder::new()
         .name("sim-connect".to_owned())
         .spawn(move || {
-            // Nobody waits any longer if the machine was lost meanwhile.
+            // The receiver is gone if the machine was lost meanwhile.
             let _ = sender.send(Agent::connect(stream, patience));
         })
         .map_err(|error| SimError::Agent(AgentError::Io(error)))?;
     let mut losses = Losses::of(architecture, qemu);
-    let deadline = Instant::now() + patience + LOOK_AGAIN;
+    let deadline = Instant::now() + patience + POLL_INTERVAL;
     let never = || SimError::NeverUp {
         limit: patience,
         console: qemu.console_tail(TAIL),
@@ -334,7 +333,7 @@ fn wait_until_up(
         match connected.recv_timeout(Duration::from_millis(1)) {
             Ok(Ok(agent)) => return Ok(agent),
             Ok(Err(AgentError::NoAnswer(_))) => return Err(never()),
-            // It ended: the next event tells how.
+            // It ended; the next event reports how.
             Ok(Err(AgentError::Lost(_))) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Err(error)) => return Err(error.into()),
             Err(RecvTimeoutError::Disconnected) if Instant::now() > deadline => {
@@ -344,7 +343,7 @@ fn wait_until_up(
         }
         match losses.next(qemu) {
             Some(Loss::Panicked) => {
-                // The report of a panic goes on after QEMU was told.
+                // The kernel writes to the console after it has notified QEMU of the panic.
                 let _ = qemu.wait(Duration::from_millis(500));
                 return Err(SimError::Panicked {
                     console: qemu.console_tail(TAIL),

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where packages come from.
+//! The archive that packages come from.
 
 use std::process::Command;
 
 use super::packages::KEYRING;
-use super::program::said;
+use super::program::output_of;
 
-/// The suite, and what its archives add to their address.
+/// The suite of the packages.
 const SUITE: &str = "bookworm";
 
 /// Debian's own archive; a network of mirrors behind one name.
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
 
-/// Where the archive of security updates is, next to the archive itself; and how its suites end.
+/// Suffix of the security archive's address and suite.
 const SECURITY_SUFFIX: &str = "-security";
 
-/// Names another archive: `URL`, or `URL URL-OF-SECURITY-UPDATES`.
+/// The variable that names another archive: `URL`, or `URL URL-OF-SECURITY-UPDATES`.
 const MIRROR_VARIABLE: &str = "RAMPART_DEBIAN_MIRROR";
 
-/// Where packages come from.
+/// The addresses of an archive and of its security updates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mirror {
     pub(super) archive: String,
@@ -26,22 +26,22 @@ pub(super) struct Mirror {
 }
 
 impl Mirror {
-    /// From `RAMPART_DEBIAN_MIRROR`, else what this machine's own apt uses for the same suite of
-    /// Debian or for another (an archive has all of them), else Debian's.
+    /// Returns the mirror of `RAMPART_DEBIAN_MIRROR`, else the mirror of this machine's apt for the
+    /// same or another suite of Debian (an archive has all suites), else Debian's own archive.
     pub(super) fn find() -> Self {
         if let Ok(text) = std::env::var(MIRROR_VARIABLE)
             && let Some(mirror) = Self::parse(&text)
         {
             return mirror;
         }
-        // What apt makes of its sources, so that there is no second reader of its two formats.
+        // apt itself reads its sources, which have two formats.
         let mut command = Command::new("apt-get");
         command.args([
             "indextargets",
             "--format",
             "$(RELEASE) $(REPO_URI) $(ORIGIN)",
         ]);
-        Self::among(&said(command))
+        Self::among(&output_of(command))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -54,8 +54,8 @@ impl Mirror {
         Some(Self { archive, security })
     }
 
-    /// From lines of a suite, an address and an origin. Others have a `bookworm` of their own, and
-    /// archives beside Debian's have an origin of more words (`Debian Backports`).
+    /// Selects a mirror from lines of suite, address and origin. Other vendors have a suite
+    /// `bookworm` too; backports have another origin (`Debian Backports`).
     fn among(targets: &str) -> Self {
         let debians: Vec<(&str, &str)> = targets
             .lines()
@@ -81,7 +81,7 @@ impl Mirror {
         Self { archive, security }
     }
 
-    /// The lines of its `sources.list`.
+    /// Returns the lines of its `sources.list`.
     pub(super) fn sources(&self) -> String {
         let Self { archive, security } = self;
         let line = |address: &str, suite: &str| {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirror_is_the_one_named_then_the_machines_own_then_debians() {
+    fn prefers_the_named_mirror_then_the_machines_then_debians() {
         let named = Mirror::parse(" http://near/debian/ ").expect("named");
         assert_eq!(named.archive, "http://near/debian");
         assert_eq!(named.security, "http://near/debian-security");

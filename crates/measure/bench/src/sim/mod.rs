@@ -2,12 +2,12 @@
 //! The simulated machine: a distribution's own PREEMPT_RT kernel and programs, in QEMU with
 //! software emulation.
 //!
-//! What is real there: the kernel, its scheduler and locks, KVM on x86-64, containers, who can
-//! disturb whom. What is not: microseconds.
+//! The kernel, its scheduler and locks, KVM on x86-64, containers and the interference between
+//! domains are real. Latencies in microseconds are not.
 //!
-//! [`Sim::image`] gives an image made of the distribution's packages (`packages`, `image`, `content`),
-//! [`Sim::boot`] a machine, whose agent starts programs inside. It needs no root and installs
-//! nothing: packages and images live below the user's cache directory (`cache`).
+//! [`Sim::image`] returns an image built from the distribution's packages (`packages`, `image`,
+//! `content`). [`Sim::boot`] boots a machine whose agent starts programs inside. Neither needs root or
+//! installs anything: packages and images are below the user's cache directory (`cache`).
 
 mod architecture;
 mod arguments;

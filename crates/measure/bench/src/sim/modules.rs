@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kernel modules: which the simulated machine keeps, and which must be loaded before which.
+//! The kernel modules of the simulated machine and the order in which they are loaded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,8 +10,8 @@ use super::architecture::Architecture;
 use super::error::SimError;
 use super::program::Program;
 
-/// The parts of the module tree that a machine made of virtio devices can use. The rest, nine
-/// tenths of it, is for hardware that it does not have.
+/// The parts of the module tree that a machine with virtio devices can use: one tenth of it. The rest
+/// is for hardware that the machine does not have.
 const KEPT: &[&str] = &[
     "kernel/arch/",
     "kernel/block/",
@@ -63,8 +63,8 @@ const DEPMOD: Program = Program {
     package: "kmod",
 };
 
-/// `modules.dep` of depmod(8): each module's path below the module directory, and those that it
-/// needs, all of them, the nearest first.
+/// `modules.dep` of depmod(8): the path of each module below the module directory, and the paths of
+/// all modules that it needs, directly needed ones first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dependencies {
     needs: BTreeMap<String, Vec<String>>,
@@ -89,10 +89,10 @@ impl Dependencies {
         Self { needs }
     }
 
-    /// What to load for `names`, in order: each after those that it needs, none twice.
+    /// Returns the modules to load for `names`, each once and after those that it needs.
     ///
     /// # Errors
-    /// With the name that no module has.
+    /// Returns the first name that no module has.
     pub(super) fn order<'a>(
         &'a self,
         names: impl IntoIterator<Item = &'a str>,
@@ -113,7 +113,7 @@ impl Dependencies {
         Ok(order)
     }
 
-    /// Those that are kept and all that they need.
+    /// Returns the modules in [`KEPT`] and all that they need.
     fn closure(&self) -> BTreeSet<&str> {
         self.needs
             .iter()
@@ -124,14 +124,14 @@ impl Dependencies {
     }
 }
 
-/// A module's file is called as the module, with `-` and `_` taken for the same.
+/// Returns whether the file of a module has this name. `-` and `_` are equivalent.
 fn is_called(path: &str, name: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     let stem = file.split(".ko").next().unwrap_or(file);
     stem.replace('-', "_") == name.replace('-', "_")
 }
 
-/// Leaves only the modules that the machine can use below `root`, and writes what modprobe reads.
+/// Removes the modules below `root` that the machine cannot use, and updates modprobe's files.
 pub(super) fn prune(
     root: &Path,
     architecture: &Architecture,
@@ -150,7 +150,8 @@ pub(super) fn prune(
     depmod(root, architecture, release)
 }
 
-/// depmod(8) of this machine, or where it has none the one that was just unpacked, if it runs here.
+/// Runs depmod(8) of this machine. If it has none, runs the unpacked one, if it is of this
+/// architecture.
 fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(), SimError> {
     let own = ["/usr/sbin/depmod", "/sbin/depmod", "/usr/bin/depmod"]
         .iter()
@@ -158,7 +159,7 @@ fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(),
         .find(|path| path.is_file());
     let mut command = match own {
         Some(program) => Command::new(program),
-        // There depmod is a link to /bin/kmod, which would be this machine's.
+        // The unpacked depmod is a link to /bin/kmod, which would be this machine's.
         None if architecture.is_of_this_machine() => {
             unpacked_program(root, "usr/bin/kmod", "depmod")?
         }
@@ -168,8 +169,8 @@ fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(),
     DEPMOD.run(command, &mut || 0).map(|_| ())
 }
 
-/// A program below `root` under the name that tells it what to do, run with the libraries that are
-/// there, by its own loader (ld.so(8)).
+/// Returns the command of a program below `root` with `name` as its `argv[0]`, started by the loader
+/// and with the libraries of `root` (ld.so(8)).
 fn unpacked_program(root: &Path, program: &str, name: &str) -> Result<Command, SimError> {
     let libraries = root.join("usr/lib");
     let entries = fs::read_dir(&libraries).map_err(SimError::file("list", &libraries))?;
@@ -211,7 +212,7 @@ kernel/virt/lib/irqbypass.ko:
 ";
 
     #[test]
-    fn a_module_comes_after_those_that_it_needs() {
+    fn loads_a_module_after_those_that_it_needs() {
         let dependencies = Dependencies::parse(LIST);
         let order = dependencies.order(["kvm", "kvm_amd"]).expect("known");
         assert_eq!(
@@ -227,7 +228,7 @@ kernel/virt/lib/irqbypass.ko:
     }
 
     #[test]
-    fn what_is_kept_keeps_what_it_needs() {
+    fn keeps_the_modules_that_kept_ones_need() {
         let kept = Dependencies::parse(LIST);
         let kept = kept.closure();
         assert!(kept.contains("kernel/net/core/failover.ko"));

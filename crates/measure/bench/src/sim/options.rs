@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a simulated machine is asked to be, and the kernel command line that follows from it.
+//! The options of a simulated machine, and its kernel command line.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -11,23 +11,22 @@ use super::architecture::Architecture;
 use super::error::SimError;
 use super::init::Init;
 
-/// More makes no sense with software emulation, and the machine type ends at 255.
+/// Most CPUs. More are useless with software emulation; the machine type ends at 255.
 const MOST_CPUS: u32 = 64;
 
-/// Less, and the kernel and the evaluation's programs do not fit beside a guest.
+/// Least memory for the kernel, the programs of an evaluation and a guest, in MiB.
 const LEAST_MEBIBYTES: u64 = 512;
 
-/// CPUs of a machine that nothing else is asked of: one for ordinary work, and one for each kind of
-/// domain that is measured.
+/// Default number of CPUs: one for ordinary work, and one for each kind of measured domain.
 pub const USUAL_CPUS: u32 = 5;
 
-/// Its memory: enough for an evaluation with guests.
+/// Default memory in MiB: enough for an evaluation with guests.
 pub const USUAL_MEBIBYTES: u64 = 3072;
 
-/// How long it may take to come up.
+/// Default time limit of the boot.
 pub const USUAL_PATIENCE: Duration = Duration::from_secs(180);
 
-/// A port of this machine that leads to one of the simulated machine.
+/// A port of this machine that is forwarded to a port of the simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forward {
     /// Port on this machine's loopback address.
@@ -51,12 +50,12 @@ impl FromStr for Forward {
     }
 }
 
-/// A file of this machine that the simulated one has too.
+/// A file of this machine that is copied into the simulated one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CarriedFile {
-    /// Where it is here.
+    /// Path on this machine.
     pub here: PathBuf,
-    /// Where it is inside; absolute. It replaces what the image has there.
+    /// Absolute path inside. It replaces a file of the image.
     pub there: String,
 }
 
@@ -69,8 +68,8 @@ impl FromStr for CarriedFile {
             .filter(|(here, there)| !here.is_empty() && is_file_name(there))
             .ok_or_else(|| {
                 format!(
-                    "`{text}` is no pair of files; write HERE:THERE with the whole path inside, as \
-                     image.bin:/usr/lib/firmware/image.bin"
+                    "`{text}` is not a pair of files; fix: write HERE:THERE with the absolute path \
+                                         inside, for example image.bin:/usr/lib/firmware/image.bin"
                 )
             })?;
         Ok(Self {
@@ -80,52 +79,52 @@ impl FromStr for CarriedFile {
     }
 }
 
-/// Whether a text is an absolute path of a file, without steps back.
+/// Returns whether a text is the absolute path of a file without `..`.
 fn is_file_name(text: &str) -> bool {
     text.strip_prefix('/')
         .is_some_and(|rest| rest.split('/').all(|part| !["", ".", ".."].contains(&part)))
 }
 
-/// What a simulated machine is asked to be.
+/// The options of a simulated machine.
 #[derive(Debug, Clone)]
 pub struct SimOptions {
-    /// What it simulates.
+    /// Its architecture.
     pub architecture: &'static Architecture,
-    /// How many CPUs it has.
+    /// Its number of CPUs.
     pub cpus: u32,
-    /// Those that its kernel keeps free of everything (`isolcpus`, `nohz_full`, `rcu_nocbs`, and
-    /// `irqaffinity` on the rest); may be empty.
+    /// CPUs that its kernel isolates (`isolcpus`, `nohz_full`, `rcu_nocbs`, and `irqaffinity` on the
+    /// rest); may be empty.
     pub real_time: CpuSet,
-    /// Whether its processors have two security states, as those of boards with firmware at EL3.
+    /// Whether its processors have two security states, as on boards with firmware at EL3.
     pub two_security_states: bool,
     /// Its memory in MiB.
     pub mebibytes: u64,
-    /// More words for the kernel's command line.
+    /// Further words for the kernel command line.
     pub append: Option<String>,
-    /// A disk that outlives the machine, in a file that is made where there is none. It holds
-    /// `/var/lib/rampart` and `/boot/extlinux`, and the kernel command line comes from there: that which
-    /// follows from these options when the disk is made, and later what the machine wrote.
+    /// The file of a disk that outlives the machine; created if it does not exist. It holds
+    /// `/var/lib/rampart` and `/boot/extlinux`, and with them the kernel command line: first that of
+    /// these options, later what the machine wrote.
     pub disk: Option<PathBuf>,
-    /// What its process 1 is.
+    /// Its process 1.
     pub init: Init,
-    /// Ports that lead inside; without any it has no network.
+    /// Forwarded ports. Without any, it has no network.
     pub forwards: Vec<Forward>,
-    /// Files that are put into it before its programs start and its own modules are loaded:
-    /// programs, firmware. They keep their permissions.
+    /// Files that are copied into it before its programs start and its modules are loaded: programs,
+    /// firmware. They keep their permissions.
     pub files: Vec<CarriedFile>,
-    /// The static program that is its first process, built for its architecture.
+    /// `rampart-meter`, statically linked for its architecture: its first process.
     pub meter: PathBuf,
-    /// A directory with a directory for each kernel release with modules of ours to load.
+    /// The directory that holds Rampart's own modules in one directory per kernel release.
     pub own_modules: Option<PathBuf>,
-    /// How long it may take to come up.
+    /// The time limit of the boot.
     pub patience: Duration,
-    /// How long it may go on after a panic of its kernel before it is ended: time to see who is
-    /// still alive inside.
+    /// How long it continues after a panic of its kernel, to see which domains survive.
     pub after_panic: Duration,
 }
 
 impl SimOptions {
-    /// [`USUAL_CPUS`], of which all but the first are kept free, and [`USUAL_MEBIBYTES`].
+    /// Creates options with [`USUAL_CPUS`], of which all but the first are isolated, and
+    /// [`USUAL_MEBIBYTES`].
     #[must_use]
     pub fn new(
         architecture: &'static Architecture,
@@ -150,7 +149,7 @@ impl SimOptions {
         }
     }
 
-    /// The same with so many CPUs, of which all but the first are kept free.
+    /// Sets the number of CPUs and isolates all but the first.
     #[must_use]
     pub fn with_cpus(self, cpus: u32) -> Self {
         Self {
@@ -160,8 +159,8 @@ impl SimOptions {
         }
     }
 
-    /// Whether modules of ours are at hand, and none for this kernel: the image is older than they
-    /// are, or newer.
+    /// Returns whether Rampart's modules are installed, but none for this kernel: the image is older
+    /// or newer than they are.
     #[must_use]
     pub fn lacks_modules_for(&self, kernel_release: &str) -> bool {
         self.own_modules
@@ -169,50 +168,51 @@ impl SimOptions {
             .is_some_and(|all| !all.join(kernel_release).is_dir())
     }
 
-    /// Refuses what makes no sense, before anything is started.
+    /// Returns an error if the options contradict each other.
     pub(super) fn check(&self) -> Result<(), SimError> {
         if !(1..=MOST_CPUS).contains(&self.cpus) {
             return Err(SimError::Options(format!(
-                "--cpus is {}, needed 1 to {MOST_CPUS}",
+                "--cpus is {}, expected 1 to {MOST_CPUS}",
                 self.cpus
             )));
         }
         if self.mebibytes < LEAST_MEBIBYTES {
             return Err(SimError::Options(format!(
-                "--memory is {} MiB, needed at least {LEAST_MEBIBYTES}",
+                "--memory is {} MiB, expected at least {LEAST_MEBIBYTES}",
                 self.mebibytes
             )));
         }
         if self.two_security_states && self.architecture.two_security_states.is_none() {
             return Err(SimError::Options(format!(
-                "--two-security-states: a machine of {} has one, needed one of aarch64; fix: \
-                 --architecture aarch64",
+                "--two-security-states: {} has only one security state; fix: add --architecture \
+                                 aarch64",
                 self.architecture
             )));
         }
         if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
             return Err(SimError::Options(format!(
-                "--real-time-cpus holds CPU {cpu}, and the machine has CPUs 0-{}; fix: more \
-                 --cpus, or other --real-time-cpus",
-                self.cpus - 1
+                "--real-time-cpus contains CPU {cpu}, but the machine has CPUs 0-{}; fix: raise \
+                                 --cpus to {}",
+                self.cpus - 1,
+                cpu.0 + 1
             )));
         }
         if self.real_time.contains(CpuId(0)) {
             return Err(SimError::Options(
-                "--real-time-cpus holds CPU 0, which boots the machine and keeps its ordinary \
-                 work; fix: leave it out"
+                "--real-time-cpus contains CPU 0, which boots the machine and runs its ordinary \
+                                 work; fix: leave CPU 0 out"
                     .to_owned(),
             ));
         }
         Ok(())
     }
 
-    /// The kernel's command line, as far as these options tell it.
+    /// Returns the kernel command line of these options.
     pub(super) fn kernel_command_line(&self) -> String {
         self.with_append(&self.machine_line())
     }
 
-    /// A kernel command line with the words of `--append`.
+    /// Returns a kernel command line with the words of `--append`.
     pub(super) fn with_append(&self, line: &str) -> String {
         match &self.append {
             Some(words) => format!("{line} {words}"),
@@ -220,12 +220,12 @@ impl SimOptions {
         }
     }
 
-    /// The kernel's command line without the words of `--append`.
+    /// Returns the kernel command line without the words of `--append`.
     ///
-    /// `panic=-1`: a panic before anybody could tell of it resets the machine at once, which QEMU
-    /// tells; the first process sets it to 0. The isolating words are those of the kernel's
-    /// Documentation/admin-guide/kernel-parameters.txt; `nohz_full` equals `isolcpus`, because
-    /// either without the other leaves work on the CPU.
+    /// `panic=-1`: an early panic, before it can be reported otherwise, resets the machine at once,
+    /// and QEMU reports the reset; the first process sets it to 0. The isolation parameters are from
+    /// Documentation/admin-guide/kernel-parameters.txt. `nohz_full` equals `isolcpus`, because either
+    /// without the other leaves work on the CPU.
     pub(super) fn machine_line(&self) -> String {
         let architecture = self.architecture;
         let mut words: Vec<String> = vec![
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_line_isolates_the_real_time_cpus() {
+    fn kernel_command_line_isolates_the_real_time_cpus() {
         let mut options = options();
         options.append = Some("hugepages=64".to_owned());
         insta::assert_snapshot!(
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn refuses_contradicting_options() {
         assert!(options().check().is_ok());
         assert!(options().with_cpus(1).check().is_ok());
         for wrong in [
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_ports() {
+    fn parses_a_pair_of_ports() {
         assert_eq!(
             "2222:22".parse(),
             Ok(Forward {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_of_files() {
+    fn parses_a_pair_of_files() {
         let file: CarriedFile = "a:b/c.bin:/usr/lib/firmware/c.bin".parse().expect("a pair");
         assert_eq!(file.here, PathBuf::from("a:b/c.bin"));
         assert_eq!(file.there, "/usr/lib/firmware/c.bin");

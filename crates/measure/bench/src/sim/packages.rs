@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The distribution's packages: fetched by the machine's own `apt-get` into directories of ours,
-//! as any user, without installing anything.
+//! The distribution's packages, fetched by this machine's `apt-get` into a directory of the cache.
+//! This needs no root and installs nothing.
 //!
-//! apt's state is empty here, so that it solves the whole closure, down to the C library, the same
-//! way on every machine. It checks the archive's signature with the distribution's keyring.
+//! apt starts with an empty state, so that it resolves all dependencies, down to the C library, in
+//! the same way on every machine. It checks the archive's signature with the distribution's keyring.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,12 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::architecture::Architecture;
-use super::cache::make_directory;
+use super::cache::create_directory;
 use super::error::SimError;
 use super::mirror::Mirror;
-use super::program::{Program, said};
+use super::program::{Program, output_of};
 
-/// What every architecture's machine holds: what an evaluation needs, and what a person expects
-/// of a shell.
+/// The packages for all architectures: what an evaluation needs, and common tools for a shell.
 const PACKAGES: &[&str] = &[
     "bash",
     "base-files",
@@ -58,7 +57,7 @@ const PACKAGES: &[&str] = &[
     "xz-utils",
 ];
 
-/// The keys that the archive is signed with, and the package that brings them.
+/// The keys that sign the archive.
 pub(super) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 const APT_GET: Program = Program {
@@ -82,7 +81,7 @@ pub struct Package {
     pub sha256: String,
 }
 
-/// apt with lists, state and cache of its own.
+/// apt with its own lists, state and cache.
 #[derive(Debug)]
 pub(super) struct Apt {
     directory: PathBuf,
@@ -98,12 +97,12 @@ impl Apt {
         mirror: Mirror,
     ) -> Result<Self, SimError> {
         for part in ["lists/partial", "archives/partial", "etc", "log"] {
-            make_directory(&directory.join(part))?;
+            create_directory(&directory.join(part))?;
         }
         if !Path::new(KEYRING).is_file() {
             return Err(SimError::Image(format!(
-                "{KEYRING} is not there; needed to check the signatures of Debian's archive; \
-                 fix: apt-get install debian-archive-keyring"
+                "{KEYRING} does not exist, needed to check the signatures of Debian's archive; \
+                                 fix: apt-get install debian-archive-keyring"
             )));
         }
         let write = |name: &str, text: &str| {
@@ -137,11 +136,11 @@ impl Apt {
         self.fetching(fetched).map(|_| ())
     }
 
-    /// Every package that the machine needs, in order of names; from the lists, no network.
+    /// Returns all packages that the machine needs, by name. Uses the lists, not the network.
     pub(super) fn resolve(&self) -> Result<Vec<Package>, SimError> {
-        // A package that is here already would not be listed: look as if none were.
+        // apt does not list packages that are in its archive, so this uses an empty one.
         let empty = self.directory.join("none");
-        make_directory(&empty.join("partial"))?;
+        create_directory(&empty.join("partial"))?;
         let elsewhere = format!("Dir::Cache::archives={}", empty.display());
         let mut arguments = vec!["-qq", "-y", "--print-uris", "-o", &elsewhere, "install"];
         arguments.extend(&self.packages);
@@ -151,8 +150,8 @@ impl Apt {
         Ok(packages)
     }
 
-    /// Fetches those packages that are not here yet, and fills in their hashes. `progress` is
-    /// told how many bytes are here.
+    /// Fetches the missing packages, and fills in the hashes of all. Calls `progress` with the number
+    /// of bytes fetched.
     pub(super) fn download(
         &self,
         packages: &mut [Package],
@@ -176,7 +175,7 @@ impl Apt {
         Ok(())
     }
 
-    /// Where a fetched package is.
+    /// Returns the path of a fetched package.
     pub(super) fn path(&self, package: &Package) -> PathBuf {
         self.archives().join(&package.file)
     }
@@ -194,7 +193,7 @@ impl Apt {
             let name = entry.file_name();
             let is_package = Path::new(&name).extension().is_some_and(|end| end == "deb");
             if is_package && !packages.iter().any(|package| *package.file == *name) {
-                // It only takes room.
+                // An error here only costs disk space.
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -226,8 +225,8 @@ impl Apt {
     }
 }
 
-/// apt.conf(5). The machine's own configuration is not read because `Dir::Etc` is ours; of it only
-/// how to fetch (proxies, certificates, retries) is taken over.
+/// Returns the configuration, apt.conf(5). `Dir::Etc` excludes this machine's own configuration;
+/// only its settings for fetching (proxies, certificates, retries) are copied.
 fn configuration(directory: &Path, architecture: &Architecture, acquisition: &str) -> String {
     let directory = directory.display();
     let debian = architecture.debian;
@@ -253,11 +252,11 @@ fn configuration(directory: &Path, architecture: &Architecture, acquisition: &st
     )
 }
 
-/// The lines of `apt-config dump` that say how to fetch.
+/// Returns this machine's settings for fetching, from `apt-config dump`.
 fn acquisition_of_this_machine() -> String {
     let mut command = Command::new("apt-config");
     command.arg("dump");
-    acquisition(&said(command))
+    acquisition(&output_of(command))
 }
 
 fn acquisition(dump: &str) -> String {
@@ -272,7 +271,7 @@ fn acquisition(dump: &str) -> String {
         .collect()
 }
 
-/// Lines as `'URL' NAME_VERSION_ARCHITECTURE.deb BYTES HASH`, from `apt-get --print-uris`.
+/// Parses lines `'URL' NAME_VERSION_ARCHITECTURE.deb BYTES HASH` of `apt-get --print-uris`.
 fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
     output
         .lines()
@@ -295,14 +294,15 @@ fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
             let mut package = package;
             package().ok_or_else(|| {
                 SimError::Image(format!(
-                    "apt-get --print-uris says `{line}`, needed an address, a file name and a size"
+                    "apt-get --print-uris printed `{line}`, expected an address, a file name and a \
+                                         size"
                 ))
             })
         })
         .collect()
 }
 
-/// How much the files directly in these directories hold.
+/// Returns the sum of the file sizes directly in these directories.
 fn bytes_in(directories: &[&Path]) -> u64 {
     directories
         .iter()
@@ -328,7 +328,7 @@ fn sha256_of(path: &Path) -> Result<String, SimError> {
     Ok(hexadecimal(&digest.finalize()))
 }
 
-/// Bytes as text.
+/// Formats bytes in hexadecimal.
 pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_become_packages_with_epochs() {
+    fn parses_addresses_with_epochs() {
         let output = "Reading package lists...\n\
             'http://deb.debian.org/x/qemu_7.2.deb' qemu-system-x86_1%3a7.2+dfsg-7+deb12u18_amd64.deb 9281168 SHA256:ab\n";
         let packages = parse_addresses(output).expect("parsed");
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn only_how_to_fetch_is_taken_from_the_machine() {
+    fn copies_only_the_settings_for_fetching() {
         let dump = "APT::Architecture \"arm64\";\n\
             Acquire::http::Proxy \"http://proxy:3142\";\n\
             Acquire::Languages:: \"de\";\n\

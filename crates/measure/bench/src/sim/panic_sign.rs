@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sign of a panic where the kernel has no driver for QEMU's panic device: its last words.
+//! Detection of a kernel panic in the console, for kernels without a driver for QEMU's panic device.
 
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// What a kernel that panics writes to its console whatever its log level is
-/// (Linux, kernel/panic.c).
-const WORDS: &[u8] = b"Kernel panic - not syncing";
+/// The text that a panicking kernel writes to its console at any log level (Linux, kernel/panic.c).
+const PANIC_TEXT: &[u8] = b"Kernel panic - not syncing";
 
-/// Reads on in the log of a console.
+/// Searches the growing log of a console.
 #[derive(Debug)]
 pub(super) struct PanicSign {
     console: PathBuf,
-    /// Bytes that were looked through.
+    /// Number of bytes searched.
     read: u64,
-    /// The last of them, which may be the beginning of the words.
+    /// The last of them, which may be the begin of the text.
     last: Vec<u8>,
     seen: bool,
 }
@@ -30,22 +29,24 @@ impl PanicSign {
         }
     }
 
-    /// Whether a panic has been told by now.
+    /// Returns whether the console contains a panic by now.
     pub(super) fn is_seen(&mut self) -> bool {
         if self.seen {
             return true;
         }
         let mut bytes = std::mem::take(&mut self.last);
         let kept = bytes.len();
-        // What cannot be read now is read the next time.
+        // The next call reads what cannot be read now.
         if let Ok(mut file) = File::open(&self.console)
             && file.seek(SeekFrom::Start(self.read)).is_ok()
         {
             let _ = file.read_to_end(&mut bytes);
         }
         self.read += (bytes.len() - kept) as u64;
-        self.seen = bytes.windows(WORDS.len()).any(|part| part == WORDS);
-        let rest = bytes.len().saturating_sub(WORDS.len() - 1);
+        self.seen = bytes
+            .windows(PANIC_TEXT.len())
+            .any(|part| part == PANIC_TEXT);
+        let rest = bytes.len().saturating_sub(PANIC_TEXT.len() - 1);
         self.last = bytes.split_off(rest);
         self.seen
     }
@@ -58,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_seen_also_where_it_comes_in_pieces() {
+    fn detects_a_panic_written_in_pieces() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("console.log");
         let mut sign = PanicSign::in_console(&path);

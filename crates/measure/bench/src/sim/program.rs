@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Programs of this machine that the making of an image needs.
+//! The programs of this machine that build an image.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use rampart_host::output_within;
 
 use super::error::SimError;
 
-/// How long a program may show no progress: the slowest of them, without a sign of it, unpacks one
-/// package or waits for a server that apt gives up after some tries.
+/// How long a program may make no progress. The longest such times are to unpack one package, and
+/// apt's retries of a server.
 const PATIENCE: Duration = Duration::from_secs(10 * 60);
 
-/// How long a program may take to tell a setting of this machine.
-const ASKED: Duration = Duration::from_secs(30);
+/// How long a program may take to print a setting of this machine.
+const QUERY_LIMIT: Duration = Duration::from_secs(30);
 
-/// A program of this machine that the work needs.
+/// A required program of this machine.
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) name: &'static str,
-    /// What it is needed for, after "needed to".
+    /// Its purpose, after "needed to".
     pub(super) purpose: &'static str,
-    /// The package that brings it.
+    /// The package that contains it.
     pub(super) package: &'static str,
 }
 
 impl Program {
-    /// Runs `command`, this program with its arguments, to its end: its output. `progress` is asked
-    /// every moment how far it is, and is to tell something else within [`PATIENCE`].
+    /// Runs `command`, which is this program with its arguments, to its end and returns its output.
+    /// The value of `progress` has to change within [`PATIENCE`].
     pub(super) fn run(
         &self,
         command: Command,
@@ -42,7 +42,7 @@ impl Program {
         command: Command,
         progress: &mut dyn FnMut() -> u64,
     ) -> Result<String, SimError> {
-        let told: String = format!("{command:?}").chars().take(200).collect();
+        let shown: String = format!("{command:?}").chars().take(200).collect();
         let ended = output_within(command, limit, progress);
         let ended = ended.map_err(|source| SimError::ProgramMissing {
             program: self.name,
@@ -52,7 +52,7 @@ impl Program {
         })?;
         let Some(output) = ended else {
             return Err(SimError::ProgramHung {
-                command: told,
+                command: shown,
                 limit,
             });
         };
@@ -60,18 +60,18 @@ impl Program {
             let text = String::from_utf8_lossy(&output.stderr);
             let lines: Vec<_> = text.lines().rev().take(5).collect();
             return Err(SimError::ProgramFailed {
-                command: told,
+                command: shown,
                 status: output.status.to_string(),
-                said: lines.into_iter().rev().collect::<Vec<_>>().join("; "),
+                output: lines.into_iter().rev().collect::<Vec<_>>().join("; "),
             });
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 }
 
-/// What a program of this machine says, if it says anything.
-pub(super) fn said(command: Command) -> String {
-    let output = output_within(command, ASKED, &mut || 0);
+/// Returns the output of a program of this machine; empty if it fails.
+pub(super) fn output_of(command: Command) -> String {
+    let output = output_within(command, QUERY_LIMIT, &mut || 0);
     output
         .ok()
         .flatten()
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_hangs_is_told_with_what_it_was() {
+    fn reports_a_hung_program_with_its_command_line() {
         let mut command = Command::new("sleep");
         command.arg("1000");
         let program = Program {

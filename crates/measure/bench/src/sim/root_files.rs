@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What packages' scripts would have written on a real machine, as far as anything here reads it.
+//! The files that packages' scripts would have written, as far as the machine's programs read them.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use super::cache::make_directory;
+use super::cache::create_directory;
 use super::error::SimError;
 
 /// Files: path, permissions, content.
@@ -26,13 +26,14 @@ const FILES: &[(&str, u32, &str)] = &[
         "root:x:0:\ndaemon:x:1:\ntty:x:5:\nmessagebus:x:101:\nkvm:x:106:user\nuser:x:1000:\n\
          nogroup:x:65534:\n",
     ),
-    // No password fits; a key does.
+    // Login by key, not by password.
     (
         "etc/shadow",
         0o640,
         "root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\nsshd:!:19000::::::\n",
     ),
-    // Empty: systemd makes one at each start, and does not take it for the first (machine-id(5)).
+    // Empty: systemd creates an ID at each start, which does not count as a first boot
+    // (machine-id(5)).
     ("etc/machine-id", 0o444, ""),
     ("etc/hostname", 0o644, "rampart-sim\n"),
     (
@@ -70,7 +71,7 @@ const FILES: &[(&str, u32, &str)] = &[
     ),
 ];
 
-/// Directories that no package has and programs expect.
+/// Directories that programs expect but no package contains.
 const DIRECTORIES: &[(&str, u32)] = &[
     ("proc", 0o555),
     ("sys", 0o555),
@@ -85,7 +86,7 @@ const DIRECTORIES: &[(&str, u32)] = &[
     ("var/log", 0o755),
 ];
 
-/// Links: path and target. The alternatives that `update-alternatives` would have chosen.
+/// Links: path and target. The last are the choices of `update-alternatives`.
 const LINKS: &[(&str, &str)] = &[
     ("etc/mtab", "../proc/self/mounts"),
     ("var/run", "/run"),
@@ -96,17 +97,17 @@ const LINKS: &[(&str, &str)] = &[
     ("usr/bin/sh", "dash"),
 ];
 
-/// Writes them below `root`; links only where nothing is.
+/// Writes directories, files and links below `root`. Does not replace existing files by links.
 pub(super) fn write(root: &Path) -> Result<(), SimError> {
     for (path, permissions) in DIRECTORIES {
         let path = root.join(path);
-        make_directory(&path)?;
+        create_directory(&path)?;
         set(&path, *permissions)?;
     }
     for (path, permissions, content) in FILES {
         let path = root.join(path);
         if let Some(parent) = path.parent() {
-            make_directory(parent)?;
+            create_directory(parent)?;
         }
         fs::write(&path, content).map_err(SimError::file("write", &path))?;
         set(&path, *permissions)?;
@@ -114,7 +115,7 @@ pub(super) fn write(root: &Path) -> Result<(), SimError> {
     for (path, target) in LINKS {
         let path = root.join(path);
         if fs::symlink_metadata(&path).is_err() {
-            symlink(target, &path).map_err(SimError::file("make the link", &path))?;
+            symlink(target, &path).map_err(SimError::file("create the link", &path))?;
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use backhand::{FilesystemCompressor, FilesystemWriter, NodeHeader};
 
 use super::error::SimError;
 
-/// What nobody reads in a machine that lives for minutes, below the root.
+/// Directories that a machine for tests does not need.
 const LEFT_OUT: &[&str] = &[
     "usr/share/doc",
     "usr/share/info",
@@ -26,16 +26,16 @@ const LEFT_OUT: &[&str] = &[
     "usr/share/zoneinfo",
 ];
 
-/// Larger blocks pack better; each read under emulation unpacks at least one.
+/// Larger blocks compress better, but each read under emulation decompresses at least one.
 const BLOCK_BYTES: u32 = 128 * 1024;
 
-/// The only version of LZ4 that the kernel's squashfs knows (fs/squashfs/lz4_wrapper.c).
+/// The only version of LZ4 that the kernel's squashfs supports (fs/squashfs/lz4_wrapper.c).
 const LZ4_LEGACY: u32 = 1;
 
-/// Packs `root` into `to`. LZ4, because an emulated processor unpacks it.
+/// Packs `root` into `to` with LZ4, because an emulated processor decompresses it.
 pub(super) fn pack(root: &Path, to: &Path) -> Result<(), SimError> {
     let failed = |error: backhand::BackhandError| {
-        SimError::Image(format!("{}: cannot be packed: {error}", to.display()))
+        SimError::Image(format!("cannot write {}: {error}", to.display()))
     };
     let mut image = FilesystemWriter::default();
     image.set_block_size(BLOCK_BYTES);
@@ -47,7 +47,7 @@ pub(super) fn pack(root: &Path, to: &Path) -> Result<(), SimError> {
         .set_compressor(FilesystemCompressor::new(Compressor::Lz4, Some(options)).map_err(failed)?);
     image.set_root_mode(0o755);
     image.set_only_root_id();
-    // The same packages give the same image.
+    // A fixed time makes images of the same packages equal.
     image.set_time(0);
     add(&mut image, root, Path::new(""), &failed)?;
     let file = File::create(to).map_err(SimError::file("create", to))?;
@@ -73,7 +73,8 @@ fn add(
             continue;
         }
         let path = entry.path();
-        let metadata = fs::symlink_metadata(&path).map_err(SimError::file("look at", &path))?;
+        let metadata =
+            fs::symlink_metadata(&path).map_err(SimError::file("read the metadata of", &path))?;
         let permissions = u16::try_from(metadata.permissions().mode() & 0o7777).unwrap_or(0o644);
         let header = NodeHeader::new(permissions, 0, 0, 0);
         if metadata.is_dir() {
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_comes_back_and_belongs_to_root() {
+    fn packs_a_tree_that_belongs_to_root() {
         let directory = tempfile::tempdir().expect("a directory");
         let root = directory.path().join("root");
         fs::create_dir_all(root.join("usr/bin")).expect("made");

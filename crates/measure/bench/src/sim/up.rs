@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One machine that is up for several commands: `sim up` holds it, `sim run` and `sim shell` join.
+//! One machine that several commands share: `sim up` runs it, `sim run` and `sim shell` join it.
 //!
-//! Who joins speaks with an agent inside directly, over a socket of QEMU's: the process that holds
-//! the machine is not in between. A lock a socket keeps two from taking the same.
+//! A command that joins connects to an agent inside over a socket of QEMU, without the process of
+//! `sim up`. A lock for each socket prevents that two commands use the same agent.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -22,13 +22,13 @@ use super::cache::{Cache, lock_directory};
 use super::error::SimError;
 use super::machine::Sim;
 
-/// How long an agent that is up may take to answer.
+/// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a machine may take to go down.
+/// How long `sim up` may take to end its machine.
 const DOWN_LIMIT: Duration = Duration::from_secs(20);
 
-/// What the file `up` says.
+/// Content of the file `up-ARCHITECTURE` in the cache.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct UpFile {
     process: u32,
@@ -36,7 +36,7 @@ struct UpFile {
 }
 
 impl UpFile {
-    /// Of the machine that is up; none if nobody holds one.
+    /// Reads the file. Returns `None` if no machine is up.
     fn read(cache: &Cache, architecture: &Architecture) -> Result<Option<Self>, SimError> {
         let path = cache.up(architecture);
         let Ok(text) = fs::read_to_string(&path) else {
@@ -44,16 +44,16 @@ impl UpFile {
         };
         let up: Self = serde_json::from_str(&text)
             .map_err(|error| SimError::Image(format!("{}: {error}", path.display())))?;
-        // Nobody holds its lock: its holder was killed, or is another process of that number.
-        let is_held = match lock_directory(&up.directory, FlockOperation::NonBlockingLockShared) {
+        // Without a lock, `sim up` was killed, and its number may be that of another process.
+        let is_locked = match lock_directory(&up.directory, FlockOperation::NonBlockingLockShared) {
             Ok(_) => false,
             Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
         };
-        Ok(is_held.then_some(up))
+        Ok(is_locked.then_some(up))
     }
 }
 
-/// A machine that others may join. It ends with this.
+/// A machine that other commands may join. Dropping it ends the machine.
 #[derive(Debug)]
 pub struct Up {
     path: PathBuf,
@@ -62,10 +62,10 @@ pub struct Up {
 }
 
 impl Up {
-    /// Whether a machine of this architecture is up already: the error that says so.
+    /// Checks that no machine of this architecture is up.
     ///
     /// # Errors
-    /// [`SimError::AlreadyUp`].
+    /// Returns [`SimError::AlreadyUp`] if one is up.
     pub fn refuse_second(architecture: &'static Architecture) -> Result<(), SimError> {
         match UpFile::read(&Cache::of_this_user()?, architecture)? {
             Some(up) => Err(SimError::AlreadyUp {
@@ -76,10 +76,10 @@ impl Up {
         }
     }
 
-    /// Opens a machine to others.
+    /// Admits other commands to a machine.
     ///
     /// # Errors
-    /// If another of its architecture is up, or the machine is lost.
+    /// Returns an error if another of its architecture is up, or the machine is lost.
     pub fn hold(sim: Sim) -> Result<Self, SimError> {
         let cache = Cache::of_this_user()?;
         let architecture = sim.architecture();
@@ -103,30 +103,30 @@ impl Up {
         })
     }
 
-    /// The machine.
+    /// Returns the machine.
     #[must_use]
     pub fn sim(&self) -> &Sim {
         &self.sim
     }
 
-    /// Asks who holds the machine of this architecture that is up to end it, and waits until it is
-    /// gone.
+    /// Ends the `sim up` of this architecture with SIGTERM, and waits for it.
     ///
     /// # Errors
-    /// [`SimError::NoneUp`], or if it does not go.
+    /// Returns [`SimError::NoneUp`] if none is up, and an error if it does not end.
     pub fn take_down(architecture: &'static Architecture) -> Result<(), SimError> {
         let cache = Cache::of_this_user()?;
         let none = || SimError::NoneUp { architecture };
         let up = UpFile::read(&cache, architecture)?.ok_or_else(none)?;
         let holder = i32::try_from(up.process).ok().and_then(Pid::from_raw);
         let holder = holder.ok_or_else(none)?;
-        kill_process(holder, Signal::TERM)
-            .map_err(|error| SimError::file("signal the holder of", &up.directory)(error.into()))?;
+        kill_process(holder, Signal::TERM).map_err(|error| {
+            SimError::file("signal the process of", &up.directory)(error.into())
+        })?;
         let deadline = Instant::now() + DOWN_LIMIT;
         while UpFile::read(&cache, architecture)?.is_some_and(|now| now == up) {
             if Instant::now() > deadline {
                 return Err(SimError::Image(format!(
-                    "process {holder} has not ended its simulated machine in {} s; fix: kill it",
+                    "process {holder} has not ended its simulated machine in {} s; fix: kill -9 {holder}",
                     DOWN_LIMIT.as_secs()
                 )));
             }
@@ -138,12 +138,12 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
-        // If it stays, its lock tells that nobody holds it.
+        // A file that remains is harmless, because its directory is not locked.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// A machine that somebody else holds.
+/// A machine that another process runs.
 #[derive(Debug)]
 pub struct Joined {
     agent: Agent,
@@ -152,10 +152,10 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Joins the machine of this architecture that is up; none if there is none.
+    /// Joins the machine of this architecture that is up. Returns `None` if none is up.
     ///
     /// # Errors
-    /// If it serves as many as it can, or its agent does not answer.
+    /// Returns an error if all its agents are in use, or its agent does not answer.
     pub fn join(architecture: &Architecture) -> Result<Option<Self>, SimError> {
         let Some(up) = UpFile::read(&Cache::of_this_user()?, architecture)? else {
             return Ok(None);
@@ -176,20 +176,20 @@ impl Joined {
         Err(SimError::Busy { limit: AGENTS - 1 })
     }
 
-    /// The agent inside, which starts programs there.
+    /// Returns the agent, which starts programs inside.
     #[must_use]
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
-    /// What an error of the agent means.
+    /// Converts an error of the agent: into [`SimError::Ended`] if the machine was lost.
     #[must_use]
     pub fn explain(&self, error: AgentError) -> SimError {
         if !matches!(error, AgentError::Lost(_)) {
             return SimError::Agent(error);
         }
         SimError::Ended {
-            how: "the command that holds it has ended, or tells more".to_owned(),
+            how: "see the output of its `rampart sim up`".to_owned(),
             console: last_lines(&self.directory.join("console.log"), 20).unwrap_or_default(),
         }
     }

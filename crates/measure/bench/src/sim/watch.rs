@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether a simulated machine is still there: who watches it, and how it was lost.
+//! Detection of the loss of a simulated machine.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
@@ -12,36 +12,36 @@ use super::architecture::Architecture;
 use super::error::SimError;
 use super::panic_sign::PanicSign;
 
-/// How often the machine is asked whether it is still there. Rarely: to answer is work that a
-/// measurement may see.
-const ASK_EVERY: Duration = Duration::from_secs(10);
+/// Interval of the keep-alive requests. It is long, because an answer is work that a measurement may
+/// see.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A machine that answers nothing for so long is hung. Longer than any load or block keeps a
-/// process of ordinary priority from running, even where a CPU is shared with emulated others.
+/// A machine that is silent for longer counts as hung. No load or block keeps a process of ordinary
+/// priority from running for so long, even if emulated CPUs share a CPU.
 pub(super) const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Pause between two looks while waiting.
-pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Interval at which events are polled.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How a machine that was up was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Loss {
-    /// Its kernel panicked: it told QEMU.
+    /// Its kernel panicked.
     Panicked,
-    /// It was switched off or reset, or QEMU ended; in QEMU's words.
+    /// It was switched off or reset, or QEMU ended; with the reason that QEMU reports.
     Ended(String),
-    /// It answers nothing.
+    /// It does not respond.
     Hung,
 }
 
-/// What the thread that watches has seen.
+/// The observations of the watching thread.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     loss: Mutex<Option<(Loss, Instant)>>,
     changed: Condvar,
-    /// Physical addresses and lengths of what is to be read when its time after a panic is over.
+    /// Physical addresses and lengths of the memory to read before a panicked machine is ended.
     wanted: Mutex<Vec<(u64, u64)>>,
-    /// Those addresses with what was there.
+    /// These addresses with their content.
     read: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
@@ -55,12 +55,12 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Memory of the machine is to be read when its time after a panic is over.
+    /// Requests memory to be read before a panicked machine is ended.
     pub(super) fn read_at_end(&self, spans: Vec<(u64, u64)>) {
         *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = spans;
     }
 
-    /// What was read of it.
+    /// Returns the requested memory that was read.
     pub(super) fn memory_at_end(&self) -> Vec<(u64, Vec<u8>)> {
         let read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         read.clone()
@@ -69,13 +69,13 @@ impl Watch {
     fn read_memory(&self, qemu: &Qemu) {
         let wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let found = wanted.iter().filter_map(|(address, bytes)| {
-            // Nobody is there to be told: what is missing is not known.
+            // Memory that cannot be read is left out.
             Some((*address, physical_memory(qemu, *address, *bytes).ok()?))
         });
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) = found.collect();
     }
 
-    /// How it was lost and when, if it was.
+    /// Returns how and when the machine was lost; `None` if it is alive.
     pub(super) fn get(&self) -> Option<(Loss, Instant)> {
         self.loss
             .lock()
@@ -83,7 +83,7 @@ impl Watch {
             .clone()
     }
 
-    /// Waits until it is lost, at most `timeout`.
+    /// Waits at most `timeout` for the loss of the machine.
     pub(super) fn wait(&self, timeout: Duration) -> Option<(Loss, Instant)> {
         let guard = self.loss.lock().unwrap_or_else(PoisonError::into_inner);
         self.changed
@@ -93,8 +93,8 @@ impl Watch {
             .clone()
     }
 
-    /// Begins to watch. A machine that was lost is killed, `after_panic` later if its kernel
-    /// panicked.
+    /// Starts the watching threads. They kill a machine that was lost; after a panic they wait
+    /// `after_panic` before.
     pub(super) fn start(
         self: &Arc<Self>,
         qemu: &Arc<Qemu>,
@@ -104,8 +104,7 @@ impl Watch {
     ) -> Result<(), SimError> {
         let (qemu, watch) = (Arc::downgrade(qemu), Arc::clone(self));
         let asked = agent.clone();
-        // Each in a thread of its own: an answer may take long, an event must not wait for it. Both
-        // end soon after the machine.
+        // Two threads, because an event must not wait for an answer. Both end soon after the machine.
         let start = |name: &str, body: Box<dyn FnOnce() + Send>| {
             thread::Builder::new()
                 .name(name.to_owned())
@@ -115,10 +114,10 @@ impl Watch {
         start(
             "sim-ask",
             Box::new(move || {
-                // Whatever comes is a sign of life, late answers and results as well.
+                // Every message counts as alive, also late answers and results.
                 while asked.lost().is_none() {
                     let _ = asked.clock(1);
-                    let _ = asked.wait_lost(ASK_EVERY);
+                    let _ = asked.wait_lost(KEEP_ALIVE_INTERVAL);
                 }
             }),
         )?;
@@ -137,7 +136,7 @@ impl Watch {
                             Loss::Ended(_) | Loss::Hung => Duration::ZERO,
                         };
                         watch.set(loss);
-                        // Whoever reads from a program inside learns by the end of the connection.
+                        // The end of the connection notifies readers of programs inside.
                         if qemu.wait(grace).is_none() {
                             watch.read_memory(&qemu);
                         }
@@ -151,7 +150,7 @@ impl Watch {
     }
 }
 
-/// So many bytes of the machine's memory, as the machine has them (QMP, `pmemsave`).
+/// Reads `bytes` of the machine's physical memory (QMP, `pmemsave`).
 fn physical_memory(qemu: &Qemu, address: u64, bytes: u64) -> Result<Vec<u8>, String> {
     let file = qemu.console().with_file_name("memory");
     let arguments = serde_json::json!({
@@ -162,7 +161,7 @@ fn physical_memory(qemu: &Qemu, address: u64, bytes: u64) -> Result<Vec<u8>, Str
     std::fs::read(&file).map_err(|error| error.to_string())
 }
 
-/// Sees when a machine is lost by what QEMU tells of it.
+/// Detects the loss of a machine from QEMU's events and its console.
 #[derive(Debug)]
 pub(super) struct Losses {
     sign: Option<PanicSign>,
@@ -170,13 +169,13 @@ pub(super) struct Losses {
 
 impl Losses {
     pub(super) fn of(architecture: &Architecture, qemu: &Qemu) -> Self {
-        let told = architecture.panic_device.is_some();
+        let has_device = architecture.panic_device.is_some();
         Self {
-            sign: (!told).then(|| PanicSign::in_console(&qemu.console())),
+            sign: (!has_device).then(|| PanicSign::in_console(&qemu.console())),
         }
     }
 
-    /// Waits a moment for an event by which a machine is lost.
+    /// Waits up to [`POLL_INTERVAL`] for an event that means the loss of the machine.
     pub(super) fn next(&mut self, qemu: &Qemu) -> Option<Loss> {
         let panicked = self.sign.as_mut().is_some_and(PanicSign::is_seen);
         if panicked {
@@ -187,7 +186,7 @@ impl Losses {
 }
 
 fn next_event(qemu: &Qemu) -> Option<Loss> {
-    if let Some(event) = qemu.qmp().next_event(LOOK_AGAIN) {
+    if let Some(event) = qemu.qmp().next_event(POLL_INTERVAL) {
         return match event.name.as_str() {
             "GUEST_PANICKED" => Some(Loss::Panicked),
             "SHUTDOWN" => {
@@ -204,7 +203,7 @@ fn next_event(qemu: &Qemu) -> Option<Loss> {
         )));
     }
     if qemu.qmp().is_closed() {
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
     None
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The first words with another machine: a script there takes the agent and becomes it.
+//! The begin of a connection: a remote script receives the agent and starts it.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -11,23 +11,22 @@ use rampart_agent::{Agent, AgentError};
 use crate::BenchError;
 use crate::carry::Programs;
 
-/// How long the carried agent may take for its first word.
+/// How long the copied agent may take for its first answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The agent goes over in pieces of so many bytes.
+/// Size of the pieces in which the agent is copied, in bytes.
 const PIECE: usize = 64 * 1024;
 
-/// What makes a directory there in which programs can be put and started.
-const MEND_PLACE: &str = "make room there (`df -h /tmp /var/tmp`), or `mount -o remount,exec /tmp` \
-                          there, or name another directory: `export TMPDIR=DIRECTORY` in ~/.bashrc \
-                          there";
+/// The fix if no remote directory can hold and run programs.
+const FIX_DIRECTORY: &str = "name a directory with free space on a file system that is not mounted \
+                             noexec: `export TMPDIR=DIRECTORY` in ~/.bashrc of that machine";
 
-/// What lines of the script begin with; a shell's start files may print others.
+/// Marks the lines of the script; the start files of the shell may print others.
 const MARK: &str = "rampart-bench";
 
-/// Runs over there, given to whatever shell the user has as one word in single quotes. So it has
-/// none itself, nor a line end, nor an exclamation mark. A file system may forbid to run programs;
-/// then the next place is tried.
+/// The remote script. The user's login shell, whatever it is, gets it as one word in single quotes,
+/// so it contains no single quote, line end or exclamation mark. If programs cannot be run in one
+/// directory (`noexec`), it tries the next.
 pub(super) const SCRIPT: &str = concat!(
     "echo \"rampart-bench machine $(uname -s) $(uname -m)\"; read size || exit 1; d=; ",
     "trap \"rm -rf \\\"\\$d\\\"\" EXIT; trap : HUP INT TERM; ok=; ",
@@ -42,23 +41,21 @@ pub(super) const SCRIPT: &str = concat!(
     "\"$d/rampart-meter\" agent --silence "
 );
 
-/// What the first conversation gave.
+/// The result of a successful begin.
 pub(super) struct Greeted {
     pub(super) agent: Agent,
     pub(super) directory: String,
 }
 
-/// How the first conversation failed.
+/// Why the begin failed.
 pub(super) enum Failed {
-    /// The connection ended: `ssh` says why.
+    /// The connection ended; `ssh` reports why.
     Ended,
     /// Something else.
     Other(BenchError),
 }
 
-/// The near side of the script.
-///
-/// `news` is told of each step: with it begins the time for the next.
+/// Answers the script from this side. Calls `news` after each step, which restarts the time limit.
 pub(super) fn greet(
     mut stdin: ChildStdin,
     stdout: ChildStdout,
@@ -76,8 +73,8 @@ pub(super) fn greet(
     if system != "Linux" {
         return Err(Failed::Other(BenchError::Unfit {
             machine: machine.to_owned(),
-            reason: format!("it runs {system}, needed Linux"),
-            fix: "name a machine with Linux in --on ssh:HOST".to_owned(),
+            reason: format!("it runs {system}, expected Linux"),
+            fix: "use a machine with Linux in --on ssh:HOST".to_owned(),
         }));
     }
     let programs = programs
@@ -96,7 +93,7 @@ pub(super) fn greet(
         }
         stdin.flush()
     });
-    // What ends it says more than that it cannot be written to.
+    // The reason why the connection ended is more useful than a write error.
     drop(sent);
     let words = next_mark(&mut stdout)?;
     news();
@@ -105,10 +102,10 @@ pub(super) fn greet(
         Some((word, _)) if word == "unfit" => {
             return Err(Failed::Other(BenchError::Unfit {
                 machine: machine.to_owned(),
-                reason: "in none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME a program can be \
-                         put and started, needed one with room that is not mounted noexec"
+                reason: "none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME has free space and \
+                                         permits to run programs (mount option noexec)"
                     .to_owned(),
-                fix: MEND_PLACE.to_owned(),
+                fix: FIX_DIRECTORY.to_owned(),
             }));
         }
         _ => return Err(Failed::Ended),
@@ -119,14 +116,14 @@ pub(super) fn greet(
         Err(source) => Err(Failed::Other(BenchError::Agent {
             machine: machine.to_owned(),
             source,
-            said: String::new(),
+            output: String::new(),
         })),
     }
 }
 
-/// The words of the next line that the script wrote.
+/// Returns the words of the next line of the script.
 fn next_mark(stdout: &mut impl BufRead) -> Result<Vec<String>, Failed> {
-    // Whatever a start file prints, it is not endless.
+    // Limits the output of start files that is skipped.
     let mut limited = stdout.take(1 << 20);
     let mut line = Vec::new();
     while limited
@@ -135,7 +132,7 @@ fn next_mark(stdout: &mut impl BufRead) -> Result<Vec<String>, Failed> {
     {
         let text = String::from_utf8_lossy(&line);
         let mut words = text.split_whitespace().map(str::to_owned);
-        // A start file may have left a line without its end.
+        // The last line of a start file may lack its line end.
         if words.any(|word| word == MARK) {
             return Ok(words.collect());
         }
@@ -150,8 +147,8 @@ mod tests {
 
     use super::*;
 
-    /// What the near side makes of a far side that is this script.
-    fn told_by(script: &str) -> String {
+    /// Returns the error of [`greet`] with this script as the remote side.
+    fn error_with(script: &str) -> String {
         let mut child = Command::new("sh")
             .args(["-c", script])
             .stdin(Stdio::piped())
@@ -180,10 +177,13 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_cannot_be_served_is_told_with_what_mends_it() {
-        let text = told_by("echo rampart-bench machine Darwin arm64; read size");
-        assert!(text.contains("runs Darwin, needed Linux; fix: "), "{text}");
-        let text = told_by(&format!(
+    fn reports_an_unsuitable_machine_with_a_fix() {
+        let text = error_with("echo rampart-bench machine Darwin arm64; read size");
+        assert!(
+            text.contains("runs Darwin, expected Linux; fix: "),
+            "{text}"
+        );
+        let text = error_with(&format!(
             "echo rampart-bench machine Linux {}; read size; head -c $size >/dev/null; \
              echo rampart-bench unfit; read more",
             std::env::consts::ARCH
@@ -196,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn the_script_stands_in_single_quotes_of_any_shell() {
+    fn the_script_fits_into_single_quotes_of_any_shell() {
         assert!(!SCRIPT.contains(['\'', '\n', '!']));
     }
 
     #[test]
-    fn marks_are_found_among_other_words() {
+    fn finds_marks_among_other_words() {
         let mut text: &[u8] = b"Welcome!\nfortune rampart-bench machine Linux x86_64\nrest";
         let words = next_mark(&mut text).unwrap_or_default();
         assert_eq!(words, ["machine", "Linux", "x86_64"]);
