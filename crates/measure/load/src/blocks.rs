@@ -50,9 +50,9 @@ pub struct BlocksOutcome {
 
 /// A program that was started on another kernel, whose exit status is not known here. Dropping the
 /// handle ends it.
-struct Elsewhere(Option<Box<dyn Send>>);
+struct RemoteProgram(Option<Box<dyn Send>>);
 
-impl MeterProcess for Elsewhere {
+impl MeterProcess for RemoteProgram {
     fn id(&self) -> u32 {
         0
     }
@@ -157,7 +157,7 @@ impl Blocks {
             output: Some(output),
             errors: None,
         };
-        let process = Box::new(Elsewhere(Some(handle)));
+        let process = Box::new(RemoteProgram(Some(handle)));
         let mut blocks = Self::new(name.to_owned(), plan, streams, process);
         blocks.prepare()?;
         Ok(blocks)
@@ -201,7 +201,7 @@ impl Blocks {
                 program: self.name.clone(),
                 present: protocol,
             }),
-            Some(other) => Err(self.out_of_turn(&other)),
+            Some(other) => Err(self.unexpected_event(&other)),
             None => {
                 sent?;
                 Err(self.silent("get ready", READY_PATIENCE))
@@ -261,7 +261,7 @@ impl Blocks {
                 self.findings.extend(findings);
                 Ok(Some(BlocksProgress::Finished))
             }
-            Some(other) => Err(self.out_of_turn(&other)),
+            Some(other) => Err(self.unexpected_event(&other)),
         }
     }
 
@@ -323,7 +323,7 @@ impl Blocks {
             },
             ClientError::Ended { status, stderr } => BlocksError::Ended {
                 program,
-                said: match stderr.trim() {
+                                ending: match stderr.trim() {
                     "" => format!(" ({status})"),
                     stderr => format!(" ({status}): {stderr}"),
                 },
@@ -331,11 +331,11 @@ impl Blocks {
         }
     }
 
-    fn out_of_turn(&self, event: &BlockerEvent) -> BlocksError {
+    fn unexpected_event(&self, event: &BlockerEvent) -> BlocksError {
         BlocksError::Unintelligible {
             program: self.name.clone(),
             line: abridged(&format!("{event:?}")),
-            reason: "it comes out of turn".to_owned(),
+                        reason: "unexpected at this point".to_owned(),
         }
     }
 
@@ -420,10 +420,10 @@ mod tests {
             (blocks.kind(), blocks.longest()),
             (BlockKind::Spin, Nanos(5000))
         );
-        blocks.go().expect("goes");
+        blocks.go().expect("started");
         let patience = Duration::from_secs(5);
         assert_eq!(
-            blocks.poll(patience).expect("hears"),
+            blocks.poll(patience).expect("an event"),
             Some(BlocksProgress::Made(vec![span(2, 70)]))
         );
         let outcome = blocks.finish().expect("ends");
@@ -456,7 +456,7 @@ mod tests {
             output: Some(Box::new(output)),
             errors: None,
         };
-        let process = Box::new(Elsewhere(None));
+        let process = Box::new(RemoteProgram(None));
         let mut blocks = Blocks::new("there".to_owned(), &plan(), streams, process);
         let nothing = blocks.poll(Duration::from_millis(20)).expect("it lives");
         assert_eq!(nothing, None);
@@ -475,7 +475,7 @@ mod tests {
         let mut blocks = blocks_from(&[ready(BLOCKER_PROTOCOL_VERSION)]).expect("starts");
         let error = blocks.poll(Duration::from_secs(5)).expect_err("ended");
         assert!(
-            error.to_string().contains("needed its last word"),
+                        error.to_string().contains("before its final report"),
             "{error}"
         );
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Why a load did not start.
+//! The errors of a load.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use rampart_host::HostError;
 use rampart_model::{Condition, CpuId};
 
-/// The reason why a load did not start. No part of it runs then.
+/// Why a load did not start. No part of it runs then.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The program is not installed.
     #[error(
-        "stress-ng: is not in PATH ({searched}), needed for every load but `idle`; fix: apt-get install stress-ng"
+                "stress-ng is not in PATH ({searched}), needed for every load but `idle`; fix: apt-get install stress-ng"
     )]
     Missing {
         /// The directories that were searched.
@@ -21,7 +21,7 @@ pub enum LoadError {
     },
     /// The program does not print its version.
     #[error(
-        "{path}: `--version` answers `{answer}`, needed `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
+                "`{path} --version` printed `{answer}`, expected `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
     )]
     NoVersion {
         /// The program.
@@ -31,7 +31,7 @@ pub enum LoadError {
     },
     /// The program neither prints its version nor ends.
     #[error(
-        "{path}: `--version` has not ended within {} s and was killed, needed `stress-ng, version …`; fix: try `{path} --version` by hand, and see what holds it", .waited.as_secs()
+                "`{path} --version` did not end within {} s and was killed; fix: run it in a shell to see why it hangs", .waited.as_secs()
     )]
     Hung {
         /// The program.
@@ -41,7 +41,7 @@ pub enum LoadError {
     },
     /// There is no CPU for the load.
     #[error(
-        "load `{condition}`: there is no CPU left for it; fix: take `@same`, or measure fewer CPUs"
+                "load `{condition}`: no CPU is left for it; fix: use `@same`, or measure fewer CPUs"
     )]
     NoLocation {
         /// The load.
@@ -71,7 +71,7 @@ pub enum LoadError {
     },
     /// The load cannot be bound to its CPU.
     #[error(
-        "load `{condition}`: cannot be bound to CPU {cpu}: {source}; fix: choose CPUs that are online and inside the cpuset of this shell"
+                "cannot bind load `{condition}` to CPU {cpu}: {source}; fix: choose CPUs that are online and inside the cpuset of this shell"
     )]
     NotBound {
         /// The load.

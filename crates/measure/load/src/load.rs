@@ -249,7 +249,7 @@ impl Load {
                 let location = format!("load on CPU {}", stressor.cpu);
                 return Err(Box::new(
                     Finding::new(Severity::Error, location, failure.clone())
-                        .fix(format!("try it by hand: {}", stressor.command.join(" "))),
+                                                .fix(stressor.command.join(" ")),
                 ));
             }
         }
@@ -466,7 +466,7 @@ impl Stressor {
     fn how_it_ended(&mut self) -> String {
         let status = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
-            Ok(None) => "it goes on".to_owned(),
+                        Ok(None) => "it still runs".to_owned(),
             Err(error) => error.to_string(),
         };
         // Wait for the readers to receive the last output.
@@ -516,7 +516,7 @@ fn make_scratch(parent: &Path) -> Result<PathBuf, LoadError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = parent.join(format!("load-{}-{count}", std::process::id()));
-    fs::create_dir_all(&path).map_err(LoadError::file("make the directory", &path))?;
+        fs::create_dir_all(&path).map_err(LoadError::file("create the directory", &path))?;
     // stress-ng changes its directory, so it needs an absolute path.
     fs::canonicalize(&path).map_err(LoadError::file("resolve the directory", path))
 }
@@ -561,12 +561,12 @@ mod tests {
         };
         make("echo other; exit 1");
         let error = ask_version(&program, Duration::from_secs(60)).expect_err("no version");
-        assert!(error.to_string().contains("answers `other"), "{error}");
+        assert!(error.to_string().contains("printed `other"), "{error}");
         make("sleep 1000");
         let error = ask_version(&program, Duration::from_secs(1)).expect_err("it hangs");
         let text = error.to_string();
         assert!(
-            text.contains("within 1 s") && !text.contains("answers"),
+            text.contains("within 1 s") && !text.contains("printed"),
             "{text}"
         );
     }

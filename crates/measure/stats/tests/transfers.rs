@@ -14,6 +14,8 @@ use rampart_stats::{CROSSED, FEWEST_WINDOWS, Resampling, TRANSFER_RISK, Transfer
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::normal;
+
 /// A simulated pair of domains.
 #[derive(Clone, Copy)]
 struct Pair {
@@ -48,11 +50,6 @@ const NOISY: Pair = Pair {
 const CENTRE: f64 = 50_000.0;
 /// Length of a block: five times the worst latency in a quiet round of such a pair.
 const LENGTH: f64 = 1_000_000.0;
-
-fn normal(generator: &mut Pcg64Mcg) -> f64 {
-    let (radius, angle): (f64, f64) = (generator.random(), generator.random());
-    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
-}
 
 impl Pair {
     /// Returns windows with and without a block, alternating in time.

@@ -18,6 +18,8 @@ use rampart_stats::{
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::normal;
+
 /// A simulated domain.
 #[derive(Clone, Copy)]
 struct Domain {
@@ -46,11 +48,6 @@ const QUICK: Resampling = Resampling {
     resamples: 300,
     seed: 7,
 };
-
-fn normal(generator: &mut Pcg64Mcg) -> f64 {
-    let (radius, angle): (f64, f64) = (generator.random(), generator.random());
-    (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
-}
 
 impl Domain {
     fn slower(self, factor: f64) -> Self {
