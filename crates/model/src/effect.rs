@@ -25,7 +25,7 @@ pub struct PlanChange {
 impl fmt::Display for PlanChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            StepKind::Isolation => "wall of ",
+            StepKind::Isolation => "isolation of ",
             StepKind::Cache => "cache of ",
             StepKind::Knob => "",
             StepKind::KernelCommandLine => "kernel command line ",

@@ -40,8 +40,8 @@ pub enum BenchError {
     },
     /// The programs for that machine do not exist.
     #[error(
-            "{machine}: its architecture is {architecture}, and {} does not exist; fix: install the programs of rampart for {architecture} there",
-            path.display()
+        "{machine}: its architecture is {architecture}, and {} does not exist; fix: install the programs of rampart for {architecture} there",
+        path.display()
         )]
     NoProgram {
         /// The machine.
@@ -75,9 +75,9 @@ pub enum BenchError {
     },
     /// A program on that machine is silent and does not end.
     #[error(
-                "{machine}: no output from `{command}` for {} s, and it did not end on SIGINT, so it was killed; \
-                 fix: restore the machine with `rampart release` there",
-                silence.as_secs()
+        "{machine}: no output from `{command}` for {} s, and it did not end on SIGINT, so it was killed; \
+         fix: restore the machine with `rampart release` there",
+        silence.as_secs()
     )]
     Hung {
         /// The machine.

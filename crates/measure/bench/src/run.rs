@@ -124,7 +124,7 @@ pub fn run<T: Send>(
         }) {
             report(&format!(
                 "rampart: {}: `{command}` has ended, but a process that it started keeps its output \
-                                 open; no longer waiting for it",
+                 open; no longer waiting for it",
                 machine.name()
             ));
         }

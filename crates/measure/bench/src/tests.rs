@@ -121,7 +121,7 @@ fn kills_a_silent_program_that_ignores_sigint() {
     let machine = Here::start();
     let begin = Instant::now();
     let script = "trap '' INT; echo before; while :; do sleep 1; done";
-    let (ended, lines) = machine.run(script, patience(500, 500));
+    let (ended, lines) = machine.run(script, patience(2000, 500));
     assert!(begin.elapsed() < FOR_EVER);
     assert_eq!(ended.output, "before\n", "what came before is kept");
     let error = ended.status.expect_err("it hung");
@@ -141,7 +141,7 @@ fn kills_a_silent_program_that_ignores_sigint() {
 fn returns_the_status_of_a_silent_program_that_ends_on_sigint() {
     let machine = Here::start();
     let script = "trap 'echo kept; exit 5' INT; while :; do sleep 0.1; done";
-    let (ended, _) = machine.run(script, patience(500, 60_000));
+    let (ended, _) = machine.run(script, patience(2000, 60_000));
     assert_eq!(ended.output, "kept\n");
     assert_eq!(ended.status.expect("its own").code(), Some(5));
 }

@@ -113,7 +113,7 @@ impl NoisyGuests {
     }
 
     /// Places new threads of the guests. Returns a finding for each guest that has ended.
-    pub(crate) fn tend(&mut self) -> Vec<Finding> {
+    pub(crate) fn update(&mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
         self.running.retain_mut(|(name, running)| {
             match running.next_event(std::time::Duration::ZERO) {

@@ -114,7 +114,7 @@ pub fn evaluate(
     };
     let Proposal {
         mut plan,
-        neighbours,
+        noisy_guests,
         not_measured,
         plan_effects,
     } = propose(
@@ -146,7 +146,8 @@ pub fn evaluate(
         .difference(&plan.housekeeping);
     machine.findings = read_figure_findings(&root, &machine, &real_time);
     let emulated = machine.virtualisation.emulated;
-    let mut pace = ProgressEstimate::new(&plan, order.len(), &rounds, MeasuringCosts::of(emulated));
+    let mut estimate =
+        ProgressEstimate::new(&plan, order.len(), &rounds, MeasuringCosts::of(emulated));
     let now = timestamp(since_epoch());
     let mut evaluation = Evaluation {
         bench: rampart_model::Bench::Local,
@@ -159,7 +160,7 @@ pub fn evaluate(
         started: now.clone(),
         written: now,
         state: EvaluationState::Running,
-        runs: (0, pace.planned()),
+        runs: (0, estimate.planned()),
         findings: Vec::new(),
         machine,
         plan,
@@ -172,20 +173,20 @@ pub fn evaluate(
     directory.write(&evaluation)?;
     observer.planned(&evaluation);
 
-    let domains = evaluation.plan.domains.iter().chain(&neighbours);
+    let domains = evaluation.plan.domains.iter().chain(&noisy_guests);
     let planned = evaluation.plan.total.into();
-    let ending = StopCondition::new(stop, longest(planned, domains, emulated));
+    let stop_condition = StopCondition::new(stop, longest(planned, domains, emulated));
     let environment = RunEnvironment {
         context,
         directory: &directory,
         scratch: scratch.path(),
-        ending: &ending,
+        stop_condition: &stop_condition,
     };
-    let mut concluding = DocumentUpdates::new(&evaluation);
+    let mut updates = DocumentUpdates::new(&evaluation);
     let mut collectors = BTreeMap::<MatrixEntry, RecordCollector>::new();
     let times_at_start = processor_times(&root);
-    let mut neighbours = NoisyGuests::start(
-        &neighbours,
+    let mut noisy_guests = NoisyGuests::start(
+        &noisy_guests,
         context.meter,
         &evaluation.plan.housekeeping,
         &mut evaluation.findings,
@@ -196,11 +197,11 @@ pub fn evaluate(
     // Dropped before the starters.
     let mut running = RunningGroup::default();
     let mut state_of_runs = RunState {
-        pace: &mut pace,
+        estimate: &mut estimate,
         observer,
-        neighbours: &mut neighbours,
+        noisy_guests: &mut noisy_guests,
         running: &mut running,
-        concluding: &mut concluding,
+        updates: &mut updates,
     };
     environment.runs(
         &order,
@@ -221,7 +222,7 @@ pub fn evaluate(
         &mut starters,
         &mut state_of_runs,
     )?;
-    let ended_early = ending.is_over();
+    let ended_early = stop_condition.is_over();
     let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.plan) {
         // The domains that are up are not those to watch.
@@ -229,7 +230,7 @@ pub fn evaluate(
         starters.renew(&evaluation.plan.domains);
     }
     evaluation.findings.extend(running.findings());
-    evaluation.findings.extend(neighbours.finish());
+    evaluation.findings.extend(noisy_guests.finish());
     evaluation.machine.system_management_interrupts.at_end = read_smi_count();
     evaluation.machine.virtualisation.steal = match (processor_times(&root), times_at_start) {
         (Some(end), Some(start)) => end.steal_since(&start),
@@ -238,14 +239,14 @@ pub fn evaluate(
     let steal = evaluation.machine.virtualisation.steal;
     let stolen = steal.and_then(|part| steal::finding("all CPUs together", part));
     evaluation.findings.extend(stolen);
-    evaluation.findings.extend(ending.finding());
+    evaluation.findings.extend(stop_condition.finding());
     let made_all = evaluation.runs.0 == evaluation.runs.1;
     evaluation.state = if made_all && !ended_early {
         EvaluationState::Complete
     } else {
         EvaluationState::EndedEarly
     };
-    concluding.finish(&mut evaluation, &collectors, &running.failures);
+    updates.finish(&mut evaluation, &collectors, &running.failures);
     directory.write(&evaluation)?;
     if crash && evaluation.state == EvaluationState::Complete {
         let survived = crash_host::crash_host(
@@ -282,11 +283,11 @@ fn loads_needed(plan: &EvaluationSettings) -> Vec<Condition> {
 
 /// The state beside the runs and rounds: noisy guests, running domains.
 struct RunState<'a> {
-    pace: &'a mut ProgressEstimate,
+    estimate: &'a mut ProgressEstimate,
     observer: &'a mut dyn Observer,
-    neighbours: &'a mut NoisyGuests,
+    noisy_guests: &'a mut NoisyGuests,
     running: &'a mut RunningGroup,
-    concluding: &'a mut DocumentUpdates,
+    updates: &'a mut DocumentUpdates,
 }
 
 /// The environment of the runs and rounds.
@@ -294,7 +295,7 @@ struct RunEnvironment<'a> {
     context: &'a Context<'a>,
     directory: &'a ResultDirectory,
     scratch: &'a Path,
-    ending: &'a StopCondition<'a>,
+    stop_condition: &'a StopCondition<'a>,
 }
 
 impl RunEnvironment<'_> {
@@ -308,17 +309,17 @@ impl RunEnvironment<'_> {
         state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
         let RunState {
-            pace,
+            estimate,
             observer,
-            neighbours,
+            noisy_guests,
             running,
-            concluding,
+            updates,
         } = state_of_runs;
         let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
         let stay_up = have_own_cpus(&evaluation.plan);
         for (number, entry) in order.iter().enumerate() {
-            if self.ending.look() {
+            if self.stop_condition.check() {
                 break;
             }
             let number = u32::try_from(number).unwrap_or(u32::MAX);
@@ -357,10 +358,10 @@ impl RunEnvironment<'_> {
                 continue;
             }
             let others = usable.difference(&collector.record.plan.cpus);
-            pace.begin(number, &id);
+            estimate.begin(number, &id);
             let mut tick = || {
-                self.ending.look();
-                observer.progress(&pace.progress());
+                self.stop_condition.check();
+                observer.progress(&estimate.progress());
             };
             tick();
             let RunMade {
@@ -385,21 +386,21 @@ impl RunEnvironment<'_> {
                     log: self.directory.histogram_log(number, &id)?,
                 },
                 &mut tick,
-                self.ending.flag(),
+                self.stop_condition.flag(),
             );
             match &failed {
                 Some(why) => running.failures.failed(&counted, why),
                 None => running.failures.succeeded(&counted),
             }
-            if self.ending.look() && !run.invalid.is_empty() {
+            if self.stop_condition.check() && !run.invalid.is_empty() {
                 // The run ended before its first sample and is not recorded.
                 break;
             }
             observer.run_made(&id, &run);
             collector.add(run, collected);
-            evaluation.findings.extend(neighbours.tend());
+            evaluation.findings.extend(noisy_guests.update());
             evaluation.runs.0 = number + 1;
-            concluding.between(evaluation, collectors, &running.failures);
+            updates.between(evaluation, collectors, &running.failures);
             self.directory.write(evaluation)?;
         }
         Ok(())
@@ -415,24 +416,24 @@ impl RunEnvironment<'_> {
         state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
         let RunState {
-            pace,
+            estimate,
             observer,
-            neighbours,
+            noisy_guests,
             running,
-            concluding,
+            updates,
         } = state_of_runs;
         let plan = evaluation.plan.clone();
         let Some(transfer) = &plan.transfer else {
             return Ok(());
         };
         let own_cpus = have_own_cpus(&plan);
-        let runs = pace.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
+        let runs = estimate.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
         let mut group = None;
         let mut repeats = Repeats::default();
         let mut left: VecDeque<PlannedRound> = rounds.iter().cloned().collect();
         let mut order = 0;
         while let Some(round) = left.pop_front() {
-            if self.ending.look() {
+            if self.stop_condition.check() {
                 break;
             }
             if !own_cpus && group.replace(round.group) != Some(round.group) {
@@ -452,10 +453,10 @@ impl RunEnvironment<'_> {
                 emulated: evaluation.machine.virtualisation.emulated,
             };
             let id = round.id();
-            pace.begin(runs + order, &id);
+            estimate.begin(runs + order, &id);
             let mut tick = || {
-                self.ending.look();
-                observer.progress(&pace.progress());
+                self.stop_condition.check();
+                observer.progress(&estimate.progress());
             };
             tick();
             let made = environment.make(
@@ -464,7 +465,7 @@ impl RunEnvironment<'_> {
                 &evaluation.transfers,
                 running,
                 &mut tick,
-                self.ending.flag(),
+                self.stop_condition.flag(),
             );
             let Some(record) = made else {
                 break;
@@ -482,15 +483,15 @@ impl RunEnvironment<'_> {
             };
             if let Some(repeat) = repeat {
                 left.push_front(repeat);
-                pace.repeat(runs + order);
+                estimate.repeat(runs + order);
                 evaluation.runs.1 += 1;
             }
             evaluation.transfers.push(record);
             evaluation.findings.extend(running.findings());
-            evaluation.findings.extend(neighbours.tend());
+            evaluation.findings.extend(noisy_guests.update());
             order += 1;
             evaluation.runs.0 = runs + order;
-            concluding.between(evaluation, collectors, &running.failures);
+            updates.between(evaluation, collectors, &running.failures);
             self.directory.write(evaluation)?;
         }
         Ok(())
@@ -516,8 +517,8 @@ fn own_real_time_refusal(request: &Request) -> Option<Finding> {
     rampart_host::diagnose_real_time_policy(thread).map(|finding| Finding {
         severity: Severity::Warning,
         what: format!(
-            "{}; the meters run under the time-sharing policy instead, which says little about \
-             real-time work",
+            "{}. The meters run under the time-sharing policy instead, whose latency differs from \
+             that of real-time work",
             finding.what
         ),
         ..finding

@@ -140,9 +140,9 @@ mod tests {
                     .flat_map(|transfer| session::order(transfer, 1))
                     .collect();
                 let runs = schedule(&plan).len();
-                let pace =
+                let estimate =
                     ProgressEstimate::new(&plan, runs, &rounds, MeasuringCosts::of(emulated));
-                let expected: f64 = pace.expected.iter().sum();
+                let expected: f64 = estimate.expected.iter().sum();
                 assert!(expected <= seconds as f64, "{expected} of {seconds} s");
                 longest = longest.max(expected / seconds as f64);
             }

@@ -58,7 +58,7 @@ pub struct Proposal {
     /// The matrix.
     pub plan: EvaluationSettings,
     /// Guests that run under load for the whole evaluation and are not measured.
-    pub neighbours: Vec<EvaluatedDomain>,
+    pub noisy_guests: Vec<EvaluatedDomain>,
     /// The parts that were left out, each with the reason.
     pub not_measured: Vec<NotMeasured>,
     /// The changes of the plan to compare, still without figures. `None` if nothing is compared.
@@ -84,7 +84,7 @@ pub fn propose(
     } else {
         no_disturbances(request, &mut not_measured)?
     };
-    let (locations, neighbours) = match &request.plan {
+    let (locations, noisy_guests) = match &request.plan {
         Some(plan) => {
             let found = plan_domains(plan, availability, &usable, &mut not_measured)?;
             let locations = AssignedCpus {
@@ -93,18 +93,18 @@ pub fn propose(
                 domains: found.domains,
                 findings: found.findings,
             };
-            (locations, found.neighbours)
+            (locations, found.noisy_guests)
         }
         None => {
-            let (chosen, neighbours) = chosen(availability, request, &mut not_measured)?;
+            let (chosen, noisy_guests) = chosen(availability, request, &mut not_measured)?;
             let locations = assign_cpus(machine, &usable, request, chosen, requested.is_some())?;
-            let neighbours = planned(neighbours, &locations.housekeeping);
-            (locations, neighbours)
+            let noisy_guests = planned(noisy_guests, &locations.housekeeping);
+            (locations, noisy_guests)
         }
     };
     let mut findings = locations.findings;
     let (domains, housekeeping) = (locations.domains, locations.housekeeping);
-    findings.extend(neighbours.iter().map(noisy_guest_note));
+    findings.extend(noisy_guests.iter().map(noisy_guest_note));
     let conditions = conditions(
         &usable,
         &locations.real_time,
@@ -180,7 +180,7 @@ pub fn propose(
             seed: request.seed.unwrap_or(1),
             findings,
         },
-        neighbours,
+        noisy_guests,
         not_measured,
         plan_effects,
     })
@@ -276,7 +276,7 @@ fn assign_cpus(
                 Severity::Warning,
                 "machine",
                 "every usable CPU is measured, so no CPU is left for ordinary work: task and \
-                 container stand without a shield, and the meter's own reader shares a measured CPU",
+                 container run without a shield, and the meter's own reader shares a measured CPU",
             )
             .values(
                 format!("the usable CPUs are {usable}, and so are the measured"),
@@ -329,22 +329,22 @@ fn domain_plan(name: String, availability: &Availability, cpus: CpuSet) -> Evalu
     }
 }
 
-/// AssignedCpus the noisy guests on the housekeeping CPUs.
-fn planned(neighbours: Named<'_>, housekeeping: &CpuSet) -> Vec<EvaluatedDomain> {
-    neighbours
+/// Assigns the noisy guests to the housekeeping CPUs.
+fn planned(noisy_guests: Named<'_>, housekeeping: &CpuSet) -> Vec<EvaluatedDomain> {
+    noisy_guests
         .into_iter()
         .map(|(name, availability)| domain_plan(name, availability, housekeeping.clone()))
         .collect()
 }
 
 /// Returns a finding about a noisy guest, since it affects all figures.
-fn noisy_guest_note(neighbour: &EvaluatedDomain) -> Finding {
+fn noisy_guest_note(noisy_guest: &EvaluatedDomain) -> Finding {
     Finding::new(
         Severity::Note,
-        neighbour.name.as_str(),
+        noisy_guest.name.as_str(),
         "a noisy neighbour: it runs and is loaded for the whole evaluation, on the housekeeping CPUs, and is not measured",
     )
-    .values(neighbour.description.as_str(), "nothing")
+    .values(noisy_guest.description.as_str(), "nothing")
 }
 
 /// Domains with their assigned names, in the order of the kinds.
@@ -356,7 +356,7 @@ fn chosen<'a>(
     request: &Request,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<(Named<'a>, Named<'a>), EvaluateError> {
-    let (mut measured, mut neighbours) = (Vec::new(), Vec::new());
+    let (mut measured, mut noisy_guests) = (Vec::new(), Vec::new());
     for availability in availability {
         let selection = availability.domain;
         let named = request
@@ -393,7 +393,7 @@ fn chosen<'a>(
             continue;
         }
         let target = if selection.guest == Some(GuestRole::Noisy) {
-            &mut neighbours
+            &mut noisy_guests
         } else {
             &mut measured
         };
@@ -413,7 +413,7 @@ fn chosen<'a>(
             });
         }
     }
-    Ok((measured, neighbours))
+    Ok((measured, noisy_guests))
 }
 
 /// Returns the disturbances to make, or `None` if there are none.
@@ -436,7 +436,7 @@ fn requested(
     if !real_time {
         not_measured.push(undisturbed(
             "under a time-sharing policy latencies depend on everything that runs, so that missing isolation is hard to detect",
-            "run where real-time policies are granted, or insist with --disturb block",
+            "run it as root, or insist with --disturb block",
         ));
         return None;
     }

@@ -21,7 +21,7 @@ pub(crate) struct PlanDomains {
     pub(crate) housekeeping: CpuSet,
     pub(crate) domains: Vec<EvaluatedDomain>,
     /// The requested noisy guests.
-    pub(crate) neighbours: Vec<EvaluatedDomain>,
+    pub(crate) noisy_guests: Vec<EvaluatedDomain>,
     pub(crate) findings: Vec<Finding>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn plan_domains(
             findings: unavailable,
         });
     }
-    let neighbours = match (wants_noisy_guest, available(availability, noisy)) {
+    let noisy_guests = match (wants_noisy_guest, available(availability, noisy)) {
         (false, _) => Vec::new(),
         (true, Ok(description)) => vec![EvaluatedDomain {
             name: noisy.to_string(),
@@ -121,7 +121,7 @@ pub(crate) fn plan_domains(
         real_time,
         housekeeping,
         domains,
-        neighbours,
+        noisy_guests,
         findings,
     })
 }

@@ -155,7 +155,7 @@ pub(crate) fn make_run(
                         let cpus = &request.plan.cpus;
                         unwanted_activity::between(
                             &earlier,
-                            &unwanted_activity::look(),
+                            &unwanted_activity::observe(),
                             cpus,
                             std::process::id(),
                         )
@@ -409,7 +409,7 @@ mod tests {
         }
     }
 
-    fn made(domain: &dyn Domain, ending: &StopCondition<'_>) -> RunMade {
+    fn made(domain: &dyn Domain, stop_condition: &StopCondition<'_>) -> RunMade {
         let directory = tempfile::tempdir().expect("a directory");
         let none = CpuSet::new();
         let log = HistogramLog::create(&directory.path().join("log")).expect("a log");
@@ -430,9 +430,9 @@ mod tests {
             log: (String::new(), log),
         };
         let mut look = || {
-            ending.look();
+            stop_condition.check();
         };
-        make_run(request, &mut look, ending.flag())
+        make_run(request, &mut look, stop_condition.flag())
     }
 
     /// A guest that is lost after its start fails like one that does not start.
@@ -440,8 +440,8 @@ mod tests {
     fn a_domain_that_is_lost_while_measuring_has_failed() {
         let asked = AtomicBool::new(false);
         for fault in [Fault::DoesNotStart, Fault::EndsEarly, Fault::Refuses] {
-            let ending = StopCondition::new(&asked, Duration::from_secs(600));
-            let made = made(&Faulty(fault, None), &ending);
+            let stop_condition = StopCondition::new(&asked, Duration::from_secs(600));
+            let made = made(&Faulty(fault, None), &stop_condition);
             let why = made.failed.expect("a failure");
             assert_eq!(why.what, "it refused", "{fault:?}");
             assert_eq!(made.run.invalid, [why]);
@@ -453,8 +453,8 @@ mod tests {
     fn a_domain_that_ends_with_the_evaluation_has_not_failed() {
         for fault in [Fault::DoesNotStart, Fault::EndsEarly] {
             let asked = AtomicBool::new(false);
-            let ending = StopCondition::new(&asked, Duration::from_secs(600));
-            let made = made(&Faulty(fault, Some(&asked)), &ending);
+            let stop_condition = StopCondition::new(&asked, Duration::from_secs(600));
+            let made = made(&Faulty(fault, Some(&asked)), &stop_condition);
             assert_eq!(made.failed, None, "{fault:?}");
             assert!(!made.run.invalid.is_empty());
         }

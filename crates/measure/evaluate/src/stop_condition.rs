@@ -41,7 +41,7 @@ impl<'a> StopCondition<'a> {
     }
 
     /// Checks whether the evaluation must end, and sets [`Self::flag`] if so. Call this often.
-    pub(crate) fn look(&self) -> bool {
+    pub(crate) fn check(&self) -> bool {
         if self.is_over() {
             return true;
         }
@@ -74,7 +74,7 @@ impl<'a> StopCondition<'a> {
             Finding::new(
                 Severity::Error,
                 "evaluation",
-                "ended early because it took much longer than planned, and judged from the runs until then",
+                "ended early because it took much longer than planned; judged from the runs until then",
             )
             .values(
                 Nanos::from(*elapsed).to_string(),
@@ -109,16 +109,16 @@ mod tests {
     #[test]
     fn ends_on_request_and_at_the_limit_with_a_reason() {
         let asked = AtomicBool::new(false);
-        let ending = StopCondition::new(&asked, Duration::from_secs(3600));
-        assert!(!ending.look() && ending.finding().is_none());
+        let stop_condition = StopCondition::new(&asked, Duration::from_secs(3600));
+        assert!(!stop_condition.check() && stop_condition.finding().is_none());
         asked.store(true, Ordering::Relaxed);
-        assert!(ending.look() && ending.flag().load(Ordering::Relaxed));
-        assert!(ending.finding().is_none(), "who asked knows");
+        assert!(stop_condition.check() && stop_condition.flag().load(Ordering::Relaxed));
+        assert!(stop_condition.finding().is_none(), "who asked knows");
 
         let asked = AtomicBool::new(false);
         let over = StopCondition::new(&asked, Duration::ZERO);
         std::thread::sleep(Duration::from_millis(1));
-        assert!(over.look() && over.flag().load(Ordering::Relaxed));
+        assert!(over.check() && over.flag().load(Ordering::Relaxed));
         let text = over.finding().expect("the limit").to_string();
         assert!(text.contains("--for"), "{text}");
         asked.store(true, Ordering::Relaxed);
@@ -128,12 +128,12 @@ mod tests {
     #[test]
     fn a_request_after_the_last_run_has_no_effect() {
         let asked = AtomicBool::new(false);
-        let ending = StopCondition::new(&asked, Duration::from_millis(1));
+        let stop_condition = StopCondition::new(&asked, Duration::from_millis(1));
         std::thread::sleep(Duration::from_millis(2));
         // The last run was over before the next check.
-        assert!(ending.finding().is_none() && !ending.is_over());
+        assert!(stop_condition.finding().is_none() && !stop_condition.is_over());
         asked.store(true, Ordering::Relaxed);
-        assert!(!ending.is_over() && !ending.flag().load(Ordering::Relaxed));
+        assert!(!stop_condition.is_over() && !stop_condition.flag().load(Ordering::Relaxed));
     }
 
     #[test]

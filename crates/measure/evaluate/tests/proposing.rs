@@ -152,13 +152,13 @@ fn measures_a_kind_twice_and_no_noisy_guest() {
     };
     let proposal = proposed(&machine(4, 1, ""), &request);
     assert_eq!(placed(&proposal.plan), ["host 1", "vm-1 2", "vm-2 3"]);
-    assert_eq!(proposal.neighbours.len(), 1);
-    assert_eq!(proposal.neighbours[0].name, "vm:noisy");
-    assert_eq!(proposal.neighbours[0].cpus, proposal.plan.housekeeping);
+    assert_eq!(proposal.noisy_guests.len(), 1);
+    assert_eq!(proposal.noisy_guests[0].name, "vm:noisy");
+    assert_eq!(proposal.noisy_guests[0].cpus, proposal.plan.housekeeping);
     let about_noisy_guest = |finding: &rampart_model::Finding| finding.location == "vm:noisy";
     assert!(proposal.plan.findings.iter().any(about_noisy_guest));
     let usual = proposed(&machine(4, 1, ""), &five_minutes());
-    assert!(usual.neighbours.is_empty());
+    assert!(usual.noisy_guests.is_empty());
     assert!(!placed(&usual.plan).iter().any(|name| name.contains("tcg")));
 }
 

@@ -143,7 +143,7 @@ fn accepts_names_of_the_plan_and_kinds() {
     assert_eq!(names(&proposal), ["host 1", "press 3"]);
     let proposal = proposed(plan(&["task", "vm:noisy"]), Some(300)).expect("a matrix");
     assert_eq!(names(&proposal), ["press 3", "log 2"]);
-    assert_eq!(proposal.neighbours.len(), 1);
+    assert_eq!(proposal.noisy_guests.len(), 1);
     for (asked, expected) in [
         ("moon", "press, vision, log"),
         ("vision", "vision"),
@@ -176,7 +176,7 @@ fn a_comparison_uses_the_whole_time_and_reports_its_need() {
         [
             "with the plan",
             "without the plan",
-            "without wall of press",
+            "without isolation of press",
             "without ksm"
         ]
     );

@@ -323,7 +323,7 @@ impl Blocks {
             },
             ClientError::Ended { status, stderr } => BlocksError::Ended {
                 program,
-                                ending: match stderr.trim() {
+                ending: match stderr.trim() {
                     "" => format!(" ({status})"),
                     stderr => format!(" ({status}): {stderr}"),
                 },
@@ -335,7 +335,7 @@ impl Blocks {
         BlocksError::Unintelligible {
             program: self.name.clone(),
             line: abridged(&format!("{event:?}")),
-                        reason: "unexpected at this point".to_owned(),
+            reason: "unexpected at this point".to_owned(),
         }
     }
 
@@ -475,7 +475,7 @@ mod tests {
         let mut blocks = blocks_from(&[ready(BLOCKER_PROTOCOL_VERSION)]).expect("starts");
         let error = blocks.poll(Duration::from_secs(5)).expect_err("ended");
         assert!(
-                        error.to_string().contains("before its final report"),
+            error.to_string().contains("before its final report"),
             "{error}"
         );
     }

@@ -12,7 +12,7 @@ use rampart_model::Refusal;
 pub enum BlocksError {
     /// The program cannot be started.
     #[error(
-                "cannot start {program}: {source}; fix: install rampart-meter in the directory of rampart"
+        "cannot start {program}: {source}; fix: install rampart-meter in the directory of rampart"
     )]
     NotStarted {
         /// The program.
@@ -25,7 +25,7 @@ pub enum BlocksError {
     Refused(Box<Refusal>),
     /// The program has another protocol version.
     #[error(
-                "{program} has protocol version {present}, expected {}; fix: install rampart and rampart-meter of the same version",
+        "{program} has protocol version {present}, expected {}; fix: install rampart and rampart-meter of the same version",
         rampart_model::BLOCKER_PROTOCOL_VERSION
     )]
     OtherVersion {
@@ -35,7 +35,7 @@ pub enum BlocksError {
         present: u32,
     },
     /// The program accepts no more requests.
-        #[error("cannot send a request to {program}: {source}")]
+    #[error("cannot send a request to {program}: {source}")]
     NotWritten {
         /// The program.
         program: String,
@@ -43,7 +43,7 @@ pub enum BlocksError {
         source: io::Error,
     },
     /// The program sent an unknown event, or one out of order.
-        #[error("{program} printed `{line}`: {reason}")]
+    #[error("{program} printed `{line}`: {reason}")]
     Unintelligible {
         /// The program.
         program: String,
@@ -54,17 +54,17 @@ pub enum BlocksError {
     },
     /// The program ended too early.
     #[error(
-                "{program} ended before its final report{ending}; fix: run `dmesg` to see whether the kernel ended it"
+        "{program} ended before its final report{ending}; fix: run `dmesg` to see whether the kernel ended it"
     )]
     Ended {
         /// The program.
         program: String,
-                /// Its status and the end of its standard error.
-                ending: String,
+        /// Its status and the end of its standard error.
+        ending: String,
     },
     /// The program does not answer.
     #[error(
-                "{program} did not {what} within {} s; fix: run `top` to see which programs keep its CPUs busy",
+        "{program} did not {what} within {} s; fix: run `top` to see which programs keep its CPUs busy",
         .waited.as_secs()
     )]
     Silent {

@@ -13,7 +13,7 @@ use rampart_model::{Condition, CpuId};
 pub enum LoadError {
     /// The program is not installed.
     #[error(
-                "stress-ng is not in PATH ({searched}), needed for every load but `idle`; fix: apt-get install stress-ng"
+        "stress-ng is not in PATH ({searched}), needed for every load but `idle`; fix: apt-get install stress-ng"
     )]
     Missing {
         /// The directories that were searched.
@@ -21,7 +21,7 @@ pub enum LoadError {
     },
     /// The program does not print its version.
     #[error(
-                "`{path} --version` printed `{answer}`, expected `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
+        "`{path} --version` printed `{answer}`, expected `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
     )]
     NoVersion {
         /// The program.
@@ -31,7 +31,7 @@ pub enum LoadError {
     },
     /// The program neither prints its version nor ends.
     #[error(
-                "`{path} --version` did not end within {} s and was killed; fix: run it in a shell to see why it hangs", .waited.as_secs()
+        "`{path} --version` did not end within {} s and was killed; fix: run it in a shell to see why it hangs", .waited.as_secs()
     )]
     Hung {
         /// The program.
@@ -40,9 +40,7 @@ pub enum LoadError {
         waited: Duration,
     },
     /// There is no CPU for the load.
-    #[error(
-                "load `{condition}`: no CPU is left for it; fix: use `@same`, or measure fewer CPUs"
-    )]
+    #[error("load `{condition}`: no CPU is left for it; fix: use `@same`, or measure fewer CPUs")]
     NoLocation {
         /// The load.
         condition: Condition,
@@ -71,7 +69,7 @@ pub enum LoadError {
     },
     /// The load cannot be bound to its CPU.
     #[error(
-                "cannot bind load `{condition}` to CPU {cpu}: {source}; fix: choose CPUs that are online and inside the cpuset of this shell"
+        "cannot bind load `{condition}` to CPU {cpu}: {source}; fix: choose CPUs that are online and inside the cpuset of this shell"
     )]
     NotBound {
         /// The load.

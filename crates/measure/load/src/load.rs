@@ -249,7 +249,7 @@ impl Load {
                 let location = format!("load on CPU {}", stressor.cpu);
                 return Err(Box::new(
                     Finding::new(Severity::Error, location, failure.clone())
-                                                .fix(stressor.command.join(" ")),
+                        .fix(stressor.command.join(" ")),
                 ));
             }
         }
@@ -466,7 +466,7 @@ impl Stressor {
     fn how_it_ended(&mut self) -> String {
         let status = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
-                        Ok(None) => "it still runs".to_owned(),
+            Ok(None) => "it still runs".to_owned(),
             Err(error) => error.to_string(),
         };
         // Wait for the readers to receive the last output.
@@ -516,7 +516,7 @@ fn make_scratch(parent: &Path) -> Result<PathBuf, LoadError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let path = parent.join(format!("load-{}-{count}", std::process::id()));
-        fs::create_dir_all(&path).map_err(LoadError::file("create the directory", &path))?;
+    fs::create_dir_all(&path).map_err(LoadError::file("create the directory", &path))?;
     // stress-ng changes its directory, so it needs an absolute path.
     fs::canonicalize(&path).map_err(LoadError::file("resolve the directory", path))
 }

@@ -49,8 +49,8 @@ pub enum SimError {
     },
     /// A program of this machine hung.
     #[error(
-            "`{command}` made no progress for {} s and was ended; fix: run it in a shell to see what it \
-             waits for", .limit.as_secs()
+        "`{command}` made no progress for {} s and was ended; fix: run it in a shell to see what it \
+         waits for", .limit.as_secs()
         )]
     ProgramHung {
         /// Its command line, shortened.
@@ -60,9 +60,9 @@ pub enum SimError {
     },
     /// Another build does not end.
     #[error(
-                "{}: locked by another build of the simulated machine for {} s; fix: end the process that \
-                 `fuser -v {}` prints", .path.display(), .limit.as_secs(), .path.display()
-            )]
+        "{}: locked by another build of the simulated machine for {} s; fix: end the process that \
+         `fuser -v {}` prints", .path.display(), .limit.as_secs(), .path.display()
+        )]
     OtherBuild {
         /// The lock.
         path: PathBuf,
@@ -71,8 +71,8 @@ pub enum SimError {
     },
     /// Another `sim up` does not finish.
     #[error(
-            "{}: locked by another `rampart sim up` for {} s; fix: end the process that `fuser -v {}` \
-             prints", .path.display(), .limit.as_secs(), .path.display()
+        "{}: locked by another `rampart sim up` for {} s; fix: end the process that `fuser -v {}` \
+         prints", .path.display(), .limit.as_secs(), .path.display()
         )]
     OtherUp {
         /// The lock.
@@ -82,9 +82,9 @@ pub enum SimError {
     },
     /// The architecture of this machine cannot be simulated.
     #[error(
-            "cannot simulate a machine of {present}, only of {}; fix: name one, as in --on sim:{} or \
-             rampart sim --architecture {}", .known.join(" and "),
-            .known.first().copied().unwrap_or_default(), .known.first().copied().unwrap_or_default()
+        "cannot simulate a machine of {present}, only of {}; fix: name one, as in --on sim:{} or \
+         rampart sim --architecture {}", .known.join(" and "),
+        .known.first().copied().unwrap_or_default(), .known.first().copied().unwrap_or_default()
         )]
     NoArchitecture {
         /// The architecture of this machine.
@@ -98,7 +98,7 @@ pub enum SimError {
     /// The packages cannot be fetched.
     #[error(
         "cannot fetch the packages of the simulated machine from {mirror}: {source}; fix: check the \
-                 network, or name a mirror in RAMPART_DEBIAN_MIRROR"
+         network, or name a mirror in RAMPART_DEBIAN_MIRROR"
     )]
     NotFetched {
         /// The mirror.
@@ -182,7 +182,7 @@ pub enum SimError {
     /// All agents of the machine are in use.
     #[error(
         "{limit} commands use the simulated machine that is up, and it admits no more; fix: end one \
-                 of them"
+         of them"
     )]
     Busy {
         /// The greatest number of commands.

@@ -69,7 +69,7 @@ impl FromStr for CarriedFile {
             .ok_or_else(|| {
                 format!(
                     "`{text}` is not a pair of files; fix: write HERE:THERE with the absolute path \
-                                         inside, for example image.bin:/usr/lib/firmware/image.bin"
+                     inside, for example image.bin:/usr/lib/firmware/image.bin"
                 )
             })?;
         Ok(Self {
@@ -185,14 +185,14 @@ impl SimOptions {
         if self.two_security_states && self.architecture.two_security_states.is_none() {
             return Err(SimError::Options(format!(
                 "--two-security-states: {} has only one security state; fix: add --architecture \
-                                 aarch64",
+                 aarch64",
                 self.architecture
             )));
         }
         if let Some(cpu) = self.real_time.iter().find(|cpu| cpu.0 >= self.cpus) {
             return Err(SimError::Options(format!(
                 "--real-time-cpus contains CPU {cpu}, but the machine has CPUs 0-{}; fix: raise \
-                                 --cpus to {}",
+                 --cpus to {}",
                 self.cpus - 1,
                 cpu.0 + 1
             )));
@@ -200,7 +200,7 @@ impl SimOptions {
         if self.real_time.contains(CpuId(0)) {
             return Err(SimError::Options(
                 "--real-time-cpus contains CPU 0, which boots the machine and runs its ordinary \
-                                 work; fix: leave CPU 0 out"
+                 work; fix: leave CPU 0 out"
                     .to_owned(),
             ));
         }

@@ -102,7 +102,7 @@ impl Apt {
         if !Path::new(KEYRING).is_file() {
             return Err(SimError::Image(format!(
                 "{KEYRING} does not exist, needed to check the signatures of Debian's archive; \
-                                 fix: apt-get install debian-archive-keyring"
+                 fix: apt-get install debian-archive-keyring"
             )));
         }
         let write = |name: &str, text: &str| {
@@ -295,7 +295,7 @@ fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
             package().ok_or_else(|| {
                 SimError::Image(format!(
                     "apt-get --print-uris printed `{line}`, expected an address, a file name and a \
-                                         size"
+                     size"
                 ))
             })
         })

@@ -103,7 +103,7 @@ pub(super) fn greet(
             return Err(Failed::Other(BenchError::Unfit {
                 machine: machine.to_owned(),
                 reason: "none of $TMPDIR, /tmp, /var/tmp, /dev/shm and $HOME has free space and \
-                                         permits to run programs (mount option noexec)"
+                         permits to run programs (mount option noexec)"
                     .to_owned(),
                 fix: FIX_DIRECTORY.to_owned(),
             }));

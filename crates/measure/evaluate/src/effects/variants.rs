@@ -106,7 +106,7 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
         StepAction::Expect => "the plan expects it from another program, which has not made it",
         StepAction::ByHand => "it is made manually and cannot change between runs",
         StepAction::Apply | StepAction::AtRestart => {
-            "it needs a restart, and is the same in all legs: as the machine was started"
+            "it needs a restart, so all variants run with its present value"
         }
     };
     let mut finding =
@@ -224,7 +224,7 @@ pub(crate) mod tests {
         );
         assert_eq!(
             variants.variants[2].variant.prefix(),
-            "without wall of press/"
+            "without isolation of press/"
         );
 
         let two = Variants::of(&request(true, false, 8));

@@ -67,7 +67,7 @@ impl Blocking {
                     Finding::new(
                         Severity::Warning,
                         member.name.as_str(),
-                        "the source of the blocks limits their length, so that they are harder to tell from quiet latencies",
+                        "the source of the blocks limits their length, so they differ less from quiet latencies",
                     )
                     .values(longest.to_string(), plan.length.to_string()),
                 );

@@ -199,7 +199,7 @@ fn start_inside(
             Finding::new(
                 Severity::Error,
                 member.name.as_str(),
-                "it holds the meter alone, which does not make this load",
+                "it contains only the meter, which does not make this load",
             )
             .values(request.load.word(), "cpu, memory or cache")
         })?
@@ -258,7 +258,7 @@ impl StressorInside {
             if gone || Instant::now() > limit || stop.load(Ordering::Relaxed) {
                 let how = if gone { "it has ended" } else { "it runs" };
                 return Err(format!(
-                    "its load was not seen to begin within {} ms: {how}, and said: {}",
+                    "its load did not begin within {} ms: {how}, last output: {}",
                     begin.elapsed().as_millis(),
                     self.heard.lines().last().unwrap_or("nothing")
                 ));

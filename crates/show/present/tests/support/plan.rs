@@ -159,7 +159,7 @@ fn effects(evaluation: &Evaluation, changes: Vec<PlanChange>) -> PlanEffects {
                 Finding::new(
                     Severity::Note,
                     "nohz_full",
-                    "it needs a restart, and is the same in all legs: as the machine was started",
+                    "it needs a restart, so all variants run with its present value",
                 )
                 .values("absent", "nohz_full=1")
                 .fix("rampart apply press.toml --boot, then restart"),
