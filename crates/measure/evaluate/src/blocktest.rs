@@ -133,7 +133,7 @@ fn check_against_control(cpus: &mut [BlocktestCpu]) {
     }
     let is_watched = cpus.iter().any(|cpu| cpu.stopped);
     let why = if is_watched {
-        "no stopped CPU felt the blocks"
+        "no stopped CPU shows the blocks"
     } else {
         "no stopped CPU was watched"
     };
@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn blocks_without_effect_are_inconclusive() {
         for (watched, said) in [
-            (&[1, 2][..], "no stopped CPU felt"),
+            (&[1, 2][..], "no stopped CPU shows"),
             (&[2][..], "no stopped CPU was watched"),
         ] {
             for cpu in judged(watched, false) {

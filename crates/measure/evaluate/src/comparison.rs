@@ -50,7 +50,7 @@ pub(crate) fn compare(
                 if without_times(domain) {
                     emulated_answers::real_time(domain, records, verdicts)
                 } else {
-                    real_time(domain, &asked(domain, Question::Deadline))
+                    asked(domain, Question::Deadline).entry(domain, &DEADLINE)
                 }
             }),
             row("same latency as on the host", &|domain| {
@@ -60,12 +60,12 @@ pub(crate) fn compare(
                     let same = asked(domain, Question::SameAsHost);
                     emulated_answers::same_as_host(plan, domain, records, verdicts, &same.0)
                 } else {
-                    same(domain, &asked(domain, Question::SameAsHost))
+                    asked(domain, Question::SameAsHost).entry(domain, &SAME_AS_HOST)
                 }
             }),
             row("isolation", &|domain| {
                 isolation(plan, domain, verdicts, without_times(domain)).unwrap_or_else(|| {
-                    isolation_from_loads(domain, &asked(domain, Question::Interference))
+                    asked(domain, Question::Interference).entry(domain, &ISOLATION_FROM_LOADS)
                 })
             }),
             row("survives a host crash", &|domain| {
@@ -131,7 +131,7 @@ impl<'a> Asked<'a> {
     }
 
     /// Answers yes if all verdicts hold, no if one fails, and otherwise that data is missing.
-    fn entry(&self, domain: &EvaluatedDomain, words: &Words<'_>) -> ComparisonEntry {
+    fn entry(&self, domain: &EvaluatedDomain, words: &Words) -> ComparisonEntry {
         let bad: Vec<&Verdict> = [
             self.with(VerdictOutcome::Fails),
             self.with(VerdictOutcome::Leaks),
@@ -188,42 +188,33 @@ impl<'a> Asked<'a> {
 }
 
 /// The answers to one question.
-struct Words<'a> {
-    yes: &'a str,
-    no: (&'a str, VerdictOutcome),
-    good: &'a str,
-    bad: &'a str,
+struct Words {
+    yes: &'static str,
+    no: (&'static str, VerdictOutcome),
+    good: &'static str,
+    bad: &'static str,
 }
 
-fn real_time(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
-    let words = Words {
-        yes: "yes",
-        no: ("no", VerdictOutcome::Fails),
-        good: "no cycle exceeded the deadline",
-        bad: "the deadline was exceeded",
-    };
-    asked.entry(domain, &words)
-}
+const DEADLINE: Words = Words {
+    yes: "yes",
+    no: ("no", VerdictOutcome::Fails),
+    good: "no cycle exceeded the deadline",
+    bad: "the deadline was exceeded",
+};
 
-fn same(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
-    let words = Words {
-        yes: "yes",
-        no: ("no", VerdictOutcome::Fails),
-        good: "no quantile is worse than on the host by more than the tolerance",
-        bad: "a quantile is worse than on the host",
-    };
-    asked.entry(domain, &words)
-}
+const SAME_AS_HOST: Words = Words {
+    yes: "yes",
+    no: ("no", VerdictOutcome::Fails),
+    good: "no quantile is worse than on the host by more than the tolerance",
+    bad: "a quantile is worse than on the host",
+};
 
-fn isolation_from_loads(domain: &EvaluatedDomain, asked: &Asked<'_>) -> ComparisonEntry {
-    let words = Words {
-        yes: "isolated",
-        no: ("not isolated", VerdictOutcome::Leaks),
-        good: "no quantile grows by more than the tolerance",
-        bad: "a quantile grows",
-    };
-    asked.entry(domain, &words)
-}
+const ISOLATION_FROM_LOADS: Words = Words {
+    yes: "isolated",
+    no: ("not isolated", VerdictOutcome::Leaks),
+    good: "no quantile grows by more than the tolerance",
+    bad: "a quantile grows",
+};
 
 /// Answers from a crash of the host if there was one, otherwise from how the kind is built.
 fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> ComparisonEntry {

@@ -116,7 +116,7 @@ pub(crate) fn crash_host(
     // If execution continues after this, the machine did not crash.
     thread::sleep(Duration::from_secs(5));
     let answer = written.err().map_or_else(
-        || "it took the command and went on".to_owned(),
+        || "it accepted the command and continues".to_owned(),
         |error| error.to_string(),
     );
     not_done(format!("the kernel did not panic: {answer}"))

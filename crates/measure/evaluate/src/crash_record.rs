@@ -12,7 +12,7 @@ use rampart_model::{
 };
 
 /// Builds the record of a crash. `signs` is the content of the last [`crate::CRASH_SIGNS`],
-/// `observed` the time for which further signs were awaited after the machine fell silent,
+/// `observed` the time for which further signs were awaited after the last output of the machine,
 /// `confirmed` the source that confirms the crash, `memory` the memory that was read from outside
 /// at the end of that time, by address ([`signs_in_memory`]).
 ///

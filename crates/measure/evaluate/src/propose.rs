@@ -464,7 +464,7 @@ fn no_disturbances(
 }
 
 /// The document's name of the part about disturbances.
-const DISTURBANCES: &str = "who disturbs whom";
+const DISTURBANCES: &str = "disturbances between domains";
 
 /// Returns an entry for disturbances that are not measured, with the reason and the fix.
 fn undisturbed(why: &str, fix: &str) -> NotMeasured {

@@ -79,7 +79,7 @@ pub(crate) struct RunMade {
 /// Why the messages of a meter ended early.
 #[derive(Debug)]
 enum CutOff {
-    /// The domain fell silent, was lost or refused the request.
+    /// The domain did not respond, was lost or refused the request.
     ByDomain(Finding),
     /// Its messages could not be stored.
     Here(Finding),
@@ -141,7 +141,9 @@ pub(crate) fn make_run(
             match load {
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
-                    let earlier = request.unwanted_activity.then(unwanted_activity::look);
+                    let earlier = request
+                        .unwanted_activity
+                        .then(unwanted_activity::observe_now);
                     let result = read_messages(
                         running.as_mut(),
                         &mut load,
@@ -155,7 +157,7 @@ pub(crate) fn make_run(
                         let cpus = &request.plan.cpus;
                         unwanted_activity::between(
                             &earlier,
-                            &unwanted_activity::observe(),
+                            &unwanted_activity::observe_now(),
                             cpus,
                             std::process::id(),
                         )

@@ -14,7 +14,7 @@ use rampart_model::{
 const METER: &str = "rampart-meter";
 
 /// Observes the present state of the machine.
-pub(crate) fn observe() -> Observation {
+pub(crate) fn observe_now() -> Observation {
     observe(&MachineRoot::system(), &Watch::default())
 }
 

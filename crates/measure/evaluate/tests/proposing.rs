@@ -230,7 +230,7 @@ fn reports_a_reason_for_each_omitted_part() {
         proposal
             .not_measured
             .into_iter()
-            .find(|gap| gap.what == "who disturbs whom")
+            .find(|gap| gap.what == "disturbances between domains")
             .expect("a reason")
             .findings[0]
             .to_string()
