@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
 
-use crate::compare::cpus;
+use crate::machine::compare::cpus;
 use crate::{Expected, Format, Knob, Place, named};
 
 /// The name in a plan that applies to every knob without an entry.

@@ -5,8 +5,8 @@ use rampart_model::{
     KNOB_CATALOGUE_SCHEMA_VERSION, KnobCatalogue, KnobEffect, KnobEntry, KnobOpinion, RuleEntry,
 };
 
-use crate::compare::expected_text;
-use crate::fix::{undo, verify};
+use crate::machine::compare::expected_text;
+use crate::machine::fix::{undo, verify};
 use crate::{Choice, Isolation, Knob, Place, Rule, RuleBook};
 
 /// Returns the whole catalogue as a document.

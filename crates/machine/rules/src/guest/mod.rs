@@ -23,7 +23,7 @@ pub use files::{FILES, HostFile};
 use crate::rule;
 
 /// Idle states with a longer exit latency affect interrupt latency.
-pub(crate) const SHALLOW: Nanos = crate::facts::DEEP;
+pub(crate) const SHALLOW: Nanos = crate::machine::facts::DEEP;
 
 /// Ids of the rules about the CPUs of a real-time guest and about its host's kernel and programs.
 pub const GUEST_PLACEMENT_RULES: [&str; 12] = [

@@ -5,12 +5,12 @@ use std::cmp::Reverse;
 
 use rampart_model::{CheckLocation, Finding};
 
-use crate::assess::assess;
-use crate::check::Subject;
-use crate::compare::expected_text;
 use crate::entry::location_texts;
-use crate::facts::Judgement;
-use crate::fix::fix;
+use crate::machine::assess::assess;
+use crate::machine::check::Subject;
+use crate::machine::compare::expected_text;
+use crate::machine::facts::Judgement;
+use crate::machine::fix::fix;
 use crate::{Expected, Isolation, Knob, named};
 
 /// Ids of the rules whose deviations affect measured latencies of all meters.

@@ -3,7 +3,7 @@
 
 use rampart_model::{CheckLocation, Machine};
 
-use crate::compare::to_write;
+use crate::machine::compare::to_write;
 use crate::{Expected, Format, Isolation, Knob, Place};
 
 /// Returns how to change a knob on this machine; `None` if there is nothing to do.

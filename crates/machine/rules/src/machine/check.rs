@@ -8,11 +8,11 @@ use rampart_model::{
     NotRead, Severity,
 };
 
-use crate::assess::assess;
-use crate::compare::expected_text;
 use crate::entry::{choice, effect};
-use crate::facts::Judgement;
-use crate::fix::fix;
+use crate::machine::assess::assess;
+use crate::machine::compare::expected_text;
+use crate::machine::facts::Judgement;
+use crate::machine::fix::fix;
 use crate::{Expected, Isolation, Knob, Readings, Unread};
 
 /// A machine and the values read from it.

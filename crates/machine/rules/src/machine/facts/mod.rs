@@ -10,7 +10,7 @@ use rampart_model::CheckLocation;
 pub(crate) use cpus::deep_idle_states;
 pub(crate) use machine::DEEP;
 
-use crate::check::Subject;
+use crate::machine::check::Subject;
 use crate::{Isolation, Unread};
 
 /// A property that no single file shows.

@@ -7,7 +7,7 @@ use rampart_model::{
     Finding, ResolvedDomain, Schemata, WayMask, plural,
 };
 
-use crate::division_ways::{Level, ways_of_instance};
+use super::division_ways::{Level, ways_of_instance};
 use crate::plan::caches::CACHE_SHARE;
 
 /// The request of a domain.

@@ -5,7 +5,7 @@ use rampart_model::{
     Allocation, CacheResource, CacheWays, Finding, ResourceInstance, WayMask, plural,
 };
 
-use crate::division::{CacheRequest, Indivisible, indivisible};
+use super::division::{CacheRequest, Indivisible, indivisible};
 use crate::plan::caches::{CACHE_SHARE_DEVICES, CACHE_SHARE_RAISED};
 
 /// The divided caches: those of the last level that can be divided. With code and data

@@ -3,9 +3,9 @@
 
 use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 
-use crate::check::Subject;
-use crate::compare::{cpus_satisfy, expected_text, satisfies};
-use crate::facts::{Judgement, judge};
+use crate::machine::check::Subject;
+use crate::machine::compare::{cpus_satisfy, expected_text, satisfies};
+use crate::machine::facts::{Judgement, judge};
 use crate::{
     Expected, Format, Isolation, KernelThread, Knob, LocationValue, Place, Reading, Unread, When,
 };
@@ -161,7 +161,7 @@ fn one_file(
 
 /// Formats CPUs as a list and other texts unchanged, on one line.
 fn shown(text: &str, format: Format) -> String {
-    match crate::compare::cpus(format, text) {
+    match crate::machine::compare::cpus(format, text) {
         Some(cpus) if cpus.is_empty() => "none".to_owned(),
         Some(cpus) => cpus.named().to_string(),
         None if text.is_empty() => "nothing".to_owned(),

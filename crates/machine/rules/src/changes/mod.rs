@@ -2,17 +2,22 @@
 //! The changes that applying a plan makes: the isolation of its domains and every knob without the
 //! expected value, in the order of their application.
 
+pub(crate) mod caches;
+pub(crate) mod division;
+mod division_ways;
+mod huge_pages;
+
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuRole,
     CpuSet, DomainCpus, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
 };
 
-use crate::assess::assess;
-use crate::check::Subject;
 use crate::choice::SET_WITH_ISOLATION;
-use crate::compare::{cpus, expected_text, marked, satisfies, to_write};
-use crate::facts::{Judgement, deep_idle_states};
-use crate::fix::fix;
+use crate::machine::assess::assess;
+use crate::machine::check::Subject;
+use crate::machine::compare::{cpus, expected_text, marked, satisfies, to_write};
+use crate::machine::facts::{Judgement, deep_idle_states};
+use crate::machine::fix::fix;
 use crate::{Expected, Fact, Format, Isolation, Knob, Place, Reading, is_safety_net};
 
 /// Returns the changes that applying `plan` to a machine makes, including those that take effect
@@ -28,8 +33,8 @@ pub fn change_list(
         .into_iter()
         .chain(isolation_steps(plan))
         .collect();
-    steps.extend(crate::cache_steps::steps(plan));
-    let pages = crate::pages_reserved::steps(plan, subject.readings);
+    steps.extend(caches::steps(plan));
+    let pages = huge_pages::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
         // The steps for huge pages of the plan's guests replace those of the catalogue.
         .filter(|knob| pages.iter().all(|step| step.name != knob.name))
@@ -377,7 +382,7 @@ fn policies(
     if value.is_none() && aim.is_some() {
         return Vec::new();
     }
-    crate::assess::threads(names, subject, isolation)
+    crate::machine::assess::threads(names, subject, isolation)
         .unwrap_or_default()
         .into_iter()
         .filter_map(|thread| {
@@ -402,7 +407,7 @@ fn affinities(
     subject: &Subject<'_>,
     isolation: &Isolation,
 ) -> Vec<ChangeLocation> {
-    crate::assess::threads(names, subject, isolation)
+    crate::machine::assess::threads(names, subject, isolation)
         .unwrap_or_default()
         .into_iter()
         .filter(|thread| !thread.bound && !thread.name.starts_with("irq/"))
