@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
 
 use crate::machine::compare::cpus;
-use crate::{Expected, Format, Knob, Place, named};
+use crate::{Expected, Format, Knob, Location, named};
 
 /// The name in a plan that applies to every knob without an entry.
 pub const DEFAULT: &str = "default";
@@ -92,10 +92,10 @@ impl Knob {
         !excluded.contains(&self.effect)
             && matches!(
                 self.location,
-                Place::File(_, _)
-                    | Place::Boot { .. }
-                    | Place::ThreadPolicy(_)
-                    | Place::ThreadAffinity(_)
+                Location::File(_, _)
+                    | Location::Boot { .. }
+                    | Location::ThreadPolicy(_)
+                    | Location::ThreadAffinity(_)
             )
     }
 
@@ -110,9 +110,9 @@ impl Knob {
     fn is_written_literally(&self) -> bool {
         match self.location {
             // The file only shows a value that the kernel command line or the firmware sets.
-            Place::File(_, _) if self.effect.needs_restart() => false,
+            Location::File(_, _) if self.effect.needs_restart() => false,
             // Control groups belong to their managers.
-            Place::File(_, paths) => {
+            Location::File(_, paths) => {
                 !SET_WITH_ISOLATION.contains(&self.name)
                     && !paths.iter().any(|path| path.starts_with("/sys/fs/cgroup/"))
             }
@@ -123,13 +123,13 @@ impl Knob {
     /// Returns whether this text is a valid literal value.
     fn takes_literally(&self, value: &str) -> bool {
         match self.location {
-            Place::File(_, _) if !self.is_written_literally() => false,
-            Place::ThreadPolicy(_) => priority(value).is_some(),
-            Place::File(Format::Text, _) => {
+            Location::File(_, _) if !self.is_written_literally() => false,
+            Location::ThreadPolicy(_) => priority(value).is_some(),
+            Location::File(Format::Text, _) => {
                 let one_line = !value.trim().is_empty() && !value.contains(char::is_control);
                 one_line && (!self.is_number() || value.trim().parse::<i64>().is_ok())
             }
-            Place::File(format, _) => cpus(format, value).is_some(),
+            Location::File(format, _) => cpus(format, value).is_some(),
             _ => false,
         }
     }
@@ -156,12 +156,12 @@ impl Knob {
     /// Returns the values that a plan may choose, in words; empty if there are none.
     fn values(&self) -> String {
         let itself = match self.location {
-            Place::File(_, _) if !self.is_written_literally() => None,
-            Place::ThreadPolicy(_) => Some("a priority from 1 to 99"),
-            Place::File(Format::Text, _) if self.is_number() => Some("a number"),
-            Place::File(Format::Text, _) => Some("one line of text"),
-            Place::File(Format::List, _) => Some("CPUs as a list such as 0-1"),
-            Place::File(Format::Mask, _) => Some("CPUs as a mask such as 3"),
+            Location::File(_, _) if !self.is_written_literally() => None,
+            Location::ThreadPolicy(_) => Some("a priority from 1 to 99"),
+            Location::File(Format::Text, _) if self.is_number() => Some("a number"),
+            Location::File(Format::Text, _) => Some("one line of text"),
+            Location::File(Format::List, _) => Some("CPUs as a list such as 0-1"),
+            Location::File(Format::Mask, _) => Some("CPUs as a mask such as 3"),
             _ => None,
         };
         let values: Vec<&str> = self
@@ -184,8 +184,8 @@ impl Knob {
             return choice.expected;
         }
         match (self.location, priority(value)) {
-            (Place::ThreadPolicy(_), Some(priority)) => Expected::FifoAtLeast(priority),
-            (Place::File(_, _), _) if self.takes_literally(value) => Expected::Chosen(self.name),
+            (Location::ThreadPolicy(_), Some(priority)) => Expected::FifoAtLeast(priority),
+            (Location::File(_, _), _) if self.takes_literally(value) => Expected::Chosen(self.name),
             _ => self.expected,
         }
     }
@@ -275,7 +275,7 @@ mod tests {
             let knob = named(knob).expect(knob);
             let expected = knob.expected_by(&isolation);
             let format = match knob.location {
-                Place::File(format, _) => format,
+                Location::File(format, _) => format,
                 _ => Format::Text,
             };
             let text = to_write(expected, format, &isolation).expect(knob.name);

@@ -7,7 +7,7 @@ use rampart_model::{
 
 use crate::machine::compare::expected_text;
 use crate::machine::fix::{undo, verify};
-use crate::{Choice, Isolation, Knob, Place, Rule, RuleBook};
+use crate::{Choice, Isolation, Knob, Location, Rule, RuleBook};
 
 /// Returns the whole catalogue as a document.
 #[must_use]
@@ -65,7 +65,7 @@ pub fn entry(knob: &Knob) -> KnobEntry {
 /// Returns when a change takes effect. Options of the kernel always need another kernel.
 pub(crate) fn effect(knob: &Knob) -> KnobEffect {
     match knob.location {
-        Place::KernelOption(_) => KnobEffect::WithAnotherKernel,
+        Location::KernelOption(_) => KnobEffect::WithAnotherKernel,
         _ => knob.effect,
     }
 }
@@ -79,16 +79,16 @@ pub(crate) fn choice(choice: &Choice, isolation: Option<&Isolation>) -> KnobOpin
     }
 }
 
-pub(crate) fn location_texts(location: Place) -> Vec<String> {
+pub(crate) fn location_texts(location: Location) -> Vec<String> {
     let all = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
     let threads = |names: &[&str]| names.iter().map(|name| format!("thread {name}")).collect();
     match location {
-        Place::File(_, paths) | Place::Exists(paths) => all(paths),
-        Place::Boot { parameter, .. } => vec![format!("kernel command line: {parameter}=")],
-        Place::KernelOption(option) => vec![option.to_owned()],
-        Place::ThreadPolicy(names) | Place::ThreadAffinity(names) => threads(names),
-        Place::Program(names) => names.iter().map(|name| format!("program {name}")).collect(),
-        Place::Fact(_, location) => vec![location.to_owned()],
-        Place::Guest(location) => vec![location.to_owned()],
+        Location::File(_, paths) | Location::Exists(paths) => all(paths),
+        Location::Boot { parameter, .. } => vec![format!("kernel command line: {parameter}=")],
+        Location::KernelOption(option) => vec![option.to_owned()],
+        Location::ThreadPolicy(names) | Location::ThreadAffinity(names) => threads(names),
+        Location::Program(names) => names.iter().map(|name| format!("program {name}")).collect(),
+        Location::Fact(_, location) => vec![location.to_owned()],
+        Location::Guest(location) => vec![location.to_owned()],
     }
 }

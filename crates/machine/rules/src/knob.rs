@@ -17,7 +17,7 @@ pub struct Knob {
     /// Its group.
     pub group: KnobGroup,
     /// Its location.
-    pub location: Place,
+    pub location: Location,
     /// The conditions under which it matters; all of them must hold.
     pub applies: &'static [When],
     /// The expected value.
@@ -34,7 +34,7 @@ pub struct Knob {
     pub effect: KnobEffect,
     /// The kernels that have it.
     pub kernels: Kernels,
-    /// How to change it, if the location alone is not enough. `{real-time}` and `{housekeeping}`
+    /// How to change it, one alternative on each line; `None` if the location is enough. `{real-time}` and `{housekeeping}`
     /// are replaced by the CPUs.
     pub fix: Option<&'static str>,
     /// How to verify it, if reading the location again is not enough.
@@ -54,7 +54,7 @@ impl Knob {
             name: "",
             title: "",
             group,
-            location: Place::File(Format::Text, &[]),
+            location: Location::File(Format::Text, &[]),
             applies: &[],
             expected: Expected::Informational,
             choices: &[],
@@ -112,7 +112,7 @@ pub enum Format {
 
 /// The location of a knob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Location {
     /// Files. The first existing path counts, since different kernels have different paths. A part
     /// in braces matches several names, see [`crate::readings`].
     File(Format, &'static [&'static str]),

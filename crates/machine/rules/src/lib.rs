@@ -3,7 +3,7 @@
 //!
 //! - `rule`: [`Rule`], the static part of a judgement; [`all_rules`] returns every rule.
 //! - `catalogue`: the knobs as data, for Linux kernels from 5.10 on. A [`Knob`] has a location
-//!   ([`Place`]), an expected value ([`Expected`]) for an [`Isolation`], and a reason; `choice` has
+//!   ([`Location`]), an expected value ([`Expected`]) for an [`Isolation`], and a reason; `choice` has
 //!   the values that a plan may name, `entry` the catalogue as a document.
 //! - `machine`: compares a machine ([`Readings`]) with the catalogue: all of it (`check`), or the
 //!   rules that affect figures of an evaluation (`figures`).
@@ -35,7 +35,7 @@ pub use changes::division::{
 pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
 pub use entry::{catalogue_document, entry, rule_entry};
 pub use isolation::Isolation;
-pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Place, When};
+pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Location, When};
 pub use machine::check::{Subject, check};
 pub use machine::compare::{expected_text, marked, satisfies, to_write};
 pub use machine::facts::Fact;

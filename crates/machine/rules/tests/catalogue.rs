@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use rampart_model::{CpuId, CpuSet, KnobGroup, Severity, VitalThread};
 use rampart_rules::{
-    Expected, Format, Isolation, Knob, Place, When, all, entry, named, satisfies, to_write,
+    Expected, Format, Isolation, Knob, Location, When, all, entry, named, satisfies, to_write,
 };
 
 fn isolation(real_time: &str, housekeeping: &str) -> Isolation {
@@ -19,7 +19,7 @@ fn isolation(real_time: &str, housekeeping: &str) -> Isolation {
 
 fn format(knob: &Knob) -> Format {
     match knob.location {
-        Place::File(format, _) | Place::Boot { format, .. } => format,
+        Location::File(format, _) | Location::Boot { format, .. } => format,
         _ => Format::List,
     }
 }
@@ -34,7 +34,7 @@ fn expectations(knob: &Knob) -> Vec<Expected> {
 fn names_are_unique_and_kebab_case() {
     let mut names = BTreeSet::new();
     for knob in all() {
-        assert!(names.insert(knob.name), "{} is there twice", knob.name);
+        assert!(names.insert(knob.name), "{} occurs twice", knob.name);
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         assert!(knob.name.chars().all(plain), "{}", knob.name);
         assert!(
@@ -72,7 +72,7 @@ fn every_group_has_knobs_and_every_knob_has_all_texts() {
                 knob.name
             );
         }
-        assert!(!shown.locations.is_empty(), "{}: no place", knob.name);
+        assert!(!shown.locations.is_empty(), "{}: no location", knob.name);
         assert!(
             shown.reason.ends_with('.'),
             "{}: {}",
@@ -93,7 +93,7 @@ fn every_group_has_knobs_and_every_knob_has_all_texts() {
 fn locations_are_kernel_paths_with_matching_braces() {
     for knob in all() {
         let paths = match knob.location {
-            Place::File(_, paths) | Place::Exists(paths) => paths,
+            Location::File(_, paths) | Location::Exists(paths) => paths,
             _ => continue,
         };
         assert!(!paths.is_empty(), "{}", knob.name);
@@ -181,7 +181,7 @@ fn errors_have_a_fix() {
     for knob in all().filter(|knob| knob.severity == Severity::Error) {
         let by_location = matches!(
             knob.location,
-            Place::Boot { .. } | Place::KernelOption(_) | Place::File(_, _)
+            Location::Boot { .. } | Location::KernelOption(_) | Location::File(_, _)
         );
         assert!(knob.fix.is_some() || by_location, "{}", knob.name);
     }
@@ -190,7 +190,7 @@ fn errors_have_a_fix() {
 #[test]
 fn settings_of_kvm_modules_apply_only_with_guests() {
     for knob in all().filter(|knob| knob.name.starts_with("kvm-")) {
-        if matches!(knob.location, Place::File(_, _)) {
+        if matches!(knob.location, Location::File(_, _)) {
             assert!(knob.applies.contains(&When::Guests), "{}", knob.name);
         }
     }
@@ -252,7 +252,7 @@ proptest! {
 fn vital_threads_have_knobs() {
     for kind in VitalThread::ALL {
         let knob = named(kind.knob).expect(kind.knob);
-        let Place::ThreadPolicy(names) = knob.location else {
+        let Location::ThreadPolicy(names) = knob.location else {
             panic!("{}: {:?}", kind.knob, knob.location);
         };
         assert!(

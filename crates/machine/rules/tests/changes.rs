@@ -327,7 +327,7 @@ fn reserves_huge_pages_on_their_node() {
 
     let list = with_pages([(2, 2), (0, 0)], "", (6, 1), "[boot]\nreboot = \"plan\"\n");
     assert_eq!(action(&list, "huge-pages"), Some(StepAction::AsWanted));
-    assert_eq!(page_words(&list), "", "somebody else reserved them");
+    assert_eq!(page_words(&list), "", "the pages are reserved already");
     for (host, expected) in [("skip", StepAction::Skip), ("expect", StepAction::Expect)] {
         let host = format!("[host]\nhuge-pages = \"{host}\"\n");
         let list = with_pages([(0, 0); 2], "", (6, 1), &host);

@@ -34,7 +34,7 @@ const PLANS: [&str; 2] = [
 fn ids_are_unique_over_all_books() {
     let mut ids = BTreeSet::new();
     for rule in all_rules() {
-        assert!(ids.insert(rule.id), "{} is there twice", rule.id);
+        assert!(ids.insert(rule.id), "{} occurs twice", rule.id);
         assert!(!rule.title.is_empty() && !rule.reason.is_empty() && !rule.source.is_empty());
     }
     for id in FIGURE_RULES

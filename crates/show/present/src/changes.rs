@@ -3,6 +3,7 @@
 
 use rampart_model::{ChangeList, ChangeStep, StepAction, StepKind};
 
+use crate::check::fix_items;
 use crate::element::{Element, ListItem};
 use crate::plan_picture::item;
 
@@ -20,7 +21,7 @@ pub fn changes(changes: &ChangeList) -> Vec<Element> {
     let mut section = |action: StepAction, title: &str, text: fn(&ChangeStep) -> String| {
         let items: Vec<ListItem> = of(action)
             .map(|step| {
-                let fix = step.fix.iter().map(|fix| item("fix", fix));
+                let fix = step.fix.iter().flat_map(|fix| fix_items(fix));
                 let disruptive = step.disruptive.iter().map(|how| item("disruptive", how));
                 ListItem {
                     items: fix.chain(disruptive).collect(),

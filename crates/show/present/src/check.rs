@@ -130,7 +130,7 @@ fn section(
 /// Returns an error or a warning with its reason, its fix and its source.
 fn judged(finding: &CheckFinding, verbose: bool) -> ListItem {
     let mut items = vec![item("why", Text::prose(&finding.reason))];
-    items.extend(finding.fix.iter().map(|fix| item("fix", fix)));
+    items.extend(finding.fix.iter().flat_map(|fix| fix_items(fix)));
     let disruptive = finding.disruptive.iter().map(|how| format!("; {how}"));
     let effect = finding.effect.words().to_owned() + &disruptive.collect::<String>();
     items.push(item("effect", effect));
@@ -155,6 +155,14 @@ fn judged(finding: &CheckFinding, verbose: bool) -> ListItem {
             format!("{}; expected {}", finding.found, finding.expected),
         )
     }
+}
+
+/// Returns a fix, one alternative in each item.
+pub(crate) fn fix_items(fix: &str) -> impl Iterator<Item = ListItem> {
+    let label = |index| if index == 0 { "fix" } else { "or" };
+    fix.lines()
+        .enumerate()
+        .map(move |(index, line)| item(label(index), Text::prose(line)))
 }
 
 #[cfg(test)]

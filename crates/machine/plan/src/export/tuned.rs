@@ -149,7 +149,7 @@ fn lost(step: &ChangeStep, what: &str) -> Finding {
     )
     .values(step.present.clone(), step.wanted.clone());
     match &step.fix {
-        Some(fix) => finding.fix(fix.clone()),
+        Some(fix) => finding.fix(fix.lines().next().unwrap_or_default()),
         None => finding.fix("rampart apply"),
     }
 }

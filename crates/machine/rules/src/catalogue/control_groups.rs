@@ -24,7 +24,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "control-group-version",
         title: "version of control groups",
-        location: Place::Fact(Fact::ControlGroups, "/proc/self/mountinfo"),
+        location: Location::Fact(Fact::ControlGroups, "/proc/self/mountinfo"),
         expected: Expected::Text("v2 alone"),
         reason: "Only v2 has partitions, groups that own CPUs. With v1 tasks must be moved one by one.",
         cost: "Old container engines need v1.",
@@ -37,7 +37,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partitions-valid",
         title: "all partitions are valid",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::Partitions,
             "/sys/fs/cgroup/{group}/cpuset.cpus.partition",
         ),
@@ -148,14 +148,16 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cpu-quota",
         title: "time limits of groups",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::NotShown,
             "cpu.max of the group that the real-time thread is in",
         ),
         expected: Expected::Text("`max`: no quota on any group above a real-time thread"),
         reason: "A group without remaining quota is stopped for the rest of the period.",
         cost: "The group may use its CPUs fully.",
-        fix: Some("CPUQuota= empty in the unit; no --cpus and no --cpu-quota for the container"),
+        fix: Some(
+            "CPUQuota= (empty) in the unit\nremove --cpus and --cpu-quota from the container's options",
+        ),
         undo: Some("Set the quota again."),
         source: "Documentation/admin-guide/cgroup-v2.rst, cpu.max; CRI-O cpu-quota annotation",
         ..Knob::of(KnobGroup::ControlGroups)

@@ -20,7 +20,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cpu-pinning",
         title: "each virtual CPU has a dedicated CPU",
-        location: Place::Guest(
+        location: Location::Guest(
             "<vcpupin vcpu='0' cpuset='…'/>; in QEMU sched_setaffinity on the threads that QMP query-cpus-fast names, before `cont`",
         ),
         expected: Expected::Text("one to one, and no other thread on these CPUs"),
@@ -33,7 +33,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cpu-priority",
         title: "virtual CPUs run under SCHED_FIFO",
-        location: Place::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
+        location: Location::Guest("<vcpusched vcpus='…' scheduler='fifo' priority='1'/>"),
         expected: Expected::FifoAtLeast(1),
         reason: "Ordinary threads must not preempt a virtual CPU; priority 1 is below the kernel's own threads.",
         cost: "A guest that spins without end starves all threads that are bound to that CPU.",
@@ -43,7 +43,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-emulator-pinning",
         title: "the emulator's other threads are on housekeeping CPUs",
-        location: Place::Guest("<emulatorpin cpuset='…'/>"),
+        location: Location::Guest("<emulatorpin cpuset='…'/>"),
         expected: Expected::NoRealTime,
         reason: "On a CPU of a virtual CPU they never run while the guest spins, and the guest never boots.",
         source: "SEAPATH ansible#438; KubeVirt isolateEmulatorThread; Nova emulator_threads_policy",
@@ -52,7 +52,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-io-threads",
         title: "threads of the guest's disks are on housekeeping CPUs",
-        location: Place::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
+        location: Location::Guest("<iothreadpin iothread='1' cpuset='…'/>"),
         expected: Expected::NoRealTime,
         reason: "They run when the disks are busy, and would disturb a real-time CPU.",
         source: "libvirt formatdomain, cputune; kubevirt PR#15404",
@@ -61,7 +61,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-two-cpus",
         title: "a real-time guest has two virtual CPUs, or CPUs for its emulator",
-        location: Place::Guest("<vcpu placement='static'>2</vcpu>"),
+        location: Location::Guest("<vcpu placement='static'>2</vcpu>"),
         expected: Expected::Text("2 virtual CPUs or more, or CPUs for the emulator"),
         reason: "With one virtual CPU the guest's kernel runs its own work on the real-time CPU.",
         cost: "One more CPU for each guest.",
@@ -73,7 +73,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-topology",
         title: "the guest sees cores, not siblings",
-        location: Place::Guest("<topology sockets='1' cores='N' threads='1'/>"),
+        location: Location::Guest("<topology sockets='1' cores='N' threads='1'/>"),
         reason: "A guest that sees siblings schedules its work by them.",
         source: "Red Hat, real-time virtualisation; KubeVirt (arm64 allows nothing else)",
         ..setting()
@@ -81,7 +81,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-processor",
         title: "the guest sees the host's processor, with its deadline timer",
-        location: Place::Guest(
+        location: Location::Guest(
             "<cpu mode='host-passthrough'><feature policy='require' name='tsc-deadline'/>; -cpu host,+tsc-deadline",
         ),
         reason: "The deadline timer avoids accesses to the interrupt controller when a timer is armed.",
@@ -92,7 +92,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-counters",
         title: "the guest has no performance counters",
-        location: Place::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
+        location: Location::Guest("<pmu state='off'/>; -cpu …,pmu=off"),
         expected: Expected::Absent,
         reason: "Saving and restoring the counters lengthens each exit, and the guest's watchdog would use them.",
         cost: "perf in the guest counts nothing.",
@@ -102,7 +102,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-dedicated-hint",
         title: "the guest has the hint that its CPUs are dedicated",
-        location: Place::Guest(
+        location: Location::Guest(
             "<kvm><hint-dedicated state='on'/></kvm>; -cpu …,kvm-hint-dedicated=on",
         ),
         reason: "The guest's locks then spin as on hardware.",
@@ -113,7 +113,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-idle",
         title: "the guest halts without an exit",
-        location: Place::Guest("-overcommit cpu-pm=on"),
+        location: Location::Guest("-overcommit cpu-pm=on"),
         expected: Expected::Informational,
         choices: &[
             choice(
@@ -137,7 +137,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-idle-poll",
         title: "the guest polls when idle",
-        location: Place::Guest("idle=poll on the guest's own kernel command line"),
+        location: Location::Guest("idle=poll on the guest's own kernel command line"),
         expected: Expected::Informational,
         choices: &[
             choice(
@@ -161,7 +161,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-memory",
         title: "the guest's memory is huge pages on the node of its CPUs",
-        location: Place::Guest(
+        location: Location::Guest(
             "<hugepages><page size='1' unit='GiB' nodeset='0'/></hugepages> <numatune mode='strict'>",
         ),
         reason: "TLB misses are shorter, and no memory is on a remote node.",
@@ -171,7 +171,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-memory-locked",
         title: "the guest's memory is allocated and locked",
-        location: Place::Guest(
+        location: Location::Guest(
             "<locked/> <nosharepages/> <allocation mode='immediate'/>; -overcommit mem-lock=on",
         ),
         reason: "A page fault in the host stops the virtual CPU for up to milliseconds.",
@@ -182,7 +182,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-devices",
         title: "the guest has no devices that it does not need",
-        location: Place::Guest(
+        location: Location::Guest(
             "no HPET, USB, balloon, random generator, graphics; <memballoon model='none'/>",
         ),
         expected: Expected::Absent,
@@ -193,7 +193,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-passthrough",
         title: "real-time devices are passed through to the guest",
-        location: Place::Guest(
+        location: Location::Guest(
             "VFIO, with its interrupts on the CPU of the virtual CPU that owns the device",
         ),
         expected: Expected::Informational,
@@ -205,7 +205,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-cache",
         title: "the guest has a dedicated part of the cache",
-        location: Place::Guest(
+        location: Location::Guest(
             "<cachetune vcpus='…'><cache id='0' level='3' type='both' size='…'/></cachetune>",
         ),
         expected: Expected::Informational,
@@ -217,7 +217,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-kernel",
         title: "the guest's own kernel is PREEMPT_RT",
-        location: Place::Guest(
+        location: Location::Guest(
             "the kernel in the guest, with isolcpus=, nohz_full=, rcu_nocbs= on its real-time virtual CPUs",
         ),
         reason: "A stock guest on a fully tuned host reached 9.5 ms, with tens of µs expected.",
@@ -227,7 +227,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-thread-names",
         title: "the guest's threads have names",
-        location: Place::Guest("-name NAME,debug-threads=on"),
+        location: Location::Guest("-name NAME,debug-threads=on"),
         reason: "A tool that sets affinities can distinguish virtual CPUs from other threads.",
         source: "QEMU's documentation of -name",
         ..setting()
@@ -235,7 +235,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-accelerator",
         title: "the guest runs with hardware virtualisation (KVM)",
-        location: Place::Guest("<domain type='kvm'>; QEMU's -accel kvm"),
+        location: Location::Guest("<domain type='kvm'>; QEMU's -accel kvm"),
         expected: Expected::Text("kvm"),
         reason: "Emulated instructions have no bound in time.",
         source: "QEMU's documentation of TCG; Documentation/virt/kvm/api.rst",
@@ -244,7 +244,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-isolation",
         title: "the guest keeps its real-time CPUs free of other work",
-        location: Place::Guest(
+        location: Location::Guest(
             "isolcpus=, nohz_full= and rcu_nocbs= on the guest's kernel command line",
         ),
         expected: Expected::Text("all real-time CPUs of the guest, and no other"),
@@ -255,7 +255,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-tick",
         title: "a guest on an emulated machine keeps its tick",
-        location: Place::Guest("nohz= on the guest's kernel command line"),
+        location: Location::Guest("nohz= on the guest's kernel command line"),
         expected: Expected::Text("off, and no nohz_full="),
         reason: "An emulated processor may halt with an interrupt pending; without a tick it would never wake.",
         source: "Rampart: seen with QEMU's TCG",
@@ -264,7 +264,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-starves-kernel-threads",
         title: "virtual CPUs do not starve the kernel",
-        location: Place::Guest(
+        location: Location::Guest(
             "priorities of ksoftirqd, ktimers, rcuc and rcub on the guest's CPUs; sched_rt_runtime_us",
         ),
         expected: Expected::Text(
@@ -279,7 +279,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-firmware-interrupts",
         title: "no SMI while the guest runs",
-        location: Place::Guest("register 0x34 of the host, before and after"),
+        location: Location::Guest("register 0x34 of the host, before and after"),
         expected: Expected::Number(0),
         reason: "The firmware stops all CPUs, and no kernel can observe it.",
         effect: KnobEffect::InFirmware,
@@ -289,7 +289,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-host-isolcpus",
         title: "the host isolates the guest's CPUs at boot",
-        location: Place::Guest("isolcpus=domain on the host's kernel command line"),
+        location: Location::Guest("isolcpus=domain on the host's kernel command line"),
         expected: Expected::Informational,
         reason: "It keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time.",
         effect: KnobEffect::AtRestart,

@@ -7,13 +7,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "not-emulated",
         title: "the processor is real",
-        location: Place::Fact(Fact::Emulation, "CPUID leaf 0x40000000, firmware tables"),
+        location: Location::Fact(Fact::Emulation, "CPUID leaf 0x40000000, firmware tables"),
         expected: Expected::Text("hardware, or a guest of a real hypervisor"),
         applies: &[When::Guest],
         reason: "The speed of an emulated processor depends on the emulator; measured times are not meaningful.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        fix: Some("run on hardware; on an emulated machine compare only structure, not times"),
+        fix: Some("run on hardware\non an emulated machine compare structure only, not times"),
         undo: Some("Nothing is changed."),
         source: "Intel SDM volume 2A, CPUID; QEMU's documentation of TCG",
         severity: Severity::Error,
@@ -22,12 +22,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "not-a-guest",
         title: "the kernel does not run under a hypervisor",
-        location: Place::Fact(Fact::Hypervisor, "CPUID, firmware tables, device tree"),
+        location: Location::Fact(Fact::Hypervisor, "CPUID, firmware tables, device tree"),
         expected: Expected::Text("hardware, or CPUs that the host gives to this guest alone"),
         reason: "The host can take the CPUs at any time, and its latencies add to those of the guest.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        fix: Some("use the hardware itself, or bind this guest's CPUs on its host one to one"),
+        fix: Some("run on the host\non the host, bind each CPU of this guest to a dedicated CPU"),
         verify: Some("The eighth number of the `cpu` lines in /proc/stat (steal) does not change."),
         undo: Some("Nothing is changed here."),
         source: "Documentation/trace/osnoise-tracer.rst; Red Hat, real-time virtualisation, chapter 2",
@@ -36,7 +36,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "not-in-a-container",
         title: "Rampart runs on the host",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::Container,
             "/run/systemd/container, /run/.containerenv, /.dockerenv, /proc/1/cgroup",
         ),
@@ -52,12 +52,12 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "enough-cpus",
         title: "a CPU is left for ordinary work",
-        location: Place::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),
+        location: Location::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),
         expected: Expected::Text("at least one online CPU besides the real-time ones"),
         reason: "Interrupts, timers and threads that leave the real-time CPUs must go somewhere.",
         cost: "One CPU less for real-time work.",
         effect: KnobEffect::AtOnce,
-        fix: Some("name fewer CPUs with --cpus, or give the machine another CPU"),
+        fix: Some("name fewer CPUs with --cpus\nadd a CPU to the machine"),
         undo: Some("Name other CPUs."),
         source: "ACRN checks/cpu_assignment.xsd; NTO performanceprofile_validation.go",
         severity: Severity::Error,
@@ -66,7 +66,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "boot-cpu",
         title: "the boot CPU does ordinary work",
-        location: Place::Fact(Fact::BootCpu, "the CPUs of the plan"),
+        location: Location::Fact(Fact::BootCpu, "the CPUs of the plan"),
         expected: Expected::Text("CPU 0 is a housekeeping CPU"),
         reason: "CPU 0 keeps time and takes what cannot be moved; the kernel takes it out of nohz_full= by itself.",
         cost: "CPU 0 is not a real-time CPU.",
@@ -79,7 +79,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "sibling-threads",
         title: "no real-time core is shared by siblings",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::Siblings,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/topology/core_cpus_list",
         ),
@@ -89,9 +89,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Siblings share execution units, first-level caches and store buffers: the work of one slows the other at once.",
         cost: "The sibling does no other work.",
         disruptive: Some("taking a CPU offline stops all CPUs for milliseconds"),
-        fix: Some(
-            "echo off > /sys/devices/system/cpu/smt/control, or name whole cores with --cpus",
-        ),
+        fix: Some("echo off > /sys/devices/system/cpu/smt/control\nname whole cores with --cpus"),
         undo: Some("echo on > /sys/devices/system/cpu/smt/control"),
         source: "libvirt kbase/kvm-realtime; NTO performance profile creator (odd numbers of CPUs); CNTO#372",
         ..Knob::of(KnobGroup::Hardware)
@@ -118,14 +116,16 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Whether cores have siblings at all decides how CPUs may be divided.",
         cost: "Without it the throughput is a fifth to a third lower, and CPU numbers change.",
         disruptive: Some("takes CPUs offline, which stops all CPUs for milliseconds"),
-        fix: Some("echo off > /sys/devices/system/cpu/smt/control, or boot with nosmt"),
+        fix: Some(
+            "echo off > /sys/devices/system/cpu/smt/control\nnosmt on the kernel command line",
+        ),
         source: "Documentation/admin-guide/kernel-parameters.txt, nosmt; libvirt kbase/kvm-realtime; openshift-docs#28436",
         ..Knob::of(KnobGroup::Hardware)
     },
     Knob {
         name: "one-memory-node",
         title: "the real-time CPUs are on one memory node",
-        location: Place::Fact(Fact::OneNode, "/sys/devices/system/node/node{node}/cpulist"),
+        location: Location::Fact(Fact::OneNode, "/sys/devices/system/node/node{node}/cpulist"),
         expected: Expected::Text("all CPUs of one real-time workload on one node"),
         applies: &[When::SeveralNodes],
         reason: "Access to memory of another node takes longer, over a shared interconnect.",
@@ -138,7 +138,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "one-kind-of-core",
         title: "the real-time CPUs are cores of one kind",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::MixedCores,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cpu_capacity",
         ),
@@ -153,14 +153,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "firmware-interrupts",
         title: "interrupts of the firmware (SMI)",
-        location: Place::Fact(Fact::FirmwareInterrupts, "/dev/cpu/0/msr, register 0x34"),
+        location: Location::Fact(Fact::FirmwareInterrupts, "/dev/cpu/0/msr, register 0x34"),
         expected: Expected::Informational,
         applies: &[When::Intel, When::Hardware],
         reason: "The firmware stops every CPU for an unbounded time, and the kernel cannot observe it.",
         cost: "What the firmware does in them (thermal control, legacy USB) may be needed.",
         effect: KnobEffect::InFirmware,
         fix: Some(
-            "switch off their sources in the firmware: legacy USB, power capping, patrol scrub; never the thermal ones",
+            "disable legacy USB, power capping and patrol scrub in the firmware's setup, but no thermal interrupts",
         ),
         verify: Some(
             "The count does not rise over an hour of load; the hwlat tracer finds no gap.",
@@ -172,7 +172,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "firmware-settings",
         title: "settings of the firmware",
-        location: Place::Fact(Fact::NotShown, "the firmware's own menu"),
+        location: Location::Fact(Fact::NotShown, "the firmware's own menu"),
         expected: Expected::Text(
             "a real-time mode if it has one (Intel TCC), else C1E, deep idle states and patrol scrub off; virtualisation stays on",
         ),
@@ -188,7 +188,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "shared-cache",
         title: "caches shared with housekeeping CPUs",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::SharedCache,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cache/index{index}/shared_cpu_list",
         ),
@@ -196,7 +196,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "A co-located workload that streams through a shared cache evicts the real-time thread's lines.",
         cost: "The part of the cache that one group owns is not available to the others.",
         fix: Some(
-            "assign separate cache ways to the real-time CPUs with resctrl, or choose CPUs with a separate cache",
+            "assign separate cache ways to the real-time CPUs with resctrl\nchoose CPUs with a separate cache",
         ),
         undo: Some("Remove the resctrl group."),
         source: "Documentation/filesystems/resctrl.rst; ACRN and Intel real-time VM guides",
@@ -205,7 +205,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cache-allocation",
         title: "allocation of caches and memory bandwidth (resctrl)",
-        location: Place::Fact(Fact::CacheAllocation, "/sys/fs/resctrl"),
+        location: Location::Fact(Fact::CacheAllocation, "/sys/fs/resctrl"),
         expected: Expected::Text("mounted, where the processor has it"),
         reason: "Without it a shared cache cannot be divided.",
         cost: "None until a group is created.",
@@ -241,7 +241,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-resctrl",
         title: "the kernel can divide caches",
-        location: Place::KernelOption("CONFIG_X86_CPU_RESCTRL"),
+        location: Location::KernelOption("CONFIG_X86_CPU_RESCTRL"),
         expected: Expected::Present,
         applies: &[When::X86, When::Hardware],
         reason: "Without the option the kernel cannot use the allocation features of the processor.",
@@ -252,7 +252,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-mpam",
         title: "the kernel can divide caches on Arm",
-        location: Place::KernelOption("CONFIG_ARM64_MPAM"),
+        location: Location::KernelOption("CONFIG_ARM64_MPAM"),
         expected: Expected::Informational,
         applies: &[When::Arm64],
         reason: "MPAM is the allocation feature of Arm processors; the kernel controls it through the same resctrl files.",

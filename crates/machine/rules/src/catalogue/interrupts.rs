@@ -7,7 +7,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "interrupt-affinity",
         title: "CPUs of interrupts",
-        location: Place::Fact(Fact::InterruptAffinity, "/proc/irq/{irq}/smp_affinity_list"),
+        location: Location::Fact(Fact::InterruptAffinity, "/proc/irq/{irq}/smp_affinity_list"),
         expected: Expected::NoRealTime,
         reason: "An interrupt that may run on a real-time CPU can occur at any time, together with its soft interrupts.",
         cost: "Housekeeping CPUs handle the interrupts of all devices; a few controllers refuse a new affinity (EIO).",
@@ -81,7 +81,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "irqbalance-banned-cpus",
         title: "CPUs that irqbalance leaves alone",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::BannedCpus,
             "/etc/default/irqbalance, /etc/sysconfig/irqbalance",
         ),

@@ -7,7 +7,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "preempt-rt",
         title: "the kernel is built for real time",
-        location: Place::Fact(Fact::Preemption, "/proc/version"),
+        location: Location::Fact(Fact::Preemption, "/proc/version"),
         expected: Expected::Text("PREEMPT_RT"),
         reason: "Only PREEMPT_RT bounds how long the kernel delays a woken thread.",
         cost: "Some throughput; drivers from outside the kernel may not build.",
@@ -25,12 +25,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "preempt-mode",
         title: "the preemption mode of a kernel without PREEMPT_RT",
-        location: Place::Fact(Fact::PreemptionMode, "/sys/kernel/debug/sched/preempt"),
+        location: Location::Fact(Fact::PreemptionMode, "/sys/kernel/debug/sched/preempt"),
         expected: Expected::Text("full"),
         applies: &[When::OrdinaryKernel, When::Option("CONFIG_PREEMPT_DYNAMIC")],
         reason: "Without PREEMPT_RT the mode `full` has the lowest latency: it preempts the kernel wherever no lock is held.",
         cost: "A little throughput.",
-        fix: Some("echo full > /sys/kernel/debug/sched/preempt, or boot with preempt=full"),
+        fix: Some(
+            "echo full > /sys/kernel/debug/sched/preempt\npreempt=full on the kernel command line",
+        ),
         kernels: Kernels::from(5, 12, "`lazy` from 6.13 on"),
         source: "Documentation/admin-guide/kernel-parameters.txt, preempt=",
         ..Knob::of(KnobGroup::Kernel)
@@ -38,7 +40,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-high-resolution-timers",
         title: "high-resolution timers are built in",
-        location: Place::KernelOption("CONFIG_HIGH_RES_TIMERS"),
+        location: Location::KernelOption("CONFIG_HIGH_RES_TIMERS"),
         expected: Expected::Present,
         reason: "Without it a thread wakes at the next tick at the earliest.",
         cost: "None.",
@@ -49,7 +51,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-no-hz-full",
         title: "the tick can be stopped on busy CPUs",
-        location: Place::KernelOption("CONFIG_NO_HZ_FULL"),
+        location: Location::KernelOption("CONFIG_NO_HZ_FULL"),
         expected: Expected::Present,
         reason: "`nohz_full=` is ignored without it.",
         cost: "Entering and leaving the kernel takes longer, only on the CPUs that use it.",
@@ -59,7 +61,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-rcu-nocb",
         title: "RCU callbacks can be offloaded",
-        location: Place::KernelOption("CONFIG_RCU_NOCB_CPU"),
+        location: Location::KernelOption("CONFIG_RCU_NOCB_CPU"),
         expected: Expected::Present,
         reason: "`rcu_nocbs=` is ignored without it.",
         cost: "None until it is used.",
@@ -69,7 +71,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-cpusets",
         title: "control groups can own CPUs",
-        location: Place::KernelOption("CONFIG_CPUSETS"),
+        location: Location::KernelOption("CONFIG_CPUSETS"),
         expected: Expected::Present,
         reason: "Isolation of tasks needs cpusets; without them only affinity is available.",
         cost: "None.",
@@ -79,7 +81,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-cpu-isolation",
         title: "CPUs can be isolated at boot",
-        location: Place::KernelOption("CONFIG_CPU_ISOLATION"),
+        location: Location::KernelOption("CONFIG_CPU_ISOLATION"),
         expected: Expected::Present,
         reason: "`isolcpus=` and `nohz_full=` need it to keep unbound work off their CPUs.",
         cost: "None.",
@@ -89,7 +91,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-tick-rate",
         title: "ticks per second",
-        location: Place::KernelOption("CONFIG_HZ"),
+        location: Location::KernelOption("CONFIG_HZ"),
         expected: Expected::Informational,
         reason: "Each tick interrupts a busy CPU; at a higher rate, code that waits for a tick waits less.",
         cost: "A higher rate costs time on every CPU with a tick.",
@@ -99,7 +101,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-lock-debugging",
         title: "lock debugging is not built in",
-        location: Place::KernelOption("CONFIG_PROVE_LOCKING"),
+        location: Location::KernelOption("CONFIG_PROVE_LOCKING"),
         expected: Expected::Absent,
         reason: "The checks of every lock make each kernel code path several times longer.",
         cost: "Deadlocks are no longer found before they happen.",
@@ -109,7 +111,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-address-sanitizer",
         title: "the address sanitizer is not built in",
-        location: Place::KernelOption("CONFIG_KASAN"),
+        location: Location::KernelOption("CONFIG_KASAN"),
         expected: Expected::Absent,
         reason: "Each access of the kernel is checked, which makes it several times slower.",
         cost: "Wrong accesses are no longer found.",
@@ -119,7 +121,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "mitigations",
         title: "mitigations of processor flaws",
-        location: Place::Fact(Fact::Mitigations, "/sys/devices/system/cpu/vulnerabilities"),
+        location: Location::Fact(Fact::Mitigations, "/sys/devices/system/cpu/vulnerabilities"),
         expected: Expected::Informational,
         choices: &[
             choice(
@@ -146,7 +148,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "scheduler-isolation",
         title: "the scheduler does not balance the real-time CPUs",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::Balancing,
             "/sys/devices/system/cpu/isolated and /sys/fs/cgroup/cpuset.cpus.isolated",
         ),
@@ -170,7 +172,7 @@ pub(super) const KNOBS: &[Knob] = &[
         disruptive: Some("creating a partition moves the tasks of other groups away from its CPUs"),
         effect: KnobEffect::AtOnce,
         fix: Some(
-            "create an isolated partition: rampart does so while it measures; permanently: isolcpus=domain,managed_irq,{real-time} on the kernel command line",
+            "apply a plan with a domain on these CPUs: rampart apply PLAN\nisolcpus=domain,managed_irq,{real-time} on the kernel command line",
         ),
         undo: Some(
             "Write `member` to cpuset.cpus.partition and remove the group; a boot parameter needs a restart without it.",
@@ -184,7 +186,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "boot-lists-agree",
         title: "the CPU lists of the kernel command line agree",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::BootLists,
             "/proc/cmdline: isolcpus=, nohz_full=, rcu_nocbs=",
         ),
@@ -204,13 +206,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "first-process-affinity",
         title: "the first process does not run on the real-time CPUs",
-        location: Place::Fact(Fact::FirstProcess, "/proc/1/status, Cpus_allowed_list"),
+        location: Location::Fact(Fact::FirstProcess, "/proc/1/status, Cpus_allowed_list"),
         expected: Expected::NoRealTime,
         reason: "Every service inherits the affinity of the first process.",
         cost: "A service that needs a real-time CPU needs an explicit affinity.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "systemd.cpu_affinity={housekeeping} on the kernel command line, or CPUAffinity={housekeeping} in /etc/systemd/system.conf",
+            "systemd.cpu_affinity={housekeeping} on the kernel command line\nCPUAffinity={housekeeping} in /etc/systemd/system.conf",
         ),
         undo: Some("Remove the parameter, or the line, and restart."),
         source: "NTO; systemd-system.conf(5); systemd#33977: not for slices",

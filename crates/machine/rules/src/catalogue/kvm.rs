@@ -17,7 +17,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-kvm",
         title: "the kernel can run guests",
-        location: Place::KernelOption("CONFIG_KVM"),
+        location: Location::KernelOption("CONFIG_KVM"),
         expected: Expected::Present,
         applies: &[When::Guests],
         reason: "Without it the machine runs only emulated guests.",
@@ -29,11 +29,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kvm",
         title: "the machine can host guests",
-        location: Place::Exists(&["/dev/kvm"]),
+        location: Location::Exists(&["/dev/kvm"]),
         expected: Expected::Informational,
         reason: "Guests with hardware virtualisation need it; with PREEMPT_RT on AMD the clock source must be the TSC.",
         cost: "None until a guest runs.",
-        fix: Some("enable virtualisation in the firmware; modprobe kvm_intel or kvm_amd"),
+        fix: Some(
+            "modprobe kvm_intel (Intel)\nmodprobe kvm_amd (AMD)\nenable virtualisation in the firmware's setup",
+        ),
         source: "Documentation/virt/kvm/api.rst",
         ..Knob::of(KnobGroup::Kvm)
     },
@@ -229,14 +231,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "iommu",
         title: "devices can be passed through to guests",
-        location: Place::Fact(Fact::Iommu, "/sys/class/iommu, /sys/kernel/iommu_groups"),
+        location: Location::Fact(Fact::Iommu, "/sys/class/iommu, /sys/kernel/iommu_groups"),
         expected: Expected::Text("on, with devices of the host passed through"),
         applies: &[When::Guests, When::Hardware],
         reason: "Without it a device of a guest could write to all memory, and no device can be passed through safely.",
         cost: "Without `iommu=pt` the addresses of all transfers by the host's own devices are translated.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "intel_iommu=on iommu=pt on the kernel command line (AMD and Arm: iommu=pt, or iommu.passthrough=1)",
+            "intel_iommu=on iommu=pt on the kernel command line (Intel)\niommu=pt on the kernel command line (AMD)\niommu.passthrough=1 on the kernel command line (Arm)",
         ),
         undo: Some("Remove the parameters and restart."),
         source: "Documentation/arch/x86/iommu.rst; NTO",

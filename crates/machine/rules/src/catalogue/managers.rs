@@ -15,7 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "irqbalance",
         title: "irqbalance",
-        location: Place::Program(&["irqbalance"]),
+        location: Location::Program(&["irqbalance"]),
         choices: &[
             choice(
                 "stopped",
@@ -40,7 +40,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "tuned",
         title: "tuned",
-        location: Place::Program(&["tuned"]),
+        location: Location::Program(&["tuned"]),
         choices: &[
             choice(
                 "one-manager",
@@ -60,7 +60,7 @@ pub(super) const KNOBS: &[Knob] = &[
         disruptive: Some(
             "stopping it reverts its whole profile at once: latency spikes and a loss of service have been observed",
         ),
-        fix: Some("choose one manager: systemctl disable --now tuned, or leave the knobs to tuned"),
+        fix: Some("systemctl disable --now tuned\nleave the knobs to tuned"),
         undo: Some("systemctl enable --now tuned"),
         source: "NTO PR#704 (OCPBUGS-13065); tuned#98, #416",
         ..program()
@@ -92,7 +92,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "stalld",
         title: "stalld",
-        location: Place::Program(&["stalld"]),
+        location: Location::Program(&["stalld"]),
         choices: &[
             choice(
                 "stopped",
@@ -117,7 +117,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "ksmtuned",
         title: "ksmtuned",
-        location: Place::Program(&["ksmtuned"]),
+        location: Location::Program(&["ksmtuned"]),
         reason: "ksmtuned enables the merging of pages again when free memory is low.",
         cost: "Equal guests need more memory.",
         fix: Some("systemctl mask --now ksm ksmtuned"),
@@ -128,7 +128,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "numad",
         title: "numad",
-        location: Place::Program(&["numad"]),
+        location: Location::Program(&["numad"]),
         reason: "It moves processes and their memory between nodes.",
         cost: "Memory stays where it was first touched.",
         fix: Some("systemctl disable --now numad"),
@@ -139,7 +139,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "thermald",
         title: "thermald",
-        location: Place::Program(&["thermald"]),
+        location: Location::Program(&["thermald"]),
         reason: "thermald lowers frequencies and injects idle time before the hardware throttles.",
         cost: "The hardware throttles later and more strongly: the machine needs sufficient cooling.",
         fix: Some("systemctl disable --now thermald"),
@@ -150,7 +150,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "power-daemons",
         title: "daemons that save power",
-        location: Place::Program(&[
+        location: Location::Program(&[
             "power-profiles-daemon",
             "power-profiles-",
             "tuned-ppd",
@@ -168,7 +168,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rtkit",
         title: "rtkit",
-        location: Place::Program(&["rtkit-daemon"]),
+        location: Location::Program(&["rtkit-daemon"]),
         expected: Expected::Informational,
         reason: "rtkit gives real-time priorities to desktop programs such as sound servers, on any CPU in their affinity.",
         cost: "Sound may stutter without it.",
@@ -180,7 +180,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "firmware-updates",
         title: "the timer of firmware updates",
-        location: Place::Exists(&[
+        location: Location::Exists(&[
             "/etc/systemd/system/timers.target.wants/fwupd-refresh.timer",
             "/usr/lib/systemd/system/timers.target.wants/fwupd-refresh.timer",
         ]),
@@ -194,7 +194,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "cset-shield",
         title: "a shield of cset",
-        location: Place::Exists(&[
+        location: Location::Exists(&[
             "/sys/fs/cgroup/cpuset/cset",
             "/cpusets/user",
             "/sys/fs/cgroup/cpuset/user/cpuset.cpus",
@@ -209,7 +209,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "partrt",
         title: "partitions of partrt",
-        location: Place::Exists(&["/tmp/partrt_env"]),
+        location: Location::Exists(&["/tmp/partrt_env"]),
         reason: "partrt restores its groups and settings from this file; without the file it has to guess.",
         cost: "None.",
         fix: Some("partrt undo"),
@@ -220,7 +220,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kubelet-cpus",
         title: "CPUs that Kubernetes assigns to containers",
-        location: Place::Exists(&["/var/lib/kubelet/cpu_manager_state"]),
+        location: Location::Exists(&["/var/lib/kubelet/cpu_manager_state"]),
         expected: Expected::Informational,
         reason: "The kubelet assigns CPUs to containers and does not read plans: the CPUs of the plan belong in its reservedSystemCPUs.",
         cost: "The node has fewer CPUs for containers.",

@@ -99,7 +99,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "swap",
         title: "no memory is swapped out",
-        location: Place::Fact(Fact::Swap, "/proc/swaps"),
+        location: Location::Fact(Fact::Swap, "/proc/swaps"),
         expected: Expected::Text("no swap"),
         reason: "Memory that is not locked may be on disk when it is needed.",
         cost: "The kernel ends a process sooner when memory runs out.",
@@ -194,7 +194,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "huge-pages",
         title: "huge pages reserved for guests",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::HugePages,
             "/sys/devices/system/node/node{node}/hugepages/hugepages-{size}/nr_hugepages",
         ),
@@ -203,7 +203,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "With small pages a TLB miss of a guest walks two full page tables, and the pages can be moved.",
         cost: "The memory stays reserved when no guest runs.",
         fix: Some(
-            "hugepagesz=1G hugepages=N on the kernel command line; 2 MiB pages can be reserved later through nr_hugepages",
+            "hugepagesz=1G hugepages=N on the kernel command line\nreserve 2 MiB pages through nr_hugepages",
         ),
         source: "Documentation/admin-guide/mm/hugetlbpage.rst; tuned realtime-virtual-host; NTO",
         ..Knob::of(KnobGroup::Memory)

@@ -25,26 +25,26 @@ mod workqueues;
 
 use rampart_model::{KnobEffect, KnobGroup, Severity};
 
-use crate::{Choice, Expected, Fact, Format, Kernels, Knob, Place, When};
+use crate::{Choice, Expected, Fact, Format, Kernels, Knob, Location, When};
 
 /// Returns the location of a file with a text or a number.
-const fn text(paths: &'static [&'static str]) -> Place {
-    Place::File(Format::Text, paths)
+const fn text(paths: &'static [&'static str]) -> Location {
+    Location::File(Format::Text, paths)
 }
 
 /// Returns the location of a file with CPUs as a list.
-const fn list(paths: &'static [&'static str]) -> Place {
-    Place::File(Format::List, paths)
+const fn list(paths: &'static [&'static str]) -> Location {
+    Location::File(Format::List, paths)
 }
 
 /// Returns the location of a file with CPUs as a mask.
-const fn mask(paths: &'static [&'static str]) -> Place {
-    Place::File(Format::Mask, paths)
+const fn mask(paths: &'static [&'static str]) -> Location {
+    Location::File(Format::Mask, paths)
 }
 
 /// Returns the location of a kernel parameter with a text.
-const fn boot(parameter: &'static str) -> Place {
-    Place::Boot {
+const fn boot(parameter: &'static str) -> Location {
+    Location::Boot {
         parameter,
         format: Format::Text,
         also: &[],
@@ -52,8 +52,8 @@ const fn boot(parameter: &'static str) -> Place {
 }
 
 /// Returns the location of a kernel parameter with CPUs.
-const fn boot_cpus(parameter: &'static str, also: &'static [&'static str]) -> Place {
-    Place::Boot {
+const fn boot_cpus(parameter: &'static str, also: &'static [&'static str]) -> Location {
+    Location::Boot {
         parameter,
         format: Format::List,
         also,

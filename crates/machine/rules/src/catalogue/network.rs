@@ -9,7 +9,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "network-queues",
         title: "queues of network interfaces",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::NetworkQueues,
             "/sys/class/net/{device}/queues/rx-{queue}",
         ),
@@ -69,7 +69,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "backlog-threads",
         title: "threads that process the packet backlog",
-        location: Place::ThreadPolicy(&["backlog_napi/*"]),
+        location: Location::ThreadPolicy(&["backlog_napi/*"]),
         expected: Expected::Informational,
         reason: "With PREEMPT_RT a thread on the target CPU processes the packets that were steered to it.",
         cost: "None.",
@@ -138,11 +138,11 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "timestamping-held-open",
         title: "time stamps of packets stay enabled",
-        location: Place::Fact(Fact::NotShown, "a socket with SO_TIMESTAMPING"),
+        location: Location::Fact(Fact::NotShown, "a socket with SO_TIMESTAMPING"),
         expected: Expected::Text("one such socket is open all the time"),
-        reason: "The first socket that asks for time stamps makes the kernel patch its code, which interrupts every CPU.",
+        reason: "The first socket that requests time stamps makes the kernel patch its code, which interrupts every CPU.",
         cost: "Each packet is stamped.",
-        fix: Some("enable the plugin rtentsk of tuned, or keep a socket with SO_TIMESTAMPING open"),
+        fix: Some("enable the plugin rtentsk of tuned\nkeep a socket with SO_TIMESTAMPING open"),
         undo: Some("Close the socket."),
         source: "tuned network-latency, plugin rtentsk",
         ..Knob::of(KnobGroup::Network)

@@ -42,7 +42,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-timerlat",
         title: "the kernel can explain late wakeups",
-        location: Place::KernelOption("CONFIG_TIMERLAT_TRACER"),
+        location: Location::KernelOption("CONFIG_TIMERLAT_TRACER"),
         expected: Expected::Present,
         kernels: Kernels::from(5, 14, "new"),
         reason: "The tracer names the thread, interrupt or lock that made a wakeup late.",
@@ -53,7 +53,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-osnoise",
         title: "the kernel can name sources of noise",
-        location: Place::KernelOption("CONFIG_OSNOISE_TRACER"),
+        location: Location::KernelOption("CONFIG_OSNOISE_TRACER"),
         expected: Expected::Present,
         kernels: Kernels::from(5, 14, "new"),
         reason: "The tracer counts the time that interrupts, threads and hardware take from a busy thread.",
@@ -64,7 +64,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "config-hwlat",
         title: "the kernel can detect hardware latency",
-        location: Place::KernelOption("CONFIG_HWLAT_TRACER"),
+        location: Location::KernelOption("CONFIG_HWLAT_TRACER"),
         expected: Expected::Present,
         reason: "The tracer shows the time that the firmware takes while interrupts are disabled.",
         cost: "The running tracer is itself a source of noise.",
@@ -105,7 +105,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "pressure-accounting",
         title: "pressure stall accounting",
-        location: Place::Exists(&["/proc/pressure/cpu"]),
+        location: Location::Exists(&["/proc/pressure/cpu"]),
         expected: Expected::Informational,
         reason: "Each switch updates averages; a monitor runs in a thread under SCHED_FIFO 1.",
         cost: "systemd-oomd needs it.",

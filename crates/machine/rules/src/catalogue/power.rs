@@ -19,7 +19,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "fixed-frequency",
         title: "the range of frequencies",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::FrequencyRange,
             "/sys/devices/system/cpu/cpufreq/policy{real-time-policy}/scaling_min_freq, scaling_max_freq",
         ),
@@ -185,7 +185,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "idle-states",
         title: "how deeply idle real-time CPUs sleep",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::IdleLatency,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}/latency, disable",
         ),
@@ -207,7 +207,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The wakeup from a deep state takes longer than all the work of a real-time kernel to wake a thread.",
         cost: "Power and heat; other cores may lose their turbo.",
         fix: Some(
-            "for s in /sys/devices/system/cpu/cpu[{real-time}]/cpuidle/state*; do write 1 to $s/disable where $s/latency is over 10; or hold /dev/cpu_dma_latency at 0",
+            "cpupower --cpu {real-time} idle-set --disable-by-latency 10\nhold /dev/cpu_dma_latency open with the value 0",
         ),
         undo: Some("Write 0 to the same files, or close /dev/cpu_dma_latency."),
         source: "Documentation/admin-guide/pm/cpuidle.rst; tuned cpu plugin",
@@ -228,7 +228,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "latency-request",
         title: "the wakeup latency limit that a program requests",
-        location: Place::Exists(&["/dev/cpu_dma_latency"]),
+        location: Location::Exists(&["/dev/cpu_dma_latency"]),
         expected: Expected::Informational,
         reason: "A program that holds the file open with 0 keeps all CPUs out of idle states; cyclictest does so, and therefore does not measure the wakeup from them.",
         cost: "Power and heat, on every CPU.",

@@ -97,7 +97,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "real-time-group-scheduling",
         title: "real-time policies are available in control groups",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::GroupScheduling,
             "CONFIG_RT_GROUP_SCHED, rt_group_sched=",
         ),
@@ -106,7 +106,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Real-time budgets of groups are not available; cgroup v2 does not have them.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "boot with rt_group_sched=0 (from 6.15), use another kernel, or: sysctl kernel.sched_rt_runtime_us=-1",
+            "sysctl kernel.sched_rt_runtime_us=-1\nrt_group_sched=0 on the kernel command line (from 6.15)\nuse a kernel without CONFIG_RT_GROUP_SCHED",
         ),
         undo: Some("Remove rt_group_sched=0 from the kernel command line and restart."),
         kernels: Kernels::all(

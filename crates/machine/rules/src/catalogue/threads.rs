@@ -9,7 +9,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "ksoftirqd-priority",
         title: "priority of ksoftirqd",
-        location: Place::ThreadPolicy(&["ksoftirqd/{cpu}"]),
+        location: Location::ThreadPolicy(&["ksoftirqd/{cpu}"]),
         expected: Expected::FifoAtLeast(2),
         choices: &[
             choice(
@@ -40,7 +40,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "ktimers-priority",
         title: "priority of the timer threads",
-        location: Place::ThreadPolicy(&["ktimers/{cpu}", "ktimersd/{cpu}", "ktimersoftd/{cpu}"]),
+        location: Location::ThreadPolicy(&["ktimers/{cpu}", "ktimersd/{cpu}", "ktimersoftd/{cpu}"]),
         expected: Expected::FifoAtLeast(2),
         choices: &[
             choice(
@@ -68,7 +68,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcuc-priority",
         title: "priority of the RCU callback threads",
-        location: Place::ThreadPolicy(&["rcuc/{cpu}"]),
+        location: Location::ThreadPolicy(&["rcuc/{cpu}"]),
         expected: Expected::FifoAtLeast(4),
         choices: &[
             choice(
@@ -87,14 +87,16 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::RealTimeKernel],
         reason: "If this thread starves, RCU does not free memory, and the machine stalls.",
         cost: "Callbacks run before real-time threads of lower priority.",
-        fix: Some("boot with rcutree.kthread_prio=11, or: chrt --fifo --pid 4 of each rcuc thread"),
+        fix: Some(
+            "rcutree.kthread_prio=11 on the kernel command line\nchrt --fifo --pid 4 THREAD, for each thread rcuc/CPU",
+        ),
         source: LADDER,
         ..Knob::of(KnobGroup::KernelThreads)
     },
     Knob {
         name: "rcub-priority",
         title: "priority of the RCU boost threads",
-        location: Place::ThreadPolicy(&["rcub/*"]),
+        location: Location::ThreadPolicy(&["rcub/*"]),
         expected: Expected::FifoAtLeast(4),
         choices: &[
             choice(
@@ -119,7 +121,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcuo-affinity",
         title: "CPUs of the threads of offloaded RCU callbacks",
-        location: Place::ThreadAffinity(&["rcuog/*", "rcuop/*", "rcuos/*", "rcuob/*"]),
+        location: Location::ThreadAffinity(&["rcuog/*", "rcuop/*", "rcuos/*", "rcuob/*"]),
         expected: Expected::NoRealTime,
         reason: "Callbacks that are offloaded from a real-time CPU should not run there in a thread.",
         cost: "Housekeeping CPUs run them.",
@@ -129,7 +131,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "interrupt-thread-priority",
         title: "priority of threaded interrupts",
-        location: Place::ThreadPolicy(&["irq/*"]),
+        location: Location::ThreadPolicy(&["irq/*"]),
         expected: Expected::Informational,
         reason: "The kernel starts all of them at 50: the threads that an application's device needs must be above the application, the others below it.",
         cost: "An application above the interrupt thread of its device waits for data that this thread cannot deliver.",
@@ -139,7 +141,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "interrupt-thread-affinity",
         title: "CPUs of threaded interrupts",
-        location: Place::ThreadAffinity(&["irq/*"]),
+        location: Location::ThreadAffinity(&["irq/*"]),
         expected: Expected::NoRealTime,
         reason: "The thread of an interrupt runs on the CPUs of the interrupt, at priority 50.",
         cost: "Housekeeping CPUs run them.",
@@ -152,7 +154,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "kernel-thread-affinity",
         title: "CPUs of kernel threads that may be moved",
-        location: Place::ThreadAffinity(&["*"]),
+        location: Location::ThreadAffinity(&["*"]),
         expected: Expected::NoRealTime,
         reason: "A kernel thread without an affinity eventually runs on a real-time CPU.",
         cost: "Housekeeping CPUs run them.",
@@ -163,7 +165,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "idle-injection",
         title: "threads that force CPUs to be idle",
-        location: Place::ThreadPolicy(&["kidle_inj/*", "kidle_inject/*"]),
+        location: Location::ThreadPolicy(&["kidle_inj/*", "kidle_inject/*"]),
         expected: Expected::Absent,
         reason: "They run at priority 50 and keep a CPU idle to cool the machine.",
         cost: "The machine needs other means of cooling.",
@@ -175,7 +177,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "vhost-affinity",
         title: "CPUs of the vhost threads",
-        location: Place::ThreadAffinity(&["vhost-*"]),
+        location: Location::ThreadAffinity(&["vhost-*"]),
         expected: Expected::NoRealTime,
         applies: &[When::Guests],
         reason: "They run when a guest's network is busy, and belong to no virtual CPU.",
@@ -186,7 +188,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "guest-timer-thread-affinity",
         title: "CPUs of the threads of emulated PIT timers",
-        location: Place::ThreadAffinity(&["kvm-pit/*"]),
+        location: Location::ThreadAffinity(&["kvm-pit/*"]),
         expected: Expected::NoRealTime,
         applies: &[When::Guests, When::X86],
         reason: "The emulated interval timer of a guest runs in a thread of the host.",
@@ -197,13 +199,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "locked-memory-limit",
         title: "how much memory a process may lock",
-        location: Place::Fact(Fact::LockedMemory, "RLIMIT_MEMLOCK"),
+        location: Location::Fact(Fact::LockedMemory, "RLIMIT_MEMLOCK"),
         expected: Expected::Text("without a limit, or CAP_IPC_LOCK"),
         reason: "A real-time thread locks its memory to avoid page faults at run time; a guest needs far more than its size.",
         cost: "A process can lock all memory.",
         effect: KnobEffect::ForWhatStartsNext,
         fix: Some(
-            "ulimit -l unlimited, `* - memlock unlimited` in /etc/security/limits.d/, LimitMEMLOCK=infinity in the unit, or --ulimit memlock=-1",
+            "ulimit -l unlimited\n`* - memlock unlimited` in a file in /etc/security/limits.d\nLimitMEMLOCK=infinity in the unit\n--ulimit memlock=-1 for the container",
         ),
         undo: Some("Remove the line."),
         source: "mlock(2), getrlimit(2); libvirt formatdomain, locked",
@@ -212,13 +214,13 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "real-time-priority-limit",
         title: "which real-time priority a process may take",
-        location: Place::Fact(Fact::RealTimePriority, "RLIMIT_RTPRIO"),
+        location: Location::Fact(Fact::RealTimePriority, "RLIMIT_RTPRIO"),
         expected: Expected::Text("99, or CAP_SYS_NICE"),
         reason: "Without it only a process with CAP_SYS_NICE may use a real-time policy.",
         cost: "A thread of that user can occupy a CPU completely.",
         effect: KnobEffect::ForWhatStartsNext,
         fix: Some(
-            "`* - rtprio 99` in /etc/security/limits.d/, LimitRTPRIO=99 in the unit, or --ulimit rtprio=99",
+            "`* - rtprio 99` in a file in /etc/security/limits.d\nLimitRTPRIO=99 in the unit\n--ulimit rtprio=99 for the container",
         ),
         undo: Some("Remove the line."),
         source: "sched(7), getrlimit(2); SCHED_DEADLINE needs CAP_SYS_NICE in any case",

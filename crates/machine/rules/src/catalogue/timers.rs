@@ -7,7 +7,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "clock-source",
         title: "the clock that the kernel reads",
-        location: Place::Fact(
+        location: Location::Fact(
             Fact::ClockSource,
             "/sys/devices/system/clocksource/clocksource0/current_clocksource",
         ),
@@ -15,7 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Other clocks are slow to read, or trap into the hypervisor, at each wakeup.",
         cost: "The counters of all CPUs must run in step.",
         fix: Some(
-            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource, or boot with tsc=reliable",
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource\ntsc=reliable on the kernel command line",
         ),
         source: "Documentation/timers/timekeeping.rst",
         ..Knob::of(KnobGroup::Timers)
@@ -23,14 +23,14 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "constant-counter",
         title: "the time stamp counter has a constant rate",
-        location: Place::Fact(Fact::ConstantCounter, "/proc/cpuinfo, flags"),
+        location: Location::Fact(Fact::ConstantCounter, "/proc/cpuinfo, flags"),
         expected: Expected::Text("constant_tsc and nonstop_tsc"),
         applies: &[When::X86],
         reason: "The kernel does not use a counter that follows the frequency or stops in idle states as clock source.",
         cost: "None.",
         effect: KnobEffect::InFirmware,
         fix: Some(
-            "use another processor, or configure the host to expose the flags to this guest (-cpu host,+invtsc)",
+            "use another processor\non the host, expose the flags to this guest: -cpu host,+invtsc",
         ),
         undo: Some("Nothing is changed."),
         source: "Documentation/virt/kvm/x86/timekeeping.rst",
@@ -278,7 +278,7 @@ pub(super) const KNOBS: &[Knob] = &[
     Knob {
         name: "rcu-boost",
         title: "preempted readers are boosted",
-        location: Place::KernelOption("CONFIG_RCU_BOOST"),
+        location: Location::KernelOption("CONFIG_RCU_BOOST"),
         expected: Expected::Present,
         applies: &[When::RealTimeKernel],
         reason: "A reader that is preempted for a long time delays every grace period, until memory runs out.",

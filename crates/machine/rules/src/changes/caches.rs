@@ -18,23 +18,20 @@ pub(crate) fn steps(plan: &ResolvedPlan) -> Vec<ChangeStep> {
 
 fn step(plan: &ResolvedPlan, domain: &ResolvedDomain) -> ChangeStep {
     let (action, why) = match plan.host.get(SCHEMATA).map(|choice| choice.action) {
-        Some(KnobAction::Skip) => (StepAction::Skip, "the plan leaves it alone"),
+        Some(KnobAction::Skip) => (StepAction::Skip, "the plan skips it"),
         Some(KnobAction::Expect) => (
             StepAction::Expect,
-            "the plan expects somebody else to divide the caches; whether that is so is not looked at",
+            "the plan expects other software to divide the caches; Rampart does not verify it",
         ),
         Some(KnobAction::Apply) | None => (StepAction::Apply, ""),
     };
     ChangeStep {
         kind: StepKind::Cache,
         name: domain.name.clone(),
-        title: format!(
-            "the share of {} in caches and memory bandwidth",
-            domain.name
-        ),
+        title: format!("share of {} in caches and memory bandwidth", domain.name),
         action,
         why: why.to_owned(),
-        present: "everybody's".to_owned(),
+        present: "shared".to_owned(),
         wanted: cache_share_text(domain),
         locations: Vec::new(),
         disruptive: None,
@@ -51,14 +48,16 @@ pub fn cache_share_text(domain: &ResolvedDomain) -> String {
     };
     let mut parts: Vec<String> = domain.cache_ways.iter().map(ToString::to_string).collect();
     if parts.is_empty() {
-        let own = if share.exclusive { ", its own" } else { "" };
+        let own = if share.exclusive { ", exclusive" } else { "" };
         let size = match (share.ways, share.bytes) {
             (Some(ways), _) => Some(rampart_model::plural(ways, "way")),
             (None, Some(bytes)) => Some(bytes.to_string()),
             (None, None) => None,
         };
         parts.extend(size.map(|size| {
-            format!("{size} of the last cache{own}; which ways is chosen when it is applied")
+            format!(
+                "{size} of the last-level cache{own}; the ways are chosen when the plan is applied"
+            )
         }));
     }
     parts.extend(

@@ -235,7 +235,7 @@ fn caches(
                             format!("{} of {}", plural(rest.count(), "way"), level.all.count()),
                             format!("at least {}", plural(level.fewest, "way")),
                         ),
-                        "ask for fewer ways",
+                        "request fewer ways",
                     ));
                 }
             }

@@ -153,7 +153,7 @@ fn number_of_ways(
     request: &CacheRequest<'_>,
 ) -> Result<Option<(u32, Option<Finding>)>, Box<Indivisible>> {
     let location = format!("L{} cache {}", level.level, instance.id);
-    let asked = match (request.share.ways, request.share.bytes) {
+    let requested = match (request.share.ways, request.share.bytes) {
         (Some(ways), _) => ways,
         (None, Some(bytes)) => {
             let size = way_size(level, instance);
@@ -173,17 +173,17 @@ fn number_of_ways(
         }
         (None, None) => return Ok(None),
     };
-    let count = asked.max(level.fewest);
-    let raised = (count > asked).then(|| {
+    let count = requested.max(level.fewest);
+    let raised = (count > requested).then(|| {
         CACHE_SHARE_RAISED
             .finding(
                 location,
                 format!(
-                    "domain `{}` gets more ways than it asks for, as the processor gives no fewer",
+                    "domain `{}` gets more ways than it requests: the processor supports no fewer",
                     request.domain
                 ),
             )
-            .values(plural(count, "way"), plural(asked, "way"))
+            .values(plural(count, "way"), plural(requested, "way"))
     });
     Ok(Some((count, raised)))
 }
@@ -211,10 +211,10 @@ fn too_few_ways(
         .map(|group| format!("{}/{}", allocation.point, group.name))
         .collect();
     let fix = if groups.is_empty() {
-        "ask for fewer ways, here or in another domain".to_owned()
+        "request fewer ways, here or in another domain".to_owned()
     } else {
         format!(
-            "ask for fewer ways, or remove a group that is there already: rmdir {}",
+            "request fewer ways, or remove an existing group: rmdir {}",
             groups.join(" ")
         )
     };
@@ -246,6 +246,6 @@ fn device_ways_finding(level: &Level<'_>, instance: &ResourceInstance, mask: Way
             "ways that devices do not use",
         )
         .fix(
-            "ask for fewer ways, or switch the devices' writing into the cache off in the firmware",
+            "request fewer ways, or disable writes of devices into the cache in the firmware's setup",
         )
 }

@@ -115,10 +115,10 @@ fn number(readings: &Readings, node: u32, size: ByteSize, file: &str) -> (Option
 /// only.
 fn planned_action(plan: &ResolvedPlan, knob: &str) -> Option<(StepAction, &'static str)> {
     match plan.host.get(knob)?.action {
-        KnobAction::Skip => Some((StepAction::Skip, "the plan leaves it alone")),
+        KnobAction::Skip => Some((StepAction::Skip, "the plan skips it")),
         KnobAction::Expect => Some((
             StepAction::Expect,
-            "the plan expects somebody else to set it, and nobody has",
+            "the plan expects other software to set it, and it is not set",
         )),
         KnobAction::Apply => None,
     }
@@ -129,7 +129,7 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
         .iter()
         .filter(|pool| pool.free < pool.needed)
         .collect();
-    let say = |number: fn(&Pool) -> u64| {
+    let counts = |number: fn(&Pool) -> u64| {
         let each = pools.iter();
         each.map(|pool| format!("{} of {}", number(pool), pool.name()))
             .collect::<Vec<_>>()
@@ -138,13 +138,13 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
     let mut step = ChangeStep {
         kind: StepKind::Knob,
         name: PAGES.to_owned(),
-        title: "huge pages kept for guests".to_owned(),
+        title: "huge pages reserved for guests".to_owned(),
         action: StepAction::AsWanted,
         why: String::new(),
-        present: format!("{} free", say(|pool| pool.free)),
-        wanted: format!("{} free", say(|pool| pool.needed)),
+        present: format!("{} free", counts(|pool| pool.free)),
+        wanted: format!("{} free", counts(|pool| pool.needed)),
         locations: Vec::new(),
-        disruptive: Some("memory is moved until there are pages in one piece".to_owned()),
+        disruptive: Some("compacts memory until enough contiguous pages are free".to_owned()),
         fix: None,
         source: SOURCE.to_owned(),
     };
@@ -183,8 +183,8 @@ fn now(plan: &ResolvedPlan, pools: &[Pool], is_at_boot: bool) -> ChangeStep {
     (step.action, step.why) = if is_at_boot && hidden.size.0 >= GIGANTIC {
         (StepAction::AtRestart, format!("with {PAGES_AT_BOOT}"))
     } else {
-        step.fix = Some("choose a size that /sys/kernel/mm/hugepages shows".to_owned());
-        let why = format!("the kernel shows no huge pages of {}", hidden.name());
+        step.fix = Some("choose a page size of a directory in /sys/kernel/mm/hugepages".to_owned());
+        let why = format!("the kernel has no huge pages of {}", hidden.name());
         (StepAction::ByHand, why)
     };
     step
@@ -199,8 +199,8 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
         .iter()
         .filter(|pool| pool.size == first.size)
         .collect();
-    let names_them = |argument: &String| argument.starts_with("hugepages");
-    if plan.boot.reboot != Reboot::Plan || plan.boot.arguments.iter().any(names_them) {
+    let names_pages = |argument: &String| argument.starts_with("hugepages");
+    if plan.boot.reboot != Reboot::Plan || plan.boot.arguments.iter().any(names_pages) {
         return None;
     }
     let (mut words, present) = words_of_others(&readings.kernel_command_line, first.size);
@@ -216,7 +216,7 @@ fn at_boot(plan: &ResolvedPlan, readings: &Readings, pools: &[Pool]) -> Option<C
     let mut step = ChangeStep {
         kind: StepKind::KernelCommandLine,
         name: PAGES_AT_BOOT.to_owned(),
-        title: "huge pages asked for at boot".to_owned(),
+        title: "huge pages reserved at boot".to_owned(),
         action: if is_so && !missing {
             StepAction::AsWanted
         } else {

@@ -18,7 +18,7 @@ use crate::machine::check::Subject;
 use crate::machine::compare::{cpus, expected_text, marked, satisfies, to_write};
 use crate::machine::facts::{Judgement, deep_idle_states};
 use crate::machine::fix::fix;
-use crate::{Expected, Fact, Format, Isolation, Knob, Place, Reading, is_safety_net};
+use crate::{Expected, Fact, Format, Isolation, Knob, Location, Reading, is_safety_net};
 
 /// Returns the changes that applying `plan` to a machine makes, including those that take effect
 /// after a restart.
@@ -103,7 +103,7 @@ fn offline(plan: &ResolvedPlan) -> Option<ChangeStep> {
                 }
             })
             .collect(),
-        disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
+        disruptive: Some("moves the threads on these CPUs to others".to_owned()),
         fix: None,
         source: "Documentation/core-api/cpu_hotplug.rst".to_owned(),
     })
@@ -118,20 +118,20 @@ fn isolation_steps(plan: &ResolvedPlan) -> Vec<ChangeStep> {
         .map(|domain| ChangeStep {
             kind: StepKind::Isolation,
             name: domain.name.clone(),
-            title: format!("the wall around {}", domain.name),
+            title: format!("isolation of {}", domain.name),
             action: StepAction::Apply,
             why: String::new(),
-            present: "everybody's".to_owned(),
-            wanted: format!("{} for it alone", domain.cpus.named()),
+            present: "shared".to_owned(),
+            wanted: format!("{} exclusive", domain.cpus.named()),
             locations: Vec::new(),
-            disruptive: Some("what runs on these CPUs is moved to others".to_owned()),
+            disruptive: Some("moves the threads on these CPUs to others".to_owned()),
             fix: None,
             source: "Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpusets.rst".to_owned(),
         })
         .collect()
 }
 
-/// The value that a knob gets; `None` to keep the present value.
+/// The expected value to write; `None` to write the present value again.
 type Aim = Option<Expected>;
 
 fn step(
@@ -198,18 +198,18 @@ fn decide(
     match choice.map(|choice| choice.action) {
         Some(KnobAction::Skip) => {
             step.action = StepAction::Skip;
-            step.why = "the plan leaves it alone".to_owned();
+            step.why = "the plan skips it".to_owned();
             return;
         }
         Some(KnobAction::Expect) => {
             step.action = StepAction::Expect;
-            step.why = "the plan expects somebody else to set it, and nobody has".to_owned();
+            step.why = "the plan expects other software to set it, and it is not set".to_owned();
             return;
         }
         Some(KnobAction::Apply) | None if !is_named && is_safety_net(knob.name) => {
             step.action = StepAction::Skip;
             step.why = format!(
-                "it stops threads that never sleep; write {} = \"apply\" to change it",
+                "it limits threads that never sleep; write {} = \"apply\" in the plan's [host] to change it",
                 knob.name
             );
             return;
@@ -218,7 +218,7 @@ fn decide(
     }
     if SET_WITH_ISOLATION.contains(&knob.name) {
         step.action = StepAction::Apply;
-        step.why = "with the walls".to_owned();
+        step.why = "set with the isolation".to_owned();
         return;
     }
     if let Some(argument) = boot_argument(knob, wanted, isolation) {
@@ -229,7 +229,7 @@ fn decide(
     }
     step.locations = match knob.location {
         // A service is stopped only if the plan names the knob.
-        Place::Program(names) if is_named => services(names, subject),
+        Location::Program(names) if is_named => services(names, subject),
         _ => written_locations(knob, Some(wanted), subject, isolation),
     };
     if step.locations.is_empty() {
@@ -278,10 +278,10 @@ fn written_locations(
         return Vec::new();
     }
     match knob.location {
-        Place::File(format, templates) => files(templates, format, aim, subject, isolation),
-        Place::ThreadPolicy(names) => policies(names, aim, subject, isolation),
-        Place::ThreadAffinity(names) => affinities(names, aim, subject, isolation),
-        Place::Fact(Fact::IdleLatency, _) => deep_idle_states(subject.readings)
+        Location::File(format, templates) => files(templates, format, aim, subject, isolation),
+        Location::ThreadPolicy(names) => policies(names, aim, subject, isolation),
+        Location::ThreadAffinity(names) => affinities(names, aim, subject, isolation),
+        Location::Fact(Fact::IdleLatency, _) => deep_idle_states(subject.readings)
             .into_iter()
             .map(|path| ChangeLocation {
                 location: path.clone(),
@@ -438,10 +438,10 @@ fn boot_argument(knob: &Knob, wanted: Expected, isolation: &Isolation) -> Option
         return Some(format!("isolcpus=managed_irq,domain,{real_time}"));
     }
     let (parameter, format) = match knob.location {
-        Place::Boot {
+        Location::Boot {
             parameter, format, ..
         } => (parameter.to_owned(), format),
-        Place::File(format, paths) if knob.effect.needs_restart() => {
+        Location::File(format, paths) if knob.effect.needs_restart() => {
             (parameter_of(paths.first()?)?, format)
         }
         _ => return None,

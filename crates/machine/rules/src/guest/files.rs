@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Settings of the host with one file each.
 
-use crate::{Expected, Format, Isolation, Place, When, to_write};
+use crate::{Expected, Format, Isolation, Location, When, to_write};
 
 /// The file of real-time throttling.
 pub(super) const THROTTLING: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -57,11 +57,11 @@ pub const FILES: [HostFile; 27] = [
     ),
     host(
         "/sys/devices/virtual/workqueue/cpumask",
-        "work of the kernel that may run anywhere runs on housekeeping CPUs",
+        "unbound work of the kernel runs on housekeeping CPUs",
     ),
     host(
         "/sys/devices/virtual/workqueue/{queue}/cpumask",
-        "a queue with a mask of its own (writeback, drivers of disks) works on housekeeping CPUs",
+        "a workqueue with its own mask (writeback, disk drivers) runs on housekeeping CPUs",
     ),
     host(
         "/sys/devices/system/machinecheck/machinecheck{real-time-cpu}/ignore_ce",
@@ -69,7 +69,7 @@ pub const FILES: [HostFile; 27] = [
     ),
     host(
         "/proc/sys/kernel/sched_rt_runtime_us",
-        "the throttling takes a busy virtual CPU off its CPU for a part of each second",
+        "throttling stops a busy virtual CPU for a part of each second",
     ),
     host(
         "/proc/sys/vm/stat_interval",
@@ -77,11 +77,11 @@ pub const FILES: [HostFile; 27] = [
     ),
     host(
         "/proc/sys/kernel/numa_balancing",
-        "the balancing takes pages away to see who uses them",
+        "balancing unmaps pages to find out which CPU uses them",
     ),
     host(
         "/proc/sys/kernel/nmi_watchdog",
-        "its interrupts cannot be masked",
+        "the watchdog's interrupts cannot be masked",
     ),
     own(
         "lockup-watchdog",
@@ -91,37 +91,37 @@ pub const FILES: [HostFile; 27] = [
     ),
     host(
         "/proc/sys/kernel/hung_task_timeout_secs",
-        "the search for hung tasks walks over all of them; a guest that is stopped on purpose is one",
+        "the search for hung tasks visits every task; a guest that is stopped deliberately counts as hung",
     ),
     own(
         "rcu-thread-priority",
         "/sys/module/rcutree/parameters/kthread_prio",
         Expected::AtLeast(2),
-        "RCU's threads (rcuc, rcub) must run before a busy virtual CPU, or memory is never given back; only at boot",
+        "the RCU threads rcuc and rcub must preempt a busy virtual CPU, otherwise memory is never freed; set at boot only",
     ),
     own(
         "processor-idle-limit",
         "/sys/module/processor/parameters/max_cstate",
         Expected::Informational,
-        "1 keeps ACPI's deep idle states out from boot on; what is on now stands with the idle states",
+        "1 disables deep ACPI idle states from boot on; the setting idle-states has the states enabled now",
     ),
     own(
         "intel-idle-limit",
         "/sys/module/intel_idle/parameters/max_cstate",
         Expected::Informational,
-        "0 or 1 keeps the processor's deep idle states out from boot on; what is on now stands with the idle states",
+        "0 or 1 disables deep idle states of the processor from boot on; the setting idle-states has the states enabled now",
     ),
     host(
         "/proc/sys/kernel/timer_migration",
-        "1 moves stale timers off the CPUs, at the price of some wakeups",
+        "1 moves timers of idle CPUs to busy ones, which adds wakeups",
     ),
     host(
         "/proc/sys/vm/swappiness",
-        "a low value takes file caches before memory that is not locked",
+        "a low value reclaims page cache before memory that is not locked",
     ),
     host(
         "/sys/kernel/mm/transparent_hugepage/enabled",
-        "pages are split and joined behind the guest's back",
+        "the kernel splits and merges pages while the guest runs",
     ),
     host(
         "/sys/kernel/mm/ksm/run",
@@ -133,7 +133,7 @@ pub const FILES: [HostFile; 27] = [
     ),
     kvm(
         "/sys/module/kvm/parameters/halt_poll_ns",
-        "a halted virtual CPU that polls keeps its CPU from everybody else and hides in the figures",
+        "a halted virtual CPU that polls keeps its CPU busy, and its wakeups look faster than they are",
     ),
     kvm(
         "/sys/module/kvm/parameters/nx_huge_pages",
@@ -141,31 +141,31 @@ pub const FILES: [HostFile; 27] = [
     ),
     kvm(
         "/sys/module/kvm_intel/parameters/ple_gap",
-        "leaving the guest because it spins helps only where CPUs are shared",
+        "an exit of a spinning guest helps only if CPUs are shared",
     ),
     kvm(
         "/sys/module/kvm_amd/parameters/pause_filter_count",
-        "leaving the guest because it spins helps only where CPUs are shared",
+        "an exit of a spinning guest helps only if CPUs are shared",
     ),
     kvm(
         "/sys/module/kvm/parameters/lapic_timer_advance_ns",
-        "-1 adapts by itself",
+        "-1 adapts the advance automatically",
     ),
     kvm(
         "/sys/module/kvm/parameters/lapic_timer_advance",
-        "Y adapts by itself",
+        "Y adapts the advance automatically",
     ),
     kvm(
         "/sys/module/kvm/parameters/pi_inject_timer",
-        "posts timers from a housekeeping CPU, where the processor can",
+        "posts timer interrupts from a housekeeping CPU if the processor supports it",
     ),
     kvm(
         "/sys/module/kvm_amd/parameters/avic",
-        "interrupts without an exit, where the processor can",
+        "delivers interrupts without an exit if the processor supports it",
     ),
     kvm(
         "/sys/module/kvm_intel/parameters/enable_apicv",
-        "interrupts without an exit, where the processor can",
+        "delivers interrupts without an exit if the processor supports it",
     ),
 ];
 
@@ -200,7 +200,7 @@ impl HostFile {
 
     fn in_catalogue(&self) -> Option<(&'static crate::Knob, Format)> {
         crate::all().find_map(|knob| match knob.location {
-            Place::File(format, paths) if paths.contains(&self.path) => Some((knob, format)),
+            Location::File(format, paths) if paths.contains(&self.path) => Some((knob, format)),
             _ => None,
         })
     }
@@ -267,7 +267,7 @@ mod tests {
     fn every_file_has_an_expected_value() {
         for row in FILES {
             let same = crate::all().filter(
-                |knob| matches!(knob.location, Place::File(_, paths) if paths.contains(&row.path)),
+                |knob| matches!(knob.location, Location::File(_, paths) if paths.contains(&row.path)),
             );
             let expected = match row.own {
                 None => 1..=1,

@@ -9,50 +9,49 @@ use super::{GuestSubject, SHALLOW, Setting};
 
 pub(super) fn power(known: &GuestSubject<'_>) -> Vec<Setting> {
     let facts = known.facts;
-    let limit = latency_held(known);
+    let limit = latency_limited(known);
     let exit = format!("exit within {}", facts.idle_exit);
     let governors = if facts.governors.is_empty() {
         "none".to_owned()
     } else {
         facts.governors.join(", ")
     };
-    let mut knobs =
-        vec![
-        Setting::new("idle-states", "idle states",
+    let mut knobs = vec![
+        Setting::new(
+            "idle-states",
+            "idle states",
             format!("exit within {SHALLOW} (C1)"),
             match &limit {
-                Some(held) => format!("{exit}, but {held}"),
+                Some(limit) => format!("{exit}, but {limit}"),
                 None => exit,
             },
             facts.idle_exit <= SHALLOW || limit.is_some(),
-            "a CPU in a deep idle state takes that long to answer an interrupt",
+            "an interrupt waits until the CPU has left its idle state",
         )
-        .fix(
-            "cpupower idle-set -D 10, or boot with processor.max_cstate=1 intel_idle.max_cstate=0",
-        ),
-        Setting::new("governor", "frequency governors",
+        .fix("cpupower idle-set -D 10"),
+        Setting::new(
+            "governor",
+            "frequency governors",
             "performance, or no frequency scaling",
             governors,
             facts.governors.iter().all(|name| name == "performance"),
-            "a CPU that first has to speed up answers late",
+            "a CPU at a low frequency responds late until its frequency rises",
         )
-        .fix(
-            "echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor",
-        ),
+        .fix("echo performance | tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor"),
         latency_limit(known),
     ];
     if let (Some(before), Some(now)) = (facts.firmware_interrupts, known.firmware_interrupts) {
-        let came = now.wrapping_sub(before) & 0xffff_ffff;
+        let count = now.wrapping_sub(before) & 0xffff_ffff;
         knobs.push(
             Setting::new(
                 "guest-firmware-interrupts",
                 "firmware interrupts (SMI) since the guest was started",
                 "0",
-                came.to_string(),
-                came == 0,
-                "the firmware stops all CPUs, and no kernel sees it",
+                count.to_string(),
+                count == 0,
+                "the firmware stops all CPUs, and the kernel cannot observe it",
             )
-            .fix("switch off in the firmware what makes them: legacy USB, power management, fwupd"),
+            .fix("disable legacy USB and power management in the firmware's setup"),
         );
     }
     knobs
@@ -61,23 +60,23 @@ pub(super) fn power(known: &GuestSubject<'_>) -> Vec<Setting> {
 /// Returns the real-time CPUs whose own file limits the exit latency.
 fn cpus_with_latency_limit(known: &GuestSubject<'_>) -> CpuSet {
     let cpus = known.real_time_cpus();
-    let held = known.facts.held_awake.iter().copied();
-    held.filter(|cpu| cpus.contains(*cpu)).collect()
+    let limited = known.facts.held_awake.iter().copied();
+    limited.filter(|cpu| cpus.contains(*cpu)).collect()
 }
 
 /// Returns the limit that keeps the real-time CPUs out of deep idle states; `None` if there is
 /// none.
-fn latency_held(known: &GuestSubject<'_>) -> Option<String> {
+fn latency_limited(known: &GuestSubject<'_>) -> Option<String> {
     let cpus = known.real_time_cpus();
     if known
         .facts
         .latency_limit
         .is_some_and(|limit| limit <= SHALLOW)
     {
-        return Some(format!("all CPUs are held to {SHALLOW}"));
+        return Some(format!("all CPUs are limited to {SHALLOW}"));
     }
     (!cpus.is_empty() && cpus.is_subset(&cpus_with_latency_limit(known)))
-        .then(|| format!("the real-time CPUs are held to {SHALLOW}"))
+        .then(|| format!("the real-time CPUs are limited to {SHALLOW}"))
 }
 
 /// Returns the PM QoS latency limit for all CPUs or for each (Linux document
@@ -90,21 +89,21 @@ fn latency_limit(known: &GuestSubject<'_>) -> Setting {
         Some(limit) => format!("{limit} for all CPUs"),
         None => "unknown for all CPUs".to_owned(),
     };
-    let held = cpus_with_latency_limit(known);
-    let present = if held.is_empty() {
+    let limited = cpus_with_latency_limit(known);
+    let present = if limited.is_empty() {
         all
     } else {
-        format!("{all}, at most {SHALLOW} for CPUs {held}")
+        format!("{all}, at most {SHALLOW} for CPUs {limited}")
     };
-    Setting::new("idle-states", "latency limit of the power management (cpu_dma_latency)",
+    Setting::new(
+        "idle-states",
+        "latency limit of the power management (cpu_dma_latency)",
         format!("{SHALLOW} or less, or no idle state that is deeper"),
         present,
-        latency_held(known).is_some() || facts.idle_exit <= SHALLOW,
-        "without a limit an idle CPU goes as deep as it can",
+        latency_limited(known).is_some() || facts.idle_exit <= SHALLOW,
+        "without a limit an idle CPU enters the deepest idle state",
     )
-    .fix(
-        "echo n/a > /sys/devices/system/cpu/cpuN/power/pm_qos_resume_latency_us, or hold /dev/cpu_dma_latency open with 0 in it",
-    )
+    .fix("echo n/a | tee /sys/devices/system/cpu/cpu[0-9]*/power/pm_qos_resume_latency_us")
 }
 
 pub(super) fn files(known: &GuestSubject<'_>) -> Vec<Setting> {
@@ -218,7 +217,7 @@ pub(super) fn kernel_threads(known: &GuestSubject<'_>) -> Vec<Setting> {
                     format!("fifo:{needed} or more"),
                     format!("{lowest} ({name})"),
                     priority(*lowest) > virtual_cpu,
-                    "a thread of the kernel that may not run before a busy virtual CPU is starved by it, except for the real-time throttling's pauses",
+                    "a busy virtual CPU starves kernel threads of lower priority, except while real-time throttling stops it",
                 )
                 .fix(fix),
             )
@@ -239,20 +238,22 @@ fn priority(policy: SchedulingPolicy) -> u8 {
 pub(super) fn caches(known: &GuestSubject<'_>) -> Vec<Setting> {
     let facts = known.facts;
     let present = match (facts.divides_caches, facts.cache_groups) {
-        (false, _) => "the processor divides no cache",
+        (false, _) => "the processor cannot divide caches",
         (true, None) => "/sys/fs/resctrl is not mounted",
-        (true, Some(0)) => "all CPUs share it",
-        (true, Some(_)) => "it is divided",
+        (true, Some(0)) => "shared by all CPUs",
+        (true, Some(_)) => "divided",
     };
     let knob = Setting::new(
         "guest-cache",
         "resctrl (cache allocation)",
-        "a part of the last-level cache for the real-time CPUs, where the processor can",
+        "a part of the last-level cache for the real-time CPUs if the processor supports it",
         present,
         !facts.divides_caches || facts.cache_groups.is_some_and(|groups| groups > 0),
-        "a co-located workload that fills a shared cache slows the guest down, whatever isolation is between them",
+        "a co-located workload that fills the shared cache slows the guest down",
     );
-    vec![knob.fix(
-        "mount -t resctrl resctrl /sys/fs/resctrl, and make a group with these CPUs and an exclusive schemata",
-    )]
+    vec![
+        knob.fix(
+            "write cache = { ways = 2, exclusive = true } for the domain in a plan, and apply it",
+        ),
+    ]
 }

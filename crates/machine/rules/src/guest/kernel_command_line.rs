@@ -45,7 +45,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "isolcpus",
             format!("domain,{cpus}"),
             covered.is_some_and(IsolatedCpus::keeps_balancing_away),
-            "keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time",
+            "disables load balancing on the CPUs from boot on; an isolated partition does so at run time",
         ),
         Setting::new(
             "managed-interrupts",
@@ -53,7 +53,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             format!("managed_irq,{cpus}"),
             line.value("isolcpus").unwrap_or("absent"),
             covered.is_some_and(IsolatedCpus::keeps_managed_interrupts_away),
-            "keeps interrupts that the kernel places by itself off the CPUs; nothing else can",
+            "keeps managed interrupts off the CPUs; no other setting can",
         )
         .fix(format!(
             "boot the host with isolcpus=managed_irq,domain,{cpus}"
@@ -63,7 +63,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "nohz_full",
             cpus.to_string(),
             covers("nohz_full"),
-            "stops the tick while a virtual CPU runs alone; only at boot",
+            "stops the tick while one virtual CPU runs alone; set at boot only",
         ),
         row(
             "rcu-nocbs",
@@ -71,19 +71,19 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             cpus.to_string(),
             // `nohz_full=` implies `rcu_nocbs=` (kernel-parameters.txt).
             covers("rcu_nocbs") || covers("nohz_full"),
-            "moves RCU callbacks to threads elsewhere; only at boot",
+            "moves RCU callbacks to threads on other CPUs; set at boot only",
         ),
         word(
             "skew-tick",
             "skew_tick",
             "1",
-            "keeps the ticks of all CPUs from meeting on one lock",
+            "staggers the ticks, so that the CPUs do not contend for one lock",
         ),
         word(
             "tsc-reliable",
             "tsc",
             "reliable",
-            "switches the watchdog of the clock source off",
+            "disables the watchdog of the clock source",
         ),
     ];
     let affinity = line.cpus("irqaffinity", last);
@@ -92,7 +92,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             format!("CPUs without {cpus}"),
             line.value("irqaffinity").unwrap_or("absent"),
             affinity.is_some_and(|named| named.intersection(cpus).is_empty()),
-            "an interrupt line of the IO-APIC changes its CPU only at its next interrupt, which may be hours later",
+            "an IO-APIC interrupt changes its CPU only when it arrives again, which may be hours later",
         )
         .fix(format!("boot the host with irqaffinity={}", known.guest.housekeeping)),
     );
@@ -102,7 +102,7 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
             "iommu",
             "iommu",
             "pt",
-            "without it each access of the host's own devices to memory is translated, at a price",
+            "without it the IOMMU translates each memory access of the host's own devices, which costs time",
         ));
     }
     knobs.extend(agreement_of_cpu_lists(line, last));
@@ -112,11 +112,13 @@ pub(super) fn of_host(known: &GuestSubject<'_>) -> Vec<Setting> {
 fn default_huge_page(known: &GuestSubject<'_>) -> Setting {
     let line = KernelCommandLine::parse(&known.facts.command_line);
     let present = line.value("default_hugepagesz");
-    Setting::new("default-huge-page-size", "default_hugepagesz= on the host's kernel command line",
-        "the size that the guest's memory has, reserved at boot",
+    Setting::new(
+        "default-huge-page-size",
+        "default_hugepagesz= on the host's kernel command line",
+        "the page size of the guest's memory, reserved at boot",
         present.unwrap_or("absent"),
         present.is_some() || known.guest.memory.huge_page.is_some(),
-        "once the machine has run for a while its memory is in pieces, and few huge pages are to be had",
+        "memory fragments while the machine runs, and few huge pages are free then",
     )
     .fix("boot the host with default_hugepagesz=1G hugepagesz=1G hugepages=NUMBER")
 }
@@ -137,7 +139,7 @@ fn agreement_of_cpu_lists(line: &KernelCommandLine, last: CpuId) -> Option<Setti
         "the same CPUs",
         present.join("; "),
         rest.iter().all(|other| other == first),
-        "a CPU in one list and not in the other is half isolated, and the kernel does not say so",
+        "a CPU that is missing in one list is isolated in part, and the kernel does not report it",
     );
     Some(knob.fix("boot the host with one list in all of them"))
 }
@@ -153,7 +155,7 @@ pub(super) fn of_guest(known: &GuestSubject<'_>) -> Vec<Setting> {
             "PREEMPT_RT",
             known.kernel_version,
             known.kernel_version.contains("PREEMPT_RT"),
-            "without it latencies in the guest have no bound whatever the host does",
+            "without it no latency in the guest is bounded, whatever the host does",
         )
         .fix(format!(
             "name a real-time kernel in {}",
@@ -177,11 +179,11 @@ pub(super) fn of_guest(known: &GuestSubject<'_>) -> Vec<Setting> {
                 wanted.clone(),
                 present.unwrap_or("absent"),
                 satisfied,
-                "the guest's own housekeeping belongs on its first CPU",
+                "the guest's own housekeeping runs on its first CPU",
             )
             .applied(satisfied)
             .fix(format!(
-                "name a kernel that knows {name}= in {}",
+                "name a kernel that supports {name}= in {}",
                 known.guest.kernel_variable
             )),
         );
@@ -199,11 +201,11 @@ fn tick_inside(known: &GuestSubject<'_>) -> Setting {
         "off, and no nohz_full=, on an emulated machine",
         present.unwrap_or("absent"),
         satisfied,
-        "the emulated processor may halt with an interrupt that has come; the next tick wakes it, and without one it would sleep for ever",
+        "the emulated processor may halt with a pending interrupt; the next tick wakes it, and without a tick it never wakes",
     )
     .applied(satisfied)
     .fix(format!(
-        "name a kernel that knows nohz= in {}",
+        "name a kernel that supports nohz= in {}",
         known.guest.kernel_variable
     ))
 }

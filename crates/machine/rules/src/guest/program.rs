@@ -57,7 +57,7 @@ impl<'a> Command<'a> {
             of.rule,
             of.knob,
             of.wanted,
-            present.unwrap_or("not given, so as QEMU takes it"),
+            present.unwrap_or("not given (QEMU's default)"),
             satisfied,
             of.reason,
         )
@@ -85,29 +85,33 @@ pub(super) fn memory(known: &GuestSubject<'_>) -> Vec<Setting> {
         .setting("-object", "hugetlbsize")
         .unwrap_or("unknown");
     vec![
-        Setting::new("guest-memory", "huge pages behind the guest",
+        Setting::new(
+            "guest-memory",
+            "huge pages behind the guest",
             format!("{} MiB in pages of 2 MiB or 1 GiB", backing.mebibytes),
             if huge {
                 format!("pages of {size} bytes")
             } else {
-                "ordinary pages; not enough huge ones are free".to_owned()
+                "ordinary pages; too few huge pages are free".to_owned()
             },
             huge,
-            "fewer misses of the translation caches, and no page is moved or split",
+            "huge pages cause fewer TLB misses, and are neither moved nor split",
         )
         .applied(huge)
         .fix(format!(
             "echo {} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
             backing.mebibytes.div_ceil(2)
         )),
-        Setting::new("guest-memory-locked", "-overcommit mem-lock",
+        Setting::new(
+            "guest-memory-locked",
+            "-overcommit mem-lock",
             "on",
             format!("{locked} ({} MiB locked)", known.locked >> 20),
             known.locked >= bytes,
-            "a page of the guest or its program that is not in memory costs milliseconds",
+            "a page fault of the guest or of QEMU costs milliseconds",
         )
         .applied(locked == "on")
-        .fix("run as root, or with an unlimited RLIMIT_MEMLOCK (`ulimit -l unlimited`), and free memory"),
+        .fix("ulimit -l unlimited"),
         command.setting_of(QemuSetting {
             rule: "same-page-merging",
             knob: "mem-merge (KSM) for the guest",
@@ -162,10 +166,10 @@ pub(super) fn command(known: &GuestSubject<'_>) -> Vec<Setting> {
             "kvm",
             accelerator,
             accelerator == "kvm",
-            "emulated instructions have no bound in time",
+            "emulated instructions have no bounded duration",
         )
         .applied(accelerator == "kvm")
-        .fix("measure `vm` on a machine whose KVM runs guests"),
+        .fix("measure `vm` on a machine with KVM"),
         topology(command),
         devices(command),
     ];
@@ -178,7 +182,7 @@ pub(super) fn command(known: &GuestSubject<'_>) -> Vec<Setting> {
                 "host",
                 model,
                 model == "host",
-                "the processor's own timers and instructions",
+                "the guest then uses the processor's own timers and instructions",
             )
             .applied(model == "host")
             .fix("give -cpu host"),
@@ -189,24 +193,24 @@ pub(super) fn command(known: &GuestSubject<'_>) -> Vec<Setting> {
             option: "-cpu",
             name: "pmu",
             wanted: "off",
-            reason: "counters of the guest cost time at each exit, and their interrupts come unasked",
+            reason: "the guest's counters cost time at each exit, and raise interrupts",
         }));
         let hint = command.setting("-cpu", "kvm-hint-dedicated") == Some("on");
         knobs.push(
             Setting::new("guest-dedicated-hint", "kvm-hint-dedicated",
-                "on, where no virtual CPU shares its CPU with another or with the emulator",
+                "on, if no virtual CPU shares its CPU with another one or with the emulator",
                 if hint { "on" } else { "off" },
                 hint,
-                "tells the guest that its CPUs are never preempted for an unlimited time, so that its locks cost no exits; untrue while its first CPU shares one with the emulator's threads",
+                "the hint declares that virtual CPUs are never preempted for an unlimited time, so locks cause no exits; it is false while the first one shares a CPU with the emulator's threads",
             )
             .applied(hint)
             .fix("keep two CPUs or more for ordinary work"),
         );
         knobs.push(Setting::new("guest-idle", "-overcommit cpu-pm",
-            "on, where every virtual CPU has a CPU that nobody else needs; a choice to be made by measuring both",
+            "on, if every virtual CPU has a dedicated CPU; measure both values to choose",
             command.setting("-overcommit", "cpu-pm").unwrap_or("off"),
             true,
-            "with it an idle virtual CPU stays in the guest: no exit at a wakeup, but the guest's first CPU would keep a housekeeping CPU busy for ever, and with it the host's ordinary work",
+            "an idle virtual CPU then stays in the guest: no exit at a wakeup, but the guest's first virtual CPU keeps its housekeeping CPU busy without end",
         ));
     }
     knobs
@@ -218,10 +222,10 @@ fn topology(command: Command<'_>) -> Setting {
     Setting::new(
         "guest-topology",
         "topology",
-        "one socket, one thread a core",
+        "one socket, one thread per core",
         command.values("-smp").last().unwrap_or("not given"),
         satisfied,
-        "the guest must not take two virtual CPUs for siblings",
+        "the guest must not treat two virtual CPUs as siblings",
     )
     .applied(satisfied)
     .fix("give -smp N,sockets=1,cores=N,threads=1")
@@ -238,7 +242,7 @@ fn devices(command: Command<'_>) -> Setting {
             .iter()
             .any(|device| UNWANTED.iter().any(|unwanted| device.starts_with(unwanted)));
     if !command.has("-nodefaults") {
-        present.push("those of QEMU's own choice");
+        present.push("QEMU's default devices");
     }
     // The board microvm has neither.
     if board != "microvm" {
@@ -258,14 +262,14 @@ fn devices(command: Command<'_>) -> Setting {
         "each emulated device wakes the program's main loop",
     )
     .applied(satisfied)
-    .fix("give -nodefaults, and none of these with -device")
+    .fix("give -nodefaults, and none of these devices with -device")
 }
 
 /// Judges the placement of threads, as read back from the kernel.
 pub(super) fn threads(known: &GuestSubject<'_>) -> Vec<Setting> {
     let (guest, threads) = (known.guest, known.threads);
     let mut knobs = Vec::new();
-    let fix = "stop what moves threads here (irqbalance, tuned, a manager of control groups), and measure again";
+    let fix = "stop the services that move threads (irqbalance, tuned, managers of control groups), and measure again";
     for (number, cpu) in guest.cpus.iter().enumerate() {
         let role = u32::try_from(number).map(GuestThreadRole::VirtualCpu);
         let thread = threads.iter().find(|thread| Ok(thread.role) == role);
@@ -276,11 +280,13 @@ pub(super) fn threads(known: &GuestSubject<'_>) -> Vec<Setting> {
         let satisfied =
             thread.is_some_and(|thread| thread.cpus == cpu.cpus && thread.policy == cpu.policy);
         knobs.push(
-            Setting::new("guest-cpu-pinning", format!("thread of virtual CPU {number}"),
+            Setting::new(
+                "guest-cpu-pinning",
+                format!("thread of virtual CPU {number}"),
                 format!("CPU {}, {}", cpu.cpus, cpu.policy),
                 present,
                 satisfied,
-                "one physical CPU for each real-time virtual one, before the guest runs its first instruction",
+                "each real-time virtual CPU is pinned before the guest runs its first instruction",
             )
             .applied(satisfied)
             .fix(fix),
@@ -306,7 +312,7 @@ pub(super) fn threads(known: &GuestSubject<'_>) -> Vec<Setting> {
                 strays.join("; ")
             },
             strays.is_empty(),
-            "the program's main loop and workers on a real-time CPU would wait for the virtual CPU for ever, and it for them",
+            "QEMU's main loop and workers on a real-time CPU never run while the virtual CPU is busy, and it may wait for them",
         )
         .applied(strays.is_empty())
         .fix(fix),

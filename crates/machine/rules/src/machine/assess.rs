@@ -7,7 +7,7 @@ use crate::machine::check::Subject;
 use crate::machine::compare::{cpus_satisfy, expected_text, satisfies};
 use crate::machine::facts::{Judgement, judge};
 use crate::{
-    Expected, Format, Isolation, KernelThread, Knob, LocationValue, Place, Reading, Unread, When,
+    Expected, Format, Isolation, KernelThread, Knob, Location, LocationValue, Reading, Unread, When,
 };
 
 /// Judges a knob.
@@ -29,19 +29,19 @@ pub(crate) fn assess(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) 
     }
     let expected = knob.expected_by(isolation);
     match knob.location {
-        Place::File(format, templates) => files(templates, format, expected, subject, isolation),
-        Place::Exists(paths) => exists(paths, expected, subject),
-        Place::Boot {
+        Location::File(format, templates) => files(templates, format, expected, subject, isolation),
+        Location::Exists(paths) => exists(paths, expected, subject),
+        Location::Boot {
             parameter,
             format,
             also,
         } => boot(parameter, format, also, expected, subject, isolation),
-        Place::KernelOption(option) => kernel_option(option, expected, subject),
-        Place::ThreadPolicy(names) => thread_policies(names, expected, subject, isolation),
-        Place::ThreadAffinity(names) => thread_affinities(names, expected, subject, isolation),
-        Place::Program(names) => program(names, expected, subject),
-        Place::Fact(fact, _) => judge(fact, subject, isolation),
-        Place::Guest(_) => Judgement::NotApplicable(
+        Location::KernelOption(option) => kernel_option(option, expected, subject),
+        Location::ThreadPolicy(names) => thread_policies(names, expected, subject, isolation),
+        Location::ThreadAffinity(names) => thread_affinities(names, expected, subject, isolation),
+        Location::Program(names) => program(names, expected, subject),
+        Location::Fact(fact, _) => judge(fact, subject, isolation),
+        Location::Guest(_) => Judgement::NotApplicable(
             "a setting of each guest, which no file of the host shows".to_owned(),
         ),
     }

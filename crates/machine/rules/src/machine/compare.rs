@@ -160,7 +160,7 @@ pub fn expected_text(expected: Expected, isolation: Option<&Isolation>) -> Strin
         (Expected::Text(text), _) => text.to_owned(),
         (Expected::Chosen(knob), isolation) => isolation
             .and_then(|isolation| isolation.choices.get(knob))
-            .map_or_else(|| "as the plan says".to_owned(), Clone::clone),
+            .map_or_else(|| "the value of the plan".to_owned(), Clone::clone),
         (Expected::Informational, _) => "any value".to_owned(),
     }
 }

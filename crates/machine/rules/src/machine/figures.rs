@@ -83,7 +83,7 @@ fn deviation(knob: &Knob, subject: &Subject<'_>, isolation: &Isolation) -> Optio
         .values(found, expected_text(expected, Some(isolation)));
     Some(
         match fix(knob, expected, &locations, subject.machine, isolation) {
-            Some(fix) => finding.fix(fix),
+            Some(fix) => finding.fix(fix.lines().next().unwrap_or_default()),
             None => finding,
         },
     )

@@ -4,9 +4,10 @@
 use rampart_model::{CheckLocation, Machine};
 
 use crate::machine::compare::to_write;
-use crate::{Expected, Format, Isolation, Knob, Place};
+use crate::{Expected, Format, Isolation, Knob, Location};
 
-/// Returns how to change a knob on this machine; `None` if there is nothing to do.
+/// Returns how to change a knob on this machine, one alternative on each line; `None` if no value
+/// is right for every machine.
 pub(crate) fn fix(
     knob: &Knob,
     expected: Expected,
@@ -27,38 +28,40 @@ pub(crate) fn fix(
         );
     }
     let format = match knob.location {
-        Place::File(format, _) | Place::Boot { format, .. } => format,
+        Location::File(format, _) | Location::Boot { format, .. } => format,
         _ => Format::List,
     };
     let value = to_write(expected, format, isolation);
     match knob.location {
-        Place::File(_, _) => file(locations, &value?),
-        Place::Boot { parameter, .. } => Some(match (expected, value) {
+        Location::File(_, _) => file(locations, &value?),
+        Location::Boot { parameter, .. } => Some(match (expected, value) {
             (Expected::Present, _) => format!("{parameter} on the kernel command line"),
             (Expected::Absent | Expected::Not(_), _) => {
-                format!("take {parameter}= off the kernel command line")
+                format!("remove {parameter}= from the kernel command line")
             }
             (_, Some(value)) => format!("{parameter}={value} on the kernel command line"),
             (_, None) => return None,
         }),
-        Place::KernelOption(option) => Some(match expected {
+        Location::KernelOption(option) => Some(match expected {
             Expected::Absent => format!("use a kernel without {option}"),
             Expected::Present => format!("use a kernel with {option}"),
             _ => return None,
         }),
-        Place::ThreadPolicy(names) => match expected {
+        Location::ThreadPolicy(names) => match expected {
             Expected::FifoAtLeast(priority) => Some(format!(
                 "chrt --fifo --pid {priority} $(pgrep {})",
                 pattern(names, isolation)
             )),
             _ => None,
         },
-        Place::ThreadAffinity(names) => Some(format!(
+        Location::ThreadAffinity(names) => Some(format!(
             "for t in $(pgrep {}); do taskset -pc {} $t; done",
             pattern(names, isolation),
             isolation.housekeeping
         )),
-        Place::Exists(_) | Place::Program(_) | Place::Fact(_, _) | Place::Guest(_) => None,
+        Location::Exists(_) | Location::Program(_) | Location::Fact(_, _) | Location::Guest(_) => {
+            None
+        }
     }
 }
 
@@ -149,18 +152,18 @@ fn pattern(names: &[&str], isolation: &Isolation) -> String {
 /// Returns how to verify a knob.
 pub(crate) fn verify(knob: &Knob) -> String {
     let usual = match knob.location {
-        Place::File(Format::Text, _) => "Read the file again.",
-        Place::File(_, _) => {
-            "Read the file again, and compare it as CPUs: zeros and ranges may be written otherwise."
+        Location::File(Format::Text, _) => "Read the file again.",
+        Location::File(_, _) => {
+            "Read the file again and compare sets of CPUs; the notation may differ."
         }
-        Place::Exists(_) => "Look whether it is there.",
-        Place::Boot { .. } => "Read /proc/cmdline.",
-        Place::KernelOption(_) => "Read /proc/config.gz or /boot/config-$(uname -r).",
-        Place::ThreadPolicy(_) => "chrt --pid THREAD",
-        Place::ThreadAffinity(_) => "Read Cpus_allowed_list in /proc/THREAD/status.",
-        Place::Program(_) => "pgrep -x NAME finds nothing, or finds it.",
-        Place::Fact(_, _) => "rampart check",
-        Place::Guest(_) => "Read the guest's description.",
+        Location::Exists(_) => "Check whether it exists.",
+        Location::Boot { .. } => "Read /proc/cmdline.",
+        Location::KernelOption(_) => "Read /proc/config.gz or /boot/config-$(uname -r).",
+        Location::ThreadPolicy(_) => "chrt --pid THREAD",
+        Location::ThreadAffinity(_) => "Read Cpus_allowed_list in /proc/THREAD/status.",
+        Location::Program(_) => "pgrep -x NAME",
+        Location::Fact(_, _) => "rampart check",
+        Location::Guest(_) => "Read the guest's description.",
     };
     knob.verify.unwrap_or(usual).to_owned()
 }
@@ -168,16 +171,18 @@ pub(crate) fn verify(knob: &Knob) -> String {
 /// Returns how to undo a knob.
 pub(crate) fn undo(knob: &Knob) -> String {
     let usual = match knob.location {
-        Place::File(_, _) => "Write the old value.",
-        Place::Exists(_) | Place::Program(_) => "Start it, or make it, again.",
-        Place::Boot { .. } => "Put the old kernel command line back and restart.",
-        Place::KernelOption(_) => "Restart with the old kernel.",
-        Place::ThreadPolicy(_) => {
-            "chrt with the old policy and priority, which a restart restores too."
+        Location::File(_, _) => "Write the old value.",
+        Location::Exists(_) | Location::Program(_) => "Start or create it again.",
+        Location::Boot { .. } => "Restore the old kernel command line and restart.",
+        Location::KernelOption(_) => "Restart with the old kernel.",
+        Location::ThreadPolicy(_) => {
+            "chrt with the old policy and priority; a restart restores them too."
         }
-        Place::ThreadAffinity(_) => "taskset -pc with the old CPUs, which a restart restores too.",
-        Place::Fact(_, _) => "Write the old values.",
-        Place::Guest(_) => "Remove the setting and restart the guest.",
+        Location::ThreadAffinity(_) => {
+            "taskset -pc with the old CPUs; a restart restores them too."
+        }
+        Location::Fact(_, _) => "Write the old values.",
+        Location::Guest(_) => "Remove the setting and restart the guest.",
     };
     knob.undo.unwrap_or(usual).to_owned()
 }

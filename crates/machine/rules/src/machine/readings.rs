@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{CpuSet, SchedulingPolicy};
 
-use crate::{KernelCommandLine, KernelVersion, Place};
+use crate::{KernelCommandLine, KernelVersion, Location};
 
 /// Templates that facts read in addition to the locations of the catalogue.
 pub const MORE_FILES: [&str; 16] = [
@@ -224,7 +224,7 @@ impl Readings {
 pub fn file_templates() -> BTreeSet<&'static str> {
     let mut templates: BTreeSet<&'static str> = MORE_FILES.into_iter().collect();
     for knob in crate::all() {
-        if let Place::File(_, paths) = knob.location {
+        if let Location::File(_, paths) = knob.location {
             templates.extend(paths);
         }
     }
@@ -237,7 +237,7 @@ pub fn file_templates() -> BTreeSet<&'static str> {
 pub fn presence_templates() -> BTreeSet<&'static str> {
     crate::all()
         .filter_map(|knob| match knob.location {
-            Place::Exists(paths) => Some(paths),
+            Location::Exists(paths) => Some(paths),
             _ => None,
         })
         .flatten()

@@ -199,7 +199,7 @@ fn needs_of_domain<'a>(context: &PlanContext<'a>, domain: &'a PlannedDomain) -> 
     }
     let memory = domain.memory.as_ref();
     if memory.is_some_and(|memory| memory.hugepage.is_some()) {
-        let fix = "boot a kernel with hugetlbfs, or remove `hugepage`";
+        let fix = "boot a kernel with support for hugetlbfs";
         needs.push(need(
             "CONFIG_HUGETLBFS",
             "there are no huge pages",
@@ -214,7 +214,7 @@ fn needs_of_domain<'a>(context: &PlanContext<'a>, domain: &'a PlannedDomain) -> 
             "CONFIG_X86_CPU_RESCTRL"
         };
         let effect = "no share of a cache can be set";
-        let fix = "boot a kernel with resctrl, or remove `cache`";
+        let fix = "boot a kernel with support for resctrl";
         needs.push(need(option, effect, fix, false));
     }
     needs

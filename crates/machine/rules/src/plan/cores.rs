@@ -74,7 +74,7 @@ pub(super) fn siblings(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         format!("{}, with smt = \"off\"", offline.named()),
                         "first threads of cores",
                     )
-                    .fix("name the first thread of each core, or write smt = \"same-owner\"")
+                    .fix("name the first thread of each core")
                     .impossible(),
             );
         }
@@ -103,7 +103,7 @@ pub(super) fn kind(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         "its CPUs are cores of several kinds, so the same work takes different times",
                     )
                     .values(present.join(", "), "cores of one kind")
-                    .fix("list CPUs of one kind, or give the other kind to a domain of its own")
+                    .fix("list CPUs of one kind")
             })
         })
         .collect()

@@ -77,7 +77,7 @@ pub(super) fn placement(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         "more virtual CPUs than CPUs, so they wait for each other",
                     )
                     .values(present, plural(count, "CPU"))
-                    .fix(format!("write count = {}, or name more CPUs", cpus.len()))
+                    .fix(format!("write count = {}", cpus.len()))
                     .impossible(),
             );
         } else if count < cpus.len() {
@@ -85,7 +85,7 @@ pub(super) fn placement(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 SPARE_GUEST_CPU
                     .of_domain(domain.planned, "some of its CPUs have no virtual CPU")
                     .values(present, "one virtual CPU for each CPU")
-                    .fix(format!("write count = {}, or name fewer CPUs", cpus.len())),
+                    .fix(format!("write count = {}", cpus.len())),
             );
         }
     }
@@ -134,7 +134,7 @@ pub(super) fn two_cpus(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 )
                 .values("1 virtual CPU, no `emulator`", "2 virtual CPUs, or `emulator`")
                 .fix(format!(
-                    "write vcpus = {{ count = 2, real-time = \"1\", … }}, or emulator = \"{}\"",
+                    "write emulator = \"{}\"",
                     context.resolved.housekeeping
                 ))
         })
@@ -161,7 +161,7 @@ pub(super) fn range(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         format!("virtual {} of {count}", beyond.named()),
                         format!("numbers from 0 to {}", count.saturating_sub(1)),
                     )
-                    .fix("count from 0, or increase `count`")
+                    .fix("count from 0")
                     .impossible()
             })
         })
@@ -204,9 +204,7 @@ pub(super) fn dedicated_hint(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         ),
                         "a CPU of its own for each virtual CPU",
                     )
-                    .fix(format!(
-                        "remove {option}, or give the guest CPUs that no other domain has"
-                    )),
+                    .fix(format!("remove {option}")),
             )
         })
         .collect()
@@ -239,7 +237,7 @@ pub(super) fn kernel(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                             "the guest's kernel has no PREEMPT_RT, so latency in the guest is not bounded",
                         )
                         .values(path.clone(), needed)
-                        .fix("name a kernel from linux-image-rt-amd64 or linux-image-rt-arm64"),
+                        .fix("name a kernel of the package linux-image-rt-amd64 (linux-image-rt-arm64 on Arm)"),
                 ),
                 None => Some(
                     GUEST_KERNEL

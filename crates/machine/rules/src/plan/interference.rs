@@ -107,7 +107,7 @@ pub(super) fn firmware_interrupts(context: &PlanContext<'_>) -> Vec<PlanFinding>
                 "the firmware stops all CPUs, and no plan can prevent it",
             )
             .values(format!("{count} interrupts in {time}"), "none")
-            .fix("switch USB legacy support, power capping and the logging of memory errors off in the firmware's settings; stop fwupd-refresh.timer"),
+            .fix("disable USB legacy support, power capping and the logging of memory errors in the firmware's setup"),
         Some(_) => return Vec::new(),
         None => FIRMWARE_INTERRUPTS.not_decided(
             location,

@@ -62,7 +62,7 @@ pub(super) fn resources(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                     RESOURCE_LIMITS
                         .of_domain(planned, "SCHED_DEADLINE requires CAP_SYS_NICE")
                         .values(format!("{policy} without CAP_SYS_NICE"), "CAP_SYS_NICE")
-                        .fix("start as root, or with `setpriv --ambient-caps +sys_nice`"),
+                        .fix("start as root"),
                 ),
             Some(policy)
                 if !limits.may_schedule
@@ -81,7 +81,7 @@ pub(super) fn resources(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                                 policy.precedence()
                             ),
                         )
-                        .fix("start as root, or raise rtprio in /etc/security/limits.d"),
+                        .fix("start as root"),
                 );
             }
             _ => {}
@@ -105,7 +105,7 @@ pub(super) fn resources(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                             "no limit, or at least 64 MiB"
                         },
                     )
-                    .fix("start as root, or write memlock unlimited in /etc/security/limits.d"),
+                    .fix("start as root"),
             );
         }
     }
@@ -151,7 +151,7 @@ pub(super) fn group_budget(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     }
     let option = "CONFIG_RT_GROUP_SCHED";
     let needed = "a budget in cpu.rt_runtime_us";
-    let fix = "sysctl kernel.sched_rt_runtime_us=-1, or boot with rt_group_sched=0 (from 6.15)";
+    let fix = "sysctl kernel.sched_rt_runtime_us=-1";
     context
         .domains()
         .filter(|domain| !domain.planned.kind.is_housekeeping())
@@ -178,7 +178,7 @@ pub(super) fn group_budget(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                     GROUP_BUDGET
                         .of_domain(planned, "the kernel refuses real-time policies in control groups without a budget, and no budget is left")
                         .values(format!("{option} on, no real-time budget left"), needed)
-                        .fix(format!("lower cpu.rt_runtime_us of other groups, or {fix}")),
+                        .fix(fix),
                 ),
                 Some(_) => None,
                 None => Some(

@@ -114,7 +114,7 @@ pub(super) fn one_node(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                             format!("{device} on node {node}, CPUs on {of_cpus}"),
                             "one node",
                         )
-                        .fix(format!("choose CPUs of node {node}, or another device")),
+                        .fix(format!("choose CPUs of node {node}")),
                 ),
                 Some(_) => {}
                 // On a machine with one node the answer is known.
@@ -180,7 +180,7 @@ fn reserved_later(
                 format!("{} MiB on node {node}", memory >> 20),
                 format!("more than {requested}"),
             )
-            .fix("request less memory, or memory of another node")
+            .fix("request less memory")
             .impossible();
     }
     HUGE_PAGES_RESERVED_LATER
@@ -193,7 +193,7 @@ fn reserved_later(
             demand.needed.to_string(),
         )
         .fix(if page.0 >= GIGANTIC {
-            "write reboot = \"plan\" in [boot], so that `rampart apply --boot` reserves them at boot; memory that has been in use for long has none in one piece"
+            "write reboot = \"plan\" in [boot], so that `rampart apply --boot` reserves them at boot, before memory fragments"
         } else {
             "apply the plan early, while memory is in large pieces"
         })
@@ -291,7 +291,7 @@ pub(super) fn huge_pages(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 )
                 .values(format!("{left} of {page} on node {node}"), needed.to_string())
                 .fix(format!(
-                    "echo {total} > /sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/nr_hugepages; reserve large pages early, or at boot",
+                    "echo {total} > /sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/nr_hugepages",
                     page.0 >> 10
                 )),
         );

@@ -128,7 +128,7 @@ pub(super) fn selector(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 SELECTOR
                     .of_domain(domain.planned, what)
                     .values(present, wanted)
-                    .fix("request fewer CPUs, list the CPUs, or reduce housekeeping")
+                    .fix("request fewer CPUs")
                     .impossible(),
             )
         })
@@ -276,7 +276,7 @@ pub(super) fn housekeeping(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                             outside.named().to_string(),
                             format!("CPUs of {}", resolved.housekeeping),
                         )
-                        .fix("name housekeeping CPUs, or write kind = \"task\""),
+                        .fix("name housekeeping CPUs"),
                 );
             }
         }
@@ -347,7 +347,7 @@ pub(super) fn one_owner(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         outside.named().to_string(),
                         format!("CPUs of {}", domain.resolved.cpus),
                     )
-                    .fix("name CPUs of the domain in `threads`, or add them to its `cpus`"),
+                    .fix("name CPUs of the domain in `threads`"),
             );
         }
     }

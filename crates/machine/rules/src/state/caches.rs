@@ -62,7 +62,7 @@ pub(super) fn check(
                             own.ways, own.level, own.id
                         ),
                     )
-                    .fix(format!("write other ways to it, or rmdir {path}")),
+                    .fix(format!("rmdir {path}")),
             );
         }
     }

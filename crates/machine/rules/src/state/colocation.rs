@@ -181,7 +181,7 @@ fn starved(comparison: &Comparison<'_>, cpu: &CpuStatus, findings: &mut Vec<Stat
             format!("a priority above {}", priority(spinning)),
         )
         .fix(format!(
-            "write {knob} in the plan's [host], or lower the priority of the domain; `rampart knobs {knob}` explains it"
+            "write {knob} = \"apply\" in the plan's [host] (`rampart knobs {knob}` explains it)"
         )),
     );
 }
@@ -265,7 +265,7 @@ fn siblings(
                         ),
                         format!("CPU {} idle", other.cpu),
                     )
-                    .fix("write smt = \"off\" or \"idle-sibling\" in the plan's [machine], or whole-cores for the domain"),
+                    .fix("write smt = \"idle-sibling\" in the plan's [machine]"),
             );
         }
     }
@@ -292,6 +292,6 @@ fn housekeeping(plan: &ActivePlan, cpus: &[CpuStatus], findings: &mut Vec<Status
                 format!("busy {:.0} %", 100.0 * busy),
                 format!("less than {:.0} %", 100.0 * OVERLOADED),
             )
-            .fix("add housekeeping CPUs in the plan's [machine], or reduce ordinary work"),
+            .fix("add housekeeping CPUs in the plan's [machine]"),
     );
 }

@@ -280,7 +280,8 @@ pub(super) fn written(plan: &ActivePlan) -> Vec<(&str, &ChangeLocation, Option<&
         }
         for location in &step.locations {
             all.retain(|(_, other, _)| other.target != location.target);
-            all.push((&step.name, location, step.fix.as_deref()));
+            let fix = step.fix.as_deref().and_then(|fix| fix.lines().next());
+            all.push((&step.name, location, fix));
         }
     }
     all

@@ -78,7 +78,7 @@ pub(super) fn check(
                 format!("housekeeping {}, or CPUs of their domain", housekeeping.named()),
             )
             .fix(format!(
-                "stop the software that moves them (irqbalance, tuned); echo {housekeeping} > /proc/irq/NUMBER/smp_affinity_list"
+                "echo {housekeeping} > /proc/irq/NUMBER/smp_affinity_list, for each, after the software that moves them is stopped (irqbalance, tuned)"
             )),
     );
 }

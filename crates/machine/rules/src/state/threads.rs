@@ -91,7 +91,7 @@ pub(super) fn check(
                     )
                     .values(first_few(&otherwise), "the policy of the plan")
                     .fix(format!(
-                        "{} sets the plan's policy; or allow it with an entry in the domain's `threads`",
+                        "{} (sets the policy of the plan)",
                         move_back(&to_change, name)
                     )),
             );

@@ -102,17 +102,15 @@ fn of_kind(
             "processes that do not belong to the CPU's domain ran here",
             match &cpu.owner {
                 Some(_) => {
-                    "move them to other CPUs: taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, or into the domain: rampart move PID --to OWNER"
+                    "taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, for each (rampart move PID --to OWNER for processes of the domain)"
                 }
-                None => {
-                    "move them to other CPUs: taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID"
-                }
+                None => "taskset --pid --all-tasks --cpu-list HOUSEKEEPING PID, for each",
             },
         ),
         NoiseSourceKind::KernelThread => (
             KERNEL_THREAD,
             "kernel threads that can run elsewhere ran here",
-            "`rampart check` lists the settings that keep them away; taskset --pid --cpu-list HOUSEKEEPING THREAD moves one",
+            "taskset --pid --cpu-list HOUSEKEEPING THREAD, for each (`rampart check` lists the settings that keep them away)",
         ),
         NoiseSourceKind::CpuThread => (
             CPU_THREAD,
@@ -122,7 +120,7 @@ fn of_kind(
         NoiseSourceKind::Interrupt => (
             INTERRUPT,
             "interrupts that do not belong to the CPU's domain arrived here",
-            "give them to the domain in the plan (`interrupts`), or: echo HOUSEKEEPING > /proc/irq/NUMBER/smp_affinity_list",
+            "echo HOUSEKEEPING > /proc/irq/NUMBER/smp_affinity_list, for each (or give them to the domain with `interrupts` in the plan)",
         ),
         NoiseSourceKind::Softirq => (
             SOFTIRQ,

@@ -34,7 +34,7 @@ pub(super) fn preemption_mode(machine: &Machine) -> Judgement {
 
 pub(super) fn mitigations(machine: &Machine) -> Judgement {
     if machine.mitigations.is_empty() {
-        return Judgement::not_applicable("the kernel does not tell of flaws");
+        return Judgement::not_applicable("the kernel does not report CPU vulnerabilities");
     }
     let count = |begin: &str| {
         machine

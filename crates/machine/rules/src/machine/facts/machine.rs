@@ -89,7 +89,7 @@ pub(super) fn cache_allocation(readings: &Readings) -> Judgement {
             false,
         ),
         (true, false) => {
-            Judgement::not_applicable("the processor does not say that it can divide its caches")
+            Judgement::not_applicable("the processor does not report cache allocation")
         }
     }
 }
