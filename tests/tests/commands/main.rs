@@ -5,6 +5,7 @@ mod active_plan;
 mod arguments;
 mod dependencies;
 mod describe;
+mod documentation;
 mod exports;
 mod libvirt;
 mod plan;

@@ -77,7 +77,7 @@ fn a_running_machine_serves_many_commands_and_ssh() {
 
 #[test]
 #[ignore = "a busy host makes the machine silent before it crashes; make test-long runs it"]
-fn a_machine_crash_over_ssh() {
+fn a_machine_is_crashed_over_ssh() {
     let _alone = alone();
     let mut machine = Machine::up();
     crash_over_ssh(machine.home.path());
