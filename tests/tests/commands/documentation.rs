@@ -54,7 +54,9 @@ fn is_source_path(text: &str) -> bool {
 fn every_test_and_source_file_named_in_a_document_exists() {
     let mut files = Vec::new();
     sources(root(), &mut files);
-    let texts = files.iter().filter_map(|file| fs::read_to_string(file).ok());
+    let texts = files
+        .iter()
+        .filter_map(|file| fs::read_to_string(file).ok());
     let code: String = texts.collect();
     let (mut named, mut missing) = (0, Vec::new());
     for document in documents() {
