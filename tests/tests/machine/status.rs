@@ -249,7 +249,7 @@ fn the_view_restores_the_terminal() {
         });
         let shown = || String::from_utf8_lossy(&all.lock().expect("the output")).into_owned();
         let begin = Instant::now();
-        while !shown().contains("no plan is applied") {
+        while !shown().contains("no plan is active") {
             assert!(begin.elapsed() < LIMIT, "no view: {}", shown());
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -115,7 +115,7 @@ impl Environment {
                 // The others are outside already, and so are threads that they create.
                 Some(group) => {
                     for (_, thread) in &measuring {
-                        shield.bring_back(thread.id, group)?;
+                        shield.move_thread_in(thread.id, group)?;
                     }
                 }
                 None => {
@@ -150,7 +150,7 @@ impl Environment {
         cpus: &CpuSet,
     ) -> Result<bool, DomainError> {
         let out = match &self.shield {
-            Some(shield) => shield.send_home(thread.id)?,
+            Some(shield) => shield.move_thread_out(thread.id)?,
             None => true,
         };
         if out && !cpus.is_empty() {
@@ -165,7 +165,7 @@ impl Environment {
             return Ok(());
         }
         if let Some(shield) = &self.shield {
-            let budget = shield.grant_real_time_budget(process, REAL_TIME_BUDGET)?;
+            let budget = shield.set_real_time_budget(process, REAL_TIME_BUDGET)?;
             // A guest that replaces another has another process, and perhaps another group.
             self.budget_of = Some(process);
             for finding in budget.findings {

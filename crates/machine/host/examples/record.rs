@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Records the machine for a test: copies the files that `read_machine` and
-//! `read_knob_values` and `read_environment` read into a directory.
-//! `record DIRECTORY`. Look through the result before it is shared: it holds the host name,
-//! the command line and the names of what runs.
-#![expect(clippy::print_stdout, reason = "it is here to show")]
+//! Records the machine for a test: copies the files that `read_machine`, `read_knob_values` and
+//! `read_environment` read into a directory. Usage: `record DIRECTORY`. Review the result before
+//! sharing it: it contains the host name, the kernel command line and the names of processes.
+#![expect(clippy::print_stdout, reason = "an example prints its result")]
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 const CPU: &str = "sys/devices/system/cpu";
 
-/// A `*` stands for any name.
+/// Returns the paths to copy; `*` matches any name.
 fn patterns() -> Vec<String> {
     let plain = [
         "etc/os-release",
@@ -128,7 +127,7 @@ fn patterns() -> Vec<String> {
         .collect()
 }
 
-/// A template of the catalogue, with a star for each name that holds a part in braces.
+/// Converts a path template of the rules to a pattern: names with braces become `*`.
 fn starred(template: &str) -> String {
     let parts = template.split('/').filter(|part| !part.is_empty());
     let parts: Vec<&str> = parts
@@ -180,7 +179,7 @@ fn main() -> io::Result<()> {
         copied += copy(Path::new("/"), &target, &pattern)?;
     }
     println!(
-        "{copied} files; the kernel's configuration is not among them: put the lines that matter into boot/config-RELEASE"
+        "{copied} files copied, without the kernel configuration: write the lines that matter to boot/config-RELEASE"
     );
     Ok(())
 }

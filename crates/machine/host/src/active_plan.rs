@@ -33,9 +33,9 @@ pub fn active_plan(state: &StateDirectory) -> Result<Option<ActivePlan>, HostErr
         .map_err(|cause| HostError::file("parse", &path, cause.into(), FIX))
 }
 
-/// Reads the plan that owns CPUs of the machine now: applied since the machine was started, or begun
-/// ([`ActivePlanState::Begun`]). A plan that awaits a restart is not in effect yet, and one from
-/// before a restart not any more.
+/// Reads the plan that owns CPUs of the machine now: applied since the last boot, or in the state
+/// [`ActivePlanState::Begun`]. Returns `None` for a plan that awaits a restart or that a restart has
+/// undone.
 ///
 /// # Errors
 /// As [`active_plan`].
@@ -54,20 +54,20 @@ pub(crate) fn of_this_boot(
 }
 
 /// Returns whether the plan's file exists, even if it cannot be parsed.
-pub(crate) fn is_there(state: &StateDirectory) -> bool {
+pub(crate) fn exists(state: &StateDirectory) -> bool {
     path(state).exists()
 }
 
-/// Brings it to the disk, as a whole.
+/// Replaces the plan's file atomically.
 pub(crate) fn write(state: &StateDirectory, plan: &ActivePlan) -> Result<(), HostError> {
     let path = path(state);
     let try_write = || replace_file(&path, &serde_json::to_vec_pretty(plan)?);
     try_write().map_err(|cause| {
         HostError::file(
-            "write what is applied, so nothing more is changed",
+            "write the active plan",
             &path,
             cause,
-            "make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR",
+            "set RAMPART_STATE_DIR to a writable directory with free space",
         )
     })
 }
@@ -77,7 +77,8 @@ pub(crate) fn remove(state: &StateDirectory) -> Result<(), HostError> {
     let path = path(state);
     match std::fs::remove_file(&path) {
         Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
-            Err(HostError::file("remove", &path, cause, "remove it by hand"))
+            let fix = format!("rm {}", path.display());
+            Err(HostError::file("remove", &path, cause, fix))
         }
         _ => Ok(()),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Changes to a machine, each with its old value on disk before it is made.
+//! Changes to a machine. The old value is on disk before each change is made.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,7 @@ use crate::tasks::Task;
 use crate::undo::{Undone, undo};
 use crate::{HostError, StateDirectory};
 
-/// A value that a file shall have.
+/// A file and the value to write to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Setting {
     pub(crate) path: PathBuf,
@@ -25,12 +25,12 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// CPUs as a list.
+    /// Returns a setting of CPUs as a list.
     pub(crate) fn list(path: impl Into<PathBuf>, cpus: &CpuSet) -> Self {
         Self::cpus(path, cpus, Notation::List)
     }
 
-    /// CPUs in a notation.
+    /// Returns a setting of CPUs in a notation.
     pub(crate) fn cpus(path: impl Into<PathBuf>, cpus: &CpuSet, notation: Notation) -> Self {
         Self {
             path: path.into(),
@@ -39,7 +39,7 @@ impl Setting {
         }
     }
 
-    /// A text or number.
+    /// Returns a setting of a text or number.
     pub(crate) fn text(path: impl Into<PathBuf>, value: impl Into<String>) -> Self {
         Self {
             path: path.into(),
@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// The changes of one shield.
+/// The changes of one shield, plan or driver, with their journal.
 #[derive(Debug)]
 pub(crate) struct Changes {
     kernel: Arc<dyn Kernel>,
@@ -58,7 +58,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// No changes yet.
+    /// Starts a list of changes that are undone when this process has ended.
     pub(crate) fn new(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         Self {
             journal: Journal::new(Arc::clone(&kernel), state),
@@ -67,50 +67,50 @@ impl Changes {
         }
     }
 
-    /// No changes yet, of a kind that stands after this process and after a restart.
-    pub(crate) fn outliving(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+    /// Starts a list of changes that stay in effect after this process and after a restart.
+    pub(crate) fn across_restarts(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         Self {
-            journal: Journal::new(Arc::clone(&kernel), state).outliving(),
+            journal: Journal::new(Arc::clone(&kernel), state).across_restarts(),
             kernel,
             made: Vec::new(),
         }
     }
 
-    /// No changes yet, that will stand after this process has ended.
-    pub(crate) fn standing(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
+    /// Starts a list of changes that stay in effect after this process has ended.
+    pub(crate) fn persistent(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         Self {
-            journal: Journal::new(Arc::clone(&kernel), state).standing(),
+            journal: Journal::new(Arc::clone(&kernel), state).persistent(),
             kernel,
             made: Vec::new(),
         }
     }
 
-    /// The machine that is changed.
     pub(crate) fn kernel(&self) -> Arc<dyn Kernel> {
         Arc::clone(&self.kernel)
     }
 
-    /// Records intended changes. Only after this may they be made.
+    /// Records intended changes in the journal. They may be made only after this.
     pub(crate) fn prepare(&mut self, changes: Vec<Change>) -> Result<(), HostError> {
         let first = self.journal.append(&changes)?;
         self.made.extend((first..).zip(changes));
         Ok(())
     }
 
-    /// Whether this very change was recorded before.
+    /// Returns whether an equal change was recorded before.
     pub(crate) fn has(&self, change: &Change) -> bool {
         self.made.iter().any(|(_, made)| made == change)
     }
 
-    /// A point where a test may end the machine.
+    /// Marks a point at which a test may end the process.
     pub(crate) fn step(&self) -> Result<(), HostError> {
         self.kernel.step().map_err(|cause| {
-            HostError::file("go on", self.journal.path(), cause, "run `rampart release`")
+            let path = self.journal.path();
+            HostError::file("continue after writing", path, cause, "rampart release")
         })
     }
 
-    /// Records and makes settings: all old values reach the disk together, then the writes
-    /// follow one by one. Answers for each what it reads back as, or the kernel's refusal.
+    /// Records and writes settings: all old values reach the disk together, then each setting is
+    /// written. Returns for each the value read back, or the kernel's error.
     pub(crate) fn set(
         &mut self,
         settings: &[Setting],
@@ -150,8 +150,8 @@ impl Changes {
             Ok(present) => present,
             Err(error) => return Ok(Err(error)),
         };
-        // The kernel may make something else of a value; undoing must know that as Rampart's.
-        let known = setting.notation.comes_of(&present, old, &setting.value)
+        // The kernel may store another value; undoing must recognise it as Rampart's.
+        let known = setting.notation.results_from(&present, old, &setting.value)
             || setting.notation.same(&present, old);
         if !known {
             self.prepare(vec![value_change(setting, old, &present)])?;
@@ -159,7 +159,7 @@ impl Changes {
         Ok(Ok(present.trim().to_owned()))
     }
 
-    /// Records and sets affinities; answers for each.
+    /// Records and sets affinities. Returns the kernel's answer for each.
     pub(crate) fn set_affinities(
         &mut self,
         wanted: Vec<(Task, CpuSet)>,
@@ -181,7 +181,7 @@ impl Changes {
         Ok(answers)
     }
 
-    /// Records and sets the policy of a thread.
+    /// Records and sets the scheduling policy of a thread.
     pub(crate) fn set_policy(
         &mut self,
         task: Task,
@@ -200,8 +200,8 @@ impl Changes {
         Ok(answer)
     }
 
-    /// Undoes all changes. With nothing left to undo the journal is removed; else it stays, and
-    /// the error names the first refusal.
+    /// Undoes all changes and removes the journal. If a change cannot be undone, the journal stays
+    /// and the error contains the first such change.
     pub(crate) fn undo(&mut self) -> Result<Undone, HostError> {
         let undone = self.undo_since(0)?;
         let journal = self.journal.path();
@@ -219,7 +219,7 @@ impl Changes {
         Ok(undone)
     }
 
-    /// Undoes what was done since there were `count` changes.
+    /// Undoes all changes except the first `count`.
     pub(crate) fn undo_since(&mut self, count: usize) -> Result<Undone, HostError> {
         let since = self.made.split_off(count.min(self.made.len()));
         let journal = &mut self.journal;
@@ -228,18 +228,18 @@ impl Changes {
             journal.mark(number);
             done.insert(number);
         });
-        // What failed is tried again when all is undone.
+        // Changes that were not undone are retried by `undo`.
         let failed = since
             .into_iter()
             .filter(|(number, _)| !done.contains(number));
         self.made.extend(failed);
         answer.map_err(|cause| {
             let path = self.journal.path();
-            HostError::file("undo the journal", path, cause, "run `rampart release`")
+            HostError::file("undo the journal", path, cause, "rampart release")
         })
     }
 
-    /// How many changes were recorded.
+    /// Returns the number of recorded changes.
     pub(crate) fn count(&self) -> usize {
         self.made.len()
     }
@@ -248,8 +248,8 @@ impl Changes {
 fn value_change(setting: &Setting, old: &str, new: &str) -> Change {
     Change::Value {
         path: setting.path.clone(),
-        old: setting.notation.about(old, &setting.value),
-        new: setting.notation.about(new, &setting.value),
+        old: setting.notation.relevant_part(old, &setting.value),
+        new: setting.notation.relevant_part(new, &setting.value),
         notation: setting.notation,
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Child processes that end with this one, even when it is killed with SIGKILL, and that are waited
-//! for no longer than they are worth.
+//! Child processes that end with this process, even if it is killed with SIGKILL, and waits with a
+//! time limit.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -12,29 +12,27 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How long a killed process may take to be gone. One that waits for a device that never answers,
-/// or whose guest hangs in the kernel, is never gone; nobody waits for that.
-const KILLED: Duration = Duration::from_secs(10);
-/// Pause between two looks at a process.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// Longest wait for a killed process to end. A process in an uninterruptible wait for a device may
+/// never end.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 type Request = (Command, Sender<io::Result<Child>>);
 
-/// What children get when this process ends.
+/// The signal that a child gets when this process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnParentExit {
-    /// SIGKILL: for a program that has nothing to put away.
+    /// SIGKILL: for a program without anything to clean up.
     Kill,
     /// SIGTERM: for a program that ends its own children and removes its own files.
     Terminate,
 }
 
-/// Starts `command` in a process group of its own (so that Ctrl-C on the terminal reaches this
-/// process alone) as a child that gets a signal when this process ends in whatever way.
+/// Starts `command` in its own process group (so that Ctrl-C on the terminal reaches only this
+/// process) as a child that gets a signal however this process ends.
 ///
-/// The kernel ties that signal to the end of the *thread* that made the child
-/// (prctl(2), `PR_SET_PDEATHSIG`), so all such children are made by one thread that lives as long
-/// as the process.
+/// The kernel sends that signal when the *thread* that created the child ends (prctl(2),
+/// `PR_SET_PDEATHSIG`), so one thread that lives as long as the process creates all such children.
 ///
 /// # Errors
 /// If the program cannot be started.
@@ -55,7 +53,7 @@ pub fn spawn_tied(mut command: Command, on_parent_exit: OnParentExit) -> io::Res
         command.pre_exec(move || tie(signal, parent));
     }
     let (reply, answer) = channel();
-    let gone = || io::Error::other("the thread that starts programs is gone");
+    let gone = || io::Error::other("the thread that starts programs has ended");
     let spawner = spawner().ok_or_else(gone)?;
     spawner
         .lock()
@@ -65,8 +63,8 @@ pub fn spawn_tied(mut command: Command, on_parent_exit: OnParentExit) -> io::Res
     answer.recv().map_err(|_| gone())?
 }
 
-/// Starts `command` in a session of its own (setsid(2)), so that it goes on when this process and
-/// its terminal are gone. What it reads and writes must not be tied to them either.
+/// Starts `command` in its own session (setsid(2)), so that it continues after this process and its
+/// terminal. Its standard input and outputs must not depend on them either.
 ///
 /// # Errors
 /// If the program cannot be started.
@@ -83,7 +81,7 @@ pub fn spawn_detached(mut command: Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Waits until `child` has ended, for at most `limit`; none if it has not by then.
+/// Waits until `child` has ended. Returns `None` if it has not ended after `limit`.
 ///
 /// # Errors
 /// If the kernel does not know the process.
@@ -96,27 +94,26 @@ pub fn wait_within(child: &mut Child, limit: Duration) -> io::Result<Option<Exit
         if begin.elapsed() >= limit {
             return Ok(None);
         }
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// Kills `child` and waits until it is gone; how it ended, none if it cannot be buried within ten
-/// seconds. Nothing happens to one that has ended.
+/// Kills `child` and waits until it has ended. Returns its exit status, or `None` if it has not
+/// ended after ten seconds.
 pub fn end_child(child: &mut Child) -> Option<ExitStatus> {
-    // It may end in the same moment; then there is nothing to kill.
+    // The error is that the child has ended already.
     let _ = child.kill();
-    wait_within(child, KILLED).ok().flatten()
+    wait_within(child, KILL_LIMIT).ok().flatten()
 }
 
-/// Kills `child` and all of its process group, which [`spawn_tied`] made, and waits until `child` is
-/// gone; how it ended, none if it cannot be buried within ten seconds.
+/// Kills `child` and its process group, which [`spawn_tied`] created. Returns as [`end_child`].
 pub(crate) fn end_group(child: &mut Child) -> Option<ExitStatus> {
-    // Gone already is as good.
+    // The error is that the group has ended already.
     let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
     end_child(child)
 }
 
-/// Runs in the child: asks for the signal, and ends if the parent was gone before.
+/// Runs in the child: requests the signal, and fails if the parent ended before that.
 fn tie(signal: Signal, parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(signal))?;
     if rustix::process::getppid() == Some(parent) {
@@ -137,8 +134,7 @@ fn spawner() -> Option<&'static Mutex<Sender<Request>>> {
                 .name("spawner".to_owned())
                 .spawn(move || {
                     for (mut command, reply) in requests {
-                        // A caller that no longer waits takes the child with it: dropping the
-                        // pipes ends it.
+                        // A caller that no longer waits drops the pipes, which ends the child.
                         let _ = reply.send(command.spawn());
                     }
                 })
@@ -153,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_outlives_the_thread_that_asked_for_it() {
+    fn a_child_outlives_the_thread_that_requested_it() {
         let mut child = thread::spawn(|| {
             let mut command = Command::new("sleep");
             command.arg("60");
@@ -175,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_ended_and_buried() {
+    fn ends_a_child_and_waits_for_it() {
         let mut child = shell("exec sleep 600").spawn().expect("started");
         let waited = wait_within(&mut child, Duration::from_millis(20)).expect("known");
         assert_eq!(waited, None);
@@ -184,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told() {
+    fn a_missing_program_is_an_error() {
         let error = spawn_tied(Command::new("/nowhere/program"), OnParentExit::Terminate);
         assert_eq!(
             error.expect_err("must fail").kind(),

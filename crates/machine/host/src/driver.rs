@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads the hypervisor's driver, and offers it its image through the kernel's firmware loader.
 //!
-//! Both changes are recorded in a journal of their own below the state directory: they are made while
+//! Both changes are recorded in a separate journal below the state directory: they are made while
 //! the same process may hold a shield, and a loaded driver outlives the release of a plan as long as
 //! the hypervisor is enabled. Nothing is written below `/lib/firmware`: the image is copied into the
 //! state directory, and the parameter `path` of `firmware_class` names that directory while the
@@ -26,11 +26,11 @@ use crate::{HostError, StateDirectory};
 const FIRMWARE_PATH: &str = "/sys/module/firmware_class/parameters/path";
 /// Length of that parameter with its NUL byte (`fw_path_para` in drivers/base/firmware_loader/main.c).
 const FIRMWARE_PATH_BYTES: usize = 256;
-/// How long a module may take to load.
+/// Longest time that loading a module may take.
 const LOAD_LIMIT: Duration = Duration::from_secs(30);
-/// How long a module may stay in use by descriptors and mappings that are about to be closed.
+/// Longest wait for descriptors and mappings that keep a module in use to be closed.
 const UNLOAD_LIMIT: Duration = Duration::from_secs(2);
-/// Where programs of the administrator are.
+/// Directories of the administrator's programs.
 const PROGRAM_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /// Returns the state directory of the driver's own journal and lock.
@@ -38,10 +38,10 @@ fn driver_state(state: &StateDirectory) -> StateDirectory {
     StateDirectory::at(state.path().join("driver"))
 }
 
-/// Loads the kernel module `name`: from `file`, or the installed one. Does nothing if it is loaded.
+/// Loads the kernel module `name` from `file`, or the installed one. Does nothing if it is loaded.
 ///
 /// # Errors
-/// If the journal cannot be written or the module cannot be loaded; it is not loaded then.
+/// If the journal cannot be written or the module cannot be loaded.
 pub fn load_module(
     state: &StateDirectory,
     name: &str,
@@ -78,7 +78,7 @@ fn load_module_on(
         .map(|directory| Path::new(directory).join(program))
         .find(|path| kernel.exists(path))
         .ok_or_else(|| refused(format!("the program {program} is not installed")))?;
-    let mut changes = Changes::standing(Arc::clone(kernel), &state);
+    let mut changes = Changes::persistent(Arc::clone(kernel), &state);
     changes.prepare(vec![Change::Module {
         name: name.to_owned(),
     }])?;
@@ -96,15 +96,14 @@ fn load_module_on(
     Err(refused(reason))
 }
 
-/// An image that the kernel's firmware loader finds while this lives.
+/// An image that the kernel's firmware loader finds until this value is dropped.
 #[derive(Debug)]
 pub struct OfferedFirmware {
     changes: Changes,
     _lock: Lock,
 }
 
-/// Lets drivers find `image` as the firmware file `name`, before any file of that name which is
-/// installed.
+/// Lets drivers find `image` as the firmware file `name`, before an installed file of that name.
 ///
 /// # Errors
 /// If the journal or the copy of the image cannot be written, or the kernel has no firmware loader.
@@ -133,7 +132,7 @@ fn offer_firmware_on(
     let relative = state.path().join("firmware");
     let directory = std::fs::create_dir_all(&relative)
         .and_then(|()| relative.canonicalize())
-        .map_err(|cause| HostError::file("make", &relative, cause, &install))?;
+        .map_err(|cause| HostError::file("create", &relative, cause, &install))?;
     let length = directory.as_os_str().len();
     if length >= FIRMWARE_PATH_BYTES {
         return Err(HostError::Request {
@@ -168,7 +167,7 @@ impl OfferedFirmware {
     /// Restores the kernel's search path and removes the copy of the image.
     ///
     /// # Errors
-    /// If the kernel refuses the old value; it stays in the journal then.
+    /// If the kernel refuses the old value, which stays in the journal then.
     pub fn withdraw(mut self) -> Result<(), HostError> {
         self.changes.undo().map(drop)
     }
@@ -176,15 +175,15 @@ impl OfferedFirmware {
 
 impl Drop for OfferedFirmware {
     fn drop(&mut self) {
-        // After `withdraw` nothing is left to undo; else a refusal leaves the journal to a release.
+        // If the kernel refuses, the change stays in the journal for a release.
         if self.changes.count() > 0 {
             let _ = self.changes.undo();
         }
     }
 }
 
-/// Unloads the driver if [`load_module`] loaded it, and takes back firmware that an ended process
-/// offered. While the hypervisor `is_enabled` the driver stays.
+/// Unloads the driver if [`load_module`] loaded it, and withdraws firmware that an ended process
+/// offered. Keeps the driver if the hypervisor `is_enabled`.
 ///
 /// # Errors
 /// If another process loads or unloads the driver, or the journal cannot be read.
@@ -213,19 +212,18 @@ fn module_directory(name: &str) -> PathBuf {
     Path::new("/sys/module").join(name)
 }
 
-/// Returns a parameter's value without the line feed that the kernel adds to it.
+/// Returns a parameter's value without the line feed that the kernel appends.
 fn value_of(text: &str) -> &str {
     text.strip_suffix('\n').unwrap_or(text)
 }
 
-/// Writes the search path. The kernel keeps the text up to the NUL byte, so that the line feed which
-/// ends a write does not become part of the path, as it would before Linux 5.18, and an empty path can
-/// be written.
+/// Writes the search path, ended by a NUL byte: the kernel ignores what follows, so an empty path can
+/// be written, and the line feed at the end does not become part of the path as before Linux 5.18.
 fn write_path(kernel: &dyn Kernel, value: &str) -> io::Result<()> {
     kernel.write(Path::new(FIRMWARE_PATH), &format!("{value}\0"))
 }
 
-/// Unloads a module, unless it is gone.
+/// Unloads a module if it is loaded.
 pub(crate) fn undo_module(kernel: &dyn Kernel, name: &str, undone: &mut Undone) -> io::Result<()> {
     let location = module_directory(name);
     let begin = Instant::now();
@@ -254,7 +252,7 @@ pub(crate) fn undo_module(kernel: &dyn Kernel, name: &str, undone: &mut Undone) 
     Ok(())
 }
 
-/// Restores the kernel's search path, unless someone else changed it, and removes the copy of the image.
+/// Restores the kernel's search path, unless another process changed it, and removes the image's copy.
 pub(crate) fn undo_firmware_path(
     kernel: &dyn Kernel,
     old: &str,
@@ -266,7 +264,7 @@ pub(crate) fn undo_firmware_path(
     match kernel.read(parameter) {
         Ok(present) if Path::new(value_of(&present)) != directory => {}
         Ok(_) => match write_path(kernel, old) {
-            Ok(()) => undone.restored(parameter, format!("`{old}` again")),
+            Ok(()) => undone.restored(parameter, format!("restored to `{old}`")),
             Err(error) => {
                 return undone.failed(parameter, format!("cannot write `{old}`: {error}"), &fix);
             }
@@ -308,7 +306,7 @@ mod tests {
         (Arc::clone(&kernel), kernel)
     }
 
-    /// Loads the driver, offers it an image, and returns the search path that it would see.
+    /// Loads the driver, offers it an image, and returns the search path that it would use.
     fn enable(kernel: &Arc<dyn Kernel>, state: &StateDirectory) -> Result<PathBuf, HostError> {
         load_module_on(kernel, state, MODULE, Some(Path::new("/tmp/rampart.ko")))?;
         let offered = offer_firmware_on(kernel, state, "rampart.bin", b"image")?;
@@ -390,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_a_search_path_that_someone_else_set_meanwhile() {
+    fn keeps_a_search_path_that_another_process_set_meanwhile() {
         let (fake, kernel) = kernel(&machine("\n"));
         let temporary = directory();
         let state = StateDirectory::at(temporary.path());

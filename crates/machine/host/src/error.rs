@@ -3,11 +3,11 @@
 
 use std::path::{Path, PathBuf};
 
-/// An error of reading or changing a machine. Earlier changes are restored, or still in the journal
-/// for [`crate::release`].
+/// An error of reading or changing a machine. Earlier changes have been undone, or are still in the
+/// journal for [`crate::release`].
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// The request makes no sense on this machine.
+    /// The request is not possible on this machine.
     #[error("{location}: {what} (expected {needed}, found {present}); fix: {fix}")]
     Request {
         /// The object of the request.
@@ -21,24 +21,24 @@ pub enum HostError {
         /// The fix.
         fix: String,
     },
-    /// Another process changes the machine at this moment.
+    /// Another process is changing the machine.
     #[error(
-        "{path}: the machine is shielded by process {owner}; fix: wait for it, or end it and run `rampart release`"
+        "{}: process {owner} has shielded the machine; fix: wait for it, or end it and run `rampart release`", .path.display()
     )]
     Busy {
-        /// The lock.
+        /// The lock file.
         path: PathBuf,
-        /// The process that holds it; `unknown` where it left no trace.
+        /// The process that holds it, or `unknown`.
         owner: String,
     },
-    /// A file could not be read, written or made.
-    #[error("{path}: cannot {action}: {cause}; fix: {fix}")]
+    /// A file could not be read, written or created.
+    #[error("cannot {action} {}: {cause}; fix: {fix}", .path.display())]
     File {
         /// The action that failed.
         action: &'static str,
-        /// Where.
+        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error that the kernel returned.
         cause: std::io::Error,
         /// The fix.
         fix: String,
@@ -48,27 +48,26 @@ pub enum HostError {
     Step {
         /// Name of the step.
         step: String,
-        /// The kernel's answer, with its location.
+        /// The location, and the error that the kernel returned.
         what: String,
         /// The fix.
         fix: String,
     },
     /// Some changes could not be undone; they are still in the journal.
     #[error(
-        "{journal}: {count} changes could not be undone, first: {first}; fix: remove the cause and run `rampart release`"
+        "{}: {count} changes could not be undone, first: {first}; fix: remove the cause and run `rampart release`", .journal.display()
     )]
     NotRestored {
-        /// The journal that keeps them.
+        /// The journal.
         journal: PathBuf,
-        /// How many.
+        /// Number of these changes.
         count: usize,
-        /// The first of them.
+        /// The finding of the first one.
         first: rampart_model::Finding,
     },
 }
 
 impl HostError {
-    /// A file could not be read, written or made.
     pub(crate) fn file(
         action: &'static str,
         path: &Path,

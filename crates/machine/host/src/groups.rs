@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where the control group hierarchies are, and who is in which group.
+//! Mount points of the control group hierarchies, and members of groups.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, RunningKernel};
 use crate::tasks;
 
-/// Time in which the kernel may bury a thread that is ending.
-pub(crate) const SHORT: Duration = Duration::from_millis(2);
+/// Pause in which the kernel may remove a thread that is ending.
+pub(crate) const EXIT_PAUSE: Duration = Duration::from_millis(2);
 
-/// Which kind of control group hierarchy.
+/// Version of a control group hierarchy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlGroupVersion {
     /// One hierarchy for each controller.
     V1,
-    /// One for all.
+    /// One hierarchy for all controllers.
     V2,
 }
 
 impl ControlGroupVersion {
-    /// As `/proc/PID/cgroup` names the controller that decides on CPUs.
+    /// Returns the name in `/proc/PID/cgroup` of the controller that assigns CPUs.
     pub(crate) fn controller(self) -> &'static str {
         match self {
             Self::V1 => "cpuset",
@@ -40,8 +40,8 @@ pub(crate) struct Hierarchies {
 }
 
 impl Hierarchies {
-    /// Reads a `/proc/PID/mountinfo` (proc_pid_mountinfo(5)). Of several mounts of the same
-    /// hierarchy, as chroots make them, the one with the shortest path counts.
+    /// Parses a `/proc/PID/mountinfo` (proc_pid_mountinfo(5)). Of several mounts of a hierarchy, as
+    /// chroots have them, takes the one with the shortest path.
     pub(crate) fn parse(mountinfo: &str) -> Self {
         let mut found = Self::default();
         let mut mounts: Vec<(&str, &str, &str)> = mountinfo
@@ -73,7 +73,7 @@ impl Hierarchies {
         found
     }
 
-    /// Those of the running process.
+    /// Returns the hierarchies that the running process sees.
     pub(crate) fn of(kernel: &dyn Kernel) -> Self {
         kernel
             .read(Path::new("/proc/self/mountinfo"))
@@ -81,7 +81,7 @@ impl Hierarchies {
             .unwrap_or_default()
     }
 
-    /// Mount point of the v1 hierarchy with a controller.
+    /// Returns the mount point of the v1 hierarchy with a controller.
     pub(crate) fn legacy_with(&self, controller: &str) -> Option<&Path> {
         self.legacy
             .iter()
@@ -89,7 +89,7 @@ impl Hierarchies {
             .map(|(point, _)| point.as_path())
     }
 
-    /// Mount point of the hierarchy of this version that decides on CPUs.
+    /// Returns the mount point of the hierarchy of this version that assigns CPUs.
     pub(crate) fn cpus(&self, version: ControlGroupVersion) -> Option<&Path> {
         match version {
             ControlGroupVersion::V1 => self.legacy_with("cpuset"),
@@ -97,8 +97,8 @@ impl Hierarchies {
         }
     }
 
-    /// The group of a thread in that hierarchy, by its absolute path; none where there is no such
-    /// hierarchy or the thread is gone.
+    /// Returns the absolute path of a thread's group in that hierarchy, or `None` if there is no such
+    /// hierarchy or the thread has ended.
     pub(crate) fn group_of(
         &self,
         kernel: &dyn Kernel,
@@ -109,7 +109,7 @@ impl Hierarchies {
         Some(self.cpus(version)?.join(path.trim_start_matches('/')))
     }
 
-    /// `v1`, `v2`, `hybrid` or `none`.
+    /// Returns `v1`, `v2`, `hybrid` or `none`.
     pub(crate) fn word(&self) -> &'static str {
         let legacy = self.legacy.iter().any(|(_, controllers)| {
             controllers
@@ -125,8 +125,15 @@ impl Hierarchies {
     }
 }
 
-/// The group of a thread in the hierarchy that decides on CPUs, from its root with a leading slash;
-/// none where it is gone.
+/// Returns the control groups of the running machine: `v1`, `v2`, `hybrid` (both) or `none`, as in
+/// [`rampart_model::Machine::control_groups`].
+#[must_use]
+pub fn control_group_layout() -> &'static str {
+    Hierarchies::of(&RunningKernel).word()
+}
+
+/// Returns the group of a thread in the hierarchy that assigns CPUs, from its root with a leading
+/// slash, or `None` if the thread has ended.
 pub(crate) fn relative_group_of(
     kernel: &dyn Kernel,
     thread: u32,
@@ -138,8 +145,8 @@ pub(crate) fn relative_group_of(
     group_in(&text, version.controller())
 }
 
-/// The group of a process in the hierarchy of a v1 controller, or with an empty name in the v2
-/// hierarchy, from the text of `/proc/PID/cgroup` (cgroups(7)).
+/// Returns the group of a process in the hierarchy of a v1 controller, or in the v2 hierarchy if
+/// `controller` is empty, from the text of `/proc/PID/cgroup` (cgroups(7)).
 pub(crate) fn group_in(cgroup: &str, controller: &str) -> Option<String> {
     cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
@@ -153,7 +160,7 @@ pub(crate) fn group_in(cgroup: &str, controller: &str) -> Option<String> {
     })
 }
 
-/// The file of a group that takes new members: threads in v1, processes in v2.
+/// Returns the file of a group to which new members are written: threads in v1, processes in v2.
 pub(crate) fn members_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
     let tasks = group.join("tasks");
     if kernel.exists(&tasks) {
@@ -163,8 +170,8 @@ pub(crate) fn members_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
     }
 }
 
-/// The file of a group that lists its members. A threaded v2 group has its threads' processes
-/// listed by the root of its subtree only, so it lists threads itself.
+/// Returns the file of a group that lists its members: threads for a threaded v2 group, because only
+/// the root of its subtree lists their processes.
 pub(crate) fn listing_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
     let threaded = kernel
         .read(&group.join("cgroup.type"))
@@ -176,7 +183,7 @@ pub(crate) fn listing_file(kernel: &dyn Kernel, group: &Path) -> PathBuf {
     }
 }
 
-/// The groups below a group, the deepest first.
+/// Returns the groups below a group, the deepest first.
 pub(crate) fn below(kernel: &dyn Kernel, group: &Path) -> Vec<PathBuf> {
     let mut groups = Vec::new();
     for name in kernel.names(group) {
@@ -189,8 +196,8 @@ pub(crate) fn below(kernel: &dyn Kernel, group: &Path) -> Vec<PathBuf> {
     groups
 }
 
-/// Moves every member of `group` to `home`, those that are forked meanwhile too. Says how many
-/// moved and which stay with the kernel's answer.
+/// Moves every member of `group` to `home`, also those that are forked meanwhile. Returns the number
+/// of moved members, and those that stay with the kernel's error.
 pub(crate) fn empty(
     kernel: &dyn Kernel,
     group: &Path,
@@ -199,8 +206,8 @@ pub(crate) fn empty(
     let members = listing_file(kernel, group);
     let mut moved = 0;
     let mut stuck: Vec<(u32, io::Error)> = Vec::new();
-    // A parent that forks in a loop adds a child between the reading and the moving; each pass
-    // leaves fewer parents behind.
+    // A parent that forks in a loop adds a child between the listing and the move; each pass leaves
+    // fewer parents.
     for _ in 0..100 {
         let present: Vec<u32> = tasks::listed(kernel, &members)
             .into_iter()
@@ -220,16 +227,16 @@ pub(crate) fn empty(
             }
         }
         if before == (moved, stuck.len()) {
-            // All of them are about to end: still listed, and not to be moved any more.
-            std::thread::sleep(SHORT);
+            // All of them are ending: still listed, but they cannot be moved.
+            std::thread::sleep(EXIT_PAUSE);
         }
     }
     Ok((moved, stuck))
 }
 
-/// Whether the kernel says that a thread or file is not there any more.
+/// Returns whether the error means that a thread or file does not exist any more.
 pub(crate) fn is_gone(error: &io::Error) -> bool {
-    // ENODEV is what an open file of a removed group answers (kernfs), ESRCH a thread's end.
+    // kernfs returns ENODEV for an open file of a removed group; ESRCH: the thread has ended.
     error.kind() == io::ErrorKind::NotFound
         || matches!(
             error

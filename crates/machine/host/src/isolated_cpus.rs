@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs that the kernel command line set aside, which no process is given by itself.
+//! CPUs that the kernel command line isolates, which no process has in its affinity by default.
 
 use std::path::Path;
 
@@ -9,17 +9,16 @@ use crate::kernel::{Kernel, RunningKernel};
 
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
-/// Adds the isolated CPUs to the affinity of the calling thread, which those that it starts
-/// inherit; the kernel allows as many as its cpuset has. To be called before any is started.
+/// Adds the isolated CPUs to the affinity of the calling thread, as far as its cpuset allows. Threads
+/// started later inherit the affinity, so call this before any is started.
 ///
-/// `isolcpus=` takes its CPUs from the affinity that the first process hands down to all others
-/// (Documentation/admin-guide/kernel-parameters.txt), so that without this the CPUs that were set
-/// aside for real-time work would be the only ones that cannot be measured. Whoever restricted this
-/// process by hand restricted it among the others.
+/// `isolcpus=` removes its CPUs from the affinity that all processes inherit from the first one
+/// (Documentation/admin-guide/kernel-parameters.txt). Without this call, the CPUs isolated for
+/// real-time work would be the only ones that cannot be measured.
 pub fn reach_isolated_cpus() {
     let thread = rustix::thread::gettid().as_raw_nonzero().get();
     if let Ok(thread) = u32::try_from(thread) {
-        // Where the kernel refuses, what may be used stays as it was, and is what is measured.
+        // If the kernel refuses, the affinity stays as it was and only those CPUs are measured.
         let _ = reach(&RunningKernel, thread);
     }
 }
@@ -52,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn isolated_cpus_are_added_and_others_are_not() {
+    fn adds_only_the_isolated_cpus() {
         assert_eq!(affinity_after("2-3\n", "0-1"), "0-3");
         assert_eq!(affinity_after("3\n", "0"), "0,3");
         assert_eq!(affinity_after("\n", "0-1"), "0-1");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The journal: what was there before, on disk before it is changed.
+//! The journal: records old values on disk before they are changed.
 //!
-//! One file a shield, one JSON object a line, a header first. Lines are appended and synced
-//! before the writes that they tell of, so that a line cut off by a sudden end tells of a write
-//! that never was. Reading the lines backwards and undoing each, whether or not its write took
-//! place, leads back to the start (see the module `undo`). What is undone is marked in the same
-//! file, without a sync: the marks matter after a sudden end of the process, which the kernel's
-//! own copy of the file outlives, and not after one of the machine, which undoes everything.
+//! A journal is one file for each shield or plan, with one JSON object on each line, a header first.
+//! Lines are appended and synced before the writes that they describe, so a truncated line describes
+//! a write that was not made. Undoing the lines in reverse order, whether or not their writes were
+//! made, restores the machine (see the module `undo`). Undone changes are marked in the same file
+//! without a sync: the marks matter after a crash of the process, which the page cache survives, and
+//! not after a crash of the machine, which undoes everything.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -22,24 +22,20 @@ use crate::policy::Attributes;
 use crate::tasks::{self, Task};
 use crate::{HostError, StateDirectory};
 
-/// Number of this form of the journal.
+/// Version of the journal's format.
 pub(crate) const JOURNAL_VERSION: u32 = 1;
 
-/// Who wrote a journal, and under which boot of the machine.
+/// Version, boot and lifetime of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Header {
     /// [`JOURNAL_VERSION`].
     pub(crate) version: u32,
-    /// `/proc/sys/kernel/random/boot_id`: what is in the kernel does not outlive it.
+    /// `/proc/sys/kernel/random/boot_id`: a restart undoes changes in the kernel.
     pub(crate) boot: String,
-    /// The process.
-    pub(crate) owner: u32,
-    /// When that process started, in clock ticks since boot.
-    pub(crate) owner_start: u64,
-    /// Whether its changes stand after that process ended: those of an applied plan do.
+    /// Whether its changes stay in effect after the process that wrote it, as those of a plan.
     #[serde(default)]
-    pub(crate) standing: bool,
-    /// Whether what it tells of outlives a restart of the machine, as files of the boot loader do.
+    pub(crate) persistent: bool,
+    /// Whether its changes outlive a restart of the machine, as files of the boot loader.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) outlives_restart: bool,
 }
@@ -55,17 +51,16 @@ pub(crate) enum Change {
         new: String,
         notation: Notation,
     },
-    /// A controller is switched on for the children of a v2 group, or may be by a container
-    /// runtime.
+    /// A controller is enabled for the children of a v2 group, by Rampart or a container runtime.
     Controller { path: PathBuf, controller: String },
-    /// A control group is made, or may be made below by a container runtime.
-    /// Tasks in it go to `home` before it is removed; without a home it is removed only empty.
+    /// A control group is created, by Rampart or a container runtime below it. Its tasks are moved
+    /// to `home` before it is removed; without a home it is removed only if it is empty.
     Group {
         path: PathBuf,
         home: Option<PathBuf>,
     },
-    /// Threads move from one group to another. With `sweep`, threads that they fork there
-    /// meanwhile go back with them.
+    /// Threads move from one group to another. With `sweep`, threads that they forked there
+    /// meanwhile are moved back with them.
     Tasks {
         from: PathBuf,
         to: PathBuf,
@@ -73,26 +68,26 @@ pub(crate) enum Change {
         tasks: Vec<Task>,
     },
     /// The kernel may widen these affinities when the threads change group or their group
-    /// changes its CPUs (before 6.2 it forgets what a thread asked for).
+    /// changes its CPUs (before 6.2 it forgets the affinity that a thread requested).
     Affinities { tasks: Vec<Task> },
     /// A thread gets another affinity.
     Affinity {
         task: Task,
         new: rampart_model::CpuSet,
     },
-    /// A thread gets another policy.
+    /// A thread gets another scheduling policy.
     Policy {
         task: Task,
         old: Attributes,
         new: Attributes,
     },
-    /// A file that lists words, each a switch, has `on` in it, and gets `off` in its place.
+    /// A file that lists flags contains `on`, and gets `off` instead.
     Switch {
         path: PathBuf,
         on: String,
         off: String,
     },
-    /// An instance of the kernel's tracing is made.
+    /// An instance of the kernel's tracing is created.
     TracingInstance { path: PathBuf },
     /// A file system of the kernel is mounted.
     Mount {
@@ -100,19 +95,21 @@ pub(crate) enum Change {
         kind: String,
         point: PathBuf,
     },
-    /// A group of resctrl is made. Its tasks and CPUs are the default group's when it is removed.
+    /// A group of resctrl is created. When it is removed, its tasks and CPUs return to the default
+    /// group.
     CacheGroup { path: PathBuf },
-    /// A file of the boot loader gets another text, or is made.
+    /// A file of the boot loader is changed or created.
     BootFile {
         path: PathBuf,
         old: Option<String>,
         new: String,
-        /// The directories that were made with it, the innermost first.
-        made_directories: Vec<PathBuf>,
-        /// A program made it, and can make it again.
-        is_made: bool,
+        /// The directories created for it, the innermost first.
+        created_directories: Vec<PathBuf>,
+        /// Whether a program generates it, and can generate it again.
+        is_generated: bool,
     },
-    /// A program of the boot loader makes `output` from files whose changes are recorded after this.
+    /// A program of the boot loader generates `output` from files whose changes are recorded after
+    /// this.
     BootCommand {
         words: Vec<String>,
         output: PathBuf,
@@ -124,18 +121,18 @@ pub(crate) enum Change {
         property: String,
         old: String,
         new: String,
-        /// A file of systemd's held the old value.
+        /// Whether a file of systemd contained the old value.
         had_drop_in: bool,
     },
     /// A service of systemd is stopped.
     ServiceStopped { unit: String },
     /// A module of the kernel is loaded.
     Module { name: String },
-    /// The kernel looks for firmware in `directory` first, which holds a copy of an image.
+    /// The kernel searches firmware in `directory` first, which contains a copy of an image.
     FirmwarePath { old: String, directory: PathBuf },
 }
 
-/// What was mounted when only that was.
+/// The file system of mounts that were recorded without one.
 fn tracefs() -> String {
     "tracefs".to_owned()
 }
@@ -149,7 +146,7 @@ enum Line {
     Undone(usize),
 }
 
-/// A journal that is being written. The file is made with the first line.
+/// A journal that is being written. The file is created with the first line.
 #[derive(Debug)]
 pub(crate) struct Journal {
     kernel: Arc<dyn Kernel>,
@@ -159,21 +156,21 @@ pub(crate) struct Journal {
     /// Number of the next change.
     next: usize,
     outlives_restart: bool,
-    standing: bool,
+    persistent: bool,
 }
 
-/// What a journal file holds.
+/// The content of a journal file.
 #[derive(Debug)]
 pub(crate) struct Recorded {
-    /// None where not even the header reached the disk.
+    /// `None` if the header did not reach the disk.
     pub(crate) header: Option<Header>,
-    /// Those not undone yet with their numbers, in the order in which they were made.
+    /// The changes not undone yet with their numbers, in the order in which they were made.
     pub(crate) changes: Vec<(usize, Change)>,
     /// Whether a line other than the last cannot be read.
     pub(crate) damaged: bool,
 }
 
-/// Identifier of the present boot.
+/// Returns the identifier of the current boot.
 pub(crate) fn boot_id(kernel: &dyn Kernel) -> String {
     kernel
         .read(Path::new("/proc/sys/kernel/random/boot_id"))
@@ -181,12 +178,12 @@ pub(crate) fn boot_id(kernel: &dyn Kernel) -> String {
         .unwrap_or_default()
 }
 
-/// Where the journals of a state directory lie.
+/// Returns the directory of the journals of a state directory.
 pub(crate) fn directory(state: &StateDirectory) -> PathBuf {
     state.path().join("journal")
 }
 
-/// The journals of a state directory, the newest first.
+/// Returns the journals of a state directory, the newest first.
 pub(crate) fn files(state: &StateDirectory) -> Vec<PathBuf> {
     let mut files: Vec<(std::time::SystemTime, PathBuf)> = std::fs::read_dir(directory(state))
         .into_iter()
@@ -199,15 +196,11 @@ pub(crate) fn files(state: &StateDirectory) -> Vec<PathBuf> {
     files.into_iter().rev().map(|(_, path)| path).collect()
 }
 
-/// Reads a journal. A last line that was cut off is left out.
+/// Reads a journal. Ignores a truncated last line.
 pub(crate) fn read(path: &Path) -> Result<Recorded, HostError> {
     let text = std::fs::read(path).map_err(|cause| {
-        HostError::file(
-            "read the journal",
-            path,
-            cause,
-            "make it readable, or undo by hand and remove it",
-        )
+        let fix = "make the file readable and run `rampart release`";
+        HostError::file("read the journal", path, cause, fix)
     })?;
     let mut recorded = Recorded {
         header: None,
@@ -234,16 +227,19 @@ pub(crate) fn read(path: &Path) -> Result<Recorded, HostError> {
 pub(crate) fn remove(path: &Path) -> Result<(), HostError> {
     std::fs::remove_file(path)
         .and_then(|()| sync_directory_of(path))
-        .map_err(|cause| HostError::file("remove the journal", path, cause, "remove it by hand"))
+        .map_err(|cause| {
+            let fix = format!("rm {}", path.display());
+            HostError::file("remove the journal", path, cause, fix)
+        })
 }
 
-/// Opens a journal whose owner has ended, to mark in it what is undone.
+/// Opens a journal whose owner has ended, to mark undone changes in it.
 pub(crate) fn open(path: &Path) -> Option<File> {
     OpenOptions::new().append(true).open(path).ok()
 }
 
-/// Marks a change as undone. A mark that cannot be written (the disk may be full) is left out:
-/// what is undone twice is still undone.
+/// Marks a change as undone. A mark that cannot be written, for instance on a full disk, is left out:
+/// undoing a change twice does no harm.
 pub(crate) fn mark(file: &mut File, number: usize) {
     if let Ok(mut line) = serde_json::to_vec(&Line::Undone(number)) {
         line.push(b'\n');
@@ -259,7 +255,7 @@ fn sync_directory_of(path: &Path) -> io::Result<()> {
 }
 
 impl Journal {
-    /// A journal in `state` that nothing was written to yet.
+    /// Returns an empty journal in `state`.
     pub(crate) fn new(kernel: Arc<dyn Kernel>, state: &StateDirectory) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let directory = directory(state);
@@ -273,46 +269,43 @@ impl Journal {
             path,
             file: None,
             next: 0,
-            standing: false,
+            persistent: false,
             outlives_restart: false,
         }
     }
 
-    /// The same for changes that no restart undoes, and which stand until then.
-    pub(crate) fn outliving(self) -> Self {
+    /// Marks the journal's changes as ones that no restart undoes.
+    pub(crate) fn across_restarts(self) -> Self {
         Self {
             outlives_restart: true,
             ..self
         }
     }
 
-    /// The same for changes that stand after this process has ended.
-    pub(crate) fn standing(self) -> Self {
+    /// Marks the journal's changes as ones that stay in effect after this process has ended.
+    pub(crate) fn persistent(self) -> Self {
         Self {
-            standing: true,
+            persistent: true,
             ..self
         }
     }
 
-    /// Its file.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether nothing was written to it.
     pub(crate) fn is_empty(&self) -> bool {
         self.file.is_none()
     }
 
-    /// Marks a change as undone.
     pub(crate) fn mark(&mut self, number: usize) {
         if let Some(file) = &mut self.file {
             mark(file, number);
         }
     }
 
-    /// Brings intended changes to the disk and answers the number of the first. Only after this
-    /// may they be made.
+    /// Writes intended changes to the disk and returns the number of the first. They may be made
+    /// only after this.
     pub(crate) fn append(&mut self, changes: &[Change]) -> Result<usize, HostError> {
         let first = self.next;
         if changes.is_empty() {
@@ -320,10 +313,10 @@ impl Journal {
         }
         self.try_append(changes).map_err(|cause| {
             HostError::file(
-                "write the journal, so nothing more is changed",
+                "write the journal",
                 &self.path,
                 cause,
-                "make its directory writable and free some space there, or name another one in RAMPART_STATE_DIR",
+                "set RAMPART_STATE_DIR to a writable directory with free space",
             )
         })?;
         self.next += changes.len();
@@ -335,14 +328,11 @@ impl Journal {
         let mut text = Vec::new();
         let new = self.file.is_none();
         if new {
-            let owner = std::process::id();
             let header = Line::Header(Header {
                 version: JOURNAL_VERSION,
                 boot: boot_id(&*self.kernel),
-                owner,
-                owner_start: tasks::stat_of(&*self.kernel, owner).map_or(0, |stat| stat.start),
                 outlives_restart: self.outlives_restart,
-                standing: self.standing,
+                persistent: self.persistent,
             });
             serde_json::to_writer(&mut text, &header)?;
             text.push(b'\n');
@@ -377,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_cut_off_is_left_out_and_a_broken_one_is_told() {
+    fn ignores_a_truncated_last_line_and_reports_a_damaged_one() {
         let directory = tempfile::tempdir().expect("directory");
         let path = directory.path().join("a.jsonl");
         let change = Line::Change(Change::Group {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The part of the kernel's interface that changes a machine, behind a trait so that every
-//! step of a change can be tried, and broken off, on a machine that is not there.
+//! The part of the kernel's interface that changes a machine, behind a trait so that tests can make
+//! and interrupt every step of a change on a machine in memory.
 
 use std::fmt;
 use std::io;
@@ -17,49 +17,48 @@ use crate::replace_file;
 
 /// Files and affinities of a machine. Paths are absolute.
 pub(crate) trait Kernel: fmt::Debug + Send + Sync {
-    /// The text of a file.
+    /// Reads the text of a file.
     fn read(&self, path: &Path) -> io::Result<String>;
-    /// Hands a value to the kernel in one write.
+    /// Writes a value in one system call.
     fn write(&self, path: &Path, value: &str) -> io::Result<()>;
-    /// Makes a directory: in a control group hierarchy, a group.
+    /// Creates a directory: in a control group hierarchy, a group.
     fn make_directory(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory: in a control group hierarchy, an empty group.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
-    /// Names in a directory in a stable order; none where it cannot be read.
+    /// Returns the names in a directory in a stable order, or none if it cannot be read.
     fn names(&self, path: &Path) -> Vec<String>;
-    /// Whether there is a directory.
     fn is_directory(&self, path: &Path) -> bool;
-    /// Whether there is a file or directory.
+    /// Returns whether a file or directory exists.
     fn exists(&self, path: &Path) -> bool;
-    /// The CPUs that a thread may run on.
+    /// Returns the CPUs that a thread may run on.
     fn affinity(&self, thread: u32) -> io::Result<CpuSet>;
     /// Sets the CPUs that a thread may run on.
     fn set_affinity(&self, thread: u32, cpus: &CpuSet) -> io::Result<()>;
-    /// What the scheduler knows of a thread.
+    /// Returns the scheduling attributes of a thread.
     fn attributes(&self, thread: u32) -> io::Result<Attributes>;
-    /// Tells the scheduler of a thread.
+    /// Sets the scheduling attributes of a thread.
     fn set_attributes(&self, thread: u32, attributes: &Attributes) -> io::Result<()>;
     /// Mounts a file system of the kernel that has no device, such as `tracefs`.
     fn mount(&self, _kind: &str, _point: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Unmounts what is mounted there.
+    /// Unmounts a file system.
     fn unmount(&self, _point: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Replaces a file on a disk as a whole, or makes it.
+    /// Replaces a file on a disk atomically, or creates it.
     fn replace_file(&self, _path: &Path, _text: &str) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Removes a file on a disk, if it is there.
+    /// Removes a file on a disk if it exists.
     fn remove_file(&self, _path: &Path) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Removes what a replacement that was broken off left beside a file.
+    /// Removes the temporary file of an interrupted replacement.
     fn remove_temporary_file(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
-    /// Runs a program, by its absolute path, to its end, and kills it after `limit`.
+    /// Runs a program, given by its absolute path, and kills it after `limit`.
     fn run(&self, _words: &[String], _limit: Duration) -> io::Result<CapturedOutput> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -67,7 +66,7 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     fn remove_module(&self, _name: &str) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Called around each step that must survive a sudden end; tests end here.
+    /// Called before and after each step of a change; tests interrupt the change here.
     fn step(&self) -> io::Result<()> {
         Ok(())
     }
@@ -80,8 +79,7 @@ pub(crate) struct RunningKernel;
 impl Kernel for RunningKernel {
     fn read(&self, path: &Path) -> io::Result<String> {
         use std::io::Read as _;
-        // Read whole: some files (`osnoise/cpus`) refuse to be read in pieces that are no larger
-        // than their text, even at its end.
+        // In one read: some files (`osnoise/cpus`) refuse reads that are not longer than their text.
         let mut text = String::with_capacity(4096);
         std::fs::File::open(path)?.read_to_string(&mut text)?;
         Ok(text)
@@ -89,16 +87,16 @@ impl Kernel for RunningKernel {
 
     fn write(&self, path: &Path, value: &str) -> io::Result<()> {
         use std::io::Write as _;
-        // Never creates: a file that is not there is a setting that this kernel lacks.
+        // Never creates: a missing file is a setting that this kernel does not have.
         let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
-        // With a line feed, as `echo` does: some files (`osnoise/cpus` before 6.17) read on where
-        // there is none.
+        // With a line feed, as `echo` writes it: some files (`osnoise/cpus` before 6.17) read past
+        // the end without it.
         let line = format!("{value}\n");
         let written = file.write(line.as_bytes())?;
         if written == line.len() {
             Ok(())
         } else {
-            // The kernel takes a value whole or not at all; a second write would be another.
+            // A second write would be another value.
             Err(io::ErrorKind::WriteZero.into())
         }
     }
@@ -185,7 +183,7 @@ impl Kernel for RunningKernel {
 
     fn remove_module(&self, name: &str) -> io::Result<()> {
         let name = std::ffi::CString::new(name)?;
-        // `O_NONBLOCK` is the only behaviour that the kernel still has (delete_module(2)).
+        // `O_NONBLOCK` is the only behaviour that current kernels have (delete_module(2)).
         rustix::system::delete_module(&name, rustix::fs::OFlags::NONBLOCK.bits() as _)?;
         Ok(())
     }
@@ -195,7 +193,7 @@ impl Kernel for RunningKernel {
             .split_first()
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
         let mut command = std::process::Command::new(program);
-        // What it says is shown to nobody who could choose a language.
+        // Its messages become part of ours, which are in English.
         command.args(arguments).env("LC_ALL", "C");
         crate::run_within(command, limit)
     }

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The configuration that the kernel was built with, where it can be read.
+//! The configuration that the kernel was built with.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
 
 use crate::root::MachineRoot;
 
-/// Options and their values; empty where the configuration cannot be read.
+/// Options and their values; empty if the configuration cannot be read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct KernelConfig(BTreeMap<String, String>);
+pub(crate) struct KernelConfig(BTreeMap<String, String>);
 
 impl KernelConfig {
     /// Reads `/proc/config.gz`, `/boot/config-RELEASE` or `/lib/modules/RELEASE/config`.
-    #[must_use]
-    pub fn read(root: &MachineRoot) -> Self {
+    pub(crate) fn read(root: &MachineRoot) -> Self {
         let release = root.line("proc/sys/kernel/osrelease").unwrap_or_default();
         let packed = root.bytes("proc/config.gz").and_then(|bytes| {
             let mut text = String::new();
@@ -41,23 +40,23 @@ impl KernelConfig {
         Self(options.collect())
     }
 
-    /// All options; none where the configuration is unknown.
+    /// Returns all options, or `None` if the configuration is unknown.
     pub(crate) fn into_options(self) -> Option<BTreeMap<String, String>> {
         (!self.0.is_empty()).then_some(self.0)
     }
 
-    /// The value of an option.
+    /// Returns the value of an option.
     pub(crate) fn value(&self, option: &str) -> Option<&str> {
         self.0.get(option).map(String::as_str)
     }
 
-    /// Whether an option such as `CONFIG_CPUSETS` is on; none where the configuration is unknown.
-    #[must_use]
-    pub fn is_set(&self, option: &str) -> Option<bool> {
+    /// Returns whether an option such as `CONFIG_CPUSETS` is set, or `None` if the configuration is
+    /// unknown.
+    pub(crate) fn is_set(&self, option: &str) -> Option<bool> {
         if self.0.is_empty() {
             return None;
         }
-        // An option whose dependencies are not met is not in the file at all.
+        // The file does not contain options whose dependencies are not met.
         Some(matches!(self.value(option), Some("y" | "m")))
     }
 }

@@ -12,7 +12,6 @@ mod apply;
 mod boot_loader;
 mod changes;
 mod child_process;
-mod control_group_layout;
 mod driver;
 mod error;
 mod facts;
@@ -49,15 +48,14 @@ pub use apply::{
 };
 pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
 pub use child_process::{OnParentExit, end_child, spawn_detached, spawn_tied, wait_within};
-pub use control_group_layout::control_group_layout;
 pub use driver::{OfferedFirmware, load_module, offer_firmware, release_driver};
 pub use error::HostError;
 pub use facts::{
     kernel_image_version, network_queues, read_environment, read_figure_findings, read_knob_values,
     read_machine,
 };
+pub use groups::control_group_layout;
 pub use isolated_cpus::reach_isolated_cpus;
-pub use kernel_config::KernelConfig;
 pub use observe::{Watch, observe};
 pub use panic::PanicTrigger;
 pub use placement::{
@@ -67,7 +65,7 @@ pub use placement::{
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
-pub use release::{PendingJournal, pending, release};
+pub use release::release;
 pub use replace_file::replace_file;
 pub use root::MachineRoot;
 pub use run_program::{CapturedOutput, output_within, run_within};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One process with shields at a time: locks that the kernel drops when their holder ends, however
-//! it ends. All shields of one process share them.
+//! Locks that let one process at a time change the machine. The kernel drops them when their holder
+//! ends. All shields of one process share them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{HostError, StateDirectory};
 
-/// The whole machine, whatever state directory the others use.
+/// The lock of the machine, for processes with different state directories.
 const MACHINE_LOCK: &str = "/run/rampart.lock";
 
 /// Held locks.
@@ -23,15 +23,15 @@ impl Lock {
     pub(crate) fn take(state: &StateDirectory, machine: bool) -> Result<Self, HostError> {
         let mut files = Vec::new();
         let path = state.path().join("lock");
-        let fix = "make its directory writable, or name another one in RAMPART_STATE_DIR";
+        let fix = "set RAMPART_STATE_DIR to a writable directory";
         std::fs::create_dir_all(state.path())
             .and_then(|()| open(&path))
-            .map_err(|cause| HostError::file("open the lock", &path, cause, fix))
+            .map_err(|cause| HostError::file("open the lock file", &path, cause, fix))
             .and_then(|file| hold(file, &path))
             .map(|file| files.push(file))?;
         if machine {
             let path = PathBuf::from(MACHINE_LOCK);
-            // Without a /run the state directory's own lock has to do.
+            // Without /run there is only the lock of the state directory.
             if let Ok(file) = open(&path) {
                 files.push(hold(file, &path)?);
             }
@@ -47,13 +47,12 @@ static SHARED: Mutex<Vec<(PathBuf, Weak<Lock>)>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(crate) struct SharedLock {
     pub(crate) lock: Arc<Lock>,
-    /// Whether no other shield of this process stands: every journal is then that of a process
-    /// that has ended.
+    /// Whether this process has no other shield, so that all journals are from ended processes.
     pub(crate) first: bool,
 }
 
 impl SharedLock {
-    /// The lock of this process's shields, taken with the first of them.
+    /// Takes the lock for the first shield of this process, and shares it with the others.
     pub(crate) fn take(state: &StateDirectory, machine: bool) -> Result<Self, HostError> {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|(_, lock)| lock.strong_count() > 0);
@@ -82,7 +81,7 @@ fn open(path: &Path) -> io::Result<File> {
 fn hold(mut file: File, path: &Path) -> Result<File, HostError> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
-            // Only for the message that others get; the lock holds without it.
+            // For the error message of other processes; the lock works without it.
             let _ = file
                 .set_len(0)
                 .and_then(|()| file.rewind())
@@ -102,7 +101,7 @@ fn hold(mut file: File, path: &Path) -> Result<File, HostError> {
             "lock",
             path,
             cause.into(),
-            "name a directory on a local file system in RAMPART_STATE_DIR",
+            "set RAMPART_STATE_DIR to a directory on a local file system",
         )),
     }
 }
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_refused_and_told_the_owner() {
+    fn refuses_a_second_process_and_names_the_owner() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path().join("state"));
         let first = Lock::take(&state, false).expect("first");
@@ -122,18 +121,18 @@ mod tests {
             "{refusal}"
         );
         drop(first);
-        Lock::take(&state, false).expect("after the first is gone");
+        Lock::take(&state, false).expect("after the first is dropped");
     }
 
     #[test]
-    fn shields_of_one_process_share_theirs_until_the_last_is_gone() {
+    fn shields_of_one_process_share_a_lock_until_the_last_is_dropped() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path().join("state"));
         let one = SharedLock::take(&state, false).expect("one");
         let two = SharedLock::take(&state, false).expect("two");
         assert!(one.first && !two.first);
         drop(one);
-        Lock::take(&state, false).expect_err("it is held for the second");
+        Lock::take(&state, false).expect_err("held for the second");
         drop(two);
         assert!(SharedLock::take(&state, false).expect("anew").first);
     }

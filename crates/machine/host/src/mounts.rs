@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! File systems of the kernel that are mounted where nobody did, and unmounted again.
+//! File systems of the kernel that Rampart mounts if they are not mounted, and unmounts again.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::undo::Undone;
 
-/// Where a file system of this kind is mounted, by the shortest path (proc_pid_mountinfo(5)).
+/// Returns the shortest mount point of a file system of this kind (proc_pid_mountinfo(5)).
 pub(crate) fn mounted(kernel: &dyn Kernel, kind: &str) -> Option<PathBuf> {
     let mounts = kernel.read(Path::new("/proc/self/mountinfo")).ok()?;
     point_of(&mounts, kind).map(PathBuf::from)
 }
 
-/// The same in a text of `mountinfo`.
+/// Returns the same from the text of a `mountinfo` file.
 pub(crate) fn point_of<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
     let points = mounts.lines().filter_map(|line| {
         let (left, right) = line.split_once(" - ")?;
@@ -28,10 +28,10 @@ pub(crate) fn point_of<'a>(mounts: &'a str, kind: &str) -> Option<&'a str> {
     points.min_by_key(|point| point.len())
 }
 
-/// Mounts one, after that reached the journal.
+/// Records in the journal and mounts a file system.
 ///
 /// # Errors
-/// If the directory is not there, the journal cannot be written, or the kernel refuses.
+/// If the directory does not exist, the journal cannot be written, or the kernel refuses.
 pub(crate) fn mount(
     changes: &mut Changes,
     kind: &str,
@@ -65,7 +65,7 @@ pub(crate) fn undo(kernel: &dyn Kernel, kind: &str, point: &Path, undone: &mut U
     if mounted(kernel, kind).as_deref() != Some(point) {
         return;
     }
-    // To unmount resctrl removes its groups, whoever made them.
+    // Unmounting resctrl removes its groups, also those of others.
     let others = if kind == allocation::KIND {
         allocation::groups_of_others(kernel, point)
     } else {
@@ -73,7 +73,7 @@ pub(crate) fn undo(kernel: &dyn Kernel, kind: &str, point: &Path, undone: &mut U
     };
     let used = |by: String| {
         let location = point.display().to_string();
-        let what = format!("somebody else uses it by now{by}, so it stays mounted");
+        let what = format!("another process uses it{by}, so it stays mounted");
         Finding::new(Severity::Note, location, what)
     };
     if !others.is_empty() {
@@ -87,7 +87,7 @@ pub(crate) fn undo(kernel: &dyn Kernel, kind: &str, point: &Path, undone: &mut U
         }
         Err(error) => undone.failed(
             point,
-            format!("cannot be unmounted: {error}"),
+            format!("cannot unmount: {error}"),
             &format!("umount {}", point.display()),
         ),
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When two texts of a file mean the same.
+//! Notations of values in files, and comparison of values in them.
 
 use rampart_model::{CpuSet, Schemata};
 use rampart_rules::marked;
 use serde::{Deserialize, Serialize};
 
-/// How the value of a file is written.
+/// The notation of a file's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Notation {
@@ -13,19 +13,18 @@ pub(crate) enum Notation {
     List,
     /// CPUs as a mask, with any number of leading zeros.
     Mask,
-    /// A text or number; space around it does not count.
+    /// A text or number; surrounding space is ignored.
     Text,
-    /// One of several words, between brackets, as in `always [madvise] never`; it alone is written.
+    /// One of several words in brackets, as in `always [madvise] never`; written without the others.
     Marked,
-    /// Ways of caches and parts of memory bandwidth; only resources that both texts name are
-    /// compared, as each text is about its own.
+    /// Ways of caches and parts of memory bandwidth; only resources in both texts are compared.
     Schemata,
-    /// How many pages there are to be: the kernel may give fewer, and says so in the file alone.
+    /// A number of pages; the kernel may reserve fewer without an error.
     Pages,
 }
 
 impl Notation {
-    /// Whether two values mean the same.
+    /// Returns whether two values are equal.
     pub(crate) fn same(self, left: &str, right: &str) -> bool {
         let (left, right) = (left.trim(), right.trim());
         match self {
@@ -39,7 +38,7 @@ impl Notation {
         }
     }
 
-    /// The CPUs that a value names.
+    /// Parses the CPUs of a value.
     pub(crate) fn cpus(self, value: &str) -> Option<CpuSet> {
         match self {
             Self::List => value.trim().parse().ok(),
@@ -48,7 +47,7 @@ impl Notation {
         }
     }
 
-    /// What is to be written so that a file reads as this text.
+    /// Returns the value to write so that the file has this text.
     pub(crate) fn to_write(self, text: &str) -> &str {
         match self {
             Self::Marked => marked(text),
@@ -56,7 +55,7 @@ impl Notation {
         }
     }
 
-    /// CPUs in this notation.
+    /// Formats CPUs in this notation.
     pub(crate) fn write(self, cpus: &CpuSet) -> String {
         match self {
             Self::Mask => cpus.to_mask(),
@@ -66,9 +65,9 @@ impl Notation {
         }
     }
 
-    /// Whether `present` comes of writing `new` where `old` was. A process may end before it has
-    /// written down what the kernel made of a value.
-    pub(crate) fn comes_of(self, present: &str, old: &str, new: &str) -> bool {
+    /// Returns whether `present` can result from writing `new` over `old`. A process may end before it
+    /// has recorded the value that the kernel stored.
+    pub(crate) fn results_from(self, present: &str, old: &str, new: &str) -> bool {
         let number = |text: &str| text.trim().parse::<u64>().ok();
         match (self, number(old), number(present), number(new)) {
             (Self::Pages, Some(old), Some(present), Some(new)) => {
@@ -78,8 +77,8 @@ impl Notation {
         }
     }
 
-    /// The part of a file's text that a value is about: what else is there is not the value's.
-    pub(crate) fn about(self, text: &str, value: &str) -> String {
+    /// Returns the part of a file's text with the resources that `value` contains.
+    pub(crate) fn relevant_part(self, text: &str, value: &str) -> String {
         match self {
             Self::Schemata => Schemata::parse(text)
                 .about(&Schemata::parse(value))
@@ -89,7 +88,7 @@ impl Notation {
     }
 }
 
-/// One of the two is a part of the other, and what both name is the same.
+/// Returns whether one is a part of the other, and their common resources are equal.
 fn same_schemata(left: &str, right: &str) -> bool {
     let (left, right) = (Schemata::parse(left), Schemata::parse(right));
     let (of_left, of_right) = (left.about(&right), right.about(&left));
@@ -110,14 +109,14 @@ mod tests {
         assert!(Notation::Marked.same("always [madvise] never\n", "madvise"));
         assert!(!Notation::Marked.same("always [madvise] never", "never"));
         assert_eq!(Notation::Marked.to_write("a [b] c\n"), "b");
-        assert!(Notation::Pages.comes_of("30\n", "10", "50"));
-        assert!(!Notation::Pages.comes_of("51", "10", "50"));
-        assert!(!Notation::Text.comes_of("30", "10", "50"));
+        assert!(Notation::Pages.results_from("30\n", "10", "50"));
+        assert!(!Notation::Pages.results_from("51", "10", "50"));
+        assert!(!Notation::Text.results_from("30", "10", "50"));
         let file = "    MB:0= 10;1=100\n    L3:0=00f;1=0ff\n";
         assert!(Notation::Schemata.same(file, "L3:1=ff"));
         assert!(!Notation::Schemata.same(file, "L3:1=f"));
         assert!(!Notation::Schemata.same(file, "L2:1=f"));
         assert!(!Notation::Schemata.same(file, "L3:1=ff;7=1"));
-        assert_eq!(Notation::Schemata.about(file, "L3:1=1"), "L3:1=ff");
+        assert_eq!(Notation::Schemata.relevant_part(file, "L3:1=1"), "L3:1=ff");
     }
 }

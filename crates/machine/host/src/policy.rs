@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Scheduling policies of threads, as sched_setattr(2) takes and gives them.
+//! Scheduling policies of threads (sched_setattr(2)).
 
 use std::io;
 
 use rampart_model::{Nanos, SchedulingPolicy};
 use serde::{Deserialize, Serialize};
 
-/// What the scheduler knows of a thread: `struct sched_attr` in its first version
-/// (`SCHED_ATTR_SIZE_VER0` of include/uapi/linux/sched/types.h), which every kernel takes.
+/// Scheduling attributes of a thread: `struct sched_attr` in its first version
+/// (`SCHED_ATTR_SIZE_VER0` of include/uapi/linux/sched/types.h), which every kernel accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(C)]
 pub(crate) struct Attributes {
@@ -22,7 +22,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Those of a policy.
+    /// Returns the attributes of a policy.
     pub(crate) fn of(policy: SchedulingPolicy) -> Self {
         let own = Self {
             size: size_of::<Self>() as u32,
@@ -55,7 +55,7 @@ impl Attributes {
         }
     }
 
-    /// The policy that they are; the ones that share time are one.
+    /// Returns the policy. All time-sharing policies are [`SchedulingPolicy::Other`].
     pub(crate) fn policy(&self) -> SchedulingPolicy {
         let priority = u8::try_from(self.priority).unwrap_or(u8::MAX);
         match i32::try_from(self.policy) {
@@ -71,30 +71,31 @@ impl Attributes {
     }
 }
 
-/// The policy of a thread.
+/// Returns the scheduling policy of a thread.
 ///
 /// # Errors
-/// If it is gone.
+/// If the thread has ended.
 pub fn thread_policy(thread: u32) -> io::Result<SchedulingPolicy> {
     Ok(attributes(thread)?.policy())
 }
 
-/// Gives a thread a policy. It keeps its nice value, which sched_setattr(2) sets with a time-sharing
-/// policy: nobody asked for another, and a lower one needs a privilege.
+/// Sets the scheduling policy of a thread. Keeps its nice value, which sched_setattr(2) sets with a
+/// time-sharing policy; a lower one would need a privilege.
 ///
 /// # Errors
-/// If it is gone, or the kernel refuses: [`crate::diagnose_real_time_policy`] says why.
+/// If the thread has ended, or the kernel refuses; [`crate::diagnose_real_time_policy`] returns the
+/// reason.
 pub fn set_thread_policy(thread: u32, policy: SchedulingPolicy) -> io::Result<()> {
     let mut wanted = Attributes::of(policy);
     if policy == SchedulingPolicy::Other {
-        // Not from sched_getattr(2), which gives none of a real-time thread.
+        // sched_getattr(2) does not return the nice value of a real-time thread.
         let thread = rustix::process::Pid::from_raw(number(thread)?);
         wanted.nice = rustix::process::getpriority_process(thread)?;
     }
     set_attributes(thread, &wanted)
 }
 
-/// What the scheduler knows of a thread.
+/// Returns the scheduling attributes of a thread.
 #[expect(unsafe_code, reason = "no library wraps sched_getattr(2)")]
 pub(crate) fn attributes(thread: u32) -> io::Result<Attributes> {
     let mut attributes = Attributes::default();
@@ -116,7 +117,7 @@ pub(crate) fn attributes(thread: u32) -> io::Result<Attributes> {
     }
 }
 
-/// Tells the scheduler of a thread.
+/// Sets the scheduling attributes of a thread.
 #[expect(unsafe_code, reason = "no library wraps sched_setattr(2)")]
 pub(crate) fn set_attributes(thread: u32, attributes: &Attributes) -> io::Result<()> {
     // SAFETY: the call reads the structure, which lives through it and carries its size, and
@@ -145,16 +146,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_sharing_policy_leaves_the_nice_value() {
-        // Of this thread alone, and upwards, which everybody may.
+    fn a_time_sharing_policy_keeps_the_nice_value() {
+        // In its own thread, and upwards, which needs no privilege.
         let own = std::thread::spawn(|| {
             let thread = rustix::thread::gettid();
             rustix::process::setpriority_process(Some(thread), 7).expect("a higher nice value");
             let thread = thread.as_raw_nonzero().get().unsigned_abs();
             let nice = || attributes(thread).expect("attributes").nice;
-            set_thread_policy(thread, SchedulingPolicy::Other).expect("it has it already");
+            set_thread_policy(thread, SchedulingPolicy::Other).expect("unchanged");
             assert_eq!(nice(), 7);
-            // Where real-time policies are granted, also of one that comes back from there.
+            // If real-time policies are allowed, also after a real-time policy.
             if set_thread_policy(thread, SchedulingPolicy::Fifo(1)).is_ok() {
                 set_thread_policy(thread, SchedulingPolicy::Other).expect("back");
                 assert_eq!(nice(), 7);

@@ -5,22 +5,22 @@ use std::os::unix::fs::FileExt as _;
 
 use crate::MachineRoot;
 
-/// All CPU time since boot, in ticks of `USER_HZ`.
+/// CPU time of all CPUs since boot, in ticks of `USER_HZ`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessorTimes {
-    /// Everything, steal among it.
+    /// All CPU time, including steal time.
     pub total: u64,
-    /// What the hypervisor under this machine gave to others.
+    /// Time that the hypervisor below this machine gave to other machines.
     pub steal: u64,
 }
 
 impl ProcessorTimes {
-    /// Steal between `earlier` and `self` as a part of all CPU time, 0 to 1; none where no time
-    /// passed.
+    /// Returns steal time between `earlier` and `self` as a part of all CPU time, 0 to 1, or `None`
+    /// if no time passed.
     #[must_use]
     pub fn steal_since(&self, earlier: &Self) -> Option<f64> {
         let total = self.total.checked_sub(earlier.total)?;
-        // The kernel's counter may step back a little where it estimates.
+        // The kernel's counter may decrease a little, because it is estimated.
         let steal = self.steal.saturating_sub(earlier.steal);
         (total > 0).then(|| steal as f64 / total as f64)
     }
@@ -41,15 +41,15 @@ impl ProcessorTimes {
     }
 }
 
-/// Reads the present CPU times; none where `/proc/stat` is not to be read.
+/// Reads the current CPU times. Returns `None` if `/proc/stat` cannot be read.
 #[must_use]
 pub fn processor_times(root: &MachineRoot) -> Option<ProcessorTimes> {
     ProcessorTimes::parse(&root.text("proc/stat")?)
 }
 
-/// Count of system management interrupts since reset, `MSR_SMI_COUNT` (0x34, Intel SDM
-/// volume 4), where root can read it through the `msr` driver. AMD and other architectures have
-/// no such register.
+/// Reads the count of system management interrupts since reset, `MSR_SMI_COUNT` (0x34, Intel SDM
+/// volume 4), through the `msr` driver, which needs root. Returns `None` on AMD and other
+/// architectures, which have no such register.
 #[must_use]
 pub fn read_smi_count() -> Option<u64> {
     let mut value = [0; 8];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Real-time budgets of control groups, and why a real-time policy is refused
+//! Real-time budgets of control groups, and reasons why the kernel refuses a real-time policy
 //! (Documentation/scheduler/sched-rt-group.rst, sched(7)).
 
 use std::io;
@@ -18,19 +18,21 @@ use crate::root::MachineRoot;
 const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 const GLOBAL_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+const FREE_BUDGET: &str =
+    "lower cpu.rt_runtime_us of its sibling groups, or run `sysctl kernel.sched_rt_runtime_us=-1`";
 /// `CAP_SYS_NICE` of include/uapi/linux/capability.h.
-const MAY_SCHEDULE: u32 = 23;
+const CAP_SYS_NICE: u32 = 23;
 
 /// The real-time budget of a process's control group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RealTimeBudget {
-    /// The group, relative to the `cpu` controller's root; none where no budget is needed.
+    /// The group, relative to the `cpu` controller's root; `None` if it needs no budget.
     pub group: Option<String>,
-    /// Time granted in each period; none where there is no limit.
+    /// Time in each period; `None` without a limit.
     pub runtime: Option<Nanos>,
-    /// Length of the period; none where there is no limit.
+    /// Length of the period; `None` without a limit.
     pub period: Option<Nanos>,
-    /// What is weaker than asked.
+    /// Deviations from the requested budget.
     pub findings: Vec<Finding>,
 }
 
@@ -43,8 +45,8 @@ impl RealTimeBudget {
     };
 }
 
-/// Grants `wanted` in each period, or what is left of it, to the group of a process.
-pub(crate) fn grant(
+/// Sets the budget of a process's group to `wanted` in each period, or to the part of it that is free.
+pub(crate) fn set_budget(
     changes: &mut Changes,
     hierarchies: &Hierarchies,
     process: u32,
@@ -60,50 +62,46 @@ pub(crate) fn grant(
     let mut group = root.clone();
     let mut findings = Vec::new();
     let mut effective_settings = (0, 0);
-    // A child's share is part of its parent's, so the parents come first.
+    // A child's share is a part of its parent's, so the parents come first.
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let parent = group.clone();
         group.push(name);
         let period = number(&*kernel, &group.join(PERIOD)).unwrap_or(1_000_000);
         let present = number(&*kernel, &group.join(RUNTIME)).unwrap_or(0);
-        let asked = i64::try_from(wanted.0 / 1_000)
+        let requested = i64::try_from(wanted.0 / 1_000)
             .unwrap_or(i64::MAX)
             .min(period);
         effective_settings = (present, period);
-        if present >= asked {
+        if present >= requested {
             continue;
         }
         let available = available(&*kernel, &parent, &group, period);
-        let runtime = asked.min(available);
+        let runtime = requested.min(available);
         let file = group.join(RUNTIME);
         if runtime <= present {
             if present > 0 {
-                findings.push(less(&file, present, asked));
+                findings.push(smaller_budget(&file, present, requested));
                 continue;
             }
             return Err(HostError::Request {
                 location: file.display().to_string(),
-                what: "no real-time budget is left for this group, so real-time policies are refused in it".to_owned(),
-                present: format!("{present} µs of {period} µs; left in {}: {available} µs", parent.display()),
-                needed: format!("{asked} µs"),
-                fix: format!("lower {RUNTIME} of the groups beside it, or `sysctl kernel.sched_rt_runtime_us=-1`"),
+                what: "no real-time budget is free for this group, so the kernel refuses real-time policies in it".to_owned(),
+                present: format!("{present} µs of {period} µs; free in {}: {available} µs", parent.display()),
+                needed: format!("{requested} µs"),
+                fix: FREE_BUDGET.to_owned(),
             });
         }
-        if runtime < asked {
-            findings.push(less(&file, runtime, asked));
+        if runtime < requested {
+            findings.push(smaller_budget(&file, runtime, requested));
         }
         let answers = changes.set(&[Setting::text(&file, runtime.to_string())])?;
         let answer = answers.into_iter().next().unwrap_or(Ok(String::new()));
         if let Err(cause) = answer.map(|_| ()).or_else(|cause| {
-            // The change is in the journal by now.
+            // The change is in the journal already.
             write_once_free(&*kernel, &file, runtime, cause)
         }) {
-            return Err(HostError::file(
-                "grant a real-time budget",
-                &file,
-                cause,
-                "lower the budgets of the groups beside it, or `sysctl kernel.sched_rt_runtime_us=-1`",
-            ));
+            let action = "set the real-time budget";
+            return Err(HostError::file(action, &file, cause, FREE_BUDGET));
         }
         effective_settings = (runtime, period);
     }
@@ -116,8 +114,8 @@ pub(crate) fn grant(
     })
 }
 
-/// The kernel goes on counting the budget of a removed group until it has buried the last task
-/// in it, and refuses until then (EINVAL) what is free by the groups that are left.
+/// Writes a budget again while the kernel refuses it (EINVAL): it counts the budget of a removed group
+/// until the last task in it has been freed.
 fn write_once_free(
     kernel: &dyn Kernel,
     file: &Path,
@@ -137,17 +135,17 @@ fn write_once_free(
     answer
 }
 
-fn less(file: &Path, got: i64, asked: i64) -> Finding {
+fn smaller_budget(file: &Path, runtime: i64, requested: i64) -> Finding {
     Finding::new(
         Severity::Warning,
         file.display().to_string(),
-        "the group gets less real-time budget than asked; real-time threads in it pause when it is used up",
+        "the real-time budget of the group is smaller than requested; its real-time threads pause when it is used up",
     )
-    .values(format!("{got} µs"), format!("{asked} µs"))
-    .fix(format!("lower {RUNTIME} of the groups beside it"))
+    .values(format!("{runtime} µs"), format!("{requested} µs"))
+    .fix(FREE_BUDGET)
 }
 
-/// Microseconds of `period` that the parent has not given to other children.
+/// Returns the microseconds of `period` that no other child of the parent has.
 fn available(kernel: &dyn Kernel, parent: &Path, group: &Path, period: i64) -> i64 {
     let share = |group: &Path| {
         let runtime = number(kernel, &group.join(RUNTIME)).unwrap_or(0);
@@ -165,12 +163,12 @@ fn available(kernel: &dyn Kernel, parent: &Path, group: &Path, period: i64) -> i
         .filter(|other| other != group && kernel.is_directory(other))
         .map(|other| share(&other))
         .sum();
-    // Rounded down: the kernel adds the shares up exactly.
+    // Rounded down, because the kernel adds the shares exactly.
     ((share(parent) - taken).max(0.0) * period as f64 + 1e-6).floor() as i64
 }
 
-/// Mount point of the `cpu` controller and the group of a thread in it, where real-time budgets
-/// belong to groups and the thread is in another than the root.
+/// Returns the mount point of the `cpu` controller and the group of a thread in it, or `None` if
+/// groups have no real-time budgets or the thread is in the root group.
 fn group_with_budget(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
@@ -185,8 +183,8 @@ fn group_with_budget(
     kernel.exists(&file).then(|| (root.to_owned(), path))
 }
 
-/// Mount point of the `cpu` controller and the group of a thread in it, where that has no
-/// real-time budget and needs one.
+/// Returns the mount point of the `cpu` controller and the group of a thread in it if that group needs
+/// a real-time budget and has none.
 pub(crate) fn group_without_budget(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
@@ -200,7 +198,7 @@ pub(crate) fn group_without_budget(
     (number(kernel, &file) == Some(0)).then_some((root, path))
 }
 
-/// Whether the limit is off, in which case the kernel asks no group for a budget.
+/// Returns whether real-time time is unlimited, so that groups need no budget.
 fn is_unlimited(kernel: &dyn Kernel) -> bool {
     number(kernel, Path::new(GLOBAL_RUNTIME)) == Some(-1)
 }
@@ -209,8 +207,8 @@ fn number(kernel: &dyn Kernel, path: &Path) -> Option<i64> {
     kernel.read(path).ok()?.trim().parse().ok()
 }
 
-/// Time in each second that the kernel would still grant a new control group directly below the
-/// root of the `cpu` controller; none where groups need no budget.
+/// Returns the real-time budget for each second that is free for a new control group directly below
+/// the root of the `cpu` controller, or `None` if groups need no budget.
 #[must_use]
 pub fn free_real_time_budget() -> Option<Nanos> {
     let kernel = &RunningKernel;
@@ -219,21 +217,16 @@ pub fn free_real_time_budget() -> Option<Nanos> {
     if is_unlimited(kernel) || !kernel.exists(&root.join(RUNTIME)) {
         return None;
     }
-    let micros = available(
-        kernel,
-        root,
-        &root.join("a group that is not there"),
-        1_000_000,
-    );
+    let micros = available(kernel, root, &root.join("a new group"), 1_000_000);
     Some(Nanos::from_micros(u64::try_from(micros).unwrap_or(0)))
 }
 
-/// Why the kernel refuses (EPERM) a real-time policy for a thread; none where it would not, or
-/// where the thread is gone.
+/// Returns the reason why the kernel refuses (EPERM) a real-time policy for a thread, or `None` if it
+/// does not refuse or the thread has ended.
 ///
-/// The kernel asks for a budget of the thread's group first (`CONFIG_RT_GROUP_SCHED`), for root
-/// too, and then for `CAP_SYS_NICE` in the first user namespace or a limit of real-time
-/// priorities above zero (sched(7)).
+/// The kernel first requires a budget of the thread's group (`CONFIG_RT_GROUP_SCHED`), for root
+/// too, and then `CAP_SYS_NICE` in the initial user namespace or a limit of real-time priorities
+/// above zero (sched(7)).
 #[must_use]
 pub fn diagnose_real_time_policy(thread: u32) -> Option<Finding> {
     let config = KernelConfig::read(&MachineRoot::system());
@@ -285,7 +278,7 @@ fn budget_missing(kernel: &dyn Kernel, thread: u32, config: &KernelConfig) -> Op
         Finding::new(
             Severity::Error,
             path,
-            "the kernel gives real-time budgets to groups (CONFIG_RT_GROUP_SCHED) and cgroup v2 cannot set them, so real-time policies are refused outside the root group, for root too",
+            "groups need a real-time budget (CONFIG_RT_GROUP_SCHED), which cgroup v2 cannot set, so the kernel refuses real-time policies outside the root group, for root too",
         )
         .fix("sysctl kernel.sched_rt_runtime_us=-1, or start the kernel with rt_group_sched=0 (from 6.15), or use one without CONFIG_RT_GROUP_SCHED")
     })
@@ -304,19 +297,21 @@ fn privilege_missing(kernel: &dyn Kernel, thread: u32, status: &str) -> Option<F
         .find_map(|line| line.strip_prefix("Max realtime priority"))
         .and_then(|line| line.split_whitespace().next().map(str::to_owned))
         .unwrap_or_else(|| "0".to_owned());
-    if effective & (1 << MAY_SCHEDULE) != 0 || limit != "0" {
+    if effective & (1 << CAP_SYS_NICE) != 0 || limit != "0" {
         return None;
     }
     Some(
         Finding::new(
             Severity::Error,
             format!("/proc/{thread}"),
-            "the thread may not choose a real-time policy",
+            "the thread may not use a real-time policy",
         )
         .values(
             "no CAP_SYS_NICE, RLIMIT_RTPRIO 0",
             "CAP_SYS_NICE, or RLIMIT_RTPRIO of at least the priority",
         )
-        .fix("run as root, or `ulimit -r 99` from a line `rtprio 99` in /etc/security/limits.conf"),
+        .fix(
+            "run as root, or allow `rtprio 99` in /etc/security/limits.conf and run `ulimit -r 99`",
+        ),
     )
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes back what an ended process left changed.
+//! Undoes the changes of ended processes and of the active plan.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rampart_model::{Finding, ReleaseReport, Restored, Severity};
 
@@ -10,94 +10,51 @@ use crate::journal::{self, Header, JOURNAL_VERSION, Recorded};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
 use crate::state::is_root;
-use crate::tasks;
 use crate::undo::undo;
 use crate::{HostError, StateDirectory};
 
-/// A journal that was not released.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PendingJournal {
-    /// Its file.
-    pub path: PathBuf,
-    /// The process that wrote it.
-    pub owner: u32,
-    /// Whether that process still lives, so that the changes are in use.
-    pub owner_alive: bool,
-    /// How many changes it holds.
-    pub changes: usize,
-    /// Whether they are those of an applied plan, which stands without its process, or its boot
-    /// line.
-    pub standing: bool,
-}
-
-/// Puts back everything that ended processes left changed, and takes back the applied plan.
-/// Nothing to do is no error.
+/// Undoes all changes of ended processes and of the applied plan. Does nothing without any.
 ///
 /// # Errors
-/// If a living process holds the machine, or a journal cannot be read or removed.
+/// If a running process has shielded the machine, or a journal cannot be read or removed.
 pub fn release(state: &StateDirectory) -> Result<ReleaseReport, HostError> {
     release_on(&RunningKernel, state, is_root())
 }
 
-/// With `machine` the lock of the whole machine is taken too.
+/// As [`release`]; `machine`: takes the lock of the machine too.
 fn release_on(
     kernel: &dyn Kernel,
     state: &StateDirectory,
     machine: bool,
 ) -> Result<ReleaseReport, HostError> {
-    // An application that ends before its first change leaves its document alone.
-    if !journal::directory(state).is_dir() && !active_plan::is_there(state) {
+    // An application that ended before its first change has left only plan.json.
+    if !journal::directory(state).is_dir() && !active_plan::exists(state) {
         return Ok(ReleaseReport::default());
     }
     let _lock = Lock::take(state, machine)?;
     release_locked(kernel, state)
 }
 
-/// Which journals are released.
+/// The journals to release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
     /// All.
     All,
-    /// Those of processes that have ended; an applied plan stands.
+    /// Those of ended processes; an applied plan stays active.
     Ended,
 }
 
-/// The journals that were not released yet.
-#[must_use]
-pub fn pending(state: &StateDirectory) -> Vec<PendingJournal> {
-    journal::files(state)
-        .into_iter()
-        .filter_map(|path| {
-            let recorded = journal::read(&path).ok()?;
-            let header = recorded.header?;
-            Some(PendingJournal {
-                path,
-                owner: header.owner,
-                owner_alive: is_alive(&RunningKernel, &header),
-                changes: recorded.changes.len(),
-                standing: header.standing || header.outlives_restart,
-            })
-        })
-        .collect()
-}
-
-fn is_alive(kernel: &dyn Kernel, header: &Header) -> bool {
-    header.boot == journal::boot_id(kernel)
-        && tasks::stat_of(kernel, header.owner).is_some_and(|stat| stat.start == header.owner_start)
-}
-
-/// Releases every journal of a state directory whose lock is held: whoever wrote them is done.
-/// Where nothing of an applied plan is left, its document goes too.
+/// Releases every journal of a state directory whose lock is held. Removes `plan.json` if nothing of
+/// the plan is left.
 pub(crate) fn release_locked(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<ReleaseReport, HostError> {
     let mut report = release_those(kernel, state, Which::All)?;
-    if journal::files(state).is_empty() && active_plan::is_there(state) {
-        kernel.step().map_err(|cause| {
-            let fix = "run `rampart release` again";
-            HostError::file("go on", state.path(), cause, fix)
-        })?;
+    if journal::files(state).is_empty() && active_plan::exists(state) {
+        kernel
+            .step()
+            .map_err(|cause| HostError::file("write to", state.path(), cause, "rampart release"))?;
         active_plan::remove(state)?;
         if report == ReleaseReport::default() {
             report.restored.push(Restored {
@@ -117,11 +74,11 @@ pub(crate) fn release_those(
     let mut report = ReleaseReport::default();
     for path in journal::files(state) {
         let recorded = journal::read(&path)?;
-        let is_active = recorded
+        let is_in_effect = recorded
             .header
             .as_ref()
-            .is_some_and(|header| stands(kernel, header));
-        if which == Which::Ended && is_active {
+            .is_some_and(|header| is_in_effect(kernel, header));
+        if which == Which::Ended && is_in_effect {
             continue;
         }
         if release_one(kernel, &path, &recorded, &mut report)? {
@@ -132,12 +89,12 @@ pub(crate) fn release_those(
     Ok(report)
 }
 
-/// Whether what a journal tells of is there until somebody asks for its release.
-fn stands(kernel: &dyn Kernel, header: &Header) -> bool {
-    header.outlives_restart || (header.standing && header.boot == journal::boot_id(kernel))
+/// Returns whether a journal's changes stay in effect until the user releases them.
+fn is_in_effect(kernel: &dyn Kernel, header: &Header) -> bool {
+    header.outlives_restart || (header.persistent && header.boot == journal::boot_id(kernel))
 }
 
-/// Whether the journal is done with.
+/// Undoes the changes of a journal. Returns whether all were undone.
 fn release_one(
     kernel: &dyn Kernel,
     path: &Path,
@@ -145,7 +102,7 @@ fn release_one(
     report: &mut ReleaseReport,
 ) -> Result<bool, HostError> {
     let location = path.display().to_string();
-    // Without a header on the disk nothing had been changed yet.
+    // The header reaches the disk before the first change is made.
     let Some(header) = &recorded.header else {
         return Ok(true);
     };
@@ -165,7 +122,7 @@ fn release_one(
         report.left.push(Finding::new(
             Severity::Note,
             location,
-            "the machine was restarted since, which undid the changes; the journal was discarded",
+            "a restart of the machine undid the changes; the journal was discarded",
         ));
         return Ok(true);
     }
@@ -175,14 +132,8 @@ fn release_one(
             journal::mark(file, number);
         }
     };
-    let undone = undo(kernel, &recorded.changes, mark).map_err(|cause| {
-        HostError::file(
-            "undo the journal",
-            path,
-            cause,
-            "run `rampart release` again",
-        )
-    })?;
+    let undone = undo(kernel, &recorded.changes, mark)
+        .map_err(|cause| HostError::file("undo the journal", path, cause, "rampart release"))?;
     let done = undone.failed.is_empty() && !recorded.damaged;
     if recorded.damaged {
         report.left.push(
@@ -191,7 +142,7 @@ fn release_one(
                 location,
                 "a line of this journal cannot be read; the other changes were undone",
             )
-            .fix("undo what the line tells of by hand and remove the file, or restart the machine"),
+            .fix(format!("restart the machine, then rm {}", path.display())),
         );
     }
     report.restored.extend(undone.restored);
@@ -200,8 +151,8 @@ fn release_one(
     Ok(done)
 }
 
-/// Puts back what an ended process left, and tells. What was written for the boot loader is not
-/// left, but stands until somebody asks for its release.
+/// Undoes the changes of ended processes and returns findings about that. Keeps files of the boot
+/// loader until the user releases them.
 pub(crate) fn release_first(
     kernel: &dyn Kernel,
     state: &StateDirectory,
@@ -213,7 +164,7 @@ pub(crate) fn release_first(
             Severity::Note,
             state.path().display().to_string(),
             format!(
-                "{} changes that an ended process had left were put back first",
+                "{} changes of an ended process were undone first",
                 report.restored.len()
             ),
         ));
@@ -227,8 +178,8 @@ mod tests {
     use super::*;
     use crate::fake::{FakeKernel, Layout, ordinary};
 
-    /// Killed between the document and the first line of the journal, or of a plan that needed no
-    /// change: there is no journal, and the plan is released all the same.
+    /// There is no journal if the process was killed before its first line, or the plan needed no
+    /// change.
     #[test]
     fn a_plan_without_a_journal_is_released() {
         let directory = crate::fake::directory();
@@ -236,13 +187,13 @@ mod tests {
         let kernel = FakeKernel::new(ordinary(Layout::V2));
         let release = || release_on(&kernel, &state, false).expect("released");
         assert_eq!(release(), ReleaseReport::default());
-        assert!(!state.path().exists(), "nothing to do makes no directory");
+        assert!(!state.path().exists(), "creates no directory");
 
         std::fs::create_dir_all(state.path()).expect("directory");
         for text in ["{\"state\": \"begun\"}", "cut o"] {
             std::fs::write(state.path().join("plan.json"), text).expect("written");
             let report = release();
-            assert!(!active_plan::is_there(&state), "{text}");
+            assert!(!active_plan::exists(&state), "{text}");
             assert_eq!(report.restored.len(), 1, "{report:?}");
         }
     }

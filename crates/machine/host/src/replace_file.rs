@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Replaces files atomically and durably: a reader finds the old content or the new content, and
-//! so does whoever reads the file after a power failure.
+//! Replaces files atomically and durably: a reader finds either the old or the new content, also
+//! after a power failure.
 
 use std::ffi::OsString;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
@@ -115,7 +115,7 @@ pub(crate) fn remove_temporary(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Follows symbolic links: the link itself stays.
+/// Follows symbolic links.
 fn target(path: &Path) -> PathBuf {
     std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }

@@ -9,20 +9,18 @@ use std::time::{Duration, Instant};
 
 use crate::child_process::{OnParentExit, end_group, spawn_tied};
 
-/// How long the output of a program that has ended may stay open: a child of its own may hold it for
-/// as long as it lives. Then that is killed.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long what was written until then may take to be read, on a machine that is busy.
-const READ_OUT: Duration = Duration::from_secs(10);
-/// How much [`run_within`] keeps of an output, in bytes.
+/// Longest time that children of an ended program may keep its output open before they are killed.
+const OUTPUT_OPEN_LIMIT: Duration = Duration::from_secs(1);
+/// Longest time to read the output written until then, on a busy machine.
+const READ_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes that [`run_within`] keeps of an output.
 const OUTPUT_KEPT: u64 = 64 << 10;
-/// Pause between two looks at a program.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The exit status and output of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CapturedOutput {
-    /// How it ended; none if it did not in time, and was killed.
+    /// The exit status; `None` if the program was killed after the time limit.
     pub status: Option<ExitStatus>,
     /// The first 64 KiB of its standard output.
     pub output: String,
@@ -30,8 +28,8 @@ pub struct CapturedOutput {
     pub errors: String,
 }
 
-/// Runs `command` to its end, with nothing to read, and kills it after `limit` with all that it
-/// started. It ends with this process.
+/// Runs `command` without standard input, and kills it with all that it started after `limit`. It
+/// ends with this process.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -45,9 +43,9 @@ pub fn run_within(command: Command, limit: Duration) -> io::Result<CapturedOutpu
     })
 }
 
-/// Runs `command` to its end, with nothing to read; none if `progress`, which is asked every moment,
-/// has given the same number for `limit`. Then it is killed with all that it started. It ends with
-/// this process.
+/// Runs `command` without standard input. Kills it with all that it started and returns `None` if
+/// `progress`, which is called every 10 ms, returns the same number for `limit`. The command ends
+/// with this process.
 ///
 /// # Errors
 /// If it cannot be started.
@@ -92,10 +90,10 @@ fn run(
         let output = output.gather(until);
         errors.gather(until) && output
     };
-    if !ended(LAST_WORDS) {
-        // Its group is not empty: something of it holds the output.
+    if !ended(OUTPUT_OPEN_LIMIT) {
+        // A process of its group keeps the output open.
         end_group(&mut child);
-        ended(READ_OUT);
+        ended(READ_LIMIT);
     }
     Ok(Ran {
         status,
@@ -104,7 +102,7 @@ fn run(
     })
 }
 
-/// Waits for the end of `child`, as long as `progress` gives a new number within each `limit`.
+/// Waits for the end of `child` while `progress` returns a new number within each `limit`.
 fn wait(
     child: &mut Child,
     limit: Duration,
@@ -121,11 +119,11 @@ fn wait(
         } else if since.elapsed() >= limit {
             return None;
         }
-        thread::sleep(LOOK_AGAIN);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// What an output gave so far, read by a thread of its own.
+/// The output received so far, read by a separate thread.
 struct Collected {
     pieces: Option<Receiver<Vec<u8>>>,
     bytes: Vec<u8>,
@@ -139,7 +137,7 @@ impl Collected {
         }
     }
 
-    /// Takes what comes, to the end of the output; whether that came in time.
+    /// Receives the output. Returns whether it ended before `until`.
     fn gather(&mut self, until: Instant) -> bool {
         let Some(pieces) = &self.pieces else {
             return true;
@@ -154,26 +152,26 @@ impl Collected {
     }
 }
 
-/// Reads an output to its end, and hands over as much of it as is kept.
+/// Reads an output to its end, and sends its first `kept` bytes.
 fn collect(mut output: impl Read + Send + 'static, kept: u64) -> Receiver<Vec<u8>> {
-    let (sender, said) = channel();
+    let (sender, pieces) = channel();
     thread::spawn(move || {
         let mut left = kept;
         let mut piece = [0; 4096];
-        // To the end in any case: a full pipe would hold the program up.
+        // Always to the end: a full pipe would stop the program.
         while let Ok(length @ 1..) = output.read(&mut piece) {
             let kept = piece.get(..length).unwrap_or_default();
             let kept = kept
                 .get(..usize::try_from(left).unwrap_or(length).min(length))
                 .unwrap_or_default();
             left -= kept.len() as u64;
-            // Nobody listens any more once the program's last words were waited for.
+            // The receiver is dropped after the time limit.
             if !kept.is_empty() && sender.send(kept.to_vec()).is_err() {
                 return;
             }
         }
     });
-    said
+    pieces
 }
 
 #[cfg(test)]
@@ -186,25 +184,25 @@ mod tests {
         command
     }
 
-    /// Waits until the process of this number is gone, or dead and not buried.
-    fn assert_goes(process: &str) {
+    /// Waits until the process has ended or is a zombie.
+    fn assert_ends(process: &str) {
         let stat = format!("/proc/{}/stat", process.trim());
         let gone = || !std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
         let until = Instant::now() + Duration::from_secs(60);
         while !gone() {
-            assert!(Instant::now() < until, "it lives");
-            thread::sleep(LOOK_AGAIN);
+            assert!(Instant::now() < until, "it still runs");
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
     #[test]
-    fn a_program_is_run_to_its_end_with_all_it_said() {
+    fn captures_status_and_output_of_a_program() {
         let script = "echo yes; echo no >&2; yes | head -c 300000; exit 3";
-        let said = run_within(shell(script), Duration::from_secs(60)).expect("started");
-        assert_eq!(said.status.and_then(|status| status.code()), Some(3));
-        assert!(said.output.starts_with("yes\ny\n"));
-        assert_eq!(said.output.len() as u64, OUTPUT_KEPT);
-        assert_eq!(said.errors, "no\n");
+        let captured = run_within(shell(script), Duration::from_secs(60)).expect("started");
+        assert_eq!(captured.status.and_then(|status| status.code()), Some(3));
+        assert!(captured.output.starts_with("yes\ny\n"));
+        assert_eq!(captured.output.len() as u64, OUTPUT_KEPT);
+        assert_eq!(captured.errors, "no\n");
         let output = output_within(shell(script), Duration::from_secs(60), &mut || 0);
         let output = output.expect("started").expect("ended");
         assert_eq!(output.status.code(), Some(3));
@@ -213,34 +211,34 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_does_not_end_is_ended_with_what_it_started() {
-        let said = run_within(
+    fn kills_a_program_and_its_children_after_the_limit() {
+        let captured = run_within(
             shell("sleep 1000 & echo $!; wait"),
             Duration::from_millis(500),
         );
-        let said = said.expect("started");
-        assert_eq!(said.status, None);
-        assert_goes(&said.output);
+        let captured = captured.expect("started");
+        assert_eq!(captured.status, None);
+        assert_ends(&captured.output);
         let output = output_within(shell("sleep 1000"), Duration::from_millis(100), &mut || 0);
         assert_eq!(output.expect("started"), None);
     }
 
     #[test]
-    fn what_a_program_left_behind_is_ended_and_not_waited_for() {
+    fn kills_children_of_an_ended_program_without_waiting_for_them() {
         let begin = Instant::now();
-        let said = run_within(shell("sleep 600 & echo $!"), Duration::from_secs(60));
-        let said = said.expect("started");
-        assert!(said.status.is_some_and(|status| status.success()));
-        assert_goes(&said.output);
+        let captured = run_within(shell("sleep 600 & echo $!"), Duration::from_secs(60));
+        let captured = captured.expect("started");
+        assert!(captured.status.is_some_and(|status| status.success()));
+        assert_ends(&captured.output);
         assert!(begin.elapsed() < Duration::from_secs(300));
     }
 
     #[test]
     fn progress_keeps_a_slow_program_alive() {
-        let mut asked = 0;
+        let mut progress = 0;
         let output = output_within(shell("sleep 1"), Duration::from_millis(500), &mut || {
-            asked += 1;
-            asked
+            progress += 1;
+            progress
         });
         assert!(output.expect("started").is_some());
     }

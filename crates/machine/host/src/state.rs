@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where Rampart keeps what it must remember.
+//! The state directory.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The directory that holds the journal and the lock.
+/// The directory of the journals, the active plan and the lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateDirectory(PathBuf);
 
 impl StateDirectory {
-    /// `$RAMPART_STATE_DIR`, or `/var/lib/rampart` for root, or `$XDG_STATE_HOME/rampart`, or
+    /// Returns `$RAMPART_STATE_DIR`, or `/var/lib/rampart` for root, or `$XDG_STATE_HOME/rampart`, or
     /// `~/.local/state/rampart` (XDG Base Directory Specification).
     #[must_use]
     pub fn standard() -> Self {
         Self::choose(|name| std::env::var_os(name), is_root())
     }
 
-    /// This directory; made when something is first written.
+    /// Returns this directory as a state directory. It is created by the first write.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// Its path.
+    /// Returns its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
     }
 
     fn choose(variable: impl Fn(&str) -> Option<OsString>, root: bool) -> Self {
-        // The specification calls a relative path invalid.
+        // The specification requires absolute paths.
         let absolute = |name: &str| {
             variable(name)
                 .map(PathBuf::from)
@@ -49,7 +49,7 @@ impl StateDirectory {
     }
 }
 
-/// Whether this process may change the machine.
+/// Returns whether this process may change the machine.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads as `/proc/TID/stat` tells of them (proc_pid_stat(5)).
+//! Threads, from `/proc/TID/stat` (proc_pid_stat(5)).
 
 use std::path::{Path, PathBuf};
 
@@ -9,46 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::MachineRoot;
 use crate::kernel::Kernel;
 
-/// `PF_NO_SETAFFINITY` of include/linux/sched.h: the kernel lets nobody move it.
+/// `PF_NO_SETAFFINITY` of include/linux/sched.h: its affinity cannot be changed.
 const BOUND: u64 = 0x0400_0000;
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// What tells one thread from another that later gets the same number, and its affinity.
+/// Identifies a thread, also among later ones with the same number, and its affinity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Task {
-    /// Number of the thread.
     pub(crate) thread: u32,
-    /// When it started, in clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub(crate) start: u64,
-    /// The CPUs that it might run on.
+    /// The CPUs on which it was allowed to run.
     pub(crate) affinity: CpuSet,
 }
 
-/// What `/proc/TID/stat` says.
+/// The fields of `/proc/TID/stat` that Rampart uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskStat {
-    /// Its name.
     pub(crate) name: String,
-    /// The process that made its process, or adopted it.
+    /// The parent of its process.
     pub(crate) parent: u32,
-    /// Clock ticks since boot.
+    /// Start time in clock ticks since boot.
     pub(crate) start: u64,
-    /// Its policy and priority; the figures of `SCHED_DEADLINE` are not told here.
+    /// Policy and priority, without the parameters of `SCHED_DEADLINE`.
     pub(crate) policy: Option<SchedulingPolicy>,
-    /// `R` where it runs or wants to, `Z` where it has ended.
+    /// `R` if it is runnable, `Z` if it has ended.
     pub(crate) state: char,
-    /// CPU time that it used, in clock ticks.
+    /// CPU time used, in clock ticks.
     pub(crate) ticks: u64,
-    /// The CPU that it ran on last.
+    /// The CPU on which it ran last.
     pub(crate) cpu: Option<CpuId>,
     flags: u64,
 }
 
 impl TaskStat {
-    /// Reads a line of `/proc/TID/stat`.
+    /// Parses the line of `/proc/TID/stat`.
     pub(crate) fn parse(line: &str) -> Option<Self> {
-        // The name may hold spaces and parentheses, so what follows begins after the last one.
+        // The name may contain spaces and parentheses, so the fields begin after the last one.
         let (head, tail) = line.rsplit_once(')')?;
         let name = head.split_once('(')?.1.to_owned();
         let fields: Vec<&str> = tail.split_whitespace().collect();
@@ -73,18 +71,17 @@ impl TaskStat {
         })
     }
 
-    /// Whether it has ended: a zombie waits only for its parent to ask, a dead one for nobody
-    /// (proc_pid_stat(5)).
+    /// Returns whether it has ended: a zombie or dead (proc_pid_stat(5)).
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
 
-    /// Whether the kernel keeps it where it is.
+    /// Returns whether its affinity cannot be changed.
     pub(crate) fn is_bound(&self) -> bool {
         self.flags & BOUND != 0
     }
 
-    /// Whether it belongs to the kernel.
+    /// Returns whether it is a thread of the kernel.
     pub(crate) fn is_kernel_thread(&self) -> bool {
         self.flags & KERNEL_THREAD != 0
     }
@@ -106,14 +103,14 @@ fn policy(priority: Option<&str>, policy: Option<&str>) -> Option<SchedulingPoli
     }
 }
 
-/// What `/proc` says about a thread; none if it is gone.
+/// Reads `/proc/TID/stat`. Returns `None` if the thread has ended.
 pub(crate) fn stat_of(kernel: &dyn Kernel, thread: u32) -> Option<TaskStat> {
     let path = PathBuf::from(format!("/proc/{thread}/stat"));
     TaskStat::parse(&kernel.read(&path).ok()?)
 }
 
-/// The CPUs that a thread may run on, as `/proc/TID/status` tells; `thread` is a number or `self`. The
-/// kernel has intersected them with the cpuset.
+/// Reads the CPUs on which a thread may run, intersected with its cpuset, from `/proc/TID/status`;
+/// `thread` is a number or `self`.
 pub(crate) fn allowed(root: &MachineRoot, thread: impl std::fmt::Display) -> Option<CpuSet> {
     root.text(&format!("proc/{thread}/status"))?
         .lines()
@@ -123,12 +120,12 @@ pub(crate) fn allowed(root: &MachineRoot, thread: impl std::fmt::Display) -> Opt
         .ok()
 }
 
-/// Whether the thread that was recorded still lives: its number may belong to another by now.
+/// Returns whether a recorded thread still exists, and its number is not that of a later thread.
 pub(crate) fn is_same(kernel: &dyn Kernel, task: &Task) -> bool {
     stat_of(kernel, task.thread).is_some_and(|stat| stat.start == task.start)
 }
 
-/// The numbers in a `tasks`, `cgroup.procs` or `cgroup.threads` file.
+/// Returns the numbers in a `tasks`, `cgroup.procs` or `cgroup.threads` file.
 pub(crate) fn listed(kernel: &dyn Kernel, file: &Path) -> Vec<u32> {
     kernel
         .read(file)
@@ -142,12 +139,12 @@ pub(crate) fn listed(kernel: &dyn Kernel, file: &Path) -> Vec<u32> {
         .unwrap_or_default()
 }
 
-/// All threads of a process.
+/// Returns all threads of a process.
 pub(crate) fn threads_of(kernel: &dyn Kernel, process: u32) -> Vec<u32> {
     numbers(kernel, &PathBuf::from(format!("/proc/{process}/task")))
 }
 
-/// All processes.
+/// Returns all processes.
 pub(crate) fn processes(kernel: &dyn Kernel) -> Vec<u32> {
     numbers(kernel, Path::new("/proc"))
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Undoes recorded changes, the last first.
+//! Undoes recorded changes in reverse order.
 //!
-//! Each change is undone by what is there now, not by what was done: a value that still is the
-//! one written goes back, one that already is the old one stays, and one that is neither was
-//! changed by someone else and stays too. Each change that is undone is marked in the journal,
-//! and each can be undone twice; so undoing can itself be broken off at any point and begun
-//! again.
+//! The current value decides: if it is the value that Rampart wrote, the old value is restored; if it
+//! is the old value, or another process has changed it, it is kept. Undone changes are marked in the
+//! journal, and undoing a change twice does no harm, so an interrupted undo can be repeated.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,14 +24,13 @@ use crate::systemd::undo as systemd_undo;
 use crate::tasks::{self, Task};
 use crate::tracing::undo as tracing_undo;
 
-/// What undoing did.
+/// The result of undoing changes.
 #[derive(Debug, Default)]
 pub(crate) struct Undone {
-    /// What was put back.
     pub(crate) restored: Vec<Restored>,
-    /// What someone else changed meanwhile, and so was left.
+    /// What was kept, because another process changed it meanwhile.
     pub(crate) left: Vec<Finding>,
-    /// What should have been put back and could not be.
+    /// What could not be restored.
     pub(crate) failed: Vec<Finding>,
 }
 
@@ -52,10 +49,10 @@ impl Undone {
     }
 }
 
-/// Undoes `changes`, the last first, and hands the number of each that is done with to `mark`.
+/// Undoes `changes` in reverse order, and calls `mark` with the number of each undone change.
 ///
 /// # Errors
-/// Only where a test ends the machine in the middle; refusals of the kernel are in the result.
+/// Only if a test interrupts it; errors of the kernel are in the result.
 pub(crate) fn undo(
     kernel: &dyn Kernel,
     changes: &[(usize, Change)],
@@ -99,8 +96,8 @@ pub(crate) fn undo(
                 path,
                 old,
                 new,
-                made_directories,
-                is_made,
+                created_directories,
+                is_generated,
             } => {
                 let old = old.as_deref();
                 boot_undo::file(
@@ -108,8 +105,8 @@ pub(crate) fn undo(
                     path,
                     old,
                     new,
-                    made_directories,
-                    *is_made,
+                    created_directories,
+                    *is_generated,
                     &mut undone,
                 )?;
             }
@@ -149,22 +146,23 @@ fn undo_value(
 ) {
     let present = match kernel.read(path) {
         Ok(present) => present,
-        // What it belonged to (an interrupt, a group) is gone, and its value with it.
+        // The interrupt or group of this file does not exist any more.
         Err(error) if groups::is_gone(&error) => return,
         Err(error) => {
-            return undone.failed(path, format!("cannot be read: {error}"), "read it by hand");
+            let fix = format!("cat {}", path.display());
+            return undone.failed(path, format!("cannot read: {error}"), &fix);
         }
     };
     if notation.same(&present, old) {
         return;
     }
     let old = notation.to_write(old);
-    if !notation.comes_of(&present, old, new) {
+    if !notation.results_from(&present, old, new) {
         let finding = Finding::new(
             Severity::Warning,
             path.display().to_string(),
             format!(
-                "someone else changed it after Rampart set it to {}, so it was left",
+                "another process changed the value after Rampart had written {}, so it was kept",
                 new.trim()
             ),
         )
@@ -176,21 +174,21 @@ fn undo_value(
     match write_back(kernel, path, old) {
         Ok(()) => match kernel.read(path) {
             Ok(present) if notation.same(&present, old) => {
-                undone.restored(path, format!("{old} again"));
+                undone.restored(path, format!("restored to {old}"));
             }
             Ok(present) => undone.failed(
                 path,
-                format!("the kernel took {old} and made it {}", present.trim()),
+                format!("the kernel changed {old} to {}", present.trim()),
                 &fix,
             ),
-            Err(error) => undone.failed(path, format!("cannot be read back: {error}"), &fix),
+            Err(error) => undone.failed(path, format!("cannot read back: {error}"), &fix),
         },
         Err(error) => undone.failed(path, format!("the kernel refuses {old}: {error}"), &fix),
     }
 }
 
-/// The kernel goes on counting the budget of a group that was removed until it has buried it,
-/// after its directory is gone, and refuses until then to take the budget from the group above.
+/// Writes an old value. Repeats the write for a real-time budget: the kernel counts the budget of a
+/// removed group until it has been freed, and until then refuses to reduce the parent's.
 fn write_back(kernel: &dyn Kernel, path: &Path, old: &str) -> io::Result<()> {
     let is_budget = path.ends_with("cpu.rt_runtime_us");
     let mut answer = kernel.write(path, old);
@@ -218,18 +216,18 @@ fn undo_controller(kernel: &dyn Kernel, path: &Path, controller: &str, undone: &
         return;
     }
     match kernel.write(path, &format!("-{controller}")) {
-        Ok(()) => undone.restored(path, format!("{controller} off again")),
-        // Another manager began to use the controller further down meanwhile.
+        Ok(()) => undone.restored(path, format!("{controller} disabled")),
+        // Another process began to use the controller in a group below meanwhile.
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
             undone.left.push(Finding::new(
                 Severity::Note,
                 path.display().to_string(),
-                format!("another group uses the {controller} controller by now, so it stays on"),
+                format!("another group uses the {controller} controller, so it stays enabled"),
             ))
         }
         Err(error) => undone.failed(
             path,
-            format!("cannot switch {controller} off: {error}"),
+            format!("cannot disable {controller}: {error}"),
             &format!("echo -{controller} > {}", path.display()),
         ),
     }
@@ -252,14 +250,14 @@ fn undo_group(
     Ok(())
 }
 
-/// Removes a group. Threads may be forked into it, or be ending in it, for a while.
+/// Removes a group. Retries for some seconds, because threads may fork or end in it meanwhile.
 fn remove_group(
     kernel: &dyn Kernel,
     group: &Path,
     home: Option<&Path>,
     undone: &mut Undone,
 ) -> io::Result<()> {
-    let patience = match home {
+    let limit = match home {
         Some(_) => Duration::from_secs(5),
         None => Duration::from_secs(1),
     };
@@ -270,14 +268,14 @@ fn remove_group(
             if let Some((member, error)) = stuck.first() {
                 undone.failed(
                     group,
-                    format!("{member} cannot be moved to {}: {error}", home.display()),
-                    "end that process",
+                    format!("cannot move {member} to {}: {error}", home.display()),
+                    &format!("kill {member}"),
                 );
                 return Ok(());
             }
         }
-        // The kernel gives a removed partition's CPUs back some time later, and with them rewrites
-        // affinities; a partition that ends by its own file gives them back at once.
+        // The kernel returns the CPUs of a removed partition some time later, and changes affinities
+        // then. Writing `member` returns them at once.
         let partition = group.join("cpuset.cpus.partition");
         if kernel.exists(&partition) {
             let _ = kernel.write(&partition, "member");
@@ -287,17 +285,17 @@ fn remove_group(
             Ok(()) => undone.restored(group, "removed"),
             Err(error) if groups::is_gone(&error) => {}
             Err(error)
-                if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < patience =>
+                if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < limit =>
             {
-                std::thread::sleep(groups::SHORT);
+                std::thread::sleep(groups::EXIT_PAUSE);
                 continue;
             }
             Err(error) => {
                 let members = tasks::listed(kernel, &groups::members_file(kernel, group));
                 undone.failed(
                     group,
-                    format!("cannot be removed: {error}; in it: {members:?}"),
-                    "end the processes in it",
+                    format!("cannot remove the group: {error}; members: {members:?}"),
+                    "end its members",
                 );
             }
         }
@@ -305,7 +303,7 @@ fn remove_group(
     }
 }
 
-/// Removes a group of resctrl: its tasks, CPUs and ways are the default group's again.
+/// Removes a group of resctrl. Its tasks, CPUs and ways return to the default group.
 fn undo_cache_group(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) -> io::Result<()> {
     if !kernel.is_directory(path) {
         return Ok(());
@@ -316,7 +314,7 @@ fn undo_cache_group(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) -> io
         Err(error) if groups::is_gone(&error) => {}
         Err(error) => undone.failed(
             path,
-            format!("cannot be removed: {error}"),
+            format!("cannot remove the group: {error}"),
             &format!("rmdir {}", path.display()),
         ),
     }
@@ -343,10 +341,10 @@ fn undo_tasks(
         (count, refused) = groups::empty(kernel, to, |_| from.to_owned())?;
     } else {
         for member in tasks::listed(kernel, &members) {
-            let ours = known
+            let is_recorded = known
                 .get(&member)
                 .is_some_and(|task| tasks::is_same(kernel, task));
-            if !ours {
+            if !is_recorded {
                 continue;
             }
             kernel.step()?;
@@ -360,17 +358,17 @@ fn undo_tasks(
     for (member, error) in refused {
         undone.failed(
             to,
-            format!(
-                "{member} cannot be moved back to {}: {error}",
-                from.display()
-            ),
+            format!("cannot move {member} back to {}: {error}", from.display()),
             &format!("echo {member} > {}", target.display()),
         );
     }
     if count > 0 {
-        undone.restored(from, format!("{count} tasks back from {}", to.display()));
+        undone.restored(
+            from,
+            format!("{count} tasks moved back from {}", to.display()),
+        );
     }
-    // Who is elsewhere was not widened by coming back here.
+    // Only moving to this group widens affinities.
     let back = tasks::listed(kernel, &target);
     let back: Vec<Task> = recorded
         .iter()
@@ -380,8 +378,8 @@ fn undo_tasks(
     undo_widening(kernel, &back, undone)
 }
 
-/// Restores affinities that the kernel widened on its own. A set that is not wider than the old
-/// one is either unchanged or someone's wish.
+/// Restores affinities that the kernel widened. A set that is not wider than the old one is either
+/// unchanged or set by another process.
 fn undo_widening(kernel: &dyn Kernel, recorded: &[Task], undone: &mut Undone) -> io::Result<()> {
     let mut count = 0;
     for task in recorded {
@@ -398,13 +396,13 @@ fn undo_widening(kernel: &dyn Kernel, recorded: &[Task], undone: &mut Undone) ->
             Err(error) if groups::is_gone(&error) => {}
             Err(error) => undone.failed(
                 &thread_path(task.thread),
-                format!("cannot have its affinity {} back: {error}", task.affinity),
+                format!("cannot restore its affinity {}: {error}", task.affinity),
                 &format!("taskset -pc {} {}", task.affinity, task.thread),
             ),
         }
     }
     if count > 0 {
-        undone.restored(Path::new("/proc"), format!("{count} affinities again"));
+        undone.restored(Path::new("/proc"), format!("{count} affinities restored"));
     }
     Ok(())
 }
@@ -428,7 +426,7 @@ fn undo_affinity(
             Severity::Warning,
             location.display().to_string(),
             format!(
-                "someone else changed its affinity after Rampart set it to {new}, so it was left"
+                "another process changed the affinity after Rampart had set {new}, so it was kept"
             ),
         )
         .values(present.to_string(), task.affinity.to_string())
@@ -436,11 +434,11 @@ fn undo_affinity(
         return undone.left.push(finding);
     }
     match kernel.set_affinity(task.thread, &task.affinity) {
-        Ok(()) => undone.restored(&location, format!("affinity {} again", task.affinity)),
+        Ok(()) => undone.restored(&location, format!("affinity restored to {}", task.affinity)),
         Err(error) if groups::is_gone(&error) => {}
         Err(error) => undone.failed(
             &location,
-            format!("cannot have its affinity {} back: {error}", task.affinity),
+            format!("cannot restore its affinity {}: {error}", task.affinity),
             &fix,
         ),
     }
@@ -471,7 +469,7 @@ fn undo_policy(
             Severity::Warning,
             location.display().to_string(),
             format!(
-                "someone else changed its policy after Rampart set it to {}, so it was left",
+                "another process changed the policy after Rampart had set {}, so it was kept",
                 new.policy()
             ),
         )
@@ -480,17 +478,17 @@ fn undo_policy(
         return undone.left.push(finding);
     }
     match kernel.set_attributes(task.thread, old) {
-        Ok(()) => undone.restored(&location, format!("policy {} again", old.policy())),
+        Ok(()) => undone.restored(&location, format!("policy restored to {}", old.policy())),
         Err(error) if groups::is_gone(&error) => {}
         Err(error) => undone.failed(
             &location,
-            format!("cannot have its policy {} back: {error}", old.policy()),
+            format!("cannot restore its policy {}: {error}", old.policy()),
             &fix,
         ),
     }
 }
 
-/// The command that gives a thread a policy (chrt(1)).
+/// Returns the command that sets a thread's policy (chrt(1)).
 fn chrt(thread: u32, policy: SchedulingPolicy) -> String {
     match policy {
         SchedulingPolicy::Other => format!("chrt --other --pid 0 {thread}"),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Watches the invariant of this crate in the sources of all others: only `rampart-host` changes the
-//! machine. Every other source file that changes files is listed with the files that it changes, and
+//! Checks the invariant of this crate in the sources of all others: only `rampart-host` changes the
+//! machine. Every other source that changes files is listed with the files that it changes, and
 //! names no path of the machine in such a call.
 
 use std::fs;

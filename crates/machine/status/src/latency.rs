@@ -5,35 +5,35 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rampart_model::{Batch, CpuId, Distribution, Nanos, Phase};
 
-/// How many batches are recent. At a batch a second these are the last seconds.
+/// Number of recent batches, one for each second.
 const RECENT: usize = 10;
 
 /// The latencies of one CPU.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct CpuLatency {
-    /// Everything since the meter began.
+    /// All latencies since the meter started.
     pub all: Distribution,
     recent: VecDeque<Distribution>,
 }
 
 impl CpuLatency {
-    /// Median and maximum of the last seconds; none without samples.
+    /// Returns median and maximum of the last seconds, or `None` without samples.
     #[must_use]
     pub fn recent(&self) -> Option<(Nanos, Nanos)> {
-        let mut together = Distribution::default();
+        let mut merged = Distribution::default();
         for batch in &self.recent {
-            together.merge(batch);
+            merged.merge(batch);
         }
-        Some((together.quantile(0.5)?, together.max?))
+        Some((merged.quantile(0.5)?, merged.max?))
     }
 }
 
-/// The latencies of all CPUs that are measured.
+/// The latencies of all measured CPUs.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Latencies(BTreeMap<CpuId, CpuLatency>);
 
 impl Latencies {
-    /// Takes up a batch of the meter. Its first series is how late the thread woke.
+    /// Adds a batch of the meter. Its first series are wakeup latencies.
     pub fn add(&mut self, batch: &Batch) {
         let Some(series) = batch
             .series
@@ -50,13 +50,13 @@ impl Latencies {
         }
     }
 
-    /// That of one CPU.
+    /// Returns the latencies of one CPU.
     #[must_use]
     pub fn of(&self, cpu: CpuId) -> Option<&CpuLatency> {
         self.0.get(&cpu)
     }
 
-    /// All of them.
+    /// Returns the latencies of all CPUs.
     pub fn iter(&self) -> impl Iterator<Item = (CpuId, &CpuLatency)> {
         self.0.iter().map(|(cpu, latency)| (*cpu, latency))
     }
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn old_batches_are_in_the_whole_alone() {
+    fn old_batches_are_only_in_all() {
         let mut latencies = Latencies::default();
         latencies.add(&batch(Phase::WarmUp, 9_000));
         latencies.add(&batch(Phase::Measured, 1_000));

@@ -19,8 +19,7 @@ pub const OPEN_METRICS_CONTENT_TYPE: &str =
 /// Content type of [`classic`].
 pub const CLASSIC_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Upper bounds of the latency histogram: from 1 µs, which the fastest machines reach, to 100 ms, in
-/// steps of 1, 2 and 5.
+/// Upper bounds of the latency histogram: from 1 µs to 100 ms in steps of 1, 2 and 5.
 const BOUNDS: [Nanos; 16] = [
     Nanos::from_micros(1),
     Nanos::from_micros(2),
@@ -320,7 +319,7 @@ impl EncodeMetric for Histogram<'_> {
 }
 
 /// Converts OpenMetrics text to exposition format 0.0.4: the descriptions of counters have the suffix
-/// `_total` too, an info is a gauge, and neither units nor the end are marked.
+/// `_total` too, an info is a gauge, and lines with units and the end are removed.
 #[must_use]
 pub fn classic(open_metrics: &str) -> String {
     let mut text = String::with_capacity(open_metrics.len());

@@ -206,7 +206,7 @@ pub(crate) fn thread(
     }
 }
 
-/// One moment at which all is as planned; `second` is 0 or 1.
+/// Returns an observation of a machine as planned; `second` is 0 or 1.
 pub(crate) fn observation(second: u64) -> Observation {
     let plan = plan();
     let mut press = thread(100, "press", 1, SchedulingPolicy::Fifo(80));
@@ -293,7 +293,7 @@ pub(crate) fn observation(second: u64) -> Observation {
     }
 }
 
-/// The status after a second in which this was otherwise.
+/// Returns the status after a second in which `change` was made.
 pub(crate) fn after(change: impl FnOnce(&mut Observation)) -> Status {
     after_with(&plan(), change)
 }

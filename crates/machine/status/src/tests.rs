@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For each rule a state that breaks it.
+//! Tests of each rule with a state that breaks it.
 
 use rampart_model::{
     ActivePlan, ActivePlanState, Allocation, AllocationGroup, CacheResource, CacheShare, CacheWays,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts over the life of a server: each status adds its interval, none is counted twice.
+//! Counts since the start of a server: each status adds its interval.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Takes up a status whose interval begins where the one before ended.
+    /// Adds a status whose interval begins at the end of the previous one.
     pub fn add(&mut self, status: &Status) {
         for cpu in &status.cpus {
             let interrupts: u64 = cpu.interrupts.iter().map(|count| count.count).sum();

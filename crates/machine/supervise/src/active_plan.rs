@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The active plan, and where programs of its domains can be put.
+//! The active plan, and the destinations of programs.
 
 use rampart_host::{
     PlacementGroup, StateDirectory, ThreadPlacement, active_plan, boot_id, home_group, is_inside,
@@ -23,7 +23,7 @@ pub struct LoadedPlan {
     pub planned: Plan,
 }
 
-/// A set of CPUs where programs can be put: a domain or the housekeeping CPUs.
+/// A set of CPUs to which programs can be moved: a domain or the housekeeping CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destination {
     /// Name of the domain, or [`HOUSEKEEPING`].
@@ -59,7 +59,7 @@ impl LoadedPlan {
             _ if plan.boot != boot_id() => {
                 return Err(missing(
                     &file,
-                    "the machine was restarted after the plan was applied, so its isolation is not in effect",
+                    "the machine was restarted after the plan was applied, so its isolation is not in effect any more",
                     apply,
                 ));
             }

@@ -27,7 +27,7 @@ const UP_LIMIT: Duration = Duration::from_secs(330);
 /// Time limit for the end of a supervisor after the end of its program.
 const SUPERVISOR_LIMIT: Duration = Duration::from_secs(30);
 /// Time limit for the end of a killed process.
-const KILLED: Duration = Duration::from_secs(10);
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 
 /// The `rampart` program, with which supervisors and tasks are started.
 #[derive(Debug, Clone)]
@@ -88,12 +88,12 @@ pub fn up(
             return answer;
         }
         if let Ok(Some(status)) = supervisor.try_wait() {
-            let said = log::tail(&files.log(), 3).join("; ");
+            let output = log::tail(&files.log(), 4).join("; ");
             return Err(SuperviseError::Missing(
                 Finding::new(
                     Severity::Error,
                     format!("domain {name}"),
-                    format!("the supervisor ended before the program ran ({status}): {said}"),
+                    format!("the supervisor ended before the program ran ({status}): {output}"),
                 )
                 .fix(format!("less {}", files.log().display())),
             ));
@@ -116,7 +116,7 @@ pub fn up(
     }
 }
 
-/// Returns the result of `up` that a record means, or `None` while the program is starting.
+/// Returns the result of `up` from a record, or `None` while the program is starting.
 fn reached(known: SupervisedDomain) -> Option<Result<UpOutcome, SuperviseError>> {
     match known.state {
         SupervisedState::Running => Some(Ok(UpOutcome::Running(known))),
@@ -145,7 +145,7 @@ fn start(
     command
         .args(["up", "--foreground", name])
         .env("RAMPART_STATE_DIR", state)
-        // It keeps no file system busy.
+        // So that it does not keep a file system busy.
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(out)
@@ -229,7 +229,7 @@ pub fn down(
             }
         } else {
             signal(record.supervisor, Signal::KILL);
-            gone(record.supervisor, KILLED);
+            gone(record.supervisor, KILL_LIMIT);
         }
     }
     let how = end_orphan(&record, &files, limit)?;
@@ -267,7 +267,7 @@ fn end_orphan(
         let _ = container.stop(limit);
         let stopped = gone(program, limit);
         container.remove()?;
-        if !gone(program, KILLED) {
+        if !gone(program, KILL_LIMIT) {
             return Err(stays(known, program));
         }
         let how = if stopped { "stopped" } else { "removed" };
@@ -283,7 +283,7 @@ fn end_orphan(
         signal_group(program, Signal::KILL);
         "ended by SIGKILL, because it ignored SIGTERM"
     };
-    if !gone(program, KILLED) {
+    if !gone(program, KILL_LIMIT) {
         return Err(stays(known, program));
     }
     signal_group(program, Signal::KILL);

@@ -25,14 +25,14 @@ pub enum SuperviseError {
     #[error(transparent)]
     Domain(#[from] DomainError),
     /// The text of the active plan cannot be parsed.
-    #[error("the active plan cannot be read: {0}")]
+    #[error("cannot read the active plan: {0}")]
     Plan(#[from] PlanError),
     /// A program could not be started.
     #[error("cannot start {program}: {cause}; fix: {fix}")]
     NotStarted {
         /// The program.
         program: String,
-        /// The kernel's answer.
+        /// The error that the kernel returned.
         cause: io::Error,
         /// The fix.
         fix: String,
@@ -44,7 +44,7 @@ pub enum SuperviseError {
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error that the kernel returned.
         cause: io::Error,
     },
 }

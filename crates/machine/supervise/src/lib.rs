@@ -2,7 +2,7 @@
 //! Starts the programs of the active plan's domains, watches them, restarts them and ends them.
 //!
 //! - `plan_file`, `shield`, `release`: read, apply and release the plan of a machine.
-//! - `active_plan`: the active plan, and where programs can be put.
+//! - `active_plan`: the active plan, and the destinations of programs.
 //! - `restart`, `thread_rules`: when a program is restarted, and which CPUs and policy a thread gets
 //!   by its name; pure.
 //! - `program`: one module for each kind of program: task, container, guest, cell.

@@ -58,11 +58,11 @@ mod tests {
         let path = directory.path().join("press.log");
         let mut writer = open(&path).expect("open");
         writer.write_all(b"first line\n").expect("write");
-        assert!(!rotate(&path, 100).expect("looked at"), "it is short");
+        assert!(!rotate(&path, 100).expect("checked"), "it is short");
         assert!(rotate(&path, 11).expect("rotated"));
         writer.write_all(b"second\n").expect("write");
         assert_eq!(fs::read_to_string(&path).expect("log"), "second\n");
-        let before = fs::read_to_string(previous(&path)).expect("the one before");
+        let before = fs::read_to_string(previous(&path)).expect("the previous log");
         assert_eq!(before, "first line\n");
         writer.write_all(b"third\n").expect("write");
         assert_eq!(tail(&path, 1), ["third"]);

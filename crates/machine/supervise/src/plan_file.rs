@@ -22,7 +22,7 @@ pub enum PlanFileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The error that the kernel returned.
         cause: io::Error,
     },
     /// The file is not a plan.
@@ -41,7 +41,7 @@ pub enum PlanFileError {
     },
     /// The kernel command line would change, and the plan does not allow a restart.
     #[error(
-        "{0}: --boot changes the kernel command line, and the plan allows no restart (is reboot = \"never\", needed \"plan\"); fix: write reboot = \"plan\" under [boot]"
+        "{0}: --boot changes the kernel command line, and the plan allows no restart (expected reboot = \"plan\", found \"never\"); fix: write reboot = \"plan\" under [boot]"
     )]
     RestartNotAllowed(String),
 }
@@ -59,9 +59,9 @@ pub struct PlanFile {
     pub plan: Plan,
     /// The machine.
     pub machine: Machine,
-    /// What else the rules read of the machine.
+    /// The other properties of the machine that rules read.
     pub environment: Environment,
-    /// The plan with every wish resolved to CPUs of the machine, and the findings.
+    /// The plan resolved to CPUs of the machine, and the findings.
     pub resolved: ResolvedPlan,
     locations: DomainLines,
 }
@@ -150,7 +150,7 @@ impl PlanFile {
         }
     }
 
-    /// Lists the changes that apply the plan, from the present values of the machine below `root`.
+    /// Lists the changes that apply the plan to the machine below `root`.
     #[must_use]
     pub fn change_list(&self, root: &MachineRoot, tool_version: &str) -> ChangeList {
         let isolation = Isolation::of(&self.resolved);

@@ -24,7 +24,7 @@ impl Files {
         let directory = std::path::absolute(directory(state))
             .map_err(SuperviseError::file("find", directory(state)))?;
         fs::create_dir_all(&directory)
-            .map_err(SuperviseError::file("make the directory", &directory))?;
+            .map_err(SuperviseError::file("create the directory", &directory))?;
         Ok(Self {
             directory,
             name: name.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes back the active plan and everything that a killed run left on the machine.
+//! Undoes the active plan, and removes everything that a killed run left on the machine.
 
 use rampart_host::StateDirectory;
 use rampart_model::{Finding, ReleaseReport, Restored, Severity};
@@ -12,8 +12,8 @@ use crate::record::{liveness, supervised_all};
 /// the containers, guests and cells of killed runs.
 ///
 /// # Errors
-/// [`SuperviseError::Missing`] if a program of the plan still runs, since it would run on without
-/// isolation; [`SuperviseError::Host`] if another process holds the machine.
+/// [`SuperviseError::Missing`] if a program of the plan still runs, since it would continue without
+/// isolation; [`SuperviseError::Host`] if another process has shielded the machine.
 pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> {
     refuse_while_programs_run(state)?;
     // Containers first: a control group can only be removed once it is empty.
@@ -42,7 +42,7 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> 
         Ok(false) => {}
         Err(finding) => report.left.push(finding),
     }
-    // A hypervisor that was enabled by hand keeps its driver.
+    // A hypervisor that the user enabled keeps its driver.
     let driver = rampart_host::release_driver(state, rampart_cells::operate::is_enabled())?;
     report.restored.extend(driver.restored);
     report.left.extend(driver.left);
@@ -65,7 +65,7 @@ fn refuse_while_programs_run(state: &StateDirectory) -> Result<(), SuperviseErro
     let finding = Finding::new(
         Severity::Error,
         running.join(", "),
-        "programs of the plan are running and would run on without isolation",
+        "programs of the plan are running and would continue without isolation",
     );
     Err(SuperviseError::Missing(
         finding.values("running", "stopped").fix("rampart down"),

@@ -44,7 +44,7 @@ pub fn shield(
     tool_version: &str,
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<ActivePlan, ShieldError> {
-    refuse_beside_a_plan(state)?;
+    refuse_other_plan(state)?;
     rampart_host::check_that_no_plan_is_active(state)?;
     let file = plan_file(state);
     std::fs::create_dir_all(state.path())
@@ -67,7 +67,7 @@ pub fn shield(
 /// # Errors
 /// If another plan than a shield is active, or a program still runs in the shield.
 pub fn unshield(state: &StateDirectory) -> Result<rampart_model::ReleaseReport, ShieldError> {
-    refuse_beside_a_plan(state)?;
+    refuse_other_plan(state)?;
     Ok(release(state)?)
 }
 
@@ -75,9 +75,9 @@ fn plan_file(state: &StateDirectory) -> PathBuf {
     state.path().join("shield.toml")
 }
 
-/// A machine has one active plan, which `release` takes back. A shield must not replace or release
-/// the user's plan, even one that awaits a restart.
-fn refuse_beside_a_plan(state: &StateDirectory) -> Result<(), SuperviseError> {
+/// Checks that the only plan of the machine is a shield. A shield must not replace or release the
+/// user's plan, even one that awaits a restart.
+fn refuse_other_plan(state: &StateDirectory) -> Result<(), SuperviseError> {
     let file = plan_file(state);
     let own = std::path::absolute(&file)
         .map_err(SuperviseError::file("find", &file))?

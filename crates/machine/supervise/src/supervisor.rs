@@ -51,8 +51,8 @@ pub fn supervise(
     }
     let files = Files::of(state, name)?;
     let _lock = lock(&files, name)?;
-    // From a `down` whose supervisor had no program at that moment. None is for this one yet: nobody
-    // knows of it before its first record.
+    // Left by a `down` whose supervisor had no program. It cannot be for this supervisor, which has no
+    // record yet.
     let _ = std::fs::remove_file(files.limit());
     move_to_housekeeping(&active)?;
     let own = std::process::id();

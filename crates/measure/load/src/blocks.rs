@@ -132,7 +132,7 @@ impl Blocks {
         if let Some(shield) = shield.filter(|_| spins) {
             shield.admit(process)?;
             // Without a budget the program itself reports the error.
-            let _ = shield.grant_real_time_budget(process, REAL_TIME_BUDGET);
+            let _ = shield.set_real_time_budget(process, REAL_TIME_BUDGET);
         }
         blocks.prepare()?;
         Ok(blocks)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares of caches and memory bandwidth: a group of resctrl for each domain that has one
-//! (Documentation/filesystems/resctrl.rst). What is taken from all else is journalled; the groups'
-//! own files go with them.
+//! Shares of caches and memory bandwidth: a group of resctrl for each domain with a share
+//! (Documentation/filesystems/resctrl.rst). Changes of the default group are journalled; the files of
+//! created groups are removed with them.
 
 use std::path::{Path, PathBuf};
 
@@ -21,20 +21,20 @@ use crate::notation::Notation;
 
 const MOUNT: (&str, &str) = ("find resctrl", "mount resctrl");
 
-/// Divides the caches as the steps want it, and writes down in the plan what was chosen.
+/// Divides the caches as the steps request, and stores the chosen ways in the plan.
 pub(super) fn share(
     changes: &mut Changes,
     plan: &mut ActivePlan,
     steps: &[ChangeStep],
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<(), HostError> {
-    let is_asked = |name: &str| {
+    let is_requested = |name: &str| {
         steps
             .iter()
             .any(|step| step.kind == StepKind::Cache && step.name == name)
     };
     let mut domains = plan.resolved.domains.clone();
-    domains.retain(|domain| is_asked(&domain.name));
+    domains.retain(|domain| is_requested(&domain.name));
     let requests = cache_requests(&domains);
     let Some(first) = requests.first() else {
         return Ok(());
@@ -51,7 +51,7 @@ pub(super) fn share(
         }
     })?;
     let point = PathBuf::from(&allocation.point);
-    // First, so that it is undone last: the kernel lets nobody have the ways of an exclusive group.
+    // First, so that it is undone last: no other group may have the ways of an exclusive group.
     let rest = shrink_default(changes, &point, &division.rest, first.domain)?;
     for group in &division.groups {
         let step =
@@ -76,7 +76,7 @@ pub(super) fn share(
     Ok(())
 }
 
-/// What can be divided; resctrl is mounted for that where it is not.
+/// Returns the caches and bandwidth that can be divided. Mounts resctrl if it is not mounted.
 fn mounted(changes: &mut Changes, domain: &str) -> Result<Allocation, HostError> {
     let kernel = changes.kernel();
     let read = || allocation::read(&&*kernel);
@@ -96,13 +96,13 @@ fn mounted(changes: &mut Changes, domain: &str) -> Result<Allocation, HostError>
         location: format!("domain `{domain}`, cache"),
         what: "no share of a cache can be set on this machine".to_owned(),
         present: "no resctrl in /proc/filesystems".to_owned(),
-        needed: "resctrl, which a kernel has that can divide the processor's caches".to_owned(),
+        needed: "resctrl, of a kernel that can divide the processor's caches".to_owned(),
         fix: "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]"
             .to_owned(),
     })
 }
 
-/// Takes from the default group what is to be somebody's alone.
+/// Removes the ways of exclusive shares from the default group.
 fn shrink_default(
     changes: &mut Changes,
     point: &Path,
@@ -128,7 +128,7 @@ fn shrink_default(
     };
     verify(domain, &path, rest, &present)?;
     let present = Schemata::parse(&before).about(rest).to_string();
-    Ok(Some(place(
+    Ok(Some(change_location(
         &path,
         ChangeTarget::Schemata,
         present,
@@ -136,7 +136,7 @@ fn shrink_default(
     )))
 }
 
-/// Makes the group of a domain, with its ways before its CPUs.
+/// Creates the group of a domain; sets its ways before its CPUs.
 fn make_group(
     changes: &mut Changes,
     point: &Path,
@@ -147,8 +147,8 @@ fn make_group(
     changes.prepare(vec![Change::CacheGroup { path: path.clone() }])?;
     changes.step()?;
     kernel.make_directory(&path).map_err(|cause| {
-        let fix = "remove a group that nobody uses, or leave `cache` out of the plan";
-        HostError::file("make a group of resctrl", &path, cause, fix)
+        let fix = "remove an unused group of resctrl, or leave `cache` out of the plan";
+        HostError::file("create the resctrl group", &path, cause, fix)
     })?;
     let mut locations = Vec::new();
     if !group.schemata.0.is_empty() {
@@ -168,7 +168,7 @@ fn make_group(
         let present = kernel.read(&file).unwrap_or_default();
         verify(&group.domain, &file, &group.schemata, &present)?;
         let value = group.schemata.to_string();
-        locations.push(place(
+        locations.push(change_location(
             &file,
             ChangeTarget::Schemata,
             "the default group's".to_owned(),
@@ -183,7 +183,7 @@ fn make_group(
     match answer {
         Ok(present) if present.trim().parse::<CpuSet>().ok().as_ref() == Some(&group.cpus) => {}
         Ok(present) => {
-            return Err(other_than_asked(
+            return Err(different_value(
                 &group.domain,
                 &file,
                 &present,
@@ -201,7 +201,7 @@ fn make_group(
         }
     }
     changes.step()?;
-    locations.push(place(
+    locations.push(change_location(
         &file,
         ChangeTarget::CpuListFile,
         "the default group's".to_owned(),
@@ -210,8 +210,8 @@ fn make_group(
     Ok(locations)
 }
 
-/// Asks the kernel to let no other group have these ways. Where it does not, they are the domain's
-/// alone as long as nobody changes another group.
+/// Sets a group's mode so that the kernel lets no other group have its ways. If the kernel refuses,
+/// the ways are exclusive only until another group is changed.
 fn take_exclusively(
     changes: &Changes,
     point: &Path,
@@ -233,17 +233,17 @@ fn take_exclusively(
             Severity::Note,
             file.display().to_string(),
             format!(
-                "the kernel does not keep other groups off the ways of `{}` by itself: {error}{}",
+                "the kernel does not reserve the ways of `{}` for its group: {error}{}",
                 group.domain,
                 last_status(&*kernel, point)
             ),
         )
         .values("shareable", "exclusive")
-        .fix("make no other group with the same ways; `rampart status` tells of one"),
+        .fix("create no other group with the same ways; `rampart status` reports one"),
     ))
 }
 
-fn place(
+fn change_location(
     path: &Path,
     target: fn(String) -> ChangeTarget,
     present: String,
@@ -264,23 +264,23 @@ fn verify(domain: &str, path: &Path, wanted: &Schemata, present: &str) -> Result
         return Ok(());
     }
     let (present, wanted) = (present.to_string(), wanted.to_string());
-    Err(other_than_asked(domain, path, &present, &wanted))
+    Err(different_value(domain, path, &present, &wanted))
 }
 
-fn other_than_asked(domain: &str, path: &Path, present: &str, wanted: &str) -> HostError {
+fn different_value(domain: &str, path: &Path, present: &str, wanted: &str) -> HostError {
     HostError::Step {
         step: format!("cache of {domain}"),
         what: format!(
-            "{}: the kernel took {} and made it {}",
+            "{}: the kernel changed {} to {}",
             path.display(),
             wanted.replace('\n', " "),
             present.trim().replace('\n', " ")
         ),
-        fix: LEAVE.to_owned(),
+        fix: WITHOUT_CACHE.to_owned(),
     }
 }
 
-const LEAVE: &str =
+const WITHOUT_CACHE: &str =
     "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]";
 
 fn refused(
@@ -298,14 +298,14 @@ fn refused(
             value.to_string().replace('\n', " "),
             last_status(kernel, point)
         ),
-        fix: LEAVE.to_owned(),
+        fix: WITHOUT_CACHE.to_owned(),
     }
 }
 
-/// What resctrl says of the last write, with a colon before it.
+/// Returns resctrl's status of the last write after a colon, or an empty text if it is `ok`.
 fn last_status(kernel: &dyn Kernel, point: &Path) -> String {
-    let said = kernel.read(&point.join("info/last_cmd_status"));
-    match said.as_deref().map(str::trim) {
+    let status = kernel.read(&point.join("info/last_cmd_status"));
+    match status.as_deref().map(str::trim) {
         Ok("" | "ok") | Err(_) => String::new(),
         Ok(text) => format!(": {text}"),
     }

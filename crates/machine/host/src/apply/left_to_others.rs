@@ -9,9 +9,9 @@ use crate::systemd;
 
 const TIMERS: &str = "timer-migration";
 
-/// Whether a knob that the walls move along with themselves is not theirs to move: the plan leaves it
-/// to others, by its name or with `default`, or its step is left out to see what it does. The plan is
-/// asked and not the steps alone: there is none for what a machine does not show.
+/// Returns whether isolation must not change a knob: the plan leaves it to others, by its name or
+/// with `default`, or its step is skipped. Reads the plan too, because a knob that the machine does
+/// not have has no step.
 fn is_left(plan: &ResolvedPlan, changes: &ChangeList, knob: &str) -> bool {
     let is_others =
         chosen(&plan.host, knob).is_some_and(|choice| choice.action != KnobAction::Apply);
@@ -23,7 +23,7 @@ fn value<'a>(plan: &'a ResolvedPlan, knob: &str) -> Option<&'a str> {
     plan.host.get(knob)?.value.as_deref()
 }
 
-/// What the walls keep away from the real-time CPUs, and what they leave.
+/// Returns what isolation keeps away from the real-time CPUs, and what the plan leaves to others.
 pub(super) fn kept_away(plan: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
     let is_left = |knob: &str| is_left(plan, changes, knob);
     KeptAway {
@@ -31,7 +31,7 @@ pub(super) fn kept_away(plan: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
         leave_default_interrupts: is_left("default-interrupt-affinity"),
         leave_workqueues: is_left("unbound-workqueues"),
         leave_workqueue_masks: is_left("workqueue-masks"),
-        // Where the plan chooses, the knob has a step of its own, or is as chosen.
+        // With a value in the plan, the knob has its own step or already has that value.
         leave_timers: is_left(TIMERS) || value(plan, TIMERS).is_some(),
         owned: plan
             .interrupts
@@ -42,8 +42,8 @@ pub(super) fn kept_away(plan: &ResolvedPlan, changes: &ChangeList) -> KeptAway {
     }
 }
 
-/// The units of systemd that get their CPUs: not those that the plan leaves to others, nor those
-/// whose CPUs it lets the partitions alone take away.
+/// Returns the units of systemd that are restricted to the housekeeping CPUs: all except those that
+/// the plan leaves to others or to partitions alone.
 pub(super) fn slices(plan: &ResolvedPlan, changes: &ChangeList) -> Vec<&'static str> {
     systemd::SLICES
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Huge pages of the kernel at hand, and disks that are full, as root. Elsewhere these tests say so
+//! Huge pages of the running kernel, and full disks, as root. Without root these tests print a note
 //! and pass.
 
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rampart_model::StepKind;
 
 use super::apply_on;
-use super::tests::{application, apply, changes, file, machine, picture, resolved, step};
+use super::tests::{application, apply, changes, file, machine, resolved, restorable, step};
 use crate::fake::{FakeKernel, Layout, directory};
 use crate::kernel::{Kernel as _, RunningKernel};
 use crate::release::release_locked;
@@ -19,14 +19,14 @@ use crate::{StateDirectory, active_plan};
 const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-fn pages_are_reserved_and_given_back() {
+#[expect(clippy::print_stderr, reason = "a skipped test reports why")]
+fn reserves_and_releases_huge_pages() {
     let number = || {
         let text = RunningKernel.read(Path::new(PAGES)).ok()?;
         text.trim().parse::<u64>().ok()
     };
     let Some(before) = number().filter(|_| is_root()) else {
-        eprintln!("left out: huge pages: it needs root, and pages of 2 MiB on memory node 0");
+        eprintln!("skipped: needs root, and huge pages of 2 MiB on memory node 0");
         return;
     };
     let directory = directory();
@@ -39,7 +39,7 @@ fn pages_are_reserved_and_given_back() {
     let application = application(&resolved, &list);
     match apply_on(Arc::new(RunningKernel), &state, &application, &mut |_| ()) {
         Ok(_) => assert_eq!(number(), Some(before + 2)),
-        // Memory may be in small pieces: then it says so, and nothing stands.
+        // Memory may be fragmented: then the error names the file, and nothing is applied.
         Err(refusal) => assert!(refusal.to_string().contains(PAGES), "{refusal}"),
     }
     let report = release_locked(&RunningKernel, &state).expect("release");
@@ -48,16 +48,16 @@ fn pages_are_reserved_and_given_back() {
     assert_eq!(active_plan(&state).expect("read"), None);
 }
 
-/// Full at the first byte of the journal, in the middle of a line, or just before the end.
+/// The disk is full at the first byte of the journal, in the middle of a line, or just before the end.
 #[test]
-#[expect(clippy::print_stderr, reason = "a test that is left out says why")]
-fn a_full_disk_leaves_everything_as_it_was() {
+#[expect(clippy::print_stderr, reason = "a skipped test reports why")]
+fn a_full_disk_leaves_the_machine_unchanged() {
     let before = machine(Layout::V2);
     let (mut refused, mut fitted) = (0, 0);
     for pages in 1..24 {
         let directory = directory();
         let Some(_disk) = Disk::mount(directory.path(), pages * 4096) else {
-            eprintln!("left out: full disks: it needs root, to mount one in memory");
+            eprintln!("skipped: needs root, to mount a disk in memory");
             return;
         };
         let state = StateDirectory::at(directory.path());
@@ -68,12 +68,20 @@ fn a_full_disk_leaves_everything_as_it_was() {
                 refused += 1;
                 let refusal = refusal.to_string();
                 assert!(refusal.contains("space"), "{pages} pages: {refusal}");
-                assert_eq!(picture(&kernel.machine()), picture(&before), "{pages}");
+                assert_eq!(
+                    restorable(&kernel.machine()),
+                    restorable(&before),
+                    "{pages}"
+                );
             }
         }
         let report = release_locked(&*kernel, &state).expect("release");
         assert!(report.left.is_empty(), "{pages}: {:?}", report.left);
-        assert_eq!(picture(&kernel.machine()), picture(&before), "{pages}");
+        assert_eq!(
+            restorable(&kernel.machine()),
+            restorable(&before),
+            "{pages}"
+        );
         assert_eq!(active_plan(&state).expect("read"), None);
     }
     assert!(

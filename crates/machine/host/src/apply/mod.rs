@@ -22,7 +22,7 @@ use rampart_model::{
     CpuSet, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan, StepKind,
 };
 
-use self::only_one_plan::{Waiting, active_here, refuse_second};
+use self::only_one_plan::{AwaitsRestart, plan_written_in_this_boot, refuse_second};
 use crate::active_plan;
 use crate::boot_loader::{self, BootReport};
 use crate::changes::Changes;
@@ -37,14 +37,14 @@ use crate::{HostError, StateDirectory, journal};
 
 pub use self::only_one_plan::{check_before_restart, check_that_no_plan_is_active};
 
-/// A plan to apply.
+/// A plan to apply, with its changes.
 #[derive(Debug)]
 pub struct Application<'a> {
     /// Version of the tool.
     pub tool_version: &'a str,
     /// The plan's file.
     pub file: &'a str,
-    /// Its text.
+    /// The text of that file.
     pub text: &'a str,
     /// The plan, resolved on this machine.
     pub resolved: &'a ResolvedPlan,
@@ -76,13 +76,13 @@ fn apply_on(
     application: &Application<'_>,
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<ActivePlan, HostError> {
-    refuse_second(&*kernel, state, Waiting::Refused)?;
+    refuse_second(&*kernel, state, AwaitsRestart::Refused)?;
     let mut plan = ActivePlan {
         findings: release_first(&*kernel, state)?,
-        ..begun(&*kernel, application)
+        ..begun_plan(&*kernel, application)
     };
     active_plan::write(state, &plan)?;
-    let mut changes = Changes::standing(Arc::clone(&kernel), state);
+    let mut changes = Changes::persistent(Arc::clone(&kernel), state);
     let made = make(&mut changes, &mut plan, progress).and_then(|()| {
         plan.state = ActivePlanState::Active;
         changes.step()?;
@@ -92,7 +92,7 @@ fn apply_on(
     match made {
         Ok(()) => Ok(plan),
         Err(error) => {
-            // If this fails too, the journal still has it all, for `release`.
+            // If this fails too, the journal still contains the changes for `release`.
             if changes.undo().is_ok() {
                 let _ = active_plan::remove(state);
             }
@@ -101,15 +101,15 @@ fn apply_on(
     }
 }
 
-/// Writes what the boot loader needs to start the kernel as the plan wants it, and remembers the plan
-/// until then. After the restart [`apply`] goes on; [`crate::release`] takes all of it back. Nothing
-/// is written where the next start has the arguments already; it is awaited all the same where they
-/// were written under this boot.
+/// Writes the plan's arguments to the boot loader's files, and stores the plan until the restart.
+/// [`apply`] continues after the restart; [`crate::release`] undoes all changes. Writes nothing if
+/// the next boot has the arguments already, but still awaits the restart if they were written in this
+/// boot.
 ///
 /// # Errors
-/// As [`apply`], and as [`crate::plan_boot`]; and if a file cannot be written, or the loader's own
-/// program fails or makes a configuration without the arguments. Then everything is as before, or in
-/// the journal for `release`.
+/// As [`apply`] and [`crate::plan_boot`]; and if a file cannot be written, or the loader's program
+/// fails or generates a configuration without the arguments. Then every change is undone, or in the
+/// journal for `release`.
 pub fn prepare_restart(
     state: &StateDirectory,
     application: &Application<'_>,
@@ -124,8 +124,8 @@ fn prepare_restart_on(
     state: &StateDirectory,
     application: &Application<'_>,
 ) -> Result<BootReport, HostError> {
-    refuse_second(&*kernel, state, Waiting::EffectiveSettings)?;
-    let waits = active_here(&*kernel, state)?
+    refuse_second(&*kernel, state, AwaitsRestart::Replaced)?;
+    let waits = plan_written_in_this_boot(&*kernel, state)?
         .is_some_and(|present| present.state == ActivePlanState::AwaitsRestart);
     let arguments = &application.changes.boot_arguments;
     let mut report = boot_loader::prepare(Arc::clone(&kernel), state, arguments)?;
@@ -133,14 +133,14 @@ fn prepare_restart_on(
     if report.changed {
         let plan = ActivePlan {
             state: ActivePlanState::AwaitsRestart,
-            ..begun(&*kernel, application)
+            ..begun_plan(&*kernel, application)
         };
         active_plan::write(state, &plan)?;
     }
     Ok(report)
 }
 
-fn begun(kernel: &dyn Kernel, application: &Application<'_>) -> ActivePlan {
+fn begun_plan(kernel: &dyn Kernel, application: &Application<'_>) -> ActivePlan {
     ActivePlan {
         schema_version: APPLICATION_SCHEMA_VERSION,
         tool_version: application.tool_version.to_owned(),
@@ -184,7 +184,7 @@ fn make(
 ) -> Result<(), HostError> {
     let kernel = changes.kernel();
     let steps: Vec<ChangeStep> = plan.changes.to_apply().cloned().collect();
-    let (first, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(steps::comes_before_walls);
+    let (first, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(steps::is_before_isolation);
     for step in &first {
         progress(step);
         plan.findings.extend(steps::make(changes, step)?);
@@ -208,15 +208,15 @@ fn raise_isolation_of_all(
     // Before the isolation: a slice of systemd that lists their CPUs would make partitions invalid.
     let slices = left_to_others::slices(&plan.resolved, &plan.changes);
     if steps.iter().any(|step| step.kind == StepKind::Isolation) && !slices.is_empty() {
-        let told = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
-        plan.findings.extend(told);
+        let findings = systemd::keep_slices_on(changes, &slices, &plan.resolved.housekeeping)?;
+        plan.findings.extend(findings);
     }
     let hierarchies = Hierarchies::of(kernel);
     let mut shielded = CpuSet::new();
     let resolved = plan.resolved.clone();
     for domain in &resolved.domains {
         if domain.kind.leaves_linux() {
-            // Interrupts keep away from its CPUs, so that they can leave Linux at once.
+            // Its CPUs are shielded from interrupts, so that they can leave Linux at once.
             plan.domains.push(cell(domain));
             shielded = shielded.union(&domain.cpus);
             continue;
@@ -236,8 +236,8 @@ fn raise_isolation_of_all(
         };
         refuse_taken_name(kernel, &hierarchies, &request)?;
         let raised = shield::raise_isolation(changes, &hierarchies, &request)?;
-        let (stands, findings) = active_domain(&hierarchies, domain, raised)?;
-        plan.domains.push(stands);
+        let (active, findings) = active_domain(&hierarchies, domain, raised)?;
+        plan.domains.push(active);
         plan.findings.extend(findings);
         shielded = shielded.union(&domain.cpus);
     }
@@ -325,7 +325,7 @@ fn active_domain(
         return Err(HostError::Step {
             step: format!("isolation of {}", domain.name),
             what: format!(
-                "the kernel grants no control group of its own on {}: {}",
+                "the kernel isolates no control group on {}: {}",
                 domain.cpus.named(),
                 reasons.join("; ")
             ),

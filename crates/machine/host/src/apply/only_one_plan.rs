@@ -11,27 +11,27 @@ use crate::{HostError, StateDirectory, active_plan, journal};
 /// # Errors
 /// If a plan is active, awaits a restart, or was not applied completely.
 pub fn check_that_no_plan_is_active(state: &StateDirectory) -> Result<(), HostError> {
-    refuse_second(&RunningKernel, state, Waiting::Refused)
+    refuse_second(&RunningKernel, state, AwaitsRestart::Refused)
 }
 
-/// Whether the kernel command line of a plan can be written: as [`check_that_no_plan_is_active`], but over one that
-/// awaits its restart.
+/// Checks that the kernel command line of a plan can be written: as [`check_that_no_plan_is_active`],
+/// but a plan that awaits its restart may be replaced.
 ///
 /// # Errors
-/// As [`check_that_no_plan_is_active`].
+/// If a plan is active, or was not applied completely.
 pub fn check_before_restart(state: &StateDirectory) -> Result<(), HostError> {
-    refuse_second(&RunningKernel, state, Waiting::EffectiveSettings)
+    refuse_second(&RunningKernel, state, AwaitsRestart::Replaced)
 }
 
 /// Whether a plan that awaits a restart may be replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiting {
-    EffectiveSettings,
+pub(super) enum AwaitsRestart {
+    Replaced,
     Refused,
 }
 
-/// Returns the plan of this boot; a restart undoes a plan.
-pub(super) fn active_here(
+/// Returns the plan that was written in this boot. A restart undoes older ones.
+pub(super) fn plan_written_in_this_boot(
     kernel: &dyn Kernel,
     state: &StateDirectory,
 ) -> Result<Option<ActivePlan>, HostError> {
@@ -43,19 +43,19 @@ pub(super) fn active_here(
 pub(super) fn refuse_second(
     kernel: &dyn Kernel,
     state: &StateDirectory,
-    waiting: Waiting,
+    awaits_restart: AwaitsRestart,
 ) -> Result<(), HostError> {
-    let Some(present) = active_here(kernel, state)? else {
+    let Some(present) = plan_written_in_this_boot(kernel, state)? else {
         return Ok(());
     };
-    let (what, fix) = match (present.state, waiting) {
+    let (what, fix) = match (present.state, awaits_restart) {
         (ActivePlanState::Begun, _) => (
-            "the application of a plan was broken off",
+            "a plan was not applied completely",
             "run `rampart release`, and apply again",
         ),
-        (ActivePlanState::AwaitsRestart, Waiting::EffectiveSettings) => return Ok(()),
-        (ActivePlanState::AwaitsRestart, Waiting::Refused) => (
-            "the kernel command line of a plan is written, and the machine was not restarted since",
+        (ActivePlanState::AwaitsRestart, AwaitsRestart::Replaced) => return Ok(()),
+        (ActivePlanState::AwaitsRestart, AwaitsRestart::Refused) => (
+            "a plan has changed the kernel command line and awaits a restart",
             "restart the machine, and apply again, or run `rampart release`",
         ),
         (ActivePlanState::Active, _) => (

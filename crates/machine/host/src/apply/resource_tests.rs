@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shares of caches, and huge pages: what stands, what is refused, and that every way of ending
-//! leads back.
+//! Tests of shares of caches and of huge pages: the result, refusals, and that release restores the
+//! machine after an end at any step.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rampart_model::{
 };
 
 use super::tests::{
-    apply_plan, changes, file, machine, picture, resolved, step, survives_every_end_of, text,
+    apply_plan, changes, file, machine, resolved, restorable, step, survives_every_end_of, text,
 };
 use crate::fake::resctrl::{POINT, Resctrl};
 use crate::fake::{FakeKernel, Layout, Machine, cpus, directory};
@@ -28,7 +28,7 @@ fn exclusive(ways: u32) -> CacheShare {
     }
 }
 
-/// A plan of two domains, `press` on CPU 2 and `vision` on CPU 3, with these shares.
+/// Returns a plan of two domains, `press` on CPU 2 and `vision` on CPU 3, with these shares.
 fn shared(press: Option<CacheShare>, vision: Option<CacheShare>) -> (ResolvedPlan, ChangeList) {
     let (mut plan, mut list) = (resolved(), changes());
     for (domain, share) in plan.domains.iter_mut().zip([press, vision]) {
@@ -55,45 +55,49 @@ fn ways(kernel: &FakeKernel, group: &str, id: u32) -> u64 {
     resctrl(kernel).groups[group].ways[&("L3", id)].0
 }
 
-/// Applies, hands what stands to `look`, releases, and compares with the machine before.
-fn there_and_back(
+/// Applies a plan, calls `check`, releases, and checks that the machine is as before.
+fn apply_and_release(
     before: Machine,
     plan: &(ResolvedPlan, ChangeList),
-    look: impl FnOnce(&FakeKernel, &ActivePlan),
+    check: impl FnOnce(&FakeKernel, &ActivePlan),
 ) {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(before.clone()));
-    let stands = apply_plan(&kernel, &state, &plan.0, &plan.1).expect("apply");
-    look(&kernel, &stands);
+    let active = apply_plan(&kernel, &state, &plan.0, &plan.1).expect("apply");
+    check(&kernel, &active);
     let report = release_locked(&*kernel, &state).expect("release");
     assert!(report.left.is_empty(), "{:?}", report.left);
-    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(restorable(&kernel.machine()), restorable(&before));
     assert_eq!(active_plan(&state).expect("read"), None);
 }
 
-/// Applies what is refused, and compares with the machine before.
+/// Applies a plan that is refused, and checks that the machine is as before.
 fn refusal(before: &Machine, plan: &(ResolvedPlan, ChangeList)) -> HostError {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(before.clone()));
     let refusal = apply_plan(&kernel, &state, &plan.0, &plan.1).expect_err("refused");
-    assert_eq!(picture(&kernel.machine()), picture(before), "{refusal}");
+    assert_eq!(
+        restorable(&kernel.machine()),
+        restorable(before),
+        "{refusal}"
+    );
     assert!(journal::files(&state).is_empty());
     refusal
 }
 
 #[test]
-fn a_share_is_a_group_and_all_else_has_the_rest() {
+fn a_share_is_a_group_and_the_default_group_has_the_rest() {
     let limited = CacheShare {
         bytes: Some(ByteSize(3 << 19)),
         bandwidth_percent: Some(45),
         ..CacheShare::default()
     };
     let plan = shared(Some(exclusive(4)), Some(limited));
-    there_and_back(with_resctrl(true, 4), &plan, |kernel, stands| {
+    apply_and_release(with_resctrl(true, 4), &plan, |kernel, active| {
         assert_eq!(ways(kernel, "rampart-press", 0), 0x00f);
-        // One and a half MiB are two ways, beside the others and away from those of devices.
+        // One and a half MiB are two ways, next to the others and not among those of devices.
         assert_eq!(ways(kernel, "rampart-vision", 0), 0x030);
         assert_eq!(ways(kernel, "", 0), 0x7f0);
         let resctrl = resctrl(kernel);
@@ -102,20 +106,20 @@ fn a_share_is_a_group_and_all_else_has_the_rest() {
         let vision = &resctrl.groups["rampart-vision"];
         assert!(!vision.exclusive && vision.cpus == cpus("3"));
         assert_eq!((press.bandwidth[&0], vision.bandwidth[&0]), (100, 50));
-        let got = &stands.resolved.domains[0].cache_ways;
-        assert_eq!(got.len(), 1);
-        assert_eq!((got[0].ways, got[0].size), (WayMask(0xf), 4 << 20));
-        let told = stands
+        let chosen = &active.resolved.domains[0].cache_ways;
+        assert_eq!(chosen.len(), 1);
+        assert_eq!((chosen[0].ways, chosen[0].size), (WayMask(0xf), 4 << 20));
+        let step = active
             .changes
             .steps
             .iter()
             .find(|step| step.kind == StepKind::Cache && step.name == "vision");
         assert_eq!(
-            told.map(|step| step.wanted.as_str()),
+            step.map(|step| step.wanted.as_str()),
             Some("2 of 11 ways of L3 cache 0 (mask 30); 45 % of memory bandwidth")
         );
-        // What was written is in the plan, for the status.
-        let locations: Vec<(String, &str)> = stands
+        // The plan contains the written values, for the status.
+        let locations: Vec<(String, &str)> = active
             .changes
             .steps
             .iter()
@@ -141,20 +145,16 @@ fn a_share_is_a_group_and_all_else_has_the_rest() {
 }
 
 #[test]
-fn a_cache_that_the_domain_does_not_use_stays_whole() {
+fn a_cache_that_the_domain_does_not_use_is_not_divided() {
     let plan = shared(None, Some(exclusive(3)));
-    there_and_back(with_resctrl(true, 2), &plan, |kernel, stands| {
+    apply_and_release(with_resctrl(true, 2), &plan, |kernel, active| {
         assert_eq!(ways(kernel, "rampart-vision", 1), 0x007);
         assert_eq!(ways(kernel, "", 1), 0x7f8);
         assert_eq!(ways(kernel, "", 0), 0x7ff);
-        // The kernel's own mode would be about the other cache too.
+        // The kernel's exclusive mode would affect the other cache too.
         assert!(!resctrl(kernel).groups["rampart-vision"].exclusive);
-        assert!(
-            stands
-                .findings
-                .iter()
-                .all(|told| !told.location.contains("mode"))
-        );
+        let mut findings = active.findings.iter();
+        assert!(findings.all(|finding| !finding.location.contains("mode")));
     });
 }
 
@@ -166,7 +166,7 @@ fn code_and_data_are_divided_alike() {
         resctrl.mounted = true;
     }
     let kernel = FakeKernel::new(before.clone());
-    // As it is after a mount.
+    // The state after a mount.
     let _ = kernel
         .machine()
         .resctrl
@@ -175,13 +175,13 @@ fn code_and_data_are_divided_alike() {
     crate::kernel::Kernel::mount(&kernel, "resctrl", Path::new(POINT)).expect("mount");
     let before = kernel.machine().clone();
     let plan = shared(Some(exclusive(4)), None);
-    there_and_back(before, &plan, |kernel, stands| {
+    apply_and_release(before, &plan, |kernel, active| {
         let group = &resctrl(kernel).groups["rampart-press"];
         for resource in ["L3CODE", "L3DATA"] {
             assert_eq!(group.ways[&(resource, 0)], WayMask(0xf));
         }
         assert!(group.exclusive);
-        assert_eq!(stands.resolved.domains[0].cache_ways.len(), 1);
+        assert_eq!(active.resolved.domains[0].cache_ways.len(), 1);
     });
 }
 
@@ -189,7 +189,7 @@ fn code_and_data_are_divided_alike() {
 fn resctrl_is_mounted_and_unmounted_again_unless_others_use_it() {
     let plan = shared(Some(exclusive(4)), None);
     let before = with_resctrl(false, 4);
-    there_and_back(before.clone(), &plan, |kernel, _| {
+    apply_and_release(before.clone(), &plan, |kernel, _| {
         assert!(resctrl(kernel).mounted);
     });
 
@@ -199,8 +199,8 @@ fn resctrl_is_mounted_and_unmounted_again_unless_others_use_it() {
     apply_plan(&kernel, &state, &plan.0, &plan.1).expect("apply");
     kernel.machine().add_cache_group("theirs", 0x700, Some(0));
     let report = release_locked(&*kernel, &state).expect("release");
-    let told: Vec<String> = report.left.iter().map(ToString::to_string).collect();
-    assert!(told.len() == 1 && told[0].contains("theirs"), "{told:?}");
+    let left: Vec<String> = report.left.iter().map(ToString::to_string).collect();
+    assert!(left.len() == 1 && left[0].contains("theirs"), "{left:?}");
     let after = resctrl(&kernel);
     assert!(after.mounted && after.groups.contains_key("theirs"));
     assert_eq!(ways(&kernel, "", 0), 0x7ff);
@@ -208,8 +208,8 @@ fn resctrl_is_mounted_and_unmounted_again_unless_others_use_it() {
 }
 
 #[test]
-fn a_share_that_is_not_to_be_had_is_refused_and_all_is_taken_back() {
-    // No resctrl at all.
+fn an_impossible_share_is_refused_and_all_changes_are_undone() {
+    // No resctrl.
     let plan = shared(Some(exclusive(4)), None);
     let text = refusal(&machine(Layout::V2), &plan).to_string();
     assert!(
@@ -217,16 +217,16 @@ fn a_share_that_is_not_to_be_had_is_refused_and_all_is_taken_back() {
         "{text}"
     );
 
-    for (ways, ours, expected) in [
-        // Nothing would be left.
+    for (ways, theirs, expected) in [
+        // The default group would have no ways.
         (11, None, "too little"),
         (12, None, "side by side"),
-        // Somebody has ways in the middle, and somebody has the CPU.
+        // Another group has ways in the middle, or the CPU.
         (6, Some((0x070, None)), "rmdir /sys/fs/resctrl/theirs"),
         (2, Some((0x070, Some(2))), "rmdir /sys/fs/resctrl/theirs"),
     ] {
         let mut before = with_resctrl(true, 4);
-        if let Some((mask, cpu)) = ours {
+        if let Some((mask, cpu)) = theirs {
             before.add_cache_group("theirs", mask, cpu);
         }
         let plan = shared(Some(exclusive(ways)), None);
@@ -235,7 +235,7 @@ fn a_share_that_is_not_to_be_had_is_refused_and_all_is_taken_back() {
         assert!(text.contains("fix: "), "{text}");
     }
 
-    // The first share is made, and the second is not.
+    // The kernel accepts the first share and refuses the second.
     let mut before = with_resctrl(false, 4);
     if let Some(resctrl) = &mut before.resctrl {
         resctrl.most_groups = 2;
@@ -249,33 +249,32 @@ fn a_share_that_is_not_to_be_had_is_refused_and_all_is_taken_back() {
 }
 
 #[test]
-fn the_shares_of_others_stay() {
+fn shares_of_other_groups_are_kept() {
     let mut before = with_resctrl(true, 4);
     before.add_cache_group("theirs", 0x003, Some(0));
     let plan = shared(Some(exclusive(4)), None);
-    there_and_back(before, &plan, |kernel, _| {
+    apply_and_release(before, &plan, |kernel, _| {
         assert_eq!(ways(kernel, "theirs", 0), 0x003);
         assert_eq!(ways(kernel, "rampart-press", 0), 0x03c);
-        // The longer part of what is left: the kernel takes ways side by side alone.
+        // The longer part of the free ways: the kernel accepts only adjacent ways.
         assert_eq!(ways(kernel, "", 0), 0x7c0);
     });
 }
 
 #[test]
-fn huge_pages_are_counted_when_they_were_given() {
+fn huge_pages_are_requested_again_while_the_kernel_finds_more() {
     let mut before = machine(Layout::V2);
     before.files.insert(PAGES.into(), "3\n".into());
     let (plan, mut list) = (resolved(), changes());
     list.steps
         .push(step(StepKind::Knob, "huge-pages", file(PAGES, "40")));
     let plan = (plan, list);
-    // The kernel finds some more each time that it is asked.
     before.huge_pages = Some((100, 15));
-    there_and_back(before.clone(), &plan, |kernel, _| {
+    apply_and_release(before.clone(), &plan, |kernel, _| {
         assert_eq!(text(kernel, PAGES), "40");
     });
     before.huge_pages = Some((20, 100));
-    let told = refusal(&before, &plan).to_string();
+    let text = refusal(&before, &plan).to_string();
     for part in [
         PAGES,
         "found 20 pages",
@@ -283,12 +282,12 @@ fn huge_pages_are_counted_when_they_were_given() {
         "--boot",
         "earlier changes were undone",
     ] {
-        assert!(told.contains(part), "{told}");
+        assert!(text.contains(part), "{text}");
     }
 }
 
 #[test]
-fn every_end_leads_back() {
+fn restores_shares_after_an_end_at_any_step() {
     for mounted in [false, true] {
         let mut before = with_resctrl(mounted, 2);
         before.files.insert(PAGES.into(), "0\n".into());
@@ -301,7 +300,7 @@ fn every_end_leads_back() {
         let (plan, mut list) = shared(Some(exclusive(2)), Some(limited));
         list.steps
             .push(step(StepKind::Knob, "huge-pages", file(PAGES, "50")));
-        // These are ended elsewhere.
+        // Steps of threads have tests of their own.
         list.steps.retain(|step| {
             let is_thread = |target: &ChangeTarget| {
                 matches!(
@@ -333,10 +332,8 @@ fn any_share() -> impl Strategy<Value = Option<CacheShare>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever shares are asked for, granted or not, and whoever has ways already: the machine is
-    /// as before in the end.
     #[test]
-    fn release_undoes_apply(
+    fn release_undoes_any_shares(
         press in any_share(),
         vision in any_share(),
         mounted in any::<bool>(),
@@ -352,21 +349,21 @@ proptest! {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
-        if let Ok(stands) = apply_plan(&kernel, &state, &plan, &list) {
+        if let Ok(active) = apply_plan(&kernel, &state, &plan, &list) {
             let resctrl = resctrl(&kernel);
-            for domain in stands.resolved.domains.iter().filter(|domain| domain.cache.is_some()) {
-                for got in domain.cache_ways.iter().filter(|got| got.exclusive) {
+            for domain in active.resolved.domains.iter().filter(|domain| domain.cache.is_some()) {
+                for share in domain.cache_ways.iter().filter(|share| share.exclusive) {
                     let own = format!("rampart-{}", domain.name);
                     let others = resctrl.groups.iter().filter(|(name, _)| **name != own);
                     for (name, group) in others {
-                        let theirs = group.ways[&("L3", got.id)];
-                        prop_assert!(!theirs.overlaps(got.ways), "{name} has {theirs} of {got}");
+                        let theirs = group.ways[&("L3", share.id)];
+                        prop_assert!(!theirs.overlaps(share.ways), "{name}: {theirs} of {share}");
                     }
                 }
             }
         }
         let report = release_locked(&*kernel, &state).expect("release");
         prop_assert!(report.left.is_empty(), "{:?}", report.left);
-        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+        prop_assert_eq!(restorable(&kernel.machine()), restorable(&before));
     }
 }

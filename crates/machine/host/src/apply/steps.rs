@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One knob: recorded, written, read back.
+//! Applies the step of a knob: records, writes and reads back its values.
 
 use std::io;
 use std::path::Path;
@@ -13,12 +13,14 @@ use crate::notation::Notation;
 use crate::shield::recorded;
 use crate::systemd;
 
-/// Whether a step is made before the walls are raised. A CPU that is taken away rewrites the CPUs
-/// of groups and interrupts. A thread that is behind a wall already has what the wall left it for
-/// its affinity, and giving that back later would keep it there when the wall is gone. Huge pages
-/// may not be had, and memory is moved for them: better before a wall than behind it. A service that
-/// works against the plan would move meanwhile what the walls move, and again before they are down.
-pub(super) fn comes_before_walls(step: &ChangeStep) -> bool {
+/// Returns whether a step is applied before the isolation:
+///
+/// - A CPU that goes offline changes the CPUs of groups and interrupts.
+/// - The affinity of an isolated thread is what isolation left it; recorded then, it would be kept
+///   after the isolation has been lowered.
+/// - Huge pages may not be available, and reserving them migrates memory.
+/// - A service that works against the plan would move what isolation moves, at both ends.
+pub(super) fn is_before_isolation(step: &ChangeStep) -> bool {
     step.locations
         .iter()
         .any(|location| match &location.target {
@@ -31,7 +33,7 @@ pub(super) fn comes_before_walls(step: &ChangeStep) -> bool {
         })
 }
 
-/// Makes a step, and answers what did not come out as asked without being a reason to stop.
+/// Applies a step. Returns a finding for each deviation that is no reason to stop.
 pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Finding>, HostError> {
     let mut findings = Vec::new();
     let mut settings = Vec::new();
@@ -70,17 +72,17 @@ pub(super) fn make(changes: &mut Changes, step: &ChangeStep) -> Result<Vec<Findi
             Ok(present) if reads_as(setting, &present) => {}
             Ok(present) => {
                 let what = format!(
-                    "{}: the kernel took {} and made it {present}",
+                    "{}: the kernel changed {} to {present}",
                     location.location, setting.value
                 );
-                return Err(not_granted(step, what));
+                return Err(refused(step, what));
             }
             Err(error) => {
                 let what = format!(
                     "{}: the kernel refuses {}: {error}",
                     location.location, setting.value
                 );
-                return Err(not_granted(step, what));
+                return Err(refused(step, what));
             }
         }
     }
@@ -91,11 +93,11 @@ fn is_huge_pages(path: &str) -> bool {
     path.ends_with("/nr_hugepages")
 }
 
-/// How often the kernel is asked again for the rest of the huge pages, while it finds more.
-const ASKED_AGAIN: usize = 4;
+/// Number of times that the same number of huge pages is requested, while the kernel finds more.
+const RESERVE_ATTEMPTS: usize = 4;
 
-/// Reserves huge pages. The kernel gives as many as it finds memory in one piece for, says nothing
-/// where that is fewer, and may find more when it is asked again
+/// Reserves huge pages. The kernel reserves as many as it finds contiguous memory for, without an
+/// error if that is fewer, and may find more on a further request
 /// (Documentation/admin-guide/mm/hugetlbpage.rst).
 fn reserve(
     changes: &mut Changes,
@@ -107,18 +109,20 @@ fn reserve(
         notation: Notation::Pages,
         ..Setting::text(path, location.value.clone())
     };
-    let wanted: u64 = location
-        .value
-        .parse()
-        .map_err(|_| not_granted(step, format!("{path}: `{}` is no number", location.value)))?;
-    let mut given = None;
-    for _ in 0..ASKED_AGAIN {
+    let wanted: u64 = location.value.parse().map_err(|_| {
+        refused(
+            step,
+            format!("{path}: `{}` is not a number", location.value),
+        )
+    })?;
+    let mut reserved = None;
+    for _ in 0..RESERVE_ATTEMPTS {
         let answer = changes.set(std::slice::from_ref(&setting))?.pop();
         let present = match answer {
             Some(Ok(present)) => present,
             Some(Err(error)) => {
                 let what = format!("{path}: the kernel refuses {wanted}: {error}");
-                return Err(not_granted(step, what));
+                return Err(refused(step, what));
             }
             None => String::new(),
         };
@@ -126,15 +130,15 @@ fn reserve(
         if now == Some(wanted) {
             return Ok(());
         }
-        if now <= given {
+        if now <= reserved {
             break;
         }
-        given = now;
+        reserved = now;
     }
     Err(HostError::Request {
         location: path.to_owned(),
         what: "the kernel does not find enough contiguous memory for pages of this size; all earlier changes were undone".to_owned(),
-        present: given.map_or_else(|| "no number".to_owned(), |given| format!("{given} pages")),
+        present: reserved.map_or_else(|| "no number".to_owned(), |pages| format!("{pages} pages")),
         needed: format!("{wanted}"),
         fix: format!(
             "free memory on that node (echo 1 > /proc/sys/vm/compact_memory after ending what uses it), apply the plan early after the start, give the guests less memory, or write `{} = \"skip\"` under [host]; pages of 1 GiB come with `rampart apply --boot`",
@@ -155,22 +159,22 @@ fn stop(
         Finding::new(
             Severity::Warning,
             location.location.clone(),
-            "it runs and was not started by a systemd service, so it was not stopped",
+            "it was not stopped, because no systemd service started it",
         )
         .values("running", "stopped")
-        .fix("stop it by the means that started it"),
+        .fix("stop it with the program that started it"),
     ))
 }
 
-/// Some files hold several numbers, of which the first is the one that is written
-/// (`kernel.printk`).
+/// Returns whether a file has the setting's value. Of a file with several numbers only the first is
+/// written (`kernel.printk`).
 fn reads_as(setting: &Setting, present: &str) -> bool {
     setting.notation.same(present, &setting.value)
         || (setting.notation == Notation::Text
             && present.split_whitespace().next() == Some(setting.value.as_str()))
 }
 
-fn not_granted(step: &ChangeStep, what: String) -> HostError {
+fn refused(step: &ChangeStep, what: String) -> HostError {
     HostError::Step {
         step: step.name.clone(),
         what,
@@ -204,10 +208,11 @@ fn cpus(
 
 fn set_of(step: &ChangeStep, location: &ChangeLocation) -> Result<CpuSet, HostError> {
     location.value.parse().map_err(|_| {
-        not_granted(
-            step,
-            format!("{}: `{}` are no CPUs", location.location, location.value),
-        )
+        let what = format!(
+            "{}: `{}` is not a list of CPUs",
+            location.location, location.value
+        );
+        refused(step, what)
     })
 }
 
@@ -219,8 +224,11 @@ fn set_policy(
 ) -> Result<Option<Finding>, HostError> {
     let kernel = changes.kernel();
     let Ok(policy) = location.value.parse() else {
-        let what = format!("{}: `{}` is no policy", location.location, location.value);
-        return Err(not_granted(step, what));
+        let what = format!(
+            "{}: `{}` is not a scheduling policy",
+            location.location, location.value
+        );
+        return Err(refused(step, what));
     };
     let Some(task) = recorded(&*kernel, thread) else {
         return Ok(Some(gone(location)));
@@ -231,11 +239,11 @@ fn set_policy(
         Ok(present) if present.policy() == policy => Ok(None),
         Ok(present) => {
             let what = format!(
-                "{}: the kernel took {policy} and made it {}",
+                "{}: the kernel changed {policy} to {}",
                 location.location,
                 present.policy()
             );
-            Err(not_granted(step, what))
+            Err(refused(step, what))
         }
         Err(error) if groups::is_gone(&error) => Ok(Some(gone(location))),
         Err(error) => {
@@ -243,7 +251,7 @@ fn set_policy(
                 "{}: the kernel refuses {policy}: {error}",
                 location.location
             );
-            Err(not_granted(step, what))
+            Err(refused(step, what))
         }
     }
 }
@@ -256,7 +264,7 @@ fn set_affinity(
 ) -> Result<Option<Finding>, HostError> {
     let kernel = changes.kernel();
     let cpus = set_of(step, location)?;
-    let stays = |why: &str| stays(location, &cpus, why);
+    let not_moved = |why: &str| not_moved(location, &cpus, why);
     let Some(task) = recorded(&*kernel, thread) else {
         return Ok(Some(gone(location)));
     };
@@ -269,11 +277,11 @@ fn set_affinity(
         .unwrap_or(Ok(()));
     match answer.and_then(|()| kernel.affinity(thread)) {
         Ok(present) if present == cpus => Ok(None),
-        Ok(present) => Ok(Some(stays(&format!("it is on {}", present.named())))),
+        Ok(present) => Ok(Some(not_moved(&format!("it is on {}", present.named())))),
         Err(error) if groups::is_gone(&error) => Ok(Some(gone(location))),
-        // Threads of the kernel come and go, and some are bound after they were listed.
+        // Some kernel threads are bound to a CPU after they were listed.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            Ok(Some(stays(&error.to_string())))
+            Ok(Some(not_moved(&error.to_string())))
         }
         Err(error) => {
             let what = format!(
@@ -281,7 +289,7 @@ fn set_affinity(
                 location.location,
                 cpus.named()
             );
-            Err(not_granted(step, what))
+            Err(refused(step, what))
         }
     }
 }
@@ -290,11 +298,11 @@ fn gone(location: &ChangeLocation) -> Finding {
     Finding::new(
         Severity::Note,
         location.location.clone(),
-        "it ended before it could be changed",
+        "the thread ended before it could be changed",
     )
 }
 
-fn stays(location: &ChangeLocation, wanted: &CpuSet, why: &str) -> Finding {
+fn not_moved(location: &ChangeLocation, wanted: &CpuSet, why: &str) -> Finding {
     let present = location.present.parse::<CpuSet>();
     let present = present.map_or_else(
         |_| location.present.clone(),
@@ -303,7 +311,7 @@ fn stays(location: &ChangeLocation, wanted: &CpuSet, why: &str) -> Finding {
     Finding::new(
         Severity::Note,
         location.location.clone(),
-        format!("the kernel leaves it where it is: {why}"),
+        format!("the kernel did not move the thread: {why}"),
     )
     .values(present, wanted.named().to_string())
     .fix("isolate the CPUs on the kernel command line: `rampart apply --boot`")

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plans applied to machines in memory: what stands, and that every way of ending leads back.
+//! Tests of plans applied to machines in memory: the result, and that release restores the machine
+//! after an end at any step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -101,7 +102,7 @@ pub(super) fn step(kind: StepKind, name: &str, locations: Vec<ChangeLocation>) -
     }
 }
 
-pub(super) fn place(target: ChangeTarget, value: &str) -> ChangeLocation {
+pub(super) fn change_location(target: ChangeTarget, value: &str) -> ChangeLocation {
     ChangeLocation {
         location: format!("{target:?}"),
         target,
@@ -111,7 +112,7 @@ pub(super) fn place(target: ChangeTarget, value: &str) -> ChangeLocation {
 }
 
 pub(super) fn file(path: &str, value: &str) -> Vec<ChangeLocation> {
-    vec![place(ChangeTarget::File(path.to_owned()), value)]
+    vec![change_location(ChangeTarget::File(path.to_owned()), value)]
 }
 
 pub(super) fn changes() -> ChangeList {
@@ -127,14 +128,17 @@ pub(super) fn changes() -> ChangeList {
                 StepKind::Knob,
                 "threads",
                 vec![
-                    place(ChangeTarget::ThreadPolicy(30), "fifo:11"),
-                    place(ChangeTarget::ThreadAffinity(30), "0"),
+                    change_location(ChangeTarget::ThreadPolicy(30), "fifo:11"),
+                    change_location(ChangeTarget::ThreadAffinity(30), "0"),
                 ],
             ),
             step(
                 StepKind::Knob,
                 "writeback",
-                vec![place(ChangeTarget::CpuMaskFile(WRITEBACK.to_owned()), "1")],
+                vec![change_location(
+                    ChangeTarget::CpuMaskFile(WRITEBACK.to_owned()),
+                    "1",
+                )],
             ),
         ],
         boot_arguments: Vec::new(),
@@ -174,7 +178,7 @@ pub(super) fn application<'a>(
 }
 
 #[test]
-fn a_restart_that_was_asked_for_is_awaited() {
+fn a_prepared_restart_is_awaited() {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
@@ -203,20 +207,21 @@ fn a_restart_that_was_asked_for_is_awaited() {
         .insert(boot.into(), "another\n".into());
     let report = prepare_restart_on(own(), &state, &application).expect("after the restart");
     assert!(!report.changed, "{report:?}");
-    apply(&kernel, &state, &list).expect("it goes on");
+    apply(&kernel, &state, &list).expect("applied");
 }
 
-/// All that must be as before. What threads wish is the kernel's to remember, not ours.
-pub(super) fn picture(machine: &Machine) -> Machine {
-    let mut picture = machine.clone();
-    picture.settle();
-    for thread in picture.threads.values_mut() {
-        thread.wish = None;
+/// Returns the part of a machine that a release must restore. The kernel, not Rampart, restores the
+/// affinities that threads requested.
+pub(super) fn restorable(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    machine.settle();
+    for thread in machine.threads.values_mut() {
+        thread.requested = None;
     }
-    for text in picture.files.values_mut() {
+    for text in machine.files.values_mut() {
         *text = text.trim().trim_start_matches('0').to_owned();
     }
-    picture
+    machine
 }
 
 pub(super) fn text(kernel: &FakeKernel, path: &str) -> String {
@@ -224,12 +229,12 @@ pub(super) fn text(kernel: &FakeKernel, path: &str) -> String {
 }
 
 #[test]
-fn a_plan_stands_without_its_process_and_release_takes_it_back() {
+fn a_plan_stays_active_after_its_process_and_release_undoes_it() {
     for layout in [Layout::V1, Layout::V2] {
         let directory = directory();
         let state = StateDirectory::at(directory.path());
         let mut before = machine(layout);
-        // Brackets mark what is chosen; the word alone is written.
+        // Brackets mark the selected word; it is written without them.
         before
             .files
             .insert(THP.into(), "[always] madvise never\n".into());
@@ -242,15 +247,15 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
             _ => IsolationMechanism::CpusetV1,
         };
         for (name, list) in [("press", "2"), ("vision", "3")] {
-            let stands = plan.domain(name).expect("domain");
-            assert_eq!((stands.isolation, &stands.cpus), (expected, &cpus(list)));
-            let group = PathBuf::from(stands.group.as_deref().expect("group"));
+            let active = plan.domain(name).expect("domain");
+            assert_eq!((active.isolation, &active.cpus), (expected, &cpus(list)));
+            let group = PathBuf::from(active.group.as_deref().expect("group"));
             assert_eq!(kernel.machine().groups[&group].cpus, cpus(list));
         }
         assert_eq!(text(&kernel, WATCHDOG), "0");
         assert_eq!(text(&kernel, THP), "never");
         assert_eq!(text(&kernel, WRITEBACK).trim_start_matches('0'), "2");
-        // An interrupt that belongs to a domain goes there, the others leave.
+        // An interrupt of a domain is moved to its CPUs, the others away from them.
         assert_eq!(text(&kernel, "/proc/irq/5/smp_affinity_list"), "2");
         assert_eq!(text(&kernel, "/proc/irq/4/smp_affinity_list"), "0-1");
         let thread = kernel.machine().threads[&30].clone();
@@ -262,8 +267,8 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
                 .any(|finding| finding.location.contains("interrupt 6"))
         );
 
-        // What ended processes left is put back before each shield; a plan is not of that kind.
-        crate::release::release_first(&*kernel, &state).expect("release what ended");
+        // Each shield first undoes the changes of ended processes, but not those of a plan.
+        crate::release::release_first(&*kernel, &state).expect("released");
         assert_eq!(text(&kernel, WATCHDOG), "0");
         let second = apply(&kernel, &state, &changes()).expect_err("one plan at a time");
         assert!(second.to_string().contains("rampart release"), "{second}");
@@ -277,7 +282,7 @@ fn a_plan_stands_without_its_process_and_release_takes_it_back() {
         assert!(report.left.is_empty(), "{:?}", report.left);
         assert_eq!(text(&kernel, THP), "always");
         before.files.insert(THP.into(), "always\n".into());
-        assert_eq!(picture(&kernel.machine()), picture(&before));
+        assert_eq!(restorable(&kernel.machine()), restorable(&before));
         assert_eq!(active_plan(&state).expect("read"), None);
         assert!(journal::files(&state).is_empty());
     }
@@ -300,8 +305,8 @@ fn managed() -> Machine {
     machine
 }
 
-/// What the walls alone make of that machine, for a plan that says this under `[host]`.
-fn walls_alone(host: &str) -> Arc<FakeKernel> {
+/// Applies only the isolation of a plan with these lines under `[host]` to that machine.
+fn apply_isolation_only(host: &str) -> Arc<FakeKernel> {
     let text = format!("[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"2\"\n{host}");
     let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let resolved = ResolvedPlan {
@@ -318,13 +323,13 @@ fn walls_alone(host: &str) -> Arc<FakeKernel> {
     let applied = kernel.machine().clone();
     let report = release_locked(&*kernel, &state).expect("release");
     assert!(report.left.is_empty(), "{:?}", report.left);
-    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(restorable(&kernel.machine()), restorable(&before));
     Arc::new(FakeKernel::new(applied))
 }
 
-/// The files that are not as they were, and the units of systemd that got CPUs.
-fn moved(host: &str) -> Vec<String> {
-    let (before, kernel) = (managed(), walls_alone(host));
+/// Returns the files that isolation changes, and the units of systemd that it restricts to CPUs.
+fn changed_by_isolation(host: &str) -> Vec<String> {
+    let (before, kernel) = (managed(), apply_isolation_only(host));
     let machine = kernel.machine();
     let files = before.files.iter().filter(|(path, text)| {
         let present = machine.files.get(*path);
@@ -338,10 +343,10 @@ fn moved(host: &str) -> Vec<String> {
     names.chain(units.map(|(name, _)| name.clone())).collect()
 }
 
-/// The walls bring settings along that have names of their own: each is left by its name, and all
-/// where the plan leaves to others what it does not name.
+/// Isolation changes settings that are knobs too: a plan leaves each to others by its name, and all of
+/// them with `default`.
 #[test]
-fn walls_leave_what_the_plan_leaves_to_others() {
+fn isolation_keeps_settings_that_the_plan_leaves_to_others() {
     let all = [
         "/proc/irq/4/smp_affinity_list",
         "/proc/irq/5/smp_affinity_list",
@@ -353,12 +358,12 @@ fn walls_leave_what_the_plan_leaves_to_others() {
         "system.slice",
         "user.slice",
     ];
-    assert_eq!(moved(""), all);
+    assert_eq!(changed_by_isolation(""), all);
     for (host, left) in [
         ("interrupt-affinity = \"skip\"", &all[0..2]),
         ("default-interrupt-affinity = \"expect\"", &all[2..3]),
         ("timer-migration = \"skip\"", &all[3..4]),
-        // Its own step writes it where it is not so.
+        // Its own step writes it if it has another value.
         (
             "timer-migration = { action = \"apply\", value = \"migrate\" }",
             &all[3..4],
@@ -380,30 +385,32 @@ fn walls_leave_what_the_plan_leaves_to_others() {
             .into_iter()
             .filter(|name| !left.contains(name))
             .collect();
-        assert_eq!(moved(&format!("[host]\n{host}\n")), expected, "{host}");
+        let changed = changed_by_isolation(&format!("[host]\n{host}\n"));
+        assert_eq!(changed, expected, "{host}");
     }
 }
 
-/// The example of docs/plan.md: interrupts, workqueues and slices are somebody else's, and timers
+/// The example of docs/plan.md leaves interrupts, workqueues and slices to others, and lets timers
 /// migrate.
 #[test]
-fn the_plan_of_the_documentation_is_applied_as_it_says() {
+fn the_plan_of_the_documentation_changes_only_its_own_settings() {
     let page = include_str!("../../../../../docs/plan.md");
     let (_, example) = page.split_once("[host]\n").expect("an example");
     let (host, _) = example.split_once("\n\n").expect("its end");
     assert!(host.contains("default = \"expect\""), "{host}");
-    assert_eq!(moved(&format!("[host]\n{host}\n")), Vec::<String>::new());
+    let changed = changed_by_isolation(&format!("[host]\n{host}\n"));
+    assert_eq!(changed, Vec::<String>::new());
 }
 
 #[test]
-fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
+fn the_first_refused_step_ends_the_application_and_undoes_it() {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let mut before = machine(Layout::V2);
     before.refusing.insert(WRITEBACK.into());
     let kernel = Arc::new(FakeKernel::new(before.clone()));
     let mut list = changes();
-    // The walls would move it first.
+    // Isolation would change it first.
     for step in &mut list.steps {
         step.kind = match step.name.as_str() {
             "press" | "vision" => StepKind::KernelCommandLine,
@@ -416,12 +423,12 @@ fn the_first_step_that_is_refused_ends_it_and_all_is_taken_back() {
     for part in ["writeback", "skip", "[host]", "refuses"] {
         assert!(refusal.contains(part), "{refusal}");
     }
-    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(restorable(&kernel.machine()), restorable(&before));
     assert_eq!(active_plan(&state).expect("read"), None);
 }
 
 #[test]
-fn what_someone_else_changed_since_is_left_and_told() {
+fn keeps_and_reports_values_that_others_changed_meanwhile() {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
@@ -465,14 +472,14 @@ pub(super) fn survives_every_end_of(before: &Machine, resolved: &ResolvedPlan, l
         let report = release_locked(&*kernel, &state).expect("release");
         assert!(report.left.is_empty(), "after {steps}: {:?}", report.left);
         assert_eq!(
-            picture(&kernel.machine()),
-            picture(before),
+            restorable(&kernel.machine()),
+            restorable(before),
             "after {steps} steps"
         );
         assert_eq!(active_plan(&state).expect("read"), None);
         assert!(journal::files(&state).is_empty());
         if whole {
-            assert!(steps > 60, "an application of {steps} steps is none");
+            assert!(steps > 60, "{steps} steps are too few");
             return;
         }
         steps += 1;
@@ -489,7 +496,7 @@ fn v2_survives_every_end() {
     survives_every_end(&machine(Layout::V2));
 }
 
-/// The kernel forgets what its own threads were told, those that isolcpus= keeps elsewhere too.
+/// Before 6.2 the kernel forgets the affinities of its own threads, also of those that isolcpus= moves.
 #[test]
 fn v2_before_6_2_survives_every_end() {
     let mut before = machine(Layout::V2);
@@ -499,7 +506,7 @@ fn v2_before_6_2_survives_every_end() {
 }
 
 #[test]
-fn after_a_restart_nothing_stands_and_the_plan_is_applied_anew() {
+fn a_restart_undoes_the_plan_and_it_can_be_applied_again() {
     let directory = directory();
     let state = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(machine(Layout::V2)));
@@ -522,11 +529,11 @@ fn after_a_restart_nothing_stands_and_the_plan_is_applied_anew() {
 }
 
 #[test]
-fn without_a_journal_nothing_is_changed() {
+fn changes_nothing_without_a_journal() {
     let directory = directory();
     let state = StateDirectory::at(directory.path().join("state"));
     std::fs::create_dir_all(state.path()).expect("directory");
-    std::fs::write(state.path().join("journal"), "a file in its place").expect("file");
+    std::fs::write(state.path().join("journal"), "not a directory").expect("file");
     let before = machine(Layout::V2);
     let kernel = Arc::new(FakeKernel::new(before.clone()));
     let refusal = apply(&kernel, &state, &changes()).expect_err("no journal");
@@ -534,15 +541,14 @@ fn without_a_journal_nothing_is_changed() {
         refusal.to_string().contains("RAMPART_STATE_DIR"),
         "{refusal}"
     );
-    assert_eq!(picture(&kernel.machine()), picture(&before));
+    assert_eq!(restorable(&kernel.machine()), restorable(&before));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever of the plan's steps are asked for, release leads back.
     #[test]
-    fn release_undoes_apply(
+    fn release_undoes_any_steps(
         chosen in proptest::collection::vec(any::<bool>(), 6),
         v2 in any::<bool>(),
         watchdog in 0..3_u8,
@@ -561,11 +567,11 @@ proptest! {
         apply(&kernel, &state, &list).expect("apply");
         let report = release_locked(&*kernel, &state).expect("release");
         prop_assert!(report.left.is_empty(), "{:?}", report.left);
-        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+        prop_assert_eq!(restorable(&kernel.machine()), restorable(&before));
     }
 }
 
-/// A recorded machine in memory: what the changes of a plan touch, as it was recorded.
+/// Returns the files and threads of a recorded machine that the changes of a plan touch, in memory.
 fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
     let root = crate::MachineRoot::at(rampart_recorded::directory(name));
     let text = format!(
@@ -574,8 +580,8 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
     );
     let planned = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|error| panic!("{error}"));
     let facts = crate::read_machine(&root);
-    let around = crate::read_environment(&root, &[]);
-    let resolved = rampart_plan::resolve(&facts, &planned, &around);
+    let environment = crate::read_environment(&root, &[]);
+    let resolved = rampart_plan::resolve(&facts, &planned, &environment);
     let readings = crate::read_knob_values(&root, &resolved.real_time);
     let subject = rampart_rules::Subject {
         machine: &facts,
@@ -612,9 +618,8 @@ fn in_memory(name: &str, cpus: &str) -> (Machine, ResolvedPlan, ChangeList) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever part of a plan is applied to a recorded machine, release leads back.
     #[test]
-    fn release_undoes_apply_on_recorded_machines(
+    fn release_undoes_any_steps_on_recorded_machines(
         name in prop_oneof![
             Just("board"), Just("laptop"), Just("server"), Just("simulated"), Just("virtual-machine"),
         ],
@@ -630,7 +635,7 @@ proptest! {
         let state = StateDirectory::at(directory.path());
         let kernel = Arc::new(FakeKernel::new(before.clone()));
         apply_plan(&kernel, &state, &resolved, &list).expect(name);
-        // The fake shows the word that was written; the kernel shows all with one marked.
+        // The fake returns the word that was written; the kernel all words with one marked.
         for (path, text) in &mut kernel.machine().files {
             let marked = before.files.get(path).is_some_and(|text| text.contains('['));
             if marked && !text.contains('[') {
@@ -645,6 +650,6 @@ proptest! {
         for text in kernel.machine().files.values_mut() {
             *text = crate::notation::Notation::Marked.to_write(text).to_owned();
         }
-        prop_assert_eq!(picture(&kernel.machine()), picture(&before));
+        prop_assert_eq!(restorable(&kernel.machine()), restorable(&before));
     }
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The words of a kernel command line, and how wanted ones take the place of those that are there
+//! Parses kernel command lines and replaces arguments in them
 //! (Documentation/admin-guide/kernel-parameters.rst).
 
 use crate::HostError;
 
-/// Parameters whose order among each other matters: `hugepages=` is about the size before it.
+/// Parameters whose relative order matters: `hugepages=` applies to the size before it.
 const TOGETHER: &[&str] = &["hugepagesz", "hugepages"];
 
-/// The words of a line. Space between quotation marks parts nothing; the marks stay.
+/// Splits a line into words. Does not split at space between quotation marks, and keeps the marks.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();
@@ -32,14 +32,14 @@ pub(super) fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// The name of a parameter as the kernel compares it: `-` and `_` are the same.
+/// Returns the name of a parameter as the kernel compares it: `-` and `_` are equal.
 pub(super) fn name(word: &str) -> String {
     let bare = word.trim_start_matches(['"', '\'']);
     let name = bare.split_once('=').map_or(bare, |(name, _)| name);
     name.replace('-', "_")
 }
 
-/// The names that the wanted arguments stand for, each once.
+/// Returns the distinct parameter names of the wanted arguments.
 pub(super) fn names(wanted: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for word in wanted {
@@ -57,8 +57,8 @@ pub(super) fn names(wanted: &[String]) -> Vec<String> {
     names
 }
 
-/// A line that holds the wanted arguments, and no other value of their parameters; the line as
-/// it is where it holds them already. What follows a lone `--` is for the first process and stays.
+/// Returns the line with the wanted arguments and no other value of their parameters, or unchanged if
+/// it has them already. Keeps the words after `--`, which are for the init process.
 pub(super) fn merged(line: &str, wanted: &[String]) -> String {
     if holds(line, wanted) {
         return line.to_owned();
@@ -66,16 +66,18 @@ pub(super) fn merged(line: &str, wanted: &[String]) -> String {
     let names = names(wanted);
     let all = words(line);
     let end = all.iter().position(|word| word == "--");
-    let (ours, theirs) = all.split_at(end.unwrap_or(all.len()));
-    let kept = ours.iter().filter(|word| !names.contains(&name(word)));
+    let (before_end, after_end) = all.split_at(end.unwrap_or(all.len()));
+    let kept = before_end
+        .iter()
+        .filter(|word| !names.contains(&name(word)));
     kept.chain(wanted)
-        .chain(theirs)
+        .chain(after_end)
         .map(String::as_str)
         .collect::<Vec<_>>()
         .join(" ")
 }
 
-/// Whether a line holds the wanted arguments, and no other value of their parameters.
+/// Returns whether a line has the wanted arguments and no other value of their parameters.
 pub(super) fn holds(line: &str, wanted: &[String]) -> bool {
     let names = names(wanted);
     let bare = |word: &str| word.replace(['"', '\''], "");
@@ -91,13 +93,13 @@ pub(super) fn holds(line: &str, wanted: &[String]) -> bool {
             needed.push((group(&names, location), value_of(&bare(word))));
         }
     }
-    // The order matters among the values of one parameter alone.
+    // Only the order of the values of one parameter matters.
     present.sort_by_key(|(location, _)| *location);
     needed.sort_by_key(|(location, _)| *location);
     present == needed
 }
 
-/// Parameters whose order among each other matters count as one.
+/// Returns one index for all parameters whose relative order matters.
 fn group(names: &[String], location: usize) -> usize {
     let is_together = |name: &String| TOGETHER.contains(&name.as_str());
     match names.get(location).is_some_and(is_together) {
@@ -106,7 +108,7 @@ fn group(names: &[String], location: usize) -> usize {
     }
 }
 
-/// A word with its name as the kernel compares it.
+/// Returns a word with its name as the kernel compares it.
 fn value_of(word: &str) -> String {
     match word.split_once('=') {
         Some((left, value)) => format!("{}={value}", name(left)),
@@ -114,7 +116,7 @@ fn value_of(word: &str) -> String {
     }
 }
 
-/// Refuses what is no argument, or cannot be one of a kernel command line.
+/// Checks that each text is one argument of a kernel command line.
 pub(super) fn check(wanted: &[String]) -> Result<(), HostError> {
     let refuse = |word: &String, what: &str, needed: &str| {
         Err(HostError::Request {
@@ -128,7 +130,7 @@ pub(super) fn check(wanted: &[String]) -> Result<(), HostError> {
     if wanted.is_empty() {
         return refuse(
             &String::new(),
-            "no argument is wanted",
+            "there is no argument",
             "at least one argument",
         );
     }
@@ -136,23 +138,23 @@ pub(super) fn check(wanted: &[String]) -> Result<(), HostError> {
         if word.chars().any(char::is_control) || word.contains('\'') {
             return refuse(
                 word,
-                "no boot loader hands this character on",
+                "boot loaders cannot pass on a character of this argument",
                 "text without control characters and without '",
             );
         }
         if words(word) != [word.clone()] || word.matches('"').count() % 2 == 1 {
-            return refuse(word, "it is not one argument", "spaces between \" alone");
+            return refuse(word, "it is not one argument", "spaces only between \"");
         }
         let name = name(word);
         if name.is_empty() || name.chars().all(|character| character == '_') {
-            return refuse(word, "it names no parameter", "NAME or NAME=VALUE");
+            return refuse(word, "it has no parameter name", "NAME or NAME=VALUE");
         }
         let is_plain =
             |character: char| character.is_ascii_alphanumeric() || "_.:/".contains(character);
         if !name.chars().all(is_plain) {
             return refuse(
                 word,
-                "no parameter has such a name",
+                "its parameter name is invalid",
                 "letters, digits and _ - . : /",
             );
         }
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_is_replaced_and_not_doubled() {
+    fn replaces_other_values_of_the_same_parameters() {
         let line =
             "root=/dev/sda1 isolcpus=3 nohz-full=3 dyndbg=\"file a.c +p\" quiet -- isolcpus=9";
         assert_eq!(
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_has_them_stays_as_it_is() {
+    fn keeps_a_line_that_has_the_arguments() {
         for line in [
             "  root=/x   nohz-full=2-3 isolcpus=2-3",
             "isolcpus=2-3 'nohz_full=2-3'",
@@ -193,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_pages_stay_before_their_numbers() {
+    fn keeps_page_sizes_before_their_numbers() {
         let pages = wanted("hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=64");
         assert_eq!(
             merged(
@@ -209,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_argument_is_refused() {
+    fn refuses_invalid_arguments() {
         check(&wanted(
             "isolcpus=2-3 dyndbg=\"file a +p\" nosmt kvm-amd.avic=1",
         ))
@@ -225,10 +227,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_merged_line_holds_what_is_wanted(line in "[a-c=_\" -]{0,30}", value in "[a-c0-9,-]{0,5}") {
+        fn a_merged_line_has_the_arguments(line in "[a-c=_\" -]{0,30}", value in "[a-c0-9,-]{0,5}") {
             let wanted = [format!("a_b={value}"), "c".to_owned()];
             let once = merged(&line, &wanted);
-            // An open quotation mark swallows what follows it, for the kernel as well.
+            // An open quotation mark includes the words after it, for the kernel too.
             if line.matches('"').count() % 2 == 0 {
                 prop_assert!(holds(&once, &wanted), "{once}");
                 prop_assert_eq!(merged(&once, &wanted), once);

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Entries of the Boot Loader Specification, type 1: one file a kernel in `loader/entries`, which
-//! systemd-boot and Fedora's GRUB read at boot.
+//! Entries of the Boot Loader Specification, type 1: one file for each kernel in `loader/entries`,
+//! which systemd-boot and Fedora's GRUB read at boot.
 //!
-//! The `options` lines of the entries that are there are changed, and `/etc/kernel/cmdline`, which
-//! `kernel-install` takes the line of the next kernel from. An entry of our own would stay with one
-//! kernel when the next one comes, and to make it the default would contend with `bootctl` about a
-//! variable of the firmware.
+//! Changes the `options` lines of the existing entries, and `/etc/kernel/cmdline`, from which
+//! `kernel-install` takes the line of the next kernel. An entry of Rampart would stay with one kernel
+//! after an update, and making it the default would conflict with `bootctl`.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +13,12 @@ use super::tree::BootTree;
 use super::{BootFileChange, BootLoader};
 use crate::HostError;
 
-/// Where the specification allows the partition with the entries to be mounted.
+/// Mount points that the specification allows for the partition with the entries.
 const PARTITIONS: &[&str] = &["/efi", "/boot/efi", "/boot"];
 const NEXT_KERNELS: &str = "/etc/kernel/cmdline";
 const ENVIRONMENT: &str = "/boot/grub2/grubenv";
 
-/// The entries below a partition.
+/// Returns the entries of a partition.
 pub(super) fn files(tree: &dyn BootTree, partition: &Path) -> impl Iterator<Item = PathBuf> {
     let directory = partition.join("loader/entries");
     let names = tree.names(&directory);
@@ -29,7 +28,7 @@ pub(super) fn files(tree: &dyn BootTree, partition: &Path) -> impl Iterator<Item
         .map(move |name| directory.join(name))
 }
 
-/// systemd-boot, if this machine has it.
+/// Returns systemd-boot if this machine has it.
 pub(super) fn find(tree: &dyn BootTree) -> Option<BootLoader> {
     PARTITIONS
         .iter()
@@ -41,7 +40,7 @@ pub(super) fn find(tree: &dyn BootTree) -> Option<BootLoader> {
         .map(|partition| BootLoader::SystemdBoot { partition })
 }
 
-/// What has to be written.
+/// Returns the changes of all entries and of `/etc/kernel/cmdline`.
 pub(super) fn change(
     tree: &dyn BootTree,
     partition: &Path,
@@ -71,12 +70,12 @@ pub(super) fn change(
     if entries == 0 {
         return Err(HostError::Request {
             location: partition.join("loader/entries").display().to_string(),
-            what: "there is no entry of a Linux kernel whose line can be changed".to_owned(),
+            what: "no entry of a Linux kernel can be changed".to_owned(),
             present: "none".to_owned(),
             needed: "an entry with a line `options`".to_owned(),
             fix: format!(
                 "add `{}` to {NEXT_KERNELS} and run `kernel-install add` for the kernel, which \
-                 makes its unified image again",
+                 builds its unified image again",
                 wanted.join(" ")
             ),
         });
@@ -85,8 +84,8 @@ pub(super) fn change(
     Ok(changes)
 }
 
-/// The line for kernels to come, where the machine has one. All lines of the file count as one: so do
-/// `kernel-install` and `u-boot-update` take them (kernel-install(8)).
+/// Returns the change of the line for later kernels, if the machine has one. All lines of the file are
+/// one, as for `kernel-install` and `u-boot-update` (kernel-install(8)).
 pub(super) fn change_next_kernels(
     tree: &dyn BootTree,
     wanted: &[String],
@@ -106,8 +105,8 @@ pub(super) fn change_next_kernels(
     }))
 }
 
-/// An entry with its `options` lines, which count as one, made one with the arguments. A variable of
-/// GRUB's environment that may hold some of them is put in with its value.
+/// Returns an entry with its `options` lines merged into one with the arguments, in which GRUB's
+/// variable `kernelopts` is replaced by its value.
 fn changed_entry(entry: &str, environment: &str, wanted: &[String]) -> String {
     let options = |line: &str| {
         let (key, value) = line.trim().split_once(char::is_whitespace)?;
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_options_become_one() {
+    fn merges_options_lines() {
         let entry =
             "title X\nlinux /vmlinuz\noptions root=/dev/sda2\noptions isolcpus=1 ro\ninitrd /i\n";
         assert_eq!(
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_environment_are_put_in() {
+    fn replaces_the_variable_of_the_environment() {
         let entry = "linux /vmlinuz\noptions $kernelopts $tuned_params\n";
         let environment = "# GRUB Environment Block\nkernelopts=root=/dev/x isolcpus=9 ro \n####";
         assert_eq!(
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_has_them_stays() {
+    fn keeps_an_entry_that_has_the_arguments() {
         let entry = "linux /vmlinuz\noptions   nosmt isolcpus=2-3 ro";
         assert_eq!(changed_entry(entry, "", &wanted()), entry);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! GRUB with `grub-mkconfig`, which writes `grub.cfg` from shell scripts (GRUB manual, "Simple
+//! GRUB with `grub-mkconfig`, which generates `grub.cfg` from shell scripts (GRUB manual, "Simple
 //! configuration handling").
 //!
-//! Debian and what comes from it read every `*.cfg` of `/etc/default/grub.d` after
-//! `/etc/default/grub`, so that a file of ours is enough. Elsewhere the same lines stand at the end
-//! of `/etc/default/grub`, which is read by the same shell. The arguments go to
-//! `GRUB_CMDLINE_LINUX_DEFAULT`, which the entries for recovery do without.
+//! Debian and its derivatives read every `*.cfg` of `/etc/default/grub.d` after `/etc/default/grub`,
+//! so Rampart writes its own file there. On other distributions it appends the same lines to
+//! `/etc/default/grub`, which the same shell reads. The arguments are added to
+//! `GRUB_CMDLINE_LINUX_DEFAULT`, which entries for recovery do not use.
 
 use std::path::{Path, PathBuf};
 
@@ -14,11 +14,11 @@ use super::{BootCommand, BootFileChange, BootLoader, shell};
 use crate::HostError;
 
 const DEFAULTS: &str = "/etc/default/grub";
-/// The last in alphabetical order, so that what other files append is there already.
+/// The last in alphabetical order, so that it is read after the other files.
 const DROP_IN: &str = "/etc/default/grub.d/zz-rampart.cfg";
 const VARIABLES: &[&str] = &["GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"];
 
-/// Where `grub-mkconfig` may have written, with the commands that write there again.
+/// Possible outputs of `grub-mkconfig`, with the commands that generate each.
 const CONFIGURATIONS: &[(&str, &[&[&str]])] = &[
     (
         "/boot/grub/grub.cfg",
@@ -37,7 +37,7 @@ const CONFIGURATIONS: &[(&str, &[&[&str]])] = &[
     ),
 ];
 
-/// The GRUB of this machine, if it has one that takes its entries from scripts or drop-ins.
+/// Returns the GRUB of this machine, if it generates its entries or reads entry files.
 pub(super) fn find(tree: &dyn BootTree) -> Option<BootLoader> {
     let (configuration, commands) = CONFIGURATIONS
         .iter()
@@ -69,7 +69,7 @@ pub(super) fn find(tree: &dyn BootTree) -> Option<BootLoader> {
     })
 }
 
-/// What has to be written.
+/// Returns the change of the drop-in file or of `/etc/default/grub`.
 pub(super) fn change(
     tree: &dyn BootTree,
     wanted: &[String],
@@ -89,18 +89,18 @@ pub(super) fn change(
     let path = PathBuf::from(DEFAULTS);
     let old = tree.text(&path)?;
     let text = old.clone().unwrap_or_default();
-    // Ours is the end of the file.
-    let theirs = text.split(shell::HEAD).next().unwrap_or_default();
-    let line_feed = if theirs.is_empty() || theirs.ends_with('\n') {
+    // Rampart's lines are the end of the file.
+    let before = text.split(shell::HEAD).next().unwrap_or_default();
+    let line_feed = if before.is_empty() || before.ends_with('\n') {
         ""
     } else {
         "\n"
     };
-    let new = format!("{theirs}{line_feed}{script}");
+    let new = format!("{before}{line_feed}{script}");
     Ok(vec![BootFileChange { path, old, new }])
 }
 
-/// What writes `grub.cfg` again.
+/// Returns the command that generates `grub.cfg`.
 pub(super) fn command(configuration: &Path, command: &[String]) -> BootCommand {
     BootCommand {
         words: command.to_vec(),
@@ -108,9 +108,8 @@ pub(super) fn command(configuration: &Path, command: &[String]) -> BootCommand {
     }
 }
 
-/// An argument as GRUB's own script language needs it, which `grub.cfg` is written in: what has a
-/// meaning there goes between single quotes, and GRUB hands it on between double ones where it holds
-/// a space.
+/// Quotes an argument for the script language of `grub.cfg`: with single quotes if it has special
+/// characters. GRUB passes it on in double quotes if it contains a space.
 fn quoted(word: &str) -> String {
     let plain =
         |character: char| character.is_ascii_alphanumeric() || "_-=.,:/+@%^~*".contains(character);
@@ -120,13 +119,13 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('"', ""))
 }
 
-/// The kernel command lines of a `grub.cfg`, those for recovery left out.
+/// Returns the kernel command lines of a `grub.cfg`, except those for recovery.
 pub(super) fn lines(configuration: &str) -> Vec<String> {
     configuration
         .lines()
         .filter_map(|line| {
             let (command, rest) = line.trim().split_once(char::is_whitespace)?;
-            // After the command comes the kernel.
+            // The word after the command is the kernel.
             let (_, rest) = rest.trim().split_once(char::is_whitespace)?;
             let is_kernel = matches!(command, "linux" | "linux16" | "linuxefi");
             (is_kernel && !super::is_recovery(rest)).then(|| rest.to_owned())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The boot loader of a machine: which it is, and what must be written so that it starts the
-//! kernel with other arguments.
+//! Finds the boot loader of a machine, and changes its files so that it starts the kernel with other
+//! arguments.
 //!
-//! [`plan_boot`] is a function of the machine's files and the arguments; [`crate::prepare_restart`]
-//! makes the changes, each with the old text on disk before, in a journal that outlives the restart.
+//! [`plan_boot`] only reads the machine's files; [`crate::prepare_restart`] makes the changes, with the
+//! old texts in a journal that outlives the restart.
 
 mod arguments;
 mod entries;
@@ -26,103 +26,102 @@ use tree::BootTree;
 pub use prepare::BootReport;
 pub(crate) use prepare::prepare;
 
-/// What starts the kernel of a machine.
+/// The boot loader of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum BootLoader {
-    /// GRUB, whose configuration `grub-mkconfig` makes from scripts.
+    /// GRUB with a configuration that `grub-mkconfig` generates from scripts.
     Grub {
-        /// What it makes.
+        /// The generated file.
         configuration: PathBuf,
-        /// How it is called.
+        /// The command that generates it.
         command: Vec<String>,
     },
     /// GRUB that reads the entries of the Boot Loader Specification.
     GrubEntries,
     /// systemd-boot.
     SystemdBoot {
-        /// Where the partition with the entries is mounted.
+        /// Mount point of the partition with the entries.
         partition: PathBuf,
     },
-    /// U-Boot or extlinux, with a configuration that `u-boot-update` makes.
+    /// U-Boot or extlinux, with a configuration that `u-boot-update` generates.
     UBootMenu {
-        /// What it makes.
+        /// The generated file.
         configuration: PathBuf,
     },
-    /// U-Boot or extlinux, with a configuration that a person keeps.
+    /// U-Boot or extlinux, with a configuration that the administrator maintains.
     Extlinux {
-        /// That file.
+        /// The configuration.
         configuration: PathBuf,
     },
     /// The firmware of a Raspberry Pi.
     RaspberryPi {
-        /// The file with the line.
+        /// The file with the kernel command line.
         line: PathBuf,
     },
 }
 
-/// A file that gets another text.
+/// The change of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootFileChange {
     /// The file.
     pub path: PathBuf,
-    /// What is there; none: it is not there.
+    /// Its text; `None` if it does not exist.
     pub old: Option<String>,
-    /// What shall be there.
+    /// Its new text.
     pub new: String,
 }
 
-/// A program that makes the boot loader's configuration from other files.
+/// A program that generates the boot loader's configuration from other files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootCommand {
     /// The program, by its absolute path, and its arguments.
     pub words: Vec<String>,
-    /// What it makes.
+    /// The generated file.
     pub output: PathBuf,
 }
 
-/// What starting the kernel with some arguments takes.
+/// The changes that let the next boot start the kernel with some arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootPlan {
-    /// Who starts it.
+    /// The boot loader.
     pub loader: BootLoader,
     /// The arguments.
     pub arguments: Vec<String>,
-    /// The files that have to be changed; none where the next start has the arguments already.
+    /// The files to change; empty if the next boot has the arguments already.
     pub files: Vec<BootFileChange>,
-    /// What has to be run after that.
+    /// The command to run after that.
     pub command: Option<BootCommand>,
 }
 
 impl BootPlan {
-    /// Whether the next start has the arguments already.
+    /// Returns whether the next boot has the arguments already.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         self.files.is_empty() && self.command.is_none()
     }
 }
 
-/// What has to be written on a machine so that its kernel is started with `arguments`, for example
-/// `isolcpus=domain,2-3`. Other values of the same parameters are replaced. Nothing is changed.
+/// Returns the changes to a machine's files that let its next boot start the kernel with `arguments`,
+/// for example `isolcpus=domain,2-3`. They replace other values of the same parameters.
 ///
 /// # Errors
-/// [`HostError::Request`] where there is no boot loader that is known, or an argument is none;
-/// [`HostError::File`] where a file cannot be read.
+/// [`HostError::Request`] if no known boot loader is found or an argument is invalid;
+/// [`HostError::File`] if a file cannot be read.
 pub fn plan_boot(root: &MachineRoot, arguments: &[String]) -> Result<BootPlan, HostError> {
     plan(root, arguments)
 }
 
-/// The variable by which a boot loader tells the system its name (systemd, "The Boot Loader
-/// Interface").
+/// The EFI variable with the boot loader's name (systemd, "The Boot Loader Interface").
 const LOADER_INFO: &str =
     "/sys/firmware/efi/efivars/LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f";
 
-/// Who starts the kernel. Files of several may be there: what the firmware's variable names comes
-/// first, then those that a machine has only when it is started by them.
+/// Returns the machine's boot loader. With files of several, prefers the one in the EFI variable, then
+/// those whose files exist only if they start the machine.
 fn find(tree: &dyn BootTree) -> Option<BootLoader> {
-    let told = tree.text(Path::new(LOADER_INFO)).ok().flatten();
-    let told = told.unwrap_or_default().replace('\0', "");
-    if told.contains("systemd-boot")
+    let info = tree.text(Path::new(LOADER_INFO)).ok().flatten();
+    let info = info.unwrap_or_default().replace('\0', "");
+    if info.contains("systemd-boot")
         && let Some(loader) = entries::find(tree)
     {
         return Some(loader);
@@ -137,11 +136,11 @@ fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
     arguments::check(wanted)?;
     let loader = find(tree).ok_or_else(|| HostError::Request {
         location: "the boot loader".to_owned(),
-        what: "no boot loader that Rampart can write to was found".to_owned(),
+        what: "no boot loader that Rampart can configure was found".to_owned(),
         present: "none".to_owned(),
         needed: "GRUB, systemd-boot, extlinux, u-boot-menu or a Raspberry Pi".to_owned(),
         fix: format!(
-            "start the kernel with `{}` by the means of this machine, then `rampart apply` again",
+            "add `{}` to this machine's kernel command line, restart it and run `rampart apply` again",
             wanted.join(" ")
         ),
     })?;
@@ -168,7 +167,7 @@ fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
     };
     let is_as_wanted = command
         .as_ref()
-        .is_some_and(|command| is_made_as_wanted(tree, &command.output, &changes, wanted));
+        .is_some_and(|command| is_generated_with(tree, &command.output, &changes, wanted));
     let (files, command) = match is_as_wanted {
         true => (Vec::new(), None),
         false => {
@@ -185,8 +184,8 @@ fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
     })
 }
 
-/// Whether the next start has the arguments by what a program made.
-fn is_made_as_wanted(
+/// Returns whether the next boot has the arguments by a generated configuration.
+fn is_generated_with(
     tree: &dyn BootTree,
     output: &Path,
     changes: &[BootFileChange],
@@ -194,28 +193,27 @@ fn is_made_as_wanted(
 ) -> bool {
     let is_written = |change: &BootFileChange| change.old.as_ref() == Some(&change.new);
     if changes.iter().all(is_written) {
-        return is_made(tree, output, wanted);
+        return any_entry_has(tree, output, wanted);
     }
-    // Another may have given them by its own means, to the entry that starts by itself; what Rampart
-    // wrote before is renewed.
+    // The administrator may have added them to the default entry; files that Rampart wrote before
+    // are replaced.
     let is_ours = |change: &BootFileChange| {
         let old = change.old.as_deref().unwrap_or_default();
         old.contains(shell::HEAD) && !is_written(change)
     };
-    let lines = made_lines(tree, output);
+    let lines = generated_lines(tree, output);
     let first = lines.first();
     !changes.iter().any(is_ours) && first.is_some_and(|line| arguments::holds(line, wanted))
 }
 
-/// Whether what Rampart wrote reached an entry that a program made: the first may be another
-/// system's.
-fn is_made(tree: &dyn BootTree, output: &Path, wanted: &[String]) -> bool {
-    let lines = made_lines(tree, output);
+/// Returns whether a generated entry has the arguments; the first may be that of another system.
+fn any_entry_has(tree: &dyn BootTree, output: &Path, wanted: &[String]) -> bool {
+    let lines = generated_lines(tree, output);
     lines.iter().any(|line| arguments::holds(line, wanted))
 }
 
-/// The kernel command lines that a program made, those for recovery left out.
-fn made_lines(tree: &dyn BootTree, output: &Path) -> Vec<String> {
+/// Returns the generated kernel command lines, except those for recovery.
+fn generated_lines(tree: &dyn BootTree, output: &Path) -> Vec<String> {
     let text = tree.text(output).ok().flatten().unwrap_or_default();
     match output.ends_with("extlinux.conf") {
         true => extlinux::lines(&text),
@@ -223,7 +221,7 @@ fn made_lines(tree: &dyn BootTree, output: &Path) -> Vec<String> {
     }
 }
 
-/// Whether a kernel command line is for fixing the system, and so stays as it is.
+/// Returns whether a kernel command line is for recovery, and so is not changed.
 fn is_recovery(line: &str) -> bool {
     const WORDS: &[&str] = &["single", "recovery", "rescue", "emergency"];
     let mut words = line.split_whitespace();

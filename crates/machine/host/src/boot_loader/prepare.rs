@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Writes what the boot loader needs.
+//! Writes the boot loader's files and generates its configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,35 +8,33 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::tree::Live;
-use super::{BootCommand, BootPlan, is_made, made_lines, plan};
+use super::{BootCommand, BootPlan, any_entry_has, generated_lines, plan};
 use crate::changes::Changes;
 use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::{HostError, StateDirectory};
 
-/// How long a program that makes a configuration may take: `grub-mkconfig` looks for other systems
-/// on every disk.
-pub(super) const PATIENCE: Duration = Duration::from_secs(300);
+/// Longest time to generate a configuration: `grub-mkconfig` searches for other systems on every disk.
+pub(super) const GENERATE_LIMIT: Duration = Duration::from_secs(300);
 
-/// What preparing a restart did.
+/// The result of preparing a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BootReport {
-    /// What was found and written.
+    /// The boot loader, and the changes made.
     pub plan: BootPlan,
-    /// Whether anything was written, by this call or another under the same boot that awaits the
-    /// restart; if not, the next start has the arguments already.
+    /// Whether files were written, by this call or another in this boot that awaits the restart; if
+    /// not, the next boot has the arguments already.
     pub changed: bool,
 }
 
-/// Writes what this machine's boot loader needs to start the kernel with `arguments`, for example
-/// `isolcpus=domain,2-3`, at the next restart and those after it. [`crate::release`] takes it back,
-/// after any number of restarts. Nothing is written where the next start has them already. The lock
-/// is held.
+/// Changes this machine's boot loader files so that the next boots start the kernel with `arguments`,
+/// for example `isolcpus=domain,2-3`. [`crate::release`] undoes it, also after restarts. Writes
+/// nothing if the next boot has the arguments already. The caller holds the lock.
 ///
 /// # Errors
-/// As [`crate::plan_boot`]; and if a file cannot be written or the loader's own program fails, or
-/// makes a configuration without the arguments. Then everything is as before, or in the journal for
-/// `release`.
+/// As [`crate::plan_boot`]; and if a file cannot be written, or the loader's program fails or
+/// generates a configuration without the arguments. Then every change is undone, or in the journal
+/// for `release`.
 pub(crate) fn prepare(
     kernel: Arc<dyn Kernel>,
     state: &StateDirectory,
@@ -45,9 +43,9 @@ pub(crate) fn prepare(
     let plan = plan(&Live(&*kernel), arguments)?;
     let changed = !plan.is_as_wanted();
     if changed {
-        let mut changes = Changes::outliving(Arc::clone(&kernel), state);
+        let mut changes = Changes::across_restarts(Arc::clone(&kernel), state);
         if let Err(error) = write(&plan, &*kernel, &mut changes) {
-            // What cannot be undone now stays in the journal; the first cause is what matters.
+            // Changes that cannot be undone stay in the journal; report the first error.
             let _ = changes.undo();
             return Err(error);
         }
@@ -58,7 +56,7 @@ pub(crate) fn prepare(
 fn write(plan: &BootPlan, kernel: &dyn Kernel, changes: &mut Changes) -> Result<(), HostError> {
     let mut intended = Vec::new();
     if let Some(command) = &plan.command {
-        // First, so that it is undone last: from files that are as before.
+        // First, so that it is undone last, when its input files are restored.
         intended.push(Change::BootCommand {
             words: command.words.clone(),
             output: command.output.clone(),
@@ -69,8 +67,8 @@ fn write(plan: &BootPlan, kernel: &dyn Kernel, changes: &mut Changes) -> Result<
         path: file.path.clone(),
         old: file.old.clone(),
         new: file.new.clone(),
-        made_directories: missing_directories(kernel, &file.path),
-        is_made: false,
+        created_directories: missing_directories(kernel, &file.path),
+        is_generated: false,
     }));
     changes.prepare(intended)?;
     for file in &plan.files {
@@ -82,17 +80,20 @@ fn write(plan: &BootPlan, kernel: &dyn Kernel, changes: &mut Changes) -> Result<
                     "write",
                     &file.path,
                     cause,
-                    "make its file system writable and free some space there",
+                    "make its file system writable, with free space",
                 )
             })?;
         changes.step()?;
         if kernel.read(&file.path).ok().as_deref() != Some(&file.new) {
             return Err(HostError::Request {
                 location: file.path.display().to_string(),
-                what: "it does not read back as it was written".to_owned(),
+                what: "the file has another content after writing".to_owned(),
                 present: "another text".to_owned(),
                 needed: "the text that was written".to_owned(),
-                fix: "look who else writes it".to_owned(),
+                fix: format!(
+                    "find the process that writes it: fuser -v {}",
+                    file.path.display()
+                ),
             });
         }
     }
@@ -112,10 +113,10 @@ fn run(
     changes.step()?;
     run_command(kernel, &command.words).map_err(|what| HostError::Request {
         location: command.words.join(" "),
-        what: "the boot loader's own program failed".to_owned(),
+        what: "the boot loader's program failed".to_owned(),
         present: what,
-        needed: "a run without an error".to_owned(),
-        fix: "run it by hand and remove the cause".to_owned(),
+        needed: "exit status 0".to_owned(),
+        fix: "run this command and remove the cause of its error".to_owned(),
     })?;
     changes.step()?;
     let new = text_of(kernel, &command.output)?;
@@ -124,25 +125,25 @@ fn run(
             path: command.output.clone(),
             old,
             new,
-            made_directories: Vec::new(),
-            is_made: true,
+            created_directories: Vec::new(),
+            is_generated: true,
         }])?;
     }
-    if is_made(&Live(kernel), &command.output, &plan.arguments) {
+    if any_entry_has(&Live(kernel), &command.output, &plan.arguments) {
         return Ok(());
     }
     Err(HostError::Request {
         location: command.output.display().to_string(),
         what: format!(
-            "`{}` made it without the arguments of the plan",
+            "`{}` generated it without the arguments of the plan",
             command.words.join(" ")
         ),
-        present: made_lines(&Live(kernel), &command.output)
+        present: generated_lines(&Live(kernel), &command.output)
             .into_iter()
             .next()
             .unwrap_or_else(|| "no kernel command line".to_owned()),
         needed: plan.arguments.join(" "),
-        fix: "look for a file that sets the kernel command line after Rampart's".to_owned(),
+        fix: "find the file that sets the kernel command line after Rampart's".to_owned(),
     })
 }
 
@@ -150,7 +151,7 @@ fn text_of(kernel: &dyn Kernel, path: &Path) -> Result<Option<String>, HostError
     super::tree::BootTree::text(&Live(kernel), path)
 }
 
-/// The directories above a file that are not there, the innermost first.
+/// Returns the missing directories above a file, the innermost first.
 fn missing_directories(kernel: &dyn Kernel, path: &Path) -> Vec<PathBuf> {
     path.ancestors()
         .skip(1)
@@ -159,18 +160,21 @@ fn missing_directories(kernel: &dyn Kernel, path: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Runs a loader's program; what went wrong.
+/// Runs a loader's program. Returns the reason if it fails.
 pub(super) fn run_command(kernel: &dyn Kernel, words: &[String]) -> Result<(), String> {
-    let said = kernel
-        .run(words, PATIENCE)
-        .map_err(|error| format!("it cannot be started: {error}"))?;
-    match said.status {
+    let captured = kernel
+        .run(words, GENERATE_LIMIT)
+        .map_err(|error| format!("cannot start it: {error}"))?;
+    match captured.status {
         Some(status) if status.success() => Ok(()),
         Some(status) => {
-            let last: Vec<&str> = said.errors.lines().rev().take(3).collect();
+            let last: Vec<&str> = captured.errors.lines().rev().take(3).collect();
             let last: Vec<&str> = last.into_iter().rev().collect();
             Err(format!("{status}: {}", last.join("; ")))
         }
-        None => Err(format!("it did not end within {} s", PATIENCE.as_secs())),
+        None => Err(format!(
+            "it did not end within {} s",
+            GENERATE_LIMIT.as_secs()
+        )),
     }
 }

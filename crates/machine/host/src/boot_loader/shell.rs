@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Settings of boot loaders that are shell scripts: `/etc/default/grub` with its drop-ins, and
-//! those of `u-boot-menu`. They are read by `sh` under `set -e`.
+//! those of `u-boot-menu`. `sh` reads them with `set -e`.
 
 use super::arguments;
 
-/// First line of everything that Rampart writes.
+/// First line of the text that Rampart writes.
 pub(super) const HEAD: &str =
-    "# Written by `rampart apply --boot`; `rampart release` takes it away.\n";
+    "# Written by `rampart apply --boot`; `rampart release` removes it.\n";
 
-/// A script that takes the parameters of the wanted arguments out of every one of `variables` and
+/// Returns a script that removes the parameters of the wanted arguments from all `variables` and
 /// appends the arguments to the last of them.
 pub(super) fn appending(
     variables: &[&str],
@@ -24,7 +24,7 @@ pub(super) fn appending(
         .collect();
     let mut text = HEAD.to_owned();
     text.push_str("rampart_without() {\n    rampart_kept=\n");
-    // A word of the line may hold a `*`.
+    // A word of the line may contain `*`.
     text.push_str("    set -f\n    for rampart_word in $1; do\n        case $rampart_word in\n");
     text.push_str(&format!("            {}) ;;\n", patterns.join("|")));
     text.push_str(
@@ -46,7 +46,7 @@ pub(super) fn appending(
     text
 }
 
-/// A text as one word of the shell.
+/// Quotes a text as one word of the shell.
 fn single_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// What the shell makes of a variable that was `before`.
+    /// Runs the script and returns the variables; the last was `before`.
     fn after(before: &str, wanted: &[&str]) -> String {
         let wanted: Vec<String> = wanted.iter().map(|word| (*word).to_owned()).collect();
         let script = format!(

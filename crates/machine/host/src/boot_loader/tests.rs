@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Boot loaders on machines in a directory, whose files are real and whose programs are not.
+//! Tests of boot loaders on machines in a directory, with real files and fake programs.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,11 +25,11 @@ fn wanted() -> Vec<String> {
     WANTED.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// A machine below a directory. Its boot identifier is a file, so that it can be restarted.
+/// A machine below a directory. Its boot identifier is a file, so that tests can restart it.
 #[derive(Debug)]
 struct Directory {
     root: tempfile::TempDir,
-    /// Steps until the sudden end; none: never.
+    /// Steps until the process ends; `None`: never.
     steps: Mutex<Option<u64>>,
     ended: Mutex<bool>,
 }
@@ -82,7 +82,7 @@ impl Directory {
         }
     }
 
-    /// All files but the boot identifier, and all directories.
+    /// Returns all files except the boot identifier, and all directories.
     fn all(&self) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         fn walk(directory: &Path, all: &mut BTreeMap<PathBuf, Option<Vec<u8>>>) {
             for entry in std::fs::read_dir(directory).expect("list").flatten() {
@@ -101,8 +101,8 @@ impl Directory {
         all
     }
 
-    /// What the programs do: the shell reads the settings, as theirs does.
-    fn make(&self, script: &str) -> io::Result<()> {
+    /// Runs a script that generates a configuration, as the loader's program does.
+    fn generate(&self, script: &str) -> io::Result<()> {
         let root = self.root.path().display();
         let output = Command::new("sh")
             .args(["-c", &format!("set -e\nROOT='{root}'\n{script}")])
@@ -193,8 +193,8 @@ impl Kernel for Directory {
     fn run(&self, words: &[String], _limit: Duration) -> io::Result<CapturedOutput> {
         self.alive()?;
         let answer = match words.first().map(String::as_str) {
-            Some("/usr/sbin/update-grub") => self.make(UPDATE_GRUB),
-            Some("/usr/sbin/u-boot-update") => self.make(U_BOOT_UPDATE),
+            Some("/usr/sbin/update-grub") => self.generate(UPDATE_GRUB),
+            Some("/usr/sbin/u-boot-update") => self.generate(U_BOOT_UPDATE),
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         let code = if answer.is_ok() { 0 } else { 1 << 8 };
@@ -232,7 +232,7 @@ const DEBIAN: &[(&str, &str)] = &[
     ),
     (
         "/boot/grub/grub.cfg",
-        "# as the distribution's last run left it\n\tlinux\t/vmlinuz root=/dev/sda1 ro quiet\n",
+        "# generated at installation\n\tlinux\t/vmlinuz root=/dev/sda1 ro quiet\n",
     ),
 ];
 
@@ -325,7 +325,7 @@ fn loader(files: &[(&str, &str)]) -> Option<BootLoader> {
 }
 
 #[test]
-fn each_loader_is_recognised() {
+fn finds_each_loader() {
     let extlinux = || PathBuf::from("/boot/extlinux/extlinux.conf");
     let menu = || BootLoader::UBootMenu {
         configuration: extlinux(),
@@ -352,7 +352,7 @@ fn each_loader_is_recognised() {
         assert_eq!(loader(files), Some(expected));
     }
     assert_eq!(loader(&[]), None);
-    // What the firmware was told by who started the kernel goes first.
+    // The EFI variable has priority.
     let mut both = DEBIAN.to_vec();
     both.extend(SYSTEMD_BOOT);
     assert!(matches!(loader(&both), Some(BootLoader::Grub { .. })));
@@ -367,7 +367,7 @@ fn each_loader_is_recognised() {
 }
 
 #[test]
-fn a_machine_without_a_known_loader_is_told_what_to_do() {
+fn without_a_known_loader_the_fix_has_the_arguments() {
     let machine = Directory::new(&[]);
     let (_directory, state) = state();
     let error = prepare(&machine, &state).expect_err("none").to_string();
@@ -378,7 +378,7 @@ fn a_machine_without_a_known_loader_is_told_what_to_do() {
     assert!(!state.path().exists());
 }
 
-/// The lines that the next start may have, as far as the files tell.
+/// Returns the possible kernel command lines of the next boot.
 fn next_lines(machine: &Directory) -> Vec<String> {
     let mut lines = Vec::new();
     for (path, bytes) in machine.all() {
@@ -405,7 +405,7 @@ fn next_lines(machine: &Directory) -> Vec<String> {
 }
 
 #[test]
-fn every_loader_gets_the_arguments_and_all_is_as_before_after_a_restart() {
+fn every_loader_gets_the_arguments_and_release_restores_it_after_a_restart() {
     for files in MACHINES {
         let machine = Directory::new(files);
         let (_directory, state) = state();
@@ -418,12 +418,12 @@ fn every_loader_gets_the_arguments_and_all_is_as_before_after_a_restart() {
             assert!(arguments::holds(line, &wanted()), "{line}");
             assert_eq!(line.matches("isolcpus=").count(), 1, "{line}");
         }
-        // A second time there is nothing to do.
+        // A second call changes nothing.
         let prepared = machine.all();
         assert!(!prepare(&machine, &state).expect("prepared").changed);
         assert_eq!(machine.all(), prepared);
         machine.restart();
-        // Another command of Rampart leaves it alone.
+        // Other commands keep the change.
         release_first(&*machine, &state).expect("nothing to release");
         assert_eq!(machine.all(), prepared);
         let report = release_locked(&*machine, &state).expect("released");
@@ -433,9 +433,9 @@ fn every_loader_gets_the_arguments_and_all_is_as_before_after_a_restart() {
     }
 }
 
-/// The firmware of a Raspberry Pi reads the first line; what makes entries reads all lines as one.
+/// The firmware of a Raspberry Pi reads the first line; generators of entries read all lines as one.
 #[test]
-fn lines_are_read_as_their_readers_do() {
+fn reads_lines_as_each_loader_does() {
     for (loader, path, old, new) in [
         (
             RASPBERRY_PI,
@@ -470,7 +470,7 @@ fn lines_are_read_as_their_readers_do() {
 }
 
 #[test]
-fn other_arguments_take_the_place_of_the_first() {
+fn later_arguments_replace_the_first() {
     for files in MACHINES {
         let machine = Directory::new(files);
         let (_directory, state) = state();
@@ -489,7 +489,7 @@ fn other_arguments_take_the_place_of_the_first() {
 }
 
 #[test]
-fn the_end_at_any_step_leaves_a_machine_that_release_restores() {
+fn release_restores_the_machine_after_an_end_at_any_step() {
     for files in MACHINES {
         for end in 1.. {
             let machine = Directory::new(files);
@@ -514,22 +514,26 @@ fn the_end_at_any_step_leaves_a_machine_that_release_restores() {
             machine.end_after(None);
             let report = release_locked(&*machine, &state).expect("released");
             assert!(report.left.is_empty(), "{:?}", report.left);
-            assert_eq!(machine.all(), after_making(before, &machine), "step {end}");
+            assert_eq!(
+                machine.all(),
+                with_generated(before, &machine),
+                "step {end}"
+            );
         }
     }
 }
 
-/// Ended between the run of a loader's program and the note of what it made, the program is run
-/// again, and makes of the old files what it makes of them, which need not be what was there.
-fn after_making(
+/// After an end between the run of a loader's program and the record of its output, the program is run
+/// again, and its output may differ from the old one.
+fn with_generated(
     mut before: BTreeMap<PathBuf, Option<Vec<u8>>>,
     machine: &Directory,
 ) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
     for name in ["/boot/grub/grub.cfg", "/boot/extlinux/extlinux.conf"] {
         let path = machine.path(Path::new(name));
-        let is_made = machine.exists(Path::new("/usr/sbin/update-grub"))
+        let is_generated = machine.exists(Path::new("/usr/sbin/update-grub"))
             || machine.exists(Path::new("/usr/sbin/u-boot-update"));
-        if is_made && let Some(old) = before.get_mut(&path) {
+        if is_generated && let Some(old) = before.get_mut(&path) {
             let text = std::fs::read(&path).expect("read");
             assert!(!String::from_utf8_lossy(&text).contains("nosmt"));
             *old = Some(text);
@@ -539,7 +543,7 @@ fn after_making(
 }
 
 #[test]
-fn what_somebody_else_changed_is_left_and_told() {
+fn keeps_and_reports_a_file_that_another_process_changed() {
     let machine = Directory::new(EXTLINUX);
     let (_directory, state) = state();
     prepare(&machine, &state).expect("prepared");
@@ -552,11 +556,11 @@ fn what_somebody_else_changed_is_left_and_told() {
 }
 
 #[test]
-fn a_configuration_that_was_made_again_meanwhile_is_made_without_them() {
+fn a_configuration_generated_meanwhile_is_generated_again() {
     let machine = Directory::new(DEBIAN);
     let (_directory, state) = state();
     prepare(&machine, &state).expect("prepared");
-    // A new kernel came.
+    // As after the installation of a kernel.
     let made = machine.text("/boot/grub/grub.cfg");
     machine.put("/boot/grub/grub.cfg", &format!("{made}# another entry\n"));
     let report = release_locked(&*machine, &state).expect("released");
@@ -568,9 +572,9 @@ fn a_configuration_that_was_made_again_meanwhile_is_made_without_them() {
     );
 }
 
-/// An entry of another system comes first, or one that somebody made with the same arguments.
+/// The first entry may be that of another system, or one with the same arguments.
 #[test]
-fn the_arguments_are_looked_for_in_every_entry_once_they_are_written() {
+fn searches_written_arguments_in_every_entry() {
     for line in ["root=/dev/sdb1 quiet".to_owned(), wanted().join(" ")] {
         let mut files = DEBIAN.to_vec();
         let other = format!("\tlinux /vmlinuz {line}\n");
@@ -579,10 +583,13 @@ fn the_arguments_are_looked_for_in_every_entry_once_they_are_written() {
         let (_directory, state) = state();
         assert!(prepare(&machine, &state).expect("prepared").changed);
         machine.restart();
-        assert!(!prepare(&machine, &state).expect("there").changed, "{line}");
+        assert!(
+            !prepare(&machine, &state).expect("present").changed,
+            "{line}"
+        );
         release_locked(&*machine, &state).expect("released");
     }
-    // Where nothing is written yet, what starts by itself counts.
+    // If nothing is written yet, the default entry decides.
     for (line, changed) in [("quiet", true), ("quiet nosmt", false)] {
         let mut files = DEBIAN.to_vec();
         let made = format!("\tlinux /vmlinuz {line}\n\tlinux /vmlinuz nosmt\n");
@@ -594,9 +601,9 @@ fn the_arguments_are_looked_for_in_every_entry_once_they_are_written() {
 }
 
 #[test]
-fn arguments_that_do_not_arrive_change_nothing() {
+fn undoes_changes_that_do_not_reach_the_configuration() {
     let mut files = DEBIAN.to_vec();
-    // Sorts after ours, and forgets what was there.
+    // Read after Rampart's file, and replaces its value.
     files.push((
         "/etc/default/grub.d/zzz.cfg",
         "GRUB_CMDLINE_LINUX_DEFAULT=quiet\n",
@@ -607,11 +614,11 @@ fn arguments_that_do_not_arrive_change_nothing() {
     let error = prepare(&machine, &state).expect_err("lost").to_string();
     assert!(error.contains("without the arguments"), "{error}");
     assert_eq!(machine.all(), before);
-    assert!(crate::pending(&state).is_empty());
+    assert!(crate::journal::files(&state).is_empty());
 }
 
 #[test]
-fn arguments_with_spaces_come_through_grub() {
+fn quotes_arguments_with_spaces_for_grub() {
     let machine = Directory::new(DEBIAN);
     let (_directory, state) = state();
     let wanted = vec!["dyndbg=\"file a.c +p; x\"".to_owned()];
@@ -622,7 +629,7 @@ fn arguments_with_spaces_come_through_grub() {
 }
 
 #[test]
-fn without_drop_ins_the_lines_stand_at_the_end_of_the_defaults() {
+fn without_drop_ins_the_lines_are_appended_to_the_defaults() {
     let files = [
         ("/etc/default/grub", "GRUB_CMDLINE_LINUX_DEFAULT=quiet"),
         ("/usr/bin/grub-mkconfig", ""),
@@ -637,7 +644,7 @@ fn without_drop_ins_the_lines_stand_at_the_end_of_the_defaults() {
             .new
             .starts_with("GRUB_CMDLINE_LINUX_DEFAULT=quiet\n# Written by")
     );
-    // And once.
+    // And only once.
     machine.put("/etc/default/grub", &change.new);
     let other = vec!["nosmt".to_owned()];
     let plan = plan_boot(&MachineRoot::at(machine.root.path()), &other).expect("plan");
@@ -647,7 +654,7 @@ fn without_drop_ins_the_lines_stand_at_the_end_of_the_defaults() {
 }
 
 #[test]
-fn a_file_that_is_no_text_is_not_touched() {
+fn keeps_a_file_that_is_not_text() {
     let machine = Directory::new(RASPBERRY_PI);
     let path = machine.path(Path::new("/boot/firmware/cmdline.txt"));
     std::fs::write(&path, b"root=\xff\n").expect("written");
@@ -660,7 +667,7 @@ fn a_file_that_is_no_text_is_not_touched() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn releasing_is_the_opposite_of_preparing(
+    fn release_undoes_prepare(
         machine in 0..MACHINES.len(),
         text in "[a-z =\"\\n_-]{0,60}",
         words in proptest::collection::vec("[a-z_]{1,8}(=[0-9a-z,-]{1,8})?", 1..4),
@@ -676,7 +683,7 @@ proptest! {
         let (_directory, state) = state();
         let before = machine.all();
         let kernel = Arc::clone(&machine) as Arc<dyn Kernel>;
-        // Refused or not, it is undone.
+        // A refused change is undone too.
         let _ = super::prepare(kernel, &state, &words);
         machine.restart();
         let report = release_locked(&*machine, &state).expect("released");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The files that a boot loader is recognised by: of the machine that is changed, or of a recorded
-//! one.
+//! The files of a boot loader, on the running machine or a recorded one.
 
 use std::io;
 use std::path::Path;
@@ -8,19 +7,19 @@ use std::path::Path;
 use crate::kernel::Kernel;
 use crate::{HostError, MachineRoot};
 
-const MEND: &str = "make it readable (text in UTF-8), or change the kernel command line by hand";
+const FIX: &str = "make the file readable text in UTF-8, or edit the kernel command line yourself";
 
 /// Files of a machine. Paths are absolute there.
 pub(super) trait BootTree {
-    /// The text of a file; none where there is none.
+    /// Reads the text of a file. Returns `None` if it does not exist.
     fn text(&self, path: &Path) -> Result<Option<String>, HostError>;
-    /// Names in a directory in alphabetical order; none where it cannot be read.
+    /// Returns the names in a directory in alphabetical order, or none if it cannot be read.
     fn names(&self, path: &Path) -> Vec<String>;
-    /// Whether there is a file or directory.
+    /// Returns whether a file or directory exists.
     fn exists(&self, path: &Path) -> bool;
 }
 
-/// The machine that is changed.
+/// The running machine.
 #[derive(Debug)]
 pub(super) struct Live<'a>(pub(super) &'a dyn Kernel);
 
@@ -60,6 +59,6 @@ fn answer(path: &Path, read: io::Result<String>) -> Result<Option<String>, HostE
     match read {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(cause) => Err(HostError::file("read", path, cause, MEND)),
+        Err(cause) => Err(HostError::file("read", path, cause, FIX)),
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of caches and memory bandwidth can be divided, and how it is
-//! (Documentation/filesystems/resctrl.rst). Reads only.
+//! Reads which caches and memory bandwidth can be divided, and how they are divided
+//! (Documentation/filesystems/resctrl.rst).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,27 +14,27 @@ use crate::MachineRoot;
 use crate::kernel::Kernel;
 use crate::mounts::point_of;
 
-/// What the kernel calls the file system.
+/// Type of the file system.
 pub(crate) const KIND: &str = "resctrl";
-/// Where it is mounted where nobody chose another place.
+/// Usual mount point.
 pub(crate) const USUAL_POINT: &str = "/sys/fs/resctrl";
 const CPUS: &str = "/sys/devices/system/cpu";
-/// Directories beside the groups.
+/// Directories that are not groups.
 const NO_GROUPS: [&str; 3] = ["info", "mon_data", "mon_groups"];
 
-/// Files of a machine, by absolute paths: a recorded one, the running one, or one in memory.
+/// Files of a recorded machine, the running one, or one in memory, by absolute paths.
 pub(crate) trait Files {
-    /// The text of a file; none where it cannot be read.
+    /// Reads the text of a file. Returns `None` if it cannot be read.
     fn text(&self, path: &str) -> Option<String>;
-    /// Names in a directory, in a stable order.
+    /// Returns the names in a directory, in a stable order.
     fn names(&self, path: &str) -> Vec<String>;
 
-    /// The text without space around it.
+    /// Reads the text without surrounding space.
     fn line(&self, path: &str) -> Option<String> {
         self.text(path).map(|text| text.trim().to_owned())
     }
 
-    /// A number.
+    /// Parses a number.
     fn number(&self, path: &str) -> Option<u32> {
         self.line(path)?.parse().ok()
     }
@@ -60,7 +60,7 @@ impl Files for &dyn Kernel {
     }
 }
 
-/// Reads it; none where not even that can be told.
+/// Reads the caches and bandwidth. Returns `None` if `/proc/filesystems` cannot be read.
 pub(crate) fn read(files: &impl Files) -> Option<CacheControl> {
     let mounts = files.text("/proc/self/mountinfo").unwrap_or_default();
     let point = point_of(&mounts, KIND).unwrap_or(USUAL_POINT);
@@ -113,7 +113,7 @@ fn allocation(files: &impl Files, point: &str, default: &Schemata) -> Allocation
                 name: name.clone(),
             })
         })
-        // A resource that the default group has no line of is not divided.
+        // A resource without a line in the default group is not divided.
         .filter(|cache| !cache.instances.is_empty())
         .collect();
     let most_groups = resources
@@ -153,7 +153,7 @@ fn bandwidth(
     })
 }
 
-/// The caches that hold data, by level and number: their CPUs and bytes
+/// Returns CPUs and bytes of the caches that contain data, by level and number
 /// (Documentation/ABI/testing/sysfs-devices-system-cpu).
 fn instances(files: &impl Files) -> BTreeMap<(u32, u32), (CpuSet, u64)> {
     let online: CpuSet = files
@@ -186,7 +186,7 @@ fn instance(files: &impl Files, cpu: CpuId, name: &str) -> Option<((u32, u32), u
     Some(((level, files.number(&format!("{cache}/id"))?), size))
 }
 
-/// The default group, then the others.
+/// Returns the default group, then the others.
 fn groups(files: &impl Files, point: &str) -> Vec<AllocationGroup> {
     let names = files.names(point).into_iter();
     let names = names.filter(|name| !NO_GROUPS.contains(&name.as_str()));
@@ -213,7 +213,7 @@ fn groups(files: &impl Files, point: &str) -> Vec<AllocationGroup> {
         .collect()
 }
 
-/// Groups that would go with the file system: those that allocate, and those that only measure.
+/// Returns the groups that unmounting would remove: those that allocate, and those that only measure.
 pub(crate) fn groups_of_others(kernel: &dyn Kernel, point: &Path) -> Vec<String> {
     let mut names: Vec<String> = kernel
         .names(point)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything about a machine that a figure depends on.
+//! Reads all properties of a machine on which figures depend.
 
 pub(crate) mod allocation;
 mod environment;
@@ -21,12 +21,12 @@ use crate::groups::Hierarchies;
 use crate::kernel_config::KernelConfig;
 use crate::{MachineRoot, processor_times};
 
-/// Reads everything about a machine that a figure depends on. Never fails: what cannot be read
-/// is none, empty or unknown.
+/// Reads all properties of a machine on which figures depend. Never fails: what cannot be read is
+/// `None`, empty or unknown.
 ///
-/// The count of firmware interrupts is the present one; steal, which is a difference, and the
-/// findings, which depend on the real-time CPUs, are left to the caller
-/// ([`crate::processor_times`], [`read_figure_findings`]).
+/// The count of firmware interrupts is the current one. The caller adds steal time, which is a
+/// difference, and the findings, which depend on the real-time CPUs ([`crate::processor_times`],
+/// [`read_figure_findings`]).
 #[must_use]
 pub fn read_machine(root: &MachineRoot) -> Machine {
     let config = KernelConfig::read(root);
@@ -37,7 +37,7 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
     let processor = processor::read(root);
     let mut topology = topology::read(root);
     if !root.is_system() {
-        // Where the process that recorded it could run does not matter any more.
+        // The CPUs of the process that recorded the machine do not matter.
         topology.allowed = topology.online.clone();
     }
     let command_line = root.line("proc/cmdline").unwrap_or_default();
@@ -84,14 +84,14 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
     }
 }
 
-/// The word that a file with a choice marks as chosen, as in `always [madvise] never`.
+/// Returns the marked word of a file with a choice, as in `always [madvise] never`.
 fn chosen(text: &str, open: char, close: char) -> Option<String> {
     let (_, rest) = text.split_once(open)?;
     Some(rest.split_once(close)?.0.to_owned())
 }
 
 fn architecture(root: &MachineRoot) -> String {
-    // The file is there from 6.1 on. Before, what this program was built for has to do.
+    // The file exists from 6.1 on; before, take the architecture of this program.
     root.line("proc/sys/kernel/arch").unwrap_or_else(|| {
         if root.is_system() {
             std::env::consts::ARCH.to_owned()
@@ -149,8 +149,8 @@ fn mitigations(root: &MachineRoot) -> Vec<(String, String)> {
         .collect()
 }
 
-/// From the surest sign to the weakest: what the kernel calls itself, what it says it does now,
-/// what it was told at boot, what it was built with.
+/// Returns the preemption model, from the most reliable source to the least: the kernel's version
+/// text, its current setting, its command line, its configuration.
 fn preemption(
     root: &MachineRoot,
     config: &KernelConfig,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What slows a CPU down or takes it away on purpose: idle states, frequencies, throttling
+//! Idle states, frequencies and throttling, which slow a CPU down or take it from threads
 //! (Documentation/admin-guide/pm/, Documentation/scheduler/sched-rt-group.rst).
 
 use rampart_model::{CpuId, CpuSet, FrequencyFacts, IdleState, Nanos, ThrottlingFacts, Topology};
@@ -10,13 +10,13 @@ use crate::kernel_config::KernelConfig;
 
 const CPUS: &str = "sys/devices/system/cpu";
 
-/// The idle driver and its states.
+/// Returns the idle driver and its states.
 pub(super) fn idle(root: &MachineRoot, topology: &Topology) -> (Option<String>, Vec<IdleState>) {
     let driver = root
         .line(&format!("{CPUS}/cpuidle/current_driver"))
         .filter(|driver| driver != "none");
-    // States are the same on all CPUs of a kind; those of the first CPU stand for all, and where
-    // cores differ, those of the others are added by name.
+    // All CPUs of a kind have the same states: take those of the first CPU, and if cores differ, add
+    // those of the others by name.
     let mut states: Vec<IdleState> = Vec::new();
     for cpu in topology.online.iter() {
         let directory = format!("{CPUS}/cpu{cpu}/cpuidle");
@@ -46,7 +46,7 @@ pub(super) fn idle(root: &MachineRoot, topology: &Topology) -> (Option<String>, 
     (driver, states)
 }
 
-/// Frequencies.
+/// Reads the frequencies and governors.
 pub(super) fn frequency(root: &MachineRoot) -> FrequencyFacts {
     let mut facts = FrequencyFacts::default();
     let directory = format!("{CPUS}/cpufreq");
@@ -86,7 +86,7 @@ pub(super) fn frequency(root: &MachineRoot) -> FrequencyFacts {
     facts
 }
 
-/// What takes a CPU from real-time threads on purpose.
+/// Reads the limits of the CPU time of real-time threads.
 pub(super) fn throttling(
     root: &MachineRoot,
     config: &KernelConfig,
@@ -113,7 +113,7 @@ fn group_scheduling(
     hierarchies: &Hierarchies,
     command_line: &str,
 ) -> Option<bool> {
-    // The file is there exactly when budgets belong to groups.
+    // The file exists if and only if groups have real-time budgets.
     if let Some(mount) = hierarchies.legacy_with("cpu") {
         let file = mount.join("cpu.rt_runtime_us");
         return Some(root.exists(file.to_string_lossy().trim_start_matches('/')));
@@ -129,7 +129,7 @@ fn group_scheduling(
     Some(built && on)
 }
 
-/// Runtime and period of the fair server, in nanoseconds in debugfs (from 6.12).
+/// Returns runtime and period of the fair server, in nanoseconds in debugfs (from 6.12).
 fn fair_server(root: &MachineRoot) -> Option<(Nanos, Nanos)> {
     let directory = "sys/kernel/debug/sched/fair_server";
     let cpu = *root.numbered(directory, "cpu").first()?;

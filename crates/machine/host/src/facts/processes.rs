@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes, and the kernel's own threads among them (proc_pid_stat(5)).
+//! Reads processes and the kernel's threads (proc_pid_stat(5)).
 
 use std::collections::BTreeSet;
 
@@ -9,22 +9,22 @@ use crate::tasks::TaskStat;
 /// A process, or a thread of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
-    /// Its number.
+    /// Process number.
     pub(crate) number: u32,
-    /// What the kernel calls it.
+    /// Name in the kernel.
     pub(crate) name: String,
-    /// None where it could not be read.
+    /// `None` if it could not be read.
     pub(crate) stat: Option<TaskStat>,
 }
 
 impl Process {
-    /// Whether it belongs to the kernel.
+    /// Returns whether it is a thread of the kernel.
     pub(crate) fn is_kernel_thread(&self) -> bool {
         self.stat.as_ref().is_some_and(TaskStat::is_kernel_thread)
     }
 }
 
-/// Every process that has a name, by its number.
+/// Returns every process that has a name, by its number.
 pub(crate) fn processes(root: &MachineRoot) -> Vec<Process> {
     root.numbered("proc", "")
         .into_iter()
@@ -40,20 +40,19 @@ pub(crate) fn processes(root: &MachineRoot) -> Vec<Process> {
         .collect()
 }
 
-/// Every process where the kernel's threads are among them; none where they are not seen, as in a
-/// container.
+/// Returns every process, or `None` if the kernel's threads are not visible, as in a container.
 pub(crate) fn with_kernel_threads(root: &MachineRoot) -> Option<Vec<Process>> {
     let is_seen = root.line("proc/2/comm").as_deref() == Some("kthreadd");
     is_seen.then(|| processes(root))
 }
 
-/// Names of running programs; none where they are not seen.
+/// Returns the names of running programs, or `None` if processes are not visible.
 pub(crate) fn running_programs(root: &MachineRoot) -> Option<BTreeSet<String>> {
     let all = with_kernel_threads(root)?;
     Some(names_of_programs(&all))
 }
 
-/// Names of those that are no threads of the kernel.
+/// Returns the names of processes that are not threads of the kernel.
 pub(crate) fn names_of_programs(processes: &[Process]) -> BTreeSet<String> {
     let programs = processes
         .iter()

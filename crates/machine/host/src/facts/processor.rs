@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The processor, from `/proc/cpuinfo`.
+//! Reads the processor from `/proc/cpuinfo`.
 
 use std::collections::BTreeMap;
 
@@ -34,18 +34,18 @@ const CORES: [(u32, u32, &str); 24] = [
     (0xc0, 0xac3, "Ampere-1"),
 ];
 
-/// What `/proc/cpuinfo` says.
+/// Properties in `/proc/cpuinfo`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Processor {
-    /// Its name; for arm64 the kinds of cores with their counts.
+    /// Name; for arm64 the kinds of cores with their counts.
     pub(super) model: String,
     /// Revision of the microcode.
     pub(super) microcode: Option<String>,
     /// Whether it is an x86 processor.
     pub(super) is_x86: bool,
-    /// Whether it says that a hypervisor is under it (x86 alone).
+    /// Whether it reports a hypervisor below it (x86 only).
     pub(super) is_guest: bool,
-    /// Whether it is one that exists in software alone.
+    /// Whether it exists only as an emulation.
     pub(super) is_emulated: bool,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recorded machines, whole.
+//! Tests of complete recorded machines.
 
 use rampart_model::{Machine, PreemptionModel, Severity};
 
@@ -36,7 +36,7 @@ fn a_board_with_a_cache_for_each_cluster() {
 }
 
 #[test]
-fn a_machine_that_says_nothing_is_read_too() {
+fn reads_a_machine_without_files() {
     let directory = tempfile::tempdir().expect("directory");
     let machine = read_machine(&MachineRoot::at(directory.path()));
     assert_eq!(machine.preemption, PreemptionModel::Unknown);
@@ -44,7 +44,7 @@ fn a_machine_that_says_nothing_is_read_too() {
     assert_eq!(machine.control_groups, "none");
 }
 
-/// What is read of a machine that has these files and nothing else.
+/// Reads a machine with only these files.
 fn machine_of(files: &[(&str, &str)]) -> Machine {
     let directory = tempfile::tempdir().expect("directory");
     for (file, text) in files {
@@ -55,9 +55,9 @@ fn machine_of(files: &[(&str, &str)]) -> Machine {
     read_machine(&MachineRoot::at(directory.path()))
 }
 
-/// As the simulated machine is: an emulated processor that says nothing of it.
+/// As the simulated machine: an emulated processor without a hypervisor flag.
 #[test]
-fn a_machine_by_qemu_that_calls_itself_no_guest_is_emulated() {
+fn a_qemu_machine_without_a_hypervisor_flag_is_emulated() {
     for (vendor, flags, emulated) in [
         ("QEMU", "fpu svm", true),
         ("QEMU", "fpu svm hypervisor", false),
@@ -75,9 +75,9 @@ fn a_machine_by_qemu_that_calls_itself_no_guest_is_emulated() {
     }
 }
 
-/// As the simulated arm64 machine is: QEMU's, with an EL2 of its own.
+/// As the simulated arm64 machine: QEMU with EL2.
 #[test]
-fn a_machine_by_qemu_that_can_host_guests_is_emulated() {
+fn a_qemu_machine_that_can_host_guests_is_emulated() {
     for (compatible, method, emulated) in [
         ("linux,dummy-virt\0", "smc\0", true),
         ("linux,dummy-virt\0", "hvc\0", false),
@@ -99,7 +99,7 @@ fn a_machine_by_qemu_that_can_host_guests_is_emulated() {
 }
 
 #[test]
-fn files_full_of_rubbish_are_read_too() {
+fn reads_files_with_invalid_content() {
     let directory = tempfile::tempdir().expect("directory");
     for (file, text) in [
         ("sys/devices/system/cpu/online", "0-1"),
@@ -155,7 +155,7 @@ fn every_figure_finding_has_its_rule_its_values_and_a_fix() {
 }
 
 #[test]
-fn the_running_machine_is_read() {
+fn reads_the_running_machine() {
     let machine = read_machine(&MachineRoot::system());
     assert!(!machine.topology.online.is_empty());
     assert!(!machine.architecture.is_empty());

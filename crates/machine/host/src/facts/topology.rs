@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs, caches and nodes from sysfs
+//! Reads CPUs, caches and nodes from sysfs
 //! (Documentation/admin-guide/cputopology.rst, Documentation/ABI/testing/sysfs-devices-system-cpu).
 
 use std::collections::BTreeMap;
@@ -39,7 +39,8 @@ pub(super) fn read(root: &MachineRoot) -> Topology {
     }
 }
 
-/// A CPU list; empty where there is none. Without `nohz_full=` the kernel writes `(null)`.
+/// Reads a list of CPUs. Returns an empty set if there is none; without `nohz_full=` the kernel writes
+/// `(null)`.
 fn set(root: &MachineRoot, path: &str) -> CpuSet {
     root.value(path).unwrap_or_default()
 }
@@ -51,13 +52,13 @@ fn cpu(
     capacities: &BTreeMap<CpuId, u32>,
 ) -> Cpu {
     let topology = format!("{CPUS}/cpu{id}/topology");
-    // The old name of the list still stands on every kernel, the new one from 5.3 on.
+    // The old name of the list exists on every kernel, the new one from 5.3 on.
     let mut siblings = set(root, &format!("{topology}/core_cpus_list"));
     if siblings.is_empty() {
         siblings = set(root, &format!("{topology}/thread_siblings_list"));
     }
     siblings.insert(id);
-    // Where the firmware says nothing the kernel writes -1, which is no number here.
+    // The kernel writes -1 if the firmware does not report it.
     Cpu {
         id,
         core: root.value(&format!("{topology}/core_id")),
@@ -71,10 +72,10 @@ fn cpu(
     }
 }
 
-/// Relative capacities, the strongest core at 1024; none where all cores are equal.
+/// Returns relative capacities, with 1024 for the strongest core, or none if all cores are equal.
 ///
-/// `cpu_capacity` says it on arm64, and on hybrid x86 from 6.12; before, the performance that
-/// the firmware ascribes to each core (ACPI CPPC) or its highest frequency stands in.
+/// Reads `cpu_capacity` on arm64, and on hybrid x86 from 6.12; before, the performance that the
+/// firmware reports for each core (ACPI CPPC), or its highest frequency.
 fn capacities(root: &MachineRoot, online: &CpuSet) -> BTreeMap<CpuId, u32> {
     let each = |file: &str| -> Option<BTreeMap<CpuId, u64>> {
         online
@@ -84,7 +85,7 @@ fn capacities(root: &MachineRoot, online: &CpuSet) -> BTreeMap<CpuId, u32> {
     };
     let hybrid = root.exists("sys/devices/cpu_atom/cpus");
     let found = each("cpu_capacity").or_else(|| {
-        // Cores of one kind differ a little too, as some turbo higher; that is no other kind.
+        // Cores of one kind differ a little too, as some have a higher turbo frequency.
         hybrid
             .then(|| each("acpi_cppc/highest_perf").or_else(|| each("cpufreq/cpuinfo_max_freq")))
             .flatten()
@@ -117,7 +118,7 @@ fn nodes(root: &MachineRoot) -> Vec<MemoryNode> {
         .collect()
 }
 
-/// The bytes that a line of a `meminfo` gives in kB.
+/// Returns the bytes of a `meminfo` line in kB.
 pub(super) fn kilobytes(text: &str, label: &str) -> Option<u64> {
     let line = text.lines().find(|line| line.contains(label))?;
     let number = line.split(label).nth(1)?.split_whitespace().next()?;
@@ -156,7 +157,7 @@ fn cache(root: &MachineRoot, directory: &str, cpu: CpuId) -> Option<Cache> {
     Some(Cache {
         level: root.value(&format!("{directory}/level"))?,
         kind,
-        // Firmware of many arm64 boards tells of a cache and not of its size.
+        // The firmware of many arm64 boards reports a cache without its size.
         size: root
             .line(&format!("{directory}/size"))
             .and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok())

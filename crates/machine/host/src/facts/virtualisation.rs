@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whether the machine is a guest, and whether this process is in a container.
+//! Detects whether the machine is a guest, and whether this process is in a container.
 
 use rampart_model::Virtualisation;
 
 use super::processor::Processor;
 use crate::MachineRoot;
 
-/// What the vendor text of CPUID leaf 0x40000000 stands for.
+/// Hypervisors by the vendor text of CPUID leaf 0x40000000.
 const SIGNATURES: [(&str, &str); 10] = [
     ("KVMKVMKVM", "kvm"),
     ("TCGTCGTCGTCG", "qemu"),
@@ -20,7 +20,7 @@ const SIGNATURES: [(&str, &str); 10] = [
     (" lrpepyh  vr", "parallels"),
 ];
 
-/// What firmware tables say of machines that are none: vendor or product, and the hypervisor.
+/// Hypervisors by vendor or product in firmware tables.
 const PRODUCTS: [(&str, &str); 10] = [
     ("QEMU", "qemu"),
     ("KVM", "kvm"),
@@ -49,8 +49,8 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
         .or_else(|| is_hidden_qemu(root, processor).then(|| "qemu".to_owned()))
         .or_else(|| processor.is_guest.then(|| from_clock(root)));
     Virtualisation {
-        // QEMU's `max` processor on arm64 has no implementer, as nobody made it; no hardware
-        // virtualisation can show that.
+        // QEMU's `max` processor on arm64 has no implementer; hardware virtualisation cannot show
+        // that.
         emulated: signature
             .as_deref()
             .is_some_and(|text| text.starts_with("TCG"))
@@ -62,40 +62,40 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
     }
 }
 
-/// Whether QEMU made a machine whose processor does not call itself a guest. It emulates such
-/// ones so that they can host guests themselves, and lets KVM hide itself only on request; where
-/// somebody asked for that, times are taken for worth less than they are, never for more.
+/// Returns whether QEMU emulates a machine without the hypervisor flag. It does so for machines that
+/// host guests; KVM hides itself only on request, and then its times are trusted too little, never
+/// too much.
 fn is_hidden_qemu(root: &MachineRoot, processor: &Processor) -> bool {
     if !processor.is_x86 {
-        return is_made_by_qemu(root) && starts_processors_by_monitor_call(root);
+        return is_qemu_device_tree(root) && starts_processors_by_monitor_call(root);
     }
     !processor.is_guest && root.line("sys/class/dmi/id/sys_vendor").as_deref() == Some("QEMU")
 }
 
-/// Whether the device tree is that of QEMU's arm64 machine `virt`.
-fn is_made_by_qemu(root: &MachineRoot) -> bool {
+/// Returns whether the device tree is that of QEMU's arm64 machine `virt`.
+fn is_qemu_device_tree(root: &MachineRoot) -> bool {
     root.line("proc/device-tree/compatible")
         .is_some_and(|names| names.split('\0').any(|name| name == "linux,dummy-virt"))
 }
 
-/// Whether the kernel asks firmware for its processors (PSCI) by the secure monitor's instruction.
-/// A guest is told to use the hypervisor's. QEMU tells otherwise where the machine has its own EL2
-/// (`virtualization=on`), which it emulates: in a guest of KVM there was none before Linux 6.16
-/// (QEMU, hw/arm/virt.c; Linux, Documentation/devicetree/bindings/arm/psci.yaml).
+/// Returns whether the kernel starts processors (PSCI) with the secure monitor's instruction instead of
+/// the hypervisor's. On QEMU that means an emulated EL2 (`virtualization=on`): KVM guests could not
+/// have one before Linux 6.16 (QEMU, hw/arm/virt.c; Linux,
+/// Documentation/devicetree/bindings/arm/psci.yaml).
 fn starts_processors_by_monitor_call(root: &MachineRoot) -> bool {
     root.line("proc/device-tree/psci/method").as_deref() == Some("smc")
 }
 
-/// The hypervisor's own name, from the running processor.
+/// Returns the hypervisor's name from the running processor.
 fn signature(root: &MachineRoot, processor: &Processor) -> Option<String> {
     (root.is_system() && processor.is_guest)
-        .then(ask_processor)
+        .then(read_cpuid_signature)
         .flatten()
         .filter(|text| !text.is_empty())
 }
 
 #[cfg(target_arch = "x86_64")]
-fn ask_processor() -> Option<String> {
+fn read_cpuid_signature() -> Option<String> {
     let leaf = core::arch::x86_64::__cpuid(0x4000_0000);
     let bytes: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx]
         .into_iter()
@@ -106,22 +106,22 @@ fn ask_processor() -> Option<String> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn ask_processor() -> Option<String> {
+fn read_cpuid_signature() -> Option<String> {
     None
 }
 
 fn from_device_tree(root: &MachineRoot) -> Option<String> {
     if let Some(compatible) = root.line("proc/device-tree/hypervisor/compatible") {
-        // `xen,xen`, `linux,kvm`: vendor and name, several with zero bytes between.
+        // `xen,xen`, `linux,kvm`: vendor and name, several separated by NUL bytes.
         let first = compatible.split('\0').next().unwrap_or_default();
         return first.split(',').next_back().map(str::to_owned);
     }
-    is_made_by_qemu(root).then(|| "qemu".to_owned())
+    is_qemu_device_tree(root).then(|| "qemu".to_owned())
 }
 
 fn from_firmware(root: &MachineRoot, processor: &Processor) -> Option<String> {
-    // Google and Amazon lease bare metal under the same vendor name; there the processor does
-    // not call itself a guest. On arm64 it never does.
+    // Google and Amazon offer bare metal under the same vendor name, without the hypervisor flag.
+    // arm64 never has that flag.
     if processor.is_x86 && !processor.is_guest {
         return None;
     }
@@ -140,7 +140,7 @@ fn from_firmware(root: &MachineRoot, processor: &Processor) -> Option<String> {
         .map(|(_, name)| (*name).to_owned())
 }
 
-/// The clock that a hypervisor offers betrays it.
+/// Detects a hypervisor by the clock that it offers.
 fn from_clock(root: &MachineRoot) -> String {
     let clocks = root
         .line("sys/devices/system/clocksource/clocksource0/available_clocksource")
@@ -157,11 +157,11 @@ fn from_clock(root: &MachineRoot) -> String {
     name.to_owned()
 }
 
-/// Which container manager made this process's environment.
+/// Returns the manager of the container of this process.
 fn container(root: &MachineRoot) -> Option<String> {
     if sees_whole_machine(root) {
-        // The marks below may be left over: file systems of machines are made from images of
-        // containers too.
+        // The files below may be left from an image: file systems of machines are made from images
+        // of containers too.
         return None;
     }
     if root.exists("run/.containerenv") {
@@ -170,7 +170,7 @@ fn container(root: &MachineRoot) -> Option<String> {
     if root.exists(".dockerenv") {
         return Some("docker".to_owned());
     }
-    // The container interface of systemd (systemd.io/CONTAINER_INTERFACE): the manager's word.
+    // The container interface of systemd (systemd.io/CONTAINER_INTERFACE).
     if let Some(word) = root.line("run/systemd/container") {
         return Some(word);
     }
@@ -181,10 +181,10 @@ fn container(root: &MachineRoot) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Whether this process is in the first PID namespace, where kernel threads are seen, and has
-/// the root file system of the first process.
+/// Returns whether this process is in the first PID namespace, where kernel threads are visible, and
+/// has the root file system of the first process.
 fn sees_whole_machine(root: &MachineRoot) -> bool {
-    // Who is not the first process's owner can read its mounts and not its namespaces.
+    // Another user can read the mounts of the first process but not its namespaces.
     let root_mount = |process: &str| {
         root.text(&format!("proc/{process}/mountinfo"))?
             .lines()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A machine in memory that follows the kernel's rules for cpusets, partitions, interrupts and
-//! affinities as far as shields meet them, and that can end suddenly at any step.
+//! affinities as far as shields need them, and that can end the process at any step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -26,14 +26,14 @@ pub(crate) fn cpus(text: &str) -> CpuSet {
     text.parse().expect("CPUs")
 }
 
-/// For a state directory. In memory where possible: hundreds of journals are written and synced.
+/// Creates a state directory, in memory if possible: hundreds of journals are written and synced.
 pub(crate) fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm")
         .or_else(|_| tempfile::tempdir())
         .expect("directory")
 }
 
-/// A machine of four CPUs with programs, threads of the kernel and interrupts.
+/// Returns a machine of four CPUs with programs, kernel threads and interrupts.
 pub(crate) fn ordinary(layout: Layout) -> Machine {
     let mut machine = Machine::new(4, layout);
     for number in 10..14 {
@@ -52,7 +52,7 @@ pub(crate) fn ordinary(layout: Layout) -> Machine {
     machine
 }
 
-/// How control groups are mounted.
+/// The mounted control group hierarchies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Layout {
     V1,
@@ -68,13 +68,13 @@ pub(crate) struct Group {
     pub(crate) exclusive: bool,
     pub(crate) balance: bool,
     pub(crate) clone: bool,
-    /// v2: what the partition file says.
+    /// v2: content of the partition file.
     pub(crate) partition: String,
     /// v2: `cpuset` in `cgroup.subtree_control`.
     pub(crate) enables: bool,
     /// v2: `cgroup.type` is `threaded`.
     pub(crate) threaded: bool,
-    /// v1 `cpu`: the real-time budget in microseconds of a second.
+    /// v1 `cpu`: the real-time budget in microseconds for each second.
     pub(crate) runtime: i64,
 }
 
@@ -86,8 +86,8 @@ pub(crate) struct Thread {
     pub(crate) bound: bool,
     pub(crate) group: PathBuf,
     pub(crate) cpu_group: PathBuf,
-    /// What it asked for, remembered by kernels from 6.2.
-    pub(crate) wish: Option<CpuSet>,
+    /// The affinity that it requested, remembered by kernels from 6.2.
+    pub(crate) requested: Option<CpuSet>,
     pub(crate) affinity: CpuSet,
     pub(crate) attributes: Attributes,
 }
@@ -97,22 +97,22 @@ pub(crate) struct Thread {
 pub(crate) struct Machine {
     pub(crate) online: CpuSet,
     pub(crate) layout: Layout,
-    /// Whether wishes survive a change of group (6.2).
+    /// Whether requested affinities survive a change of group (6.2).
     pub(crate) remembers: bool,
     pub(crate) files: BTreeMap<PathBuf, String>,
-    /// v2: a partition was removed whose CPUs the kernel gives back some time later.
+    /// v2: whether a partition was removed whose CPUs the kernel returns some time later.
     pub(crate) late: bool,
-    /// v2: whether the kernel makes no group threaded.
+    /// v2: whether the kernel refuses threaded groups.
     pub(crate) no_threaded_groups: bool,
     /// Files that refuse every write.
     pub(crate) refusing: BTreeSet<PathBuf>,
     pub(crate) groups: BTreeMap<PathBuf, Group>,
     pub(crate) threads: BTreeMap<u32, Thread>,
-    /// Forks still to come, one with each move of a thread.
+    /// Forks still to happen, one with each move of a thread.
     pub(crate) forks: u32,
-    /// What caches can be divided into.
+    /// Caches that can be divided.
     pub(crate) resctrl: Option<resctrl::Resctrl>,
-    /// How many huge pages there can be of a size, and how many more one writing finds.
+    /// The largest number of huge pages of a size, and how many more each write finds.
     pub(crate) huge_pages: Option<(u64, u64)>,
     /// Units of systemd.
     pub(crate) units: BTreeMap<String, systemd::Unit>,
@@ -121,7 +121,7 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 pub(crate) struct FakeKernel {
     machine: Mutex<Machine>,
-    /// Steps until the sudden end; none: never.
+    /// Steps until the process ends; `None`: never.
     steps: Mutex<Option<u64>>,
 }
 
@@ -192,8 +192,8 @@ impl Machine {
         }
     }
 
-    pub(crate) fn add_thread(&mut self, number: u32, kernel: bool, wish: Option<CpuSet>) {
-        let affinity = wish.clone().unwrap_or_else(|| self.online.clone());
+    pub(crate) fn add_thread(&mut self, number: u32, kernel: bool, requested: Option<CpuSet>) {
+        let affinity = requested.clone().unwrap_or_else(|| self.online.clone());
         self.threads.insert(
             number,
             Thread {
@@ -203,7 +203,7 @@ impl Machine {
                 bound: false,
                 group: self.root(),
                 cpu_group: V1_CPU.into(),
-                wish,
+                requested,
                 affinity,
                 attributes: Attributes::of(SchedulingPolicy::Other),
             },
@@ -237,7 +237,7 @@ impl Machine {
             .filter(move |(path, _)| path.parent() == Some(group))
     }
 
-    /// What the threads of a group may use.
+    /// Returns the CPUs that the threads of a group may use.
     pub(crate) fn effective(&self, path: &Path) -> CpuSet {
         let Some(group) = self.groups.get(path) else {
             return self.online.clone();
@@ -262,35 +262,35 @@ impl Machine {
         if own.is_empty() { above } else { own }
     }
 
-    /// Time passes.
+    /// Lets pending changes of the kernel take effect.
     pub(crate) fn settle(&mut self) {
         if std::mem::take(&mut self.late) {
-            self.place_all(Path::new(V2));
+            self.set_effective_affinities(Path::new(V2));
         }
     }
 
-    fn place(&mut self, number: u32) {
+    fn set_effective_affinity(&mut self, number: u32) {
         let Some(thread) = self.threads.get(&number) else {
             return;
         };
-        // A partition of v2 leaves kernel threads of the root group alone, from 6.2 on.
+        // From 6.2 on, a partition of v2 does not change kernel threads of the root group.
         if thread.bound || (self.is_v2() && thread.kernel && self.remembers) {
             return;
         }
         let effective = self.effective(&thread.group);
-        let wish = thread
-            .wish
+        let requested = thread
+            .requested
             .as_ref()
             .filter(|_| self.remembers)
-            .map(|wish| wish.intersection(&effective))
+            .map(|requested| requested.intersection(&effective))
             .filter(|cpus| !cpus.is_empty());
         if let Some(thread) = self.threads.get_mut(&number) {
-            thread.affinity = wish.unwrap_or(effective);
+            thread.affinity = requested.unwrap_or(effective);
         }
     }
 
-    /// Follows a change of a group's CPUs; in v2 it reaches all groups.
-    fn place_all(&mut self, changed: &Path) {
+    /// Applies a change of a group's CPUs to its threads; in v2 to those of all groups.
+    fn set_effective_affinities(&mut self, changed: &Path) {
         let everyone = self.is_v2();
         let numbers: Vec<u32> = self
             .threads
@@ -299,7 +299,7 @@ impl Machine {
             .map(|(number, _)| *number)
             .collect();
         for number in numbers {
-            self.place(number);
+            self.set_effective_affinity(number);
         }
     }
 }
@@ -316,12 +316,12 @@ impl FakeKernel {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the process after so many steps: nothing that it does then has an effect.
+    /// Ends the process after so many steps: later calls have no effect and fail.
     pub(crate) fn end_after(&self, steps: Option<u64>) {
         *self.steps.lock().unwrap_or_else(PoisonError::into_inner) = steps;
     }
 
-    /// Whether the end came.
+    /// Returns whether the process was ended.
     pub(crate) fn ended(&self) -> bool {
         *self.steps.lock().unwrap_or_else(PoisonError::into_inner) == Some(0)
     }
@@ -377,7 +377,7 @@ impl Kernel for FakeKernel {
                 *text = format!("{}\n", number(value).min(found));
                 Ok(())
             }
-            // The group of a unit, which has processes.
+            // The group of a unit that has processes.
             Some(_) if name == "cpuset.cpus" && value.is_empty() => Err(errno(Errno::NOSPC)),
             Some(text) => {
                 // A parameter of a module ends at a NUL byte.
@@ -491,7 +491,7 @@ impl Kernel for FakeKernel {
             return Err(errno(Errno::INVAL));
         }
         thread.affinity = if thread.kernel { cpus.clone() } else { allowed };
-        thread.wish = Some(cpus.clone());
+        thread.requested = Some(cpus.clone());
         Ok(())
     }
 

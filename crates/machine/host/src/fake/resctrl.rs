@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! resctrl of the machine in memory: what the kernel accepts there and what it reads as
+//! resctrl of the machine in memory: the values that the kernel accepts, and the text it returns
 //! (Documentation/filesystems/resctrl.rst; fs/resctrl/rdtgroup.c).
 
 use std::collections::BTreeMap;
@@ -19,19 +19,19 @@ pub(crate) struct CacheGroup {
     /// By resource and number of the cache.
     pub(crate) ways: BTreeMap<(&'static str, u32), WayMask>,
     pub(crate) bandwidth: BTreeMap<u32, u32>,
-    /// Those of the default group are all that no other has.
+    /// For the default group all that no other group has.
     pub(crate) cpus: CpuSet,
     pub(crate) exclusive: bool,
 }
 
-/// What can be divided, and how it is.
+/// The caches that can be divided, and their groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resctrl {
     pub(crate) mounted: bool,
     pub(crate) all: WayMask,
     pub(crate) shareable: WayMask,
     pub(crate) most_groups: usize,
-    /// `L3`, or its code and data apart.
+    /// `L3`, or its code and data separately.
     pub(crate) resources: Vec<&'static str>,
     pub(crate) ids: Vec<u32>,
     pub(crate) groups: BTreeMap<String, CacheGroup>,
@@ -55,7 +55,7 @@ impl Resctrl {
         self.groups = BTreeMap::from([(String::new(), self.whole())]);
     }
 
-    /// The ways of other groups of one cache; code and data are the same cache.
+    /// Returns the ways of other groups of a cache; code and data are the same cache.
     fn of_others(&self, name: &str, id: u32, exclusive_alone: bool) -> WayMask {
         self.groups
             .iter()
@@ -145,7 +145,7 @@ impl Resctrl {
     }
 }
 
-/// The group and the file of it that a path names.
+/// Returns the group and the file in a path.
 fn parts(path: &Path) -> Option<(String, String)> {
     let inside = path.strip_prefix(POINT).ok()?;
     let names: Vec<String> = inside
@@ -160,7 +160,7 @@ fn parts(path: &Path) -> Option<(String, String)> {
 }
 
 impl Machine {
-    /// Gives it caches that can be divided: one for every so many CPUs, of 11 ways of 1 MiB, of
+    /// Adds caches that can be divided: one for every `cpus_of_each` CPUs, with 11 ways of 1 MiB, of
     /// which devices use two.
     pub(crate) fn add_resctrl(&mut self, mounted: bool, cpus_of_each: u32) {
         let ids = || self.online.iter().map(|cpu| (cpu, cpu.0 / cpus_of_each));
@@ -334,7 +334,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Somebody else makes a group.
+    /// Adds a group of another program.
     pub(crate) fn add_cache_group(&mut self, name: &str, ways: u64, cpu: Option<u32>) {
         if let Some(resctrl) = &mut self.resctrl {
             let mut group = resctrl.whole();

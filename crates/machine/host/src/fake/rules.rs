@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel accepts in the files of control groups and what they read as.
+//! The values that the kernel accepts in files of control groups, and the text it returns.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ impl Machine {
         if let Some(group) = self.groups.get_mut(path) {
             group.cpus = cpus;
         }
-        self.place_all(path);
+        self.set_effective_affinities(path);
         Ok(())
     }
 
@@ -58,7 +58,7 @@ impl Machine {
             .get(path)
             .map(|group| group.cpus.clone())
             .ok_or_else(|| errno(Errno::NOENT))?;
-        let said = if value != "isolated" {
+        let content = if value != "isolated" {
             value.to_owned()
         } else if self.overlapping_sibling(path, &cpus, false) {
             "isolated invalid (Cpu list in cpuset.cpus not exclusive)".to_owned()
@@ -68,9 +68,9 @@ impl Machine {
             value.to_owned()
         };
         if let Some(group) = self.groups.get_mut(path) {
-            group.partition = said;
+            group.partition = content;
         }
-        self.place_all(path);
+        self.set_effective_affinities(path);
         Ok(())
     }
 
@@ -90,12 +90,12 @@ impl Machine {
                 }
             }
         }
-        self.place_all(path);
+        self.set_effective_affinities(path);
         Ok(())
     }
 
-    /// v2: the group that a group's processes belong to as a whole. Only the root has threaded
-    /// groups here.
+    /// v2: returns the group to which a group's processes belong. Only the root has threaded groups
+    /// here.
     fn domain(&self, group: &Path) -> PathBuf {
         if self.groups[group].threaded {
             V2.into()
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// v2: what `cgroup.type` says; the root has no such file.
+    /// v2: returns the content of `cgroup.type`; the root has no such file.
     fn kind(&self, path: &Path) -> Option<&'static str> {
         let above = self.parent(path)?;
         Some(if self.groups.get(path)?.threaded {
@@ -116,7 +116,7 @@ impl Machine {
         })
     }
 
-    /// v2: threaded, below the root (other groups here have processes or controllers).
+    /// v2: makes a group below the root threaded (other groups here have processes or controllers).
     fn make_threaded(&mut self, path: &Path) -> io::Result<()> {
         let above = self.parent(path).map(Path::to_owned);
         let fits = above.is_some_and(|above| {
@@ -150,7 +150,7 @@ impl Machine {
         if !self.is_v2() && (target.cpus.is_empty() || target.mems.is_empty()) {
             return Err(errno(Errno::NOSPC));
         }
-        // In v2 a group that hands controllers down has no processes, but for the root.
+        // In v2 a group that enables controllers for its children has no processes, except the root.
         if self.is_v2() && target.enables && group != Path::new(V2) {
             return Err(errno(Errno::BUSY));
         }
@@ -179,7 +179,7 @@ impl Machine {
                     thread.group = group.to_owned();
                 }
             }
-            self.place(number);
+            self.set_effective_affinity(number);
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Machine {
     pub(super) fn read_group(&self, path: &Path, file: &str) -> Option<String> {
         let group = self.groups.get(path)?;
         let number = |flag: bool| u8::from(flag).to_string();
-        // The files of a controller are there where the parent enables it.
+        // The files of a controller exist if the parent enables it.
         let cpuset = !self.is_v2()
             || self
                 .parent(path)

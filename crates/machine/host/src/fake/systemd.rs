@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `systemctl`, `modprobe` and `insmod` do on the machine in memory.
+//! `systemctl`, `modprobe` and `insmod` of the machine in memory.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
@@ -13,7 +13,7 @@ use crate::CapturedOutput;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unit {
     pub(crate) active: bool,
-    /// As systemd shows them, with spaces.
+    /// With spaces, as systemd prints them.
     pub(crate) allowed_cpus: String,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counters of each CPU: `/proc/interrupts`, `/proc/softirqs`, `/proc/stat` (proc(5)).
+//! Reads counters of each CPU: `/proc/interrupts`, `/proc/softirqs`, `/proc/stat` (proc(5)).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use rampart_model::{CpuId, CpuSet, Nanos, ObservedCount, ObservedCpu, ObservedIn
 use super::threads::TICK;
 use crate::MachineRoot;
 
-/// The lines of a table with a column for each online CPU: name, counts, the words behind them.
+/// Parses a table with a column for each online CPU into name, counts and the words after them.
 fn table(text: &str) -> Vec<(String, BTreeMap<CpuId, u64>, String)> {
     let mut lines = text.lines();
     let columns: Vec<CpuId> = lines
@@ -37,7 +37,7 @@ fn table(text: &str) -> Vec<(String, BTreeMap<CpuId, u64>, String)> {
         .collect()
 }
 
-/// Every interrupt with what it is for.
+/// Returns every interrupt with its action.
 pub(super) fn interrupts(root: &MachineRoot) -> Vec<ObservedInterrupt> {
     table(&root.text("proc/interrupts").unwrap_or_default())
         .into_iter()
@@ -49,8 +49,8 @@ pub(super) fn interrupts(root: &MachineRoot) -> Vec<ObservedInterrupt> {
                     .then(|| root.value::<CpuSet>(&format!("{directory}/{file}")))
                     .flatten()
             };
-            // Controller, flow and action stand without a separator; the kernel tells the last
-            // one alone elsewhere.
+            // Controller, flow and action have no separator; the kernel has the last one alone in
+            // another file.
             let action = if numbered {
                 root.line(&format!("sys/kernel/irq/{name}/actions"))
                     .or_else(|| words.split_whitespace().next_back().map(str::to_owned))
@@ -69,7 +69,7 @@ pub(super) fn interrupts(root: &MachineRoot) -> Vec<ObservedInterrupt> {
         .collect()
 }
 
-/// Every sort of softirq.
+/// Returns every kind of softirq.
 pub(super) fn softirqs(root: &MachineRoot) -> Vec<ObservedCount> {
     table(&root.text("proc/softirqs").unwrap_or_default())
         .into_iter()
@@ -77,7 +77,7 @@ pub(super) fn softirqs(root: &MachineRoot) -> Vec<ObservedCount> {
         .collect()
 }
 
-/// The online CPUs with their time.
+/// Returns the online CPUs with their times.
 pub(super) fn cpus(root: &MachineRoot, online: &CpuSet) -> BTreeMap<CpuId, ObservedCpu> {
     let stat = root.text("proc/stat").unwrap_or_default();
     let times: BTreeMap<CpuId, (u64, u64)> = stat.lines().filter_map(times).collect();
@@ -101,8 +101,8 @@ pub(super) fn cpus(root: &MachineRoot, online: &CpuSet) -> BTreeMap<CpuId, Obser
         .collect()
 }
 
-/// Busy and all time of one CPU in ticks: user nice system idle iowait irq softirq steal. What the
-/// hypervisor gave to others counts as busy: nobody here could have it.
+/// Returns busy and total time of one CPU in ticks: user nice system idle iowait irq softirq steal.
+/// Steal time is busy, because no thread of this machine could use it.
 fn times(line: &str) -> Option<(CpuId, (u64, u64))> {
     let mut words = line.split_whitespace();
     let cpu = words.next()?.strip_prefix("cpu")?.parse().ok()?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Control groups that own CPUs (Documentation/admin-guide/cgroup-v2.rst and
+//! Reads control groups that own CPUs (Documentation/admin-guide/cgroup-v2.rst and
 //! cgroup-v1/cpusets.rst).
 
 use rampart_model::{CpuSet, ObservedGroup, ObservedIsolation, ObservedPartition};
@@ -8,10 +8,10 @@ use super::cpus;
 use crate::MachineRoot;
 use crate::groups::Hierarchies;
 
-/// How deep a partition is looked for: a service of systemd is at most so deep.
+/// Depth to which partitions are searched: services of systemd are not deeper.
 const DEPTH: u32 = 4;
 
-/// A group by its absolute path.
+/// Reads a group by its absolute path.
 pub(super) fn read(root: &MachineRoot, path: &str) -> ObservedGroup {
     let inside = path.trim_start_matches('/');
     let set = |names: [&str; 2]| {
@@ -58,7 +58,7 @@ fn children(root: &MachineRoot, group: &str) -> Vec<String> {
         .collect()
 }
 
-/// What keeps CPUs apart, whoever made it.
+/// Reads the isolation of CPUs, also that of other programs.
 pub(super) fn isolation(root: &MachineRoot) -> ObservedIsolation {
     let hierarchies = root
         .text("proc/self/mountinfo")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What runs on a machine at one moment, and what holds of a plan. Reads only.
+//! Observes the processes and settings of a machine at one moment.
 
 mod counters;
 mod groups;
@@ -18,28 +18,27 @@ use crate::facts::allocation;
 use crate::facts::processes::running_programs;
 use crate::{MachineRoot, StateDirectory, tasks};
 
-/// What an observation looks at more closely than at the rest.
+/// The parts of a machine that an observation reads in detail.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Watch {
-    /// CPUs whose threads are asked where they may run.
+    /// CPUs whose threads are read with their affinity.
     pub cpus: CpuSet,
     /// Absolute paths of control groups.
     pub groups: Vec<String>,
-    /// Places whose values are read.
+    /// Settings whose values are read.
     pub locations: Vec<ChangeTarget>,
     /// Whether the plan has shares of caches.
     pub caches: bool,
-    /// The file of the plan; one that is not absolute was named in a directory that is not known
-    /// any more, and is not read.
+    /// The file of the plan. A relative path is not read, because its directory is unknown.
     pub plan_file: Option<String>,
-    /// Names of the domains whose programs are looked for.
+    /// Names of the domains whose programs are searched.
     pub domains: Vec<String>,
     /// The directory with the supervisors' files.
     pub programs: PathBuf,
 }
 
 impl Watch {
-    /// Everything that a plan says something about; without one only the CPUs that are isolated.
+    /// Returns everything that a plan determines, or only the isolated CPUs without a plan.
     #[must_use]
     pub fn of(plan: Option<&ActivePlan>, root: &MachineRoot, state: &StateDirectory) -> Self {
         let programs = state.path().join("domains");
@@ -78,7 +77,7 @@ impl Watch {
     }
 }
 
-/// Looks at a machine. Never fails: what cannot be read is none or not in it.
+/// Observes a machine. Never fails: what cannot be read is `None` or missing.
 #[must_use]
 pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
     let online = cpus(root, "sys/devices/system/cpu/online");
@@ -93,7 +92,7 @@ pub fn observe(root: &MachineRoot, watch: &Watch) -> Observation {
         .flat_map(|group| group.threads.iter().copied())
         .collect();
     closely.extend(programs.iter().filter_map(|program| program.process));
-    // The counters last and together: their difference is over one interval.
+    // The counters last and together, so that their differences cover one interval.
     let isolation = groups::isolation(root);
     let plan = watch
         .plan_file
@@ -131,8 +130,8 @@ fn allocation(root: &MachineRoot) -> Option<Allocation> {
     }
 }
 
-/// The value of a place of the plan; none where it may not be read, and none of it where it is
-/// not there.
+/// Returns the value of a setting of the plan: `None` if it may not be read, `Some(None)` if it does
+/// not exist.
 fn value(root: &MachineRoot, target: &ChangeTarget) -> Option<Option<String>> {
     match target {
         ChangeTarget::File(path)
@@ -154,8 +153,8 @@ fn value(root: &MachineRoot, target: &ChangeTarget) -> Option<Option<String>> {
     }
 }
 
-/// The text of a file by its absolute path; none where it may not be read, and none of it where it
-/// is not there.
+/// Reads the text of a file by its absolute path: `None` if it may not be read, `Some(None)` if it does
+/// not exist.
 fn text(root: &MachineRoot, path: &str) -> Option<Option<String>> {
     match std::fs::read(root.path(path.trim_start_matches('/'))) {
         Ok(bytes) => Some(Some(String::from_utf8_lossy(&bytes).into_owned())),
@@ -165,7 +164,7 @@ fn text(root: &MachineRoot, path: &str) -> Option<Option<String>> {
 }
 
 fn cpus(root: &MachineRoot, file: &str) -> CpuSet {
-    // An empty file, and `(null)` of `nohz_full` on a kernel without it, are no CPUs.
+    // An empty file, and `(null)` of `nohz_full` on a kernel without it, are an empty set.
     root.value(file).unwrap_or_default()
 }
 
@@ -180,7 +179,7 @@ fn isolated(root: &MachineRoot) -> CpuSet {
     })
 }
 
-/// The moment since boot.
+/// Returns the time since boot.
 fn now(root: &MachineRoot) -> Nanos {
     if root.is_system() {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The programs of the domains, as their supervisors write of them.
+//! Reads the programs of the domains from the records of their supervisors.
 
 use rampart_model::{ObservedProgram, ProcessIdentity, SupervisedDomain};
 
@@ -7,7 +7,7 @@ use super::Watch;
 use crate::MachineRoot;
 use crate::tasks::TaskStat;
 
-/// The program of each domain that has a file which can be understood.
+/// Returns the program of each domain with a valid record.
 pub(super) fn read(root: &MachineRoot, watch: &Watch) -> Vec<ObservedProgram> {
     let boot = root.line("proc/sys/kernel/random/boot_id");
     watch
@@ -16,7 +16,7 @@ pub(super) fn read(root: &MachineRoot, watch: &Watch) -> Vec<ObservedProgram> {
         .filter_map(|name| {
             let text = std::fs::read(watch.programs.join(format!("{name}.json"))).ok()?;
             let record: SupervisedDomain = serde_json::from_slice(&text).ok()?;
-            // After a restart of the machine the same numbers are others.
+            // After a restart of the machine the same numbers are other processes.
             let same_boot = boot.as_ref().is_none_or(|boot| *boot == record.boot);
             let lives = |process: &ProcessIdentity| same_boot && is_alive(root, process);
             Some(ObservedProgram {
@@ -32,7 +32,7 @@ pub(super) fn read(root: &MachineRoot, watch: &Watch) -> Vec<ObservedProgram> {
         .collect()
 }
 
-/// Whether the process that is named lives: its number may be another's by now.
+/// Returns whether the process runs, and its number is not that of a later process.
 fn is_alive(root: &MachineRoot, of: &ProcessIdentity) -> bool {
     root.text(&format!("proc/{}/stat", of.process))
         .and_then(|text| TaskStat::parse(&text))

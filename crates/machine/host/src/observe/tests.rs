@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A recorded machine, read, and the running one.
+//! Tests of observing a recorded machine and the running one.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ fn write(root: &Path, files: &[(&str, &str)]) {
     }
 }
 
-/// The line of a thread: name, flags, ticks in user mode, start, CPU, priority, policy.
+/// Returns the stat line of a thread.
 fn stat(number: u32, name: &str, flags: u64, ticks: u64, cpu: u32, policy: &str) -> String {
     format!(
         "{number} ({name}) S 1 0 0 0 -1 {flags} 0 0 0 0 {ticks} 2 0 0 20 0 1 0 777 0 0 \
@@ -97,7 +97,7 @@ fn machine() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_recorded_machine_is_read() {
+fn observes_a_recorded_machine() {
     let directory = machine();
     let plan = directory.path().join("plan.toml");
     std::fs::write(&plan, "text").expect("plan");
@@ -147,12 +147,12 @@ fn a_recorded_machine_is_read() {
     assert_eq!(
         press.cpu_time,
         Nanos(123_456_789),
-        "to the nanosecond where the kernel tells"
+        "to the nanosecond if the kernel reports it",
     );
     assert_eq!(
         helper.cpu_time,
         Nanos::from_millis(20),
-        "in ticks elsewhere"
+        "in ticks otherwise"
     );
     assert_eq!(
         helper.affinity.as_ref().map(ToString::to_string).as_deref(),
@@ -195,7 +195,7 @@ fn a_recorded_machine_is_read() {
     assert_eq!((seen.plan_text, seen.plan_gone), (None, true));
 }
 
-/// A supervisor's record as it writes it.
+/// Returns a record as a supervisor writes it.
 fn record(name: &str) -> SupervisedDomain {
     SupervisedDomain {
         schema_version: SUPERVISION_SCHEMA_VERSION,
@@ -223,7 +223,7 @@ fn record(name: &str) -> SupervisedDomain {
 }
 
 #[test]
-fn supervisors_records_are_read_as_they_write_them() {
+fn reads_the_records_of_supervisors() {
     let directory = machine();
     let programs = directory.path().join("domains");
     let process = |process, start| Some(ProcessIdentity { process, start });
@@ -261,7 +261,7 @@ fn supervisors_records_are_read_as_they_write_them() {
     let seen = observe(&MachineRoot::at(directory.path()), &watch).programs;
     assert_eq!(seen.len(), 3, "{seen:#?}");
     assert!(seen[0].supervised);
-    assert!(!seen[0].alive, "process 20 is another by now");
+    assert!(!seen[0].alive, "process 20 is a later one");
     assert_eq!(
         (seen[0].restarts, seen[0].state),
         (2, SupervisedState::Waiting)
@@ -273,11 +273,11 @@ fn supervisors_records_are_read_as_they_write_them() {
 }
 
 #[test]
-fn the_running_machine_counts_on() {
+fn counters_of_the_running_machine_increase() {
     let (root, state) = (MachineRoot::system(), StateDirectory::at("/none"));
     let watch = Watch::of(None, &root, &state);
     let before = observe(&root, &watch);
-    // This thread alone: those of other tests come and go.
+    // Only this thread: those of other tests begin and end.
     let own = rustix::thread::gettid()
         .as_raw_nonzero()
         .get()

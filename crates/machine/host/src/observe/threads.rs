@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every thread with its CPU and its CPU time (proc_pid_stat(5), Documentation/scheduler/
+//! Reads every thread with its CPU and its CPU time (proc_pid_stat(5), Documentation/scheduler/
 //! sched-stats.rst).
 
 use std::collections::BTreeSet;
@@ -9,12 +9,11 @@ use rampart_model::{CpuSet, Nanos, ObservedThread};
 use crate::MachineRoot;
 use crate::tasks::{self, TaskStat};
 
-/// Nanoseconds of a tick of `USER_HZ`, which is 100 for all architectures that Rampart runs on
+/// Length of a tick of `USER_HZ`, which is 100 on all architectures that Rampart supports
 /// (include/uapi/asm-generic/param.h).
 pub(super) const TICK: Nanos = Nanos::from_millis(10);
 
-/// All threads; those that ran last on `cpus`, and those named in `closely`, are asked where they
-/// may run.
+/// Returns all threads. Reads the affinity of those that ran last on `cpus` and those in `closely`.
 pub(super) fn read(
     root: &MachineRoot,
     cpus: &CpuSet,
@@ -25,7 +24,7 @@ pub(super) fn read(
         let tasks = format!("proc/{process}/task");
         let numbers = root.numbered(&tasks, "");
         if numbers.is_empty() {
-            // A recorded machine may have processes without their threads.
+            // A recorded machine may contain processes without their threads.
             threads.extend(thread(root, &format!("proc/{process}"), process, process));
             continue;
         }
@@ -44,7 +43,7 @@ pub(super) fn read(
     threads
 }
 
-/// One thread; none where it ended meanwhile.
+/// Reads one thread. Returns `None` if it has ended meanwhile.
 fn thread(
     root: &MachineRoot,
     directory: &str,
@@ -73,7 +72,7 @@ fn thread(
     })
 }
 
-/// The policy of a thread, as a plan writes it.
+/// Returns the scheduling policy of a thread in the notation of plans.
 pub(super) fn policy(root: &MachineRoot, thread: u32) -> Option<String> {
     let stat = TaskStat::parse(&root.text(&format!("proc/{thread}/stat"))?)?;
     stat.policy.map(|policy| policy.to_string())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Into a control group, and out of those that grant no real-time budget.
+//! Moves processes and threads into control groups, and out of groups without a real-time budget.
 
 use std::path::{Path, PathBuf};
 
@@ -11,8 +11,8 @@ use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::real_time;
 
-/// The group of this machine's first process in the hierarchy that decides on CPUs: whoever raises
-/// a wall leaves it among the housekeeping. None where there is no such hierarchy.
+/// Returns the group of this machine's first process in the hierarchy that assigns CPUs, which shields
+/// keep among the housekeeping groups, or `None` if there is no such hierarchy.
 #[must_use]
 pub fn home_group(unified: bool) -> Option<PathBuf> {
     let version = match unified {
@@ -22,7 +22,7 @@ pub fn home_group(unified: bool) -> Option<PathBuf> {
     Hierarchies::of(&RunningKernel).group_of(&RunningKernel, 1, version)
 }
 
-/// Whether a process is in a group or in one below it. Nobody is in none.
+/// Returns whether a process is in a group or in one below it.
 #[must_use]
 pub fn is_inside(process: u32, group: &PlacementGroup) -> bool {
     let kernel = &RunningKernel;
@@ -32,7 +32,7 @@ pub fn is_inside(process: u32, group: &PlacementGroup) -> bool {
     names(&Hierarchies::of(kernel), &text, group)
 }
 
-/// Whether the text of a `/proc/PID/cgroup` names a group, or one below it, in its own hierarchy.
+/// Returns whether the text of a `/proc/PID/cgroup` has a group, or one below it, in its hierarchy.
 fn names(hierarchies: &Hierarchies, cgroup: &str, group: &PlacementGroup) -> bool {
     let controller = match group {
         PlacementGroup::AsIs => return false,
@@ -69,17 +69,16 @@ fn write(kernel: &dyn Kernel, file: &Path, number: u32) -> Result<(), HostError>
     kernel.write(file, &number.to_string()).map_err(|cause| {
         let fix = match cause.kind() {
             std::io::ErrorKind::NotFound => {
-                "see with `rampart run --list` what stands; `rampart release` and `rampart apply` raise it again"
+                "see `rampart run --list` for the domains; create its group with `rampart release` and `rampart apply`"
             }
             std::io::ErrorKind::PermissionDenied => "run the same command as root",
-            _ => "name a process that is alive and no thread of the kernel's own",
+            _ => "name a running process that is not a kernel thread",
         };
         HostError::file("move the process into its control group", file, cause, fix)
     })
 }
 
-/// Moves one thread alone. Says what was done instead, where its group cannot be another than its
-/// process's and has the CPUs.
+/// Moves a single thread. Returns a note if its group must be that of its process and has the CPUs.
 pub(super) fn enter_alone(
     kernel: &dyn Kernel,
     thread: u32,
@@ -99,7 +98,7 @@ pub(super) fn enter_alone(
     let own = Hierarchies::of(kernel).group_of(kernel, thread, ControlGroupVersion::V2);
     let reach = own.as_ref().map(|own| reach(kernel, own));
     let shown = own.map_or_else(
-        || "a group that is not known".to_owned(),
+        || "an unknown group".to_owned(),
         |own| own.display().to_string(),
     );
     match (&location.cpus, reach) {
@@ -107,10 +106,10 @@ pub(super) fn enter_alone(
             Finding::new(
                 Severity::Note,
                 format!("thread {thread}"),
-                "cgroup v2 keeps the threads of a process in one group, so it got CPUs and policy inside its own",
+                "cgroup v2 keeps the threads of a process in one group, so CPUs and policy were set in that group",
             )
             .values(shown, path.display().to_string())
-            .fix("move the whole process to have it behind the wall"),
+            .fix("move the whole process to isolate it"),
         )),
         (_, reach) => Err(HostError::Request {
             location: format!("thread {thread}"),
@@ -132,8 +131,8 @@ pub(super) fn enter_alone(
     }
 }
 
-/// The CPUs that the members of a v2 group can have: its own, or those of the nearest group above
-/// that the controller is switched on for, or all.
+/// Returns the CPUs for members of a v2 group: its own, or those of the nearest parent for which the
+/// controller is enabled, or all.
 fn reach(kernel: &dyn Kernel, group: &Path) -> CpuSet {
     let read = |path: &Path| kernel.read(path).ok()?.trim().parse::<CpuSet>().ok();
     group
@@ -143,9 +142,9 @@ fn reach(kernel: &dyn Kernel, group: &Path) -> CpuSet {
         .unwrap_or_default()
 }
 
-/// Lets a thread have a real-time policy: where `CONFIG_RT_GROUP_SCHED` asks its group of the v1
-/// controller `cpu` for a budget and that has none, it moves to the root group, which always has
-/// one. A budget of its own would be a change of the machine, and this is none.
+/// Lets a thread have a real-time policy: if `CONFIG_RT_GROUP_SCHED` requires a budget of its group of
+/// the v1 controller `cpu` and the group has none, moves the thread to the root group, which always
+/// has one. Setting a budget would change the machine, which placement does not.
 pub(super) fn reach_budget(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
@@ -181,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_counts_in_its_own_hierarchy() {
+    fn a_group_belongs_to_its_hierarchy() {
         let hierarchies = Hierarchies {
             unified: Some("/sys/fs/cgroup/unified".into()),
             legacy: vec![("/sys/fs/cgroup/cpuset".into(), vec!["cpuset".to_owned()])],
@@ -192,7 +191,7 @@ mod tests {
             ("3:cpuset:/rampart/press\n0::/\n", true, false),
             ("3:cpuset:/rampart/press/box\n0::/\n", true, false),
             ("3:cpuset:/\n0::/rampart/press/box\n", false, true),
-            // The same names elsewhere.
+            // The same names in another hierarchy.
             ("4:cpu:/press\n3:cpuset:/press\n0::/press\n", false, false),
             ("4:cpu:/rampart/press\n3:cpuset:/\n0::/\n", false, false),
             ("3:cpuset:/rampart/press-2\n0::/rampart\n", false, false),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Puts running processes and threads in their place: control group, CPUs, policy, nice value; and
-//! reads back what they got.
+//! Places running processes and threads: sets control group, CPUs, policy and nice value, and reads
+//! back the effective settings.
 //!
-//! These belong to the process that somebody names, not to the machine, so they are told with what
-//! they were and not journalled: a group that `release` removes gives its members back by itself.
+//! These settings belong to processes that the user names, not to the machine, so the old values are
+//! returned and not journalled. A group that `release` removes moves its members back.
 
 mod enter_group;
 #[cfg(test)]
@@ -30,23 +30,23 @@ pub use thread_state::{
     boot_id, descendants, is_leader, process_start, process_threads, thread_state,
 };
 
-/// How often the threads of a process are looked for: one that makes threads all the time has new
-/// ones at each look.
+/// Number of times that the threads of a process are listed: a process that always creates threads has
+/// new ones each time.
 const LOOKS: usize = 100;
 
-/// The control group that decides on CPUs.
+/// The control group that assigns CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlacementGroup {
-    /// The one that they are in.
+    /// The current group.
     AsIs,
-    /// This one of the hierarchy of the cgroup v1 controller `cpuset`, by its absolute path.
+    /// A group of the cgroup v1 controller `cpuset`, by its absolute path.
     V1(PathBuf),
-    /// This one of cgroup v2, by its absolute path.
+    /// A group of cgroup v2, by its absolute path.
     V2(PathBuf),
 }
 
 impl PlacementGroup {
-    /// Where processes of a domain that stands belong; as they are where its wall is affinity alone.
+    /// Returns the group for processes of an active domain; the current group with affinity alone.
     #[must_use]
     pub fn of(domain: &ActiveDomain) -> Self {
         let Some(path) = domain.members.as_ref().or(domain.group.as_ref()) else {
@@ -59,7 +59,7 @@ impl PlacementGroup {
         }
     }
 
-    /// The absolute path of a group that is named.
+    /// Returns the absolute path of the group, or `None` for the current group.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -68,29 +68,29 @@ impl PlacementGroup {
         }
     }
 
-    /// The group relative to the root of its hierarchy, as `/proc/PID/cgroup` and container engines
-    /// name it; none where its hierarchy is not mounted here.
+    /// Returns the group relative to the root of its hierarchy, as in `/proc/PID/cgroup`, or `None` if
+    /// the hierarchy is not mounted.
     #[must_use]
     pub fn in_hierarchy(&self) -> Option<PathBuf> {
         enter_group::in_hierarchy(&Hierarchies::of(&RunningKernel), self)
     }
 }
 
-/// Where threads belong. What is none stays as it is.
+/// Requested settings of threads. `None` keeps the current value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ThreadPlacement {
-    /// Their control group.
+    /// The control group.
     pub group: PlacementGroup,
     /// The CPUs that they may use.
     pub cpus: Option<CpuSet>,
-    /// Their policy.
+    /// The scheduling policy.
     pub policy: Option<SchedulingPolicy>,
-    /// Their nice value, -20 to 19; it counts under the time-sharing policy alone.
+    /// The nice value, -20 to 19; it has an effect only with the time-sharing policy.
     pub nice: Option<i32>,
 }
 
-/// Puts a process with all its threads in a place, those too that it makes meanwhile, and reads
-/// back what each got. A refused thread is in the answer.
+/// Places a process with all its threads, also those that it creates meanwhile, and reads back the
+/// settings of each. The result contains refused threads.
 ///
 /// # Errors
 /// If there is no such process, or its control group refuses it.
@@ -129,9 +129,9 @@ pub fn place_process(
     Ok(placed)
 }
 
-/// Puts one thread in a place and reads back what it got. cgroup v2 keeps the threads of a process
-/// in one group unless that is threaded (Linux document `admin-guide/cgroup-v2.rst`, Threads); where
-/// its own group has the CPUs, affinity and policy are set there, with a note.
+/// Places one thread and reads back its settings. cgroup v2 keeps the threads of a process in one
+/// group unless that is threaded (Linux document `admin-guide/cgroup-v2.rst`, Threads); if the
+/// process's group has the CPUs, affinity and policy are set there, with a note.
 ///
 /// # Errors
 /// If there is no such thread, or it cannot reach the CPUs.
@@ -149,7 +149,7 @@ pub fn place_thread(thread: u32, location: &ThreadPlacement) -> Result<PlacedThr
     Ok(placed)
 }
 
-/// Affinity, policy and nice value of a thread that is in its group, and how that ended.
+/// Sets affinity, policy and nice value of a thread that is in its group, and returns the result.
 fn settle(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
@@ -159,7 +159,7 @@ fn settle(
 ) -> PlacedThread {
     let mut notes = Vec::new();
     let mut answer = Ok(());
-    // Under SCHED_DEADLINE the CPUs cannot be changed, so an outgoing policy goes first.
+    // The CPUs cannot be changed under SCHED_DEADLINE, so an old deadline policy is replaced first.
     let outgoing = location.policy.is_some_and(|policy| !policy.is_real_time());
     if outgoing {
         answer = answer.and_then(|()| set_policy(thread, location.policy));
@@ -167,7 +167,7 @@ fn settle(
     if let Some(cpus) = &location.cpus {
         answer = answer.and_then(|()| {
             kernel.set_affinity(thread, cpus).map_err(|cause| {
-                let what = format!("the thread cannot be bound to {}: {cause}", cpus.named());
+                let what = format!("cannot bind the thread to {}: {cause}", cpus.named());
                 refusal(thread, what)
                     .fix("choose CPUs that are online and within the thread's control group")
             })
@@ -182,21 +182,18 @@ fn settle(
         }
         answer = answer.and_then(|()| set_policy(thread, location.policy));
     }
-    // sched_setattr(2) sets the nice value with a time-sharing policy; nobody asked for another.
+    // sched_setattr(2) also sets the nice value with a time-sharing policy; keep it.
     let kept = was.as_ref().filter(|_| outgoing).map(|was| was.nice);
     if let Some(nice) = location.nice.or(kept) {
         answer = answer.and_then(|()| {
             set_nice(thread, nice).map_err(|cause| {
-                refusal(
-                    thread,
-                    format!("the thread cannot get nice value {nice}: {cause}"),
-                )
-                .fix("run as root, or with CAP_SYS_NICE")
+                refusal(thread, format!("cannot set nice value {nice}: {cause}"))
+                    .fix("run as root, or with CAP_SYS_NICE")
             })
         });
     }
     let is = thread_state(thread);
-    // One that has ended meanwhile needs no place any more.
+    // A thread that has ended needs no settings.
     let refused = match (answer, &is) {
         (_, None) => None,
         (Err(finding), Some(_)) => Some(finding),
@@ -223,12 +220,12 @@ fn set_policy(thread: u32, policy: Option<SchedulingPolicy>) -> Result<(), Findi
             .then(|| diagnose_real_time_policy(thread))
             .flatten();
         diagnosis.unwrap_or_else(|| {
-            let what = format!("the thread cannot be given the policy {policy}: {cause}");
+            let what = format!("cannot set the policy {policy}: {cause}");
             let finding = refusal(thread, what);
             match policy {
                 // kernel/sched/syscalls.c: a deadline thread's affinity must cover its root domain.
                 SchedulingPolicy::Deadline { .. } => finding.fix(
-                    "give it all CPUs of a domain that has an isolated partition or cpuset of its own, and as much CPU time as is free there; as root, or with CAP_SYS_NICE",
+                    "give it all CPUs of a domain with its own isolated partition or cpuset, and a runtime that is free there; as root, or with CAP_SYS_NICE",
                 ),
                 _ => finding.fix("run as root, or with CAP_SYS_NICE"),
             }
@@ -248,9 +245,9 @@ fn refusal(thread: u32, what: String) -> Finding {
 fn gone(word: &str, number: u32) -> HostError {
     HostError::Request {
         location: format!("{word} {number}"),
-        what: format!("there is no such {word}"),
+        what: format!("no such {word}"),
         present: "nothing in /proc".to_owned(),
-        needed: format!("the number of a {word} that is alive"),
-        fix: "name another; `ps -eL` lists processes (PID) and threads (LWP)".to_owned(),
+        needed: format!("the number of a running {word}"),
+        fix: "choose one of `ps -eL`: processes (PID) and threads (LWP)".to_owned(),
     }
 }

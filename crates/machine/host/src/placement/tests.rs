@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Placing on the machine at hand: groups of its own, made and removed by each test.
+//! Tests of placement on the running machine, with groups that each test creates and removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl Drop for Asleep {
     }
 }
 
-/// A group in a v1 hierarchy, with one CPU where that is `cpuset`.
+/// A group in a v1 hierarchy, with one CPU for `cpuset`.
 struct Group(PathBuf);
 
 impl Group {
@@ -54,7 +54,7 @@ impl Drop for Group {
     }
 }
 
-fn place() -> ThreadPlacement {
+fn unchanged() -> ThreadPlacement {
     ThreadPlacement {
         group: PlacementGroup::AsIs,
         cpus: None,
@@ -64,13 +64,13 @@ fn place() -> ThreadPlacement {
 }
 
 #[test]
-fn a_process_is_bound_and_its_state_read_back() {
+fn binds_a_process_and_reads_its_state_back() {
     let sleeping = Asleep::new();
     let only = CpuSet::single(CpuId(0));
     let wanted = ThreadPlacement {
         cpus: Some(only.clone()),
         nice: Some(19),
-        ..place()
+        ..unchanged()
     };
     let placed = place_process(sleeping.0.id(), &wanted).expect("placed");
     let [thread] = placed.as_slice() else {
@@ -88,24 +88,27 @@ fn a_process_is_bound_and_its_state_read_back() {
 }
 
 #[test]
-fn what_is_not_there_is_told_with_its_mend() {
+fn reports_missing_processes_cpus_and_groups() {
     for error in [
-        place_process(u32::MAX, &place()).expect_err("no such process"),
-        place_thread(u32::MAX, &place()).expect_err("no such thread"),
+        place_process(u32::MAX, &unchanged()).expect_err("no such process"),
+        place_thread(u32::MAX, &unchanged()).expect_err("no such thread"),
     ] {
         assert!(error.to_string().contains("ps -eL"), "{error}");
     }
     let sleeping = Asleep::new();
     let nowhere = ThreadPlacement {
         cpus: Some(CpuSet::single(CpuId(1000))),
-        ..place()
+        ..unchanged()
     };
     let placed = place_process(sleeping.0.id(), &nowhere).expect("a process");
     let refused = placed[0].refused.as_ref().expect("refused").to_string();
-    assert!(refused.contains("cannot be bound to CPU 1000"), "{refused}");
+    assert!(
+        refused.contains("cannot bind the thread to CPU 1000"),
+        "{refused}"
+    );
     let lost = ThreadPlacement {
         group: PlacementGroup::V1("/sys/fs/cgroup/cpuset/not-there".into()),
-        ..place()
+        ..unchanged()
     };
     let error = place_process(sleeping.0.id(), &lost).expect_err("no such group");
     assert!(error.to_string().contains("rampart run --list"), "{error}");
@@ -119,17 +122,17 @@ fn a_process_enters_a_group_with_all_its_threads() {
     let sleeping = Asleep::new();
     let wanted = ThreadPlacement {
         group: PlacementGroup::V1(group.0.clone()),
-        ..place()
+        ..unchanged()
     };
     let placed = place_process(sleeping.0.id(), &wanted).expect("placed");
     assert_eq!(placed[0].refused, None, "{placed:?}");
     let members = fs::read_to_string(group.0.join("tasks")).expect("members");
     assert_eq!(members.trim(), sleeping.0.id().to_string());
-    // Outside its group again, what is asked is not what is.
+    // Outside the group, the state differs from the request.
     let home = home_group(false).expect("a hierarchy");
     let out = ThreadPlacement {
         group: PlacementGroup::V1(home),
-        ..place()
+        ..unchanged()
     };
     let thread = place_thread(sleeping.0.id(), &out).expect("placed");
     assert_eq!(thread.refused, None);
@@ -142,7 +145,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
         &state,
         &wanted,
     );
-    let found = found.expect("it is elsewhere").to_string();
+    let found = found.expect("a difference").to_string();
     assert!(found.contains("another control group"), "{found}");
 }
 
@@ -158,7 +161,7 @@ fn a_real_time_policy_leaves_a_group_without_budget() {
     fs::write(group.0.join("cgroup.procs"), sleeping.0.id().to_string()).expect("moved");
     let wanted = ThreadPlacement {
         policy: Some(SchedulingPolicy::Fifo(3)),
-        ..place()
+        ..unchanged()
     };
     let placed = place_process(sleeping.0.id(), &wanted).expect("placed");
     let thread = &placed[0];
@@ -172,20 +175,20 @@ fn a_real_time_policy_leaves_a_group_without_budget() {
     );
     let back = ThreadPlacement {
         policy: Some(SchedulingPolicy::Other),
-        ..place()
+        ..unchanged()
     };
     let placed = place_process(sleeping.0.id(), &back).expect("placed");
     assert_eq!(placed[0].refused, None, "{placed:?}");
 }
 
-/// A v2 hierarchy with the cpuset controller, in which groups can be made.
+/// Returns a v2 hierarchy with the cpuset controller in which groups can be created.
 fn unified() -> Option<PathBuf> {
     let root = Hierarchies::of(&RunningKernel).unified?;
     crate::state::is_root().then_some(root)
 }
 
 #[test]
-fn a_thread_alone_stays_with_its_process_in_v2() {
+fn a_single_thread_stays_with_its_process_in_v2() {
     let Some(root) = unified() else {
         return;
     };
@@ -197,15 +200,15 @@ fn a_thread_alone_stays_with_its_process_in_v2() {
     let wanted = ThreadPlacement {
         group: PlacementGroup::V2(path),
         cpus: Some(cpus),
-        ..place()
+        ..unchanged()
     };
     let thread = place_thread(sleeping.0.id(), &wanted).expect("affinity alone");
-    assert!(thread.notes[0].to_string().contains("inside its own"));
+    assert!(thread.notes[0].to_string().contains("set in that group"));
     let beyond = ThreadPlacement {
         cpus: Some(CpuSet::single(CpuId(1000))),
         ..wanted
     };
-    let error = place_thread(sleeping.0.id(), &beyond).expect_err("not to be reached");
+    let error = place_thread(sleeping.0.id(), &beyond).expect_err("CPUs outside the group");
     assert!(error.to_string().contains("without --thread"), "{error}");
     assert!(Path::new(&group.0).is_dir());
 }

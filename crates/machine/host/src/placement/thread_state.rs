@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the kernel says about a thread's place.
+//! Reads the placement of threads.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::kernel::{Kernel, RunningKernel};
 use crate::policy::thread_policy;
 use crate::tasks;
 
-/// The place of a thread; none where it is gone.
+/// Returns the placement of a thread, or `None` if it has ended.
 #[must_use]
 pub fn thread_state(thread: u32) -> Option<ThreadState> {
     let kernel = &RunningKernel;
@@ -31,7 +31,7 @@ pub fn thread_state(thread: u32) -> Option<ThreadState> {
     })
 }
 
-/// The threads of a process by number and name; empty where it is gone.
+/// Returns the threads of a process by number and name; empty if it has ended.
 #[must_use]
 pub fn process_threads(process: u32) -> Vec<(u32, String)> {
     tasks::threads_of(&RunningKernel, process)
@@ -44,15 +44,15 @@ pub fn process_threads(process: u32) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// Identifier of the present boot (`/proc/sys/kernel/random/boot_id`), empty where the kernel does not
-/// tell: with its start it tells a process from a later one with the same number.
+/// Returns the identifier of the current boot (`/proc/sys/kernel/random/boot_id`), or an empty text.
+/// With its start time it identifies a process among later ones with the same number.
 #[must_use]
 pub fn boot_id() -> String {
     crate::journal::boot_id(&RunningKernel)
 }
 
-/// When a process started, in clock ticks since boot, which tells it from a later one of the same
-/// number; none where it is gone or waits to be buried.
+/// Returns the start time of a process in clock ticks since boot, which identifies it among later ones
+/// with the same number, or `None` if it has ended or is a zombie.
 #[must_use]
 pub fn process_start(process: u32) -> Option<u64> {
     tasks::stat_of(&RunningKernel, process)
@@ -60,8 +60,8 @@ pub fn process_start(process: u32) -> Option<u64> {
         .map(|stat| stat.start)
 }
 
-/// Whether a number is that of a process, and not of one of its further threads; none where there
-/// is neither.
+/// Returns whether a number is that of a process and not of one of its other threads, or `None` if
+/// there is neither.
 #[must_use]
 pub fn is_leader(thread: u32) -> Option<bool> {
     let status = RunningKernel
@@ -71,7 +71,7 @@ pub fn is_leader(thread: u32) -> Option<bool> {
     Some(group.trim().parse() == Ok(thread))
 }
 
-/// All processes that a process has made, and those that these have made, without itself.
+/// Returns all descendants of a process.
 #[must_use]
 pub fn descendants(process: u32) -> Vec<u32> {
     let kernel = &RunningKernel;
@@ -101,7 +101,7 @@ pub(super) fn number(thread: u32) -> Option<rustix::process::Pid> {
         .and_then(rustix::process::Pid::from_raw)
 }
 
-/// What of a thread's place is not as asked; none where all is.
+/// Returns the difference of a thread's placement from the request, if any.
 pub(super) fn difference(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Affinities that tasks have asked for. Before 6.2 the kernel forgets them when a task changes
-//! its group, or its group its CPUs.
+//! Affinities that tasks have requested. Before 6.2 the kernel forgets them when a task changes its
+//! group, or its group its CPUs.
 
 use rampart_model::CpuSet;
 
@@ -8,8 +8,7 @@ use crate::HostError;
 use crate::changes::Changes;
 use crate::tasks::Task;
 
-/// Asks again for what is left of the affinities that tasks had asked for, where the kernel has
-/// forgotten it.
+/// Restores the remaining part of the affinities that tasks had requested, if the kernel forgot it.
 pub(super) fn keep(changes: &mut Changes, wanted: Vec<(Task, CpuSet)>) -> Result<(), HostError> {
     let kernel = changes.kernel();
     let lost: Vec<(Task, CpuSet)> = wanted

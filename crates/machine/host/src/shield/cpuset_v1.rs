@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wall of cgroup v1: a cpuset for the shielded CPUs, and one for everybody else
+//! Isolation by cgroup v1: a cpuset for the shielded CPUs, and one for all other tasks
 //! (Documentation/admin-guide/cgroup-v1/cpusets.rst).
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::kernel::Kernel;
 use crate::notation::Notation;
 use crate::tasks::{self, Task};
 
-/// Raises the wall in the hierarchy mounted at `root`.
+/// Creates the cpusets in the hierarchy mounted at `root`.
 pub(super) fn raise(
     changes: &mut Changes,
     hierarchies: &Hierarchies,
@@ -29,8 +29,7 @@ pub(super) fn raise(
     let rest = root.join(format!("{}-rest", request.name));
     let mut findings = Vec::new();
 
-    // First, so that it is undone last: as long as the shield's group stands, the kernel refuses
-    // its CPUs to others.
+    // First, so that it is undone last: the kernel refuses the CPUs of the shield's group to others.
     shrink_others(changes, root, request, &mut findings)?;
     prepare_groups(changes, hierarchies, root, &shield, &rest)?;
     for group in [&rest, &shield] {
@@ -38,7 +37,7 @@ pub(super) fn raise(
         if let Err(error) = kernel.make_directory(group) {
             return Ok(Attempt::Refused(vec![refused(
                 group,
-                "a group cannot be made",
+                "cannot create the group",
                 &error,
             )]));
         }
@@ -49,7 +48,7 @@ pub(super) fn raise(
         .or_else(|_| kernel.read(&root.join("cpuset.mems")))
         .unwrap_or_else(|_| "0".to_owned());
     for (group, cpus) in [(&rest, request.housekeeping), (&shield, request.cpus)] {
-        // These files came with the groups and go with them, so nothing is to be recorded.
+        // Not recorded: these files are removed with the groups.
         let values = [
             ("cpuset.mems", memory.trim().to_owned()),
             ("cpuset.cpus", cpus.to_string()),
@@ -57,10 +56,11 @@ pub(super) fn raise(
         for (name, value) in values {
             changes.step()?;
             if let Err(error) = kernel.write(&group.join(name), &value) {
-                return Ok(Attempt::Refused(vec![
-                    refused(&group.join(name), "the group cannot have its CPUs", &error)
-                        .values(value, "to be accepted"),
-                ]));
+                return Ok(Attempt::Refused(vec![refused(
+                    &group.join(name),
+                    &format!("the kernel refuses `{value}`"),
+                    &error,
+                )]));
             }
         }
     }
@@ -73,10 +73,10 @@ pub(super) fn raise(
                 format!("the kernel refuses to keep other groups off the CPUs: {error}"),
             )
             .values("0", "1")
-            .fix("remove the shielded CPUs from cpuset.cpus of the groups beside it"),
+            .fix("remove the shielded CPUs from cpuset.cpus of its sibling groups"),
         );
     }
-    // A container's group below starts with the CPUs and nodes of this one.
+    // A container's group below inherits CPUs and nodes from this one.
     let _ = kernel.write(&shield.join("cgroup.clone_children"), "1");
 
     let moved = move_tasks(changes, root, &rest, request, &mut findings)?;
@@ -88,7 +88,7 @@ pub(super) fn raise(
             Finding::new(
                 Severity::Warning,
                 shield.join("cpuset.cpus").display().to_string(),
-                "the group does not have the CPUs that it was given",
+                "the kernel changed the CPUs of the group",
             )
             .values(got.trim(), request.cpus.to_string()),
         ]));
@@ -130,8 +130,8 @@ fn prepare_groups(
             home: Some(root.to_owned()),
         })
         .collect();
-    // A container's group below the shield's is made in every hierarchy, by its runtime.
-    // The runtime removes the leaf and leaves the parents, so these are Rampart's to remove.
+    // A container runtime creates a group below the shield's in every hierarchy. It removes the
+    // leaf but not the parents, so Rampart removes them.
     let kernel = changes.kernel();
     let name = shield.file_name().unwrap_or_default();
     for (mount, _) in &hierarchies.legacy {
@@ -149,8 +149,8 @@ fn prepare_groups(
     changes.prepare(intended)
 }
 
-/// Takes the shielded CPUs from the groups of others, the deepest first, because a group's CPUs
-/// must lie within its parent's.
+/// Removes the shielded CPUs from other groups, the deepest first, because a group's CPUs must be a
+/// subset of its parent's.
 fn shrink_others(
     changes: &mut Changes,
     root: &Path,
@@ -208,14 +208,18 @@ fn shrink_others(
             Ok(_) => Finding::new(
                 Severity::Note,
                 location,
-                "this group of another manager lost the shielded CPUs for as long as the shield stands",
+                "the shielded CPUs were removed from this group until the shield is lowered",
             ),
             Err(error) => Finding::new(
                 Severity::Warning,
                 location,
-                format!("this group includes shielded CPUs and cannot be changed: {error}"),
+                format!("cannot remove the shielded CPUs from this group: {error}"),
             )
-            .fix(format!("echo {} > {}", setting.value, setting.path.display())),
+            .fix(format!(
+                "echo {} > {}",
+                setting.value,
+                setting.path.display()
+            )),
         });
     }
     Ok(())
@@ -238,8 +242,8 @@ fn task(kernel: &dyn Kernel, thread: u32) -> Option<(Task, tasks::TaskStat)> {
     Some((task, stat))
 }
 
-/// Moves every task of the root group that can be moved, thread by thread: the threads of one
-/// process may be in different groups, and each must find back to its own.
+/// Moves every movable task of the root group, thread by thread: the threads of a process may be in
+/// different groups, and each is moved back to its own.
 fn move_tasks(
     changes: &mut Changes,
     root: &Path,
@@ -254,7 +258,7 @@ fn move_tasks(
     let mut result = Moved::default();
     let mut stuck: Vec<String> = Vec::new();
     let mut bound_by_owner = 0;
-    // Tasks fork while others are moved, so the list is read again until it brings no news.
+    // Tasks fork while others are moved, so the list is read until it has no new task.
     for _ in 0..50 {
         let mut batch = Vec::new();
         for thread in tasks::listed(&*kernel, &source) {
@@ -264,10 +268,10 @@ fn move_tasks(
             if !seen.insert((task.thread, task.start)) {
                 continue;
             }
-            // Number 2 is kthreadd, which the kernel leaves in the root group.
+            // The kernel keeps kthreadd in the root group.
             if stat.is_bound() || (stat.is_kernel_thread() && stat.name == "kthreadd") {
-                let here = !task.affinity.intersection(request.cpus).is_empty();
-                result.left += u32::from(here && stat.is_bound());
+                let is_on_shielded = !task.affinity.intersection(request.cpus).is_empty();
+                result.left += u32::from(is_on_shielded && stat.is_bound());
                 continue;
             }
             batch.push((task, stat));
@@ -305,7 +309,7 @@ fn move_tasks(
                 Severity::Warning,
                 source.display().to_string(),
                 format!(
-                    "{} tasks cannot be moved off the shielded CPUs, first {}",
+                    "cannot move {} tasks off the shielded CPUs, first {}",
                     stuck.len(),
                     stuck[0]
                 ),
@@ -318,7 +322,7 @@ fn move_tasks(
             Severity::Warning,
             source.display().to_string(),
             format!(
-                "{bound_by_owner} tasks that were bound to shielded CPUs by their owner run on the housekeeping CPUs {} for as long as the shield stands",
+                "{bound_by_owner} tasks that were bound to shielded CPUs run on the housekeeping CPUs {} until the shield is lowered",
                 request.housekeeping
             ),
         ));
@@ -326,8 +330,8 @@ fn move_tasks(
     Ok(result)
 }
 
-/// Takes the shielded CPUs out of the scheduler's balancing. As long as the root group balances
-/// over all CPUs, what a group says about it is without effect.
+/// Removes the shielded CPUs from the scheduler's load balancing. A group's setting has no effect
+/// while the root group balances over all CPUs.
 fn stop_balancing(
     changes: &mut Changes,
     root: &Path,
@@ -351,7 +355,7 @@ fn stop_balancing(
                 Finding::new(
                     Severity::Warning,
                     group.join(file).display().to_string(),
-                    format!("the scheduler goes on balancing over the shielded CPUs: {error}"),
+                    format!("the scheduler still balances load over the shielded CPUs: {error}"),
                 )
                 .values("1", "0"),
             );

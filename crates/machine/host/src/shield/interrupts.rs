@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Keeps interrupts and unbound workqueues off the shielded CPUs, and their timers on them
+//! Keeps interrupts and unbound workqueues off the shielded CPUs, and timers of these CPUs on them
 //! (Documentation/core-api/irq/irq-affinity.rst, Documentation/core-api/workqueue.rst,
 //! Documentation/admin-guide/sysctl/kernel.rst).
 
@@ -20,7 +20,7 @@ const WORKQUEUES: &str = "/sys/devices/virtual/workqueue";
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
 const TIMER_MIGRATION: &str = "/proc/sys/kernel/timer_migration";
 
-/// What was reached.
+/// The interrupts and workqueues kept away, and findings about the others.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub(crate) interrupts: Vec<InterruptMove>,
@@ -28,12 +28,12 @@ pub(crate) struct Kept {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Moves what can be moved. The old values of all of it reach the disk together.
+/// Moves interrupts and workqueues. All old values reach the disk together.
 pub(crate) fn keep_away(
     changes: &mut Changes,
     cpus: &CpuSet,
     housekeeping: &CpuSet,
-    wish: &KeptAway,
+    request: &KeptAway,
 ) -> Result<Kept, HostError> {
     let kernel = changes.kernel();
     let mut kept = Kept::default();
@@ -41,24 +41,24 @@ pub(crate) fn keep_away(
         |path: PathBuf, notation: Notation| away(&*kernel, path, notation, (cpus, housekeeping));
 
     let mut settings = Vec::new();
-    if !wish.leave_timers {
-        settings.extend(timers_stay(&*kernel, cpus));
+    if !request.leave_timers {
+        settings.extend(keep_timers(&*kernel, cpus));
     }
     let workqueues = Path::new(WORKQUEUES);
     let global = workqueues.join("cpumask");
-    if !wish.leave_workqueues {
+    if !request.leave_workqueues {
         settings.extend(away(global.clone(), Notation::Mask));
     }
-    if !wish.leave_workqueue_masks {
+    if !request.leave_workqueue_masks {
         for name in kernel.names(workqueues) {
             settings.extend(away(workqueues.join(name).join("cpumask"), Notation::Mask));
         }
     }
-    if !wish.leave_default_interrupts {
+    if !request.leave_default_interrupts {
         let default = Path::new(INTERRUPTS).join("default_smp_affinity");
         settings.extend(away(default, Notation::Mask));
     }
-    let requested = match wish.leave_interrupts {
+    let requested = match request.leave_interrupts {
         true => Vec::new(),
         false => requested_interrupts(&*kernel),
     };
@@ -68,7 +68,7 @@ pub(crate) fn keep_away(
         let path = Path::new(INTERRUPTS)
             .join(number.to_string())
             .join("smp_affinity_list");
-        let owner = wish.owned.get(&number);
+        let owner = request.owned.get(&number);
         let setting = match owner {
             Some(owner) => Some(Setting::cpus(path, owner, Notation::List)),
             None => away(path, Notation::List),
@@ -104,7 +104,7 @@ pub(crate) fn keep_away(
         .filter(|named| named.intersection(cpus).is_empty());
     for ((interrupt, name, leaves), answer) in interrupts.into_iter().zip(interrupt_answers) {
         let reason = match answer {
-            Ok(_) if leaves => still_there(&*kernel, interrupt, cpus),
+            Ok(_) if leaves => pending_move(&*kernel, interrupt, cpus),
             Ok(_) => None,
             Err(error) => Some(refusal(&error)),
         };
@@ -118,15 +118,15 @@ pub(crate) fn keep_away(
     Ok(kept)
 }
 
-/// A thread that sleeps on a `nohz_full` CPU has its timer armed on a housekeeping CPU
-/// (`get_nohz_timer_target` in kernel/sched/core.c), so that whatever holds up that one holds up
-/// the thread: a wall that leaks by the kernel's own doing. Without migration timers stay.
-fn timers_stay(kernel: &dyn Kernel, cpus: &CpuSet) -> Option<Setting> {
+/// Returns the setting that keeps timers on the CPUs. The kernel arms the timer of a thread that
+/// sleeps on a `nohz_full` CPU on a housekeeping CPU (`get_nohz_timer_target` in
+/// kernel/sched/core.c), so a delay there delays the thread; without timer migration it does not.
+fn keep_timers(kernel: &dyn Kernel, cpus: &CpuSet) -> Option<Setting> {
     let tickless = Notation::List.cpus(&kernel.read(Path::new(TICKLESS)).ok()?)?;
     (!tickless.intersection(cpus).is_empty()).then(|| Setting::text(TIMER_MIGRATION, "0"))
 }
 
-/// The setting that takes the shielded CPUs from a file; none where it does not name them.
+/// Returns the setting that removes the shielded CPUs from a file, or `None` if it has none of them.
 fn away(
     kernel: &dyn Kernel,
     path: PathBuf,
@@ -142,7 +142,7 @@ fn away(
     Some(Setting::cpus(path, kept, notation))
 }
 
-/// Interrupts that a driver asked for: each of its names is a directory beside the files.
+/// Returns the interrupts that drivers have requested: each name of such an interrupt is a directory.
 fn requested_interrupts(kernel: &dyn Kernel) -> Vec<(u32, String)> {
     let mut found: Vec<(u32, String)> = kernel
         .names(Path::new(INTERRUPTS))
@@ -162,25 +162,25 @@ fn requested_interrupts(kernel: &dyn Kernel) -> Vec<(u32, String)> {
     found
 }
 
-/// A move may wait for the interrupt's next arrival.
-fn still_there(kernel: &dyn Kernel, interrupt: u32, cpus: &CpuSet) -> Option<String> {
+/// Returns why an interrupt is still on the CPUs: a move may take effect with its next arrival.
+fn pending_move(kernel: &dyn Kernel, interrupt: u32, cpus: &CpuSet) -> Option<String> {
     let path = Path::new(INTERRUPTS)
         .join(interrupt.to_string())
         .join("effective_affinity_list");
     let effective = Notation::List.cpus(&kernel.read(&path).ok()?)?;
     (!effective.intersection(cpus).is_empty()).then(|| {
         let named = effective.named();
-        format!("it still arrives at {named} and moves with its next arrival")
+        format!("it is still on {named} and moves when it next arrives")
     })
 }
 
 fn refusal(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::IO | Errno::PERM) => format!(
-            "the kernel does not let it be moved, as it belongs to a CPU or is managed by the kernel ({error})"
-        ),
+        Some(Errno::IO | Errno::PERM) => {
+            format!("the interrupt belongs to a CPU or the kernel manages its affinity ({error})")
+        }
         Some(Errno::NOSPC) => {
-            format!("the housekeeping CPUs have no interrupt vector left ({error})")
+            format!("the housekeeping CPUs have no free interrupt vector ({error})")
         }
         _ => error.to_string(),
     }

@@ -38,9 +38,9 @@ pub(crate) use interrupts::keep_away;
 /// A control group under which a container's group inherits the shield's CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlGroup {
-    /// Of which hierarchy.
+    /// The hierarchy.
     pub version: ControlGroupVersion,
-    /// Relative to the hierarchy's root, for example `/rampart-1234-0`.
+    /// The path from the hierarchy's root, for example `/rampart-1234-0`.
     pub path: String,
 }
 
@@ -53,17 +53,17 @@ pub struct Shield {
     report: ShieldReport,
     group: Option<ControlGroup>,
     admit_to: Option<PathBuf>,
-    /// Whether what is done to processes is recorded: without root only the user's own are
-    /// touched, and nothing of the machine.
+    /// Whether changes of processes are recorded. Without root only the user's own processes are
+    /// changed, and they are not.
     recorded: bool,
     lowered: bool,
     _lock: Option<Arc<Lock>>,
 }
 
-/// One shield of this process is raised or lowered at a time.
-static TURN: Mutex<()> = Mutex::new(());
+/// Serialises raising and lowering of this process's shields.
+static RAISE_OR_LOWER: Mutex<()> = Mutex::new(());
 
-/// What is asked of a wall.
+/// A request to isolate CPUs.
 pub(crate) struct Request<'a> {
     pub(crate) cpus: &'a CpuSet,
     pub(crate) housekeeping: &'a CpuSet,
@@ -71,24 +71,24 @@ pub(crate) struct Request<'a> {
     pub(crate) name: String,
 }
 
-/// What is kept off real-time CPUs besides tasks, and what belongs there.
+/// What is kept off real-time CPUs besides tasks, and the exceptions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct KeptAway {
-    /// Interrupts stay where they are.
+    /// Do not move interrupts.
     pub(crate) leave_interrupts: bool,
-    /// So do the CPUs that new interrupts get.
+    /// Do not change the CPUs of new interrupts.
     pub(crate) leave_default_interrupts: bool,
-    /// Unbound workqueues stay where they are.
+    /// Do not move unbound workqueues.
     pub(crate) leave_workqueues: bool,
-    /// So do those that have a mask of their own.
+    /// Do not move workqueues with their own mask.
     pub(crate) leave_workqueue_masks: bool,
-    /// Timers of tickless CPUs go where the kernel moves them.
+    /// Let the kernel migrate timers of tickless CPUs.
     pub(crate) leave_timers: bool,
-    /// Interrupts that belong to a domain, with its CPUs.
+    /// Interrupts of domains, with the domain's CPUs.
     pub(crate) owned: BTreeMap<u32, CpuSet>,
 }
 
-/// A wall that stands.
+/// Isolation in effect.
 pub(crate) struct Raised {
     pub(crate) isolation: IsolationMechanism,
     pub(crate) partition: Option<String>,
@@ -99,26 +99,26 @@ pub(crate) struct Raised {
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Whether a kind of wall is to be had here.
+/// The result of an isolation mechanism.
 enum Attempt {
     Raised(Raised),
-    /// The kernel's reasons. What was tried is still to be undone.
+    /// The kernel's reasons. The caller undoes the changes made so far.
     Refused(Vec<Finding>),
 }
 
 impl Shield {
-    /// Raises the strongest wall that this machine grants around `cpus`: an isolated partition
-    /// of cgroup v2, else cpusets of cgroup v1, else affinity alone. Ordinary work keeps
-    /// `housekeeping`; interrupts and unbound workqueues go there too. What an ended process
-    /// left changed is put back first. Without root nothing is changed and the wall is
-    /// affinity alone; [`Shield::report`] says so.
+    /// Isolates `cpus` with the strongest mechanism that this machine supports: an isolated partition
+    /// of cgroup v2, else cpusets of cgroup v1, else affinity alone. Moves tasks, interrupts and
+    /// unbound workqueues to `housekeeping`. First undoes the changes of ended processes. Without
+    /// root changes nothing and isolates by affinity alone; see [`Shield::report`].
     ///
-    /// Several shields of one process, around different CPUs, may stand at once. They are to be
-    /// lowered in the opposite order, because each finds the machine as the one before left it.
+    /// A process may raise several shields for different CPUs. Lower them in reverse order, because
+    /// each records the machine as the one before left it.
     ///
     /// # Errors
-    /// If the CPUs make no sense here, a shield of another process or an applied plan stands (its
-    /// walls are entered with [`Shield::of_active_domain`]), or the journal cannot be written. What had been changed by then is restored.
+    /// If the CPUs are not usable, another process has a shield, a plan is active (enter its isolation
+    /// with [`Shield::of_active_domain`]), or the journal cannot be written. Changes made until then
+    /// are undone.
     pub fn raise(
         state: &StateDirectory,
         cpus: &CpuSet,
@@ -181,8 +181,10 @@ impl Shield {
         housekeeping: &CpuSet,
     ) -> Result<Self, HostError> {
         check(&*kernel, cpus, housekeeping)?;
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        // The journals of this process's other shields tell of changes that are in use.
+        let _serial = RAISE_OR_LOWER
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // The changes of this process's other shields are in use.
         let mut findings = if lock.as_ref().is_none_or(|lock| lock.first) {
             release_first(&*kernel, state)?
         } else {
@@ -221,18 +223,18 @@ impl Shield {
                 })
             }
             Err(error) => {
-                // If this fails too, the journal still has it all.
+                // If this fails too, the journal still contains the changes.
                 let _ = changes.undo();
                 Err(error)
             }
         }
     }
 
-    /// Moves a process with all its threads into the shield. Under a wall of affinity alone its
-    /// threads are bound to the CPUs; threads that it makes later inherit that.
+    /// Moves a process with all its threads into the shield. With affinity alone, binds its threads to
+    /// the CPUs; later threads inherit that.
     ///
     /// # Errors
-    /// If the process is gone or the kernel refuses.
+    /// If the process has ended or the kernel refuses.
     pub fn admit(&self, process: u32) -> Result<(), HostError> {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         match &self.admit_to {
@@ -277,16 +279,14 @@ impl Shield {
         let target = group.join("cgroup.procs");
         kernel
             .write(&target, &process.to_string())
-            .map_err(|cause| {
-                HostError::file("move a process into the shield", &target, cause, ALIVE)
-            })
+            .map_err(|cause| HostError::file("move a process into", &target, cause, ALIVE))
     }
 
     fn bind(&self, changes: &mut Changes, process: u32) -> Result<(), HostError> {
         let kernel = &*self.kernel;
         let location = PathBuf::from(format!("/proc/{process}/task"));
         let mut seen = BTreeSet::new();
-        // A thread may be made by one that is not bound yet.
+        // A thread that is not bound yet may create another.
         loop {
             let new: Vec<Task> = tasks::threads_of(kernel, process)
                 .into_iter()
@@ -312,7 +312,7 @@ impl Shield {
                 match answer {
                     Err(cause) if !groups::is_gone(&cause) => {
                         return Err(HostError::file(
-                            "bind a thread to the CPUs",
+                            "bind the threads of",
                             &location,
                             cause,
                             "choose CPUs that are online and within the cpuset of the process",
@@ -329,22 +329,22 @@ impl Shield {
         Ok(())
     }
 
-    /// Gives the `cpu` group that `process` is in a real-time budget of at least `runtime` in
-    /// each of its periods, its parents first, where `CONFIG_RT_GROUP_SCHED` asks for one. It
-    /// goes with the shield.
+    /// Sets the real-time budget of the `cpu` group of `process`, its parents first, to at least
+    /// `runtime` in each of its periods, if `CONFIG_RT_GROUP_SCHED` requires one. Lowering the shield
+    /// restores it.
     ///
-    /// Without a budget the kernel refuses real-time policies there (EPERM), whatever the
+    /// Without a budget the kernel refuses real-time policies in that group (EPERM), also with
     /// capabilities (Documentation/scheduler/sched-rt-group.rst).
     ///
     /// # Errors
-    /// If no budget is to be had: the message says who has it.
-    pub fn grant_real_time_budget(
+    /// If no budget is free.
+    pub fn set_real_time_budget(
         &self,
         process: u32,
         runtime: rampart_model::Nanos,
     ) -> Result<RealTimeBudget, HostError> {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        real_time::grant(&mut changes, &self.hierarchies, process, runtime)
+        real_time::set_budget(&mut changes, &self.hierarchies, process, runtime)
     }
 
     /// Returns the isolation in effect, as read back.
@@ -353,18 +353,18 @@ impl Shield {
         &self.report
     }
 
-    /// The group under which a container's group inherits the shield's CPUs; none where the
-    /// wall is affinity alone. Whatever is left below it goes when the shield is lowered.
+    /// Returns the group below which a container's group inherits the shield's CPUs, or `None` with
+    /// affinity alone. Lowering the shield removes all groups below it.
     #[must_use]
     pub fn control_group(&self) -> Option<&ControlGroup> {
         self.group.as_ref()
     }
 
-    /// Takes the wall down and restores what it changed. What someone else changed meanwhile is
-    /// left and stands in the report's findings.
+    /// Ends the isolation and undoes its changes. Keeps values that another process changed meanwhile,
+    /// with a finding in the report.
     ///
     /// # Errors
-    /// If something could not be restored; it stays in the journal for [`crate::release`].
+    /// If a change could not be undone; it stays in the journal for [`crate::release`].
     pub fn lower(mut self) -> Result<ShieldReport, HostError> {
         let undone = self.undo()?;
         let mut report = self.report.clone();
@@ -373,7 +373,9 @@ impl Shield {
     }
 
     fn undo(&mut self) -> Result<Undone, HostError> {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _serial = RAISE_OR_LOWER
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         self.lowered = true;
         self.changes
             .get_mut()
@@ -385,13 +387,13 @@ impl Shield {
 impl Drop for Shield {
     fn drop(&mut self) {
         if !self.lowered {
-            // Nobody is there to be told; the journal keeps what fails.
+            // The journal keeps what fails.
             let _ = self.undo();
         }
     }
 }
 
-const ALIVE: &str = "name a process that is alive";
+const ALIVE: &str = "name a running process";
 
 pub(crate) fn recorded(kernel: &dyn Kernel, thread: u32) -> Option<Task> {
     Some(Task {
@@ -401,7 +403,7 @@ pub(crate) fn recorded(kernel: &dyn Kernel, thread: u32) -> Option<Task> {
     })
 }
 
-/// The online CPUs.
+/// Returns the online CPUs.
 fn online(kernel: &dyn Kernel) -> CpuSet {
     kernel
         .read(Path::new("/sys/devices/system/cpu/online"))
@@ -444,7 +446,7 @@ pub(crate) fn check(
     let shared = cpus.intersection(housekeeping);
     if online.len() == 1 {
         return Err(request(
-            "this machine has one CPU, and a shield would leave none for everything else",
+            "this machine has one CPU, so none would be left for housekeeping",
             "1 CPU online".to_owned(),
             "at least 2".to_owned(),
             "measure the `host` domain here, or give the machine a second CPU",
@@ -457,16 +459,16 @@ pub(crate) fn check(
             format!("{shared} in both sets")
         };
         return Err(request(
-            "ordinary work has no CPU of its own",
+            "housekeeping has no CPU of its own",
             present,
             "at least one housekeeping CPU, and none in both sets".to_owned(),
-            "keep a CPU for housekeeping, best the first one",
+            "keep a CPU for housekeeping, preferably the first one",
         ));
     }
     Ok(())
 }
 
-/// A name that no group has: an ended process with the same number may have left one.
+/// Returns a name that no group has. An ended process with the same number may have left one.
 fn free_name(kernel: &dyn Kernel, hierarchies: &Hierarchies) -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {

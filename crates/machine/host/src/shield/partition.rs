@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The wall of cgroup v2: an isolated cpuset partition
+//! Isolation by cgroup v2: an isolated cpuset partition
 //! (Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files").
 
 use std::io;
@@ -15,12 +15,12 @@ use crate::kernel::Kernel;
 use crate::notation::Notation;
 use crate::tasks::{self, Task};
 
-/// The group for processes inside a shield whose own group could not be made threaded. That one
-/// stays empty of processes, so that controllers can be switched on for a container's group
-/// beside it: a group with processes of its own cannot hand controllers down.
+/// The group for processes in a shield whose own group cannot be threaded. The shield's group then
+/// contains no processes, because a group with processes cannot enable controllers for the group of
+/// a container.
 const PROCESSES: &str = "processes";
 
-/// Raises the wall in the hierarchy mounted at `root`.
+/// Creates the partition in the hierarchy mounted at `root`.
 pub(super) fn raise(
     changes: &mut Changes,
     root: &Path,
@@ -40,9 +40,9 @@ pub(super) fn raise(
             tasks: affinities.clone(),
         });
     }
-    // A container runtime switches on every controller on the way to its group, so all that are
-    // off now are recorded, not only the one that is switched on here. With the first wall alone: it
-    // is taken down last, when no group of a later one uses them any more.
+    // A container runtime enables every controller on the path to its group, so all disabled ones
+    // are recorded, not only the one enabled here. Only by the first shield, which is lowered last,
+    // when no group of a later one uses them.
     let present = kernel.read(&root.join("cgroup.controllers"));
     for controller in present.unwrap_or_default().split_whitespace() {
         let change = Change::Controller {
@@ -53,8 +53,7 @@ pub(super) fn raise(
             intended.push(change);
         }
     }
-    // The shield's group goes first when changes are undone from the last to the first, and
-    // takes the groups below it along.
+    // The last change is undone first: the shield's group is removed with the groups below it.
     intended.push(Change::Group {
         path: shield.clone(),
         home: Some(root.to_owned()),
@@ -66,7 +65,7 @@ pub(super) fn raise(
         if let Err(error) = kernel.write(&controllers, "+cpuset") {
             return Ok(Attempt::Refused(vec![refused(
                 &controllers,
-                "the cpuset controller cannot be switched on",
+                "cannot enable the cpuset controller",
                 &error,
             )]));
         }
@@ -76,14 +75,14 @@ pub(super) fn raise(
         Ok(kernel
             .make_directory(group)
             .err()
-            .map(|error| Attempt::Refused(vec![refused(group, "a group cannot be made", &error)])))
+            .map(|error| Attempt::Refused(vec![refused(group, "cannot create the group", &error)])))
     };
     if let Some(refused) = make(&shield)? {
         return Ok(refused);
     }
-    // In a threaded group single threads of a process can stand inside the shield and the others
-    // outside (Documentation/admin-guide/cgroup-v2.rst, "Threads"). Below another group than the
-    // root the kernel may refuse; then a process stands inside as a whole.
+    // With a threaded group single threads of a process can be inside the shield
+    // (Documentation/admin-guide/cgroup-v2.rst, "Threads"). The kernel may refuse it below another
+    // group than the root; then all threads of a process are inside.
     let threaded = kernel
         .write(&shield.join("cgroup.type"), "threaded")
         .is_ok();
@@ -101,12 +100,12 @@ pub(super) fn raise(
     if let Err(error) = kernel.write(&cpus_file, &request.cpus.to_string()) {
         return Ok(Attempt::Refused(vec![refused(
             &cpus_file,
-            "the group cannot have its CPUs",
+            "cannot set the CPUs of the group",
             &error,
         )]));
     }
-    // From 6.7: a claim of its own, so that a group beside it that merely lists the CPUs does
-    // not make the partition invalid. Where it is refused, the partition file says why.
+    // From 6.7: exclusive CPUs, so that a sibling group that only lists the CPUs does not make the
+    // partition invalid. If the kernel refuses, the partition file contains the reason.
     let exclusive = shield.join("cpuset.cpus.exclusive");
     if kernel.exists(&exclusive) {
         let _ = kernel.write(&exclusive, &request.cpus.to_string());
@@ -116,12 +115,12 @@ pub(super) fn raise(
     if let Err(error) = kernel.write(&partition_file, "isolated") {
         return Ok(Attempt::Refused(vec![refused(
             &partition_file,
-            "the group cannot become an isolated partition",
+            "cannot make the group an isolated partition",
             &error,
         )]));
     }
     changes.step()?;
-    // The write succeeds even where the kernel then calls the partition invalid.
+    // The write succeeds even if the partition is then invalid.
     let partition = kernel.read(&partition_file).unwrap_or_default();
     let partition = partition.trim().to_owned();
     if partition != "isolated" {
@@ -137,7 +136,7 @@ pub(super) fn raise(
             Finding::new(
                 Severity::Warning,
                 shield.join("cpuset.cpus.effective").display().to_string(),
-                "the partition does not have the CPUs that it was given",
+                "the kernel changed the CPUs of the partition",
             )
             .values(effective.trim(), request.cpus.to_string()),
         ]));
@@ -161,7 +160,7 @@ pub(super) fn raise(
             version: ControlGroupVersion::V2,
             path: format!("/{}", request.name),
         }),
-        // The kernel moved most of them itself when the partition took the CPUs.
+        // The kernel moved most of them when it created the partition.
         tasks_moved: before.saturating_sub(tasks_left),
         tasks_left,
         findings: Vec::new(),
@@ -215,10 +214,10 @@ fn invalid(
     }
 }
 
-/// Tasks that asked for certain CPUs, some of them now to be shielded. Their groups lose those
-/// CPUs and get them back; before 6.2 the kernel forgets the tasks' wish on the way, that of its own
-/// threads too, whatever CPUs they are on (`update_tasks_cpumask` in kernel/cgroup/cpuset.c): those
-/// that isolcpus= keeps on the first CPU are then everywhere.
+/// Returns the tasks that requested certain CPUs. Their groups lose CPUs and get them back; before 6.2
+/// the kernel then forgets the requested affinities, also those of its own threads on other CPUs
+/// (`update_tasks_cpumask` in kernel/cgroup/cpuset.c), such as those that isolcpus= keeps on the
+/// first CPU.
 fn affinities_at_risk(kernel: &dyn Kernel) -> Vec<Task> {
     let online = super::online(kernel);
     each_thread(kernel)
@@ -245,7 +244,7 @@ fn each_thread(kernel: &dyn Kernel) -> impl Iterator<Item = (Task, tasks::TaskSt
         })
 }
 
-/// How many threads may run on some of the CPUs.
+/// Returns the number of threads that may run on some of the CPUs.
 fn touching(kernel: &dyn Kernel, cpus: &CpuSet) -> u32 {
     let count = each_thread(kernel)
         .filter(|(task, _)| !task.affinity.intersection(cpus).is_empty())
@@ -253,8 +252,7 @@ fn touching(kernel: &dyn Kernel, cpus: &CpuSet) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Binds kernel threads that may be moved to the housekeeping CPUs, where the partition left
-/// them as they were.
+/// Binds movable kernel threads that the partition did not move to the housekeeping CPUs.
 fn move_kernel_threads(changes: &mut Changes, request: &Request<'_>) -> Result<(), HostError> {
     let kernel = changes.kernel();
     let wanted = each_thread(&*kernel)
@@ -273,7 +271,7 @@ fn move_kernel_threads(changes: &mut Changes, request: &Request<'_>) -> Result<(
             (task, new)
         })
         .collect();
-    // Those that the kernel refuses are counted among the tasks that stay.
+    // Threads that the kernel does not move are counted in `tasks_left`.
     changes.set_affinities(wanted)?;
     Ok(())
 }

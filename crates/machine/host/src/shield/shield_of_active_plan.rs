@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The isolation of an active plan: entered, never created or removed here.
+//! Shields that enter the isolation of an active plan.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ impl Shield {
     /// these processes and leaves the isolation in effect.
     ///
     /// # Errors
-    /// If another process changes the machine now, or the group is not there any more.
+    /// If another process is changing the machine, or the group does not exist any more.
     pub fn of_active_domain(
         state: &StateDirectory,
         domain: &ActiveDomain,
@@ -54,8 +54,7 @@ impl Shield {
         let note = Finding::new(
             Severity::Note,
             domain.name.as_str(),
-            "this is the isolation of the active plan; interrupts and workqueues are where \
-             that plan put them",
+            "this is the isolation of the active plan, which also placed interrupts and workqueues",
         );
         Ok(Self {
             changes: Mutex::new(Changes::new(Arc::clone(&kernel), state)),
@@ -80,7 +79,7 @@ impl Shield {
     }
 }
 
-/// The group as containers name it, and where processes are moved to.
+/// Returns the group for containers, and the group to which processes are moved.
 fn enter(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
@@ -94,7 +93,7 @@ fn enter(
             domain.name
         ),
         present: present.to_owned(),
-        needed: "the control group that the plan was applied with".to_owned(),
+        needed: "the control group of the applied plan".to_owned(),
         fix: "run `rampart release`, then apply the plan again".to_owned(),
     };
     if !kernel.is_directory(group) {
@@ -119,11 +118,11 @@ fn enter(
     Ok((control_group, admit_to))
 }
 
-/// The domain of the active plan applied which has these CPUs; none where no plan does, or it
-/// has no such domain, or was broken off.
+/// Returns the domain of the active plan that has these CPUs, or `None` if no plan is applied
+/// completely or it has no such domain.
 ///
 /// # Errors
-/// If what stands applied cannot be read.
+/// If the active plan cannot be read.
 pub fn active_domain(
     state: &StateDirectory,
     cpus: &CpuSet,
@@ -142,35 +141,26 @@ fn active_domain_on(
     Ok(domains.find(|domain| !cpus.is_empty() && cpus.is_subset(&domain.cpus)))
 }
 
-/// Refuses to raise a wall while a plan is in force ([`crate::active_plan_of_this_boot`]): the plan owns the
-/// machine's CPUs, and what a raised wall first puts back of ended processes would be the plan's own
-/// changes.
+/// Refuses to raise a shield while a plan is active ([`crate::active_plan_of_this_boot`]), because the
+/// plan owns the machine's CPUs.
 ///
 /// # Errors
-/// If one is.
+/// If a plan is active.
 pub fn refuse_if_a_plan_is_active(state: &StateDirectory, cpus: &CpuSet) -> Result<(), HostError> {
-    refuse_beside_a_plan_on(&RunningKernel, state, cpus)
-}
-
-pub(super) fn refuse_beside_a_plan_on(
-    kernel: &dyn Kernel,
-    state: &StateDirectory,
-    cpus: &CpuSet,
-) -> Result<(), HostError> {
-    match active_plan::of_this_boot(kernel, state)? {
-        Some(plan) => Err(in_the_way(&plan, cpus)),
+    match active_plan::of_this_boot(&RunningKernel, state)? {
+        Some(plan) => Err(plan_is_active(&plan, cpus)),
         None => Ok(()),
     }
 }
 
-fn in_the_way(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
+fn plan_is_active(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
     let location = format!("shield of {}", cpus.named());
     if plan.state == ActivePlanState::Begun {
         return HostError::Request {
             location,
             what: "a plan is being applied, or applying it was interrupted".to_owned(),
             present: format!("{}: begun", plan.file),
-            needed: "no plan, or one that is applied to its end".to_owned(),
+            needed: "no plan, or one that is applied completely".to_owned(),
             fix: "wait until it is applied, or run `rampart release`".to_owned(),
         };
     }
@@ -246,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wall_of_affinity_alone_binds_and_is_told_as_it_stands() {
+    fn a_shield_of_affinity_alone_reports_the_active_plan() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         let shield =
@@ -254,12 +244,12 @@ mod tests {
                 .expect("a shield");
         assert!(shield.control_group().is_none());
         assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
-        let report = shield.lower().expect("nothing to take down");
+        let report = shield.lower().expect("lowered");
         assert!(report.findings[0].what.contains("active plan"));
     }
 
     #[test]
-    fn a_group_that_is_gone_is_told_with_the_mend() {
+    fn a_missing_group_is_reported_with_the_fix() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         for group in [directory.path().join("gone"), directory.path().to_owned()] {
@@ -276,15 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn no_wall_is_raised_beside_a_plan_of_this_boot() {
+    fn no_shield_is_raised_while_a_plan_of_this_boot_is_active() {
         let directory = tempfile::tempdir().expect("directory");
         let state = StateDirectory::at(directory.path());
         let cpus: CpuSet = "1".parse().expect("a CPU");
-        let ask = || refuse_if_a_plan_is_active(&state, &cpus);
-        ask().expect("no plan is active");
+        let check = || refuse_if_a_plan_is_active(&state, &cpus);
+        check().expect("no plan is active");
         let boot = crate::journal::boot_id(&RunningKernel);
         active_plan::write(&state, &plan(boot)).expect("written");
-        let refused = ask().expect_err("a plan is active").to_string();
+        let refused = check().expect_err("a plan is active").to_string();
         let found = |cpus: &str| {
             let cpus = cpus.parse().expect("CPUs");
             active_domain_on(&RunningKernel, &state, &cpus).expect("read")
@@ -303,17 +293,17 @@ mod tests {
             ..plan(crate::journal::boot_id(&RunningKernel))
         };
         active_plan::write(&state, &of_state(ActivePlanState::AwaitsRestart)).expect("written");
-        ask().expect("nothing of it stands before the restart");
+        check().expect("a plan that awaits a restart is not in effect");
         assert!(found("1").is_none());
         active_plan::write(&state, &of_state(ActivePlanState::Begun)).expect("written");
-        let begun = ask().expect_err("it was broken off").to_string();
+        let begun = check().expect_err("a begun plan").to_string();
         assert!(
             begun.contains("rampart release") && !begun.contains("--plan"),
             "{begun}"
         );
         assert!(found("1").is_none());
         active_plan::write(&state, &plan("another boot".to_owned())).expect("written");
-        ask().expect("the restart undid it");
+        check().expect("the restart undid it");
         let cpus = "1".parse().expect("a CPU");
         assert!(
             active_domain_on(&RunningKernel, &state, &cpus)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Shields on machines in memory: what they do, and that every way of ending leads back.
+//! Tests of shields on machines in memory: their effect, and that release restores the machine after
+//! an end at any step.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use crate::lock::SharedLock;
 use crate::release::release_locked;
 use crate::{HostError, StateDirectory, journal};
 
-/// A machine of four CPUs with a bit of everything.
+/// Returns a machine of four CPUs with threads, interrupts and workqueues of each kind.
 fn ordinary(layout: Layout) -> Machine {
     let mut machine = fake::ordinary(layout);
     machine.add_thread(21, false, Some(cpus("2-3")));
@@ -56,14 +57,15 @@ fn with_other_groups(mut machine: Machine) -> Machine {
     machine
 }
 
-/// All that must be as before. What threads wish is the kernel's to remember, not ours.
+/// Returns the part of a machine that lowering must restore. The kernel, not Rampart, restores the
+/// affinities that threads requested.
 fn state(machine: &Machine, threads: &[u32]) -> Machine {
     let mut state = machine.clone();
     state.settle();
     state.forks = 0;
     state.threads.retain(|number, _| threads.contains(number));
     for thread in state.threads.values_mut() {
-        thread.wish = None;
+        thread.requested = None;
     }
     for text in state.files.values_mut() {
         *text = text.trim().trim_start_matches('0').to_owned();
@@ -117,14 +119,18 @@ fn v1_moves_everything_that_can_be_moved() {
             machine.files[Path::new("/proc/irq/5/smp_affinity_list")].trim(),
             "0-1"
         );
-        // `backup` has nothing but a shielded CPU.
-        let told = |name: &str| {
+        // `backup` has only a shielded CPU.
+        let is_reported = |name: &str| {
             report
                 .findings
                 .iter()
                 .any(|finding| finding.location.contains(name))
         };
-        assert!(told("backup") && told("docker"), "{:#?}", report.findings);
+        assert!(
+            is_reported("backup") && is_reported("docker"),
+            "{:#?}",
+            report.findings
+        );
     }
     shield.admit(10).expect("admit");
     assert_eq!(kernel.machine().threads[&10].affinity, cpus("2-3"));
@@ -133,7 +139,7 @@ fn v1_moves_everything_that_can_be_moved() {
 }
 
 #[test]
-fn v2_gets_an_isolated_partition_and_reads_it_back() {
+fn v2_gets_an_isolated_partition() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V2)));
@@ -151,12 +157,12 @@ fn v2_gets_an_isolated_partition_and_reads_it_back() {
     assert_eq!(kernel.machine().threads[&10].affinity, cpus("0-1"));
     shield.admit(11).expect("admit");
     assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
-    // Single threads leave it, which only a threaded group allows.
+    // Single threads can leave a threaded group.
     if let Some(thread) = kernel.machine().threads.get_mut(&12) {
         thread.process = 11;
     }
     shield.admit(11).expect("admit with its new thread");
-    assert!(shield.send_home(12).expect("send home"));
+    assert!(shield.move_thread_out(12).expect("send home"));
     let group = PathBuf::from(V2).join(&shield.control_group().expect("group").path[1..]);
     assert_eq!(kernel.machine().threads[&11].group, group);
     assert_eq!(kernel.machine().threads[&12].group, Path::new(V2));
@@ -164,8 +170,8 @@ fn v2_gets_an_isolated_partition_and_reads_it_back() {
     assert_eq!(kernel.machine().threads[&11].group, Path::new(V2));
 }
 
-/// Timers of `nohz_full` CPUs fire on housekeeping CPUs unless they are kept; those of others do
-/// not, and nothing is changed then.
+/// Timers of `nohz_full` CPUs fire on housekeeping CPUs if timers migrate; those of other CPUs do not,
+/// so the setting is kept.
 #[test]
 fn timers_are_kept_on_shielded_cpus_without_a_tick() {
     for (shielded, expected) in [("2-3", "0"), ("2", "1")] {
@@ -185,14 +191,14 @@ fn timers_are_kept_on_shielded_cpus_without_a_tick() {
     }
 }
 
-/// The walls of two domains that are measured at once.
+/// As for two domains that are measured at the same time.
 #[test]
-fn two_shields_of_one_process_stand_side_by_side_and_lead_back() {
+fn two_shields_of_one_process_restore_the_machine() {
     for layout in [Layout::V1, Layout::V2] {
         let directory = directory();
         let state_directory = StateDirectory::at(directory.path());
         let machine = ordinary(layout);
-        // Those that go into the shields end before these are lowered, as meters do.
+        // Admitted threads end before the shields are lowered, as meters do.
         let mut threads = numbers(&machine);
         threads.retain(|number| ![10, 11].contains(number));
         let before = state(&machine, &threads);
@@ -235,7 +241,7 @@ fn two_shields_of_one_process_stand_side_by_side_and_lead_back() {
             let left = report
                 .findings
                 .iter()
-                .find(|finding| finding.what.contains("someone else"));
+                .find(|finding| finding.what.contains("another process"));
             assert_eq!(left, None, "{layout:?}");
         }
         assert_eq!(state(&kernel.machine(), &threads), before, "{layout:?}");
@@ -254,16 +260,16 @@ fn v1_lets_single_threads_out_of_the_shield() {
     let kernel = Arc::new(FakeKernel::new(machine));
     let shield = raise(&kernel, &state_directory, &cpus("2-3"), &cpus("0-1")).expect("raise");
     shield.admit(11).expect("admit");
-    assert!(shield.send_home(12).expect("send home"));
+    assert!(shield.move_thread_out(12).expect("send home"));
     assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
     assert_eq!(kernel.machine().threads[&12].affinity, cpus("0-1"));
     shield.lower().expect("lower");
     assert_eq!(kernel.machine().threads[&12].group, Path::new(V1));
 }
 
-/// Not the root of the hierarchy, as in a container: the kernel makes no threaded group there.
+/// The kernel allows no threaded group below another group than the root, as in a container.
 #[test]
-fn without_a_threaded_group_a_process_stays_together() {
+fn without_a_threaded_group_all_threads_of_a_process_stay_together() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let mut machine = ordinary(Layout::V2);
@@ -276,9 +282,9 @@ fn without_a_threaded_group_a_process_stays_together() {
         IsolationMechanism::IsolatedPartition
     );
     shield.admit(11).expect("admit");
-    assert!(!shield.send_home(11).expect("stays"));
+    assert!(!shield.move_thread_out(11).expect("stays"));
     assert_eq!(kernel.machine().threads[&11].affinity, cpus("2-3"));
-    // A container's group fits beside the admitted processes.
+    // The shield's own group contains no processes, so a container's group can be created in it.
     let group = PathBuf::from(V2).join(&shield.control_group().expect("group").path[1..]);
     let machine = kernel.machine().clone();
     assert!(machine.threads.values().all(|thread| thread.group != group));
@@ -287,7 +293,7 @@ fn without_a_threaded_group_a_process_stays_together() {
 }
 
 #[test]
-fn an_invalid_partition_falls_down_to_affinity_and_quotes_the_kernel() {
+fn an_invalid_partition_falls_back_to_affinity_with_the_kernels_reason() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let mut machine = ordinary(Layout::V2);
@@ -321,7 +327,7 @@ fn an_invalid_partition_falls_down_to_affinity_and_quotes_the_kernel() {
 }
 
 #[test]
-fn what_someone_else_changed_is_left_and_told() {
+fn keeps_and_reports_values_that_another_process_changed() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
@@ -331,7 +337,7 @@ fn what_someone_else_changed_is_left_and_told() {
         .machine()
         .files
         .insert(file.clone(), "1\n".to_owned());
-    // The same set in other words is no change.
+    // The same set in another notation is not a change.
     let mask = PathBuf::from("/proc/irq/default_smp_affinity");
     kernel
         .machine()
@@ -340,17 +346,17 @@ fn what_someone_else_changed_is_left_and_told() {
     let report = shield.lower().expect("lower");
     assert_eq!(kernel.machine().files[&file].trim(), "1");
     assert_eq!(kernel.machine().files[&mask].trim(), "f");
-    let told: Vec<&str> = report
+    let reported: Vec<&str> = report
         .findings
         .iter()
-        .filter(|finding| finding.what.contains("someone else"))
+        .filter(|finding| finding.what.contains("another process"))
         .map(|finding| finding.location.as_str())
         .collect();
-    assert_eq!(told, ["/proc/irq/4/smp_affinity_list"]);
+    assert_eq!(reported, ["/proc/irq/4/smp_affinity_list"]);
 }
 
 #[test]
-fn a_budget_is_granted_to_parents_first_and_goes_with_the_shield() {
+fn sets_budgets_of_parents_first_and_restores_them() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let mut machine = ordinary(Layout::V1);
@@ -371,12 +377,12 @@ fn a_budget_is_granted_to_parents_first_and_goes_with_the_shield() {
     let kernel = Arc::new(FakeKernel::new(machine));
     let shield = raise(&kernel, &state_directory, &cpus("3"), &cpus("0")).expect("raise");
     let unlimited = shield
-        .grant_real_time_budget(11, Nanos::from_millis(1))
+        .set_real_time_budget(11, Nanos::from_millis(1))
         .expect("root");
     assert_eq!(unlimited.group, None);
     // 950 000 of the root less 700 000 of the other.
     let budget = shield
-        .grant_real_time_budget(10, Nanos::from_millis(900))
+        .set_real_time_budget(10, Nanos::from_millis(900))
         .expect("grant");
     assert_eq!(budget.group.as_deref(), Some("/box/inner"));
     assert_eq!(budget.runtime, Some(Nanos::from_millis(250)));
@@ -386,7 +392,7 @@ fn a_budget_is_granted_to_parents_first_and_goes_with_the_shield() {
 }
 
 #[test]
-fn senseless_requests_are_refused_before_anything_is_written() {
+fn refuses_unusable_cpus_before_anything_is_written() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path().join("state"));
     let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
@@ -412,7 +418,7 @@ fn senseless_requests_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn without_a_journal_nothing_is_changed() {
+fn changes_nothing_without_a_journal() {
     let directory = directory();
     let file = directory.path().join("file");
     std::fs::write(&file, "in the way").expect("write");
@@ -431,7 +437,6 @@ fn a_journal_of_another_boot_is_discarded_with_a_note() {
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let kernel = Arc::new(FakeKernel::new(ordinary(Layout::V1)));
-    // The sudden end comes after much was changed.
     kernel.end_after(Some(20));
     assert!(raise(&kernel, &state_directory, &cpus("3"), &cpus("0")).is_err());
     kernel.end_after(None);
@@ -439,19 +444,15 @@ fn a_journal_of_another_boot_is_discarded_with_a_note() {
     kernel.machine().files.insert(boot, "another".to_owned());
     let report = release_locked(&*kernel, &state_directory).expect("release");
     assert!(report.restored.is_empty());
-    assert!(
-        report.left[0].what.contains("restarted"),
-        "{:?}",
-        report.left
-    );
+    assert!(report.left[0].what.contains("restart"), "{:?}", report.left);
     assert!(journal::files(&state_directory).is_empty());
 }
 
-/// Everything that a shield does in its life.
-fn live(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
+/// Raises a shield, uses it and lowers it.
+fn use_shield(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
     let shield = raise(kernel, state, &cpus("2-3"), &cpus("0-1"))?;
     shield.admit(10)?;
-    shield.grant_real_time_budget(11, Nanos::from_millis(5))?;
+    shield.set_real_time_budget(11, Nanos::from_millis(5))?;
     shield.lower().map(|_| ())
 }
 
@@ -463,14 +464,14 @@ fn survives_every_end(machine: Machine, stride: usize) {
     for steps in 1.. {
         let kernel = Arc::new(FakeKernel::new(machine.clone()));
         kernel.end_after(Some(steps));
-        let result = live(&kernel, &state_directory);
+        let result = use_shield(&kernel, &state_directory);
         if !kernel.ended() {
-            result.expect("a whole life");
+            result.expect("completed");
             assert_eq!(state(&kernel.machine(), &threads), before, "without an end");
-            assert!(steps > 30, "a life of {steps} steps is none");
+            assert!(steps > 30, "{steps} steps are too few");
             return;
         }
-        // The release is killed too, at some of its steps, and begun again.
+        // The release is killed too, at some of its steps, and repeated.
         for step in (1..40).step_by(stride) {
             let again = FakeKernel::new(kernel.machine().clone());
             let copy = tempfile::tempdir_in(directory.path()).expect("directory");
@@ -555,9 +556,9 @@ prop_compose! {
         machine.remembers = remembers;
         let all = machine.online.clone();
         for (index, (mask, kernel, kind)) in (100u32..).zip(threads) {
-            let wish = set(mask, count);
-            let wish = (kind > 0 && !wish.is_empty() && wish != all).then_some(wish);
-            machine.add_thread(index, kernel, wish);
+            let requested = set(mask, count);
+            let requested = (kind > 0 && !requested.is_empty() && requested != all).then_some(requested);
+            machine.add_thread(index, kernel, requested);
             if let Some(thread) = machine.threads.get_mut(&index) {
                 thread.bound = kernel && kind == 3;
             }

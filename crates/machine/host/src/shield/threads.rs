@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Single threads of a process that is inside the shield.
+//! Moves single threads of an admitted process out of the shield and back.
 
 use std::path::PathBuf;
 
@@ -9,47 +9,41 @@ use crate::groups::{self, Hierarchies};
 use crate::kernel::Kernel;
 
 impl Shield {
-    /// Moves one thread of an admitted process out of the shield, to where ordinary work runs,
-    /// so that the process can measure inside and write outside. Says whether it is out: where
-    /// the shield is a v2 group that could not be made threaded, all threads of a process stay
-    /// together. The thread may run on any CPU outside; under a wall of affinity alone there is
-    /// nothing to leave. Either way the caller sets its affinity.
+    /// Moves one thread of an admitted process out of the shield, to the group of ordinary tasks,
+    /// so that the process can measure inside and write outside. Returns whether it is outside: if
+    /// the shield is a v2 group that is not threaded, all threads of a process stay together. The
+    /// caller sets the thread's affinity.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn send_home(&self, thread: u32) -> Result<bool, HostError> {
+    pub fn move_thread_out(&self, thread: u32) -> Result<bool, HostError> {
         let Some(group) = &self.group else {
             return Ok(true);
         };
-        let Some(target) = home_file(&*self.kernel, &self.hierarchies, group) else {
+        let Some(target) = outside_file(&*self.kernel, &self.hierarchies, group) else {
             return Ok(false);
         };
-        // Nothing is to be recorded: in v1 the group of ordinary work is itself in the journal
-        // and its threads leave it when it is removed; in v2 it is the root group.
+        // Not recorded: in v1 the journal contains the group of ordinary tasks, whose threads are
+        // moved when it is removed; in v2 it is the root group.
         let written = self.kernel.write(&target, &thread.to_string());
         written.map(|()| true).map_err(|cause| {
-            HostError::file(
-                "move a thread out of the shield",
-                &target,
-                cause,
-                "name a thread that is alive",
-            )
+            HostError::file("move a thread to", &target, cause, "name a running thread")
         })
     }
 
-    /// The group that a thread is in, in the hierarchy of the shield's own, from its root; none where
-    /// the wall is affinity alone or the thread is gone.
+    /// Returns a thread's group in the hierarchy of the shield's group, from its root, or `None` with
+    /// affinity alone or if the thread has ended.
     #[must_use]
     pub fn group_of(&self, thread: u32) -> Option<String> {
         groups::relative_group_of(&*self.kernel, thread, self.group.as_ref()?.version)
     }
 
-    /// Moves one thread of an admitted process to the `group` that [`Shield::group_of`] told for
-    /// another: a thread is born where the one that makes it was sent.
+    /// Moves one thread of an admitted process to a `group` that [`Shield::group_of`] returned for
+    /// another thread. A new thread starts in the group of its creator, which may be outside.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn bring_back(&self, thread: u32, group: &str) -> Result<(), HostError> {
+    pub fn move_thread_in(&self, thread: u32, group: &str) -> Result<(), HostError> {
         let (Some(present), Some(own)) = (self.group_of(thread), &self.group) else {
             return Ok(());
         };
@@ -61,22 +55,17 @@ impl Shield {
             ControlGroupVersion::V1 => "tasks",
             ControlGroupVersion::V2 => "cgroup.threads",
         };
-        // Nothing is to be recorded: the group is the shield's or below it, and is emptied with it.
+        // Not recorded: the group is the shield's or below it, and is emptied with it.
         let target = root.join(group.trim_start_matches('/')).join(file);
         let written = self.kernel.write(&target, &thread.to_string());
         written.map_err(|cause| {
-            HostError::file(
-                "move a thread back into the shield",
-                &target,
-                cause,
-                "name a thread that is alive",
-            )
+            HostError::file("move a thread to", &target, cause, "name a running thread")
         })
     }
 }
 
-/// The file of the group of ordinary work that takes single threads; none where there is none.
-fn home_file(
+/// Returns the file of the group of ordinary tasks to which single threads are written, if any.
+fn outside_file(
     kernel: &dyn Kernel,
     hierarchies: &Hierarchies,
     group: &ControlGroup,
@@ -89,8 +78,8 @@ fn home_file(
             if kernel.is_directory(&rest) {
                 return Some(rest.join("tasks"));
             }
-            // The wall of a plan has no such group of its own: where ordinary work is, the first
-            // process is.
+            // The isolation of a plan has no such group: ordinary tasks are in the group of the
+            // first process.
             let home = hierarchies.group_of(kernel, 1, group.version)?;
             Some(home.join("tasks"))
         }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where systemd manages the machine, its units are changed by its own means: what somebody writes to
-//! their control groups beside it, it writes over (systemd.resource-control(5); systemd,
-//! "Control Group APIs and Delegation").
+//! Changes units of systemd with `systemctl`, because systemd overwrites direct changes of its control
+//! groups (systemd.resource-control(5); systemd, "Control Group APIs and Delegation").
 
 mod systemctl;
 #[cfg(test)]
@@ -18,8 +17,8 @@ use crate::journal::Change;
 use crate::kernel::Kernel;
 use systemctl::Unit;
 
-/// Everything that is not a plan's: the first process, services, logins, guests and containers that
-/// systemd-machined knows; each with the knob by which a plan speaks of it.
+/// The units of ordinary work, each with its knob in a plan: the first process, services, logins, and
+/// guests and containers of systemd-machined.
 pub(crate) const SLICES: [(&str, &str); 4] = [
     ("init.scope", "system-slice-cpus"),
     ("system.slice", "system-slice-cpus"),
@@ -29,16 +28,16 @@ pub(crate) const SLICES: [(&str, &str); 4] = [
 
 const ALLOWED: &str = "AllowedCPUs";
 
-/// Where systemd has the unified hierarchy.
+/// Where systemd mounts the unified hierarchy.
 const CONTROL_GROUPS: &str = "/sys/fs/cgroup";
 
-/// Whether systemd manages this machine (sd_booted(3)).
+/// Returns whether systemd manages this machine (sd_booted(3)).
 pub(crate) fn is_manager(kernel: &dyn Kernel) -> bool {
     kernel.is_directory(Path::new("/run/systemd/system"))
 }
 
-/// Keeps these units, of [`SLICES`], on `cpus` until [`crate::release`] or the next restart. Without
-/// systemd nothing is done. Units that are not loaded are left out.
+/// Restricts these units of [`SLICES`] to `cpus` until [`crate::release`] or the next restart. Ignores
+/// units that are not loaded, and does nothing without systemd.
 ///
 /// # Errors
 /// If the journal cannot be written or systemd refuses.
@@ -51,13 +50,13 @@ pub(crate) fn keep_slices_on(
     if !is_manager(&*kernel) {
         return Ok(Vec::new());
     }
-    // AllowedCPUs= is for the unified hierarchy alone (systemd.resource-control(5)).
+    // AllowedCPUs= needs the unified hierarchy (systemd.resource-control(5)).
     if !kernel.exists(&Path::new(CONTROL_GROUPS).join("cgroup.controllers")) {
         return Ok(vec![
             Finding::new(
                 Severity::Note,
                 CONTROL_GROUPS,
-                "systemd keeps its units on CPUs with cgroup v2 alone, so its slices keep all",
+                "systemd can restrict its units to CPUs only with cgroup v2, so they keep all CPUs",
             )
             .values("cgroup v1", "cgroup v2")
             .fix("start the kernel with systemd.unified_cgroup_hierarchy=1"),
@@ -83,18 +82,18 @@ pub(crate) fn keep_slices_on(
         if !same(&present, &wanted) {
             return Err(HostError::Request {
                 location: format!("{name}: {ALLOWED}"),
-                what: "systemd took the CPUs and has others".to_owned(),
+                what: "systemd changed the CPUs to others".to_owned(),
                 present,
                 needed: wanted,
-                fix: format!("look at `systemctl show {name}` and who else sets it"),
+                fix: format!("find the drop-in that sets it: systemctl cat {name}"),
             });
         }
     }
     Ok(Vec::new())
 }
 
-/// Stops a service that works against the plan, until [`crate::release`]. One that does not run, and
-/// a machine without systemd, is left alone. Answers whether it was stopped.
+/// Stops a service that works against the plan, until [`crate::release`]. Returns `false` if it does
+/// not run or the machine has no systemd.
 ///
 /// # Errors
 /// If the journal cannot be written, or systemd does not stop it.
@@ -114,21 +113,21 @@ pub(crate) fn stop_service(changes: &mut Changes, name: &str) -> Result<bool, Ho
     }
     Err(HostError::Request {
         location: name.to_owned(),
-        what: "systemd stopped it, and it runs again".to_owned(),
+        what: "the service was stopped and is active again".to_owned(),
         present: "active".to_owned(),
         needed: "inactive".to_owned(),
-        fix: format!("look with `systemctl status {name}` who starts it"),
+        fix: format!("find the unit that starts it: systemctl status {name}"),
     })
 }
 
-/// Where `systemctl set-property --runtime` keeps a setting.
+/// Returns the file of a setting of `systemctl set-property --runtime`.
 fn drop_in(unit: &str, property: &str) -> PathBuf {
     PathBuf::from(format!(
         "/run/systemd/system.control/{unit}.d/50-{property}.conf"
     ))
 }
 
-/// Whether two lists of CPUs are the same set; systemd writes them with spaces.
+/// Returns whether two lists of CPUs are equal; systemd writes them with spaces.
 fn same(left: &str, right: &str) -> bool {
     let set = |text: &str| {
         let list = text.split([' ', ',']).filter(|part| !part.is_empty());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `systemctl`, the way in that systemd keeps stable.
+//! Calls `systemctl`, whose interface is stable.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,19 +8,19 @@ use crate::HostError;
 use crate::kernel::Kernel;
 
 /// Stopping a service may take its `TimeoutStopSec=`, usually 90 s.
-const PATIENCE: Duration = Duration::from_secs(120);
+const RUN_LIMIT: Duration = Duration::from_secs(120);
 
-/// What is known of a unit.
+/// The state of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) is_loaded: bool,
     pub(super) is_active: bool,
-    /// Empty where there is no limit.
+    /// Empty without a limit.
     pub(super) allowed_cpus: String,
 }
 
 impl Unit {
-    /// Asks for a unit; one that does not exist is not loaded.
+    /// Reads the state of a unit. A unit that does not exist is not loaded.
     pub(super) fn read(kernel: &dyn Kernel, name: &str) -> Result<Self, HostError> {
         let text = run(
             kernel,
@@ -86,17 +86,17 @@ fn run(kernel: &dyn Kernel, arguments: &[&str]) -> Result<String, HostError> {
     words.extend(arguments.iter().map(|word| (*word).to_owned()));
     let failed = |present: String| HostError::Request {
         location: words.join(" "),
-        what: "systemd does not do what it is asked".to_owned(),
+        what: "the command failed".to_owned(),
         present,
-        needed: "an answer without an error".to_owned(),
-        fix: "run the command by hand and remove the cause".to_owned(),
+        needed: "exit status 0".to_owned(),
+        fix: "run this command and remove the cause of its error".to_owned(),
     };
-    match kernel.run(&words, PATIENCE) {
-        Err(error) => Err(failed(format!("it cannot be started: {error}"))),
-        Ok(said) => match said.status {
-            Some(status) if status.success() => Ok(said.output),
-            Some(status) => Err(failed(format!("{status}: {}", said.errors.trim()))),
-            None => Err(failed(format!("no end within {} s", PATIENCE.as_secs()))),
+    match kernel.run(&words, RUN_LIMIT) {
+        Err(error) => Err(failed(format!("cannot start it: {error}"))),
+        Ok(captured) => match captured.status {
+            Some(status) if status.success() => Ok(captured.output),
+            Some(status) => Err(failed(format!("{status}: {}", captured.errors.trim()))),
+            None => Err(failed(format!("no end within {} s", RUN_LIMIT.as_secs()))),
         },
     }
 }

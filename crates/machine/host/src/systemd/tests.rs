@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A systemd that is not there.
+//! Tests with a fake systemd.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn machine_with(layout: Layout) -> Machine {
     }
     machine.add_unit("init.scope", true, "");
     machine.add_unit("system.slice", true, "");
-    // Another group beside it needs the controller.
+    // A sibling group needs the controller.
     machine.files.insert(GROUP.into(), "\n".to_owned());
     let possible = "/sys/devices/system/cpu/possible";
     machine.files.insert(possible.into(), "0-3\n".to_owned());
@@ -35,15 +35,15 @@ fn machine_with(layout: Layout) -> Machine {
     machine
 }
 
-/// Where all CPUs are as good as no limit.
-fn picture(machine: &Machine) -> Machine {
-    let mut picture = machine.clone();
-    if let Some(text) = picture.files.get_mut(Path::new(GROUP))
+/// Returns the machine with no limit instead of all CPUs.
+fn without_full_limit(machine: &Machine) -> Machine {
+    let mut machine = machine.clone();
+    if let Some(text) = machine.files.get_mut(Path::new(GROUP))
         && text == "0-3\n"
     {
         "\n".clone_into(text);
     }
-    picture
+    machine
 }
 
 fn change(kernel: &Arc<FakeKernel>, state: &StateDirectory) -> Result<(), HostError> {
@@ -63,7 +63,7 @@ fn state() -> (tempfile::TempDir, StateDirectory) {
 }
 
 #[test]
-fn slices_get_their_cpus_and_have_the_old_ones_again() {
+fn restricts_slices_and_restores_them() {
     let before = machine();
     let kernel = Arc::new(FakeKernel::new(before.clone()));
     let (_directory, state) = state();
@@ -81,11 +81,11 @@ fn slices_get_their_cpus_and_have_the_old_ones_again() {
     let report = release_locked(&*kernel, &state).expect("released");
     assert!(report.left.is_empty(), "{:?}", report.left);
     assert_eq!(kernel.machine().files[Path::new(GROUP)], "0-3\n");
-    assert_eq!(picture(&kernel.machine()), before);
+    assert_eq!(without_full_limit(&kernel.machine()), before);
 }
 
 #[test]
-fn the_end_at_any_step_leaves_units_that_release_restores() {
+fn release_restores_units_after_an_end_at_any_step() {
     let before = machine();
     for end in 1.. {
         let kernel = Arc::new(FakeKernel::new(before.clone()));
@@ -101,12 +101,12 @@ fn the_end_at_any_step_leaves_units_that_release_restores() {
         kernel.end_after(None);
         let report = release_locked(&*kernel, &state).expect("released");
         assert!(report.left.is_empty(), "{:?}", report.left);
-        assert_eq!(picture(&kernel.machine()), before, "step {end}");
+        assert_eq!(without_full_limit(&kernel.machine()), before, "step {end}");
     }
 }
 
 #[test]
-fn what_the_administrator_set_meanwhile_stays() {
+fn keeps_values_that_the_administrator_set_meanwhile() {
     let kernel = Arc::new(FakeKernel::new(machine()));
     let (_directory, state) = state();
     change(&kernel, &state).expect("changed");
@@ -122,7 +122,7 @@ fn what_the_administrator_set_meanwhile_stays() {
 }
 
 #[test]
-fn without_systemd_or_cgroup_v2_nothing_is_changed() {
+fn changes_nothing_without_systemd_or_cgroup_v2() {
     let (_directory, state) = state();
     let bare = Machine::new(4, Layout::V2);
     let kernel = Arc::new(FakeKernel::new(bare.clone()));
@@ -137,7 +137,7 @@ fn without_systemd_or_cgroup_v2_nothing_is_changed() {
     let old = machine_with(Layout::V1);
     let kernel = Arc::new(FakeKernel::new(old.clone()));
     let mut changes = Changes::new(Arc::clone(&kernel) as Arc<dyn Kernel>, &state);
-    let findings = keep_slices_on(&mut changes, &UNITS, &cpus("0")).expect("told");
+    let findings = keep_slices_on(&mut changes, &UNITS, &cpus("0")).expect("a finding");
     assert_eq!(findings.len(), 1);
     assert_eq!(*kernel.machine(), old);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Gives systemd's units back what they had.
+//! Restores units of systemd.
 
 use std::io;
 use std::path::Path;
@@ -12,15 +12,15 @@ use crate::HostError;
 use crate::kernel::Kernel;
 use crate::undo::Undone;
 
-/// CPUs that there can be.
+/// All CPUs that the machine can have.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// A property has its old value again, if it still has Rampart's. `systemctl revert` would take the
-/// administrator's own changes along; so the value is set back, and then the file that holds it is
-/// removed, if there was none before.
+/// Restores the old value of a property if it still has Rampart's. `systemctl revert` would also undo
+/// changes of the administrator, so the value is set, and then its drop-in file is removed if there
+/// was none before.
 ///
 /// # Errors
-/// Only where a test ends the machine.
+/// Only if a test interrupts it.
 pub(crate) fn property(
     kernel: &dyn Kernel,
     unit: &str,
@@ -34,7 +34,7 @@ pub(crate) fn property(
     let location = Path::new(&location);
     let fix = format!("systemctl set-property --runtime {unit} {property}={old}");
     let present = match Unit::read(kernel, unit) {
-        // Gone, and its properties with it.
+        // The unit and its properties do not exist any more.
         Ok(present) if !present.is_loaded => return Ok(()),
         Ok(present) => present.allowed_cpus,
         Err(error) => {
@@ -49,7 +49,7 @@ pub(crate) fn property(
                     Severity::Warning,
                     location.display().to_string(),
                     format!(
-                        "someone else changed it after Rampart set it to {new}, so it was left"
+                        "another process changed the value after Rampart had set {new}, so it was kept"
                     ),
                 )
                 .values(present, if old.is_empty() { "no limit" } else { old })
@@ -61,12 +61,8 @@ pub(crate) fn property(
             undone.failed(location, error.to_string(), &fix);
             return Ok(());
         }
-        let words = if old.is_empty() {
-            "no limit again".to_owned()
-        } else {
-            format!("{old} again")
-        };
-        undone.restored(location, words);
+        let value = if old.is_empty() { "no limit" } else { old };
+        undone.restored(location, format!("restored to {value}"));
     }
     kernel.step()?;
     let file = drop_in(unit, property);
@@ -80,28 +76,27 @@ pub(crate) fn property(
         if let Err(error) = removed.and(reloaded) {
             undone.failed(
                 &file,
-                format!("it holds the value that was there before, and cannot go: {error}"),
+                format!("cannot remove this file, which contains the old value: {error}"),
                 &format!("rm {}; systemctl daemon-reload", file.display()),
             );
         }
     }
     if old.is_empty() {
         kernel.step()?;
-        lift(kernel, unit, new, undone);
+        remove_limit(kernel, unit, new, undone);
     }
     Ok(())
 }
 
-/// The kernel empties no list of a group with processes (ENOSPC, `validate_change` in
-/// kernel/cgroup/cpuset.c), so systemd's own attempt leaves the last limit in the kernel as long as
-/// anything beside the unit needs the controller. All CPUs are as good as no limit; the file is nobody's
-/// then.
-fn lift(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
-    // Those that are changed have their groups on top.
+/// Removes the limit from the unit's control group. The kernel refuses an empty list for a group with
+/// processes (ENOSPC, `validate_change` in kernel/cgroup/cpuset.c), so systemd cannot remove the last
+/// limit while a sibling of the unit needs the controller. A list of all CPUs has the same effect.
+fn remove_limit(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
+    // All changed units have top-level groups.
     let group = Path::new(CONTROL_GROUPS).join(unit);
     match Unit::read(kernel, unit) {
         Ok(present) if !present.allowed_cpus.is_empty() => return,
-        // To set its property made the group of a slice without members.
+        // Setting the property created the group of a slice without members.
         Ok(present) if !present.is_active && kernel.is_directory(&group) => {
             let _ = kernel.remove_directory(&group);
             return;
@@ -118,13 +113,13 @@ fn lift(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
     let above = kernel
         .read(&above.join("cpuset.cpus.effective"))
         .unwrap_or_default();
-    let effective_settings = ["", possible.trim(), above.trim()]
+    let written = ["", possible.trim(), above.trim()]
         .into_iter()
         .map(|cpus| (cpus, kernel.write(&file, cpus)))
         .find(|(_, answer)| answer.is_ok());
-    match effective_settings {
-        Some(("", Ok(()))) => undone.restored(&file, "no limit again"),
-        Some((cpus, Ok(()))) => undone.restored(&file, format!("all CPUs again, {cpus}")),
+    match written {
+        Some(("", Ok(()))) => undone.restored(&file, "restored to no limit"),
+        Some((cpus, Ok(()))) => undone.restored(&file, format!("restored to all CPUs, {cpus}")),
         _ => undone.failed(
             &file,
             format!("the unit has no limit, and its group still has {new}"),
@@ -133,7 +128,7 @@ fn lift(kernel: &dyn Kernel, unit: &str, new: &str, undone: &mut Undone) {
     }
 }
 
-/// A service that was stopped runs again.
+/// Starts a service that was stopped.
 pub(crate) fn service(kernel: &dyn Kernel, unit: &str, undone: &mut Undone) {
     let answer = Unit::read(kernel, unit).and_then(|present| {
         if present.is_active || !present.is_loaded {
@@ -143,7 +138,7 @@ pub(crate) fn service(kernel: &dyn Kernel, unit: &str, undone: &mut Undone) {
     });
     match answer {
         Ok(false) => {}
-        Ok(true) => undone.restored(Path::new(unit), "started again"),
+        Ok(true) => undone.restored(Path::new(unit), "started"),
         Err(error) => undone.failed(
             Path::new(unit),
             error.to_string(),

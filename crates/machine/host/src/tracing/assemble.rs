@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a CPU did, put together from its trace events.
+//! Reconstructs what a CPU executed from its trace events.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use rampart_model::{CauseKind, Nanos};
 
 use super::line::{Line, moment, parse};
 
-/// Something that had a CPU for a time, with what interrupted it meanwhile.
+/// A time in which a thread, interrupt or softirq had a CPU, including what interrupted it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interval {
-    /// What sort; [`CauseKind::Unseen`] for the idle loop.
+    /// The kind; [`CauseKind::Unseen`] for the idle loop.
     pub kind: CauseKind,
     /// Its name.
     pub name: Arc<str>,
-    /// From then on (`CLOCK_MONOTONIC`).
+    /// Start (`CLOCK_MONOTONIC`).
     pub start: Nanos,
-    /// Until then.
+    /// End.
     pub end: Nanos,
 }
 
-/// How many intervals are kept for a CPU: some 40 bytes each.
+/// Limit of intervals kept for a CPU, some 40 bytes each.
 const MOST: usize = 1 << 20;
 
-/// How many stretches of lost events are told apart for a CPU; past that the last grows.
+/// Limit of times of lost events for a CPU; beyond it the last one grows.
 const MOST_LOST: usize = 1 << 12;
 
-/// How many interruptions of one unfinished event are remembered.
+/// Limit of interruptions kept for one unfinished event.
 const MOST_NESTED: usize = 1 << 16;
 
 /// The idle loop.
@@ -41,45 +41,44 @@ struct RunningThread {
     since: Nanos,
 }
 
-/// One CPU's events as they come.
+/// The state of one CPU while its events are read.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     names: HashSet<Arc<str>>,
-    /// Osnoise events that a later one may have been interrupted by: start on the trace's own
-    /// clock, and length with what interrupted it.
+    /// Osnoise events that may have interrupted a later one: start on the trace's own clock, and
+    /// length including interruptions.
     nested: Vec<(Nanos, Nanos)>,
-    /// Interrupts that have begun: what, its number, name and start.
+    /// Interrupts that have begun: kind, number, name and start.
     open: Vec<(CauseKind, u32, Arc<str>, Nanos)>,
     /// The thread that has the CPU.
     running: Option<RunningThread>,
-    /// The moment of the last event.
+    /// The time of the last event.
     last: Nanos,
     /// In the order of their ends.
     pub(super) intervals: VecDeque<Interval>,
-    /// Events that the kernel had no room for.
+    /// Number of events that the kernel lost.
     pub(super) lost: u64,
-    /// Intervals that there was no room for here; the oldest.
+    /// Number of the oldest intervals dropped here.
     pub(super) dropped: u64,
-    /// The end of the newest of these: before it the record has gaps.
+    /// End of the newest dropped interval: before it the record has gaps.
     dropped_until: Nanos,
-    /// Times whose events the kernel had no room for: from the last event before until the first
-    /// after them.
+    /// Times of lost events: from the last event before to the first after them.
     gaps: Vec<Span>,
-    /// Since when events are missing of which none has come after.
+    /// Start of a time of lost events that no event has ended yet.
     missing_since: Option<Nanos>,
 }
 
-/// A stretch of time (`CLOCK_MONOTONIC`).
+/// A span of time (`CLOCK_MONOTONIC`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// From then on.
+    /// Start.
     pub start: Nanos,
-    /// Until then.
+    /// End.
     pub end: Nanos,
 }
 
 impl Assembler {
-    /// Takes a line of the trace. One that cannot be read is none of ours.
+    /// Processes a line of the trace. Ignores a line that cannot be parsed.
     pub(super) fn take(&mut self, line: &str) {
         match parse(line) {
             Some(Line::Event {
@@ -100,7 +99,7 @@ impl Assembler {
             Some(Line::Lost(count)) => {
                 self.lost += count;
                 self.missing_since.get_or_insert(self.last);
-                // Their ends may be among the lost.
+                // The ends of these interrupts may be among the lost events.
                 self.open.clear();
                 self.running = None;
             }
@@ -118,8 +117,8 @@ impl Assembler {
         }
     }
 
-    /// What is known of the CPU, and the times of which nothing or not all is known, both in the
-    /// order of time.
+    /// Returns the intervals of the CPU, and the times that are not or not completely known, both in
+    /// the order of time.
     pub(super) fn finish(mut self) -> (Vec<Interval>, Vec<Span>) {
         if let Some(start) = self.missing_since.take() {
             let end = Nanos(u64::MAX);
@@ -170,7 +169,7 @@ impl Assembler {
                 self.leave(CauseKind::Softirq, number, at)
             }
             "nmi_handler" => self.nmi(at, rest),
-            // Of inter-processor interrupts Arm tells the reason, x86 the vector.
+            // Arm reports the reason of inter-processor interrupts, x86 the vector.
             "ipi_entry" => self.enter(
                 CauseKind::Interrupt,
                 IPI,
@@ -190,10 +189,9 @@ impl Assembler {
         }
     }
 
-    /// An osnoise event: it comes at the end of what it tells, with a start on the trace's own
-    /// clock, which is not `CLOCK_MONOTONIC`, and with the length that is left when what
-    /// interrupted it is taken off. So its real start is before its end by that length and that
-    /// of all events which began after it.
+    /// Processes an osnoise event. It comes at the end of the noise, with a start on the trace's own
+    /// clock, which is not `CLOCK_MONOTONIC`, and the length without interruptions. So its real start
+    /// is its end minus that length and the lengths of all events that began after it.
     fn noise(&mut self, kind: CauseKind, at: Nanos, rest: &str) -> Option<()> {
         let (name, times) = match rest.rsplit_once(" start ") {
             Some((name, times)) => (name.trim(), times),
@@ -244,8 +242,8 @@ impl Assembler {
         Some(())
     }
 
-    /// Some kernels do not tell of a switch away from the idle loop. But every event tells who has
-    /// the CPU; another than was known has it since the event before, at the earliest.
+    /// Corrects the running thread: some kernels do not report a switch away from the idle loop, but
+    /// every event has the running thread. Another one has had the CPU since the previous event.
     fn correct(&mut self, (name, number): (&str, u32)) {
         let Some(known) = self.running.take_if(|known| known.number != number) else {
             return;
@@ -294,7 +292,7 @@ impl Assembler {
         Some(())
     }
 
-    /// `perf_event_nmi_handler() delta_ns: 1234 handled: 1`, at its end.
+    /// Processes `perf_event_nmi_handler() delta_ns: 1234 handled: 1`, which comes at its end.
     fn nmi(&mut self, at: Nanos, rest: &str) -> Option<()> {
         let (name, rest) = rest.split_once("() delta_ns: ")?;
         let length = Nanos(first_word(rest).parse().ok()?);
@@ -330,7 +328,7 @@ impl Assembler {
     }
 }
 
-/// Numbers of interrupt vectors, apart from those of interrupts.
+/// Offset of interrupt vectors, to distinguish them from interrupt numbers.
 const VECTORS: u32 = 1 << 30;
 const IPI: u32 = u32::MAX;
 

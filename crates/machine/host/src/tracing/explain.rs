@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which of the things that had a CPU explain a sample. Pure.
+//! Finds the intervals of a CPU that explain a sample.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,17 +8,17 @@ use rampart_model::{Cause, CauseKind, CpuId, ExplainedWorst, Nanos, WorstEvent};
 
 use super::{Interval, Span};
 
-/// Whose time on the CPU a sample was taken in, which is no cause of it.
+/// The thread that took a sample, which is no cause of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measurer {
     /// The measuring thread of that CPU.
     Meter,
-    /// A guest: the thread of this id runs its virtual CPU, on which the meter is.
+    /// The thread with this id, which runs the virtual CPU of the guest with the meter.
     VirtualCpu(u32),
 }
 
 impl Measurer {
-    /// Whether a thread, as the trace names it (`NAME:ID`), is this one on `cpu`.
+    /// Returns whether a thread, as the trace names it (`NAME:ID`), is this one on `cpu`.
     fn is_named(self, name: &str, cpu: CpuId) -> bool {
         match self {
             Self::Meter => name
@@ -31,7 +31,7 @@ impl Measurer {
         }
     }
 
-    /// What the time of it is called in which the sample should have been over.
+    /// Returns the name of the measurer's time after the sample should have ended.
     const fn lingering(self) -> &'static str {
         match self {
             Self::Meter => "in the measuring thread",
@@ -43,32 +43,32 @@ impl Measurer {
 /// A sample to explain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TracedSample {
-    /// Who took it.
+    /// The measurer.
     pub measurer: Measurer,
     /// The CPU.
     pub cpu: CpuId,
     /// The sample, on the clock of this kernel.
     pub event: WorstEvent,
-    /// How long before its end the stretch of time began that it tells of.
+    /// Length of the time before its end that the sample covers.
     pub window: Nanos,
-    /// How much of that stretch the measuring thread itself had to work.
+    /// Length of the measuring thread's own work in that time.
     pub work: Nanos,
 }
 
-/// The kernel writes moments to the microsecond, so an interval may be this much off.
+/// The kernel writes times in microseconds, so an interval may be off by this much.
 const RESOLUTION: Nanos = Nanos::from_micros(1);
 
-/// What the time is called whose events were lost.
+/// Name of the time whose events were lost.
 const LOST: &str = "the trace of that time is lost";
 
-/// Names the causes of a sample: the intervals of its CPU that overlap it, what interrupted them
-/// taken off, each name once, the longest first.
+/// Returns the causes of a sample: the intervals of its CPU that overlap it, without what interrupted
+/// them, each name once, the longest first.
 ///
-/// The measuring thread is no cause of its own latency; where much of its time is more than its
-/// work, it went where the kernel does not see: to the hypervisor under the machine, to firmware,
-/// to memory that was slow. The thread of a virtual CPU is none either: while it has the CPU the
-/// guest runs, and what its kernel does then is not seen. That, the idle loop, and time whose events were `lost`, is
-/// [`CauseKind::Unseen`].
+/// The measuring thread is no cause of its own latency; if it had the CPU longer than its work takes,
+/// the rest was spent where the kernel does not see it: in the hypervisor below the machine, in
+/// firmware, or waiting for memory. The thread of a virtual CPU is no cause either: while it runs, so
+/// does the guest, whose kernel is not traced. That time, the idle loop, and time of `lost` events
+/// are [`CauseKind::Unseen`].
 #[must_use]
 pub fn explain<'a>(
     sample: &TracedSample,
@@ -116,7 +116,7 @@ pub fn explain<'a>(
         duration,
     };
     let disturbed = sample.window.saturating_sub(sample.work);
-    // A little of it is the way from the kernel's switch to the meter's own look at the clock.
+    // A small part of it is the path from the kernel's switch to the meter's clock read.
     let lingered = own_time.saturating_sub(sample.work).min(disturbed);
     if lingered.0 > disturbed.0 / 10 && lingered > RESOLUTION {
         causes.push(unseen(sample.measurer.lingering(), begun, lingered));
@@ -143,8 +143,8 @@ pub fn explain<'a>(
     }
 }
 
-/// The stretch from the first lost moment between `start` and `end` on, as long as all lost time
-/// between them; none where nothing is lost.
+/// Returns a span from the first lost time between `start` and `end`, as long as all lost times between
+/// them, or `None` without lost events.
 fn lost_in(lost: &[Span], start: Nanos, end: Nanos) -> Option<Span> {
     let mut found: Option<Span> = None;
     for gap in lost {
@@ -165,9 +165,8 @@ fn lost_in(lost: &[Span], start: Nanos, end: Nanos) -> Option<Span> {
     found
 }
 
-/// For each interval, how much of the time from `start` to `end` was its own: at every moment
-/// the innermost has the CPU, which is the one of the highest rank and, among equals, the one
-/// that began last.
+/// Returns for each interval its own time between `start` and `end`. At every moment the innermost
+/// interval has the CPU: the one of the highest rank, and among equals the one that began last.
 fn shares_of_time(intervals: &[&Interval], start: Nanos, end: Nanos) -> Vec<(usize, Nanos)> {
     let mut edges: Vec<(Nanos, bool, usize)> = Vec::with_capacity(intervals.len() * 2);
     for (index, interval) in intervals.iter().enumerate() {
@@ -201,7 +200,7 @@ fn shares_of_time(intervals: &[&Interval], start: Nanos, end: Nanos) -> Vec<(usi
     shares
 }
 
-/// What can interrupt what.
+/// Returns the rank of a kind: a higher one interrupts a lower one.
 const fn rank(kind: CauseKind) -> u8 {
     match kind {
         CauseKind::Unseen | CauseKind::Thread => 0,

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One line of a `trace_pipe`.
+//! Parses lines of a `trace_pipe`.
 
 use rampart_model::Nanos;
 
-/// What a line says.
+/// A line of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     /// An event.
     Event {
-        /// Name and number of the thread that had the CPU at that moment; 0 is the idle loop.
+        /// Name and number of the running thread; 0 is the idle loop.
         thread: Option<(&'a str, u32)>,
-        /// The moment, to the microsecond that the kernel writes.
+        /// The time, in microseconds as the kernel writes it.
         at: Nanos,
-        /// Its name.
+        /// Name of the event.
         name: &'a str,
-        /// What it tells.
+        /// The rest of the line.
         rest: &'a str,
     },
-    /// The kernel had no room for this many events.
+    /// The kernel lost this many events.
     Lost(u64),
 }
 
-/// Reads `TASK-PID [CPU] FLAGS SECONDS.MICROS: NAME: REST`; the name of a task may be anything.
+/// Parses `TASK-PID [CPU] FLAGS SECONDS.MICROS: NAME: REST`; a task may have any name.
 pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     if let Some((_, lost)) = line.split_once("[LOST ") {
         let count = lost.split(' ').next()?.parse().ok()?;
@@ -45,7 +45,7 @@ pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     })
 }
 
-/// Reads `SECONDS.FRACTION` with up to nine places.
+/// Parses `SECONDS.FRACTION` with up to nine digits.
 pub(super) fn moment(text: &str) -> Option<Nanos> {
     let (seconds, fraction) = text.split_once('.')?;
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

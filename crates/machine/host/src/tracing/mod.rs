@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What had a CPU while it was measured, from the kernel's own trace.
+//! Traces the CPUs during a measurement with the kernel's own tracing.
 //!
-//! An instance of the kernel's tracing, of our own, records on `CLOCK_MONOTONIC` what the measured
-//! CPUs do. Where the kernel has the osnoise tracer and it can be told to bring no load of its own
-//! (kernel document `trace/osnoise-tracer.rst`, option `OSNOISE_WORKLOAD`), its events tell of
-//! each interrupt, softirq, NMI and thread with its length; elsewhere the events of the scheduler
-//! and of the interrupts, which every kernel has, are put together to the same. The instance, and
-//! the two settings of the osnoise tracer that are the machine's, are in the journal.
+//! A separate instance of the kernel's tracing records on `CLOCK_MONOTONIC` what the measured CPUs
+//! execute. If the kernel has the osnoise tracer and it can run without its own load (kernel document
+//! `trace/osnoise-tracer.rst`, option `OSNOISE_WORKLOAD`), its events report each interrupt, softirq,
+//! NMI and thread with its length; otherwise the same is reconstructed from the events of the
+//! scheduler and of interrupts, which every kernel has. The journal contains the instance, and the
+//! two machine-wide settings of the osnoise tracer.
 
 mod assemble;
 mod explain;
@@ -33,7 +33,7 @@ use crate::release::release_first;
 use crate::state::is_root;
 use crate::{HostError, StateDirectory};
 
-/// What the trace is made of.
+/// The source of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The osnoise tracer's events.
@@ -51,7 +51,7 @@ impl std::fmt::Display for Source {
     }
 }
 
-/// A trace that is being recorded. Dropping it ends it and restores what it changed.
+/// A trace that is being recorded. Dropping it ends it and restores its changes.
 #[derive(Debug)]
 pub struct Tracing {
     changes: Changes,
@@ -63,29 +63,29 @@ pub struct Tracing {
     _lock: Arc<Lock>,
 }
 
-/// What was recorded.
+/// A recorded trace.
 #[derive(Debug)]
 pub struct Trace {
-    /// Made of what.
+    /// Its source.
     pub source: Source,
-    /// What had each CPU, in the order of the ends.
+    /// The intervals of each CPU, in the order of their ends.
     pub intervals: BTreeMap<CpuId, Vec<Interval>>,
-    /// The times of each CPU of which nothing or not all is known.
+    /// The times of each CPU that are not or not completely known.
     pub lost: BTreeMap<CpuId, Vec<Span>>,
-    /// What is weaker than it could be.
+    /// Restrictions of the trace.
     pub findings: Vec<Finding>,
 }
 
 impl Tracing {
-    /// Begins to record what `cpus` do. The trace is read on the CPUs of `housekeeping`, where
-    /// that names any.
+    /// Starts to record what `cpus` execute. Reads the trace on the CPUs of `housekeeping`, if there
+    /// are any.
     ///
-    /// To begin and to end it disturbs all CPUs (the kernel changes its own code), so that is to
-    /// be done before and after a measurement.
+    /// Starting and ending disturbs all CPUs (the kernel changes its own code), so do both outside of
+    /// a measurement.
     ///
     /// # Errors
-    /// Without root, without a kernel that traces, or while another process changes the machine.
-    /// What had been changed by then is restored.
+    /// Without root, if the kernel has no tracing, or another process is changing the machine.
+    /// Changes made until then are undone.
     pub fn start(
         state: &StateDirectory,
         cpus: &CpuSet,
@@ -102,7 +102,7 @@ impl Tracing {
         }
         let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
         let lock = SharedLock::take(state, true)?;
-        // The journals of this process's other changes tell of what is in use.
+        // The journals of this process's other changes are in use.
         let mut findings = if lock.first {
             release_first(&*kernel, state)?
         } else {
@@ -137,14 +137,14 @@ impl Tracing {
                 })
             }
             Err(error) => {
-                // If this fails too, the journal still has it all.
+                // If this fails too, the journal still contains the changes.
                 let _ = changes.undo();
                 Err(error)
             }
         }
     }
 
-    /// Ends the record and restores what it changed.
+    /// Ends the recording and restores its changes.
     ///
     /// # Errors
     /// If something could not be restored; it stays in the journal for [`crate::release`].
@@ -160,7 +160,7 @@ impl Tracing {
                     Severity::Warning,
                     format!("trace of CPU {cpu}"),
                     format!(
-                        "{} events were lost and {} of the oldest intervals dropped for lack of room; samples of that time are explained in part or not at all, and say so",
+                        "{} events were lost and {} of the oldest intervals were dropped; samples of that time are explained partly or not at all",
                         assembler.lost, assembler.dropped
                     ),
                 ));
@@ -179,7 +179,7 @@ impl Tracing {
 
     fn end(&mut self) -> BTreeMap<CpuId, assemble::Assembler> {
         self.ended = true;
-        // Without it the trace goes on a little longer while its rest is read.
+        // Without it the trace only continues a little longer.
         let _ = RunningKernel.write(&self.instance.join("tracing_on"), "0");
         self.reader.finish()
     }
@@ -189,14 +189,14 @@ impl Drop for Tracing {
     fn drop(&mut self) {
         if !self.ended {
             self.end();
-            // If it fails the journal still has it.
+            // The journal keeps what fails.
             let _ = self.changes.undo();
         }
     }
 }
 
 impl Trace {
-    /// Names the causes of a sample.
+    /// Returns the causes of a sample.
     #[must_use]
     pub fn explain(&self, sample: &TracedSample) -> ExplainedWorst {
         let start = sample.event.at.saturating_sub(sample.window);

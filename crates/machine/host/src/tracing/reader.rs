@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the trace while it grows, far from the CPUs that are traced.
+//! Reads the trace while it grows, on other CPUs than the traced ones.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,10 +16,10 @@ use rustix::fs::{Mode, OFlags, open};
 use super::assemble::Assembler;
 use crate::kernel::{Kernel as _, RunningKernel};
 
-/// How often it comes.
+/// Interval of reading.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A thread that reads.
+/// A thread that reads the trace.
 #[derive(Debug)]
 pub(super) struct Reader {
     stop: Arc<AtomicBool>,
@@ -29,14 +29,14 @@ pub(super) struct Reader {
 struct Pipe {
     cpu: CpuId,
     file: File,
-    /// The start of a line whose end has not come.
+    /// The start of an incomplete line.
     rest: Vec<u8>,
     assembler: Assembler,
 }
 
 impl Reader {
-    /// Starts to read the traces of `cpus` in an instance, on the CPUs of `housekeeping` where it
-    /// names any.
+    /// Starts to read the traces of `cpus` in an instance, on the CPUs of `housekeeping` if there are
+    /// any.
     pub(super) fn start(instance: &Path, cpus: &CpuSet, housekeeping: &CpuSet) -> io::Result<Self> {
         let mut pipes = Vec::with_capacity(cpus.len());
         for cpu in cpus.iter() {
@@ -50,7 +50,7 @@ impl Reader {
             });
         }
         let stop = Arc::new(AtomicBool::new(false));
-        let (told, housekeeping) = (Arc::clone(&stop), housekeeping.clone());
+        let (stopping, housekeeping) = (Arc::clone(&stop), housekeeping.clone());
         let thread = std::thread::Builder::new()
             .name("trace-reader".to_owned())
             .spawn(move || {
@@ -58,12 +58,12 @@ impl Reader {
                     && let Ok(thread) =
                         u32::try_from(rustix::thread::gettid().as_raw_nonzero().get())
                 {
-                    // Elsewhere it reads as well, and disturbs more.
+                    // On other CPUs it works too, with more disturbance.
                     let _ = RunningKernel.set_affinity(thread, &housekeeping);
                 }
                 loop {
-                    // What was traced before the request to stop is still read.
-                    let last = told.load(Ordering::Acquire);
+                    // Read once more after the request to stop.
+                    let last = stopping.load(Ordering::Acquire);
                     for pipe in &mut pipes {
                         pipe.drain();
                     }
@@ -83,8 +83,7 @@ impl Reader {
         })
     }
 
-    /// Reads what is left, and answers with all of it. To be called when nothing is traced any
-    /// more.
+    /// Reads the rest and returns everything. Call it when tracing has stopped.
     pub(super) fn finish(&mut self) -> BTreeMap<CpuId, Assembler> {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else {
@@ -96,8 +95,8 @@ impl Reader {
 }
 
 impl Pipe {
-    /// Reads until there is nothing left. An error ends it like an end: what is missing then
-    /// shows as unexplained.
+    /// Reads until no data is left. An error ends it too; missing events are reported as
+    /// unexplained.
     fn drain(&mut self) {
         let mut bytes = vec![0; 1 << 16];
         loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recorded traces, put together and held against the samples of the same run.
+//! Tests of recorded traces, compared with the samples of the same run.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ fn sample(at: u64, value: u64) -> TracedSample {
     }
 }
 
-/// The causes with their shares of the sample in percent, and the unexplained share.
-fn told(intervals: &[Interval], sample: TracedSample) -> (Vec<(CauseKind, String, u64)>, u64) {
+/// Returns the causes with their shares of the sample in percent, and the unexplained share.
+fn causes_of(intervals: &[Interval], sample: TracedSample) -> (Vec<(CauseKind, String, u64)>, u64) {
     let explained = explain(&sample, intervals, &[]);
     let share = |length: Nanos| length.0 * 100 / sample.event.value.0;
     let mut sum = explained.unexplained;
@@ -45,7 +45,7 @@ fn told(intervals: &[Interval], sample: TracedSample) -> (Vec<(CauseKind, String
             sum += cause.duration;
         }
     }
-    // Two microseconds more than the sample are looked at.
+    // The explained span is two microseconds longer than the sample.
     assert!(
         sum.0.abs_diff(sample.event.value.0) <= 2_000,
         "{explained:?}"
@@ -66,7 +66,7 @@ fn told(intervals: &[Interval], sample: TracedSample) -> (Vec<(CauseKind, String
 #[test]
 fn osnoise_events_name_the_planted_thread() {
     let intervals = assembled(OSNOISE);
-    let (causes, unexplained) = told(&intervals, sample(28_890_576_340, 125_257_393));
+    let (causes, unexplained) = causes_of(&intervals, sample(28_890_576_340, 125_257_393));
     let named: Vec<(CauseKind, &str, u64)> = causes
         .iter()
         .take(4)
@@ -82,15 +82,15 @@ fn osnoise_events_name_the_planted_thread() {
         ]
     );
     assert_eq!(unexplained, 0);
-    // The shell's child, which it started at the same priority.
-    let (causes, _) = told(&intervals, sample(28_323_542_768, 156_223_821));
+    // The shell's child, which it started with the same priority.
+    let (causes, _) = causes_of(&intervals, sample(28_323_542_768, 156_223_821));
     assert_eq!(causes[0].1, "sleep:202");
 }
 
 #[test]
 fn plain_events_name_the_planted_thread() {
     let intervals = assembled(EVENTS);
-    let (causes, unexplained) = told(&intervals, sample(70_987_177_208, 181_797_749));
+    let (causes, unexplained) = causes_of(&intervals, sample(70_987_177_208, 181_797_749));
     assert_eq!(causes[0].0, CauseKind::Thread);
     assert!(causes[0].1.starts_with("planted:"), "{causes:?}");
     assert!(
@@ -104,7 +104,7 @@ fn plain_events_name_the_planted_thread() {
 
 #[test]
 fn an_osnoise_event_begins_before_what_interrupted_it() {
-    // The thread ran from 100 to 200 µs, 30 µs of which an interrupt took, 10 µs of these an NMI;
+    // The thread ran from 100 to 200 µs; an interrupt took 30 µs of that, of which an NMI took 10 µs;
     // the trace's own clock is a second ahead.
     let intervals = assembled(
         " x-1 [001] 0.000150: nmi_noise: start 1.000140000 duration 10000 ns\n \
@@ -128,13 +128,13 @@ fn an_osnoise_event_begins_before_what_interrupted_it() {
         ]
     );
     let explained = explain(&sample(201_000, 101_000), &intervals, &[]);
-    let told: Vec<(&str, u64)> = explained
+    let causes: Vec<(&str, u64)> = explained
         .causes
         .iter()
         .map(|cause| (cause.name.as_str(), cause.duration.0))
         .collect();
     assert_eq!(
-        told,
+        causes,
         [
             ("a b:c:7", 62_000),
             ("eth0:9", 20_000),
@@ -146,7 +146,7 @@ fn an_osnoise_event_begins_before_what_interrupted_it() {
 }
 
 #[test]
-fn plain_events_nest_and_lost_ones_leave_nothing_behind() {
+fn plain_events_nest_and_lost_ones_leave_no_open_interrupt() {
     let switch = |from: &str, to: &str| {
         format!(
             "sched_switch: prev_comm={from} prev_prio=120 prev_state=S ==> next_comm={to} next_prio=120"
@@ -164,7 +164,7 @@ fn plain_events_nest_and_lost_ones_leave_nothing_behind() {
         " a b-7 [001] 0.000130: softirq_exit: vec=3 [action=NET_RX]".to_owned(),
         " a b-7 [001] 0.000140: ipi_entry: (Rescheduling interrupts)".to_owned(),
         " a b-7 [001] 0.000141: ipi_exit: (Rescheduling interrupts)".to_owned(),
-        // It has another name by now.
+        // It has another name now.
         format!(
             " c-7 [001] 0.000150: {}",
             switch("c prev_pid=7", "swapper/1 next_pid=0")
@@ -175,7 +175,7 @@ fn plain_events_nest_and_lost_ones_leave_nothing_behind() {
         ),
         " d-8 [001] 0.000170: local_timer_entry: vector=236".to_owned(),
     ];
-    let told = |intervals: &[Interval]| -> Vec<(CauseKind, String, u64, u64)> {
+    let as_tuples = |intervals: &[Interval]| -> Vec<(CauseKind, String, u64, u64)> {
         intervals
             .iter()
             .map(|interval| {
@@ -186,7 +186,7 @@ fn plain_events_nest_and_lost_ones_leave_nothing_behind() {
     };
     let expected = |kind, name: &str, start, end| (kind, name.to_owned(), start, end);
     assert_eq!(
-        told(&assembled(&text.join("\n"))),
+        as_tuples(&assembled(&text.join("\n"))),
         [
             expected(CauseKind::Nmi, "f", 1_105, 1_120),
             expected(CauseKind::Interrupt, "eth0:9", 1_100, 1_200),
@@ -216,14 +216,14 @@ fn plain_events_nest_and_lost_ones_leave_nothing_behind() {
 }
 
 #[test]
-fn the_measuring_thread_is_no_cause_but_its_lost_time_is_told() {
+fn the_measuring_thread_is_no_cause_but_its_lost_time_is_reported() {
     let own = Interval {
         kind: CauseKind::Thread,
         name: "meter/1:9".into(),
         start: Nanos(0),
         end: Nanos(10_000_000),
     };
-    // `noise`: it ran all the while, and yet did not.
+    // `noise`: it had the CPU all the time, but did not execute.
     let explained = explain(&sample(5_000_000, 400_000), [&own], &[]);
     assert_eq!(explained.causes.len(), 1);
     assert_eq!(explained.causes[0].kind, CauseKind::Unseen);
@@ -237,7 +237,7 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_told() {
     let explained = explain(&working, [&own], &[]);
     assert_eq!(explained.unexplained, Nanos(100_000));
     assert!(explained.causes[0].duration.0.abs_diff(100_000) <= 2_000);
-    // That of another CPU is a thread like any other.
+    // The measuring thread of another CPU is an ordinary thread.
     let other = Interval {
         name: "meter/10:9".into(),
         ..own
@@ -263,7 +263,7 @@ fn the_thread_of_a_virtual_cpu_is_the_guest_and_no_cause() {
         measurer: Measurer::VirtualCpu(77),
         ..sample(5_000_000, 400_000)
     };
-    let (causes, unexplained) = told(&intervals, of_the_guest);
+    let (causes, unexplained) = causes_of(&intervals, of_the_guest);
     assert_eq!(
         causes,
         [
@@ -276,12 +276,12 @@ fn the_thread_of_a_virtual_cpu_is_the_guest_and_no_cause() {
         ]
     );
     assert_eq!(unexplained, 40);
-    // The virtual CPU of another guest is a thread like any other.
+    // The virtual CPU of another guest is an ordinary thread.
     let other = TracedSample {
         measurer: Measurer::VirtualCpu(7),
         ..of_the_guest
     };
-    let (causes, unexplained) = told(&intervals, other);
+    let (causes, unexplained) = causes_of(&intervals, other);
     assert!(causes.contains(&(CauseKind::Thread, "CPU 1/KVM:77".to_owned(), 40)));
     assert_eq!(unexplained, 0);
 }
@@ -296,7 +296,7 @@ fn without_any_event_the_cause_is_unseen() {
 }
 
 #[test]
-fn time_whose_trace_is_lost_is_not_taken_for_quiet() {
+fn time_of_lost_events_is_reported() {
     let span = |start, end| Span {
         start: Nanos(start),
         end: Nanos(end),
@@ -317,13 +317,13 @@ fn time_whose_trace_is_lost_is_not_taken_for_quiet() {
     );
     assert_eq!(cause.kind, CauseKind::Unseen);
     assert_eq!(explained.unexplained, Nanos(400_000));
-    // What was lost at another time is no cause.
+    // Events lost at another time are no cause.
     let explained = explain(&sample(5_000_000, 400_000), [], &lost[..1]);
     assert_eq!(explained.causes[0].name, "nothing that the kernel saw");
 }
 
 #[test]
-fn lost_events_and_dropped_intervals_leave_their_times() {
+fn lost_events_and_dropped_intervals_are_kept_as_times() {
     let line = |micros: u64| format!(" x-1 [001] 0.{micros:06}: local_timer_entry: vector=236");
     let mut assembler = Assembler::default();
     assembler.take(&line(100));
@@ -362,7 +362,7 @@ fn lost_events_and_dropped_intervals_leave_their_times() {
     assert_eq!(kept[0].end, Nanos(4_000));
 }
 
-/// What has the CPU at a moment, by looking at each.
+/// Returns the interval that has the CPU at a moment, by comparing all.
 fn owner(intervals: &[Interval], at: u64) -> Option<usize> {
     let rank = |kind| match kind {
         CauseKind::Nmi => 3,
@@ -382,7 +382,7 @@ fn owner(intervals: &[Interval], at: u64) -> Option<usize> {
 }
 
 #[test]
-fn a_switch_that_the_kernel_does_not_tell_is_seen_by_who_has_the_cpu() {
+fn an_unreported_switch_is_seen_from_later_events() {
     let text = [
         " x-7 [001] 0.000100: sched_switch: prev_comm=x prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120",
         " <idle>-0 [001] 0.000120: local_timer_entry: vector=236",
@@ -396,12 +396,12 @@ fn a_switch_that_the_kernel_does_not_tell_is_seen_by_who_has_the_cpu() {
         .iter()
         .filter(|interval| interval.kind != CauseKind::Interrupt)
         .collect();
-    let told: Vec<(CauseKind, &str, Nanos, Nanos)> = threads
+    let found: Vec<(CauseKind, &str, Nanos, Nanos)> = threads
         .iter()
         .map(|interval| (interval.kind, &*interval.name, interval.start, interval.end))
         .collect();
     assert_eq!(
-        told,
+        found,
         [
             (CauseKind::Unseen, "idle", Nanos(100_000), Nanos(121_000)),
             (CauseKind::Thread, "z:8", Nanos(121_000), Nanos(160_000)),
@@ -411,12 +411,12 @@ fn a_switch_that_the_kernel_does_not_tell_is_seen_by_who_has_the_cpu() {
 
 proptest! {
     #[test]
-    fn each_moment_belongs_to_the_innermost(
+    fn each_moment_belongs_to_the_innermost_interval(
         parts in proptest::collection::vec((0u8..4, 0u64..60, 1u64..40), 0..12),
         at in 20u64..80,
         value in 1u64..20,
     ) {
-        // In milliseconds, so that two microseconds more show nowhere.
+        // In milliseconds, so that two microseconds do not matter.
         const MILLI: u64 = 1_000_000;
         let intervals: Vec<Interval> = parts.iter().enumerate().map(|(index, (kind, start, length))| Interval {
             kind: [CauseKind::Thread, CauseKind::Softirq, CauseKind::Interrupt, CauseKind::Nmi][usize::from(*kind)],
@@ -439,7 +439,7 @@ proptest! {
     }
 
     #[test]
-    fn any_line_is_taken(line in ".{0,120}", event in "(irq|nmi|softirq|thread)_noise|sched_switch|irq_handler_(entry|exit)|softirq_entry|ipi_exit|x_entry", rest in ".{0,60}") {
+    fn accepts_any_line(line in ".{0,120}", event in "(irq|nmi|softirq|thread)_noise|sched_switch|irq_handler_(entry|exit)|softirq_entry|ipi_exit|x_entry", rest in ".{0,60}") {
         let mut assembler = Assembler::default();
         assembler.take(&line);
         assembler.take(&format!(" x-1 [001] 0.000100: {event}: {rest}"));

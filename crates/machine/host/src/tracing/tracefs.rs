@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's tracing directory: where it is, what it can do, and an instance of our own in it
+//! The kernel's tracing directory: finds it, detects its features, and creates an instance in it
 //! (kernel documents `trace/ftrace.rst` and `trace/osnoise-tracer.rst`).
 
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use crate::journal::Change;
 use crate::kernel::Kernel;
 use crate::mounts;
 
-/// Where it is mounted where nobody chose another place.
+/// Usual mount point.
 const USUAL_POINT: &str = "/sys/kernel/tracing";
 
-/// The switch of `osnoise/options` without which the tracer spins on the CPUs itself. Switched off,
-/// its events tell of what happens to any thread (since 6.2).
+/// The flag of `osnoise/options` without which the tracer does not occupy the CPUs itself, and its
+/// events report the noise of any thread (since 6.2).
 const WORKLOAD: &str = "OSNOISE_WORKLOAD";
 const NO_WORKLOAD: &str = "NO_OSNOISE_WORKLOAD";
 
-/// For each traced CPU: seconds of a busy CPU's events, as the reader comes ten times a second.
+/// Buffer of each traced CPU: seconds of a busy CPU's events, which are read ten times a second.
 const BUFFER_KIB: &str = "8192";
-/// For the others: as little as there is.
+/// Buffer of the other CPUs: the smallest possible.
 const NO_BUFFER_KIB: &str = "4";
 
-/// Events that tell of interrupts, softirqs and threads on every kernel.
+/// Events of interrupts, softirqs and threads that every kernel has.
 const PLAIN: [&str; 5] = [
     "sched/sched_switch",
     "irq/irq_handler_entry",
@@ -36,10 +36,10 @@ const PLAIN: [&str; 5] = [
     "irq/softirq_exit",
 ];
 
-/// What the tracer brings beside them.
+/// Groups of events that only some machines have.
 const MACHINE_OWN: [&str; 2] = ["irq_vectors", "ipi"];
 
-/// Where tracefs is mounted; mounted there if it was not.
+/// Returns the mount point of tracefs. Mounts it if it is not mounted.
 pub(super) fn find(changes: &mut Changes) -> Result<PathBuf, HostError> {
     let kernel = changes.kernel();
     if let Some(point) = mounts::mounted(&*kernel, "tracefs") {
@@ -52,7 +52,7 @@ pub(super) fn find(changes: &mut Changes) -> Result<PathBuf, HostError> {
     Ok(point)
 }
 
-/// An instance that traces.
+/// A tracing instance.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) path: PathBuf,
@@ -60,7 +60,7 @@ pub(super) struct Instance {
     pub(super) findings: Vec<Finding>,
 }
 
-/// Makes an instance that traces `cpus`, by the osnoise tracer where it can watch any thread.
+/// Creates an instance that traces `cpus`, with the osnoise tracer if it can trace any thread.
 pub(super) fn start(
     changes: &mut Changes,
     root: &Path,
@@ -80,7 +80,7 @@ pub(super) fn start(
                     let finding = Finding::new(
                         Severity::Note,
                         root.display().to_string(),
-                        format!("the osnoise tracer cannot be used: {error}"),
+                        format!("cannot use the osnoise tracer: {error}"),
                     );
                     let mut instance = start_plain(changes, root, cpus, finding)?;
                     instance.findings.extend(undone.failed);
@@ -92,14 +92,13 @@ pub(super) fn start(
     }
 }
 
-/// Whether the osnoise tracer can watch any thread here, without a disturbance of its own and of
-/// its other users.
+/// Checks that the osnoise tracer can trace any thread without disturbing the CPUs or its other users.
 fn osnoise(kernel: &dyn Kernel, root: &Path) -> Result<(), Box<Finding>> {
     let finding = |what: &str| {
         Box::new(Finding::new(
             Severity::Note,
             root.display().to_string(),
-            format!("{what}; causes are told from the scheduler's and the interrupts' events"),
+            format!("{what}; causes are derived from events of the scheduler and of interrupts"),
         ))
     };
     let words = |path: &str| -> Vec<String> {
@@ -113,7 +112,7 @@ fn osnoise(kernel: &dyn Kernel, root: &Path) -> Result<(), Box<Finding>> {
         return Err(Box::new(
             finding("this kernel has no osnoise tracer")
                 .values("no CONFIG_OSNOISE_TRACER", "CONFIG_OSNOISE_TRACER")
-                .fix("use a kernel with that option for causes that name NMIs"),
+                .fix("use a kernel with that option to see NMIs as causes"),
         ));
     }
     let options = words("osnoise/options");
@@ -122,7 +121,7 @@ fn osnoise(kernel: &dyn Kernel, root: &Path) -> Result<(), Box<Finding>> {
         .any(|word| word == WORKLOAD || word == NO_WORKLOAD)
     {
         return Err(Box::new(
-            finding("the osnoise tracer of this kernel knows no threads but its own").values(
+            finding("the osnoise tracer of this kernel traces only its own threads").values(
                 "no OSNOISE_WORKLOAD in osnoise/options",
                 "Linux 6.2 or later",
             ),
@@ -142,7 +141,7 @@ fn osnoise(kernel: &dyn Kernel, root: &Path) -> Result<(), Box<Finding>> {
     });
     match user {
         Some(path) => Err(finding(&format!(
-            "somebody uses the osnoise tracer by {}",
+            "another program uses the osnoise tracer by {}",
             path.display()
         ))),
         None => Ok(()),
@@ -166,10 +165,10 @@ fn start_osnoise(changes: &mut Changes, root: &Path, cpus: &CpuSet) -> Result<Pa
     let mut answers = changes.set(&[Setting::list(&on_cpus, cpus)])?;
     if let Some(Err(cause)) = answers.pop() {
         return Err(HostError::file(
-            "choose the CPUs to trace",
+            "set the traced CPUs in",
             &on_cpus,
             cause,
-            BY_HAND,
+            FIX,
         ));
     }
     let path = make_instance(changes, root, cpus)?;
@@ -191,7 +190,7 @@ fn start_plain(
     for event in PLAIN {
         write(&*kernel, &events.join(event).join("enable"), "1")?;
     }
-    // What only some machines have: interrupts without a number, and NMIs.
+    // Events of some machines only: interrupts without a number, and NMIs.
     for group in MACHINE_OWN {
         for event in kernel.names(&events.join(group)) {
             if event.ends_with("_entry") || event.ends_with("_exit") {
@@ -208,7 +207,7 @@ fn start_plain(
     })
 }
 
-/// An instance that is set up and does not trace yet. Its settings go with it.
+/// Creates an instance that is configured and does not trace yet. Its settings are removed with it.
 fn make_instance(changes: &mut Changes, root: &Path, cpus: &CpuSet) -> Result<PathBuf, HostError> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let kernel = changes.kernel();
@@ -224,7 +223,7 @@ fn make_instance(changes: &mut Changes, root: &Path, cpus: &CpuSet) -> Result<Pa
     changes.step()?;
     kernel
         .make_directory(&path)
-        .map_err(|cause| HostError::file("make a tracing instance", &path, cause, BY_HAND))?;
+        .map_err(|cause| HostError::file("create the tracing instance", &path, cause, FIX))?;
     let set = |file: &str, value: &str| write(&*kernel, &path.join(file), value);
     set("tracing_on", "0")?;
     // The clock that meters use.
@@ -234,15 +233,15 @@ fn make_instance(changes: &mut Changes, root: &Path, cpus: &CpuSet) -> Result<Pa
     for cpu in cpus.iter() {
         set(&format!("per_cpu/cpu{cpu}/buffer_size_kb"), BUFFER_KIB)?;
     }
-    // Makes shorter lines; the others are read as well.
+    // For shorter lines; longer ones can be read too.
     let _ = kernel.write(&path.join("options/irq-info"), "0");
     Ok(path)
 }
 
-const BY_HAND: &str = "look into error_log beside it, and at `dmesg`; `rampart release` takes back what a killed run left";
+const FIX: &str = "see `dmesg` and error_log in its directory; `rampart release` removes instances of killed runs";
 
 fn write(kernel: &dyn Kernel, path: &Path, value: &str) -> Result<(), HostError> {
     kernel
         .write(path, value)
-        .map_err(|cause| HostError::file("set up tracing", path, cause, BY_HAND))
+        .map_err(|cause| HostError::file("set up tracing in", path, cause, FIX))
 }

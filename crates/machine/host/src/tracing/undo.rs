@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes back what tracing changed.
+//! Undoes changes of tracing.
 
 use std::io;
 use std::path::Path;
@@ -9,20 +9,23 @@ use crate::groups;
 use crate::kernel::Kernel;
 use crate::undo::Undone;
 
-/// How long the files of an ended reader may stay open.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for an ended reader's files to be closed.
+const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Puts `on` back where `off` stands.
+/// Replaces `off` with `on` in a file of flags.
 pub(crate) fn switch(kernel: &dyn Kernel, path: &Path, on: &str, off: &str, undone: &mut Undone) {
     let is_off = |text: &str| text.split_whitespace().any(|word| word == off);
     let fix = format!("echo {on} > {}", path.display());
     match kernel.read(path) {
         Err(error) if groups::is_gone(&error) => {}
-        Err(error) => undone.failed(path, format!("cannot be read: {error}"), "read it by hand"),
+        Err(error) => {
+            let fix = format!("cat {}", path.display());
+            undone.failed(path, format!("cannot read: {error}"), &fix);
+        }
         Ok(present) if !is_off(&present) => {}
         Ok(_) => match kernel.write(path, on).and_then(|()| kernel.read(path)) {
             Ok(present) if !is_off(&present) => undone.restored(path, format!("{on} again")),
-            Ok(_) => undone.failed(path, format!("the kernel took {on} and left {off}"), &fix),
+            Ok(_) => undone.failed(path, format!("the kernel kept {off} instead of {on}"), &fix),
             Err(error) => undone.failed(path, format!("the kernel refuses {on}: {error}"), &fix),
         },
     }
@@ -33,8 +36,7 @@ pub(crate) fn instance(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) ->
     if !kernel.is_directory(path) {
         return Ok(());
     }
-    // A tracer that works on all CPUs at once ends cleanly by its own file; to remove the
-    // instance ends it too.
+    // Writing `nop` ends a tracer that works on all CPUs cleanly; removing the instance ends it too.
     let _ = kernel.write(&path.join("current_tracer"), "nop");
     let begin = Instant::now();
     loop {
@@ -43,15 +45,15 @@ pub(crate) fn instance(kernel: &dyn Kernel, path: &Path, undone: &mut Undone) ->
             Ok(()) => undone.restored(path, "removed"),
             Err(error) if groups::is_gone(&error) => {}
             Err(error)
-                if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < PATIENCE =>
+                if error.kind() == io::ErrorKind::ResourceBusy && begin.elapsed() < CLOSE_LIMIT =>
             {
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
             Err(error) => undone.failed(
                 path,
-                format!("cannot be removed: {error}"),
-                &format!("end who reads its files, then rmdir {}", path.display()),
+                format!("cannot remove the instance: {error}"),
+                &format!("rmdir {}, after closing its files", path.display()),
             ),
         }
         return Ok(());

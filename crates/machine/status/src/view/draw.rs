@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The picture. It is made for 80 columns and 24 lines; more room shows more.
+//! Draws the view. It fits 80 columns and 24 lines; larger terminals show more.
 
 use rampart_model::{CpuStatus, Severity, StatusSubject, clean};
 use rampart_present::{busiest_threads, cpu_owner};
@@ -15,21 +15,21 @@ const KEYS: &str = " q quit  p pause  ←→ column  ↑↓ order  PgUp PgDn CPU
 
 const HELP: &str = "\
 busy      part of the time that the CPU was not idle
-irq/s     interrupts a second; soft/s: softirqs a second
-p50, max  how late a thread woke from a timer, last ten
-          seconds; one thread a CPU, 100 times a second,
-          fifo:1 where that is granted
-intr      sorts of noise sources: what ran on a real-time
-          CPU and is not of its domain
-runs      the busiest threads; [the kernel's]
+irq/s     interrupts per second; soft/s: softirqs per second
+p50, max  wakeup latency of a timer in the last ten seconds;
+          one thread on each CPU, 100 times per second, with
+          policy fifo:1 if the kernel allows it
+noise     kinds of noise sources: activity on a real-time
+          CPU that does not belong to its domain
+runs      the busiest threads; [kernel threads]
 
-← →  the column to sort by     ↑ ↓  rising, falling
-p    stand still               q    end";
+← →  column to sort by         ↑ ↓  ascending, descending
+p    pause                     q    quit";
 
-/// Lines for findings, where there is room.
+/// Lines for findings if the terminal is high enough.
 const FINDINGS: u16 = 6;
 
-/// Draws it.
+/// Draws the view.
 pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, view: &View) {
     let findings = if frame.area().height >= 16 {
         FINDINGS
@@ -46,7 +46,7 @@ pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, view: &View) {
     frame.render_widget(Paragraph::new(heading(shown, view)), head);
     table(frame, cpus, shown, view);
     if findings > 0 {
-        frame.render_widget(Paragraph::new(gravest(shown)), below);
+        frame.render_widget(Paragraph::new(finding_lines(shown)), below);
     }
     let reversed = Style::new().add_modifier(Modifier::REVERSED);
     frame.render_widget(Paragraph::new(KEYS).style(reversed), keys);
@@ -59,7 +59,7 @@ fn heading(shown: &Shown<'_>, view: &View) -> Vec<Line<'static>> {
     let status = shown.status;
     let plan = match &status.plan {
         Some(plan) => format!("plan {} {}", plan.file, plan.state),
-        None => "no plan is applied".to_owned(),
+        None => "no plan is active".to_owned(),
     };
     let count = |subject| status.of(subject).count();
     let paused = if view.paused { "  PAUSED" } else { "" };
@@ -89,12 +89,12 @@ fn table(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, view: &View) {
     let header = Row::new(header.into_iter().chain(["runs".to_owned()]))
         .style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED));
     let cpus = view.order(shown);
-    // A page key may have gone past the end.
+    // A page key may have moved past the end.
     let first = view.first.min(cpus.len().saturating_sub(1));
     let rows = cpus
         .into_iter()
         .skip(first)
-        .map(|cpu| Row::new(cells(cpu, shown)));
+        .map(|cpu| Row::new(entries(cpu, shown)));
     let widths = [
         Constraint::Length(4),
         Constraint::Length(18),
@@ -103,13 +103,13 @@ fn table(frame: &mut Frame<'_>, area: Rect, shown: &Shown<'_>, view: &View) {
         Constraint::Length(6),
         Constraint::Length(7),
         Constraint::Length(7),
-        Constraint::Length(5),
+        Constraint::Length(6),
         Constraint::Fill(1),
     ];
     frame.render_widget(Table::new(rows, widths).header(header), area);
 }
 
-fn cells(cpu: &CpuStatus, shown: &Shown<'_>) -> Vec<String> {
+fn entries(cpu: &CpuStatus, shown: &Shown<'_>) -> Vec<String> {
     let latency = shown
         .latencies
         .of(cpu.cpu)
@@ -131,7 +131,7 @@ fn cells(cpu: &CpuStatus, shown: &Shown<'_>) -> Vec<String> {
     ]
 }
 
-fn gravest(shown: &Shown<'_>) -> Vec<Line<'static>> {
+fn finding_lines(shown: &Shown<'_>) -> Vec<Line<'static>> {
     let mut lines = vec![Line::from("")];
     for finding in &shown.status.findings {
         let (word, style) = match finding.finding.severity {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The live view of a status: what is shown, and what keys do to it. Rendering is pure; who reads
-//! keys and owns the terminal is elsewhere.
+//! The live view of a status: its content and its keys. Pure; the caller reads keys and owns the
+//! terminal.
 
 mod draw;
 #[cfg(test)]
@@ -14,37 +14,37 @@ use crate::Latencies;
 
 pub use draw::draw;
 
-/// What there is to show.
+/// The content of the view.
 #[derive(Debug, Clone, Copy)]
 pub struct Shown<'a> {
     /// The last status.
     pub status: &'a Status,
-    /// Latencies of the meter, where one runs.
+    /// Latencies of the meter, if one runs.
     pub latencies: &'a Latencies,
-    /// What is to be said of the meter: that it is off, or where it does not run and why.
+    /// Remarks about the meter: that it is off, or on which CPUs it does not run and why.
     pub remarks: &'a [String],
 }
 
-/// A key that means something here.
+/// A key of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     /// `q`, Escape or Ctrl-C.
     Quit,
-    /// `p`: the picture stands still.
+    /// `p`: pause or continue.
     Pause,
     /// `?`
     Help,
-    /// The next column to the left is sorted by.
+    /// Sort by the next column to the left.
     Left,
-    /// The next column to the right is sorted by.
+    /// Sort by the next column to the right.
     Right,
-    /// Smallest first.
+    /// Sort ascending.
     Up,
-    /// Greatest first.
+    /// Sort descending.
     Down,
-    /// Further CPUs.
+    /// Next page of CPUs.
     NextPage,
-    /// Back.
+    /// Previous page of CPUs.
     PreviousPage,
 }
 
@@ -82,7 +82,7 @@ impl Column {
             Self::Softirqs => "soft/s",
             Self::Median => "p50",
             Self::Maximum => "max",
-            Self::NoiseSources => "intr",
+            Self::NoiseSources => "noise",
         }
     }
 
@@ -97,7 +97,7 @@ impl Column {
     }
 }
 
-/// What a person chose.
+/// The state of the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     pub(crate) paused: bool,
@@ -119,11 +119,11 @@ impl Default for View {
     }
 }
 
-/// CPUs that a page key moves by: fewer than any terminal shows.
+/// Number of CPUs that a page key moves by, fewer than a terminal shows.
 const PAGE: usize = 8;
 
 impl View {
-    /// Takes a key; false where the view is to end.
+    /// Handles a key. Returns `false` if the view should end.
     pub fn press(&mut self, key: Key) -> bool {
         match key {
             Key::Quit if self.help => self.help = false,
@@ -140,13 +140,13 @@ impl View {
         true
     }
 
-    /// Whether the picture stands still.
+    /// Returns whether the view is paused.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.paused
     }
 
-    /// The CPUs in the order in which they are shown.
+    /// Returns the CPUs in the order of the view.
     pub(crate) fn order<'a>(&self, shown: &Shown<'a>) -> Vec<&'a CpuStatus> {
         let mut cpus: Vec<&CpuStatus> = shown.status.cpus.iter().collect();
         let latency = |cpu: &CpuStatus| -> (Nanos, Nanos) {

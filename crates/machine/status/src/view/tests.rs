@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The view on a terminal of 80 columns and 24 lines, and on others.
+//! Tests of the view on terminals of 80 columns and 24 lines, and of other sizes.
 
 use rampart_model::{Batch, CpuId, Distribution, Nanos, Phase, Series, SeriesBatch, Status};
 use ratatui::Terminal;
@@ -48,7 +48,7 @@ fn drawn(status: &Status, view: &View, size: (u16, u16)) -> String {
     terminal.backend().to_string()
 }
 
-/// The CPUs in the order in which they stand.
+/// Returns the CPUs in the order of the view.
 fn order(view: &View) -> String {
     let text = drawn(&with_findings(), view, (80, 24));
     text.lines()
@@ -64,7 +64,7 @@ fn it_fits_80_columns_and_24_lines() {
 }
 
 #[test]
-fn any_size_is_drawn() {
+fn draws_any_size() {
     let mut view = View::default();
     view.press(Key::Help);
     for size in [(1, 1), (20, 5), (40, 10), (300, 100)] {
@@ -73,7 +73,7 @@ fn any_size_is_drawn() {
 }
 
 #[test]
-fn arrows_sort_and_pages_turn() {
+fn sorts_and_pages() {
     let mut view = View::default();
     assert_eq!(order(&view), "0123");
     view.press(Key::Down);
@@ -84,7 +84,7 @@ fn arrows_sort_and_pages_turn() {
     view.press(Key::Up);
     assert_eq!(order(&view), "0123");
     view.press(Key::NextPage);
-    assert!(order(&view).starts_with('3'), "the last one stays");
+    assert!(order(&view).starts_with('3'), "the last one is visible");
     view.press(Key::PreviousPage);
     assert_eq!(order(&view), "0123");
 }
@@ -95,7 +95,7 @@ fn keys_pause_help_and_end() {
     assert!(view.press(Key::Pause) && view.is_paused());
     assert!(drawn(&with_findings(), &view, (80, 24)).contains("PAUSED"));
     assert!(view.press(Key::Help));
-    assert!(drawn(&with_findings(), &view, (80, 24)).contains("sorts of noise sources"));
+    assert!(drawn(&with_findings(), &view, (80, 24)).contains("kinds of noise sources"));
     assert!(view.press(Key::Quit), "the help is closed first");
     assert!(!view.press(Key::Quit));
 }

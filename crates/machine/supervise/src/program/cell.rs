@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A cell. It runs beside Linux under the hypervisor and outlives this process; the driver knows it
-//! by its name.
+//! A cell. It runs next to Linux under the hypervisor and outlives this process; the driver identifies
+//! it by its name.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -261,7 +261,7 @@ impl Program for Cell {
         Vec::new()
     }
 
-    /// Destroys the cell without asking it: its memory is taken away.
+    /// Destroys the cell without a request to it: removes its memory.
     fn stop(&mut self, _limit: Duration) -> ProgramExit {
         self.listen();
         let destroyed = match self.linux.take() {

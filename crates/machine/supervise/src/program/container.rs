@@ -157,9 +157,9 @@ impl Program for Container {
     }
 
     fn stop(&mut self, limit: Duration) -> ProgramExit {
-        let asked = self.container.stop(limit);
+        let requested = self.container.stop(limit);
         let mut ended = wait(&mut self.child, limit);
-        if ended.is_none() || asked.is_err() {
+        if ended.is_none() || requested.is_err() {
             // The engine removes the container by force.
             let _ = self.container.remove();
             ended = ended.map(Some).unwrap_or_else(|| {

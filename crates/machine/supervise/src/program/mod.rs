@@ -73,7 +73,7 @@ pub(crate) trait Program {
     }
 }
 
-/// Whether a domain has anything to run.
+/// Returns whether the plan contains a program for a domain.
 pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
     match domain.kind.program() {
         DomainProgram::Guest => domain.kernel.is_some() || domain.disk.is_some(),
@@ -185,14 +185,14 @@ fn end(child: &mut Child, limit: Duration) -> ProgramExit {
 }
 
 /// Kills the rest of the process group of a child that has ended by itself, which would otherwise run
-/// beside the restarted program. Must be called before the child is reaped, while its number is
+/// at the same time as the restarted program. Call it before the child is reaped, while its number is
 /// not reused.
 fn end_rest_of_group(child: &Child) {
     let Some(group) = group_of(child.id()) else {
         return;
     };
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    if matches!(waitid(WaitId::Pid(group), look), Ok(Some(_))) {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if matches!(waitid(WaitId::Pid(group), options), Ok(Some(_))) {
         let _ = kill_process_group(group, Signal::KILL);
     }
 }

@@ -34,19 +34,19 @@ pub(super) fn start(
         .args(&order.domain.run)
         .env("RAMPART_STATE_DIR", order.state.path());
     let mut command = logged(command, order.files)?;
-    // The pipe closes when the program is executed; a refusal is written to it before.
+    // The pipe closes when the program is executed; an error is written to it before.
     let (mut answer, report) = std::io::pipe().map_err(not_started)?;
     command.stdin(Stdio::from(report));
     let mut child = command.spawn().map_err(not_started)?;
-    // The command holds the other end of the pipe.
+    // The command has the other end of the pipe open.
     drop(command);
-    let (sender, said) = channel();
+    let (sender, refusal_text) = channel();
     std::thread::spawn(move || {
         let mut text = String::new();
         let _ = answer.read_to_string(&mut text);
         let _ = sender.send(text);
     });
-    let refusal = match said.recv_timeout(LAUNCH_LIMIT) {
+    let refusal = match refusal_text.recv_timeout(LAUNCH_LIMIT) {
         Ok(text) if text.is_empty() => None,
         Ok(text) => Some(Finding::new(
             Severity::Error,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the rules of a plan need to know of a machine besides what figures depend on. Reads only.
+//! Reads the properties of a machine that the rules of a plan need, besides those of `facts`.
 
 mod images;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use crate::facts::processes::{self, Process};
 use crate::kernel_config::KernelConfig;
 use crate::{MachineRoot, processor_times, real_time};
 
-/// Options that a plan can need.
+/// Options of the kernel configuration that a plan can need.
 const OPTIONS: [&str; 6] = [
     "CONFIG_ARM64_MPAM",
     "CONFIG_CPUSETS",
@@ -27,8 +27,8 @@ const OPTIONS: [&str; 6] = [
     "CONFIG_X86_CPU_RESCTRL",
 ];
 
-/// Programs that move interrupts, tasks or memory, or change how CPUs sleep and how fast they are.
-/// What the kernel calls each, which is 15 characters at most (proc_pid_comm(5)), and its unit.
+/// Programs that move interrupts, tasks or memory, or change idle states and frequencies: the name in
+/// the kernel, at most 15 characters (proc_pid_comm(5)), and the unit.
 const MANAGERS: [(&str, &str); 11] = [
     ("irqbalance", "irqbalance"),
     ("tuned", "tuned"),
@@ -43,13 +43,13 @@ const MANAGERS: [(&str, &str); 11] = [
     ("rt-conf", "rt-conf"),
 ];
 
-/// How long firmware interrupts are counted. Firmware that polls does so every second or more often.
+/// Time for which firmware interrupts are counted. Firmware that polls does so every second or more often.
 const FIRMWARE_WATCH: Duration = Duration::from_secs(1);
 
-/// Reads what surrounds a plan. Never fails: what cannot be read is not known. `guest_kernels` are
+/// Reads the environment of a plan. Never fails: what cannot be read is unknown. `guest_kernels` are
 /// paths on this machine.
 ///
-/// Where firmware interrupts can be counted it takes a second.
+/// Takes a second if firmware interrupts can be counted.
 #[must_use]
 pub fn read_environment(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Environment {
     let config = KernelConfig::read(root);
@@ -102,8 +102,8 @@ fn managers(processes: &[Process]) -> Vec<String> {
         .collect()
 }
 
-/// Huge pages of each node (Documentation/admin-guide/mm/hugetlbpage.rst); of the whole machine
-/// where it has no nodes.
+/// Returns the huge pages of each node (Documentation/admin-guide/mm/hugetlbpage.rst), or of the
+/// machine if it has no nodes.
 fn huge_pages(root: &MachineRoot) -> Option<Vec<HugePages>> {
     let nodes = "sys/devices/system/node";
     let mut locations: Vec<(u32, String)> = root
@@ -142,7 +142,7 @@ fn huge_pages(root: &MachineRoot) -> Option<Vec<HugePages>> {
     Some(pages)
 }
 
-/// Interrupts that somebody asked for (Documentation/ABI/testing/sysfs-kernel-irq).
+/// Returns the requested interrupts (Documentation/ABI/testing/sysfs-kernel-irq).
 fn interrupts(root: &MachineRoot) -> Option<Vec<Interrupt>> {
     let directory = "sys/kernel/irq";
     if !root.exists(directory) {
@@ -155,7 +155,7 @@ fn interrupts(root: &MachineRoot) -> Option<Vec<Interrupt>> {
             let of = |file: &str| root.line(&format!("{directory}/{number}/{file}"));
             Some(Interrupt {
                 number,
-                // None: an interrupt that nobody asked for.
+                // `None`: no driver has requested the interrupt.
                 action: of("actions")?,
                 chip: of("chip_name").unwrap_or_default(),
                 name: of("name").unwrap_or_default(),
@@ -165,8 +165,9 @@ fn interrupts(root: &MachineRoot) -> Option<Vec<Interrupt>> {
     Some(interrupts.collect())
 }
 
-/// The queues of network interfaces of hardware, of the direction that has more: each can have an
-/// interrupt of its own. Bridges, tunnels and the like are left out. None where interfaces are not shown.
+/// Returns the number of queues of each hardware network interface, in the direction with more: each
+/// can have its own interrupt. Ignores bridges, tunnels and the like. Returns `None` if interfaces
+/// are not visible.
 #[must_use]
 pub fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
     let directory = "sys/class/net";
@@ -187,7 +188,7 @@ pub fn network_queues(root: &MachineRoot) -> Option<Vec<NetworkQueues>> {
     Some(interfaces.collect())
 }
 
-/// The memory nodes of PCI devices; the kernel writes -1 where it does not know.
+/// Returns the memory nodes of PCI devices. The kernel writes -1 for an unknown node.
 fn device_nodes(root: &MachineRoot) -> BTreeMap<String, u32> {
     let directory = "sys/bus/pci/devices";
     root.names(directory)
@@ -203,7 +204,7 @@ fn device_nodes(root: &MachineRoot) -> BTreeMap<String, u32> {
 const MAY_LOCK: u32 = 14;
 const MAY_SCHEDULE: u32 = 23;
 
-/// Limits and privileges of this process (proc_pid_limits(5), capabilities(7)).
+/// Reads limits and privileges of this process (proc_pid_limits(5), capabilities(7)).
 fn limits(root: &MachineRoot) -> Option<ResourceLimits> {
     let limits = root.text("proc/self/limits")?;
     let status = root.text("proc/self/status")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What surrounds a plan, read from trees of files.
+//! Tests of the environment of a plan, read from trees of files.
 
 use std::path::PathBuf;
 
@@ -19,13 +19,13 @@ fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, MachineRoot) {
 }
 
 #[test]
-fn a_machine_that_says_nothing_is_not_known() {
+fn a_machine_without_files_is_unknown() {
     let (_directory, root) = tree(&[]);
     assert_eq!(read_environment(&root, &[]), Environment::default());
 }
 
 #[test]
-fn what_is_there_is_read() {
+fn reads_all_files() {
     let pages = "sys/devices/system/node/node1/hugepages/hugepages-2048kB";
     let stat = "(rcuc/3) S 2 0 0 0 -1 69238848 0 0 0 0 0 0 0 0 -2 0 1 0 3 0 0 1 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 3 4 1 0";
     let mut image = vec![b'.'; 64];
@@ -34,7 +34,7 @@ fn what_is_there_is_read() {
     let (_directory, root) = tree(&[
         (&format!("{pages}/nr_hugepages"), "8\n"),
         (&format!("{pages}/free_hugepages"), "5\n"),
-        // RCU boosts by nodes: this number is no CPU's.
+        // With RCU boosting for nodes, this number is not that of a CPU.
         ("proc/29/comm", "rcub/0\n"),
         ("proc/29/stat", &format!("29 {stat}")),
         ("proc/30/comm", "rcuc/3\n"),
@@ -113,7 +113,7 @@ fn what_is_there_is_read() {
 }
 
 #[test]
-fn the_running_machine_and_the_recorded_ones_are_read() {
+fn reads_the_running_machine_and_recorded_ones() {
     let _ = read_environment(&MachineRoot::system(), &[]);
     for name in ["board", "laptop", "server", "simulated", "virtual-machine"] {
         let found = read_environment(&MachineRoot::at(rampart_recorded::directory(name)), &[]);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's threads that the CPUs of a plan cannot do without.
+//! The threads of the kernel that each CPU needs.
 
 use rampart_model::{CpuId, KernelThread, VitalThread};
 
 use crate::facts::processes::Process;
 
-/// The vital threads of each CPU; none where the threads of the kernel are not to be seen, as in
-/// a container.
+/// Returns the vital threads of each CPU, or `None` if the kernel's threads are not visible, as in a
+/// container.
 pub(super) fn vital(processes: &[Process]) -> Option<Vec<KernelThread>> {
     let threads: Vec<KernelThread> = processes
         .iter()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Files that the templates of the catalogue stand for.
+//! Reads the files that match path templates of the rules.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -12,7 +12,7 @@ use crate::MachineRoot;
 
 const DEBUG: &str = "sys/kernel/debug";
 
-/// Every template of which something is there.
+/// Returns every template with at least one value.
 pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, Vec<LocationValue>> {
     let machine = Names {
         root,
@@ -28,14 +28,13 @@ pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, V
             .into_iter()
             .filter_map(|(path, keys)| {
                 let reading = reading(root, &path)?;
-                Some(place(path, keys, reading))
+                Some(location_value(path, keys, reading))
             })
             .collect();
         if locations.is_empty() {
-            locations.extend(
-                hidden(root, template)
-                    .map(|why| place(template[1..].to_owned(), Vec::new(), Reading::Refused(why))),
-            );
+            locations.extend(hidden(root, template).map(|why| {
+                location_value(template[1..].to_owned(), Vec::new(), Reading::Refused(why))
+            }));
         }
         if !locations.is_empty() {
             files.insert(template.to_owned(), locations);
@@ -46,7 +45,7 @@ pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, V
             .paths(template)
             .into_iter()
             .filter(|(path, _)| root.exists(path))
-            .map(|(path, keys)| place(path, keys, Reading::Value(String::new())))
+            .map(|(path, keys)| location_value(path, keys, Reading::Value(String::new())))
             .collect();
         if !locations.is_empty() {
             files.insert(template.to_owned(), locations);
@@ -55,7 +54,7 @@ pub(super) fn read(root: &MachineRoot, real_time: &CpuSet) -> BTreeMap<String, V
     files
 }
 
-fn place(path: String, keys: Vec<String>, reading: Reading) -> LocationValue {
+fn location_value(path: String, keys: Vec<String>, reading: Reading) -> LocationValue {
     LocationValue {
         path: format!("/{path}"),
         keys,
@@ -63,7 +62,7 @@ fn place(path: String, keys: Vec<String>, reading: Reading) -> LocationValue {
     }
 }
 
-/// What a file says; none where there is none, or where the device has no such thing.
+/// Reads a file. Returns `None` if it does not exist, or the device does not support it.
 fn reading(root: &MachineRoot, path: &str) -> Option<Reading> {
     match std::fs::read(root.path(path)) {
         Ok(bytes) => Some(Reading::Value(
@@ -76,7 +75,7 @@ fn reading(root: &MachineRoot, path: &str) -> Option<Reading> {
     }
 }
 
-/// Why nothing of a template in debugfs was found; none where it is simply not there.
+/// Returns why no file of a template in debugfs was found, or `None` if it does not exist.
 fn hidden(root: &MachineRoot, template: &str) -> Option<Unread> {
     if !template[1..].starts_with(DEBUG) {
         return None;
@@ -88,7 +87,7 @@ fn hidden(root: &MachineRoot, template: &str) -> Option<Unread> {
     }
 }
 
-/// What parts in braces stand for.
+/// The values of parts in braces.
 struct Names<'a> {
     root: &'a MachineRoot,
     real_time: &'a CpuSet,
@@ -96,7 +95,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// Paths, without the leading slash, and what the parts stand for in each.
+    /// Returns the paths without the leading slash, and the values of the parts in each.
     fn paths(&self, template: &str) -> Vec<(String, Vec<String>)> {
         let mut paths = vec![(String::new(), Vec::new())];
         for part in template.split('/').filter(|part| !part.is_empty()) {
@@ -139,14 +138,14 @@ impl Names<'_> {
                     .filter(|name| !name.is_empty())
                     .map(str::to_owned)
                     .collect();
-                // 10 comes after 9.
+                // 10 sorts after 9.
                 names.sort_by_key(|name| (name.parse::<u32>().ok(), name.clone()));
                 names
             }
         }
     }
 
-    /// Numbers of the frequency policies that rule a real-time CPU.
+    /// Returns the numbers of the frequency policies that apply to a real-time CPU.
     fn policies(&self, directory: &str) -> Vec<String> {
         self.root
             .numbered(directory, "policy")

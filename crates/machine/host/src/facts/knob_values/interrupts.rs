@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Interrupts that a driver asked for (Documentation/core-api/irq/irq-affinity.rst,
+//! Reads interrupts that drivers have requested (Documentation/core-api/irq/irq-affinity.rst,
 //! Documentation/ABI/testing/sysfs-kernel-irq).
 
 use rampart_rules::Interrupt;
 
 use crate::MachineRoot;
 
-/// Every interrupt with an action, by number.
+/// Returns every interrupt with an action, by number.
 pub(super) fn read(root: &MachineRoot) -> Vec<Interrupt> {
     root.numbered("proc/irq", "")
         .into_iter()
@@ -19,7 +19,7 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
         format!("proc/irq/{number}"),
         format!("sys/kernel/irq/{number}"),
     );
-    // Each action has a directory in /proc too, unless its name is taken.
+    // Each action also has a directory in /proc, unless its name is taken.
     let name = root.line(&format!("{sys}/actions")).or_else(|| {
         root.names(&proc)
             .into_iter()
@@ -27,8 +27,7 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
     })?;
     let chip = root.line(&format!("{sys}/chip_name")).unwrap_or_default();
     let hardware: Option<u32> = root.value(&format!("{sys}/hwirq"));
-    // The first 32 of a GIC belong to each CPU (Arm IHI 0069), and so does the timer that every
-    // x86 machine begins with.
+    // The first 32 of a GIC are per CPU (Arm IHI 0069), and so is the timer of x86 machines.
     let per_cpu = (chip.starts_with("GIC") && hardware.is_some_and(|number| number < 32))
         || (number == 0 && name == "timer");
     Some(Interrupt {
@@ -37,7 +36,7 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
         effective: root
             .line(&format!("{proc}/effective_affinity_list"))
             .and_then(|text| text.parse().ok()),
-        // Only kernels with CONFIG_GENERIC_IRQ_DEBUGFS tell.
+        // Only kernels with CONFIG_GENERIC_IRQ_DEBUGFS have this file.
         managed: root
             .text(&format!("sys/kernel/debug/irq/irqs/{number}"))
             .map(|text| text.contains("IRQD_AFFINITY_MANAGED")),

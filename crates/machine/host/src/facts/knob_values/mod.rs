@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the places of the catalogue of knobs hold on a machine. Reads only.
+//! Reads the values of a machine that the rules need.
 
 mod files;
 mod interrupts;
@@ -17,9 +17,9 @@ use crate::kernel_config::KernelConfig;
 /// `CAP_IPC_LOCK` and `CAP_SYS_NICE` of include/uapi/linux/capability.h.
 const CAPABILITIES: u64 = 1 << 14 | 1 << 23;
 
-/// Reads what the places of the catalogue hold. Never fails: what cannot be read says so.
+/// Reads the values that the rules need. Never fails: a value that cannot be read has a reason.
 ///
-/// `real_time` are the CPUs that parts such as `{real-time-cpu}` stand for.
+/// `real_time` are the CPUs for parts such as `{real-time-cpu}`.
 #[must_use]
 pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
     let cpuinfo = root.text("proc/cpuinfo").unwrap_or_default();
@@ -56,9 +56,9 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
     }
 }
 
-/// Reads the machine and returns its deviations that bear on figures measured on `real_time`.
+/// Reads the machine and returns its deviations that affect figures measured on `real_time`.
 ///
-/// Every other online CPU counts as a housekeeping CPU.
+/// Every other online CPU is a housekeeping CPU.
 #[must_use]
 pub fn read_figure_findings(
     root: &MachineRoot,
@@ -79,7 +79,7 @@ pub fn read_figure_findings(
     figure_findings(subject, &isolation)
 }
 
-/// What this process may ask for.
+/// Reads the limits and capabilities of this process.
 fn limits(root: &MachineRoot) -> ProcessLimits {
     let effective = root
         .text("proc/self/status")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Threads of the kernel, and names of running programs.
+//! Reads threads of the kernel, and names of running programs.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,8 @@ use crate::MachineRoot;
 use crate::facts::processes::{names_of_programs, with_kernel_threads};
 use crate::tasks;
 
-/// Kernel threads and programs; none where the kernel's threads are not seen, as in a container.
+/// Returns kernel threads and programs, or `None` if the kernel's threads are not visible, as in a
+/// container.
 pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<String>)> {
     let processes = with_kernel_threads(root)?;
     let programs = names_of_programs(&processes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Recorded machines against the whole catalogue.
+//! Tests of recorded machines against all rules.
 
 use std::path::Path;
 
@@ -71,7 +71,7 @@ fn every_error_and_warning_has_values_and_a_fix() {
 }
 
 #[test]
-fn a_check_is_read_as_it_was_written() {
+fn a_check_survives_serialisation() {
     for (name, cpus) in [("laptop", "6-7"), ("server", "2-3,6-7")] {
         let check = checked(&recorded(name), cpus);
         let text = serde_json::to_string(&check).expect("json");
@@ -80,9 +80,9 @@ fn a_check_is_read_as_it_was_written() {
     }
 }
 
-/// The same knob, wherever the kernel has it.
+/// Kernels have the same knob at different paths.
 #[test]
-fn a_knob_that_moved_is_found_at_both_places() {
+fn a_knob_is_found_at_its_old_and_new_path() {
     for (release, path) in [
         ("5.10.0-30-amd64", "proc/sys/kernel/sched_nr_migrate"),
         ("6.1.0-40-amd64", "sys/kernel/debug/sched/nr_migrate"),
@@ -108,7 +108,7 @@ fn a_knob_that_moved_is_found_at_both_places() {
 }
 
 #[test]
-fn a_knob_of_another_kernel_is_not_asked_for() {
+fn a_knob_of_another_kernel_is_not_read() {
     let check = checked(&recorded("server"), "2-3,6-7");
     for knob in ["fair-server", "rcu-patience", "default-receive-steering"] {
         let found = finding(&check, knob);
@@ -118,7 +118,7 @@ fn a_knob_of_another_kernel_is_not_asked_for() {
 }
 
 #[test]
-fn interrupts_and_threads_on_real_time_cpus_are_named() {
+fn reports_interrupts_and_threads_on_real_time_cpus() {
     let directory = tempfile::tempdir().expect("directory");
     let stat = |name: &str, flags: u32, priority: u32, policy: u32| {
         format!(
@@ -172,7 +172,7 @@ fn interrupts_and_threads_on_real_time_cpus_are_named() {
 }
 
 #[test]
-fn idle_states_count_only_as_far_as_they_are_allowed() {
+fn idle_states_count_only_if_they_are_allowed() {
     const CPU: &str = "sys/devices/system/cpu/cpu1";
     for (disable, limit, expected) in [
         ("0", "0", CheckState::Warning),
@@ -200,7 +200,7 @@ fn idle_states_count_only_as_far_as_they_are_allowed() {
 }
 
 #[test]
-fn a_partition_that_the_kernel_cannot_keep_is_a_problem() {
+fn an_invalid_partition_is_a_problem() {
     for (mode, expected) in [
         ("isolated", CheckState::Ok),
         ("member", CheckState::Ok),
@@ -231,7 +231,7 @@ fn a_partition_that_the_kernel_cannot_keep_is_a_problem() {
 }
 
 #[test]
-fn banned_cpus_of_irqbalance_are_read_as_list_and_as_mask() {
+fn reads_banned_cpus_of_irqbalance_as_list_and_as_mask() {
     for (line, expected) in [
         ("IRQBALANCE_BANNED_CPULIST=2-3", CheckState::Ok),
         ("IRQBALANCE_BANNED_CPUS=\"0000000c\"", CheckState::Ok),
@@ -259,7 +259,7 @@ fn banned_cpus_of_irqbalance_are_read_as_list_and_as_mask() {
 }
 
 #[test]
-fn lists_of_the_boot_line_must_agree() {
+fn cpu_lists_of_the_kernel_command_line_must_agree() {
     for (line, expected) in [
         (
             "isolcpus=domain,managed_irq,2-3 nohz_full=2,3 rcu_nocbs=2-3",
@@ -288,21 +288,21 @@ fn lists_of_the_boot_line_must_agree() {
 }
 
 #[test]
-fn a_machine_that_says_nothing_is_checked_too() {
+fn checks_a_machine_without_files() {
     let directory = tempfile::tempdir().expect("directory");
     let check = checked(&MachineRoot::at(directory.path()), "1");
     assert!(check.is_unfit());
     assert_eq!(finding(&check, "irqbalance").state, CheckState::NotRead);
     assert!(check.not_read.iter().all(|one| !one.fix.is_empty()));
-    // Each reason once, however many knobs wait for it.
+    // Each reason once, also if several knobs have it.
     let mut reasons: Vec<&str> = check.not_read.iter().map(|one| one.why.as_str()).collect();
     reasons.dedup();
     assert_eq!(reasons.len(), check.not_read.len());
 }
 
-/// The running machine, whoever runs the test: nothing is opened that must not be.
+/// Without privileges no file is opened that needs them.
 #[test]
-fn the_running_machine_is_checked() {
+fn checks_the_running_machine() {
     let root = MachineRoot::system();
     let machine = read_machine(&root);
     let last = machine.topology.online.iter().next_back().expect("a CPU");
