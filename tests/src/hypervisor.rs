@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::limited::Limited as _;
-use crate::programs::{alone, archive as tar, directory, exit_code, stdout};
+use crate::programs::{archive as tar, beside_others, directory, exit_code, stdout};
 
 /// Words of a kernel log that indicate an error, of arm64 and x86.
 const KERNEL_ERRORS: [&str; 10] = [
@@ -127,7 +127,7 @@ fn run(
     archive: Vec<u8>,
     more: &[&str],
 ) -> String {
-    let _machine = alone();
+    let _machine = beside_others();
     let output = Command::new(directory().join("rampart"))
         .args(["sim", "--architecture", "aarch64", "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])

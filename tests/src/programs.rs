@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use rampart_model::{CpuId, CpuSet, Evaluation, Measurement};
 
@@ -203,12 +204,13 @@ pub fn last_cpu() -> CpuId {
     usable_cpus().iter().next_back().expect("a CPU")
 }
 
-/// Exclusive use of the machine: two tests that measure or change it would disturb each other.
+/// Use of this machine: exclusive ([`alone`]), or for one of several simulated machines
+/// ([`beside_others`]).
 #[derive(Debug)]
 #[must_use]
 pub struct Machine {
-    /// The kernel releases the lock when the test ends, also by a panic.
-    _lock: File,
+    /// The kernel releases the locks when the test ends, also by a panic.
+    _locks: Vec<File>,
 }
 
 /// Reports that a test, or a part of it, cannot run here, with the reason: on standard error, and in the list
@@ -235,25 +237,58 @@ fn append(file: &Path, line: &str) {
 /// # Panics
 /// If the lock file cannot be created or locked.
 pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
+    is_root_with_cpus(test, cpus).then(alone)
+}
+
+/// Returns whether this process is root and may use so many CPUs, and reports the reason if not.
+pub fn is_root_with_cpus(test: &str, cpus: usize) -> bool {
     if !rustix::process::geteuid().is_root() {
         left_out(&format!("{test}: it needs root"));
-        return None;
+        return false;
     }
     if usable_cpus().len() < cpus {
         left_out(&format!("{test}: it needs {cpus} CPUs"));
-        return None;
+        return false;
     }
-    Some(alone())
+    true
 }
 
-/// Waits until no other test of any test program measures or boots a machine.
+/// Waits until no other test of any test program measures or boots a machine: two tests that measure or change
+/// this one would disturb each other.
 ///
 /// # Panics
 /// If the lock file cannot be created or locked.
 pub fn alone() -> Machine {
-    let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
+    let lock = lock_file("");
     lock.lock().expect("the lock");
-    Machine { _lock: lock }
+    Machine { _locks: vec![lock] }
+}
+
+/// Waits until no test uses this machine exclusively and fewer than one simulated machine for each CPU run. For
+/// tests that boot a machine of their own and measure nothing: a boot uses one CPU most of the time.
+///
+/// # Panics
+/// If a lock file cannot be created or locked.
+pub fn beside_others() -> Machine {
+    let shared = lock_file("");
+    shared.lock_shared().expect("the lock");
+    let slots: Vec<File> = (0..usable_cpus().len())
+        .map(|slot| lock_file(&format!("-{slot}")))
+        .collect();
+    loop {
+        if let Some(slot) = slots.iter().position(|slot| slot.try_lock().is_ok()) {
+            let slot = slots.into_iter().nth(slot).expect("the locked slot");
+            return Machine {
+                _locks: vec![shared, slot],
+            };
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn lock_file(part: &str) -> File {
+    let name = format!("rampart-tests{part}.lock");
+    File::create(std::env::temp_dir().join(name)).expect("a lock file")
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use rampart_agent::{AgentCommand, recover};
 use rampart_bench::sim::{Architecture, Loss, Sim, SimOptions};
 use rampart_model::{Batch, MeterEvent, Nanos, Phase};
 use rampart_tests::hypervisor::{BEGIN, archive};
-use rampart_tests::programs::{alone, directory};
+use rampart_tests::programs::{beside_others, directory};
 
 const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
@@ -31,7 +31,7 @@ fn a_linux_cell_survives_a_root_panic_for_a_minute() {
 
 /// Crashes the root and checks that this number of one-second batches is measured afterwards, without a gap.
 fn survives_for(seconds: usize) {
-    let _alone = alone();
+    let _machine = beside_others();
     let architecture = Architecture::named("aarch64").expect("known");
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
     let meter = directory().join("aarch64/rampart-meter");

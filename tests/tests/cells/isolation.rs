@@ -9,7 +9,7 @@ use std::time::Duration;
 use rampart_tests::hypervisor::{
     BEGIN, END, assert_programs_built, kernel_errors, run_with_hypervisor,
 };
-use rampart_tests::programs::alone;
+use rampart_tests::programs::beside_others;
 
 const ALL: &str = r#"
 sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
@@ -51,7 +51,7 @@ fn two_hundred_cells_leave_no_data_to_the_next() {
 
 #[test]
 fn a_cell_survives_a_root_panic() {
-    let _alone = alone();
+    let _machine = beside_others();
     assert_programs_built();
     crash::outlives(3, crash::Afterwards::Restarts);
 }
@@ -59,7 +59,7 @@ fn a_cell_survives_a_root_panic() {
 #[test]
 #[ignore = "it takes longer than the minute that the cell lives on; make test-long runs it"]
 fn a_cell_survives_a_root_panic_for_a_minute() {
-    let _alone = alone();
+    let _machine = beside_others();
     assert_programs_built();
     crash::outlives(60, crash::Afterwards::Spins);
 }

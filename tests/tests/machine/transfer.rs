@@ -14,7 +14,9 @@ use rampart_model::{
 use rampart_tests::inside::{is_inside, machine_for_inside, report_completion, run_inside};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::machine_state::MachineState;
-use rampart_tests::programs::{Scratch, directory, evaluation, last_cpu, machine, rampart, stdout};
+use rampart_tests::programs::{
+    Scratch, alone, directory, evaluation, last_cpu, machine, rampart, stdout,
+};
 use rampart_tests::verdicts::{find_verdict, transfer_of};
 
 fn find<'a>(verdicts: &'a [Verdict], by: &str, domain: &str) -> &'a Verdict {
@@ -203,9 +205,10 @@ fn detects_a_planted_isolation_leak() {
 
 #[test]
 fn detects_a_planted_isolation_leak_on_a_real_time_kernel() {
-    let Some(_machine) = machine_for_inside("a planted leak on a real-time kernel") else {
+    if machine_for_inside("a planted leak on a real-time kernel").is_none() {
         return;
-    };
+    }
+    let _machine = alone();
     run_inside(
         "transfer::detects_a_planted_isolation_leak",
         &["--cpus", "3"],

@@ -2,7 +2,7 @@
 //! `rampart sim run` and `rampart sim up`; `up.rs` tests how commands join a running machine.
 //!
 //! The image is in the user's cache. It is built once, which needs a network, and used by every test. The tests
-//! run one at a time, because two machines would share the CPUs of a small host.
+//! that hold a machine which commands join (`sim up`) run alone; the others run beside each other.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use rampart_tests::limited::{Limited as _, ended, wait_until};
 use rampart_tests::processes::{KillAtEnd, children_of, is_alive, send};
 use rampart_tests::programs::{
-    Machine, alone, directory, exit_code, left_out, stderr as errors, stdout,
+    Machine, alone, beside_others, directory, exit_code, left_out, stderr as errors, stdout,
 };
 use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, sim};
 use rustix::process::Signal;
@@ -22,16 +22,15 @@ use rustix::process::Signal;
 /// A machine with two CPUs, which boots faster.
 const SMALL: [&str; 3] = ["--own", "--cpus", "2"];
 
-/// Waits until no other test uses the machine, and builds the image once.
-fn with_image() -> Machine {
+/// Builds the image once.
+fn with_image(machine: Machine) -> Machine {
     static BUILT: OnceLock<()> = OnceLock::new();
-    let guard = alone();
     BUILT.get_or_init(|| {
         let output = sim(&["build"]).finish().expect("rampart starts");
         let text = stdout(&output, 0);
         assert!(text.contains("-rt-"), "{text}");
     });
-    guard
+    machine
 }
 
 /// Returns `rampart sim run OPTIONS -- COMMAND`.
@@ -69,7 +68,7 @@ const INSPECT: &str = "set -e
 
 #[test]
 fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_exit_code() {
-    let _alone = with_image();
+    let _machine = with_image(beside_others());
     // More than any buffer on the way.
     let sent = vec![b'~'; 3 << 20];
     let output = run(&["--own"], &["sh", "-c", INSPECT])
@@ -89,7 +88,7 @@ fn a_command_runs_on_a_real_time_kernel_with_its_streams_and_exit_code() {
 
 #[test]
 fn a_panic_ends_the_command_with_console_and_exit_code() {
-    let _alone = with_image();
+    let _machine = with_image(beside_others());
     // The panic waits until the first line arrives, because output on its way is lost with the machine.
     let script = "echo before; read go; echo c > /proc/sysrq-trigger; sleep 1000";
     let mut command = run(&SMALL, &["sh", "-c", script]);
@@ -116,7 +115,7 @@ fn a_panic_ends_the_command_with_console_and_exit_code() {
 
 #[test]
 fn a_boot_failure_ends_the_command_with_console_and_exit_code() {
-    let _alone = with_image();
+    let _machine = with_image(beside_others());
     // Without a first process the kernel panics before the guest agent runs.
     let options = [&SMALL[..], &["--append", "rdinit=/nowhere root=/nowhere"]].concat();
     let output = finish(run(&options, &["true"]));
@@ -128,7 +127,7 @@ fn a_boot_failure_ends_the_command_with_console_and_exit_code() {
 
 #[test]
 fn a_boot_timeout_ends_the_command_with_its_exit_code() {
-    let _alone = with_image();
+    let _machine = with_image(beside_others());
     let options = [
         &SMALL[..],
         &[
@@ -146,7 +145,7 @@ fn a_boot_timeout_ends_the_command_with_its_exit_code() {
 
 #[test]
 fn detects_a_machine_that_hangs() {
-    let alone = with_image();
+    let machine = with_image(beside_others());
     let mut command = run(&SMALL, &["sh", "-c", "echo up; sleep 1000"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = KillAtEnd(command.spawn().expect("started"));
@@ -158,7 +157,7 @@ fn detects_a_machine_that_hangs() {
     let emulator = emulators_of(child.0.id())[0];
     send(emulator, Signal::STOP);
     // Other tests may run: the machine uses no CPU, and detection takes a minute.
-    drop(alone);
+    drop(machine);
     let status = ended(&mut child.0);
     let mut text = String::new();
     let mut errors = child.0.stderr.take().expect("a pipe");
@@ -170,7 +169,7 @@ fn detects_a_machine_that_hangs() {
 
 #[test]
 fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
-    let _alone = with_image();
+    let _alone = with_image(alone());
     let location = tempfile::tempdir().expect("a directory");
     let disk = location.path().join("disk");
     let disk = disk.to_str().expect("text");
@@ -206,7 +205,7 @@ fn a_machine_with_a_disk_keeps_its_files_over_a_restart() {
 
 #[test]
 fn a_signal_ends_a_boot() {
-    let _alone = with_image();
+    let _alone = with_image(alone());
     let mut held = KillAtEnd(sim(&["up"]).stderr(Stdio::null()).spawn().expect("started"));
     wait_until("the emulator starts", || {
         !emulators_of(held.0.id()).is_empty()
@@ -287,7 +286,7 @@ fn without_root(home: &Path, command: &[&str]) -> Command {
 
 #[test]
 fn needs_no_root_and_no_emulator_survives_a_killed_command() {
-    let _alone = with_image();
+    let _machine = with_image(beside_others());
     let home = tempfile::Builder::new()
         .prefix("sim")
         .tempdir_in("/tmp")

@@ -12,7 +12,7 @@ use rampart_initramfs::Archive;
 use rampart_tests::hypervisor::{assert_programs_built, kernel_errors};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::packages::{cache, fetched, unpack};
-use rampart_tests::programs::{alone, directory};
+use rampart_tests::programs::{beside_others, directory};
 
 const BEGIN: &str = r#"#!/bin/busybox sh
 bb=/bin/busybox
@@ -115,7 +115,7 @@ fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
 
 /// Runs a script in the machine, with these kernel arguments, and returns the output.
 fn run(script: &str, kernel_arguments: &str) -> String {
-    let _held = alone();
+    let _machine = beside_others();
     assert_programs_built();
     let release = release();
     let location = tempfile::tempdir().expect("a directory");

@@ -156,7 +156,7 @@ impl Runnable {
                 return;
             };
             let before = self.counts.insert(worker.id, count).unwrap_or_default();
-            grown = grown + count.saturating_sub(before);
+            grown += count.saturating_sub(before);
         }
         // The kernel counts a wait when it ends: a worker that waits all the time has none.
         let waits = grown == Nanos::ZERO && workers.iter().any(|worker| worker.state == 'R');
