@@ -75,7 +75,7 @@ fn converse(
     };
     say(&MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
-        plan: plan.clone(),
+        settings: plan.clone(),
     })?;
     let (mut version, mut seen) = (None, Distribution::default());
     let mut lost = 0;

@@ -179,7 +179,7 @@ pub enum BlockerRequest {
         /// The caller's [`BLOCKER_PROTOCOL_VERSION`].
         protocol: u32,
         /// The settings.
-        plan: BlockSettings,
+        settings: BlockSettings,
     },
     /// Start the blocks.
     Go {},

@@ -22,7 +22,7 @@ pub struct Blocking {
     /// Version of the tool that wrote it.
     pub tool_version: String,
     /// The settings.
-    pub plan: BlockSettings,
+    pub settings: BlockSettings,
     /// The blocks as they were made.
     pub made: BlocksMade,
     /// Number of blocks that were made on every CPU of the settings.
@@ -39,7 +39,7 @@ pub struct Blocktest {
     /// Version of the tool that wrote it.
     pub tool_version: String,
     /// The settings.
-    pub plan: BlockSettings,
+    pub settings: BlockSettings,
     /// The blocks as they were made.
     pub made: BlocksMade,
     /// Number of blocks that were made on every CPU of the settings.

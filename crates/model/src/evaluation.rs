@@ -55,7 +55,7 @@ pub struct MeasuredPlan {
     pub fingerprint: String,
     /// Whether it was active during the whole evaluation. Otherwise each domain was isolated for
     /// its runs, or the plan was applied and released in turn ([`EvaluationSettings::variants`]).
-    pub stands: bool,
+    pub active: bool,
 }
 
 /// One compared variant: the machine with the plan, without it, or without a part of it.
@@ -157,7 +157,7 @@ pub struct ComparisonRow {
     /// The question.
     pub question: String,
     /// One entry for each domain, in the order of the settings.
-    pub cells: Vec<ComparisonEntry>,
+    pub entries: Vec<ComparisonEntry>,
 }
 
 /// The comparison of the domains.
@@ -192,7 +192,7 @@ pub struct Evaluation {
     /// The machine.
     pub machine: Machine,
     /// The settings.
-    pub plan: EvaluationSettings,
+    pub settings: EvaluationSettings,
     /// The domains that this machine can host, of every kind.
     pub availability: Vec<Availability>,
     /// The records.
@@ -227,7 +227,7 @@ impl Evaluation {
     /// Returns the kind of the domain with this name.
     #[must_use]
     pub fn kind_of(&self, domain: &str) -> Option<DomainKind> {
-        self.plan
+        self.settings
             .domains
             .iter()
             .find(|plan| plan.name == domain)

@@ -98,7 +98,7 @@ impl KnobGroup {
         match self {
             Self::Hardware => "Hardware and firmware",
             Self::Kernel => "How the kernel was built",
-            Self::Isolation => "Which CPUs do what",
+            Self::Isolation => "Isolation of CPUs",
             Self::Scheduler => "Scheduler",
             Self::KernelThreads => "Threads of the kernel",
             Self::Interrupts => "Interrupts",

@@ -416,7 +416,7 @@ pub enum MeterRequest {
         /// The caller's protocol version.
         protocol: u32,
         /// The settings of the measurement.
-        plan: MeterSettings,
+        settings: MeterSettings,
     },
     /// Verify the placement, and measure.
     Go {},

@@ -24,7 +24,7 @@ pub struct ThreadOutcome {
     pub samples: u64,
     /// Periods that passed without a sample.
     pub missed: u64,
-    /// Samples over the plan's deadline.
+    /// Samples over the deadline of the settings.
     pub over_deadline: u64,
     /// Samples lost because the ring was full.
     pub lost: u64,
@@ -333,7 +333,7 @@ pub struct Record {
     #[serde(default)]
     pub emulated: bool,
     /// The settings of the meter.
-    pub plan: MeterSettings,
+    pub settings: MeterSettings,
     /// The condition.
     pub condition: Condition,
     /// Its exposure, from valid repetitions only.
@@ -410,7 +410,7 @@ pub struct Measurement {
     /// The domain.
     pub domain: String,
     /// The settings of the meter.
-    pub plan: MeterSettings,
+    pub settings: MeterSettings,
     /// The distributions, one entry for each measured CPU.
     pub cpus: Vec<CpuRecord>,
     /// The effective settings and results of each thread.

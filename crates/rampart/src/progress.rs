@@ -91,7 +91,7 @@ impl EvaluationProgress {
 
 impl Observer for EvaluationProgress {
     fn planned(&mut self, evaluation: &Evaluation) {
-        let plan = &evaluation.plan;
+        let plan = &evaluation.settings;
         let list = |words: Vec<String>| words.join(", ");
         self.line(&format!(
             "Measuring {} with {} under {}: {} of {} in about {}.",

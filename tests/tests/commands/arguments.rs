@@ -176,7 +176,8 @@ fn an_evaluation_is_never_overwritten() {
 #[test]
 fn the_meter_refuses_invalid_settings() {
     let good = r#"{"meter":"wakeup","cpus":"0","housekeeping":"","policy":"other","placed_by":"itself","duration":1000000,"warm_up":0,"interval":1000000,"aligned":false,"threshold":null,"work":100000,"deadline":null,"worst":5,"batch":1000000000,"lock_memory":false}"#;
-    let request = |plan: &str| format!(r#"{{"prepare":{{"protocol":1,"plan":{plan}}}}}"#);
+    let request =
+        |settings: &str| format!(r#"{{"prepare":{{"protocol":1,"settings":{settings}}}}}"#);
     let replaced = |from: &str, to: &str| {
         assert!(good.contains(from), "{from}");
         request(&good.replace(from, to))

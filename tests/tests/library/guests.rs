@@ -286,7 +286,7 @@ fn blocks_inside(running: &dyn Running) {
     };
     say(&BlockerRequest::Prepare {
         protocol: rampart_model::BLOCKER_PROTOCOL_VERSION,
-        plan: BlockSettings {
+        settings: BlockSettings {
             cpus: CpuSet::single(inside.cpu_inside(CpuId(1)).expect("a CPU")),
             length: Nanos::from_millis(20),
             count: 3,

@@ -289,8 +289,8 @@ impl Bench {
         let measured = self.rampart(&[&arguments[..], &domain].concat()).finish();
         let _ = stdout(&measured.expect("rampart starts"), 0);
         let document = evaluation(&results);
-        let measured = document.plan.measured.as_ref();
-        assert!(measured.is_some_and(|plan| plan.stands), "{measured:?}");
+        let measured = document.settings.measured.as_ref();
+        assert!(measured.is_some_and(|plan| plan.active), "{measured:?}");
         let run = &document.records[0].runs[0];
         let shield = run.shield.as_ref().expect("a shield");
         assert_eq!(
@@ -415,14 +415,14 @@ fn runs(document: &Evaluation) -> Vec<(PlanVariant, &Run)> {
 
 /// Checks that each repetition visits all variants, and every second one in the reverse order of the one before.
 fn assert_variants_alternate(document: &Evaluation) {
-    let variants = &document.plan.variants;
+    let variants = &document.settings.variants;
     let turns: Vec<PlanVariant> = runs(document)
         .into_iter()
         .map(|(variant, _)| variant)
         .collect();
     let each: u32 = variants.iter().map(|variant| variant.visits).sum();
-    assert_eq!(turns.len(), (document.plan.repetitions * each) as usize);
-    assert!(document.plan.repetitions >= 4, "{turns:?}");
+    assert_eq!(turns.len(), (document.settings.repetitions * each) as usize);
+    assert!(document.settings.repetitions >= 4, "{turns:?}");
     assert_eq!(variants.len(), 2 + all().len(), "{variants:?}");
     let repetitions: Vec<&[PlanVariant]> = turns.chunks(each as usize).collect();
     for repetition in &repetitions {
@@ -464,7 +464,7 @@ fn assert_variants_active(document: &Evaluation, seen: &BTreeMap<String, BTreeSe
         }
     }
     let variants = document
-        .plan
+        .settings
         .variants
         .iter()
         .map(|plan| plan.variant.clone());
@@ -474,7 +474,7 @@ fn assert_variants_active(document: &Evaluation, seen: &BTreeMap<String, BTreeSe
 /// Checks the verdicts of a short evaluation on an emulated machine.
 fn assert_verdicts(document: &Evaluation, text: &str) {
     let effects = document.plan_effects.as_ref().expect("effects");
-    assert_eq!(effects.effects.len(), document.plan.variants.len() - 1);
+    assert_eq!(effects.effects.len(), document.settings.variants.len() - 1);
     for effect in &effects.effects {
         assert!(effect.statement.contains("emulated"), "{effect:?}");
         if effect.outcome == EffectOutcome::Inconclusive {

@@ -124,7 +124,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
         for run in &record.runs {
             assert!(run.invalid.is_empty(), "{id}: {:?}", run.invalid);
             for thread in &run.threads {
-                assert_eq!(thread.placement.policy, record.plan.policy, "{id}");
+                assert_eq!(thread.placement.policy, record.settings.policy, "{id}");
                 assert_eq!(
                     thread.placement.cpus_seen.to_string(),
                     thread.cpu.to_string(),
@@ -146,7 +146,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
                 "host" => assert!(run.shield.is_none(), "{id}"),
                 _ => {
                     let shield = run.shield.as_ref().expect("a shield");
-                    assert_eq!(shield.cpus, record.plan.cpus, "{id}");
+                    assert_eq!(shield.cpus, record.settings.cpus, "{id}");
                     assert!(
                         shield.isolation > rampart_model::IsolationMechanism::None,
                         "{id}"
@@ -248,7 +248,7 @@ fn check_verdicts(evaluation: &Evaluation) {
     }
     assert_eq!(
         evaluation.comparison.sentences.len(),
-        evaluation.plan.domains.len()
+        evaluation.settings.domains.len()
     );
 }
 
@@ -562,13 +562,13 @@ fn measures_a_single_cpu_and_reports_the_limitation() {
     let document = evaluation(&results);
     let reports = |finding: &rampart_model::Finding| finding.what.contains("without a shield");
     assert!(
-        document.plan.findings.iter().any(reports),
+        document.settings.findings.iter().any(reports),
         "{:?}",
-        document.plan.findings
+        document.settings.findings
     );
     assert_eq!(document.records.len(), 6);
     for record in &document.records {
-        assert_eq!(record.plan.cpus.to_string(), cpu);
+        assert_eq!(record.settings.cpus.to_string(), cpu);
         assert!(record.exposure.samples > 0, "{}", record.id);
     }
 }
@@ -604,13 +604,13 @@ fn measures_as_much_as_possible_without_root() {
     let document = evaluation(&directory.path().join("results"));
     let reports = |finding: &rampart_model::Finding| finding.what.contains("time-sharing policy");
     assert!(
-        document.plan.findings.iter().any(reports),
+        document.settings.findings.iter().any(reports),
         "{:?}",
-        document.plan.findings
+        document.settings.findings
     );
     let record = document.record("host/wakeup/idle").expect("the host");
     assert!(record.exposure.samples > 0);
-    assert_eq!(record.plan.policy.to_string(), "other");
+    assert_eq!(record.settings.policy.to_string(), "other");
     let container = document
         .not_measured
         .iter()

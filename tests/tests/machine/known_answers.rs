@@ -64,7 +64,7 @@ fn measure_disturbed(meter: &str, options: &[&str], shortest: Nanos) -> Measurem
     let mut excess = Vec::new();
     for held in inside {
         let Some(event) = overlapping(&thread.worst, held) else {
-            let kept = thread.worst.len() == measurement.plan.worst as usize;
+            let kept = thread.worst.len() == measurement.settings.worst as usize;
             let worse = thread.worst.iter().all(|event| event.value >= shortest);
             assert!(kept && worse, "{held:?} is not among {:?}", thread.worst);
             continue;
@@ -94,7 +94,7 @@ fn wakeup_detects_a_held_cpu() {
     let thread = &measurement.threads[0];
     assert!(thread.over_deadline >= 3, "{}", thread.over_deadline);
     assert!(thread.missed >= 3 * 18, "{} missed periods", thread.missed);
-    let expected = thread.duration.0 / measurement.plan.interval.0;
+    let expected = thread.duration.0 / measurement.settings.interval.0;
     let counted = thread.samples + thread.missed;
     assert!(
         counted.abs_diff(expected) <= 2,
@@ -235,14 +235,14 @@ fn a_stopped_meter_counts_missed_periods() {
         serde_json::from_str(&stdout(&output, 0)).expect("a measurement");
 
     let thread = &measurement.threads[0];
-    let interval = measurement.plan.interval;
+    let interval = measurement.settings.interval;
     // The first period of the pause is measured, late.
     let paused = pause.0 / interval.0;
     let missed = thread.missed;
     assert!(missed + 1 >= paused, "{missed} missed of {paused}");
     // There is no upper limit, because the host may stop this machine. But each period is either measured or
     // missed.
-    let periods = thread.duration.0 / measurement.plan.interval.0;
+    let periods = thread.duration.0 / measurement.settings.interval.0;
     let counted = thread.samples + thread.missed;
     assert!(counted.abs_diff(periods) <= 2, "{counted}, not {periods}");
     let lateness = &measurement.cpus[0].series[0];

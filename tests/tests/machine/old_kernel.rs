@@ -60,7 +60,7 @@ fn the_meter_runs_under_a_kernel_of_4_19() {
         for request in [
             MeterRequest::Prepare {
                 protocol: METER_PROTOCOL_VERSION,
-                plan,
+                settings: plan,
             },
             MeterRequest::Go {},
         ] {

@@ -197,7 +197,7 @@ fn detects_a_planted_isolation_leak() {
     );
     assert!(transfer_of(verdict) > 0.6, "{}", verdict.statement);
     let isolation = &judged.comparison.rows[2];
-    assert_eq!(isolation.cells[1].answer, "not isolated", "{isolation:?}");
+    assert_eq!(isolation.entries[1].answer, "not isolated", "{isolation:?}");
     if is_inside() {
         report_completion();
     }

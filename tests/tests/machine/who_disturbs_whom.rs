@@ -176,7 +176,7 @@ fn assert_comparison(evaluation: &Evaluation) {
     for row in &evaluation.comparison.rows {
         for domain in ["container", "vm"] {
             let entry = row
-                .cells
+                .entries
                 .iter()
                 .find(|entry| entry.domain == domain)
                 .unwrap_or_else(|| panic!("{}: no entry for {domain}", row.question));

@@ -235,7 +235,7 @@ fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
     for name in ["host", "task", "container", "cell", "cell:linux"] {
         let mut records = evaluation.records.iter();
         let wakeup =
-            |record: &&Record| record.domain == name && record.plan.meter == MeterKind::Wakeup;
+            |record: &&Record| record.domain == name && record.settings.meter == MeterKind::Wakeup;
         let record = records.find(wakeup).expect(name);
         let run = record.runs.first().expect("a run");
         assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
@@ -350,10 +350,10 @@ fn assert_bare_metal_meters(evaluation: &Evaluation) {
     for meter in [MeterKind::Irq, MeterKind::Mmio] {
         let mut records = evaluation.records.iter();
         let record = records
-            .find(|record| record.plan.meter == meter)
+            .find(|record| record.settings.meter == meter)
             .unwrap_or_else(|| panic!("{meter} in {:?}", evaluation.not_measured));
         assert_eq!(record.domain, "cell");
-        assert!(records.all(|record| record.plan.meter != meter));
+        assert!(records.all(|record| record.settings.meter != meter));
         assert!(record.exposure.samples > 0, "{record:?}");
         let run = record.runs.first().expect("a run");
         assert!(run.invalid.is_empty(), "{meter}: {:?}", run.invalid);

@@ -58,12 +58,12 @@ fn three_real_time_guests_are_isolated_from_a_loaded_one() {
     assert_eq!(evaluation.state, EvaluationState::Complete);
     assert!(
         evaluation
-            .plan
+            .settings
             .findings
             .iter()
             .any(|finding| finding.location == "vm:noisy" && finding.what.contains("loaded")),
         "{:?}",
-        evaluation.plan.findings
+        evaluation.settings.findings
     );
     assert_measured(&evaluation);
     assert_only_own_blocks(&evaluation);

@@ -167,7 +167,7 @@ fn start_meter(agent: &Agent, plan: MeterSettings) -> Result<AgentProcess> {
     let mut process = agent.spawn(&AgentCommand::new(["/init"]))?;
     let prepare = MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
-        plan,
+        settings: plan,
     };
     send(&mut process.stdin, &prepare)?;
     send(&mut process.stdin, &MeterRequest::Go {})?;

@@ -86,7 +86,7 @@ impl Session {
         self.is_over = false;
         let request = MeterRequest::Prepare {
             protocol: METER_PROTOCOL_VERSION,
-            plan: plan.clone(),
+            settings: plan.clone(),
         };
         // A program that has ended may have reported why; that message is better.
         let sent = self.send(&request);

@@ -66,7 +66,7 @@ pub(crate) fn note_isolation(
         }
     }
     if let Some(measured) = &mut plan.measured {
-        measured.stands = all_isolated;
+        measured.active = all_isolated;
     }
     Ok(())
 }

@@ -129,7 +129,7 @@ impl RecordCollector {
 
     /// Adds a run. An invalid run is recorded with its reasons and is in no figure.
     pub(crate) fn add(&mut self, run: Run, collected: Collected) {
-        let worst_kept = self.record.plan.worst as usize;
+        let worst_kept = self.record.settings.worst as usize;
         if run.invalid.is_empty() {
             self.record.exposure = extended(self.record.exposure, &run);
             self.batches.push(

@@ -24,7 +24,7 @@ pub(crate) fn compare(
     let row =
         |question: &str, answer: &dyn Fn(&EvaluatedDomain) -> ComparisonEntry| ComparisonRow {
             question: question.to_owned(),
-            cells: plan.domains.iter().map(answer).collect(),
+            entries: plan.domains.iter().map(answer).collect(),
         };
     let asked = |domain: &EvaluatedDomain, question: Question| {
         Asked::new(verdicts, &domain.name, meter, question)

@@ -39,7 +39,7 @@ impl Missing {
 /// Returns everything that was planned and not measured: entries of the matrix, then rounds.
 pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
     let mut missing = missing_entries(evaluation);
-    let plan = evaluation.plan.transfer.iter();
+    let plan = evaluation.settings.transfer.iter();
     for (number, group) in plan.flat_map(|plan| &plan.groups).enumerate() {
         missing.extend(missing_round(evaluation, number, group, None));
         for (index, disturbance) in group.disturbances.iter().enumerate() {
@@ -54,7 +54,7 @@ pub(crate) fn missing(evaluation: &Evaluation) -> Vec<Missing> {
 
 /// Returns the missing entries of the matrix, in each variant.
 fn missing_entries(evaluation: &Evaluation) -> Vec<Missing> {
-    let plan = &evaluation.plan;
+    let plan = &evaluation.settings;
     let mut missing = Vec::new();
     for variant in 0..plan.variants.len().max(1) {
         for domain in &plan.domains {
@@ -80,7 +80,7 @@ fn missing_entry(
     entry: String,
     domain: String,
 ) -> Option<Missing> {
-    let id = id_in_variant(evaluation.plan.variants.get(variant), entry);
+    let id = id_in_variant(evaluation.settings.variants.get(variant), entry);
     let others = evaluation.plan_effects.iter().flat_map(|all| &all.records);
     let record = evaluation
         .records
@@ -227,12 +227,12 @@ mod tests {
         let mut evaluation = simulated();
         for variant in [PlanVariant::After, PlanVariant::Before] {
             evaluation
-                .plan
+                .settings
                 .variants
                 .push(VariantSettings { variant, visits: 1 });
         }
         let missing = missing(&evaluation);
-        let host = &evaluation.plan.domains[0].name;
+        let host = &evaluation.settings.domains[0].name;
         let is_of = |domain: &str| missing.iter().any(|one| one.is_of(domain));
         assert!(is_of(&format!("before/{host}")), "{missing:?}");
         assert!(!is_of(host), "{missing:?}");

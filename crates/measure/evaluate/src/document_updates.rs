@@ -99,7 +99,12 @@ impl DocumentUpdates {
                     .filter(|(entry, _)| entry.variant > 0)
                     .filter_map(|(entry, collector)| {
                         Some(VariantRecord {
-                            variant: evaluation.plan.variants.get(entry.variant)?.variant.clone(),
+                            variant: evaluation
+                                .settings
+                                .variants
+                                .get(entry.variant)?
+                                .variant
+                                .clone(),
                             record: collector.record.clone(),
                         })
                     })
@@ -112,7 +117,7 @@ impl DocumentUpdates {
         evaluation.not_measured = [
             self.planned.clone(),
             failures.not_measured(matters),
-            gaps(missing, failures, !evaluation.plan.variants.is_empty()),
+            gaps(missing, failures, !evaluation.settings.variants.is_empty()),
         ]
         .concat();
         evaluation.written = timestamp(since_epoch());
@@ -129,7 +134,7 @@ impl DocumentUpdates {
             .map(|collector| (collector.record.id.clone(), collector.batches.as_slice()))
             .collect();
         let evidence = Evidence {
-            plan: &evaluation.plan,
+            plan: &evaluation.settings,
             records: &evaluation.records,
             batches: &batches,
             transfers: &evaluation.transfers,
@@ -194,19 +199,19 @@ pub(crate) fn record_id(
 
 /// Returns a record without runs.
 pub(crate) fn empty_record(evaluation: &Evaluation, entry: MatrixEntry) -> Record {
-    let domain = &evaluation.plan.domains[entry.domain];
-    let meter = &evaluation.plan.meters[entry.meter];
-    let condition = evaluation.plan.conditions[entry.condition];
+    let domain = &evaluation.settings.domains[entry.domain];
+    let meter = &evaluation.settings.meters[entry.meter];
+    let condition = evaluation.settings.conditions[entry.condition];
     Record {
         emulated: evaluation.machine.virtualisation.emulated
             || domain.selection.guest == Some(GuestRole::Emulated),
         id: id_in_variant(
-            evaluation.plan.variants.get(entry.variant),
+            evaluation.settings.variants.get(entry.variant),
             record_id(domain, meter, condition),
         ),
         domain: domain.name.clone(),
         kind: domain.selection.kind,
-        plan: MeterSettings {
+        settings: MeterSettings {
             cpus: domain.cpus.clone(),
             policy: domain.policy.unwrap_or(meter.policy),
             deadline: domain.deadline.or(meter.deadline),

@@ -282,7 +282,7 @@ mod tests {
 
     fn real_time_of(evaluation: &Evaluation, name: &str) -> ComparisonEntry {
         let domain = evaluation
-            .plan
+            .settings
             .domains
             .iter()
             .find(|domain| domain.name == name)
@@ -385,10 +385,10 @@ mod tests {
     #[test]
     fn reports_the_difference_to_the_host() {
         let same = |evaluation: &Evaluation, name: &str| {
-            let mut domains = evaluation.plan.domains.iter();
+            let mut domains = evaluation.settings.domains.iter();
             let domain = domains.find(|domain| domain.name == name);
             same_as_host(
-                &evaluation.plan,
+                &evaluation.settings,
                 domain.expect("a domain"),
                 &evaluation.records,
                 &evaluation.verdicts,

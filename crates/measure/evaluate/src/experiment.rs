@@ -163,7 +163,7 @@ pub fn evaluate(
         runs: (0, estimate.planned()),
         findings: Vec::new(),
         machine,
-        plan,
+        settings: plan,
         availability,
         records: Vec::new(),
         verdicts: Vec::new(),
@@ -173,8 +173,8 @@ pub fn evaluate(
     directory.write(&evaluation)?;
     observer.planned(&evaluation);
 
-    let domains = evaluation.plan.domains.iter().chain(&noisy_guests);
-    let planned = evaluation.plan.total.into();
+    let domains = evaluation.settings.domains.iter().chain(&noisy_guests);
+    let planned = evaluation.settings.total.into();
     let stop_condition = StopCondition::new(stop, longest(planned, domains, emulated));
     let environment = RunEnvironment {
         context,
@@ -188,12 +188,12 @@ pub fn evaluate(
     let mut noisy_guests = NoisyGuests::start(
         &noisy_guests,
         context.meter,
-        &evaluation.plan.housekeeping,
+        &evaluation.settings.housekeeping,
         &mut evaluation.findings,
     );
     // Dropped after everything that runs in the plan's isolation.
-    let mut switching = Switching::new(context.switch, &evaluation.plan.variants);
-    let mut starters = Domains::new(&evaluation.plan.domains);
+    let mut switching = Switching::new(context.switch, &evaluation.settings.variants);
+    let mut starters = Domains::new(&evaluation.settings.domains);
     // Dropped before the starters.
     let mut running = RunningGroup::default();
     let mut state_of_runs = RunState {
@@ -210,8 +210,8 @@ pub fn evaluate(
         (&mut starters, &mut switching),
         &mut state_of_runs,
     )?;
-    if !evaluation.plan.variants.is_empty() {
-        starters.renew(&evaluation.plan.domains);
+    if !evaluation.settings.variants.is_empty() {
+        starters.renew(&evaluation.settings.domains);
         switching.take_back();
         evaluation.findings.extend(switching.findings());
     }
@@ -224,10 +224,10 @@ pub fn evaluate(
     )?;
     let ended_early = stop_condition.is_over();
     let crash = context.crash_host && !ended_early;
-    if !crash || !have_own_cpus(&evaluation.plan) {
+    if !crash || !have_own_cpus(&evaluation.settings) {
         // The domains that are up are not those to watch.
         running.end();
-        starters.renew(&evaluation.plan.domains);
+        starters.renew(&evaluation.settings.domains);
     }
     evaluation.findings.extend(running.findings());
     evaluation.findings.extend(noisy_guests.finish());
@@ -250,7 +250,7 @@ pub fn evaluate(
     directory.write(&evaluation)?;
     if crash && evaluation.state == EvaluationState::Complete {
         let survived = crash_host::crash_host(
-            &evaluation.plan,
+            &evaluation.settings,
             context.meter,
             &directory,
             (&starters, &mut running),
@@ -317,7 +317,7 @@ impl RunEnvironment<'_> {
         } = state_of_runs;
         let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
-        let stay_up = have_own_cpus(&evaluation.plan);
+        let stay_up = have_own_cpus(&evaluation.settings);
         for (number, entry) in order.iter().enumerate() {
             if self.stop_condition.check() {
                 break;
@@ -337,14 +337,17 @@ impl RunEnvironment<'_> {
                 failures >= FAILURES_BEFORE_GIVING_UP && failures == collector.record.runs.len();
             let name = collector.record.domain.clone();
             // A domain that fails without a part of the plan may start with it.
-            let counted = id_in_variant(evaluation.plan.variants.get(entry.variant), name.clone());
+            let counted = id_in_variant(
+                evaluation.settings.variants.get(entry.variant),
+                name.clone(),
+            );
             if hopeless || running.failures.left_out(&counted).is_some() {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
             if switching.changes(entry.variant) {
                 // The running domains have the isolation of the previous variant.
-                starters.renew_with_isolation(&evaluation.plan.domains, &|domain| {
+                starters.renew_with_isolation(&evaluation.settings.domains, &|domain| {
                     switching.isolation(entry.variant, domain)
                 });
             }
@@ -357,7 +360,7 @@ impl RunEnvironment<'_> {
                 evaluation.runs.0 = number + 1;
                 continue;
             }
-            let others = usable.difference(&collector.record.plan.cpus);
+            let others = usable.difference(&collector.record.settings.cpus);
             estimate.begin(number, &id);
             let mut tick = || {
                 self.stop_condition.check();
@@ -375,14 +378,14 @@ impl RunEnvironment<'_> {
                     domain: starters.of(entry.domain),
                     name: &name,
                     stay_up,
-                    plan: &collector.record.plan,
+                    plan: &collector.record.settings,
                     condition: collector.record.condition,
                     others: &others,
-                    housekeeping: &evaluation.plan.housekeeping,
+                    housekeeping: &evaluation.settings.housekeeping,
                     meter: self.context.meter,
                     scratch: self.scratch,
                     explain: self.context.explain,
-                    unwanted_activity: !evaluation.plan.variants.is_empty(),
+                    unwanted_activity: !evaluation.settings.variants.is_empty(),
                     log: self.directory.histogram_log(number, &id)?,
                 },
                 &mut tick,
@@ -422,7 +425,7 @@ impl RunEnvironment<'_> {
             running,
             updates,
         } = state_of_runs;
-        let plan = evaluation.plan.clone();
+        let plan = evaluation.settings.clone();
         let Some(transfer) = &plan.transfer else {
             return Ok(());
         };

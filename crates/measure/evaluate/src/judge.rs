@@ -53,11 +53,11 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
     evaluation
         .verdicts
         .retain(|verdict| verdict.question != Question::Crash);
-    let judged = judge_crash(&evaluation.plan, &crash);
+    let judged = judge_crash(&evaluation.settings, &crash);
     evaluation.verdicts.extend(judged);
     evaluation.crash = Some(crash);
     evaluation.comparison = compare(
-        &evaluation.plan,
+        &evaluation.settings,
         &evaluation.records,
         &evaluation.verdicts,
         evaluation.machine.virtualisation.emulated,
@@ -128,7 +128,7 @@ fn judge_records(
                     } else {
                         other.domain == record.domain
                     }
-                    && other.plan.meter == record.plan.meter
+                    && other.settings.meter == record.settings.meter
                     && other.condition == condition
             })
         };
@@ -163,10 +163,10 @@ fn verdict(
 ) -> Verdict {
     Verdict {
         disturbance: None,
-        id: question.id(&record.domain, record.plan.meter, &record.condition),
+        id: question.id(&record.domain, record.settings.meter, &record.condition),
         question,
         domain: record.domain.clone(),
-        meter: record.plan.meter,
+        meter: record.settings.meter,
         condition: record.condition,
         outcome,
         statement,
@@ -179,7 +179,7 @@ fn verdict(
 /// Judges the deadline. Every period is a cycle, sampled or missed. A missed cycle exceeds the
 /// deadline if its corrected lateness does.
 fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) -> Verdict {
-    let whole = whole_series(record, record.plan.meter.primary_series());
+    let whole = whole_series(record, record.settings.meter.primary_series());
     let deadline = plan.deadline_of(&record.domain);
     let (max, missed_late) = whole.as_ref().map_or((Nanos::ZERO, 0), |series| {
         let late = |distribution: &Distribution| distribution.count_above(deadline);
@@ -229,10 +229,13 @@ fn cycles(record: &Record) -> u64 {
         runs,
         ..
     } = record.exposure;
-    match record.plan.meter {
+    match record.settings.meter {
         rampart_model::MeterKind::Noise => {
             // The loop measures without pauses.
-            let deadline = record.plan.deadline.map_or(1, |deadline| deadline.0.max(1));
+            let deadline = record
+                .settings
+                .deadline
+                .map_or(1, |deadline| deadline.0.max(1));
             let windows = record.exposure.duration.0 / deadline * u64::from(record.exposure.cpus);
             windows.max(samples).max(u64::from(runs))
         }

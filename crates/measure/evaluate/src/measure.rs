@@ -126,7 +126,7 @@ pub fn measure(
                 .iter()
                 .any(|thread| thread.duration.0 < plan.duration.0 / 100 * 99),
         domain: domain.selection().to_string(),
-        plan: plan.clone(),
+        settings: plan.clone(),
         cpus: collected.into_cpus(),
         threads,
         shield,

@@ -165,7 +165,7 @@ pub fn propose(
             measured: request.plan.as_ref().map(|plan| MeasuredPlan {
                 file: plan.file.clone(),
                 fingerprint: plan.resolved.fingerprint.clone(),
-                stands: false,
+                active: false,
             }),
             variants: variants.variants,
             housekeeping,

@@ -21,7 +21,7 @@ pub(crate) fn sentence(
     times: bool,
 ) -> String {
     let measured = records.iter().any(|record| {
-        record.domain == domain.name && record.plan.meter == meter && record.exposure.runs > 0
+        record.domain == domain.name && record.settings.meter == meter && record.exposure.runs > 0
     });
     let blocks = blocks_parts(plan, domain, verdicts);
     if !measured && blocks.is_empty() {

@@ -43,7 +43,7 @@ fn record(variant: &PlanVariant, runs: usize) -> Record {
         id: format!("{}press/wakeup/idle", variant.prefix()),
         domain: "press".to_owned(),
         kind: DomainKind::Task,
-        plan: MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
+        settings: MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
         condition: Condition::IDLE,
         exposure: Exposure {
             samples: runs as u64 * 12_000,

@@ -93,7 +93,7 @@ fn add(
         id,
         domain: kind.word().to_owned(),
         kind,
-        plan: MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
+        settings: MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1))),
         condition,
         exposure: Exposure {
             samples: whole.samples,
@@ -314,7 +314,7 @@ fn judges_no_times_on_an_emulated_machine() {
             "{domain}: {sentence}"
         );
     }
-    let same = &judged.comparison.rows[1].cells[1];
+    let same = &judged.comparison.rows[1].entries[1];
     assert_eq!(same.answer, "not judged");
     assert_eq!(same.outcome, Some(VerdictOutcome::Inconclusive));
     assert_eq!(same.verdicts.len(), 2);
@@ -327,7 +327,12 @@ fn comparison_rests_on_its_verdicts() {
         .comparison
         .rows
         .iter()
-        .map(|row| row.cells.iter().map(|cell| cell.answer.as_str()).collect())
+        .map(|row| {
+            row.entries
+                .iter()
+                .map(|cell| cell.answer.as_str())
+                .collect()
+        })
         .collect();
     assert_eq!(
         answers,
@@ -342,7 +347,7 @@ fn comparison_rests_on_its_verdicts() {
         .comparison
         .rows
         .iter()
-        .map(|row| row.cells[0].outcome);
+        .map(|row| row.entries[0].outcome);
     assert_eq!(
         outcomes.collect::<Vec<_>>(),
         [
@@ -352,7 +357,7 @@ fn comparison_rests_on_its_verdicts() {
             None
         ]
     );
-    for cell in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
+    for cell in judged.comparison.rows.iter().flat_map(|row| &row.entries) {
         for id in &cell.verdicts {
             assert!(
                 judged.verdicts.iter().any(|verdict| verdict.id == *id),
@@ -375,5 +380,5 @@ fn does_not_judge_without_a_valid_run() {
         judged.comparison.sentences[0].1,
         "No valid run was measured."
     );
-    assert_eq!(judged.comparison.rows[0].cells[0].answer, "not measured");
+    assert_eq!(judged.comparison.rows[0].entries[0].answer, "not measured");
 }

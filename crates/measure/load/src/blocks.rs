@@ -185,7 +185,7 @@ impl Blocks {
         // If the program has ended, its own message is better than the write error.
         let sent = self.send(&BlockerRequest::Prepare {
             protocol: BLOCKER_PROTOCOL_VERSION,
-            plan: self.plan.clone(),
+            settings: self.plan.clone(),
         });
         match self.next_event(READY_PATIENCE)? {
             Some(BlockerEvent::Ready {

@@ -181,7 +181,7 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
     let document = Blocking {
         schema_version: BLOCKING_SCHEMA_VERSION,
         tool_version: super::VERSION.to_owned(),
-        plan: settings,
+        settings,
         made: outcome.made,
         count: outcome.count,
         findings: outcome.findings,
@@ -194,7 +194,7 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
             output::finding(finding);
         }
     }
-    Ok(ExitCode::of_work(document.count >= document.plan.count))
+    Ok(ExitCode::of_work(document.count >= document.settings.count))
 }
 
 /// Prepares the blocks and prints what they will do to the machine.

@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
     let document = Blocktest {
         schema_version: BLOCKTEST_SCHEMA_VERSION,
         tool_version: super::VERSION.to_owned(),
-        plan: settings,
+        settings,
         made: outcome.made,
         count: outcome.count,
         cpus,
@@ -147,7 +147,7 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
             output::finding(finding);
         }
     }
-    Ok(ExitCode::of_work(document.count >= document.plan.count))
+    Ok(ExitCode::of_work(document.count >= document.settings.count))
 }
 
 fn meter_settings(

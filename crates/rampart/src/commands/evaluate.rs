@@ -163,7 +163,7 @@ pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
     let missed = evaluation.verdicts.iter().any(|verdict| {
         verdict.question == Question::Deadline
             && verdict.outcome != VerdictOutcome::Holds
-            && evaluation.plan.deadline_is_named(&verdict.domain)
+            && evaluation.settings.deadline_is_named(&verdict.domain)
     });
     if missed {
         ExitCode::VerdictNegative

@@ -32,7 +32,7 @@ pub fn planned_blocks(settings: &BlockSettings, kind: BlockKind) -> String {
 /// Returns the blocks with the actual lengths on each CPU.
 #[must_use]
 pub fn blocking(blocking: &Blocking) -> Vec<Element> {
-    let settings = &blocking.plan;
+    let settings = &blocking.settings;
     let spread = match settings.spread {
         BlockSpread::Even => "even",
         BlockSpread::Random => "random",
@@ -86,9 +86,9 @@ pub fn blocktest(test: &Blocktest) -> Vec<Element> {
     vec![
         Element::paragraph(format!(
             "{} stopped {} for {}. Worst wakeup latency of windows with a block and without:",
-            test.plan.cpus.named(),
+            test.settings.cpus.named(),
             plural(test.count, "time"),
-            test.plan.length
+            test.settings.length
         )),
         Element::List {
             items: test.cpus.iter().map(affected).collect(),

@@ -9,16 +9,16 @@ use crate::element::{Drawing, Element, Outcome, Text};
 /// Latencies as histograms, with switches.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, schemars::JsonSchema)]
 pub struct LatencyChart {
-    /// What was measured on each CPU; curves refer to these by number.
+    /// The distributions of each CPU; curves refer to them by number.
     pub distributions: Vec<Buckets>,
-    /// What the switches choose from. The first is shown first.
+    /// The views to choose from, the initial one first.
     pub views: Vec<LatencyView>,
 }
 
 /// Samples by time.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Buckets {
-    /// How many samples there are.
+    /// Number of samples.
     pub samples: u64,
     /// The smallest, in ns.
     pub min: Option<u64>,
@@ -43,18 +43,18 @@ pub struct LatencyView {
     pub deadline: Option<u64>,
     /// The deadline as its line is labelled.
     pub deadline_label: String,
-    /// What a reader of the chart must know.
+    /// Remark about the chart.
     pub note: String,
-    /// What one curve can be.
+    /// The meanings that a curve can have.
     pub groupings: Vec<Grouping>,
 }
 
 /// The curves, if each is a domain, a CPU or a condition.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Grouping {
-    /// What a curve is.
+    /// Meaning of a curve: a domain, a CPU or a condition.
     pub name: &'static str,
-    /// What a chart is.
+    /// Meaning of a chart.
     pub facet: &'static str,
     /// Whether a chart is a condition, which the tables follow.
     pub by_condition: bool,
@@ -82,16 +82,16 @@ pub struct Curve {
     pub max: Option<u64>,
     /// The maximum as text.
     pub max_text: String,
-    /// How many samples it has, as text.
+    /// Number of samples as text.
     pub samples_text: String,
 }
 
-/// Who disturbs whom: rows are disturbances, columns watched domains.
+/// The transfer matrix: rows are disturbances, columns measured domains.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Matrix {
     /// The entry above the rows and left of the columns.
     pub corner: String,
-    /// The watched domains.
+    /// The measured domains.
     pub columns: Vec<Text>,
     /// Rows of one kind of disturbance.
     pub groups: Vec<MatrixGroup>,
@@ -108,9 +108,9 @@ pub struct MatrixGroup {
     pub title: Text,
     /// Its name on the page.
     pub name: String,
-    /// What the figures are.
+    /// Description of the figures.
     pub about: String,
-    /// What the reader must know.
+    /// Remark about the figures.
     pub remark: Text,
     /// The rows.
     pub rows: Vec<MatrixRow>,
@@ -121,20 +121,20 @@ pub struct MatrixGroup {
 pub struct MatrixRow {
     /// Its name.
     pub name: String,
-    /// What was done, on the page.
+    /// Description of the disturbance, on the page.
     pub about: Vec<Text>,
     /// One for each column.
     pub entries: Vec<MatrixEntry>,
 }
 
-/// One pair: a disturbance and a watched domain.
+/// One pair: a disturbance and a measured domain.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct MatrixEntry {
     /// Anchor of the verdict.
     pub id: Option<String>,
-    /// The watched domain.
+    /// The measured domain.
     pub domain: String,
-    /// Its colour; none if there is no verdict.
+    /// Its colour; `None` without a verdict.
     pub outcome: Option<Outcome>,
     /// Its sign.
     pub sign: &'static str,
@@ -148,11 +148,11 @@ pub struct MatrixEntry {
     pub drawing: Option<Drawing>,
     /// The whole statement, for a hint.
     pub hint: String,
-    /// What choosing the entry shows; none if it was not measured.
+    /// Details of the pair; `None` if it was not measured.
     pub pair: Option<PairDetail>,
 }
 
-/// What was done, and what the watched domain saw of it.
+/// The details of a pair: verdict and rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct PairDetail {
     /// The pair.
@@ -172,11 +172,11 @@ pub struct PairRound {
     pub pair_name: &'static str,
     /// The domain alone, or with and without the load.
     pub pair: Vec<TraceLine>,
-    /// Everyone who was watched in the round.
+    /// All domains of the round.
     pub everyone: Vec<TraceLine>,
     /// Colour or shade, and meaning.
     pub legend: Vec<(String, String)>,
-    /// What follows the charts.
+    /// Elements below the charts.
     pub elements: Vec<Element>,
 }
 
@@ -226,7 +226,7 @@ pub struct TraceWindow {
     pub from: f64,
     /// End in seconds.
     pub to: f64,
-    /// Number of its block; none for a control window.
+    /// Number of its block; `None` for a control window.
     pub block: Option<u32>,
     /// The worst sample in ns.
     pub worst: Option<u64>,

@@ -14,7 +14,7 @@ const PAGE: &str = include_str!(concat!(env!("OUT_DIR"), "/page.html"));
 /// The version of [`PageData`]; the page refuses others.
 const VERSION: u32 = 1;
 
-/// What the page draws.
+/// The data of the page.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct PageData {
     /// The version of the elements.
@@ -26,7 +26,7 @@ pub struct PageData {
 }
 
 impl PageData {
-    /// Returns what the page draws of an evaluation.
+    /// Returns the data of the page of an evaluation.
     #[must_use]
     pub fn new(evaluation: &Evaluation) -> Self {
         Self {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Elements: what a reader sees, as plain data. All words, figures and outcomes are decided here;
-//! a renderer only lays them out.
+//! Elements of presentation as plain data. They have all words, figures and outcomes; a renderer only
+//! lays them out.
 
 use rampart_model::{Severity, VerdictOutcome};
 use serde::Serialize;
@@ -27,13 +27,13 @@ pub enum Element {
         /// Whether it explains the element after it instead of stating a result.
         remark: bool,
     },
-    /// What must be known before any figure is read.
+    /// A fact that limits every figure.
     Alarm {
-        /// How grave it is.
+        /// Its severity.
         severity: Severity,
         /// The fact.
         title: String,
-        /// What follows from it.
+        /// The consequences.
         text: Text,
     },
     /// One sentence for each domain.
@@ -62,18 +62,18 @@ pub enum Element {
     Badges {
         /// The verdicts.
         badges: Vec<Badge>,
-        /// What the folded verdicts have in common; empty without any.
+        /// Summary of the folded verdicts; empty without any.
         summary: String,
         /// Verdicts that are shown only on request.
         folded: Vec<Badge>,
     },
-    /// Who disturbs whom.
+    /// The transfer matrix.
     Matrix(crate::charts::Matrix),
     /// Distributions of latencies, with switches. Drawn by the page alone.
     Latency(crate::charts::LatencyChart),
     /// Elements that a narrow medium leaves out: only the page shows them.
     Detail {
-        /// The line that opens them; none if they are always open.
+        /// The line that opens them; `None` if they are always open.
         summary: Option<String>,
         /// The elements.
         elements: Vec<Element>,
@@ -89,7 +89,7 @@ pub enum Element {
     Switched {
         /// Keys of the views of the chart.
         views: Vec<String>,
-        /// Condition; empty for all conditions together, none for any.
+        /// Condition; empty for all conditions together, `None` for any.
         condition: Option<String>,
         /// Whether a medium without switches shows them.
         leading: bool,
@@ -107,19 +107,19 @@ pub struct Text(pub Vec<Span>);
 pub struct Span {
     /// The characters.
     pub text: String,
-    /// How they look.
+    /// Their style.
     #[serde(skip_serializing_if = "SpanStyle::is_plain")]
     pub style: SpanStyle,
 }
 
-/// How a part of a text looks.
+/// Style of a part of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SpanStyle {
     /// As the text around it.
     #[default]
     Plain,
-    /// The figure or word to look at.
+    /// An emphasised figure or word.
     Strong,
     /// A command, a file, a value of a file.
     Code,
@@ -219,7 +219,7 @@ impl From<&String> for Text {
 pub enum Outcome {
     /// Good: isolated, met, better.
     Holds,
-    /// To be looked at.
+    /// A leak.
     Leaks,
     /// Bad.
     Fails,
@@ -261,11 +261,11 @@ pub struct Badge {
     pub outcome: Outcome,
     /// Its sign.
     pub sign: &'static str,
-    /// What it is about.
+    /// Its subject.
     pub about: String,
-    /// The outcome as a word; hidden where `about` is enough for readers who see the sign.
+    /// The outcome as a word, for readers who do not see the sign.
     pub word: String,
-    /// Whether the word is seen.
+    /// Whether the word is visible.
     pub word_seen: bool,
     /// Anchor of its evidence.
     pub link: Option<String>,
@@ -278,13 +278,13 @@ pub struct Badge {
 pub struct Answer {
     /// The domain.
     pub name: String,
-    /// Where it is.
+    /// Its CPUs.
     pub place: String,
     /// The answer.
     pub sentence: Text,
-    /// The gravest verdict of each question.
+    /// The most severe verdict on each question.
     pub badges: Vec<Badge>,
-    /// What the domain is.
+    /// Description of the domain.
     pub description: String,
 }
 
@@ -326,7 +326,7 @@ pub struct ListItem {
     pub items: Vec<ListItem>,
 }
 
-/// How a table looks.
+/// Style of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum TableStyle {
@@ -341,11 +341,11 @@ pub enum TableStyle {
 /// Rows and columns.
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Table {
-    /// What it is, for readers who do not see it, and for the style sheet.
+    /// Its title for screen readers.
     pub caption: String,
     /// A name for the style sheet.
     pub class: String,
-    /// How it looks.
+    /// Its style.
     pub style: TableStyle,
     /// The columns.
     pub columns: Vec<Column>,
@@ -353,7 +353,7 @@ pub struct Table {
     pub groups: Vec<RowGroup>,
 }
 
-/// What a column holds.
+/// Contents of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ColumnKind {
@@ -372,7 +372,7 @@ pub enum ColumnKind {
 pub struct Column {
     /// Its name.
     pub name: Text,
-    /// What it holds.
+    /// Its contents.
     pub kind: ColumnKind,
     /// Whether only the page has it.
     pub detail: bool,
@@ -402,9 +402,9 @@ impl Column {
 /// Rows that belong together.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, schemars::JsonSchema)]
 pub struct RowGroup {
-    /// What they have in common; empty for none.
+    /// Their common name; may be empty.
     pub name: String,
-    /// More about it, on the page.
+    /// Description, on the page.
     pub about: Text,
     /// The condition that they belong to, for [`Element::Latency`]'s switch.
     pub condition: Option<String>,
@@ -421,15 +421,15 @@ pub struct Row {
     pub id: Option<String>,
     /// The whole statement, for a hint.
     pub hint: String,
-    /// Whether it is not to be relied on.
+    /// Whether its figures are invalid.
     pub invalid: bool,
     /// One for each column.
     pub entries: Vec<Entry>,
-    /// What the row rests on; the page opens it on request.
+    /// The data behind the row; the page opens it on request.
     pub detail: Vec<Element>,
 }
 
-/// What is at one row and column.
+/// The entry at one row and column.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, schemars::JsonSchema)]
 pub struct Entry {
     /// The text.
@@ -440,7 +440,7 @@ pub struct Entry {
     pub sign: Option<&'static str>,
     /// The drawing of the figure.
     pub drawing: Option<Drawing>,
-    /// What the page shows with it.
+    /// Details, on the page.
     pub detail: Vec<Element>,
 }
 
@@ -472,13 +472,13 @@ pub struct FindingItem {
     pub severity: Severity,
     /// The severity as a word.
     pub word: &'static str,
-    /// What it is about; may be empty.
+    /// Its location; may be empty.
     pub location: String,
-    /// What is wrong.
+    /// The deviation.
     pub what: Text,
     /// The values expected and found; may be empty.
     pub values: String,
-    /// What to do; may be empty.
+    /// The fix; may be empty.
     pub fix: Text,
 }
 
@@ -492,7 +492,7 @@ pub struct Axis(pub Vec<(f64, String)>);
 pub enum Drawing {
     /// An estimate with the ends of its interval, over the tolerance.
     Interval {
-        /// What it shows, for readers who do not see it.
+        /// Description for screen readers.
         label: String,
         /// The estimate.
         estimate: f64,
@@ -508,16 +508,16 @@ pub enum Drawing {
     /// Parts of a whole, one after the other, with their hints as a legend, which replaces the text
     /// of the entry.
     Shares {
-        /// What it shows, for readers who do not see it.
+        /// Description for screen readers.
         label: String,
         /// The parts.
         parts: Vec<Share>,
     },
-    /// Until when something lived.
+    /// The survival of a domain after an event.
     Life {
-        /// What it shows, for readers who do not see it.
+        /// Description for screen readers.
         label: String,
-        /// Certain until, last sign, possible until; none if there was no sign.
+        /// Certain until, last sign, possible until; `None` without a sign.
         until: Option<(f64, f64, f64)>,
         /// The event.
         event: f64,
@@ -526,7 +526,7 @@ pub enum Drawing {
     },
     /// Values as dots, with their median.
     Dots {
-        /// What it shows, for readers who do not see it.
+        /// Description for screen readers.
         label: String,
         /// The values.
         values: Vec<f64>,
@@ -537,7 +537,7 @@ pub enum Drawing {
     },
     /// Events in the time of a run.
     Events {
-        /// What it shows, for readers who do not see it.
+        /// Description for screen readers.
         label: String,
         /// Number of the curve whose colour they have.
         curve: usize,
@@ -553,13 +553,13 @@ pub enum Drawing {
 /// A part of [`Drawing::Shares`].
 #[derive(Debug, Clone, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Share {
-    /// Where it begins.
+    /// Its start.
     pub from: f64,
     /// Its width.
     pub width: f64,
     /// Name of its colour.
     pub class: &'static str,
-    /// What it is.
+    /// Its meaning.
     pub hint: String,
 }
 

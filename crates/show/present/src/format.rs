@@ -85,7 +85,7 @@ pub(crate) fn span(counts: &[u64]) -> String {
     }
 }
 
-/// Returns in words what figures rest on.
+/// Returns the exposure of figures in words.
 pub(crate) fn exposure(exposure: &Exposure) -> String {
     let plural = |count: u32, one: &str, many: &str| {
         format!("{count} {}", if count == 1 { one } else { many })
@@ -100,7 +100,7 @@ pub(crate) fn exposure(exposure: &Exposure) -> String {
     )
 }
 
-/// Returns how far the evaluation came.
+/// Returns the progress of the evaluation.
 pub(crate) fn state(evaluation: &Evaluation) -> String {
     let (made, planned) = evaluation.runs;
     match evaluation.state {
@@ -113,7 +113,7 @@ pub(crate) fn state(evaluation: &Evaluation) -> String {
     }
 }
 
-/// Returns whether software played the CPUs of a record.
+/// Returns whether the CPUs of a record were emulated.
 pub(crate) fn is_emulated(evaluation: &Evaluation, record: &Record) -> bool {
     record.emulated || matches!(evaluation.bench, Bench::Sim { .. })
 }
@@ -314,7 +314,7 @@ pub(crate) fn chance(probability: f64) -> String {
     if probability >= 0.1 {
         return format!("{:.0}\u{a0}%", probability * 100.0);
     }
-    // Rounded down, so that the chance is never said to be smaller than it is; two figures.
+    // Rounded down to two figures, so that the chance is never shown too small.
     let inverse = (1.0 / probability).min(1e18);
     let scale = 10f64.powi((inverse.log10().floor() as i32 - 1).max(0));
     format!(
@@ -325,15 +325,15 @@ pub(crate) fn chance(probability: f64) -> String {
 
 /// Returns which plan was measured, and whether it was applied.
 pub(crate) fn measured_plan(evaluation: &Evaluation, measured: &MeasuredPlan) -> String {
-    let how = if !evaluation.plan.variants.is_empty() {
+    let how = if !evaluation.settings.variants.is_empty() {
         "applied and taken back in turn"
-    } else if measured.stands {
+    } else if measured.active {
         "which was applied"
     } else {
         "which was not applied: each domain was isolated for its runs only, and no setting was changed"
     };
     let own: Vec<String> = evaluation
-        .plan
+        .settings
         .domains
         .iter()
         .filter_map(|domain| Some(format!("{} {}", domain.name, time(domain.deadline?))))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The verdicts as a JUnit report, for the machines that gate on one.
+//! The verdicts as a JUnit report, for continuous integration.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use rampart_model::{Evaluation, NotMeasured, Question, Verdict, VerdictOutcome};
 
 use crate::{format, transfer_matrix};
 
-/// The evaluation as JUnit XML: a suite for each domain, a test case for each verdict.
+/// Returns the evaluation as JUnit XML: a suite for each domain, a test case for each verdict.
 ///
 /// `holds` passes; `fails` and `leaks` are failures with the verdict's statement; `inconclusive`
-/// and what was not measured are skipped with the reason, so that a gate never takes silence for
-/// success.
+/// and parts that were not measured are skipped with the reason, so that a missing result never counts
+/// as a success.
 ///
 /// A domain's own disturbance is no verdict: a positive control passes if the block was felt, and is
 /// skipped if not, because then the other domains' cases of that block prove nothing.
@@ -29,7 +29,7 @@ pub fn junit(evaluation: &Evaluation) -> String {
             .map(|record| Duration::from(record.exposure.duration))
             .sum(),
     );
-    for domain in &evaluation.plan.domains {
+    for domain in &evaluation.settings.domains {
         let mut suite = TestSuite::new(domain.name.as_str());
         suite.add_property(Property::new("machine", format::machine(evaluation)));
         suite.add_property(Property::new("bench", format::bench(&evaluation.bench)));

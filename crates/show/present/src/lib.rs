@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a reader sees. Every document becomes [`Element`]s: plain data with all words, figures and
-//! outcomes. [`terminal`], [`markdown`] and [`html`] only lay them out.
+//! Presentation. Every document becomes [`Element`]s: plain data with all words, figures and outcomes.
+//! [`terminal`], [`markdown`] and [`html`] only lay them out.
 //!
 //! **Invariant:** the elements are a pure function of the document. The crate reads nothing else, prints
 //! nothing, and recomputes no verdict.

@@ -22,7 +22,7 @@ pub(crate) const QUANTILES: [f64; 4] = [0.5, 0.99, 0.999, 0.9999];
 #[must_use]
 pub fn measurement(measurement: &Measurement) -> Vec<Element> {
     let duration = measurement.threads.iter().map(|thread| thread.duration);
-    let settings = &measurement.plan;
+    let settings = &measurement.settings;
     let mut elements = vec![Element::paragraph(format!(
         "{} in {}, {}, {} measured after {} of warm-up",
         settings.meter,

@@ -19,12 +19,12 @@ const LEAST_WIDTH: u16 = 60;
 /// Columns that an entry of a matrix takes, with its lines: `control 0.98`, then `(−0.02–0.01)`.
 const MATRIX_COLUMN: usize = 15;
 
-/// How text for a terminal looks.
+/// Width and colour of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TerminalOptions {
     /// Columns; nothing that can be broken is wider. Less than 60 counts as 60.
     pub width: u16,
-    /// Whether to use ANSI colours. They repeat what words state and carry nothing of their own.
+    /// Whether to use ANSI colours, which only repeat what words state.
     pub colour: bool,
 }
 
@@ -62,7 +62,7 @@ struct Page {
     width: u16,
     colour: bool,
     lines: Vec<String>,
-    /// How many lines there were after the last heading.
+    /// Number of lines after the last heading.
     heading_end: usize,
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The transfer matrix: who was disturbed by what, who was watched, and which entries are controls
-//! instead of verdicts.
+//! The transfer matrix: disturbances, measured domains, and the entries that are controls instead of
+//! verdicts.
 
 use rampart_model::{Disturbance, Evaluation, Question, Side, Verdict, VerdictOutcome};
 
 /// Returns every disturbance that was planned, made or judged: blocks first, then each load, each
 /// in the order of the plan's domains.
 pub(crate) fn disturbances(evaluation: &Evaluation) -> Vec<&Disturbance> {
-    let planned = evaluation.plan.transfer.iter();
+    let planned = evaluation.settings.transfer.iter();
     let planned = planned.flat_map(|plan| plan.groups.iter().flat_map(|group| &group.disturbances));
     let made = evaluation
         .transfers
@@ -24,7 +24,7 @@ pub(crate) fn disturbances(evaluation: &Evaluation) -> Vec<&Disturbance> {
         }
     }
     let location = |name: &str| {
-        let domains = &evaluation.plan.domains;
+        let domains = &evaluation.settings.domains;
         domains
             .iter()
             .position(|domain| domain.name == name)
@@ -45,9 +45,9 @@ pub(crate) fn watched(evaluation: &Evaluation) -> Vec<&str> {
         .map(|watched| watched.domain.as_str())
         .chain(judged.map(|verdict| verdict.domain.as_str()))
         .collect();
-    let plan = &evaluation.plan.domains;
-    let place = |name: &str| plan.iter().position(|domain| domain.name == name);
-    all.sort_by_key(|name| (place(name).unwrap_or(plan.len()), *name));
+    let plan = &evaluation.settings.domains;
+    let position = |name: &str| plan.iter().position(|domain| domain.name == name);
+    all.sort_by_key(|name| (position(name).unwrap_or(plan.len()), *name));
     all.dedup();
     all
 }
@@ -64,7 +64,7 @@ pub(crate) fn verdict<'a>(
 }
 
 /// Returns whether a domain was watched under its own disturbance, from inside. Of a block this is
-/// the positive control: a block that is not felt where it is made proves nothing elsewhere.
+/// the positive control: a block without an effect in its own domain proves nothing elsewhere.
 pub(crate) fn is_own(verdict: &Verdict) -> bool {
     let by = verdict.disturbance.as_ref();
     by.is_some_and(|by| by.domain == verdict.domain && by.side == Side::Inside)

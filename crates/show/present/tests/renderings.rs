@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every rendering of every test document.
 
-mod support;
-
 use rampart_model::{
     Distribution, Evaluation, Finding, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos,
     Series, Severity, Verdict, VerdictOutcome,
 };
 use rampart_present::{TerminalOptions, html, json, junit, measurement, report, terminal};
+
+use crate::documents;
 
 fn plain(evaluation: &Evaluation, width: u16) -> String {
     terminal(
@@ -21,39 +21,39 @@ fn plain(evaluation: &Evaluation, width: u16) -> String {
 
 #[test]
 fn renders_the_full_document_in_80_columns() {
-    insta::assert_snapshot!(plain(support::named("full"), 80));
+    insta::assert_snapshot!(plain(documents::named("full"), 80));
 }
 
 #[test]
 fn renders_the_full_document_in_120_columns() {
-    insta::assert_snapshot!(plain(support::named("full"), 120));
+    insta::assert_snapshot!(plain(documents::named("full"), 120));
 }
 
 #[test]
 fn renders_a_killed_evaluation() {
-    insta::assert_snapshot!(plain(support::named("killed"), 80));
+    insta::assert_snapshot!(plain(documents::named("killed"), 80));
 }
 
 #[test]
 fn renders_an_emulated_machine() {
-    insta::assert_snapshot!(plain(support::named("single-cpu"), 80));
+    insta::assert_snapshot!(plain(documents::named("single-cpu"), 80));
 }
 
 #[test]
 fn renders_an_evaluation_without_records() {
-    insta::assert_snapshot!(plain(support::named("empty"), 80));
+    insta::assert_snapshot!(plain(documents::named("empty"), 80));
 }
 
 #[test]
 fn renders_the_effects_of_a_plan() {
-    insta::assert_snapshot!(plain(support::named("plan"), 100));
+    insta::assert_snapshot!(plain(documents::named("plan"), 100));
 }
 
 #[test]
 fn renders_a_mapped_access_beside_a_trapped_one() {
-    let mut evaluation = support::named("killed").clone();
+    let mut evaluation = documents::named("killed").clone();
     let mut record = evaluation.records[0].clone();
-    record.plan.meter = MeterKind::Mmio;
+    record.settings.meter = MeterKind::Mmio;
     let all = |time| Distribution::from_values([Nanos(time); 100]);
     record.cpus.truncate(1);
     let [primary, ..] = record.cpus[0].series.as_slice() else {
@@ -76,12 +76,12 @@ fn renders_a_mapped_access_beside_a_trapped_one() {
 
 #[test]
 fn renders_a_wide_machine() {
-    insta::assert_snapshot!(plain(support::named("wide"), 80));
+    insta::assert_snapshot!(plain(documents::named("wide"), 80));
 }
 
 #[test]
 fn lines_fit_unless_a_word_does_not() {
-    for (name, evaluation) in support::all() {
+    for (name, evaluation) in documents::all() {
         for width in [60, 80, 100, 200] {
             for line in plain(evaluation, width).lines() {
                 let longest = line
@@ -100,7 +100,7 @@ fn lines_fit_unless_a_word_does_not() {
 
 #[test]
 fn colour_adds_nothing_but_colour() {
-    for (name, evaluation) in support::all() {
+    for (name, evaluation) in documents::all() {
         let painted = terminal(
             &report(evaluation),
             TerminalOptions {
@@ -128,16 +128,16 @@ fn colour_adds_nothing_but_colour() {
 
 #[test]
 fn a_name_cannot_steer_the_terminal() {
-    let mut evaluation = support::named("full").clone();
+    let mut evaluation = documents::named("full").clone();
     evaluation.machine.host_name = "x\u{1b}[2J\u{7}y".to_owned();
-    evaluation.plan.domains[0].name = "a\u{1b}b".to_owned();
+    evaluation.settings.domains[0].name = "a\u{1b}b".to_owned();
     evaluation.comparison.sentences[0].0 = "a\u{1b}b".to_owned();
     assert!(!plain(&evaluation, 80).contains(['\u{1b}', '\u{7}']));
 }
 
 #[test]
 fn json_reads_back_as_the_same_document() {
-    for (name, evaluation) in support::all() {
+    for (name, evaluation) in documents::all() {
         let read: Evaluation = serde_json::from_str(&json(evaluation)).expect(name);
         assert_eq!(&read, evaluation, "{name}");
     }
@@ -145,7 +145,7 @@ fn json_reads_back_as_the_same_document() {
 
 #[test]
 fn embeds_elements_and_document_without_markup() {
-    for (name, evaluation) in support::all() {
+    for (name, evaluation) in documents::all() {
         let page = html(evaluation);
         if !page.contains(r#"id="evaluation">"#) {
             // It was built without the interactive page.
@@ -167,7 +167,7 @@ fn embeds_elements_and_document_without_markup() {
 
 #[test]
 fn junit_has_a_case_for_each_verdict() {
-    for (name, evaluation) in support::all() {
+    for (name, evaluation) in documents::all() {
         let report = junit(evaluation);
         // A domain's own disturbance is no verdict, and no failure.
         let own = |verdict: &Verdict| {
@@ -202,12 +202,12 @@ fn junit_has_a_case_for_each_verdict() {
 
 #[test]
 fn renders_the_transfer_matrix_in_80_columns() {
-    insta::assert_snapshot!(plain(support::named("transfers"), 80));
+    insta::assert_snapshot!(plain(documents::named("transfers"), 80));
 }
 
 #[test]
 fn reports_a_control_that_was_not_felt() {
-    let mut evaluation = support::named("transfers").clone();
+    let mut evaluation = documents::named("transfers").clone();
     let control = "transfer/task/wakeup/block:task";
     let felt = junit(&evaluation);
     assert!(plain(&evaluation, 100).contains("control 0.9"));
@@ -224,7 +224,7 @@ fn reports_a_control_that_was_not_felt() {
 
 #[test]
 fn renders_a_measurement_with_the_causes_of_its_worst_samples() {
-    let evaluation = support::named("transfers");
+    let evaluation = documents::named("transfers");
     let record = evaluation.record("task/wakeup/idle").expect("a record");
     let run = record.runs[0].clone();
     let document = Measurement {
@@ -234,7 +234,7 @@ fn renders_a_measurement_with_the_causes_of_its_worst_samples() {
         started_monotonic: run.started_monotonic,
         ended_early: false,
         domain: record.domain.clone(),
-        plan: record.plan.clone(),
+        settings: record.settings.clone(),
         cpus: record.cpus.clone(),
         threads: run.threads,
         shield: run.shield,
@@ -252,7 +252,7 @@ fn renders_a_measurement_with_the_causes_of_its_worst_samples() {
 
 #[test]
 fn merges_findings_that_differ_in_a_value() {
-    let mut evaluation = support::named("full").clone();
+    let mut evaluation = documents::named("full").clone();
     let steal = |value: &str| {
         Finding::new(Severity::Warning, "CPU 1", "part of it was given to others")
             .values(value, "0 %")
@@ -265,7 +265,7 @@ fn merges_findings_that_differ_in_a_value() {
 
 #[test]
 fn marks_a_simulated_machine_that_reports_real_hardware() {
-    let mut evaluation = support::named("transfers").clone();
+    let mut evaluation = documents::named("transfers").clone();
     evaluation.machine.virtualisation.emulated = false;
     evaluation.machine.virtualisation.hypervisor = None;
     for record in &mut evaluation.records {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Written by crates/show/present/tests/fixtures.rs from the elements; change those instead.
+// Written by crates/show/present/tests/page_fixtures.rs from the elements; change those instead.
 
 export type PageData = {
   elements: Element[];

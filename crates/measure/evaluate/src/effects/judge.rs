@@ -52,7 +52,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
             let without = &variant.record;
             let with = records.iter().find(|with| {
                 with.domain == without.domain
-                    && with.plan.meter == without.plan.meter
+                    && with.settings.meter == without.settings.meter
                     && with.condition == without.condition
                     && with.exposure.runs > 0
             })?;
@@ -129,7 +129,7 @@ fn judge(found: &Found<'_>, ratios: Vec<EffectRatio>, emulated: bool) -> PlanEff
     PlanEffect {
         variant: found.variant.clone(),
         domain: found.with.domain.clone(),
-        meter: found.with.plan.meter,
+        meter: found.with.settings.meter,
         condition: found.with.condition,
         outcome,
         statement,

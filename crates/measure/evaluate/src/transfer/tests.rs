@@ -256,12 +256,12 @@ fn row<'a>(judged: &'a Judged, question: &str) -> &'a ComparisonRow {
 }
 
 fn entry_of<'a>(judged: &'a Judged, question: &str, domain: usize) -> &'a ComparisonEntry {
-    &row(judged, question).cells[domain]
+    &row(judged, question).entries[domain]
 }
 
 fn answers(judged: &Judged, question: &str) -> Vec<String> {
     row(judged, question)
-        .cells
+        .entries
         .iter()
         .map(|entry| entry.answer.clone())
         .collect()
@@ -321,7 +321,7 @@ fn reports_the_isolation_that_was_simulated() {
         reason.contains("Loads are not judged on an emulated machine"),
         "{reason}"
     );
-    for entry in judged.comparison.rows.iter().flat_map(|row| &row.cells) {
+    for entry in judged.comparison.rows.iter().flat_map(|row| &row.entries) {
         for id in &entry.verdicts {
             assert!(
                 judged.verdicts.iter().any(|verdict| verdict.id == *id),

@@ -21,7 +21,11 @@ pub(super) const REQUESTS: Requests = Requests {
 
 /// Returns the plan of the first request if it is valid.
 pub(super) fn plan(request: MeterRequest) -> Result<MeterSettings, Refusal> {
-    let MeterRequest::Prepare { protocol, plan } = request else {
+    let MeterRequest::Prepare {
+        protocol,
+        settings: plan,
+    } = request
+    else {
         return Err(REQUESTS.out_of_turn("prepare"));
     };
     REQUESTS.check_protocol(protocol)?;

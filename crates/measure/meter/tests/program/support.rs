@@ -54,7 +54,7 @@ pub(crate) fn plan(meter: MeterKind) -> MeterSettings {
 pub(crate) fn prepare(plan: &MeterSettings) -> MeterRequest {
     MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
-        plan: plan.clone(),
+        settings: plan.clone(),
     }
 }
 

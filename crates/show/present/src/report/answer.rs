@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The top of the report: which machine, how far, the answers.
+//! The start of the report: machine, progress, answers.
 
 use jiff::Timestamp;
 use rampart_model::{
@@ -14,7 +14,7 @@ use crate::element::{
 };
 use crate::{format, transfer_matrix};
 
-/// Machine, state, and what must be known before any figure is read.
+/// Returns machine, state, and the facts that limit every figure.
 pub(super) fn head(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let name = match evaluation.machine.host_name.as_str() {
@@ -39,7 +39,7 @@ pub(super) fn head(report: &Report<'_>) -> Vec<Element> {
     }
     all.extend(alarms(evaluation));
     all.push(Element::paragraph(state_line(evaluation)));
-    if let Some(measured) = &evaluation.plan.measured {
+    if let Some(measured) = &evaluation.settings.measured {
         all.push(Element::paragraph(format::measured_plan(
             evaluation, measured,
         )));
@@ -68,8 +68,8 @@ fn state_line(evaluation: &Evaluation) -> Text {
     }
     parts.push(format!(
         "deadline {}{}",
-        format::time(evaluation.plan.deadline),
-        if evaluation.plan.deadline_from_user {
+        format::time(evaluation.settings.deadline),
+        if evaluation.settings.deadline_from_user {
             ""
         } else {
             " (the meter's own period; --deadline sets another)"
@@ -190,7 +190,7 @@ const QUESTIONS: [(Question, &str); 5] = [
     (Question::Crash, "crash of the host"),
 ];
 
-/// One sentence for each domain, with the gravest outcome of each question.
+/// Returns one sentence for each domain, with the most severe outcome of each question.
 pub(super) fn answers(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let sentences = &evaluation.comparison.sentences;
@@ -198,7 +198,11 @@ pub(super) fn answers(report: &Report<'_>) -> Vec<Element> {
         return Vec::new();
     }
     let answers = sentences.iter().map(|(name, sentence)| {
-        let domain = evaluation.plan.domains.iter().find(|of| of.name == *name);
+        let domain = evaluation
+            .settings
+            .domains
+            .iter()
+            .find(|of| of.name == *name);
         let badges = QUESTIONS.iter().filter_map(|(question, words)| {
             let all: Vec<&Verdict> = evaluation
                 .verdicts
@@ -234,7 +238,7 @@ pub(super) fn answers(report: &Report<'_>) -> Vec<Element> {
     }]
 }
 
-/// Returns the first of the verdicts with the gravest outcome.
+/// Returns the first verdict with the most severe outcome.
 fn gravest<'a>(verdicts: &[&'a Verdict]) -> Option<&'a Verdict> {
     let gravity = |of: &Verdict| match of.outcome {
         VerdictOutcome::Holds => 0,
@@ -246,7 +250,7 @@ fn gravest<'a>(verdicts: &[&'a Verdict]) -> Option<&'a Verdict> {
     verdicts.iter().copied().find(|of| gravity(of) == worst)
 }
 
-/// Returns what a verdict is about, besides its domain.
+/// Returns the condition or disturbance of a verdict.
 pub(crate) fn subject(verdict: &Verdict) -> String {
     match &verdict.disturbance {
         Some(disturbance) => disturbance.to_string(),
@@ -258,19 +262,19 @@ pub(crate) fn subject(verdict: &Verdict) -> String {
 /// If an answer has more evidence, the verdicts that hold are folded.
 const SHOWN: usize = 6;
 
-/// The questions, each answered for each domain, each answer with its evidence.
+/// Returns a table of the questions with the answer for each domain and its verdicts.
 pub(super) fn comparison(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let Some(first) = evaluation.comparison.rows.first() else {
         return Vec::new();
     };
-    let leading = evaluation.plan.meters.first().map(|plan| plan.meter);
+    let leading = evaluation.settings.meters.first().map(|plan| plan.meter);
     let mut columns = vec![Column::new(ColumnKind::Text, "")];
-    let domains = first.cells.iter().map(|entry| entry.domain.as_str());
+    let domains = first.entries.iter().map(|entry| entry.domain.as_str());
     columns.extend(domains.map(|domain| Column::new(ColumnKind::Text, domain)));
     let rows = evaluation.comparison.rows.iter().map(|row| {
         let mut entries = vec![Entry::from(&row.question)];
-        entries.extend(row.cells.iter().map(|of| {
+        entries.extend(row.entries.iter().map(|of| {
             let verdicts: Vec<&Verdict> = of
                 .verdicts
                 .iter()
@@ -296,7 +300,7 @@ pub(super) fn comparison(report: &Report<'_>) -> Vec<Element> {
     ]
 }
 
-/// The verdicts that an answer rests on.
+/// Returns the verdicts behind an answer.
 fn evidence(
     report: &Report<'_>,
     domain: &str,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The worst samples with what caused them.
+//! The worst samples with their causes.
 
 use rampart_model::{Cause, CauseKind, ExplainedWorst, Nanos, Record};
 
@@ -68,13 +68,13 @@ fn table(
     columns
         .extend(["value", "CPU", "after start"].map(|name| Column::new(ColumnKind::Figure, name)));
     columns.push(Column::new(ColumnKind::Text, "causes"));
-    let title = "Worst samples and what caused them";
+    let title = "Worst samples and their causes";
     vec![
         Element::heading(3, title),
         Element::Table(Table::new(TableStyle::Figures, title, columns, rows).class("causes")),
         Element::remark(
-            "Causes as the kernel's tracers recorded them, the longest first, each with its time within the sample, less \
-             what interrupted it.",
+            "Causes as the kernel's tracers recorded them, the longest first, each with its time within the sample, \
+             without its interruptions.",
         ),
     ]
 }
@@ -90,7 +90,7 @@ fn parted(of: &ExplainedWorst) -> (Vec<&Cause>, Vec<&str>) {
     )
 }
 
-/// The causes in a line, and the time that none of them accounts for.
+/// Returns the causes in a line, with the unexplained time.
 fn words(of: &ExplainedWorst) -> String {
     let (seen, unseen) = parted(of);
     let mut parts: Vec<String> = seen.iter().map(|one| cause(one)).collect();
@@ -114,7 +114,7 @@ fn unexplained(of: &ExplainedWorst, nothing_seen: bool, unseen: &[&str]) -> Opti
     })
 }
 
-/// The sample's time, with the share of each cause.
+/// Returns a drawing of the sample's time with the share of each cause.
 fn shares(of: &ExplainedWorst) -> Drawing {
     let (seen, unseen) = parted(of);
     let mut from = 0.0;

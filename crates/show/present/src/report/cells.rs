@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How often each cell exited to the hypervisor.
+//! Exits of cells to the hypervisor.
 
 use std::collections::BTreeMap;
 
@@ -71,9 +71,9 @@ fn sum<'a>(evaluation: &'a Evaluation, domain: &'a str) -> Option<CellSum<'a>> {
     Some(sum)
 }
 
-/// One row a cell: interrupts, exits because of them, all exits by reason.
+/// Returns one row for each cell: interrupts, exits because of them, all exits by reason.
 pub(super) fn cells(report: &Report<'_>) -> Vec<Element> {
-    let domains = report.evaluation.plan.domains.iter();
+    let domains = report.evaluation.settings.domains.iter();
     let sums: Vec<CellSum<'_>> = domains
         .filter_map(|domain| sum(report.evaluation, &domain.name))
         .collect();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The crash of the host: until when each domain measured.
+//! The crash of the host, and the survival of each domain.
 
 use rampart_model::{CrashWitness, Nanos, Question, RecordedAfter, SignedNanos, VerdictOutcome};
 
@@ -44,7 +44,7 @@ impl LifeAxis {
     }
 }
 
-/// One row a domain.
+/// Returns one row for each domain.
 pub(super) fn crash(report: &Report<'_>) -> Vec<Element> {
     let Some(crash) = &report.evaluation.crash else {
         return Vec::new();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the plan of the machine changed, and which of its changes mattered.
+//! Effects of the plan of the machine and of its changes.
 
 use rampart_model::{
     ChangeOutcome, EffectOutcome, EffectRatio, PlanEffect, PlanEffects, PlanVariant, plural,
@@ -14,7 +14,7 @@ use crate::element::{
 };
 use crate::format;
 
-/// With the plan against without, each change, and what was not part of it.
+/// Returns the effect of the plan, the effect of each change, and the parts that were not compared.
 pub(super) fn effects(report: &Report<'_>) -> Vec<Element> {
     let Some(effects) = &report.evaluation.plan_effects else {
         return Vec::new();
@@ -35,7 +35,7 @@ fn whole(report: &Report<'_>, effects: &PlanEffects) -> Vec<Element> {
     }
     let mut all = vec![Element::section(
         "plan-effects",
-        "What the plan changed: with the plan ÷ without, with intervals; less than 1 is shorter",
+        "Effects of the plan: with the plan ÷ without, with intervals; less than 1 is shorter",
         "Plan",
     )];
     if !rows.is_empty() {

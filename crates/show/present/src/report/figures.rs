@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Quantiles of every record, with what they rest on.
+//! Quantiles of every record, with their exposure.
 
 use rampart_model::{
     Distribution, IsolationMechanism, MeterKind, MeterSettings, Nanos, Record, Run, Series,
@@ -20,7 +20,7 @@ const QUANTILES: [f64; 7] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999];
 /// Quantiles that every medium shows, whether or not enough samples are above them.
 const LEADING: [f64; 3] = [0.5, 0.99, 0.999];
 
-/// One table for each quantity, its rows grouped by condition, so that domains are below each
+/// Returns one table for each quantity, its rows grouped by condition, so that domains are below each
 /// other.
 pub(super) fn figures(report: &Report<'_>) -> Vec<Element> {
     let mut elements = vec![Element::section("figures", "Figures", "Figures")];
@@ -73,7 +73,7 @@ impl View {
             .evaluation
             .records
             .iter()
-            .filter(|record| record.plan.meter == self.meter)
+            .filter(|record| record.settings.meter == self.meter)
             .collect();
         let Some(first) = records.first() else {
             return Vec::new();
@@ -88,7 +88,7 @@ impl View {
             (false, false) => ", as seen",
         };
         let title = if self.primary {
-            title(&first.plan)
+            title(&first.settings)
         } else {
             format!("{}: {}", self.meter, format::series_words(self.series))
         };
@@ -217,7 +217,7 @@ impl View {
     }
 }
 
-/// What `mmio` measured beside the page that traps.
+/// Returns the results of `mmio` besides the page that traps.
 fn mapped_row(record: &Record, backed: &[f64]) -> Row {
     let of = of_record(record, Series::MappedAccess, false);
     let mut entries = vec![
@@ -315,9 +315,9 @@ fn load_words(records: &[&Record]) -> Text {
     }
 }
 
-/// What was requested of the meter, and what it got.
+/// Returns the requested and the effective settings of the meter.
 fn rests_on(record: &Record) -> Element {
-    let plan = &record.plan;
+    let plan = &record.settings;
     let what = match plan.meter {
         MeterKind::Wakeup | MeterKind::Irq | MeterKind::Mmio => {
             format!("every {}", format::time(plan.interval))

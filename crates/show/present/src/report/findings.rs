@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Errors, warnings and notes, from what makes a figure useless to what could be better.
+//! Errors, warnings and notes, the most severe first.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use rampart_model::{Finding, NotMeasured, Severity};
 use super::Report;
 use crate::element::{Element, FindingItem, SpanStyle, Text};
 
-/// Returns findings, the gravest first, each once; those that differ in the found value alone
+/// Returns findings, the most severe first, each once; those that differ in the found value alone
 /// are one. The location is left out where `heading` ends with it. Empty without findings.
 pub(crate) fn findings<'a>(
     all: impl IntoIterator<Item = &'a Finding>,
@@ -85,7 +85,7 @@ fn at(location: String, of: &Finding) -> Finding {
     }
 }
 
-/// Returns a finding as an error: what does not count is never only a warning.
+/// Returns a finding as an error, since an invalid record is never only a warning.
 fn error(location: String, of: &Finding) -> Finding {
     Finding {
         severity: Severity::Error,
@@ -93,7 +93,7 @@ fn error(location: String, of: &Finding) -> Finding {
     }
 }
 
-/// Invalid records first, then what weakens the rest. Only the page has notes.
+/// Returns findings of invalid records first, then of the others. Only the page has notes.
 pub(super) fn findings_section(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let variants = evaluation.plan_effects.iter().flat_map(|all| &all.records);
@@ -138,7 +138,7 @@ pub(super) fn findings_section(report: &Report<'_>) -> Vec<Element> {
         }))
     });
     let planned = evaluation
-        .plan
+        .settings
         .transfer
         .iter()
         .flat_map(|plan| &plan.findings);
@@ -154,7 +154,11 @@ pub(super) fn findings_section(report: &Report<'_>) -> Vec<Element> {
         let guest = run.guest.iter().flat_map(|guest| &guest.findings);
         run.findings.iter().chain(guest)
     });
-    let of_plan = evaluation.plan.findings.iter().chain(&evaluation.findings);
+    let of_plan = evaluation
+        .settings
+        .findings
+        .iter()
+        .chain(&evaluation.findings);
     let groups: [(&str, Vec<Finding>); 8] = [
         ("Records without a verdict", invalid.collect()),
         ("Runs that do not count", invalid_runs.collect()),
@@ -206,7 +210,7 @@ pub(super) fn not_measured_findings(of: &NotMeasured) -> Vec<Element> {
     elements
 }
 
-/// What was not measured and why, and what this machine lacks.
+/// Returns the parts that were not measured with the reasons, and the domains that are not available.
 pub(super) fn not_measured(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let mut elements: Vec<Element> = evaluation

@@ -30,10 +30,10 @@ fn reports<'a>(evaluation: &'a Evaluation, domain: &str) -> Vec<&'a GuestReport>
     runs.chain(rounds).collect()
 }
 
-/// One part for each guest.
+/// Returns a part for each guest.
 pub(super) fn guests(report: &Report<'_>) -> Vec<Element> {
     let mut elements = Vec::new();
-    for domain in &report.evaluation.plan.domains {
+    for domain in &report.evaluation.settings.domains {
         let all = reports(report.evaluation, &domain.name);
         if let Some(last) = all.last() {
             elements.push(Element::heading(3, report.name(&domain.name)));
@@ -47,7 +47,7 @@ pub(super) fn guests(report: &Report<'_>) -> Vec<Element> {
 }
 
 fn guest(last: &GuestReport, all: &[&GuestReport]) -> Vec<Element> {
-    // Settings are shown as in the last report; where another run had other ones, that is stated.
+    // The settings of the last report; differences in other runs are listed.
     let settings = |of: &GuestReport| (of.knobs.clone(), of.pinned.clone(), of.accelerator);
     let others = all
         .iter()
@@ -163,7 +163,7 @@ fn threads(guest: &GuestReport) -> String {
     words.join(", ")
 }
 
-/// What is missing first; what is as expected only the page has.
+/// Returns missing settings first; only the page has those that are as expected.
 fn knobs(all: &[GuestKnob]) -> Element {
     let rows = |satisfied: bool| {
         let knobs = all.iter().filter(move |knob| knob.satisfied == satisfied);

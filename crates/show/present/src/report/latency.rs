@@ -20,7 +20,7 @@ pub(super) fn key(meter: MeterKind, series: Series, corrected: bool) -> String {
 pub(super) fn has_corrected(report: &Report<'_>, meter: MeterKind, series: Series) -> bool {
     let records = report.evaluation.records.iter();
     records
-        .filter(|record| record.plan.meter == meter)
+        .filter(|record| record.settings.meter == meter)
         .flat_map(|record| &record.cpus)
         .flat_map(|cpu| &cpu.series)
         .any(|of| of.series == series && of.corrected.is_some())
@@ -84,10 +84,10 @@ impl<'a> Builder<'_, 'a> {
         let first = evaluation
             .records
             .iter()
-            .find(|record| record.plan.meter == meter);
+            .find(|record| record.settings.meter == meter);
         let compared = matches!(series, Series::Lateness | Series::Response);
-        let deadline = first.and_then(|record| record.plan.deadline);
-        let deadline = compared.then(|| deadline.unwrap_or(evaluation.plan.deadline));
+        let deadline = first.and_then(|record| record.settings.deadline);
+        let deadline = compared.then(|| deadline.unwrap_or(evaluation.settings.deadline));
         let emulated = self
             .report
             .domains
@@ -100,7 +100,7 @@ impl<'a> Builder<'_, 'a> {
         );
         if !emulated.is_empty() {
             note.push_str(&format!(
-                " Emulated, so that these times mean nothing: {}.",
+                " Emulated, so that these times are not meaningful: {}.",
                 emulated.join(", ")
             ));
         }

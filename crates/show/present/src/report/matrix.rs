@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who disturbs whom: the transfer matrix, and what choosing a pair shows.
+//! The transfer matrix and the details of its pairs.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::charts::{Matrix, MatrixEntry, MatrixGroup, MatrixRow, PairDetail};
 use crate::element::{Element, Outcome, SpanStyle, Text};
 use crate::{format, transfer_matrix};
 
-/// The matrix: blocks first, then loads.
+/// Returns the matrix: blocks first, then loads.
 pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let all = transfer_matrix::disturbances(evaluation);
@@ -72,7 +72,7 @@ pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
     let mut elements = vec![
         Element::section("transfer-matrix", "Who disturbs whom", "Transfer"),
         Element::detail(vec![Element::remark(
-            "A row is what was done to one domain, a column is who was watched meanwhile. A domain's own block (●) is the \
+            "A row is a disturbance of one domain, a column is a domain measured meanwhile. A domain's own block (●) is the \
              positive control: without an effect there, its row proves nothing. Choose an entry to see its latencies in time.",
         )]),
         Element::Matrix(Matrix {
@@ -97,7 +97,7 @@ pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
     elements
 }
 
-/// Returns the pair that is shown first: a leak between two domains before all others.
+/// Returns the initial pair: a leak between two domains before all others.
 fn selected(
     evaluation: &Evaluation,
     rows: &[&Disturbance],
@@ -166,7 +166,7 @@ fn row(
     }
 }
 
-/// What was done, and where.
+/// Returns the kind and the location of a disturbance.
 fn about(of: &Disturbance, round: Option<&TransferRecord>) -> Vec<Text> {
     let Some(made) = round.and_then(|round| round.blocks.as_ref()) else {
         let version = round
@@ -306,7 +306,7 @@ fn tolerance(evaluation: &Evaluation, question: Question) -> Option<f64> {
         })
 }
 
-/// How long, how many, made by what, in how many windows.
+/// Returns length, number and kind of the blocks, and the number of windows.
 fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     let (mut lengths, mut with, mut without) = (Vec::new(), Vec::new(), Vec::new());
     let mut kinds = BTreeSet::new();

@@ -62,7 +62,7 @@ pub fn report(evaluation: &Evaluation) -> Vec<Element> {
         .collect()
 }
 
-/// The evaluation, with what several sections need of it.
+/// The evaluation, with data that several sections need.
 pub(crate) struct Report<'a> {
     pub(crate) evaluation: &'a Evaluation,
     /// Number of each verdict, by id. Ids may hold any character, anchors may not.
@@ -81,7 +81,7 @@ impl<'a> Report<'a> {
         let verdicts = verdicts
             .map(|(index, of)| (of.id.as_str(), index))
             .collect();
-        let plan = &evaluation.plan;
+        let plan = &evaluation.settings;
         let planned = plan.domains.iter().map(|domain| domain.name.as_str());
         let measured = evaluation
             .records
@@ -91,7 +91,7 @@ impl<'a> Report<'a> {
         let others = evaluation.records.iter().map(|record| record.condition);
         let mut quantities = once(evaluation.records.iter().flat_map(|record| {
             let series = record.cpus.iter().flat_map(|cpu| &cpu.series);
-            series.map(|series| (record.plan.meter, series.series))
+            series.map(|series| (record.settings.meter, series.series))
         }));
         quantities.sort_by_key(|(meter, _)| {
             let order = plan.meters.iter().position(|plan| plan.meter == *meter);
@@ -124,13 +124,13 @@ impl<'a> Report<'a> {
             .evaluation
             .records
             .iter()
-            .filter(|record| record.plan.meter == meter && record.condition == condition)
+            .filter(|record| record.settings.meter == meter && record.condition == condition)
             .collect();
         records.sort_by_key(|record| self.curve(&record.domain));
         records
     }
 
-    /// Returns whether software plays the CPUs of a domain, so that its times mean nothing.
+    /// Returns whether the CPUs of a domain are emulated, so that its times are not meaningful.
     pub(crate) fn is_emulated(&self, domain: &str) -> bool {
         // A simulated machine may not know itself that it is one.
         matches!(self.evaluation.bench, Bench::Sim { .. })
@@ -149,8 +149,8 @@ impl<'a> Report<'a> {
                 .any(|guest| guest.accelerator == Accelerator::Tcg)
     }
 
-    /// Returns a domain's name where figures of it follow: emulated domains are marked, in text
-    /// only if others are not.
+    /// Returns the name of a domain before its figures. Emulated domains are marked, in text only if
+    /// other domains are not emulated.
     pub(crate) fn name(&self, domain: &str) -> Text {
         let name = Text::from(domain);
         if !self.is_emulated(domain) {
@@ -166,7 +166,7 @@ impl<'a> Report<'a> {
     }
 }
 
-/// Returns each value once, in the order of its first place.
+/// Returns each value once, in the order of the first occurrences.
 pub(crate) fn once<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for one in all {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How to read the report, where it comes from, and how to repeat it. Only the page has these.
+//! Terms, provenance and repetition of the report, on the page only.
 
 use rampart_model::{Nanos, TransferSettings, plural};
 
@@ -7,7 +7,7 @@ use super::Report;
 use crate::element::{Element, Pair, SpanStyle, Text};
 use crate::{format, transfer_matrix};
 
-/// The words of the report; those of disturbances only where there were any.
+/// Returns the terms of the report.
 pub(super) fn reading(report: &Report<'_>) -> Vec<Element> {
     let mut words = vec![
         (
@@ -80,10 +80,10 @@ pub(super) fn reading(report: &Report<'_>) -> Vec<Element> {
     ])]
 }
 
-/// Where it comes from, and how to repeat it.
+/// Returns the provenance of the report and the command that repeats it.
 pub(super) fn provenance(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
-    let plan = &evaluation.plan;
+    let plan = &evaluation.settings;
     let domains: Vec<&str> = plan
         .domains
         .iter()

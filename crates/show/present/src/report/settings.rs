@@ -11,9 +11,9 @@ use crate::format;
 /// Longer lists of capabilities are folded.
 const CAPABILITIES: usize = 6;
 
-/// A card for each domain; only the page has it.
+/// Returns a card for each domain, on the page only.
 pub(super) fn settings(report: &Report<'_>) -> Vec<Element> {
-    let cards = report.evaluation.plan.domains.iter().map(|domain| {
+    let cards = report.evaluation.settings.domains.iter().map(|domain| {
         let records = report.evaluation.records.iter();
         let runs: Vec<&Run> = records
             .filter(|record| record.domain == domain.name)

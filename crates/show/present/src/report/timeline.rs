@@ -47,7 +47,7 @@ impl<'r, 'a> Traces<'r, 'a> {
     }
 }
 
-/// What a domain saw in a round, all its CPUs together: of each moment the worst.
+/// Returns the worst latency of each moment of a round over all CPUs of a domain.
 struct View {
     cpus: String,
     clock: Vec<ClockRelation>,
@@ -276,7 +276,7 @@ fn quiet_round<'a>(
         .min_by_key(|round| round.order.abs_diff(near.order))
 }
 
-/// What the shades mean.
+/// Returns the legend of the shades.
 fn legend(round: &TransferRecord, of: &View, curve: usize) -> Vec<(String, String)> {
     let entry = |name: &str, words: &str| (name.to_owned(), words.to_owned());
     let slot = format!(
@@ -292,7 +292,7 @@ fn legend(round: &TransferRecord, of: &View, curve: usize) -> Vec<(String, Strin
     all
 }
 
-/// How the clocks of latencies and blocks relate.
+/// Returns the relation of the clocks of latencies and blocks.
 fn clocks(round: &TransferRecord, of: &View, domain: &str) -> String {
     let mut words = Vec::new();
     let mut state = |whose: &str, relations: &[ClockRelation]| {
@@ -449,7 +449,7 @@ fn facts(round: &TransferRecord, of: &View, domain: &str, verdict: Option<&Verdi
     Element::Pairs { pairs }
 }
 
-/// What a transfer compares: the worst latency of each window with a block, and of each without.
+/// Returns the compared latencies: the worst of each window with a block and of each without.
 fn windows(of: &View) -> Option<Element> {
     let worst = |with_block: bool| -> Vec<Nanos> {
         let windows = of.windows.iter();
@@ -514,7 +514,7 @@ fn median(values: &[Nanos]) -> Option<f64> {
     Some(f64::midpoint(low.0 as f64, high.0 as f64))
 }
 
-/// Returns how far all clocks of these relations are known, and from how many exchanges at least.
+/// Returns the uncertainty of the clocks, and the minimum number of exchanges.
 pub(super) fn known_within(relations: &[ClockRelation]) -> Option<(Nanos, u32)> {
     let exchanges: BTreeSet<u32> = relations
         .iter()

@@ -10,7 +10,7 @@ use crate::format;
 
 type Compared = (UnwantedActivity, UnwantedActivity);
 
-/// With the whole plan and without it, one row a comparison.
+/// Returns one row for each comparison of the whole plan with no plan.
 pub(super) fn of_plan(report: &Report<'_>, effects: &[&PlanEffect]) -> Vec<Element> {
     let rows = effects.iter().filter_map(|effect| {
         let name = format!(
@@ -27,7 +27,7 @@ pub(super) fn of_plan(report: &Report<'_>, effects: &[&PlanEffect]) -> Vec<Eleme
     )
 }
 
-/// With the plan and without each change, over all comparisons of the change.
+/// Returns one row for each change, over all comparisons of the plan with and without it.
 pub(super) fn of_changes(effects: &PlanEffects) -> Vec<Element> {
     let sum = |change: &PlanChange| {
         let without = |effect: &&PlanEffect| matches!(&effect.variant, PlanVariant::Without(other) if other == change);
@@ -107,7 +107,7 @@ fn rate(value: f64) -> String {
     }
 }
 
-/// CPU time in each second.
+/// Returns the CPU time in each second.
 fn share(of: &UnwantedActivity, time: Nanos) -> String {
     if time == Nanos::ZERO {
         return "0".to_owned();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Verdicts with the figures that they rest on.
+//! Verdicts with their figures.
 
 use rampart_model::{Interval, Question, Verdict, VerdictFigures};
 
@@ -33,7 +33,7 @@ fn name_columns(several_meters: bool) -> Vec<Column> {
     columns
 }
 
-/// Its entries. Without figures the statement is beside the outcome.
+/// Returns the entries of a verdict. Without figures the statement follows the outcome.
 fn names(report: &Report<'_>, verdict: &Verdict, several_meters: bool, bare: bool) -> Vec<Entry> {
     let mut entries = vec![
         report.name(&verdict.domain).into(),
@@ -68,7 +68,7 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
     if verdicts.is_empty() {
         return Vec::new();
     }
-    let plan = &report.evaluation.plan;
+    let plan = &report.evaluation.settings;
     let own = plan.domains.iter().any(|one| one.deadline.is_some());
     let title = if own {
         "of each domain".to_owned()

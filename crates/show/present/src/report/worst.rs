@@ -16,7 +16,7 @@ use crate::format;
 const ROWS: usize = 10;
 const STRIPS: usize = 60;
 
-/// For each meter, over all conditions and under each.
+/// Returns the worst events of each meter, over all conditions and under each.
 pub(super) fn worst(report: &Report<'_>) -> Vec<Element> {
     let meters = once(report.quantities.iter().map(|(meter, _)| *meter));
     let mut switched = Vec::new();
@@ -112,7 +112,7 @@ fn strips(
     lanes.sort_by_key(|(record, run)| (report.curve(&record.domain), run.order));
     lanes.truncate(STRIPS);
     let length =
-        |(record, run): &(&Record, &rampart_model::Run)| record.plan.warm_up + run.duration;
+        |(record, run): &(&Record, &rampart_model::Run)| record.settings.warm_up + run.duration;
     let longest = lanes.iter().map(length).max().unwrap_or_default();
     let part = |of: rampart_model::Nanos| percent(of.0 as f64 / longest.0.max(1) as f64);
     let log = |of: u64| (of.max(1) as f64).log10();
@@ -152,7 +152,7 @@ fn strips(
                 drawing: Some(Drawing::Events {
                     label: format!("{label}: {} of the worst events", marks.len()),
                     curve: report.curve(&record.domain),
-                    warm_up: part(record.plan.warm_up),
+                    warm_up: part(record.settings.warm_up),
                     end: part(length(lane)),
                     events: marks,
                 }),

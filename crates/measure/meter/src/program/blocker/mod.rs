@@ -334,7 +334,11 @@ fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusa
 
 /// Returns the plan of the first request if it is valid.
 fn plan(line: &[u8]) -> Result<BlockSettings, Refusal> {
-    let BlockerRequest::Prepare { protocol, plan } = REQUESTS.read(line)? else {
+    let BlockerRequest::Prepare {
+        protocol,
+        settings: plan,
+    } = REQUESTS.read(line)?
+    else {
         return Err(REQUESTS.out_of_turn("prepare"));
     };
     REQUESTS.check_protocol(protocol)?;
@@ -398,12 +402,12 @@ mod tests {
         assert!(reason("{").starts_with("cannot read"));
         assert_eq!(reason(r#"{"go":{}}"#), "it is out of sequence");
         assert_eq!(
-            reason(r#"{"prepare":{"protocol":0,"plan":{"other":1}}}"#),
+            reason(r#"{"prepare":{"protocol":0,"settings":{"other":1}}}"#),
             "the request has another protocol version"
         );
         let text = serde_json::to_string(&BlockerRequest::Prepare {
             protocol: BLOCKER_PROTOCOL_VERSION,
-            plan: BlockSettings {
+            settings: BlockSettings {
                 count: 0,
                 length: Nanos::ZERO,
                 ..sample()

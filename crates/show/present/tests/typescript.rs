@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! TypeScript types from a JSON Schema, as far as schemars writes it for the elements.
-//! What it does not know it refuses, rather than guess. Descriptions are left out: the model has
-//! them, and rewording one there must not change a file here.
+//! Unknown constructs are refused. Descriptions are left out, so that rewording them changes no file.
 
 use std::fmt::Write as _;
 
@@ -11,7 +10,7 @@ use serde_json::{Map, Value};
 pub(crate) fn types(schema: &Value) -> String {
     let mut text = String::from(
         "// SPDX-License-Identifier: Apache-2.0 OR MIT\n\
-         // Written by crates/show/present/tests/fixtures.rs from the elements; change those instead.\n",
+         // Written by crates/show/present/tests/page_fixtures.rs from the elements; change those instead.\n",
     );
     let mut definitions: Vec<(String, &Value)> = vec![(name_of(schema), schema)];
     if let Some(map) = schema.get("$defs").and_then(Value::as_object) {
@@ -130,7 +129,7 @@ fn object(map: &Map<String, Value>, indent: &str) -> String {
     text + indent + "}"
 }
 
-/// A name that is no identifier stands in quotation marks.
+/// Quotes a name that is no identifier.
 fn quoted(name: &str) -> String {
     let plain = name
         .chars()

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The page's fixtures are the elements of the test documents, and the page's types are those of
-//! the elements. Both are written here. After a change of the elements run
-//! `RAMPART_UPDATE=1 cargo test -p rampart-present --test fixtures`.
-
-mod support;
-mod typescript;
+//! Generated files: the documents as the model writes them, the elements of each document for the
+//! tests of the page, and the types of the elements. After a change of the model or the elements run
+//! `RAMPART_UPDATE=1 cargo test -p rampart-present --test tests`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rampart_model::{Evaluation, Nanos};
 use rampart_present::PageData;
+
+use crate::{documents, typescript};
 
 fn file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -25,38 +24,38 @@ fn same(path: &str, generated: &str) {
     let committed = fs::read_to_string(&file).unwrap_or_default();
     assert!(
         committed == generated,
-        "{path} is out of date; write it again with RAMPART_UPDATE=1 cargo test -p rampart-present --test fixtures"
+        "{path} is out of date; fix: RAMPART_UPDATE=1 cargo test -p rampart-present --test tests"
     );
 }
 
 #[test]
-fn documents_fit_the_schema_and_are_read_back() {
+fn documents_fit_the_schema_and_are_as_the_model_writes_them() {
     let schema = schemars::schema_for!(Evaluation);
-    let validator = jsonschema::validator_for(schema.as_value()).expect("the schema is one");
-    for (name, evaluation) in support::all() {
-        let text = serde_json::to_string(evaluation).expect("json");
-        let value: serde_json::Value = serde_json::from_str(&text).expect("json");
+    let validator = jsonschema::validator_for(schema.as_value()).expect("a schema");
+    for (name, evaluation) in documents::all() {
+        let value = serde_json::to_value(evaluation).expect("json");
         let errors: Vec<String> = validator
             .iter_errors(&value)
             .map(|error| error.to_string())
             .collect();
         assert!(errors.is_empty(), "{name}: {errors:?}");
-        let read: Evaluation = serde_json::from_value(value).expect("an evaluation");
-        assert_eq!(&read, evaluation, "{name}");
+        let text = serde_json::to_string(evaluation).expect("json");
+        same(
+            &format!("tests/documents/{name}.json"),
+            &format!("{text}\n"),
+        );
     }
 }
 
 #[test]
 fn fixtures_of_the_page_are_up_to_date() {
-    for (name, evaluation) in support::all() {
+    for (name, evaluation) in documents::all() {
         let text = serde_json::to_string(&PageData::new(evaluation)).expect("json");
         same(
             &format!("../web/fixtures/{name}.json"),
             &format!("{text}\n"),
         );
     }
-    let transfers = serde_json::to_string(support::named("transfers")).expect("json");
-    same("tests/documents/transfers.json", &format!("{transfers}\n"));
 }
 
 #[test]
