@@ -14,6 +14,7 @@ use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinit
 use crate::CapturedOutput;
 use crate::policy::{self, Attributes};
 use crate::replace_file;
+use crate::root::sorted_names;
 
 /// Files and affinities of a machine. Paths are absolute.
 pub(crate) trait Kernel: fmt::Debug + Send + Sync {
@@ -110,14 +111,7 @@ impl Kernel for RunningKernel {
     }
 
     fn names(&self, path: &Path) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(path)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        names
+        sorted_names(path, |_| true)
     }
 
     fn is_directory(&self, path: &Path) -> bool {

@@ -61,27 +61,14 @@ impl MachineRoot {
 
     /// Returns the names in a directory in alphabetical order.
     pub(crate) fn names(&self, inside: &str) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.path(inside))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        names
+        sorted_names(&self.path(inside), |_| true)
     }
 
     /// Returns the names of the directories in a directory in alphabetical order.
     pub(crate) fn directories(&self, inside: &str) -> Vec<String> {
-        let mut names: Vec<String> = std::fs::read_dir(self.path(inside))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-            .filter_map(|entry| entry.file_name().into_string().ok())
-            .collect();
-        names.sort();
-        names
+        sorted_names(&self.path(inside), |entry| {
+            entry.file_type().is_ok_and(|kind| kind.is_dir())
+        })
     }
 
     /// Returns the numbers of names such as `node0`, in ascending order.
@@ -94,4 +81,20 @@ impl MachineRoot {
         numbers.sort_unstable();
         numbers
     }
+}
+
+/// Returns the names of a directory's entries for which `keep` is true, in alphabetical order.
+pub(crate) fn sorted_names(
+    directory: &Path,
+    keep: impl Fn(&std::fs::DirEntry) -> bool,
+) -> Vec<String> {
+    let mut names: Vec<String> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(keep)
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
 }

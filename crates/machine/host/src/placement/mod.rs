@@ -32,7 +32,7 @@ pub use thread_state::{
 
 /// Number of times that the threads of a process are listed: a process that always creates threads has
 /// new ones each time.
-const LOOKS: usize = 100;
+const LISTING_LIMIT: usize = 100;
 
 /// The control group that assigns CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub fn place_process(
     enter_group::enter(kernel, process, &location.group)?;
     let mut seen = BTreeSet::new();
     let mut placed = Vec::new();
-    for _ in 0..LOOKS {
+    for _ in 0..LISTING_LIMIT {
         let new: Vec<u32> = tasks::threads_of(kernel, process)
             .into_iter()
             .filter(|thread| seen.insert(*thread))

@@ -112,7 +112,7 @@ impl Names<'_> {
                     longer.push((under(part), keys));
                     continue;
                 };
-                for name in self.stand_for(&path, begin, key, end) {
+                for name in self.values_of(&path, begin, key, end) {
                     let mut keys: Vec<String> = keys.clone();
                     keys.push(name.clone());
                     longer.push((under(&format!("{begin}{name}{end}")), keys));
@@ -123,7 +123,7 @@ impl Names<'_> {
         paths
     }
 
-    fn stand_for(&self, directory: &str, begin: &str, key: &str, end: &str) -> Vec<String> {
+    fn values_of(&self, directory: &str, begin: &str, key: &str, end: &str) -> Vec<String> {
         let numbers = |cpus: &CpuSet| cpus.iter().map(|cpu| cpu.to_string()).collect();
         match key {
             "real-time-cpu" => numbers(self.real_time),
