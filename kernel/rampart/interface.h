@@ -243,7 +243,6 @@ struct rampart_platform {
 	__u64 distributor;
 	__u64 redistributors;
 	__u64 redistributor_bytes;
-	__u64 serial_port;		/* a PL011 for messages; 0: none */
 	__u32 event_interrupt;		/* set pending on each change; 0: none */
 	__u32 reserved;
 };

@@ -76,8 +76,6 @@ pub struct Platform {
     pub redistributors: u64,
     /// Size of all its frames, in bytes.
     pub redistributor_bytes: u64,
-    /// A PL011 for the hypervisor's messages; 0 for none.
-    pub serial_port: u64,
     /// An SPI of the root that becomes pending with each change of a cell's state; 0 for none: the root
     /// polls the status pages.
     pub event_interrupt: u32,

@@ -48,7 +48,6 @@ pub(crate) fn system() -> Blob {
             distributor: DISTRIBUTOR,
             redistributors: REDISTRIBUTORS,
             redistributor_bytes: 4 * 0x2_0000,
-            serial_port: 0,
             event_interrupt: 60,
             reserved: 0,
         }),

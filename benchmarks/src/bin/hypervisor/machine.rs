@@ -139,7 +139,6 @@ fn system() -> Blob {
             distributor: DISTRIBUTOR,
             redistributors: REDISTRIBUTORS,
             redistributor_bytes: REDISTRIBUTOR_BYTES,
-            serial_port: 0,
             event_interrupt: 0,
             reserved: 0,
         }),

@@ -176,7 +176,6 @@ impl Machine {
                 redistributors: self.redistributors.0,
                 // The region may be larger than the maximum number of CPUs needs.
                 redistributor_bytes: self.redistributors.1.min(MOST_REDISTRIBUTOR_BYTES),
-                serial_port: 0,
                 event_interrupt: self.event_interrupt,
                 reserved: 0,
             }),
