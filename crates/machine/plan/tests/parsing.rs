@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plans as people write them, and how their mistakes are told.
+//! Parsing of plans, and the errors of invalid plans.
 
 use proptest::prelude::*;
 use rampart_model::{DomainKind, Nanos, SchedulingPolicy};
 use rampart_plan::parse;
 
-/// The plan of the design, and everything else that a plan can say.
+/// A plan with every field.
 const FULL: &str = r#"
 schema = 1
 [machine]
@@ -83,7 +83,7 @@ fn parses_every_field() {
     assert_eq!(locations.line(Some("nobody")), None);
 }
 
-/// What is written, the line and column that are named, and words of the message.
+/// Plans with a mistake: the text, line and column of the error, and words of its message.
 const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
     (
         "[machine]\nhouskeeping = \"0\"\n",
@@ -298,7 +298,7 @@ fn reports_two_domains_with_one_name() {
     assert_eq!(error.line, 6);
 }
 
-/// Pieces of plans in any order: more of them are TOML than of any text.
+/// Returns pieces of plans in any order; more of them are TOML than of random texts.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "[machine]\n",
@@ -337,13 +337,13 @@ fn pieces() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in ".{0,200}") {
+    fn parses_or_refuses_any_text(text in ".{0,200}") {
         let _ = parse(&text, "any").map_err(|error| error.to_string());
         let _ = rampart_plan::DomainLines::of(&text);
     }
 
     #[test]
-    fn any_pieces_are_read_or_refused(text in pieces()) {
+    fn parses_or_refuses_any_pieces(text in pieces()) {
         if let Ok(plan) = parse(&text, "any") {
             prop_assert_eq!(parse(&rampart_plan::write(&plan), "written"), Ok(plan));
         }

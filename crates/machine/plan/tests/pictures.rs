@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Pictures of resolved plans: 2 and 128 CPUs in 80 columns, and a page without foreign markup.
+//! Pictures of resolved plans: 2 and 128 CPUs in 80 columns, and a page with escaped texts.
 
 use crate::support::{self, machine, quad, recorded, resolve, resolve_in};
 use rampart_model::{KnobAction, KnobChoice, ResolvedPlan};
@@ -14,7 +14,7 @@ fn terminal(plan: &ResolvedPlan, width: u16) -> String {
 }
 
 fn wide(text: &str) -> Vec<&str> {
-    // A command or fingerprint stays whole, so that it can be copied; tables and the map must fit.
+    // Commands and fingerprints are not broken, so that they can be copied.
     let long = |line: &&str| line.chars().count() > 80;
     text.lines()
         .filter(long)
@@ -93,7 +93,7 @@ fn escapes_texts_of_a_plan() {
         "[machine]\nfingerprint = \"{evil}\"\n[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = \"2-3\"\n[[domain]]\nname = \"b\"\nkind = \"task\"\ncpus = \"3\"\n[[waive]]\nrule = \"one-owner\"\nreason = \"{evil}\"\n"
     );
     let mut resolved = resolve(&quad(), &plan);
-    // A resolved plan may come from a file too.
+    // A resolved plan may be read from a file.
     let name = "<script>\u{1b}[31m\"\u{202e}".to_owned();
     let choice = KnobChoice {
         action: KnobAction::Apply,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What holds for every plan on every machine.
+//! Properties of every plan on every machine.
 
 use crate::support::{self, machine, recorded};
 use proptest::prelude::*;
@@ -220,10 +220,10 @@ proptest! {
         }
         prop_assert_eq!(&seen, &resolved.real_time);
         prop_assert!(resolved.housekeeping.intersection(&seen).is_empty());
-        // Every CPU is told of once, and its role fits its owner.
-        let told: CpuSet = resolved.cpus.iter().map(|cpu| cpu.cpu).collect();
-        prop_assert_eq!(&told, &machine.topology.online);
-        prop_assert_eq!(resolved.cpus.len(), told.len());
+        // Every CPU is listed once, and its role fits its owner.
+        let listed: CpuSet = resolved.cpus.iter().map(|cpu| cpu.cpu).collect();
+        prop_assert_eq!(&listed, &machine.topology.online);
+        prop_assert_eq!(resolved.cpus.len(), listed.len());
         for cpu in &resolved.cpus {
             let works = matches!(cpu.role, CpuRole::RealTime | CpuRole::VirtualCpu(_));
             prop_assert_eq!(works, seen.contains(cpu.cpu), "{:?}", cpu);
@@ -240,8 +240,8 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_is_read_as_it_was_written(plan in plan()) {
-        // Lists with properties beside them are the only plans here that cannot be written.
+    fn parsing_a_written_plan_returns_the_same_plan(plan in plan()) {
+        // Of these plans only lists of CPUs with properties cannot be written.
         let text = rampart_plan::write(&plan);
         match rampart_plan::parse(&text, "written") {
             Ok(read) => prop_assert_eq!(read, plan, "{}", text),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Proposed plans: they pass their own check wherever they are proposed.
+//! Proposed plans break no rule on the machine that they are proposed for.
 
 use crate::support::{self, RECORDED, cpus, quad, recorded, threads};
 use rampart_model::{CpuRole, DomainKind, PlanFinding};

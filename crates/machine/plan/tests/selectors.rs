@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! CPUs asked for by property, and what becomes of the others.
+//! CPUs that are selected by property, and the remaining CPUs.
 
 use crate::support::{broken, cpus, machine, one, quad, resolve, threads};
 use rampart_model::{CpuRole, ResolvedPlan};
 
-fn asks(name: &str, selector: &str) -> String {
+fn selecting(name: &str, selector: &str) -> String {
     format!("[[domain]]\nname = \"{name}\"\nkind = \"task\"\ncpus = {{ {selector} }}\n")
 }
 
@@ -14,7 +14,7 @@ fn of<'a>(resolved: &'a ResolvedPlan, name: &str) -> &'a rampart_model::Resolved
 
 #[test]
 fn prefers_whole_cores_far_from_the_boot_cpu() {
-    let resolved = resolve(&threads(), &asks("a", "count = 1"));
+    let resolved = resolve(&threads(), &selecting("a", "count = 1"));
     assert_eq!(of(&resolved, "a").cpus, cpus("6"));
     assert_eq!(resolved.with_role(CpuRole::IdleSibling), cpus("7"));
     assert_eq!(resolved.housekeeping, cpus("0-5"));
@@ -30,7 +30,7 @@ fn prefers_whole_cores_far_from_the_boot_cpu() {
 fn prefers_cpus_that_the_kernel_command_line_isolates() {
     let mut quad = quad();
     quad.topology.isolated = cpus("1");
-    let resolved = resolve(&quad, &asks("a", "count = 1"));
+    let resolved = resolve(&quad, &selecting("a", "count = 1"));
     assert_eq!(of(&resolved, "a").cpus, cpus("1"));
     assert!(
         of(&resolved, "a")
@@ -47,30 +47,30 @@ fn respects_nodes_and_caches() {
         let resolved = resolve(&machine, text);
         (of(&resolved, "a").cpus.clone(), resolved)
     };
-    assert_eq!(at(&asks("a", "count = 1, node = 0")).0, cpus("2"));
+    assert_eq!(at(&selecting("a", "count = 1, node = 0")).0, cpus("2"));
     assert_eq!(
-        at(&asks("a", "count = 2")).0,
+        at(&selecting("a", "count = 2")).0,
         cpus("4,6"),
         "one node, not two"
     );
     assert_eq!(
-        at(&asks("a", "count = 1, same-l3-as = \"housekeeping\"")).0,
+        at(&selecting("a", "count = 1, same-l3-as = \"housekeeping\"")).0,
         cpus("2")
     );
     assert_eq!(
-        at(&asks("a", "count = 2, not-l3-of = \"housekeeping\"")).0,
+        at(&selecting("a", "count = 2, not-l3-of = \"housekeeping\"")).0,
         cpus("4,6")
     );
     let pair = format!(
         "{}{}",
-        asks("a", "count = 1"),
-        asks("b", "count = 1, same-l3-as = \"a\"")
+        selecting("a", "count = 1"),
+        selecting("b", "count = 1, same-l3-as = \"a\"")
     );
     assert_eq!(of(&resolve(&machine, &pair), "b").cpus, cpus("4"));
     let apart = format!(
         "{}{}",
-        asks("a", "count = 1"),
-        asks("b", "count = 1, not-l3-of = \"a\"")
+        selecting("a", "count = 1"),
+        selecting("b", "count = 1, not-l3-of = \"a\"")
     );
     assert_eq!(of(&resolve(&machine, &apart), "b").cpus, cpus("2"));
 }
@@ -78,7 +78,7 @@ fn respects_nodes_and_caches() {
 #[test]
 fn reports_selectors_without_cpus() {
     let machine = threads();
-    let resolved = resolve(&machine, &asks("a", "count = 3, whole-cores = true"));
+    let resolved = resolve(&machine, &selecting("a", "count = 3, whole-cores = true"));
     let finding = one(&resolved, "selector");
     assert!(finding.impossible && resolved.is_refused());
     assert!(
@@ -95,13 +95,13 @@ fn reports_selectors_without_cpus() {
         "count = 1, node = 5",
         "count = 3, node = 1, whole-cores = true",
     ] {
-        let resolved = resolve(&machine, &asks("a", selector));
+        let resolved = resolve(&machine, &selecting("a", selector));
         assert!(one(&resolved, "selector").impossible, "{selector}");
         assert!(of(&resolved, "a").cpus.is_empty());
     }
     assert!(
         broken(
-            &resolve(&machine, &asks("a", "count = 2, node = 1")),
+            &resolve(&machine, &selecting("a", "count = 2, node = 1")),
             "selector"
         )
         .is_empty()
@@ -110,7 +110,7 @@ fn reports_selectors_without_cpus() {
 
 #[test]
 fn takes_single_threads_if_whole_cores_are_too_few() {
-    let resolved = resolve(&threads(), &asks("a", "count = 3"));
+    let resolved = resolve(&threads(), &selecting("a", "count = 3"));
     assert_eq!(of(&resolved, "a").cpus.len(), 3);
     assert!(
         of(&resolved, "a")
@@ -124,7 +124,7 @@ fn takes_single_threads_if_whole_cores_are_too_few() {
 fn one_owner_can_have_both_threads() {
     let text = format!(
         "[machine]\nsmt = \"same-owner\"\n{}",
-        asks("a", "count = 2")
+        selecting("a", "count = 2")
     );
     let resolved = resolve(&threads(), &text);
     assert_eq!(of(&resolved, "a").cpus, cpus("6-7"));
@@ -135,7 +135,7 @@ fn one_owner_can_have_both_threads() {
 fn without_smt_a_core_is_one_cpu() {
     let text = format!(
         "[machine]\nsmt = \"off\"\n{}",
-        asks("a", "count = 2, whole-cores = true")
+        selecting("a", "count = 2, whole-cores = true")
     );
     let resolved = resolve(&threads(), &text);
     assert_eq!(of(&resolved, "a").cpus, cpus("4,6"));
@@ -146,7 +146,7 @@ fn without_smt_a_core_is_one_cpu() {
 #[test]
 fn assigns_lists_before_selectors() {
     let listed = "[[domain]]\nname = \"b\"\nkind = \"task\"\ncpus = \"3\"\n";
-    let resolved = resolve(&quad(), &format!("{}{listed}", asks("a", "count = 1")));
+    let resolved = resolve(&quad(), &format!("{}{listed}", selecting("a", "count = 1")));
     assert_eq!(of(&resolved, "b").cpus, cpus("3"));
     assert_eq!(of(&resolved, "a").cpus, cpus("2"));
 }
@@ -158,10 +158,10 @@ fn prefers_fast_cores_and_does_not_mix_kinds() {
         cpu.capacity = Some(if cpu.id.0 < 4 { 1024 } else { 500 });
     }
     assert_eq!(
-        of(&resolve(&machine, &asks("a", "count = 2")), "a").cpus,
+        of(&resolve(&machine, &selecting("a", "count = 2")), "a").cpus,
         cpus("2-3")
     );
-    let five = resolve(&machine, &asks("a", "count = 5"));
+    let five = resolve(&machine, &selecting("a", "count = 5"));
     assert_eq!(broken(&five, "one-kind-of-core").len(), 1);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Machines for tests, made by hand or read from the recorded ones.
+//! Constructed and recorded machines for tests.
 
 use rampart_host::{MachineRoot, read_environment, read_machine};
 use rampart_model::{
@@ -14,7 +14,7 @@ pub(crate) fn cpus(text: &str) -> CpuSet {
     text.parse().expect("CPUs")
 }
 
-/// A machine of these cores, last-level caches and memory nodes, each a list of CPUs.
+/// Returns a machine with these cores, last-level caches and memory nodes, each a list of CPUs.
 pub(crate) fn machine(cores: &[&str], caches: &[&str], nodes: &[&str]) -> Machine {
     let mut machine = read_machine(&MachineRoot::at("/nonexistent"));
     let mut topology = Topology::default();
@@ -59,12 +59,12 @@ pub(crate) fn machine(cores: &[&str], caches: &[&str], nodes: &[&str]) -> Machin
     machine
 }
 
-/// Four CPUs with nothing in common.
+/// Returns a machine of four CPUs that share no core, cache or node.
 pub(crate) fn quad() -> Machine {
     machine(&["0", "1", "2", "3"], &[], &[])
 }
 
-/// Two nodes of two cores with two threads each, a cache a node.
+/// Returns a machine of two nodes with two cores of two threads each, one cache per node.
 pub(crate) fn threads() -> Machine {
     machine(
         &["0-1", "2-3", "4-5", "6-7"],
@@ -90,7 +90,7 @@ pub(crate) fn resolve_in(machine: &Machine, text: &str, around: &Environment) ->
     rampart_plan::resolve(machine, &plan(text), around)
 }
 
-/// The findings of a rule that are more than notes.
+/// Returns the errors and warnings of a rule.
 pub(crate) fn broken<'a>(resolved: &'a ResolvedPlan, rule: &str) -> Vec<&'a PlanFinding> {
     found(resolved, rule)
         .into_iter()
@@ -106,7 +106,7 @@ pub(crate) fn found<'a>(resolved: &'a ResolvedPlan, rule: &str) -> Vec<&'a PlanF
         .collect()
 }
 
-/// The only finding of a rule that is more than a note; it names values and how to fix it.
+/// Returns the only error or warning of a rule, which has values and a fix.
 pub(crate) fn one<'a>(resolved: &'a ResolvedPlan, rule: &str) -> &'a PlanFinding {
     let broken = broken(resolved, rule);
     assert_eq!(broken.len(), 1, "{rule}: {:#?}", resolved.findings);

@@ -6,13 +6,13 @@ use rampart_model::{
     SchedulingPolicy, Severity,
 };
 
-use super::field::{DomainField, MachineField};
-use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::answers::Answer::{NotConcerned, Supported, Unsupported};
+use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
 use super::systemd_unit::Refusal;
 use super::{Exported, ExportedFile, Subject, interrupts, words};
 
-/// Who runs a container.
+/// A container engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// podman.
@@ -21,28 +21,28 @@ pub enum Engine {
     Docker,
 }
 
-/// Who waits for the container.
+/// How the command starts the container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Start {
-    /// Nobody: the engine keeps it and starts it again.
+    /// In the background; the engine restarts it.
     Detached,
-    /// Who gave the command, and restarts it too.
+    /// In the foreground; the caller restarts it.
     Foreground,
 }
 
-/// A command.
+/// The command that starts a container.
 #[derive(Debug)]
 pub(super) struct Command {
     /// Name of the container.
     pub(super) name: String,
     /// The program and its arguments.
     pub(super) words: Vec<String>,
-    /// What the plan does not say and the command needs.
+    /// Settings that the command needs and the plan does not have.
     pub(super) findings: Vec<Finding>,
 }
 
 impl Engine {
-    /// Its program.
+    /// Returns the name of its program.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -51,7 +51,7 @@ impl Engine {
         }
     }
 
-    /// The command that starts a container domain.
+    /// Returns the command that starts a container domain.
     pub(super) fn command(
         self,
         subject: &Subject<'_>,
@@ -67,7 +67,7 @@ impl Engine {
         };
         add("--name", name.clone());
         add("--cpuset-cpus", got.cpus.to_string());
-        if let Some(nodes) = subject.told_nodes(&got.cpus) {
+        if let Some(nodes) = subject.several_nodes(&got.cpus) {
             add("--cpuset-mems", nodes.to_string());
         }
         let mut findings = Vec::new();
@@ -84,7 +84,7 @@ impl Engine {
             add("--ulimit", "memlock=-1:-1".to_owned());
             add("--cap-add", "SYS_NICE".to_owned());
             match budget(subject) {
-                Budget::NotAsked => {}
+                Budget::NotRequired => {}
                 Budget::Microseconds(share) => {
                     add("--cpu-rt-period", "1000000".to_owned());
                     add("--cpu-rt-runtime", share.to_string());
@@ -106,12 +106,12 @@ impl Engine {
                         "this kernel permits real-time policies only to groups with a budget \
                          (CONFIG_RT_GROUP_SCHED), and the budget left cannot be read",
                     )
-                    .fix("--cpu-rt-runtime with microseconds of each second that are left"),
+                    .fix("add --cpu-rt-runtime with the microseconds that are left of each second"),
                 ),
             }
         }
-        // Where control groups keep the engine's own to the housekeeping CPUs, a container below
-        // them could not have others.
+        // If the engine's own control group is limited to the housekeeping CPUs, a container below
+        // it cannot have other CPUs.
         add("--cgroup-parent", words::slice(&planned.name));
         match start {
             Start::Detached => {
@@ -134,7 +134,7 @@ impl Engine {
         })
     }
 
-    /// What the container runs from.
+    /// Adds the image or the root directory.
     fn source(
         self,
         planned: &PlannedDomain,
@@ -165,96 +165,81 @@ impl Engine {
         }
     }
 
-    #[deny(clippy::wildcard_enum_match_arm)]
-    fn answer(self, planned: &PlannedDomain, field: DomainField) -> Answer {
+    fn domain_answers(self, planned: &PlannedDomain) -> DomainAnswers {
         let named = planned.container.as_ref().and_then(|from| from.engine);
-        match field {
-            DomainField::Isolation => Lost(
+        DomainAnswers {
+            isolation: Unsupported(
                 "the engine binds the container to its CPUs and does not isolate them",
                 "rampart apply, or the slices of rampart export systemd",
             ),
-            DomainField::Engine => match (self, named) {
+            engine: match (self, named) {
                 (Self::Podman, Some(ContainerEngine::Podman))
-                | (Self::Docker, Some(ContainerEngine::Docker)) => Said,
-                _ => Apart("the plan has another engine"),
+                | (Self::Docker, Some(ContainerEngine::Docker)) => Supported,
+                _ => NotConcerned("the plan has another engine"),
             },
-            DomainField::RootFileSystem if self == Self::Docker => Lost(
-                "docker runs only images, not directories",
-                "create an image with the command above",
-            ),
-            DomainField::Cpus
-            | DomainField::Run
-            | DomainField::Restart
-            | DomainField::Image
-            | DomainField::RootFileSystem => Said,
-            DomainField::Priority => Lost(
+            root_file_system: match self {
+                Self::Podman => Supported,
+                Self::Docker => Unsupported(
+                    "docker runs only images, not directories",
+                    "create an image with the command above",
+                ),
+            },
+            cpus: Supported,
+            run: Supported,
+            restart: Supported,
+            image: Supported,
+            priority: Unsupported(
                 "the engine permits the policy (limits, SYS_NICE) and does not set it",
                 "set it in the program, or with the command below",
             ),
-            DomainField::Reservation => Lost(
+            reservation: Unsupported(
                 "the engine permits SCHED_DEADLINE (SYS_NICE) and does not set it",
                 "set it in the program, on CPUs of a separate scheduling domain",
             ),
-            DomainField::Deadline => Apart("only rampart evaluate judges by it"),
-            DomainField::Service => Lost(
+            service: Unsupported(
                 "the engine does not support service threads outside the container",
                 "taskset for them, or rampart up",
             ),
-            DomainField::CacheWays
-            | DomainField::CacheBytes
-            | DomainField::CacheExclusive
-            | DomainField::Bandwidth => Lost(
+            caches: Unsupported(
                 "the engine's options do not divide caches and memory bandwidth",
                 "rampart apply, or a group in /sys/fs/resctrl",
             ),
-            DomainField::Threads => Lost(
+            threads: Unsupported(
                 "the engine gives all threads the same CPUs",
                 "place the threads in the program, or use rampart up",
             ),
-            DomainField::Interrupts => Lost(
+            interrupts: Unsupported(
                 "the engine does not place interrupts",
                 "run the commands below each time that the driver requests its interrupts",
             ),
-            // Fields of other kinds.
-            DomainField::VirtualCpus
-            | DomainField::Memory
-            | DomainField::HugePages
-            | DomainField::MemoryNode
-            | DomainField::Kernel
-            | DomainField::Initramfs
-            | DomainField::Disk
-            | DomainField::Emulator
-            | DomainField::IdleKeepsCpu
-            | DomainField::DedicatedHint
-            | DomainField::Devices
-            | DomainField::CellImage
-            | DomainField::CellOptions => Said,
+            guest: Supported,
+            cell: Supported,
         }
     }
 }
 
-/// Real-time time for a control group of version 1.
+/// The real-time budget of a control group of version 1.
 enum Budget {
-    /// The kernel asks for none.
-    NotAsked,
-    /// In each second.
+    /// The kernel requires none.
+    NotRequired,
+    /// Microseconds of each second.
     Microseconds(u64),
-    /// It asks for one, and none is left.
+    /// The kernel requires one, and none is left.
     NoneLeft,
-    /// It asks for one, and what is left is not known.
+    /// The kernel requires one, and the budget left is unknown.
     Unknown,
 }
 
-/// What each container with a real-time policy gets of what is left, where budgets belong to
-/// groups (Linux Documentation/scheduler/sched-rt-group.rst). Engines know it for cgroup v1 alone.
+/// Returns the part of the remaining budget for each container with a real-time policy (Linux
+/// Documentation/scheduler/sched-rt-group.rst). Engines support budgets for cgroup v1 only.
 fn budget(subject: &Subject<'_>) -> Budget {
     let throttling = &subject.machine.throttling;
-    // Without a limit the kernel asks no group for a budget (kernel/sched/core.c).
-    let asked = throttling.group_scheduling == Some(true)
+    // Without a limit the kernel requires no budget of groups (kernel/sched/core.c).
+    let required = throttling.group_scheduling == Some(true)
         && throttling.runtime.is_some()
         && matches!(subject.machine.control_groups.as_str(), "v1" | "hybrid");
-    if !asked {
-        return Budget::NotAsked;
+    if !required {
+        return Budget::NotRequired;
     }
     let sharers = subject
         .domains()
@@ -273,32 +258,17 @@ fn budget(subject: &Subject<'_>) -> Budget {
     }
 }
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn of_machine(field: MachineField) -> Answer {
-    match field {
-        MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
-            Apart("only Rampart judges by it")
-        }
-        MachineField::Housekeeping
-        | MachineField::SiblingsOffline
-        | MachineField::Siblings
-        | MachineField::ExpectedSettings
-        | MachineField::Settings
-        | MachineField::BootArguments
-        | MachineField::Reboot
-        | MachineField::OtherInterrupts => Lost(
-            "a container engine does not change the machine",
-            "rampart apply, or rampart export systemd and tuned",
-        ),
-    }
-}
+const MACHINE_ANSWERS: MachineAnswers = MachineAnswers::without(
+    "a container engine does not change the machine",
+    "rampart apply, or rampart export systemd and tuned",
+);
 
-/// Writes the commands that start the container domains of a plan: one shell script, its comments
-/// what is to be done besides.
+/// Writes one shell script with the commands that start the container domains of a plan, and the
+/// manual steps as comments.
 #[must_use]
 pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
     let mut gaps = Gaps::default();
-    gaps.of_machine(subject, of_machine);
+    gaps.of_machine(subject, &MACHINE_ANSWERS);
     let mut parts = Vec::new();
     for (planned, got) in subject.domains() {
         if planned.kind.program() != DomainProgram::Container {
@@ -326,23 +296,23 @@ pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
                 continue;
             }
         };
-        gaps.of_domain(planned, |field| engine.answer(planned, field));
+        gaps.of_domain(planned, &engine.domain_answers(planned));
         for finding in &command.findings {
             gaps.add(Some(&planned.name), finding.clone());
         }
         let mut text = format!("\n# Domain {}\n", planned.name);
-        text.push_str(&besides(before(engine, planned, &command.name)));
+        text.push_str(&as_comments(before(engine, planned, &command.name)));
         text.push_str(&format!("{line}\n"));
-        text.push_str(&besides(after(subject, engine, planned, &command.name)));
+        text.push_str(&as_comments(after(subject, engine, planned, &command.name)));
         parts.push(text);
     }
     let mut files = Vec::new();
     if !parts.is_empty() {
         let mut head = gaps.head(engine.word(), subject, Part::All);
         head.extend(words::broken(
-            "The control group above each container is a slice of systemd. Where the engine makes \
-             its groups without systemd (cgroupfs), name a group by its path there, as `rampart \
-             status` tells it.",
+            "The control group above each container is a slice of systemd. If the engine creates \
+             its groups without systemd (cgroupfs), use the path of the group that `rampart \
+             status` prints.",
         ));
         files.push(ExportedFile {
             path: format!("{}.sh", engine.word()),
@@ -359,15 +329,15 @@ pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
     }
 }
 
-/// Commands as comments.
-fn besides(commands: Vec<String>) -> String {
+/// Formats commands as comments.
+fn as_comments(commands: Vec<String>) -> String {
     commands
         .into_iter()
         .map(|command| format!("#   {}\n", command.replace(char::is_control, " ")))
         .collect()
 }
 
-/// What comes before the container starts.
+/// Returns the commands to run before the container starts.
 fn before(engine: Engine, planned: &PlannedDomain, name: &str) -> Vec<String> {
     let directory = planned
         .container
@@ -383,7 +353,7 @@ fn before(engine: Engine, planned: &PlannedDomain, name: &str) -> Vec<String> {
     }
 }
 
-/// What comes when it runs.
+/// Returns the commands to run when the container runs.
 fn after(
     subject: &Subject<'_>,
     engine: Engine,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Everything that a plan can say, as two lists.
+//! The fields of a plan, in two lists: for the machine and for a domain.
 
 use rampart_model::{
     BootSection, CacheShare, ContainerSource, Enforcement, GuestMemory, KnobAction, MachineSection,
@@ -7,22 +7,22 @@ use rampart_model::{
     VirtualCpuRequest,
 };
 
-/// What a plan says of the machine as a whole, or what Rampart does there without being told.
+/// A field of the plan about the machine, or an implicit action of Rampart there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MachineField {
     /// The CPUs of ordinary work.
     Housekeeping,
-    /// The topology that the plan was made for.
+    /// The topology that the plan was written for.
     Fingerprint,
-    /// The other threads of real-time cores stay idle.
+    /// Siblings of real-time CPUs stay idle.
     Siblings,
-    /// They go offline.
+    /// Siblings of real-time CPUs go offline.
     SiblingsOffline,
-    /// How rules are enforced.
+    /// The enforcement of rules.
     Enforcement,
-    /// Rules that are broken on purpose.
+    /// Rules that the plan waives.
     Waivers,
-    /// Settings of the machine that somebody else is expected to have made.
+    /// Settings of the machine that the plan expects of other software.
     ExpectedSettings,
     /// Settings of the machine.
     Settings,
@@ -30,12 +30,12 @@ pub enum MachineField {
     BootArguments,
     /// Whether a restart may be needed.
     Reboot,
-    /// All interrupts that are no domain's go to housekeeping CPUs.
+    /// Interrupts without a domain are routed to housekeeping CPUs.
     OtherInterrupts,
 }
 
 impl MachineField {
-    /// What a plan calls it.
+    /// Returns its name in a plan.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -53,26 +53,26 @@ impl MachineField {
     }
 }
 
-/// What a plan says of a domain, or what Rampart does for it without being told.
+/// A field of a planned domain, or an implicit action of Rampart for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DomainField {
     /// Isolation of the domain's CPUs from other work and from load balancing.
     Isolation,
     /// The domain's CPUs.
     Cpus,
-    /// Each virtual CPU on a CPU of its own.
+    /// The CPUs of virtual CPUs.
     VirtualCpus,
     /// `SCHED_FIFO` or `SCHED_RR`.
     Priority,
     /// `SCHED_DEADLINE`.
     Reservation,
-    /// By when work has to be done.
+    /// The deadline of its work.
     Deadline,
     /// The program.
     Run,
-    /// When it is started again.
+    /// The restart rule of the program.
     Restart,
-    /// What runs the container.
+    /// The container engine.
     Engine,
     /// A container's image.
     Image,
@@ -80,9 +80,9 @@ pub enum DomainField {
     RootFileSystem,
     /// A guest's memory.
     Memory,
-    /// Huge pages behind it.
+    /// Huge pages behind the memory.
     HugePages,
-    /// The memory node that it comes from.
+    /// The node of the memory.
     MemoryNode,
     /// A guest's kernel.
     Kernel,
@@ -92,34 +92,34 @@ pub enum DomainField {
     Disk,
     /// CPUs of a guest's emulator.
     Emulator,
-    /// CPUs of what serves the domain from outside.
+    /// CPUs of service threads outside the domain.
     Service,
     /// An idle virtual CPU keeps its CPU.
     IdleKeepsCpu,
-    /// The guest is told that its CPUs are its own.
+    /// The hint to the guest that its CPUs are dedicated.
     DedicatedHint,
     /// PCI devices.
     Devices,
-    /// What a cell runs.
+    /// The image of a cell.
     CellImage,
-    /// What only a cell has.
+    /// Fields that only cells have.
     CellOptions,
-    /// Ways of the cache.
+    /// Ways of the last-level cache.
     CacheWays,
-    /// The same as a size.
+    /// Size of the share of the last-level cache.
     CacheBytes,
-    /// Nobody else may fill them.
+    /// The share of the cache is exclusive.
     CacheExclusive,
     /// Memory bandwidth.
     Bandwidth,
-    /// Threads with CPUs or a policy of their own.
+    /// Threads with their own CPUs or policy.
     Threads,
     /// Interrupts of the domain.
     Interrupts,
 }
 
 impl DomainField {
-    /// What a plan calls it.
+    /// Returns its name in a plan.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -157,7 +157,7 @@ impl DomainField {
     }
 }
 
-/// The fields of those that are given.
+/// Returns the fields that are given.
 fn given<T, const COUNT: usize>(fields: [(T, bool); COUNT]) -> Vec<T> {
     fields
         .into_iter()
@@ -166,8 +166,8 @@ fn given<T, const COUNT: usize>(fields: [(T, bool); COUNT]) -> Vec<T> {
         .collect()
 }
 
-/// What a plan says of the machine as a whole, and what Rampart does there without being told.
-/// Every field is named here, so that a new one cannot be forgotten.
+/// Returns the given fields about the machine. Destructures every struct, so that a new field is a
+/// build error.
 pub(super) fn of_machine(plan: &Plan) -> Vec<MachineField> {
     let Plan {
         schema: _,
@@ -203,7 +203,7 @@ pub(super) fn of_machine(plan: &Plan) -> Vec<MachineField> {
     ])
 }
 
-/// The same for a domain.
+/// Returns the given fields of a domain.
 pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
     let PlannedDomain {
         name: _,
@@ -235,7 +235,7 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
         cpus: _,
         policy: of_virtual,
         real_time: _,
-        // Where the CPUs are was decided when the plan was resolved.
+        // Resolving the plan has chosen the CPUs.
         node: _,
         whole_cores: _,
         same_l3_as: _,

@@ -3,19 +3,8 @@
 
 use rampart_model::{Finding, PlannedDomain, Severity};
 
-use super::field::{self, DomainField, MachineField};
-use super::{MARK, Subject, words};
-
-/// A tool's support for a field.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// Its files contain it.
-    Said,
-    /// It does not concern the tool; the reason.
-    Apart(&'static str),
-    /// The tool does not support it; the reason, and an alternative.
-    Lost(&'static str, &'static str),
-}
+use super::answers::{Answer, DomainAnswers, MachineAnswers};
+use super::{MARK, Subject, field, words};
 
 /// One unsupported field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,24 +20,16 @@ pub(super) struct Gaps(Vec<Gap>);
 
 impl Gaps {
     /// Adds the tool's answers for the machine.
-    pub(super) fn of_machine(
-        &mut self,
-        subject: &Subject<'_>,
-        answer: impl Fn(MachineField) -> Answer,
-    ) {
+    pub(super) fn of_machine(&mut self, subject: &Subject<'_>, tool: &MachineAnswers) {
         let fields = field::of_machine(subject.plan);
-        let answers = fields.iter().map(|field| (field.word(), answer(*field)));
+        let answers = fields.iter().map(|field| (field.word(), tool.of(*field)));
         self.answers(None, answers);
     }
 
     /// Adds the tool's answers for a domain.
-    pub(super) fn of_domain(
-        &mut self,
-        domain: &PlannedDomain,
-        answer: impl Fn(DomainField) -> Answer,
-    ) {
+    pub(super) fn of_domain(&mut self, domain: &PlannedDomain, tool: &DomainAnswers) {
         let fields = field::of_domain(domain);
-        let answers = fields.iter().map(|field| (field.word(), answer(*field)));
+        let answers = fields.iter().map(|field| (field.word(), tool.of(*field)));
         self.answers(Some(&domain.name), answers);
     }
 
@@ -58,20 +39,22 @@ impl Gaps {
         domain: Option<&str>,
         answers: impl Iterator<Item = (&'static str, Answer)>,
     ) {
-        let mut told: Vec<(Answer, Vec<&str>)> = Vec::new();
-        for (word, answer) in answers.filter(|(_, answer)| *answer != Answer::Said) {
-            match told.iter_mut().find(|(same, _)| *same == answer) {
+        let mut groups: Vec<(Answer, Vec<&str>)> = Vec::new();
+        for (word, answer) in answers.filter(|(_, answer)| *answer != Answer::Supported) {
+            match groups.iter_mut().find(|(same, _)| *same == answer) {
                 Some((_, words)) => words.push(word),
-                None => told.push((answer, vec![word])),
+                None => groups.push((answer, vec![word])),
             }
         }
-        for (answer, words) in told {
+        for (answer, words) in groups {
             let of = domain.map_or("the machine".to_owned(), |name| format!("domain `{name}`"));
             let location = format!("{of}, {}", words.join(", "));
             let finding = match answer {
-                Answer::Said => continue,
-                Answer::Apart(what) => Finding::new(Severity::Note, location, what),
-                Answer::Lost(what, fix) => Finding::new(Severity::Warning, location, what).fix(fix),
+                Answer::Supported => continue,
+                Answer::NotConcerned(what) => Finding::new(Severity::Note, location, what),
+                Answer::Unsupported(what, fix) => {
+                    Finding::new(Severity::Warning, location, what).fix(fix)
+                }
             };
             self.add(domain, finding);
         }
@@ -116,7 +99,7 @@ impl Gaps {
         if matches!(part, Part::Nothing) {
             return lines;
         }
-        let told: Vec<String> = self
+        let unsupported: Vec<String> = self
             .0
             .iter()
             .filter(|gap| match part {
@@ -127,9 +110,9 @@ impl Gaps {
             })
             .flat_map(|gap| words::listed(&gap.finding.to_string()))
             .collect();
-        if !told.is_empty() {
+        if !unsupported.is_empty() {
             lines.push("Not supported by this file:".to_owned());
-            lines.extend(told);
+            lines.extend(unsupported);
         }
         lines
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Interrupts: no tool places them by domain, so that the commands are told.
+//! Commands that place the interrupts of a domain; no tool does so.
 
 use super::Subject;
 
-/// The commands that send a domain's interrupts to its CPUs, by the numbers that they have now.
+/// Returns the commands that route a domain's interrupts to its CPUs, with their present numbers.
 pub(super) fn commands(subject: &Subject<'_>, domain: &str) -> Vec<String> {
     subject
         .resolved

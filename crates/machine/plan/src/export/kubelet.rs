@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kubelet's configuration: which CPUs pods may have for themselves (Kubernetes, "Control CPU
+//! The kubelet's configuration: the CPUs that pods may have exclusively (Kubernetes, "Control CPU
 //! Management Policies on the Node").
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ struct KubeletConfiguration {
     topology_manager_policy: Option<&'static str>,
 }
 
-/// The file, and why it says what it says. `pods` are the domains that Kubernetes runs.
+/// Returns the file and the reasons of its values. `pods` are the domains that Kubernetes runs.
 pub(super) fn configuration(
     subject: &Subject<'_>,
     pods: &[&ResolvedDomain],
@@ -35,13 +35,13 @@ pub(super) fn configuration(
     let reserved = topology.online.difference(&given);
     let others = reserved.difference(&subject.resolved.housekeeping);
     let mut why = vec![format!(
-        "The kubelet gives out {} and no others: what is reserved are the housekeeping CPUs{}.",
+        "The kubelet assigns {} to pods. Reserved are the housekeeping CPUs{}.",
         given.named(),
         if others.is_empty() {
             String::new()
         } else {
             format!(
-                ", and {}, which other domains own or nobody may use",
+                " and {}, which belong to other domains or stay idle",
                 others.named()
             )
         }
@@ -59,16 +59,16 @@ pub(super) fn configuration(
     if !others.is_empty() {
         options.insert("strict-cpu-reservation", "true");
         why.push(
-            "strict-cpu-reservation keeps pods off the CPUs of the other domains; it keeps \
-             ordinary pods off the housekeeping CPUs too, so that they would run where no pod has \
-             a CPU for itself: taint the node against them. Kubernetes has it behind the gate \
-             CPUManagerPolicyAlphaOptions in 1.32, without one from 1.33 on."
+            "strict-cpu-reservation keeps pods off the CPUs of the other domains. It also keeps \
+             ordinary pods off the housekeeping CPUs, so they run on CPUs that no pod has \
+             exclusively: taint the node against them. Kubernetes 1.32 requires the feature gate \
+             CPUManagerPolicyAlphaOptions for it, later versions none."
                 .to_owned(),
         );
     } else {
         why.push(
-            "No strict-cpu-reservation: ordinary pods may run on the housekeeping CPUs. Until its \
-             pod starts, the CPUs of a container are theirs too: taint the node against them."
+            "No strict-cpu-reservation: ordinary pods may run on the housekeeping CPUs, and on the \
+             CPUs of a container until its pod starts: taint the node against them."
                 .to_owned(),
         );
     }
@@ -81,13 +81,13 @@ pub(super) fn configuration(
         "restricted"
     });
     why.push(
-        "No memoryManagerPolicy: Static needs the memory that is reserved on each node, which a \
-         plan does not say."
+        "No memoryManagerPolicy: the policy Static needs the reserved memory of each node, which a \
+         plan does not have."
             .to_owned(),
     );
     why.push(
-        "A changed CPU manager policy takes effect on a drained node: stop the kubelet, remove \
-         /var/lib/kubelet/cpu_manager_state, start it."
+        "To change the CPU manager policy, drain the node, stop the kubelet, remove \
+         /var/lib/kubelet/cpu_manager_state and start the kubelet."
             .to_owned(),
     );
     let configuration = KubeletConfiguration {

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Kubernetes: the kubelet's configuration, and a Pod for each container domain. It is advice:
-//! which of the CPUs a pod gets is the kubelet's choice.
+//! Kubernetes: the kubelet's configuration, and a Pod for each container domain. The kubelet chooses
+//! the CPUs of a pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart, Severity};
 use serde::Serialize;
 
-use super::field::{DomainField, MachineField};
-use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::answers::Answer::{NotConcerned, Supported, Unsupported};
+use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
 use super::{Exported, ExportedFile, Subject, interrupts, kubelet, words};
 
-/// A pod has CPUs for itself only where its memory is limited too ("Configure Quality of Service
-/// for Pods"), and a plan does not say how much a container needs.
+/// A pod gets exclusive CPUs only with a memory limit ("Configure Quality of Service for Pods"), and
+/// a plan has none for containers.
 const MEMORY: &str = "256Mi";
 
 #[derive(Debug, Serialize)]
@@ -68,95 +68,66 @@ struct Capabilities {
     add: Vec<&'static str>,
 }
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn answer(field: DomainField) -> Answer {
-    match field {
-        DomainField::Isolation => Lost(
-            "the kubelet keeps other pods away; services of the machine and the kernel stay where \
-             they are",
-            "rampart export systemd and tuned; with CRI-O a RuntimeClass, see below",
-        ),
-        DomainField::Cpus => Lost(
-            "the pod gets as many CPUs, out of those that are not reserved; which ones is the \
-             kubelet's choice",
-            "compare with Cpus_allowed_list in /proc/PID/status",
-        ),
-        DomainField::Run | DomainField::Restart | DomainField::Image => Said,
-        DomainField::Engine => Apart("the node's container runtime runs it"),
-        DomainField::Priority => Lost(
-            "a pod is granted the policy (SYS_NICE, IPC_LOCK); Kubernetes sets none, and no limits",
-            "the program asks for it itself",
-        ),
-        DomainField::Reservation => Lost(
-            "a pod is granted SCHED_DEADLINE (SYS_NICE); Kubernetes sets none",
-            "the program asks for it itself",
-        ),
-        DomainField::RootFileSystem => {
-            Lost("pods run images alone", "make an image of the directory")
-        }
-        DomainField::Deadline => Apart("only rampart evaluate judges by it"),
-        DomainField::Service => Lost(
-            "Kubernetes knows no threads that serve a pod from outside",
-            "taskset for them on the node",
-        ),
-        DomainField::CacheWays
-        | DomainField::CacheBytes
-        | DomainField::CacheExclusive
-        | DomainField::Bandwidth => Lost(
-            "a pod's manifest does not divide caches and memory bandwidth",
-            "with CRI-O or containerd: a class of RDT by an annotation of the runtime",
-        ),
-        DomainField::Threads => Lost(
-            "Kubernetes gives all threads the same CPUs",
-            "place the threads in the program",
-        ),
-        DomainField::Interrupts => Lost(
-            "Kubernetes places no interrupts",
-            "on the node, each time that the driver asks for its interrupts anew: rampart plan show",
-        ),
-        // No container has them.
-        DomainField::VirtualCpus
-        | DomainField::Memory
-        | DomainField::HugePages
-        | DomainField::MemoryNode
-        | DomainField::Kernel
-        | DomainField::Initramfs
-        | DomainField::Disk
-        | DomainField::Emulator
-        | DomainField::IdleKeepsCpu
-        | DomainField::DedicatedHint
-        | DomainField::Devices
-        | DomainField::CellImage
-        | DomainField::CellOptions => Said,
-    }
-}
+const DOMAIN_ANSWERS: DomainAnswers = DomainAnswers {
+    isolation: Unsupported(
+        "the kubelet keeps other pods off the CPUs, but no services and no kernel threads",
+        "rampart export systemd and tuned; with CRI-O a RuntimeClass, see below",
+    ),
+    cpus: Unsupported(
+        "the pod gets the same number of CPUs that are not reserved; the kubelet chooses which",
+        "compare with Cpus_allowed_list in /proc/PID/status",
+    ),
+    run: Supported,
+    restart: Supported,
+    image: Supported,
+    engine: NotConcerned("the node's container runtime runs it"),
+    priority: Unsupported(
+        "the pod may set the policy (SYS_NICE, IPC_LOCK); Kubernetes sets no policy and no limits",
+        "set it in the program",
+    ),
+    reservation: Unsupported(
+        "the pod may set SCHED_DEADLINE (SYS_NICE); Kubernetes does not set it",
+        "set it in the program",
+    ),
+    root_file_system: Unsupported(
+        "pods run only images, not directories",
+        "create an image of the directory",
+    ),
+    service: Unsupported(
+        "Kubernetes does not support service threads outside the pod",
+        "taskset for them on the node",
+    ),
+    caches: Unsupported(
+        "a pod's manifest does not divide caches and memory bandwidth",
+        "with CRI-O or containerd: a class of RDT by an annotation of the runtime",
+    ),
+    threads: Unsupported(
+        "Kubernetes gives all threads the same CPUs",
+        "place the threads in the program",
+    ),
+    interrupts: Unsupported(
+        "Kubernetes does not place interrupts",
+        "on the node, each time that the driver requests its interrupts: rampart plan show",
+    ),
+    guest: Supported,
+    cell: Supported,
+};
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn of_machine(field: MachineField) -> Answer {
-    match field {
-        MachineField::Housekeeping | MachineField::Siblings => Said,
-        MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
-            Apart("only Rampart judges by it")
-        }
-        MachineField::SiblingsOffline
-        | MachineField::ExpectedSettings
-        | MachineField::Settings
-        | MachineField::BootArguments
-        | MachineField::Reboot
-        | MachineField::OtherInterrupts => Lost(
-            "the kubelet sets nothing of the machine",
-            "rampart export systemd and tuned, or the Node Tuning Operator",
-        ),
-    }
-}
+const MACHINE_ANSWERS: MachineAnswers = MachineAnswers {
+    housekeeping: Supported,
+    ..MachineAnswers::without(
+        "the kubelet does not change the machine",
+        "rampart export systemd and tuned, or the Node Tuning Operator",
+    )
+};
 
 /// Writes the kubelet's configuration and the pods. Without a container domain there is no file.
 ///
 /// # Errors
-/// If the writer of YAML refuses a value; none of a plan's is known to be refused.
+/// If the YAML writer refuses a value.
 pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::Error> {
     let mut gaps = Gaps::default();
-    gaps.of_machine(subject, of_machine);
+    gaps.of_machine(subject, &MACHINE_ANSWERS);
     let mut taken = BTreeSet::new();
     let mut pods = Vec::new();
     for (planned, got) in subject.domains() {
@@ -167,24 +138,23 @@ pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::
                 continue;
             }
         };
-        gaps.of_domain(planned, answer);
+        gaps.of_domain(planned, &DOMAIN_ANSWERS);
         let location = format!("domain `{}`, memory", planned.name);
         let memory = Finding::new(
             Severity::Warning,
             location,
-            "a pod needs a limit of memory to have CPUs for itself, and a plan has none for \
-             containers",
+            "a pod gets exclusive CPUs only with a memory limit, and a plan has none for containers",
         );
         gaps.add(
             Some(&planned.name),
             memory
-                .values(MEMORY, "what the program needs")
+                .values(MEMORY, "the memory that the program needs")
                 .fix("change both memory fields of the manifest"),
         );
         let commands = interrupts::commands(subject, &planned.name);
         if !commands.is_empty() {
             let location = format!("domain `{}`, interrupts", planned.name);
-            let what = "as root on the node, by the numbers that they have now";
+            let what = "as root on the node, with their present numbers";
             let finding = Finding::new(Severity::Note, location, what);
             gaps.add(Some(&planned.name), finding.fix(commands.join("; ")));
         }
@@ -196,15 +166,15 @@ pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::
         let domains: Vec<&ResolvedDomain> = pods.iter().map(|(_, got, _, _)| *got).collect();
         let (text, why) = kubelet::configuration(subject, &domains)?;
         let mut head = gaps.head("kubernetes", subject, Part::Machine);
-        head.push("Why it says what it says:".to_owned());
+        head.push("Reasons:".to_owned());
         head.extend(why);
         files.push(file("kubelet.yaml", &head, &text));
         for (planned, got, label, image) in pods {
             let mut head = gaps.head("kubernetes", subject, Part::Domain(&planned.name));
             head.extend(words::broken(
-                "With CRI-O, a RuntimeClass whose handler allows them takes the annotations \
-                 cpu-load-balancing.crio.io, irq-load-balancing.crio.io and cpu-quota.crio.io, each \
-                 \"disable\"; name it here as runtimeClassName.",
+                "With CRI-O, name a RuntimeClass here as runtimeClassName whose handler allows the \
+                 annotations cpu-load-balancing.crio.io, irq-load-balancing.crio.io and \
+                 cpu-quota.crio.io, and set each to \"disable\".",
             ));
             let text = serde_saphyr::to_string(&pod(subject, planned, got, &label, image))?;
             files.push(file(&format!("pod-{label}.yaml"), &head, &text));
@@ -233,7 +203,7 @@ fn image(planned: &PlannedDomain) -> Result<String, (String, &'static str)> {
     let from = planned.container.clone().unwrap_or_default();
     from.image.ok_or_else(|| {
         (
-            "pods run images alone, and the plan names none for it".to_owned(),
+            "pods run only images, and the plan names none for it".to_owned(),
             "write container = { engine = \"podman\", image = \"NAME\" } in the plan",
         )
     })

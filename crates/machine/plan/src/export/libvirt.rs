@@ -7,8 +7,8 @@ use rampart_model::{
     CpuSet, DomainProgram, Finding, PlannedDomain, ResolvedDomain, Restart, Severity,
 };
 
-use super::field::{DomainField, MachineField};
-use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::answers::Answer::{Supported, Unsupported};
+use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
 use super::libvirt_cache::cache;
 use super::libvirt_devices::devices;
@@ -26,75 +26,41 @@ pub(super) struct Guest<'a> {
     pub(super) got: &'a ResolvedDomain,
 }
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn of_machine(field: MachineField) -> Answer {
-    match field {
-        MachineField::Enforcement | MachineField::Waivers | MachineField::Fingerprint => {
-            Apart("only Rampart judges by it")
-        }
-        MachineField::Housekeeping
-        | MachineField::SiblingsOffline
-        | MachineField::Siblings
-        | MachineField::ExpectedSettings
-        | MachineField::Settings
-        | MachineField::BootArguments
-        | MachineField::Reboot
-        | MachineField::OtherInterrupts => Lost(
-            "a guest's definition does not change the machine",
-            "rampart apply, or rampart export systemd and tuned",
-        ),
-    }
-}
+const MACHINE_ANSWERS: MachineAnswers = MachineAnswers::without(
+    "a guest's definition does not change the machine",
+    "rampart apply, or rampart export systemd and tuned",
+);
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn of_domain(field: DomainField) -> Answer {
-    match field {
-        DomainField::Isolation => Lost(
-            "libvirt binds the guest's threads and does not isolate their CPUs",
-            "rampart apply, or rampart export systemd",
-        ),
-        DomainField::Reservation => Lost(
-            "libvirt does not support SCHED_DEADLINE for virtual CPUs",
-            "a priority instead: vcpus = { policy = { fifo = 1 } }",
-        ),
-        DomainField::Deadline => Apart("only rampart evaluate judges by it"),
-        DomainField::Service => Lost(
-            "libvirt binds I/O threads to these CPUs, but not the kernel's vhost threads",
-            "rampart up, or taskset for the threads vhost-PID",
-        ),
-        DomainField::Interrupts => Lost(
-            "libvirt does not place interrupts",
-            "run the commands below each time that the driver requests its interrupts",
-        ),
-        // Findings report the limits on this machine one by one.
-        DomainField::VirtualCpus
-        | DomainField::Priority
-        | DomainField::Restart
-        | DomainField::Memory
-        | DomainField::HugePages
-        | DomainField::MemoryNode
-        | DomainField::Kernel
-        | DomainField::Initramfs
-        | DomainField::Disk
-        | DomainField::Emulator
-        | DomainField::IdleKeepsCpu
-        | DomainField::DedicatedHint
-        | DomainField::Devices
-        | DomainField::CacheWays
-        | DomainField::CacheBytes
-        | DomainField::CacheExclusive
-        | DomainField::Bandwidth => Said,
-        // Fields of other kinds.
-        DomainField::Cpus
-        | DomainField::Run
-        | DomainField::Engine
-        | DomainField::Image
-        | DomainField::RootFileSystem
-        | DomainField::CellImage
-        | DomainField::CellOptions
-        | DomainField::Threads => Said,
-    }
-}
+/// Findings report the limits of supported fields on this machine one by one.
+const DOMAIN_ANSWERS: DomainAnswers = DomainAnswers {
+    isolation: Unsupported(
+        "libvirt binds the guest's threads and does not isolate their CPUs",
+        "rampart apply, or rampart export systemd",
+    ),
+    reservation: Unsupported(
+        "libvirt does not support SCHED_DEADLINE for virtual CPUs",
+        "a priority instead: vcpus = { policy = { fifo = 1 } }",
+    ),
+    service: Unsupported(
+        "libvirt binds I/O threads to these CPUs, but not the kernel's vhost threads",
+        "rampart up, or taskset for the threads vhost-PID",
+    ),
+    interrupts: Unsupported(
+        "libvirt does not place interrupts",
+        "run the commands below each time that the driver requests its interrupts",
+    ),
+    priority: Supported,
+    restart: Supported,
+    guest: Supported,
+    caches: Supported,
+    cpus: Supported,
+    run: Supported,
+    engine: Supported,
+    image: Supported,
+    root_file_system: Supported,
+    cell: Supported,
+    threads: Supported,
+};
 
 /// Writes the guests of a plan, or the one of this name.
 ///
@@ -104,7 +70,7 @@ pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported
     let mut files = Vec::new();
     let mut findings = Vec::new();
     let mut machine = Gaps::default();
-    machine.of_machine(subject, of_machine);
+    machine.of_machine(subject, &MACHINE_ANSWERS);
     for (planned, got) in subject.domains() {
         if only.is_some_and(|name| name != planned.name) {
             continue;
@@ -124,8 +90,8 @@ pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported
             got,
         };
         let mut gaps = machine.clone();
-        gaps.of_domain(planned, of_domain);
-        besides(&guest, &mut gaps);
+        gaps.of_domain(planned, &DOMAIN_ANSWERS);
+        add_findings(&guest, &mut gaps);
         let body = document(&guest, &mut gaps)?;
         let mut head = gaps.head("libvirt", subject, Part::Machine);
         let own = gaps.head("libvirt", subject, Part::Domain(&planned.name));
@@ -150,8 +116,8 @@ fn in_comment(lines: &[String]) -> String {
     text.trim_end_matches('-').to_owned()
 }
 
-/// Adds findings for what no element supports.
-fn besides(guest: &Guest<'_>, gaps: &mut Gaps) {
+/// Adds findings for settings without an element.
+fn add_findings(guest: &Guest<'_>, gaps: &mut Gaps) {
     let name = &guest.planned.name;
     let mut add = |severity, field: &str, what: &str, fix: String| {
         let location = format!("domain `{name}`, {field}");
@@ -276,7 +242,7 @@ fn document(guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<String> {
 /// Returns the memory node: the plan's, or the only node of the guest's CPUs.
 fn node(guest: &Guest<'_>) -> Option<u32> {
     let named = guest.planned.memory.as_ref().and_then(|memory| memory.node);
-    let nodes = guest.subject.told_nodes(&guest.got.cpus);
+    let nodes = guest.subject.several_nodes(&guest.got.cpus);
     let only = nodes.filter(|nodes| nodes.len() == 1);
     named.or_else(|| only.and_then(|nodes| nodes.first()).map(|node| node.0))
 }

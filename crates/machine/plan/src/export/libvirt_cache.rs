@@ -10,7 +10,7 @@ use super::gaps::Gaps;
 use super::libvirt::Guest;
 use super::libvirt_elements::{XmlWriter as Output, empty};
 
-/// Writes the share, or tells why it cannot be written here.
+/// Writes the share, or adds a finding with the reason why it cannot be written.
 pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<()> {
     let Some(share) = &guest.planned.cache else {
         return Ok(());
@@ -21,8 +21,8 @@ pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> 
         let finding = Finding::new(Severity::Warning, location, what);
         gaps.add(Some(name), finding.fix(fix));
     };
-    // libvirt names a cache by the kernel's number for it, which a topology does not tell; where
-    // there is one, it is 0.
+    // libvirt names a cache by the kernel's id, which the topology does not contain; the id of a
+    // single cache is 0.
     let caches: Vec<&Cache> = guest
         .subject
         .machine
@@ -33,8 +33,8 @@ pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> 
         .collect();
     let [_] = caches.as_slice() else {
         lost(
-            "the machine has no last-level cache of level 3, or several, which libvirt names by \
-             numbers that are not known here",
+            "the machine does not have exactly one level-3 cache, and the ids by which libvirt names \
+             caches are unknown",
             "write cachetune and memorytune manually, with the numbers that virsh capabilities prints",
         );
         return Ok(());
@@ -52,7 +52,7 @@ pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> 
         format!("0-{last}")
     };
     if let Some(bytes) = share.bytes {
-        // libvirt never lets two shares overlap, so that each is exclusive.
+        // Shares of libvirt never overlap, so each is exclusive.
         writer
             .create_element("cachetune")
             .with_attribute(("vcpus", all.as_str()))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A guest's devices: a console, its disk, the PCI devices that are its own, and none of those that
-//! libvirt adds by itself and a real-time guest is better without (libvirt kbase kvm-realtime).
+//! A guest's devices: a console, its disk and its PCI devices, without the default devices of libvirt
+//! that disturb a real-time guest (libvirt kbase kvm-realtime).
 
 use std::io;
 
@@ -24,7 +24,7 @@ pub(super) fn devices(writer: &mut Output, guest: &Guest<'_>) -> io::Result<()> 
             empty(writer, "controller", &[("type", "usb"), ("model", "none")])?;
             empty(writer, "memballoon", &[("model", "none")])?;
             if guest.is_x86() {
-                // Without it libvirt does not learn of a crash.
+                // libvirt detects a crash by it.
                 empty(writer, "panic", &[("model", "isa")])?;
             }
             Ok(())
@@ -63,7 +63,7 @@ fn disk(writer: &mut Output, path: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// A PCI device by its address, written `0000:03:00.0`, as the plan's reader has made sure.
+/// Writes a PCI device with an address such as `0000:03:00.0`, which the plan's parser has checked.
 fn device(writer: &mut Output, address: &str) -> io::Result<()> {
     let parts: Vec<String> = address
         .split([':', '.'])

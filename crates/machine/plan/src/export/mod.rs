@@ -2,10 +2,11 @@
 //! Exports plans to other tools, as far as they support them.
 //!
 //! **Invariant:** every unsupported field is reported. [`MachineField`] and [`DomainField`] list all
-//! fields of a plan and the implicit actions of Rampart. Each tool has an answer for each of them; an
-//! unsupported field becomes a finding and a comment in the files. A new field of the plan does not
-//! compile before every tool has an answer.
+//! fields of a plan and the implicit actions of Rampart. Each tool has an answer for each group of
+//! fields (`answers`); an unsupported field becomes a finding and a comment in the files. A new field
+//! of the plan does not compile before `field` lists it and `answers` has its group.
 
+mod answers;
 mod engine;
 mod field;
 mod gaps;
@@ -34,49 +35,49 @@ pub use libvirt::libvirt;
 pub use systemd::{Means, systemd};
 pub use tuned::tuned;
 
-/// What is exported, and for which machine.
+/// The plan to export, and its machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     /// The machine that the plan was resolved on.
     pub machine: &'a Machine,
-    /// What is around.
+    /// The environment that the plan was resolved in.
     pub environment: &'a Environment,
     /// The plan.
     pub plan: &'a Plan,
-    /// The same, resolved on the machine.
+    /// The resolved plan.
     pub resolved: &'a ResolvedPlan,
-    /// The plan's file: an absolute path, for who has to find it again.
+    /// The absolute path of the plan's file.
     pub file: &'a str,
 }
 
 /// A plan as files for another tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Exported {
-    /// The files, in the order in which a person reads them.
+    /// The files, in reading order.
     pub files: Vec<ExportedFile>,
-    /// What the tool has no words for, and what is to be done besides.
+    /// Unsupported fields and manual steps.
     pub findings: Vec<Finding>,
 }
 
 /// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExportedFile {
-    /// Where it belongs, relative to the directory that is exported to.
+    /// The path, relative to the target directory.
     pub path: String,
-    /// What is in it.
+    /// The content.
     pub text: String,
 }
 
-/// By these words in its first line a file is known as one that an export wrote.
+/// The text in the first line of every exported file, by which exports recognise their own files.
 pub const MARK: &str = "Written by rampart export";
 
 impl<'a> Subject<'a> {
-    /// Each domain as the plan has it, and as it was resolved.
+    /// Returns each domain as planned and as resolved.
     fn domains(&self) -> impl Iterator<Item = (&'a PlannedDomain, &'a ResolvedDomain)> {
         self.plan.domains.iter().zip(&self.resolved.domains)
     }
 
-    /// The memory nodes of some CPUs.
+    /// Returns the memory nodes of these CPUs.
     fn nodes(&self, cpus: &CpuSet) -> CpuSet {
         self.machine
             .topology
@@ -87,13 +88,13 @@ impl<'a> Subject<'a> {
             .collect()
     }
 
-    /// The memory nodes that are worth a word: none on a machine that has only one.
-    fn told_nodes(&self, cpus: &CpuSet) -> Option<CpuSet> {
+    /// Returns the memory nodes of these CPUs; `None` if the machine has one node only.
+    fn several_nodes(&self, cpus: &CpuSet) -> Option<CpuSet> {
         let nodes = self.nodes(cpus);
         (self.machine.topology.nodes.len() > 1 && !nodes.is_empty()).then_some(nodes)
     }
 
-    /// Whether control groups of version 2 rule the CPUs.
+    /// Returns whether the cpuset controller is in cgroup v2.
     fn has_unified_cpusets(&self) -> bool {
         self.machine.control_groups == "v2"
     }

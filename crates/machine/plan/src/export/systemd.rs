@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Units of systemd: a service for each domain, a target for all of them, and what keeps ordinary
-//! work on the housekeeping CPUs (systemd.exec(5), systemd.resource-control(5)).
+//! Units of systemd: a service for each domain, a target for all of them, and drop-ins that keep
+//! ordinary work on the housekeeping CPUs (systemd.exec(5), systemd.resource-control(5)).
 
 use rampart_model::{Finding, Severity};
 
 use super::gaps::{Gaps, Part};
-use super::systemd_answers::{of_domain, of_machine};
+use super::systemd_answers::{domain_answers, machine_answers};
 use super::systemd_machine::{ROOT, apply, drop_ins, target};
 use super::systemd_unit::{Service, service, slice_unit};
 use super::{Exported, ExportedFile, Subject, words};
 
-/// Who carries a plan out that systemd starts.
+/// How systemd puts a plan into effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Means<'a> {
     /// Rampart, by this program: `rampart apply` isolates the CPUs, `rampart up` starts the domains.
     Rampart(&'a str),
-    /// systemd alone, as far as it can.
+    /// systemd alone, as far as it supports the plan.
     SystemdAlone,
 }
 
@@ -23,18 +23,18 @@ pub enum Means<'a> {
 #[must_use]
 pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
     let mut gaps = Gaps::default();
-    gaps.of_machine(subject, |field| of_machine(means, field));
+    gaps.of_machine(subject, &machine_answers(means));
     if !subject.has_unified_cpusets() {
         gaps.add(
             None,
             Finding::new(
                 Severity::Warning,
                 "the machine, AllowedCPUs=",
-                "systemd keeps slices to CPUs by control groups of version 2 alone; without them \
-                 CPUAffinity= is all that its files do here",
+                "systemd limits the CPUs of slices only with cgroup v2; without it only \
+                 CPUAffinity= has an effect",
             )
             .values(subject.machine.control_groups.clone(), "v2")
-            .fix("systemd.unified_cgroup_hierarchy=1 on the kernel command line, and a restart"),
+            .fix("systemd.unified_cgroup_hierarchy=1 on the kernel command line"),
         );
     }
     let mut units = Vec::new();
@@ -47,7 +47,7 @@ pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
                 continue;
             }
         };
-        gaps.of_domain(planned, |field| of_domain(means, planned.kind, field));
+        gaps.of_domain(planned, &domain_answers(means, planned.kind));
         for finding in &written.findings {
             gaps.add(Some(&planned.name), finding.clone());
         }
@@ -93,16 +93,15 @@ pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
     }
 }
 
-/// How the files are put to use.
+/// Returns the instructions for use.
 fn usage(means: Means<'_>) -> Vec<String> {
     let other = match means {
         Means::Rampart(_) => {
-            "The domains run under Rampart; `--without-rampart` writes units that systemd carries \
-             out alone."
+            "The domains run under Rampart; `--without-rampart` writes units for systemd alone."
         }
         Means::SystemdAlone => {
-            "systemd carries the units out alone; without `--without-rampart` they run under \
-             Rampart, which isolates the CPUs."
+            "The units need no Rampart; without `--without-rampart` the domains run under Rampart, \
+             which isolates their CPUs."
         }
     };
     let mut lines = words::broken(other);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What of systemd's files is about the machine: the target, the unit that applies the plan, and
-//! the drop-ins that keep ordinary work on the housekeeping CPUs.
+//! systemd's files for the machine: the target, the unit that applies the plan, and the drop-ins that
+//! keep ordinary work on the housekeeping CPUs.
 
 use rampart_model::CpuSet;
 
@@ -10,7 +10,7 @@ use super::systemd_unit::command;
 /// The directory that belongs below `/etc`.
 pub(super) const ROOT: &str = "systemd";
 
-/// The units of systemd's own that hold everything else (systemd.special(7)).
+/// systemd's own units for everything else (systemd.special(7)).
 const ORDINARY: [(&str, &str); 4] = [
     ("system.slice", "Slice"),
     ("user.slice", "Slice"),
@@ -18,7 +18,7 @@ const ORDINARY: [(&str, &str); 4] = [
     ("init.scope", "Scope"),
 ];
 
-/// The target that starts and stops all domains.
+/// Returns the target that starts and stops all domains.
 pub(super) fn target(means: Means<'_>, services: &[String]) -> String {
     let mut text = "[Unit]\nDescription=The domains of a plan of Rampart\n".to_owned();
     if matches!(means, Means::Rampart(_)) {
@@ -31,7 +31,7 @@ pub(super) fn target(means: Means<'_>, services: &[String]) -> String {
     text
 }
 
-/// The unit that applies the plan, and releases it when it is stopped.
+/// Returns the unit that applies the plan, and releases it when it is stopped.
 pub(super) fn apply(program: &str, plan: &str) -> String {
     let words = |words: &[&str]| command(words.iter().copied());
     format!(
@@ -51,7 +51,7 @@ pub(super) fn apply(program: &str, plan: &str) -> String {
     )
 }
 
-/// Path and text of each drop-in.
+/// Returns path and text of each drop-in.
 pub(super) fn drop_ins(housekeeping: &CpuSet) -> Vec<(String, String)> {
     let mut files: Vec<(String, String)> = ORDINARY
         .into_iter()

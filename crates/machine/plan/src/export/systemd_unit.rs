@@ -17,11 +17,11 @@ pub(super) struct Service {
     pub(super) name: String,
     /// The unit.
     pub(super) text: String,
-    /// What is to be done besides.
+    /// Manual steps.
     pub(super) findings: Vec<Finding>,
 }
 
-/// Why a domain has no service, and how to fix it.
+/// The reason why a domain has no service, and the fix.
 pub(super) type Refusal = (String, &'static str);
 
 /// Writes the service of a domain.
@@ -41,8 +41,7 @@ pub(super) fn service(
             body.push("Type=exec".to_owned());
             let words = [program, "up", "--foreground", planned.name.as_str()];
             body.push(format!("ExecStart={}", command(words)));
-            // What is started here supervises the domain; the domain's own CPUs are no business of
-            // this unit's.
+            // The unit runs the supervisor; the supervisor places the domain on its CPUs.
             body.push(format!("CPUAffinity={}", subject.resolved.housekeeping));
             body.push("KillMode=mixed".to_owned());
             body.push(restart(planned.restart));
@@ -83,7 +82,7 @@ pub(super) fn service(
     })
 }
 
-/// Whether there is anything to start.
+/// Checks that a unit can start the domain.
 fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
     match planned.kind.program() {
         _ if planned.kind.leaves_linux() => Err((
@@ -98,7 +97,7 @@ fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
     }
 }
 
-/// What systemd does itself.
+/// Adds the settings of a domain that systemd runs without Rampart.
 fn alone(
     subject: &Subject<'_>,
     planned: &PlannedDomain,
@@ -117,7 +116,7 @@ fn alone(
                 let words = ["/usr/bin/virsh", verb, planned.name.as_str()];
                 body.push(format!("{key}={}", command(words)));
             }
-            // A oneshot unit has no limit of its own.
+            // A oneshot unit has no start limit by default.
             body.push("TimeoutStartSec=2min".to_owned());
             return Ok(());
         }
@@ -130,7 +129,7 @@ fn alone(
             let program = format!("/usr/bin/{}", engine.word());
             let rest = start.words.iter().skip(1).map(String::as_str);
             body.push("Type=exec".to_owned());
-            // One that a crash left would keep its name.
+            // A container that a crash left behind keeps the name.
             let name = start.name.as_str();
             let clean = command([program.as_str(), "rm", "--force", name]);
             body.push(format!("ExecStartPre=-{clean}"));
@@ -154,7 +153,7 @@ fn alone(
             if !planned.kind.is_housekeeping() {
                 body.push(format!("Slice={}", words::slice(&planned.name)));
             }
-            if let Some(nodes) = subject.told_nodes(&got.cpus) {
+            if let Some(nodes) = subject.several_nodes(&got.cpus) {
                 body.push("NUMAPolicy=bind".to_owned());
                 body.push(format!("NUMAMask={nodes}"));
             }
@@ -184,7 +183,8 @@ fn restart(restart: Restart) -> String {
     format!("Restart={word}")
 }
 
-/// What a program needs to ask for its policy and to lock its memory (sched(7), getrlimit(2)).
+/// Adds the limits that a program needs to set its policy and to lock its memory (sched(7),
+/// getrlimit(2)).
 fn limits(got: &ResolvedDomain, body: &mut Vec<String>) {
     let Some(policy) = got.policy.filter(|policy| policy.is_real_time()) else {
         return;
@@ -195,7 +195,7 @@ fn limits(got: &ResolvedDomain, body: &mut Vec<String>) {
     body.push("LimitMEMLOCK=infinity".to_owned());
 }
 
-/// The slice that a domain of systemd's own runs in.
+/// Returns the slice of a domain that runs without Rampart.
 pub(super) fn slice_unit(
     subject: &Subject<'_>,
     planned: &PlannedDomain,
@@ -210,14 +210,14 @@ pub(super) fn slice_unit(
         "[Unit]\nDescription=CPUs of domain {} of a plan of Rampart\n\n[Slice]\nAllowedCPUs={cpus}\n",
         planned.name
     );
-    if let Some(nodes) = subject.told_nodes(&got.cpus) {
+    if let Some(nodes) = subject.several_nodes(&got.cpus) {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
     }
     text
 }
 
-/// A command line as systemd reads it (systemd.service(5), "COMMAND LINES"): `%` and `$` would be
-/// replaced, and a backslash begins an escape.
+/// Returns a command line in the syntax of systemd.service(5), "COMMAND LINES", with `%`, `$` and
+/// backslashes escaped.
 pub(super) fn command<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
     let words: Vec<String> = words.into_iter().map(word).collect();
     words.join(" ")

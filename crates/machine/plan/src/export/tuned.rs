@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A profile of TuneD (tuned.conf(5), the manual of its plug-ins). It stands alone and includes no
-//! other profile: what it sets is what the plan and the catalogue want, and no more.
+//! A profile of TuneD (tuned.conf(5), the manual of its plug-ins). It includes no other profile, and
+//! sets only values of the plan and the catalogue.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use rampart_model::{
     SchedulingPolicy, Severity, StepAction, StepKind,
 };
 
-use super::field::{DomainField, MachineField};
-use super::gaps::Answer::{self, Apart, Lost, Said};
+use super::answers::Answer::{self, NotConcerned, Supported, Unsupported};
+use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
 use super::{Exported, ExportedFile, Subject, words};
 
-/// Threads of the kernel by the knob that sets their priority, as TuneD's scheduler plug-in finds
-/// them: it sees their names in brackets.
+/// Kernel threads by the knob that sets their priority. TuneD's scheduler plug-in matches their names
+/// in brackets.
 const KERNEL_THREADS: [(&str, &str); 4] = [
     ("ksoftirqd-priority", "ksoftirqd"),
     ("ktimers-priority", "ktimer"),
@@ -23,82 +23,58 @@ const KERNEL_THREADS: [(&str, &str); 4] = [
     ("rcub-priority", "rcub"),
 ];
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn of_machine(field: MachineField) -> Answer {
-    match field {
-        // Idle siblings are among the isolated cores.
-        MachineField::Housekeeping
-        | MachineField::Siblings
-        | MachineField::Settings
-        | MachineField::BootArguments
-        | MachineField::OtherInterrupts => Said,
-        MachineField::SiblingsOffline => Lost(
-            "a profile without scripts takes no CPU offline",
-            "nosmt among the plan's boot arguments",
-        ),
-        MachineField::Fingerprint => Lost(
-            "TuneD does not compare the topology",
-            "rampart plan check, after each change of the firmware's settings",
-        ),
-        MachineField::Enforcement | MachineField::Waivers => Apart("only Rampart judges by it"),
-        MachineField::ExpectedSettings => {
-            Lost("TuneD verifies only its own settings", "rampart check")
-        }
-        MachineField::Reboot => Apart(
-            "TuneD adds its arguments to the kernel command line; restart the machine afterwards",
-        ),
-    }
-}
+const MACHINE_ANSWERS: MachineAnswers = MachineAnswers {
+    // Idle siblings are among the isolated cores.
+    housekeeping: Supported,
+    settings: Supported,
+    boot_arguments: Supported,
+    other_interrupts: Supported,
+    siblings_offline: Unsupported(
+        "a profile without scripts takes no CPU offline",
+        "nosmt among the plan's boot arguments",
+    ),
+    fingerprint: Unsupported(
+        "TuneD does not compare the topology",
+        "rampart plan check, after each change of the firmware's settings",
+    ),
+    expected_settings: Unsupported("TuneD verifies only its own settings", "rampart check"),
+    reboot: NotConcerned(
+        "TuneD adds its arguments to the kernel command line; restart the machine afterwards",
+    ),
+};
 
-#[deny(clippy::wildcard_enum_match_arm)]
-fn of_domain(field: DomainField) -> Answer {
-    match field {
-        DomainField::Isolation => Lost(
-            "TuneD moves processes away from isolated cores once; who comes later, and the kernel, \
-             is kept away by isolcpus= alone",
-            "rampart apply",
-        ),
-        DomainField::Deadline => Apart("only rampart evaluate judges by it"),
-        DomainField::CacheWays
-        | DomainField::CacheBytes
-        | DomainField::CacheExclusive
-        | DomainField::Bandwidth => Lost(
-            "TuneD does not divide caches and memory bandwidth",
-            "rampart apply",
-        ),
-        DomainField::Interrupts => Lost(
-            "TuneD keeps interrupts off isolated cores, including those of the domain",
-            "rampart apply",
-        ),
-        DomainField::Cpus
-        | DomainField::VirtualCpus
-        | DomainField::Priority
-        | DomainField::Reservation
-        | DomainField::Run
-        | DomainField::Restart
-        | DomainField::Engine
-        | DomainField::Image
-        | DomainField::RootFileSystem
-        | DomainField::Memory
-        | DomainField::HugePages
-        | DomainField::MemoryNode
-        | DomainField::Kernel
-        | DomainField::Initramfs
-        | DomainField::Disk
-        | DomainField::Emulator
-        | DomainField::Service
-        | DomainField::IdleKeepsCpu
-        | DomainField::DedicatedHint
-        | DomainField::Devices
-        | DomainField::CellImage
-        | DomainField::CellOptions
-        | DomainField::Threads => {
-            Apart("TuneD does not support domains: use rampart export systemd, or others")
-        }
-    }
-}
+const OTHER_TOOLS: Answer =
+    NotConcerned("TuneD does not support domains: use rampart export systemd, or others");
 
-/// What the sections of the file hold.
+const DOMAIN_ANSWERS: DomainAnswers = DomainAnswers {
+    isolation: Unsupported(
+        "TuneD moves processes away from isolated cores once; only isolcpus= keeps later \
+         processes and the kernel away",
+        "rampart apply",
+    ),
+    caches: Unsupported(
+        "TuneD does not divide caches and memory bandwidth",
+        "rampart apply",
+    ),
+    interrupts: Unsupported(
+        "TuneD keeps interrupts off isolated cores, including those of the domain",
+        "rampart apply",
+    ),
+    cpus: OTHER_TOOLS,
+    priority: OTHER_TOOLS,
+    reservation: OTHER_TOOLS,
+    run: OTHER_TOOLS,
+    restart: OTHER_TOOLS,
+    engine: OTHER_TOOLS,
+    image: OTHER_TOOLS,
+    root_file_system: OTHER_TOOLS,
+    guest: OTHER_TOOLS,
+    cell: OTHER_TOOLS,
+    service: OTHER_TOOLS,
+    threads: OTHER_TOOLS,
+};
+
+/// The sections of the file.
 #[derive(Debug, Default)]
 struct Sections {
     sysctl: BTreeMap<String, Entry>,
@@ -113,14 +89,14 @@ struct Entry {
     disruptive: Option<String>,
 }
 
-/// Writes the profile `rampart`. `settings` are the steps of applying the plan, with every place
-/// that has to hold a value: those that hold it already too.
+/// Writes the profile `rampart`. `settings` are the steps of applying the plan, with every location,
+/// including those that have the expected value.
 #[must_use]
 pub fn tuned(subject: &Subject<'_>, settings: &ChangeList) -> Exported {
     let mut gaps = Gaps::default();
-    gaps.of_machine(subject, of_machine);
+    gaps.of_machine(subject, &MACHINE_ANSWERS);
     for (planned, _) in subject.domains() {
-        gaps.of_domain(planned, of_domain);
+        gaps.of_domain(planned, &DOMAIN_ANSWERS);
     }
     let mut sections = Sections::default();
     for step in &settings.steps {
@@ -130,7 +106,7 @@ pub fn tuned(subject: &Subject<'_>, settings: &ChangeList) -> Exported {
     let mut head = gaps.head("tuned", subject, Part::All);
     head.extend(words::broken(
         "To use it: copy the directory `tuned` into /etc (from TuneD 2.23 on into /etc/tuned/profiles), \
-         then tuned-adm profile rampart. A value that is as wanted by now is set all the same.",
+         then tuned-adm profile rampart. The profile also sets values that are already as expected.",
     ));
     Exported {
         files: vec![ExportedFile {
@@ -154,10 +130,10 @@ fn lost(step: &ChangeStep, what: &str) -> Finding {
     }
 }
 
-/// Where a step's values belong.
+/// Adds the values of a step to their section.
 fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
     if step.kind != StepKind::Knob {
-        // Walls are told with the domains, the kernel command line has its own section.
+        // Isolation is reported with the domains; the kernel command line has its own section.
         return;
     }
     match step.action {
@@ -172,7 +148,7 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
         .iter()
         .find(|(knob, _)| *knob == step.name)
         .map(|(_, thread)| *thread);
-    let mut strange = false;
+    let mut unsupported = false;
     for location in &step.locations {
         match (&location.target, threads) {
             (ChangeTarget::ThreadPolicy(_), Some(thread)) => match location.value.parse() {
@@ -180,7 +156,7 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
                     let value = format!("0:f:{priority}:*:^\\[{thread}");
                     sections.scheduler.insert(format!("group.{thread}"), value);
                 }
-                _ => strange = true,
+                _ => unsupported = true,
             },
             (
                 ChangeTarget::ThreadPolicy(_)
@@ -188,24 +164,24 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
                 | ChangeTarget::Schemata(_)
                 | ChangeTarget::Service(_),
                 _,
-            ) => strange = true,
+            ) => unsupported = true,
             (
                 ChangeTarget::File(path)
                 | ChangeTarget::CpuListFile(path)
                 | ChangeTarget::CpuMaskFile(path),
                 _,
-            ) => strange |= !file(path, location, step, sections),
+            ) => unsupported |= !file(path, location, step, sections),
         }
     }
-    if strange {
+    if unsupported {
         gaps.add(
             None,
-            lost(step, "TuneD has no plug-in for some of its places"),
+            lost(step, "TuneD has no plug-in for some of its locations"),
         );
     }
 }
 
-/// Puts a file into its section; no where there is none for it.
+/// Adds a file to its section. Returns whether there is a section for it.
 fn file(path: &str, location: &ChangeLocation, step: &ChangeStep, sections: &mut Sections) -> bool {
     let value = match &location.target {
         ChangeTarget::CpuMaskFile(_) => match location.value.parse::<CpuSet>() {
@@ -214,7 +190,7 @@ fn file(path: &str, location: &ChangeLocation, step: &ChangeStep, sections: &mut
         },
         _ => location.value.clone(),
     };
-    // What the file's own syntax would take for something else.
+    // Characters with a meaning in the profile.
     if path.contains(['=', ' ', '#']) || value.contains(['#', '\n']) {
         return false;
     }
@@ -223,12 +199,12 @@ fn file(path: &str, location: &ChangeLocation, step: &ChangeStep, sections: &mut
         knob: step.name.clone(),
         disruptive: step.disruptive.clone(),
     };
-    // Groups are systemd's; what the kernel makes of them is read there, not written.
+    // Control groups belong to systemd.
     if path.starts_with("/sys/fs/cgroup/") {
         return false;
     }
     if let Some(name) = path.strip_prefix("/proc/sys/") {
-        // The plug-in takes the names of sysctl(8), in which a point of a name is a slash.
+        // In the names of sysctl(8) a dot within a part is written as a slash.
         let name: String = name
             .chars()
             .map(|c| match c {
@@ -247,7 +223,7 @@ fn file(path: &str, location: &ChangeLocation, step: &ChangeStep, sections: &mut
     }
 }
 
-/// `${` would begin a variable.
+/// Escapes `${`, which begins a variable.
 fn escaped(text: &str) -> String {
     text.replace("${", "\\${")
 }
@@ -259,7 +235,7 @@ fn text(
     gaps: &mut Gaps,
 ) -> String {
     let resolved = subject.resolved;
-    // What is neither keeps nobody busy, idle siblings among it.
+    // Idle siblings are isolated too.
     let isolated = subject
         .machine
         .topology
@@ -287,7 +263,7 @@ fn text(
     if !kept.is_empty() {
         text.push_str(&format!("ps_blacklist={}\n", escaped(&kept.join(";"))));
     }
-    // The domains of Rampart and of its units, whatever they run.
+    // All domains of Rampart and of its units.
     text.push_str("cgroup_ps_blacklist=/rampart\n");
     for (key, value) in &sections.scheduler {
         text.push_str(&format!("{key}={value}\n"));
@@ -315,7 +291,7 @@ fn text(
         let finding = Finding::new(
             Severity::Warning,
             format!("the machine, boot.arguments: {}", argument.escape_debug()),
-            "a profile would take it for a comment",
+            "TuneD would parse it as a comment",
         );
         gaps.add(
             None,
@@ -337,8 +313,8 @@ fn text(
     text
 }
 
-/// Programs that the scheduler plug-in must leave where they are, as it names them: expressions
-/// that are searched for in the command line.
+/// Returns the programs that the scheduler plug-in must not move, as expressions that it searches for
+/// in command lines.
 fn kept(subject: &Subject<'_>) -> Vec<String> {
     let mut patterns: Vec<String> = Vec::new();
     for (planned, _) in subject.domains() {
@@ -346,7 +322,7 @@ fn kept(subject: &Subject<'_>) -> Vec<String> {
             _ if planned.kind.is_housekeeping() || planned.kind.leaves_linux() => continue,
             DomainProgram::Guest => "qemu-(system|kvm)".to_owned(),
             DomainProgram::Process | DomainProgram::Container => match planned.run.first() {
-                // A semicolon divides the expressions.
+                // A semicolon separates expressions.
                 Some(program) if !program.contains([';', '#', '\n']) => {
                     format!("^{}", literal(program))
                 }
@@ -361,7 +337,7 @@ fn kept(subject: &Subject<'_>) -> Vec<String> {
     patterns
 }
 
-/// An expression of Python that matches this text.
+/// Returns a Python expression that matches this text.
 fn literal(text: &str) -> String {
     let mut pattern = String::new();
     for c in text.chars() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Texts as other tools take them: comments, names, words of a shell.
+//! Formats texts for other tools: comments, names, words of a shell.
 
 use std::collections::BTreeSet;
 
@@ -7,32 +7,32 @@ use rampart_model::{clean, wrapped};
 
 const WIDTH: usize = 96;
 
-/// An entry of a list, broken into lines.
+/// Returns an entry of a list, wrapped into lines.
 pub(super) fn listed(text: &str) -> Vec<String> {
     wrapped("- ", "  ", &clean(text), WIDTH + 2)
 }
 
-/// A text in lines that fit a comment. What could end a comment becomes visible.
+/// Wraps a text into lines for a comment, with control characters replaced.
 pub(super) fn broken(text: &str) -> Vec<String> {
     wrapped("", "", &clean(text), WIDTH)
 }
 
-/// Lines as comments that begin with `#`.
+/// Formats lines as comments that begin with `#`.
 pub(super) fn hash(lines: &[String]) -> String {
     lines
         .iter()
-        // systemd takes a line that ends so together with the next one.
+        // systemd joins a line that ends with a backslash and the next one.
         .map(|line| format!("# {}\n", line.trim_end_matches('\\')))
         .collect()
 }
 
-/// Words as a shell reads them; none where one holds what no shell takes.
+/// Quotes words for a shell; `None` if a word contains a NUL character.
 pub(super) fn shell(words: &[String]) -> Option<String> {
     shlex::try_join(words.iter().map(String::as_str)).ok()
 }
 
-/// A name as an RFC 1123 label: small letters, digits and hyphens, 63 at most (Kubernetes,
-/// "Object Names and IDs"). `taken` holds those that are given already.
+/// Returns a name as an RFC 1123 label: at most 63 lower-case letters, digits and hyphens (Kubernetes,
+/// "Object Names and IDs"). Adds it to `taken`, the labels in use.
 pub(super) fn label(name: &str, taken: &mut BTreeSet<String>) -> String {
     let mut label: String = name
         .to_ascii_lowercase()
@@ -50,13 +50,13 @@ pub(super) fn label(name: &str, taken: &mut BTreeSet<String>) -> String {
     unique
 }
 
-/// A name as a part of a unit's name: a hyphen in a slice's name would put it below another slice
-/// (systemd.slice(5), systemd-escape(1)).
+/// Escapes a name for a unit's name: a hyphen would put the slice below another one (systemd.slice(5),
+/// systemd-escape(1)).
 pub(super) fn unit_part(name: &str) -> String {
     name.replace('-', "\\x2d")
 }
 
-/// The slice of a domain, below `rampart.slice`.
+/// Returns the slice of a domain, below `rampart.slice`.
 pub(super) fn slice(name: &str) -> String {
     format!("rampart-{}.slice", unit_part(name))
 }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_those_of_kubernetes_and_differ() {
+    fn labels_are_valid_and_unique() {
         let mut taken = BTreeSet::new();
         let names = ["press-control", "V1.2_x", "v1-2-x", "v1_2_x", "a_"];
         let labels: Vec<String> = names.iter().map(|name| label(name, &mut taken)).collect();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_stay_comments() {
+    fn wraps_and_escapes_comments() {
         let lines = broken(&format!("a\nb\u{1b}c {}", "word ".repeat(40)));
         assert!(
             lines.len() > 1 && lines.iter().all(|line| line.chars().count() <= WIDTH),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hyphen_makes_no_slice_below_another() {
+    fn escapes_hyphens_in_names_of_slices() {
         assert_eq!(slice("press-control"), "rampart-press\\x2dcontrol.slice");
     }
 }

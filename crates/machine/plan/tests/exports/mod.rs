@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Plans in the words of other tools: what is written, and that nothing is left out in silence.
+//! Exports of plans to other tools: their files, and the fields that they do not support.
 
 mod snapshots;
 mod texts;
@@ -54,7 +54,7 @@ impl Resolved {
         }
     }
 
-    /// By every tool, with a name for each.
+    /// Returns the name and the export of every tool.
     pub(crate) fn exports(&self) -> Vec<(&'static str, Exported)> {
         let subject = self.subject();
         vec![
@@ -72,20 +72,20 @@ impl Resolved {
     }
 }
 
-/// All files in one text, and what is told besides.
+/// Formats all files and findings as one text.
 pub(crate) fn shown(exported: &Exported) -> String {
     let mut text = String::new();
     for file in &exported.files {
         text.push_str(&format!("==== {}\n{}\n", file.path, file.text));
     }
-    text.push_str("==== told\n");
+    text.push_str("==== findings\n");
     for finding in &exported.findings {
         text.push_str(&format!("{finding}\n"));
     }
     text
 }
 
-/// Some steps of each kind.
+/// Returns some steps of each kind.
 pub(crate) fn settings() -> ChangeList {
     let step = |name: &str, action, target, value: &str| ChangeStep {
         kind: StepKind::Knob,

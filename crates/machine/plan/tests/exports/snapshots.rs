@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is written, whole: `INSTA_UPDATE=always cargo test -p rampart-plan exports`.
+//! Snapshots of all files: `INSTA_UPDATE=always cargo test -p rampart-plan exports`.
 
 use super::{DESK, PLANT, Resolved, shown};
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! That other tools read what is written as it is meant: words of a shell, YAML.
+//! Quoting in exported files: words of a shell, YAML, units.
 
 use rampart_model::{Environment, Nanos};
 use rampart_plan::{Engine, Exported, Means, containers, kubernetes, systemd};
@@ -13,7 +13,7 @@ fn text<'a>(exported: &'a Exported, path: &str) -> &'a str {
     &file.unwrap_or_else(|| panic!("no {path}")).text
 }
 
-/// The words of the first line that begins with this program.
+/// Returns the words of the first line that begins with this program.
 fn words(script: &str, program: &str) -> Vec<String> {
     let line = script
         .lines()
@@ -79,7 +79,6 @@ fn grants_privileges_for_real_time_policies_only() {
     assert!(script.contains("tar -C '/srv/meter root' -c . | docker import - rampart-meter_1"));
 }
 
-/// Budgets of control groups: only where the kernel asks for them and the engine knows them.
 #[test]
 fn writes_a_budget_if_groups_have_one() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\npolicy = { fifo = 2 }\n\
@@ -155,7 +154,6 @@ fn kubernetes_parses_the_manifests() {
     );
 }
 
-/// Names and programs of any sort stay on their line, in shell, YAML and units.
 #[test]
 fn quotes_every_word() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\n\

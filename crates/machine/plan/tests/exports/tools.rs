@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What is written, before the tools themselves: systemd-analyze, libvirt's schema, a shell, and
-//! TuneD's own reader or the one of Python that it is made of. A tool that is not installed is left
-//! out; `scripts/setup test` installs them.
+//! Checks exported files with the tools: systemd-analyze, libvirt's schema, a shell, and TuneD's parser
+//! or the Python parser that it is based on. Skips tools that are not installed; `scripts/setup test`
+//! installs them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use rampart_plan::{Engine, Exported, Means, containers, libvirt, systemd, tuned}
 
 use super::{DESK, PLANT, Resolved, settings};
 
-/// Runs a tool for a minute at most; none where it is not installed.
+/// Runs a tool for at most a minute; returns `None` if it is not installed.
 fn tool(program: &str, arguments: &[&str], path: Option<&Path>) -> Option<Output> {
     let there = Command::new("sh")
         .args(["-c", "command -v \"$1\" > /dev/null", "sh", program])
@@ -58,7 +58,7 @@ fn systemd_accepts_every_line() {
                 return;
             };
             let said = String::from_utf8_lossy(&output.stderr);
-            // The domains' own programs are not on the machine that tests.
+            // The programs of the domains do not exist on this machine.
             let wrong: Vec<&str> = said
                 .lines()
                 .filter(|line| !line.contains("is not executable"))
@@ -72,7 +72,7 @@ fn systemd_accepts_every_line() {
     }
 }
 
-/// A line that systemd does not know is found: else the test above would prove nothing.
+/// Checks that the test above can fail.
 #[test]
 fn systemd_reports_unknown_lines() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -103,7 +103,7 @@ fn libvirt_accepts_the_guests() {
     }
 }
 
-/// The script, run by a shell with an engine that tells what it was given.
+/// Runs the script in a shell, with an engine that prints its arguments.
 #[test]
 fn a_shell_runs_the_script() {
     for (engine, machine, plan, containers_of) in [
@@ -131,7 +131,6 @@ fn a_shell_runs_the_script() {
     }
 }
 
-/// Options that the engines of this machine do not have would be in the way of the container.
 #[test]
 fn the_engine_supports_the_options() {
     let resolved = Resolved::on("server", PLANT);
@@ -156,7 +155,7 @@ fn the_engine_supports_the_options() {
     }
 }
 
-/// Reads a profile as TuneD does, and prints what it found.
+/// Parses a profile as TuneD does, and prints its sections.
 const READER: &str = r#"
 import sys
 path = sys.argv[1]

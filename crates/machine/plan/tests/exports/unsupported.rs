@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Nothing is left out in silence.
+//! Exports report every field that they do not support.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,6 @@ use rampart_plan::{DomainField, Engine, MachineField, Means, containers, libvirt
 use super::{DESK, PLANT, Resolved};
 use crate::support;
 
-/// What a plan says and the files of a tool do not is told, and stands in one of the files.
 #[test]
 fn findings_are_comments_in_the_files_too() {
     for (machine, plan) in [("server", PLANT), ("laptop", DESK)] {
@@ -26,17 +25,16 @@ fn findings_are_comments_in_the_files_too() {
                 .collect();
             for finding in &exported.findings {
                 let wanted = words(&finding.to_string()).join(" ").replace(" - ", " ");
-                let stands =
+                let written =
                     files.contains(&wanted.replace("--", "- -")) || files.contains(&wanted);
-                // A domain without a file of its own is told on standard error alone.
-                let apart = finding.what.starts_with("not written");
-                assert!(stands || apart, "{machine} {tool}: {finding}");
+                // A domain without a file is reported on standard error only.
+                let not_written = finding.what.starts_with("not written");
+                assert!(written || not_written, "{machine} {tool}: {finding}");
             }
         }
     }
 }
 
-/// Fields that a kind of domain may have, and no tool but Rampart has a word for.
 #[test]
 fn reports_every_unsupported_field() {
     let plan = "[machine]\nhousekeeping = \"0\"\nsmt = \"off\"\npolicy = \"warn\"\n\
@@ -73,7 +71,7 @@ fn reports_every_unsupported_field() {
         systemd(&subject, Means::Rampart("/r")),
         containers(&subject, Engine::Docker),
     ] {
-        let told: BTreeSet<&str> = exported
+        let reported: BTreeSet<&str> = exported
             .findings
             .iter()
             .flat_map(|finding| finding.location.split(", ").skip(1))
@@ -84,7 +82,7 @@ fn reports_every_unsupported_field() {
             .chain(domain.iter().map(|field| field.word()))
         {
             let word = word.split(", ").next().unwrap_or(word);
-            assert!(told.contains(word), "{word}: {told:?}");
+            assert!(reported.contains(word), "{word}: {reported:?}");
         }
     }
 }
@@ -108,7 +106,7 @@ fn reports_domains_that_are_not_written() {
             .all(|finding| !finding.what.starts_with("not written"))
     );
     for finding in &exported.findings {
-        let mended = finding.fix.is_some() || finding.severity == Severity::Note;
-        assert!(mended, "{finding}");
+        let has_fix = finding.fix.is_some() || finding.severity == Severity::Note;
+        assert!(has_fix, "{finding}");
     }
 }

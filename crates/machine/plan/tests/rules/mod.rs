@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! For each rule a plan that breaks it, its finding, and a plan that keeps it.
+//! For each rule: a plan that breaks it, its finding, and a plan that does not break it.
 
 mod environment;
 mod guests;
