@@ -60,8 +60,8 @@ run stop cell stop press
 run stop-again cell stop press
 run start-again cell start press
 run disable-with-cells cell disable
-run some cell destroy attack nobody
-run unknown cell start nobody
+run some cell destroy attack missing
+run unknown cell start missing
 run destroy cell destroy press
 run disable cell disable
 run disable-again cell disable
@@ -86,7 +86,7 @@ cell = { argument = 1000 }
 default = "skip"
 PLAN
 run apply apply plan.toml
-run nobody-enters run press -- true
+run enter-cell run press -- true
 run up up --json
 run up-again up
 run up-list cell list --json
@@ -113,14 +113,14 @@ dmesg | sed 's/^/log /'
 #[test]
 fn cells_are_managed_by_command_and_by_plan() {
     let text = run_with_command(SCRIPT, 1024, Duration::from_secs(400));
-    let said = ScriptOutput::new(&text);
-    described(&said);
-    launched(&said);
-    made(&said);
-    refused(&said);
-    watched(&said);
-    ended(&said);
-    planned(&said);
+    let output = ScriptOutput::new(&text);
+    described(&output);
+    launched(&output);
+    made(&output);
+    refused(&output);
+    watched(&output);
+    ended(&output);
+    planned(&output);
     assert!(text.contains("\nonline 0-3\n"), "CPUs are missing: {text}");
     assert!(!text.contains("FAILED"), "{text}");
     assert!(text.contains("\nfinished\n"), "{text}");
@@ -128,8 +128,8 @@ fn cells_are_managed_by_command_and_by_plan() {
     assert!(errors.is_empty(), "{errors:#?}\n{text}");
 }
 
-fn described(said: &ScriptOutput<'_>) {
-    let description = said.json("describe");
+fn described(output: &ScriptOutput<'_>) {
+    let description = output.json("describe");
     let problems = description["findings"].as_array().expect("findings");
     let problem = problems
         .iter()
@@ -150,30 +150,30 @@ fn described(said: &ScriptOutput<'_>) {
     assert_eq!(serial["linux"]["driver"], "uart-pl011", "{serial:#}");
 }
 
-fn launched(said: &ScriptOutput<'_>) {
-    said.refused("list-early", &["/dev/rampart"]);
-    said.refused("enable-without-image", &["rampart.bin", "--image"]);
-    assert!(said.of("enable", 0).contains("enabled, memory 0x7f800000"));
-    assert_eq!(said.json("enable-again")["already"], true);
-    let disabled = said.of("disable-unused", 0);
+fn launched(output: &ScriptOutput<'_>) {
+    output.refused("list-early", &["/dev/rampart"]);
+    output.refused("enable-without-image", &["rampart.bin", "--image"]);
+    assert!(output.of("enable", 0).contains("enabled, memory 0x7f800000"));
+    assert_eq!(output.json("enable-again")["already"], true);
+    let disabled = output.of("disable-unused", 0);
     assert!(
         disabled.contains("disabled") && disabled.contains("unloaded"),
         "{disabled}"
     );
-    said.assert_success("enable-anew");
+    output.assert_success("enable-anew");
 }
 
-fn made(said: &ScriptOutput<'_>) {
-    let dry = said.json("dry");
+fn made(output: &ScriptOutput<'_>) {
+    let dry = output.json("dry");
     assert_eq!(dry["number"], Value::Null);
-    let created = said.json("create");
+    let created = output.json("create");
     assert_eq!(created["number"], 1, "{created:#}");
     assert_eq!(created["cpus"], "3");
     assert_eq!(created["memory"]["start"], 0x7000_0000_u64);
     assert_eq!(created["memory"]["guest"], 0x4000_0000_u64);
     assert_eq!(created["shared"], dry["shared"]);
-    said.assert_success("start");
-    let stats = said.json("stats");
+    output.assert_success("start");
+    let stats = output.json("stats");
     let cpu = &stats[0]["by-cpu"][0];
     assert_eq!(stats[0]["state"], "running", "{stats:#}");
     assert_eq!(cpu["number"], 3, "{stats:#}");
@@ -181,75 +181,75 @@ fn made(said: &ScriptOutput<'_>) {
     assert!(cpu["exits"].as_u64() > Some(0), "{stats:#}");
 }
 
-fn refused(said: &ScriptOutput<'_>) {
-    said.refused("cpu-taken", &["CPU 3", "owned by cell press"]);
-    said.refused(
+fn refused(output: &ScriptOutput<'_>) {
+    output.refused("cpu-taken", &["CPU 3", "owned by cell press"]);
+    output.refused(
         "cpu-of-linux",
         &["CPU 0", "housekeeping", "use CPUs of 1-2"],
     );
-    said.refused("name-taken", &["rampart cell destroy press"]);
-    said.refused("too-much", &["memory", "256MiB", "1GiB"]);
-    said.refused("driver-bound", &["pl061_gpio", "unbind"]);
-    said.refused("shared-page", &["virtio_mmio@a000200", "pages of its own"]);
-    said.refused("no-device", &["moon", "rampart cell describe"]);
-    said.refused("load-running", &["running", "rampart cell stop press"]);
-    said.refused("no-console", &["console"]);
+    output.refused("name-taken", &["rampart cell destroy press"]);
+    output.refused("too-much", &["memory", "256MiB", "1GiB"]);
+    output.refused("driver-bound", &["pl061_gpio", "unbind"]);
+    output.refused("shared-page", &["virtio_mmio@a000200", "pages of its own"]);
+    output.refused("no-device", &["moon", "rampart cell describe"]);
+    output.refused("load-running", &["running", "rampart cell stop press"]);
+    output.refused("no-console", &["console"]);
 }
 
-fn watched(said: &ScriptOutput<'_>) {
-    let list = said.json("list");
+fn watched(output: &ScriptOutput<'_>) {
+    let list = output.json("list");
     let attack = &list[1];
     assert_eq!(attack["name"], "attack", "{list:#}");
     assert_eq!(attack["state"], "failed", "{list:#}");
-    assert_eq!(attack["stop-reason"], "read where it has no memory");
+    assert_eq!(attack["stop-reason"], "read outside its memory");
     assert_eq!(attack["cpus"], "2");
     let failure = &attack["failure"];
     assert_eq!(failure["registers"].as_array().map(Vec::len), Some(31));
     assert_eq!(failure["guest-address"], "0x70000000", "{failure:#}");
-    let verbose = said.of("verbose", 0);
-    assert!(verbose.contains("latest failure: read where"), "{verbose}");
+    let verbose = output.of("verbose", 0);
+    assert!(verbose.contains("latest failure: read outside"), "{verbose}");
     assert!(verbose.contains("x30 0x"), "{verbose}");
 }
 
-fn ended(said: &ScriptOutput<'_>) {
+fn ended(output: &ScriptOutput<'_>) {
     for word in ["stop", "stop-again", "start-again", "destroy", "disable"] {
-        said.assert_success(word);
+        output.assert_success(word);
     }
-    said.refused("disable-with-cells", &["press", "--destroy-cells"]);
-    let some = said.of("some", 5);
+    output.refused("disable-with-cells", &["press", "--destroy-cells"]);
+    let some = output.of("some", 5);
     assert!(some.contains("cell attack is destroyed"), "{some}");
-    assert!(some.contains("nobody"), "{some}");
-    assert!(said.of("unknown", 2).contains("no such cell"));
-    assert!(said.of("disable-again", 0).contains("was not enabled"));
+    assert!(some.contains("missing"), "{some}");
+    assert!(output.of("unknown", 2).contains("no such cell"));
+    assert!(output.of("disable-again", 0).contains("was not enabled"));
 }
 
-fn planned(said: &ScriptOutput<'_>) {
-    said.assert_success("apply");
+fn planned(output: &ScriptOutput<'_>) {
+    output.assert_success("apply");
     assert!(
-        said.of("nobody-enters", 2)
+        output.of("enter-cell", 2)
             .contains("a cell runs no process of this Linux")
     );
-    let up = said.json("up");
+    let up = output.json("up");
     assert_eq!(up[0]["outcome"], "running", "{up:#}");
-    assert!(said.of("up-again", 0).contains("is up"));
-    let list = said.json("up-list");
+    assert!(output.of("up-again", 0).contains("is up"));
+    let list = output.json("up-list");
     assert_eq!(list[0]["name"], "press", "{list:#}");
     assert_eq!(list[0]["state"], "running", "{list:#}");
-    let status: Value = said.json("status");
+    let status: Value = output.json("status");
     let offline = status["findings"].as_array().map(|findings| {
         let about = |finding: &&Value| finding["kind"] == "cpu-offline";
         findings.iter().filter(about).count()
     });
     assert_eq!(offline, Some(0), "{status:#}");
-    said.refused("release-under-it", &["press", "rampart down"]);
-    // Its supervisor is killed: the cell goes on, and is found by its name.
-    assert_eq!(said.json("list-orphan")[0]["state"], "running");
-    said.refused("up-orphan", &["rampart down"]);
-    assert!(said.of("down-orphan", 0).contains("destroyed"));
-    assert!(said.of("list-down", 0).contains("No cell exists"));
-    said.assert_success("up-anew");
-    assert_eq!(said.json("down")[0]["outcome"], "ended");
-    // The hypervisor that `up` brought is gone with the plan.
-    assert!(said.of("release", 0).contains("hypervisor"));
-    said.refused("disabled", &["rampart cell enable"]);
+    output.refused("release-under-it", &["press", "rampart down"]);
+    // Its supervisor is killed: the cell continues, and is found by its name.
+    assert_eq!(output.json("list-orphan")[0]["state"], "running");
+    output.refused("up-orphan", &["rampart down"]);
+    assert!(output.of("down-orphan", 0).contains("destroyed"));
+    assert!(output.of("list-down", 0).contains("No cell exists"));
+    output.assert_success("up-anew");
+    assert_eq!(output.json("down")[0]["outcome"], "ended");
+    // The hypervisor that `up` started ends with the plan.
+    assert!(output.of("release", 0).contains("hypervisor"));
+    output.refused("disabled", &["rampart cell enable"]);
 }

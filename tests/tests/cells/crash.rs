@@ -15,7 +15,7 @@ use rampart_tests::programs::{beside_others, directory};
 
 const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
-/// How long the machine may continue after the panic.
+/// Time limit for the machine after the panic.
 const LIMIT: Duration = Duration::from_secs(180);
 
 #[test]
@@ -24,7 +24,7 @@ fn a_linux_cell_survives_a_root_panic() {
 }
 
 #[test]
-#[ignore = "it takes more than a minute; make test-long runs it"]
+#[ignore = "takes more than a minute; make test-long runs it"]
 fn a_linux_cell_survives_a_root_panic_for_a_minute() {
     survives_for(60);
 }
@@ -44,19 +44,19 @@ fn survives_for(seconds: usize) {
     let mut program = machine.agent().spawn(&command).expect("started");
     program.stdin.write_all(&archive()).expect("carried");
     drop(program.stdin);
-    let mut said = Vec::new();
+    let mut written = Vec::new();
     for line in BufReader::new(program.stdout).lines() {
         let Ok(line) = line else { break };
         let last = line.starts_with("figure batches before the panic");
-        said.push(line);
+        written.push(line);
         if last {
             break;
         }
     }
     let figure = |name: &str| {
         let prefix = format!("figure {name}: ");
-        let found = said.iter().find_map(|line| line.strip_prefix(&prefix));
-        found.unwrap_or_else(|| panic!("no {name}: {said:#?}"))
+        let found = written.iter().find_map(|line| line.strip_prefix(&prefix));
+        found.unwrap_or_else(|| panic!("no {name}: {written:#?}"))
     };
     let before: usize = figure("batches before the panic")
         .parse()
@@ -67,7 +67,7 @@ fn survives_for(seconds: usize) {
     let lost = machine.wait_lost(Duration::from_secs(120));
     assert!(
         matches!(lost, Some((Loss::Panicked, _))),
-        "{lost:?}: {said:#?}"
+        "{lost:?}: {written:#?}"
     );
     let location = tempfile::tempdir().expect("a directory");
     let file = location.path().join("memory");
@@ -107,11 +107,11 @@ fn batches(memory: &Path) -> Vec<Batch> {
     let bytes = std::fs::read(memory).expect("written");
     let word = |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));
     let words: Vec<AtomicU64> = bytes.chunks_exact(8).map(word).collect();
-    let mut said = Vec::new();
-    rampart_ring::stream::leftover(&words, |byte| said.push(byte)).expect("a section");
-    let outputs = recover(&said);
+    let mut written = Vec::new();
+    rampart_ring::stream::leftover(&words, |byte| written.push(byte)).expect("a section");
+    let outputs = recover(&written);
     let lines = outputs.values().flat_map(|output| {
-        // The last line may not be whole yet.
+        // The last line may be incomplete.
         let end = output.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
         output[..end].split(|byte| *byte == b'\n')
     });

@@ -12,7 +12,7 @@ use rampart_tests::hypervisor::{
 use rampart_tests::programs::beside_others;
 
 const ALL: &str = r#"
-sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  nonsense is taken'
+sh -c './cells_agent enable 0' 2>/dev/null && echo 'FAILED  an invalid command is accepted'
 ./cells_agent cells . || echo 'FAILED  cells'
 ./cells_agent turns 10 . || echo 'FAILED  turns'
 ./cells_agent leave 50 || echo 'FAILED  leave'
@@ -24,19 +24,19 @@ const TURNS: &str = "./cells_agent turns 200 . || echo 'FAILED  turns'";
 fn cells_run_without_exits_and_are_isolated() {
     let wanted = [
         "timer: no exit for an interrupt",
-        "attacks: the neighbour notices nothing",
-        "a cell reaches no memory and no device but its own",
-        "memory: the neighbour notices nothing",
+        "attacks: the other cell is not disturbed",
+        "a cell accesses only its own memory and devices",
+        "memory: the other cell is not disturbed",
         "two CPUs, started again: no exit for an interrupt",
-        "pair: the neighbour notices nothing",
-        "bits: the root has all again, and nothing was lost",
-        "bits: the neighbour notices nothing",
-        "bells: the neighbour notices nothing",
+        "pair: the other cell is not disturbed",
+        "bits: the root has all lines again, no write was lost",
+        "bits: the other cell is not disturbed",
+        "bells: the other cell is not disturbed",
         "a device of the cell: no exit for an interrupt",
-        "alarm: the neighbour notices nothing",
-        "failures: the root is told in time",
-        "watchdog: it starts again",
-        "what was loaded is wiped",
+        "alarm: the other cell is not disturbed",
+        "failures: the root learns of a failure in time",
+        "watchdog: the cell starts again",
+        "the memory of a destroyed cell is wiped",
         "destroyed 10 times",
         "disabled 50 times under load",
     ];
@@ -44,7 +44,7 @@ fn cells_run_without_exits_and_are_isolated() {
 }
 
 #[test]
-#[ignore = "cells that come and go for a minute; make test-long runs it"]
+#[ignore = "creates and destroys cells for a minute; make test-long runs it"]
 fn two_hundred_cells_leave_no_data_to_the_next() {
     run(TURNS, &["destroyed 200 times"]);
 }
@@ -57,7 +57,7 @@ fn a_cell_survives_a_root_panic() {
 }
 
 #[test]
-#[ignore = "it takes longer than the minute that the cell lives on; make test-long runs it"]
+#[ignore = "takes longer than the minute that the cell survives; make test-long runs it"]
 fn a_cell_survives_a_root_panic_for_a_minute() {
     let _machine = beside_others();
     assert_programs_built();

@@ -15,8 +15,8 @@ use rampart_tests::programs::directory;
 use serde_json::json;
 use zerocopy::FromBytes as _;
 
-/// Where `crates/domains/cells/examples/cells_agent` puts the hypervisor and the page of its first cell, whose
-/// CPU is the last one.
+/// Addresses that `crates/domains/cells/examples/cells_agent` uses for the hypervisor and for the
+/// page of its first cell, whose CPU is the last one.
 const HYPERVISOR: u64 = 0x7000_0000;
 const PAGE: u64 = 0x7120_0000;
 const CPU: usize = 3;
@@ -28,30 +28,30 @@ const RECORDS: usize = 64;
 const RECORD_SECOND: u32 = 1;
 /// CNTFRQ_EL0 of QEMU.
 const SECOND: u64 = 62_500_000;
-/// The machine is emulated, on a busy host: it may be this many times slower than its clock should be.
+/// Factor by which the emulated machine may be slower than its clock on a busy host.
 const SLOWNESS: u32 = 5;
 
-/// What the cell says of one second.
+/// A record that the cell writes every second.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     /// CNTVCT_EL0.
     time: u64,
-    /// The interrupts of its timer by then.
+    /// The number of timer interrupts so far.
     interrupts: u64,
 }
 
-/// Physical memory of the machine.
+/// Reads physical memory of the machine.
 fn memory(sim: &Sim, location: &Path, address: u64, bytes: usize) -> Vec<u8> {
     let file = location.join("memory");
     let arguments = json!({ "val": address, "size": bytes, "filename": file });
     let saved = sim.qemu().qmp().execute("pmemsave", arguments);
     saved.expect("QEMU saves memory");
-    let saved = std::fs::read(&file).expect("what QEMU saved");
+    let saved = std::fs::read(&file).expect("the saved memory");
     assert_eq!(saved.len(), bytes);
     saved
 }
 
-/// The cell's page.
+/// Reads the cell's page.
 fn page(sim: &Sim, location: &Path) -> Vec<AtomicU64> {
     let bytes = memory(sim, location, PAGE, 4096);
     let (words, _) = bytes.as_chunks();
@@ -62,15 +62,15 @@ fn page(sim: &Sim, location: &Path) -> Vec<AtomicU64> {
 }
 
 fn records(page: &[AtomicU64]) -> Vec<Record> {
-    let mut reader = Reader::new(&page[RECORDS..]).expect("room for a ring");
-    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    let mut reader = Reader::new(&page[RECORDS..]).expect("enough memory for a ring");
+    let mut buffer = [0; MAXIMUM_RECORD_BYTES];
     let mut all = Vec::new();
     loop {
-        match reader.read(&mut room) {
+        match reader.read(&mut buffer) {
             Read::Record { kind, bytes } => {
                 assert_eq!((kind, bytes), (RECORD_SECOND, 24));
                 let field = |index: usize| {
-                    u64::from_le_bytes(room[8 * index..][..8].try_into().expect("8 bytes"))
+                    u64::from_le_bytes(buffer[8 * index..][..8].try_into().expect("8 bytes"))
                 };
                 all.push(Record {
                     time: field(0),
@@ -79,12 +79,12 @@ fn records(page: &[AtomicU64]) -> Vec<Record> {
             }
             Read::Nothing => return all,
             Read::Lost(_) | Read::Began => {}
-            Read::NoRing | Read::Damaged => panic!("the cell's records are no ring"),
+            Read::NoRing | Read::Damaged => panic!("the cell's records are not a ring"),
         }
     }
 }
 
-/// The hypervisor's status pages.
+/// Reads the hypervisor's status pages.
 fn status(sim: &Sim, location: &Path) -> Box<Status> {
     let header = memory(sim, location, HYPERVISOR, size_of::<Header>());
     let header = Header::read_from_bytes(&header).expect("a header");
@@ -93,7 +93,7 @@ fn status(sim: &Sim, location: &Path) -> Box<Status> {
     Box::new(status.expect("the status"))
 }
 
-/// A machine with the driver, in which the cell runs.
+/// Boots a machine with the driver and starts the cell.
 fn boot() -> Sim {
     let bin = directory();
     let architecture = Architecture::named("aarch64").expect("known");
@@ -113,7 +113,7 @@ fn boot() -> Sim {
         carried("cells_agent", "/usr/lib/cells/cells_agent"),
         carried("rampart-cell-irq", "/usr/lib/cells/rampart-cell-irq"),
     ];
-    // It is ended by this test.
+    // This test ends the machine.
     options.after_panic = Duration::from_secs(3600);
     let sim = Sim::boot(image, &options).expect("a machine");
     let start = AgentCommand::new(["/usr/lib/cells/cells_agent", "start", "/usr/lib/cells"]);
@@ -123,16 +123,16 @@ fn boot() -> Sim {
     sim
 }
 
-/// What the root does after its panic.
+/// The root's behaviour after its panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Afterwards {
-    /// It spins for ever (kernel.panic = 0).
+    /// Spins endlessly (kernel.panic = 0).
     Spins,
-    /// It asks the firmware for a restart of the machine (kernel.panic = -1).
+    /// Requests a restart of the machine from the firmware (kernel.panic = -1).
     Restarts,
 }
 
-/// Until the cell has lived for `seconds` of its own clock after the panic.
+/// Panics the root and waits until the cell has lived for `seconds` of its own clock afterwards.
 pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     let location = tempfile::tempdir().expect("a directory");
     let location = location.path();
@@ -147,7 +147,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     let loss = sim.wait_lost(Duration::from_secs(60));
     assert!(matches!(loss, Some((Loss::Panicked, _))), "{loss:?}");
 
-    // Two records from now: that second was begun after the panic.
+    // The second after the next record began after the panic.
     let at_panic = records(&page(&sim, location)).len();
     let limit = Duration::from_secs(seconds + 10) * SLOWNESS;
     let wait_for = |wanted: &dyn Fn(&[Record]) -> bool| {
@@ -159,7 +159,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
             }
             assert!(
                 begin.elapsed() < limit,
-                "after {limit:?} the cell has said: {found:?}"
+                "after {limit:?} the cell has written: {found:?}"
             );
             std::thread::sleep(Duration::from_millis(300));
         }
@@ -184,7 +184,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
         "one for each second: {since:?}"
     );
     for pair in since.windows(2) {
-        // No more of a time is said on an emulated machine than that there was no long silence.
+        // On an emulated machine only a long silence is an error.
         assert!(pair[1].interrupts > pair[0].interrupts, "{pair:?}");
         assert!(pair[1].time > pair[0].time, "{pair:?}");
         let silence = pair[1].time - pair[0].time;
@@ -195,15 +195,15 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     }
     let page = page(&sim, location);
     assert!(page[INTERRUPTS].load(Relaxed) > first.interrupts);
-    assert_eq!(page[UNEXPECTED].load(Relaxed), 0, "interrupts of nobody");
+    assert_eq!(page[UNEXPECTED].load(Relaxed), 0, "unexpected interrupts");
     let state = after.cells[CELL].state.load(Relaxed);
     assert_eq!(state, u32::from(CellState::Running));
     assert_eq!(
         before.cpus[CPU].all_exits(),
         after.cpus[CPU].all_exits(),
-        "the cell came to the hypervisor"
+        "the cell exited to the hypervisor"
     );
-    // A restart of the machine would end the cell: the CPU that asks for it is taken instead.
+    // A restart of the machine would end the cell, so the CPU that requests it is parked instead.
     let parked = (0..CPU).any(|cpu| after.cpus[cpu].power() == CpuPower::Off);
     assert_eq!(
         parked,

@@ -62,10 +62,10 @@ bell=$(./rampart cell create rung --cpus 3 --shared said=4KiB --shared orders=4K
 run rung cell create rung --cpus 3 --argument "$bell" --shared said=4KiB --shared orders=4KiB:root --shared spare=4KiB --bells 1 --image rampart-cell-bell
 own=$(./rampart cell create ringer --cpus 2 --bells 1 --dry-run --json | tr -d '\n ' | sed -n 's/.*"bells":\[\([0-9]*\).*/\1/p')
 run ringer cell create ringer --cpus 2 --argument "$own" --shared said=4KiB --shared orders=4KiB:root --shared-of heard=rung:said --bells 1 --rings rung --image rampart-cell-bell
-run no-bell cell create other --cpus 1 --rings nobody
+run no-bell cell create other --cpus 1 --rings missing
 run start-bells cell start rung ringer
 sleep 1
-# Word 5 of what it says: how often it was rung.
+# Word 5 of its page: the number of rings.
 rung() { ./rampart cell read rung:said --bytes 48B | od -An -v -w8 -tu8 | sed -n '6s/ //gp'; }
 echo "rung before $(rung)"
 printf '\1\0\0\0\0\0\0\0' | ./rampart cell write ringer:orders --at 8
@@ -87,7 +87,7 @@ run disable cell disable
 ./cells_agent refused || echo 'FAILED  cells_agent'
 
 # A Linux with a clock of the machine, under a plan.
-echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock stays with Linux'
+echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  Linux keeps the clock'
 ./linux_agent initramfs rampart-meter >initramfs.cpio || echo 'FAILED  initramfs'
 cat >plan.toml <<PLAN
 [machine]
@@ -136,18 +136,18 @@ dmesg | sed 's/^/log /'
 fn cells_share_named_regions_and_a_linux_cell_uses_a_device() {
     let text = run_with_command(SCRIPT, 1280, Duration::from_secs(420));
     assert!(!text.contains("FAILED"), "{text}");
-    let said = ScriptOutput::new(&text);
-    named(&said, &text);
-    rung(&said, &text);
-    watched(&said);
-    planned(&said, &text);
+    let output = ScriptOutput::new(&text);
+    named(&output, &text);
+    rung(&output, &text);
+    watched(&output);
+    planned(&output, &text);
     for wanted in [
         "ok  refused: CpuTwice of entry 4",
         "ok  refused: MemoryReserved of entry",
         "of a table of the system's configuration: the CPU is listed twice (9)",
-        "ok  device: it and its clock can be had",
-        "ok  device: its interrupts come",
-        "ok  device: no exit but to mask its interrupt",
+        "ok  device: the device and its clock are available",
+        "ok  device: its interrupts arrive",
+        "ok  device: no exit except to mask its interrupt",
         "\nonline 0-3\n",
         "\nfinished\n",
     ] {
@@ -157,41 +157,41 @@ fn cells_share_named_regions_and_a_linux_cell_uses_a_device() {
     assert!(errors.is_empty(), "{errors:#?}\n{text}");
 }
 
-/// A shared region of a cell in a list: by its name, who writes it.
+/// Returns the writer of a cell's shared region with this name.
 fn writer<'a>(cell: &'a Value, name: &str) -> &'a Value {
     let regions = cell["memory"].as_array().expect("its memory");
     let found = regions.iter().find(|region| region["name"] == name);
     &found.unwrap_or_else(|| panic!("no {name}: {cell:#}"))["writer"]
 }
 
-fn named(said: &ScriptOutput<'_>, text: &str) {
-    said.assert_success("enable");
-    assert_eq!(said.json("greet")["shared"][0]["name"], "greeting");
-    assert!(said.of("echo", 0).contains("name greeting"));
-    said.refused("name-twice", &["name a", "a unique name"]);
-    said.refused("name-taken", &["name greeting"]);
-    said.refused("no-region", &["farewell", "named greeting"]);
-    said.refused("not-the-writer", &["the root cannot write to it"]);
-    said.assert_success("start");
-    let list = said.json("list");
+fn named(output: &ScriptOutput<'_>, text: &str) {
+    output.assert_success("enable");
+    assert_eq!(output.json("greet")["shared"][0]["name"], "greeting");
+    assert!(output.of("echo", 0).contains("name greeting"));
+    output.refused("name-twice", &["name a", "a unique name"]);
+    output.refused("name-taken", &["name greeting"]);
+    output.refused("no-region", &["farewell", "named greeting"]);
+    output.refused("not-the-writer", &["the root cannot write to it"]);
+    output.assert_success("start");
+    let list = output.json("list");
     assert_eq!(writer(&list[0], "greeting"), "cell", "{list:#}");
     assert_eq!(writer(&list[1], "greeting"), "another cell", "{list:#}");
     assert_eq!(writer(&list[1], "echo"), "cell", "{list:#}");
-    let verbose = said.of("verbose", 0);
+    let verbose = output.of("verbose", 0);
     assert!(verbose.contains("written by cell, name echo"), "{verbose}");
-    let nothing = said.of("read-nothing", 2);
+    let nothing = output.of("read-nothing", 2);
     assert!(nothing.contains("one of greeting"), "{nothing}");
     assert!(text.contains("\nread is 0\n"), "{text}");
-    said.assert_success("destroy");
+    output.assert_success("destroy");
 }
 
-fn rung(said: &ScriptOutput<'_>, text: &str) {
+fn rung(output: &ScriptOutput<'_>, text: &str) {
     for word in ["rung", "ringer", "start-bells", "destroy-bells"] {
-        said.assert_success(word);
+        output.assert_success(word);
     }
-    said.refused("no-bell", &["nobody", "no such cell"]);
+    output.refused("no-bell", &["missing", "no such cell"]);
     assert!(
-        said.of("write-beyond", 2)
+        output.of("write-beyond", 2)
             .contains("whole words of 8 bytes")
     );
     assert!(text.contains("\nrung before 0\n"), "{text}");
@@ -202,29 +202,29 @@ fn rung(said: &ScriptOutput<'_>, text: &str) {
     assert!(after > 10, "{text}");
 }
 
-fn watched(said: &ScriptOutput<'_>) {
+fn watched(output: &ScriptOutput<'_>) {
     for word in ["kicks", "silent", "start-dogs", "destroy-dogs", "disable"] {
-        said.assert_success(word);
+        output.assert_success(word);
     }
-    let taken = said.of("register-taken", 4);
+    let taken = output.of("register-taken", 4);
     assert!(taken.contains("bits of the register"), "{taken}");
-    let dogs = said.json("dogs");
+    let dogs = output.json("dogs");
     assert_eq!(dogs[0]["state"], "running", "{dogs:#}");
     assert_eq!(dogs[1]["state"], "failed", "{dogs:#}");
     let reason = &dogs[1]["stop-reason"];
     assert_eq!(reason, "silent for longer than its watchdog allows");
 }
 
-fn planned(said: &ScriptOutput<'_>, text: &str) {
-    said.assert_success("apply");
-    assert_eq!(said.json("up")[0]["outcome"], "running");
-    let list = said.json("guest");
+fn planned(output: &ScriptOutput<'_>, text: &str) {
+    output.assert_success("apply");
+    assert_eq!(output.json("up")[0]["outcome"], "running");
+    let list = output.json("guest");
     assert_eq!(writer(&list[0], "records"), "cell", "{list:#}");
     assert_eq!(list[0]["interrupts"][0], 34, "{list:#}");
-    let stats = said.json("guest-stats");
+    let stats = output.json("guest-stats");
     assert_eq!(stats[0]["by-cpu"][0]["interrupt-exits"], 0, "{stats:#}");
-    assert_eq!(said.json("down")[0]["outcome"], "ended");
-    // Who looked at its console is told the end, and not killed.
+    assert_eq!(output.json("down")[0]["outcome"], "ended");
+    // The process that follows its console ends without being killed.
     assert!(text.contains("\nfollow is 0\n"), "{text}");
     for wanted in [
         "Run /init as init process",
@@ -233,5 +233,5 @@ fn planned(said: &ScriptOutput<'_>, text: &str) {
         let is_it = |line: &str| line.starts_with("cell ") && line.contains(wanted);
         assert!(text.lines().any(is_it), "no {wanted:?}: {text}");
     }
-    said.assert_success("release");
+    output.assert_success("release");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor with two security states in the interrupt controller, like boards with firmware at EL3: a
-//! cell's timer, attacks by cells, and that each CPU is taken back, however its cell sleeps. The driver of this
-//! test is `crates/domains/cells/examples/cells_agent`.
+//! The hypervisor with two security states in the interrupt controller, as on boards with firmware
+//! at EL3: a cell's timer, attacks by cells, and the return of each CPU, however its cell sleeps.
+//! The driver of this test is `crates/domains/cells/examples/cells_agent`.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn cells_are_isolated_and_every_cpu_is_taken_back() {
     for wanted in [
         "timer: no exit for an interrupt",
         "sleeps with everything masked: its CPU is back",
-        "attacks: the neighbour notices nothing",
+        "attacks: the other cell is not disturbed",
         "disabled 3 times under load",
         "finished",
     ] {

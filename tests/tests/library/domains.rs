@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Every domain with the real meter on this machine, and what is left of it afterwards.
+//! Every domain with the real meter on this machine, and its leftovers.
 //!
-//! They need root, two CPUs and the static meter that `make build` makes; what is missing is
-//! told and left out.
+//! The tests need root, two CPUs and the static meter (`make build`); without them they are skipped
+//! with a message.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,17 +17,17 @@ use rampart_model::{
     RefusalKind, SchedulingPolicy, ThreadOutcome,
 };
 
-/// The machine for one test alone, a meter, and a state directory of its own.
+/// The locked machine, a meter, and a state directory of its own.
 struct Bench {
     meter: PathBuf,
-    /// What others had left on this machine before.
+    /// Groups and processes that existed before the test.
     before: Vec<String>,
     _directory: tempfile::TempDir,
     state: StateDirectory,
     _lock: File,
 }
 
-/// None, with a word, where these tests cannot run.
+/// Prepares a test. Returns `None`, with a message, if these tests cannot run.
 fn bench() -> Option<Bench> {
     let bin = std::env::var_os("RAMPART_BIN").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../bin"),
@@ -41,7 +41,7 @@ fn bench() -> Option<Bench> {
     } else if cpus.len() < 2 {
         Some("two CPUs")
     } else if !meter.is_file() {
-        Some("bin/rampart-meter, which `make build` makes")
+        Some("bin/rampart-meter (make build)")
     } else {
         None
     };
@@ -49,7 +49,7 @@ fn bench() -> Option<Bench> {
         left_out(&format!("the tests of real domains, which need {lacking}"));
         return None;
     }
-    // The same lock as the end-to-end tests take: one test at a time has the machine.
+    // The end-to-end tests take the same lock: one test at a time uses the machine.
     let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
     lock.lock().expect("the lock");
     let directory = tempfile::tempdir().expect("directory");
@@ -62,7 +62,7 @@ fn bench() -> Option<Bench> {
     })
 }
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 fn left_out(what: &str) {
     eprintln!("left out: {what}");
     if let Some(file) = std::env::var_os("RAMPART_SKIPPED")
@@ -112,7 +112,7 @@ impl Bench {
     }
 }
 
-/// Starts a domain; waits as long as somebody else measures on this machine.
+/// Starts a domain; waits while another process measures on this machine.
 fn start_when_free(
     domain: &dyn Domain,
     start: &Start<'_>,
@@ -152,7 +152,7 @@ fn threads(running: &mut dyn Running) -> Vec<ThreadOutcome> {
     }
 }
 
-/// Groups and processes that only a domain makes.
+/// Returns the groups and processes that only domains create.
 fn leftovers() -> Vec<String> {
     let mut found = Vec::new();
     groups(Path::new("/sys/fs/cgroup"), 0, &mut found);
@@ -160,7 +160,7 @@ fn leftovers() -> Vec<String> {
         let path = entry.path();
         let state = fs::read_to_string(path.join("stat")).unwrap_or_default();
         let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        // A zombie whose parent has not looked yet is gone for our purposes.
+        // A zombie that its parent has not reaped counts as ended.
         if name.trim() == "rampart-meter" && !state.contains(") Z ") {
             found.push(path.display().to_string());
         }
@@ -183,7 +183,7 @@ fn groups(directory: &Path, depth: usize, found: &mut Vec<String>) {
     }
 }
 
-/// Waits until nothing is left: the kernel removes ended processes in its own time.
+/// Waits until nothing is left: the kernel removes ended processes with a delay.
 fn assert_nothing_left(bench: &Bench) {
     let begin = Instant::now();
     loop {
@@ -279,7 +279,7 @@ fn an_active_plan_measures_as_before() {
     }
 }
 
-/// What is switched on for the groups of cgroup v2; a runtime switches on more.
+/// Returns the controllers enabled for cgroup v2 groups; a runtime enables more.
 fn controllers() -> Option<String> {
     fs::read_to_string("/sys/fs/cgroup/cgroup.subtree_control").ok()
 }
@@ -309,7 +309,7 @@ fn container(name: &str) {
                 "{effective_settings:?}"
             );
         }
-        // Whatever it takes to lock memory, and nothing else.
+        // Only the privilege to lock memory.
         match effective_settings.capabilities.as_slice() {
             [] => assert_eq!(effective_settings.limits, ["Max locked memory: unlimited"]),
             [only] => assert_eq!(only, "CAP_IPC_LOCK"),
@@ -418,7 +418,7 @@ fn refusals_are_passed_on_and_leave_nothing() {
     }
 }
 
-/// A meter that is no meter: the message holds what the program said.
+/// The message contains the standard error of a program that is not a meter.
 #[test]
 fn reports_the_error_of_a_broken_meter() {
     let Some(mut bench) = bench() else { return };
@@ -453,7 +453,7 @@ fn without_a_spare_cpu_the_report_notes_the_missing_shield() {
     }
 }
 
-/// What a killed owner leaves ends or is found and removed.
+/// Everything that a killed owner leaves ends or is removed.
 #[test]
 fn release_removes_everything_of_a_killed_owner() {
     let Some(bench) = bench() else { return };
@@ -499,7 +499,7 @@ fn release_removes_everything_of_a_killed_owner() {
     }
 }
 
-/// Runs only as a process of its own, started by the test above.
+/// Runs only as a separate process, started by the test above.
 #[test]
 #[ignore = "is the process that another test kills"]
 fn owner_to_be_killed() {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guests with the real meter, emulated in software where the machine's KVM runs none, and what is
-//! left of them afterwards.
+//! Guests with the real meter, emulated in software if the machine's KVM runs none, and their
+//! leftovers.
 //!
-//! They need root, two CPUs, QEMU, the static meter that `make build` makes, and a kernel for
-//! guests (the machine's own, or `RAMPART_GUEST_KERNEL`); what is missing is told and left out.
+//! The tests need root, two CPUs, QEMU, the static meter (`make build`), and a kernel for guests
+//! (the machine's own, or `RAMPART_GUEST_KERNEL`); without them they are skipped with a message.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -42,7 +42,7 @@ fn meter() -> PathBuf {
     bin.join("rampart-meter")
 }
 
-/// None, with a word, where these tests cannot run.
+/// Prepares a test. Returns `None`, with a message, if these tests cannot run.
 fn bench() -> Option<Bench> {
     let machine = read_machine(&MachineRoot::system());
     let directory = tempfile::tempdir().expect("directory");
@@ -53,7 +53,7 @@ fn bench() -> Option<Bench> {
     } else if machine.topology.online.len() < 2 {
         Some("two CPUs".to_owned())
     } else if !meter().is_file() {
-        Some("bin/rampart-meter, which `make build` makes".to_owned())
+        Some("bin/rampart-meter (make build)".to_owned())
     } else if !availability.available {
         availability.findings.first().map(ToString::to_string)
     } else {
@@ -63,7 +63,7 @@ fn bench() -> Option<Bench> {
         left_out(&format!("the tests of real guests, which need {lacking}"));
         return None;
     }
-    // The same lock as the end-to-end tests take: one test at a time has the machine.
+    // The end-to-end tests take the same lock: one test at a time uses the machine.
     let lock = File::create(std::env::temp_dir().join("rampart-tests.lock")).expect("a lock file");
     lock.lock().expect("the lock");
     Some(Bench {
@@ -73,7 +73,7 @@ fn bench() -> Option<Bench> {
     })
 }
 
-#[expect(clippy::print_stderr, reason = "a test that is left out says so")]
+#[expect(clippy::print_stderr, reason = "reports a skipped test")]
 fn left_out(what: &str) {
     eprintln!("left out: {what}");
     if let Some(file) = std::env::var_os("RAMPART_SKIPPED")
@@ -142,7 +142,7 @@ fn measure(running: &mut dyn Running) -> Vec<ThreadOutcome> {
     }
 }
 
-/// QEMU processes whose command line names this directory.
+/// Returns the QEMU processes whose command line names this directory.
 fn guests_of(directory: &Path) -> Vec<u32> {
     let name = directory.display().to_string();
     fs::read_dir("/proc")
@@ -210,13 +210,13 @@ fn an_emulated_guest_starts_is_placed_measures_and_ends() {
             .knobs
             .iter()
             .find(|knob| knob.location.contains(name))
-            .unwrap_or_else(|| panic!("no knob {name}"))
+            .unwrap_or_else(|| panic!("no setting {name}"))
     };
     assert!(knob("all other threads").satisfied);
     assert!(knob("thread of virtual CPU 1").satisfied);
     assert!(!knob("accelerator").satisfied);
 
-    // Its clock is known to within what its own exchange took.
+    // The clock's uncertainty is that of its own exchange.
     let inside = running.inside().expect("an inside");
     assert_eq!(inside.cpu_inside(CpuId(1)), Some(CpuId(1)));
     assert_eq!(inside.cpu_inside(CpuId(7)), None);
@@ -228,7 +228,7 @@ fn an_emulated_guest_starts_is_placed_measures_and_ends() {
     let shield = running.finish().expect("finished").expect("a shield");
     assert_eq!(shield.cpus, plan.cpus);
 
-    // The same guest measures again, in a wall of its own.
+    // The same guest measures again, in a new shield.
     assert_eq!(guests_of(bench.directory.path()), process);
     let mut running = start(domain.as_ref(), &bench.meter, &plan, "guest", true);
     assert_eq!(guests_of(bench.directory.path()), process);
@@ -240,7 +240,7 @@ fn an_emulated_guest_starts_is_placed_measures_and_ends() {
     assert!(!bench.directory.path().join("guests").exists());
 }
 
-/// A guest whose QEMU stands still answers nobody: it must be neither waited for nor kept.
+/// A guest whose QEMU is stopped does not answer: it must be neither waited for nor kept.
 #[test]
 fn a_guest_that_hangs_between_two_starts_is_replaced() {
     let Some(bench) = bench() else { return };
@@ -264,7 +264,7 @@ fn a_guest_that_hangs_between_two_starts_is_replaced() {
     assert_ne!(replaced, hung);
     assert!(measure(running.as_mut())[0].samples > 0);
 
-    // One that comes to a stand while a meter is in it is not kept either.
+    // A guest that is stopped while a meter is in it is not kept either.
     let stopped = Command::new("kill")
         .args(["-STOP", &replaced[0].to_string()])
         .status();
@@ -273,18 +273,18 @@ fn a_guest_that_hangs_between_two_starts_is_replaced() {
     assert_gone(bench.directory.path());
 }
 
-/// The blocker inside, by the weaker kind, which needs no module.
+/// Runs the blocker inside, of the weaker kind, which needs no module.
 fn blocks_inside(running: &dyn Running) {
     let inside = running.inside().expect("an inside");
     let mut program = inside
         .spawn(&["rampart-meter".to_owned(), "block".to_owned()])
         .expect("a blocker");
-    let mut say = |request: &BlockerRequest| {
+    let mut send = |request: &BlockerRequest| {
         let line = serde_json::to_string(request).expect("a line");
-        writeln!(program.input, "{line}").expect("said");
-        program.input.flush().expect("said");
+        writeln!(program.input, "{line}").expect("sent");
+        program.input.flush().expect("sent");
     };
-    say(&BlockerRequest::Prepare {
+    send(&BlockerRequest::Prepare {
         protocol: rampart_model::BLOCKER_PROTOCOL_VERSION,
         settings: BlockSettings {
             cpus: CpuSet::single(inside.cpu_inside(CpuId(1)).expect("a CPU")),
@@ -303,11 +303,11 @@ fn blocks_inside(running: &dyn Running) {
         match serde_json::from_str(&line).expect("an event") {
             BlockerEvent::Ready { kind, .. } => {
                 assert_eq!(kind, BlockKind::Spin);
-                say(&BlockerRequest::Go {});
+                send(&BlockerRequest::Go {});
             }
             BlockerEvent::Blocked { spans } => made += spans.len(),
-            BlockerEvent::Finished { made: told, .. } => {
-                assert_eq!((made, told), (3, 3));
+            BlockerEvent::Finished { made: reported, .. } => {
+                assert_eq!((made, reported), (3, 3));
                 return;
             }
             BlockerEvent::Refused(refusal) => panic!("{}", refusal.finding),
@@ -318,8 +318,8 @@ fn blocks_inside(running: &dyn Running) {
 #[test]
 fn two_guests_run_at_the_same_time() {
     let Some(bench) = bench() else { return };
-    // Both on the one CPU that there is to spare: what is tested is that neither is in the other's
-    // way. Without real-time policies, for the same reason.
+    // Both use the only spare CPU, without real-time policies, to test that they do not disturb
+    // each other.
     let state = bench.state();
     let (first, second) = (
         domain_in(selection("vm:tcg"), &state),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Real loads by the real program on this machine. Left out, with a word, where it is missing.
+//! Real loads by stress-ng on this machine. Skipped with a message if it is not installed.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -13,7 +13,7 @@ use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadLocation, Nanos};
 fn there() -> bool {
     let there = check(condition(LoadKind::Cpu)).is_ok();
     if !there {
-        #[expect(clippy::print_stderr, reason = "the test says that it did not test")]
+        #[expect(clippy::print_stderr, reason = "reports a skipped test")]
         {
             eprintln!("left out: stress-ng is not installed");
         }
@@ -155,7 +155,7 @@ fn refuses_without_a_cpu() {
     assert!(matches!(error, Err(LoadError::NoLocation { .. })));
 }
 
-/// The loads must not outlive a caller that is killed and so cannot end them.
+/// The loads must not outlive a caller that is killed and cannot end them.
 #[test]
 fn nothing_outlives_a_killed_caller() {
     if !there() {
@@ -205,7 +205,7 @@ fn nothing_outlives_a_killed_caller() {
     }
 }
 
-/// Runs only as a process of its own, started by the test above.
+/// Runs only as a separate process, started by the test above.
 #[test]
 #[ignore = "is the process that another test kills"]
 fn caller_to_be_killed() {
@@ -222,7 +222,7 @@ fn caller_to_be_killed() {
     std::thread::sleep(Duration::from_secs(60));
 }
 
-/// Living processes whose command line names this scratch directory.
+/// Returns the living processes whose command line names this scratch directory.
 fn with_scratch(scratch: &Path) -> Vec<u32> {
     let name = scratch.display().to_string();
     std::fs::read_dir("/proc")
@@ -236,7 +236,7 @@ fn with_scratch(scratch: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Those that are children of `parent`.
+/// Returns those that are children of `parent`.
 fn children(parent: u32, scratch: &Path) -> Vec<u32> {
     with_scratch(scratch)
         .into_iter()
@@ -257,7 +257,7 @@ fn kill(process: u32) {
     rustix::process::kill_process(process, rustix::process::Signal::KILL).expect("kill");
 }
 
-/// A load on the measured CPUs has to get through the wall around them.
+/// A load on the measured CPUs has to enter the shield around them.
 #[test]
 fn detects_a_load_on_the_shielded_cpu() {
     if !there() || !rustix::process::geteuid().is_root() {
@@ -273,7 +273,7 @@ fn detects_a_load_on_the_shielded_cpu() {
     let shield = loop {
         match Shield::raise(&state, &measured, &others) {
             Ok(shield) => break shield,
-            // This machine has one CPU, or somebody else measures at this moment.
+            // This machine has one CPU, or another process measures at this moment.
             Err(HostError::Request { .. }) => return,
             Err(error) => {
                 assert!(begin.elapsed() < Duration::from_secs(120), "{error}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! With the real program: `qemu-system-x86_64` and its software emulation, no guest needed.
+//! The real `qemu-system-x86_64` with its software emulation, without a guest.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ use serde_json::json;
 const PROGRAM: &str = "qemu-system-x86_64";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// In the environment of this test's own program when it is to be the parent that gets killed.
+/// Environment variable that makes this test's program the parent to be killed.
 const PARENT: &str = "RAMPART_TEST_QEMU_DIRECTORY";
 
 fn arguments(more: &[&str]) -> Vec<OsString> {
@@ -27,7 +27,7 @@ fn arguments(more: &[&str]) -> Vec<OsString> {
 }
 
 fn is_alive(process: u32) -> bool {
-    // A process that has ended and was not waited for yet (its new parent's business) is dead.
+    // A zombie counts as dead.
     fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| !stat.contains(") Z ") && !stat.contains(") X "))
 }
@@ -44,7 +44,7 @@ fn wait_until_dead(process: u32) -> bool {
 }
 
 #[test]
-fn it_starts_answers_and_ends() {
+fn starts_answers_and_ends() {
     let directory = tempfile::tempdir().expect("a directory");
     let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
     let status = qemu
@@ -64,7 +64,7 @@ fn it_starts_answers_and_ends() {
 }
 
 #[test]
-fn its_events_arrive() {
+fn delivers_events() {
     let directory = tempfile::tempdir().expect("a directory");
     let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
     qemu.qmp().execute("cont", json!({})).expect("runs");
@@ -96,7 +96,7 @@ fn reports_a_missing_program() {
 }
 
 #[test]
-fn dropping_it_kills_it() {
+fn kills_qemu_when_dropped() {
     let directory = tempfile::tempdir().expect("a directory");
     let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
     let process = qemu.process();
@@ -104,7 +104,7 @@ fn dropping_it_kills_it() {
     assert!(!is_alive(process));
 }
 
-/// Not a test by itself: the parent that the next one kills.
+/// Not a test by itself: the parent that the next test kills.
 #[test]
 fn parent_that_is_killed() {
     let Some(directory) = std::env::var_os(PARENT) else {
@@ -123,7 +123,7 @@ fn parent_that_is_killed() {
 }
 
 #[test]
-fn it_does_not_outlive_a_parent_that_is_killed() {
+fn does_not_outlive_a_killed_parent() {
     let directory = tempfile::tempdir().expect("a directory");
     let mut parent = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "qemu::parent_that_is_killed", "--nocapture"])

@@ -164,7 +164,7 @@ fn the_hypervisor_runs_on_an_ordinary_kernel() {
         &[
             "timer: no exit for an interrupt",
             "a device of the cell: no exit for an interrupt",
-            "failures: the root is told in time",
+            "failures: the root learns of a failure in time",
             "disabled 10 times under load",
             "ok  device: its interrupts come",
             "ok  device: no exit while they come",

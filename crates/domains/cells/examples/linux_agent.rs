@@ -122,7 +122,7 @@ fn output(agent: &Agent, words: &[&str]) -> Result<String> {
     let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
     let mut text = String::new();
     process.stdout.read_to_string(&mut text)?;
-    process.wait(PATIENCE)?.ok_or("it does not end")?;
+    process.wait(PATIENCE)?.ok_or("the program does not end")?;
     Ok(text)
 }
 
@@ -231,12 +231,12 @@ fn check(cell: &LinuxCell, agent: &Agent, cpus: &[u32], what: &str) -> Result<()
     let sent = |(reason, _): &&(Exit, u64)| *reason == Exit::SoftwareInterrupt;
     report(
         exits.iter().all(|exit| sent(&exit)),
-        &format!("{what}: no exit but for what it sends"),
+        &format!("{what}: no exit except for interrupts that it sends"),
     );
     let count: u64 = exits.iter().filter(sent).map(|(_, count)| count).sum();
     report(
         cpus.len() > 1 || count * MOST_SENT_ONE_IN < interrupts,
-        &format!("{what}: timer interrupts cause none"),
+        &format!("{what}: timer interrupts cause no exit"),
     );
     Ok(())
 }
@@ -257,7 +257,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
         hello.kernel_release == release() && hello.kernel_version.contains("PREEMPT_RT"),
         &format!("one CPU: {} {}", hello.kernel_release, hello.kernel_version),
     );
-    report(hello.cpus.to_string() == "0", "one CPU: it has one");
+    report(hello.cpus.to_string() == "0", "one CPU: the kernel has one");
     report(
         hello.problems.is_empty(),
         &format!("one CPU: problems {:?}", hello.problems),
@@ -269,7 +269,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     let again = cell.agent(PATIENCE)?;
     report(
         output(&again, &["/init", "show", "/proc/interrupts"])?.contains("arch_timer"),
-        "one CPU: the next caller is served",
+        "one CPU: a second connection works",
     );
     print_console(&cell);
 
@@ -307,7 +307,7 @@ fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
 fn restarted(cell: &LinuxCell, what: &str) -> Result<Agent> {
     cell.start()?;
     let agent = cell.agent(BOOT_PATIENCE)?;
-    report(true, &format!("{what}: it runs again"));
+    report(true, &format!("{what}: the cell runs again"));
     print_console(cell);
     Ok(agent)
 }
@@ -323,7 +323,7 @@ fn two_cpus(parts: &Parts) -> Result<()> {
     let agent = cell.agent(BOOT_PATIENCE)?;
     report(
         agent.hello().cpus.to_string() == "0-1",
-        "two CPUs: it has two",
+        "two CPUs: the kernel has two",
     );
     check(&cell, &agent, &[1], "two CPUs, one measured")?;
     under_load(|| check(&cell, &agent, &[0, 1], "two CPUs, both measured"))?;
@@ -352,7 +352,7 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
     parts.image.truncate(40);
     report(
         matches!(parts.boot("none", &[3]), Err(LinuxError::Image(_))),
-        "what is no kernel is refused",
+        "an invalid kernel image is refused",
     );
     device.disable()?;
     report(true, "left");
@@ -399,7 +399,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
     report(
         resolved.findings.is_empty() && resolved.nodes.len() == 2,
         &format!(
-            "device: it and its clock can be had: {:?}",
+            "device: the device and its clock are available: {:?}",
             resolved.findings
         ),
     );
@@ -427,7 +427,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
     report(
         alarm_output.trim() == format!("alarms {ALARMS}") && interrupts >= ALARMS,
         &format!(
-            "device: its interrupts come: {interrupts}, {}",
+            "device: its interrupts arrive: {interrupts}, {}",
             alarm_output.trim()
         ),
     );
@@ -441,10 +441,10 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
             reason => sent(*reason),
         };
         let only = exits.iter().all(allowed);
-        report(only, "device: no exit but to mask its interrupt");
+        report(only, "device: no exit except to mask its interrupt");
     } else {
         let none = exits.iter().all(|(reason, _)| sent(*reason));
-        report(none, "device: no exit while they come");
+        report(none, "device: no exit for its interrupts");
     }
     drop(agent);
     print_console(&cell);

@@ -93,7 +93,7 @@ impl Machine {
             return Err(Error::Unsuitable(
                 finding
                     .values("one range", "GICD and GICR")
-                    .fix("rampart cell describe shows what the device tree says"),
+                    .fix("check the device tree: rampart cell describe"),
             ));
         };
         let devices = description.devices.iter().flat_map(|device| &device.ranges);
@@ -105,7 +105,7 @@ impl Machine {
             let finding = Finding::new(
                 Severity::Error,
                 format!("address {:#x}", end.saturating_sub(1)),
-                "the hypervisor's tables do not reach it",
+                "it is beyond the hypervisor's tables",
             );
             return Err(Error::Unsuitable(
                 finding
@@ -113,7 +113,7 @@ impl Machine {
                         format!("{bits} bits"),
                         format!("{} bits at most", ADDRESS_BITS.end()),
                     )
-                    .fix("take the device that is there out of the device tree"),
+                    .fix("remove the device at this address from the device tree"),
             ));
         }
         let free = InUse::default().free_interrupts(description);

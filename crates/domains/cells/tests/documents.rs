@@ -18,6 +18,6 @@ fn published_schema_of_a_description_matches_the_code() {
     let present = fs::read_to_string(&file).unwrap_or_default();
     assert!(
         present == wanted,
-        "docs/cell-description.schema.json is not what the code says now; write it again with RAMPART_UPDATE=1 cargo test -p rampart-cells --test documents"
+        "docs/cell-description.schema.json differs from the code; update it with RAMPART_UPDATE=1 cargo test -p rampart-cells --test documents"
     );
 }

@@ -33,7 +33,7 @@ pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
     let after = distributor.register(TRIGGERS);
     report(
         after == triggers | EDGE && after != triggers,
-        &format!("alarm: the root has its trigger again: {triggers:#x}, {after:#x}"),
+        &format!("alarm: the root's trigger is restored: {triggers:#x}, {after:#x}"),
     );
     distributor.set_register(TRIGGERS, triggers);
     fs::write(format!("{DRIVER}/bind"), NAME).map_err(|error| format!("{DRIVER}/bind: {error}"))?;
@@ -43,7 +43,7 @@ pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
     let seconds = clock.register(0);
     report(
         seconds > 1_577_836_800,
-        &format!("alarm: the root has its clock again: {seconds}"),
+        &format!("alarm: the root's clock works again: {seconds}"),
     );
     Ok(())
 }
@@ -70,7 +70,7 @@ fn with_clock(device: &Device, program: &[u8]) -> Done {
     );
     report(
         page.word(UNEXPECTED) == unexpected,
-        "alarm: no interrupt that is not its own",
+        "alarm: no foreign interrupt",
     );
     device.destroy(cell)?;
     Ok(())

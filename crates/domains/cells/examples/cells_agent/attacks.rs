@@ -35,7 +35,7 @@ const ATTACKS: [(u64, &str, Outcome); 19] = [
         "executes outside",
         Outcome::Fails(StopReason::MemoryExecute),
     ),
-    (4, "interrupts everybody", Outcome::Survives(0)),
+    (4, "sends interrupts to all CPUs", Outcome::Survives(0)),
     (5, "calls the firmware", Outcome::Survives(NOT_SUPPORTED)),
     (6, "spins with everything masked", Outcome::Silent),
     (
@@ -51,7 +51,7 @@ const ATTACKS: [(u64, &str, Outcome); 19] = [
     (9, "sleeps with everything masked", Outcome::Silent),
     (
         10,
-        "reaches for the interrupt controller",
+        "accesses the interrupt controller",
         Outcome::Survives(0),
     ),
     (
@@ -62,7 +62,7 @@ const ATTACKS: [(u64, &str, Outcome); 19] = [
     (12, "masks by priority and spins", Outcome::Silent),
     // QEMU emulates no caches and does not check whether the address is mapped.
     (13, "cleans caches outside", Outcome::Survives(0)),
-    (14, "faults for ever", Outcome::Silent),
+    (14, "faults endlessly", Outcome::Silent),
     (
         15,
         "writes the auxiliary control register",
@@ -83,7 +83,7 @@ const ATTACKS: [(u64, &str, Outcome); 19] = [
         "sleeps in an interrupt that no other preempts",
         Outcome::Silent,
     ),
-    (19, "calls the hypervisor for ever", Outcome::Silent),
+    (19, "calls the hypervisor endlessly", Outcome::Silent),
 ];
 
 /// Returns whether the latest failure has this reason, is complete, and has the address of the
@@ -115,7 +115,7 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
             let found = state(device, cell);
             report(
                 reached && found.1 == reason,
-                &format!("{name}: told by poll: {found:?}"),
+                &format!("{name}: poll reports {found:?}"),
             );
             if let Outcome::Fails(_) = outcome {
                 report(

@@ -91,7 +91,7 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
         let exits = all_exits(device, side.plan.cpu()) - before.1;
         report(
             rung == RINGS && exits == 0,
-            &format!("bells: the root rings {name}: {rung} of {RINGS}, {exits} exits"),
+            &format!("bells: {name} takes rings of the root: {rung} of {RINGS}, {exits} exits"),
         );
         while device.wait(Duration::ZERO)? {}
         side.orders.set(ORDER_SECOND, side.page.word(DONE) + 5);
@@ -107,7 +107,7 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
         let wrong = (side.page.word(RESULT), side.page.word(EXCEPTIONS));
         report(
             wrong == (0, 0) && side.page.word(MESSAGE) > 0,
-            &format!("bells: {name} finds what was written: {wrong:?}"),
+            &format!("bells: {name} reads the written data: {wrong:?}"),
         );
     }
     let refused = device.ring(2).is_err();
@@ -115,7 +115,7 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
     // The interrupt of the destroyed cell's bell belongs to the root again and cannot be rung.
     report(
         refused && device.ring(1).is_err(),
-        "bells: who is not there is not rung",
+        "bells: a missing cell is not rung",
     );
     let ticks = second.page.word(INTERRUPTS);
     second.orders.set(ORDER_FIRST, 1);
@@ -124,7 +124,7 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
     let alive = wait_until(PATIENCE, || second.page.word(INTERRUPTS) > ticks + 10);
     report(
         refused && alive,
-        "bells: a neighbour that is gone is no failure of who rings",
+        "bells: ringing a destroyed cell is no failure",
     );
     device.destroy(second_cell)?;
     Ok(())

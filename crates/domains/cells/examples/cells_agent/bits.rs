@@ -98,14 +98,14 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
     let seen = (gpio.register(DIRECTION), gpio.register(ALL_DATA) & ROOTS);
     report(
         seen.0 & (ROOTS | CELLS) == ROOTS && seen.1 == ROOTS,
-        &format!("bits: the root has its own: {seen:x?}"),
+        &format!("bits: the root writes its own lines: {seen:x?}"),
     );
     orders.set(NUMBER, 1);
     done(1, "each register");
     let seen = (gpio.register(DIRECTION), gpio.register(ALL_DATA));
     report(
         seen.0 & (ROOTS | CELLS) == ROOTS && seen.1 & (ROOTS | CELLS) == ROOTS,
-        &format!("bits: the root's are as they were: {seen:x?}"),
+        &format!("bits: the root's lines are unchanged: {seen:x?}"),
     );
     report(
         is_refused(&gpio, DIRECTION, false) && is_refused(&gpio, DIRECTION, true),
@@ -134,11 +134,11 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
         &format!("bits: the root sees its own status: {status:#x}"),
     );
     orders.set(NUMBER, 4);
-    done(4, "it outlives what the root clears");
+    done(4, "the interrupt survives the root's clear");
     let status = gpio.register(RAW_STATUS) & ROOTS;
     report(
         status == 0x20,
-        &format!("bits: the root's outlives what the cell clears: {status:#x}"),
+        &format!("bits: the root's interrupt survives the cell's clear: {status:#x}"),
     );
 
     device.destroy(cell)?;
@@ -146,7 +146,7 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
     let all = gpio.register(DIRECTION);
     report(
         all & (ROOTS | CELLS) == ROOTS | CELLS,
-        &format!("bits: the root has all again, and nothing was lost: {all:#x}"),
+        &format!("bits: the root has all lines again, no write was lost: {all:#x}"),
     );
     gpio.set_register(CLEAR, ROOTS | CELLS);
     for (at, value) in [DIRECTION, SENSE, EVENT].into_iter().zip(before) {

@@ -49,7 +49,7 @@ pub(crate) fn reports_in_time(device: &Device, program: &[u8]) -> Done {
         while device.wait(Duration::from_millis(30))? {}
         device.start(cell)?;
         if !wait_for_state(device, cell, CellState::Failed)? {
-            return Err("poll tells nothing".into());
+            return Err("poll reports no change".into());
         }
         let (now, frequency) = counter();
         let record = latest_failure(device, cell).ok_or("no record")?;
@@ -63,11 +63,11 @@ pub(crate) fn reports_in_time(device: &Device, program: &[u8]) -> Done {
     println!(
         "figure failure to root, seconds of an emulated machine: best {best:.6} median {median:.6} worst {worst:.6}"
     );
-    // The machine is emulated on a busy host: one try in time shows that nothing waits longer.
-    report(best < PROMISED, "failures: the root is told in time");
+    // The machine is emulated on a busy host, so one try within the limit is enough.
+    report(best < PROMISED, "failures: the root learns of a failure in time");
     report(
         dumped,
-        "failures: reason, address and registers can be read",
+        "failures: reason, address and registers are readable",
     );
     device.destroy(cell)?;
     Ok(())
@@ -85,7 +85,7 @@ pub(crate) fn watchdog(device: &Device, program: &[u8]) -> Done {
     let found = state(device, cell);
     report(
         found.0 == CellState::Running,
-        &format!("watchdog: a cell that kicks goes on: {found:?}"),
+        &format!("watchdog: a cell that kicks continues: {found:?}"),
     );
     let ticks = page.word(INTERRUPTS);
     orders.set(NUMBER, 1);
@@ -94,7 +94,7 @@ pub(crate) fn watchdog(device: &Device, program: &[u8]) -> Done {
     let found = state(device, cell);
     report(
         reached && found.1 == StopReason::Watchdog && page.word(INTERRUPTS) > ticks,
-        &format!("watchdog: a cell that kicks no more fails: {found:?}"),
+        &format!("watchdog: a cell that stops kicking fails: {found:?}"),
     );
     let recorded = latest_failure(device, cell)
         .is_some_and(|record| record.reason == u32::from(StopReason::Watchdog));
@@ -102,14 +102,14 @@ pub(crate) fn watchdog(device: &Device, program: &[u8]) -> Done {
     let stopped = !wait_until(Duration::from_millis(50), || page.word(INTERRUPTS) > ticks);
     report(
         recorded && stopped,
-        "watchdog: recorded, and its CPU is taken",
+        "watchdog: the failure is recorded, the CPU is parked",
     );
     orders.set(NUMBER, 0);
     device.start(cell)?;
     let alive = wait_until(crate::support::PATIENCE, || {
         page.word(INTERRUPTS) > ticks + 20
     });
-    report(alive, "watchdog: it starts again");
+    report(alive, "watchdog: the cell starts again");
     device.destroy(cell)?;
     Ok(())
 }

@@ -79,14 +79,14 @@ fn end(device: &Device, first: u32) -> Done {
     std::thread::sleep(Duration::from_millis(50));
     report(
         page.word(INTERRUPTS) == stopped,
-        "a stopped cell does nothing",
+        "a stopped cell does not run",
     );
     device.start(first)?;
     let again = wait_until(PATIENCE, || page.word(INTERRUPTS) > stopped + 10);
-    report(again, "it starts again");
+    report(again, "a stopped cell starts again");
     device.destroy(first)?;
     let wiped = Physical::map(FIRST.memory, support::CODE_BYTES, false).is_zero();
-    report(wiped, "what was loaded is wiped");
+    report(wiped, "the memory of a destroyed cell is wiped");
     device.disable()?;
     report(true, "left");
     Ok(())

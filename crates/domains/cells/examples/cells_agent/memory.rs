@@ -19,7 +19,7 @@ use crate::support::{
 };
 
 /// A range of physical addresses.
-struct Place {
+struct Range {
     name: String,
     start: u64,
     /// End, exclusive.
@@ -40,14 +40,14 @@ fn cells_of(path: &Path) -> Vec<u64> {
 }
 
 /// Returns the ranges of the device tree, including PCI windows.
-fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
+fn from_tree() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
     let mut locations = Vec::new();
     for entry in fs::read_dir(FROM_TREE)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let served = name.starts_with("intc@");
         let mut add = |what: &str, start: u64, bytes: u64| {
-            locations.push(Place {
+            locations.push(Range {
                 name: format!("{name}{what}"),
                 start,
                 end: start + bytes,
@@ -74,7 +74,7 @@ fn from_tree() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
 
 /// Returns all ranges that a cell may not access: those of the tree, of the root, of the other
 /// cell, of the hypervisor, and the gaps between them.
-fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
+fn foreign_ranges() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
     let mut locations = from_tree()?;
     let blob = system()?;
     let platform = blob.platform.ok_or("no platform")?;
@@ -101,7 +101,7 @@ fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
     let end = end.ok_or("no memory")?;
     holes.push((after, end));
     holes.push((end, 2 * end));
-    let named = |name: &str, start: u64, end: u64| Place {
+    let named = |name: &str, start: u64, end: u64| Range {
         name: format!("{name} {start:#x}"),
         start,
         end,
@@ -121,10 +121,10 @@ fn places() -> Result<Vec<Place>, Box<dyn std::error::Error>> {
         };
         locations.push(named(name, region.physical, region.physical + region.bytes));
     }
-    let neighbour = FIRST.blob(0);
-    for region in &neighbour.memory {
+    let other = FIRST.blob(0);
+    for region in &other.memory {
         locations.push(named(
-            "the neighbour's",
+            "the other cell's",
             region.physical,
             region.physical + region.bytes,
         ));
@@ -144,7 +144,7 @@ fn is_own(address: u64) -> bool {
 
 /// Returns addresses of the first and last word and of one in the middle, except where the cell has
 /// memory of its own.
-fn addresses(location: &Place) -> Vec<u64> {
+fn addresses(location: &Range) -> Vec<u64> {
     let start = if is_own(location.start) {
         CODE + CODE_BYTES
     } else {
@@ -201,7 +201,7 @@ impl Attempts<'_> {
         let (state, found) = state(device, cell);
         if !over {
             return Err(
-                format!("nothing came of it: {state:?}, begun {}", page.word(BEGUN)).into(),
+                format!("no effect: {state:?}, begun {}", page.word(BEGUN)).into(),
             );
         }
         if served && kind != EXECUTE {
@@ -222,7 +222,7 @@ impl Attempts<'_> {
         // SPSR_EL2.M: 0 is EL0, 5 is EL1 with its own stack.
         let at_level = record.processor_state & 0xf == 5 * level;
         if record.guest_address != address || !at_level || record.reason != u32::from(reason) {
-            return Err(format!("the record is another's: {record:x?}").into());
+            return Err(format!("the record belongs to another failure: {record:x?}").into());
         }
         Ok(())
     }
@@ -241,7 +241,7 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
         count: 0,
     };
     attempts.orders.set(NUMBER, 0);
-    let locations = places()?;
+    let locations = foreign_ranges()?;
     let mut wrong = 0;
     let mut attempt = |name: &str, address: u64, kind: Kind, served: bool| -> Done {
         for level in [0, 1] {
@@ -250,7 +250,7 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
                 let what = format!("{name}: {} {address:#x} at EL{level}", kind.1);
                 report(false, &format!("{what}: {error}"));
                 if wrong > 10 {
-                    return Err("and so on".into());
+                    return Err("too many failed attempts".into());
                 }
             }
         }
@@ -270,14 +270,14 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
     attempt("the page of orders", ORDERS + 0x800, execute, false)?;
     attempt("the shared page", SHARED + 0x800, execute, false)?;
     println!(
-        "figure attempts {} at {} places",
+        "figure attempts {} at {} locations",
         attempts.count,
         locations.len()
     );
     let enough = locations.len() > 50 && attempts.count > 500;
     report(
         enough && wrong == 0,
-        "a cell reaches no memory and no device but its own",
+        "a cell accesses only its own memory and devices",
     );
     device.destroy(cell)?;
     Ok(())
@@ -345,18 +345,18 @@ pub(crate) fn from_the_root() -> Done {
     let found = reachable(HYPERVISOR.0, HYPERVISOR.1);
     report(
         found == (status_pages, 0),
-        &format!("the root reads the hypervisor's status pages alone: {found:?}"),
+        &format!("the root reads only the hypervisor's status pages: {found:?}"),
     );
     let Plan { memory, .. } = FIRST;
     let found = reachable(memory, CODE_BYTES);
     report(
         found == (0, 0),
-        &format!("the root reaches no page of the cell: {found:?}"),
+        &format!("the root cannot access a page of the cell: {found:?}"),
     );
     let found = reachable(FIRST.shared(), PAGE_BYTES);
     report(
         found == (1, 0),
-        &format!("the root reads the cell's page and does not write it: {found:?}"),
+        &format!("the root reads the cell's page and cannot write it: {found:?}"),
     );
     Ok(())
 }

@@ -29,10 +29,10 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
             &format!("two CPUs: {what}: done {done}, wrong {found:#x}, {state:?}"),
         );
     }
-    without_exits(device, "two CPUs, the second anew", &PAIR, &BOTH, 100);
+    without_exits(device, "two CPUs, the second restarted", &PAIR, &BOTH, 100);
     report(
         page.word(UNEXPECTED) == unexpected,
-        "two CPUs: no interrupt that is not their own",
+        "two CPUs: no foreign interrupt",
     );
     device.stop(cell)?;
     let status = device.status()?;
@@ -52,7 +52,7 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
     report(
         page.word(RESULT) == 0,
         &format!(
-            "two CPUs: nothing is wrong the second time: {:#x}",
+            "two CPUs: no error after the restart: {:#x}",
             page.word(RESULT)
         ),
     );

@@ -54,8 +54,8 @@ pub(crate) const BELLS: [u32; 2] = [250, 251];
 /// Maximum waiting time for an event.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-pub(crate) fn report(good: bool, what: &str) {
-    println!("{}  {what}", if good { "ok" } else { "FAILED" });
+pub(crate) fn report(passed: bool, what: &str) {
+    println!("{}  {what}", if passed { "ok" } else { "FAILED" });
 }
 
 /// Physical memory.
@@ -261,7 +261,7 @@ impl Plan {
         }
         let found = state(device, cell);
         device.destroy(cell)?;
-        Err(format!("{}: it did not begin: {found:?}", self.name).into())
+        Err(format!("{}: the program did not start: {found:?}", self.name).into())
     }
 }
 
@@ -272,7 +272,7 @@ pub(crate) fn start(device: &Device, blob: &Blob, program: &[u8]) -> Result<u32,
         .load(cell, CODE, program)
         .and_then(|()| device.start(cell));
     if begun.is_err() {
-        // The first error is the one to return.
+        // Report the first error.
         let _ = device.destroy(cell);
     }
     begun.map(|()| cell)
@@ -428,18 +428,18 @@ impl<'a> OtherCell<'a> {
             && self.page.word(UNEXPECTED) == self.unexpected;
         report(
             counted && same,
-            &format!("{name}: the neighbour notices nothing"),
+            &format!("{name}: the other cell is not disturbed"),
         );
     }
 }
 
 /// Runs a check beside the other cell; prints its error and continues.
 pub(crate) fn beside(device: &Device, name: &str, work: impl FnOnce() -> Done) {
-    let neighbour = OtherCell::look(device);
+    let other = OtherCell::look(device);
     if let Err(error) = work() {
         report(false, &format!("{name}: {error}"));
     }
-    neighbour.check(name);
+    other.check(name);
 }
 
 /// Checks interrupts without exits: `words` of the shared page must grow by `wanted` each, while

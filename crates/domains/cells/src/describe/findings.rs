@@ -9,7 +9,7 @@ use rampart_model::{Finding, Severity};
 use super::{Description, Device, Span};
 
 /// Minimum memory for a suggestion: the hypervisor and one small cell.
-const LEAST_KEPT: u64 = 64 << 20;
+const MINIMUM_BYTES: u64 = 64 << 20;
 
 pub(super) fn of(description: &Description) -> Vec<Finding> {
     let mut found = Vec::new();
@@ -122,7 +122,7 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
         return;
     }
     let total: u64 = description.memory.iter().map(|span| span.bytes).sum();
-    let keep = (total / 4).max(LEAST_KEPT).min(total / 2) & !(MEMORY_ALIGNMENT - 1);
+    let keep = (total / 4).max(MINIMUM_BYTES).min(total / 2) & !(MEMORY_ALIGNMENT - 1);
     let node = description.memory.last().map_or(0, |last| {
         last.end().saturating_sub(keep) & !(MEMORY_ALIGNMENT - 1)
     });
@@ -137,7 +137,7 @@ fn memory(description: &Description, found: &mut Vec<Finding>) {
     let (severity, what, present) = match &description.linux_memory {
         Some(_) => (
             Severity::Error,
-            "no memory is kept from Linux for the hypervisor and its cells",
+            "no memory is reserved from Linux for the hypervisor and its cells",
             format!("{largest} bytes"),
         ),
         None => (

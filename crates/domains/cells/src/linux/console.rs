@@ -39,10 +39,10 @@ impl Console {
         let Some(mut reader) = Reader::resume(self.memory.words(), self.mark) else {
             return lines;
         };
-        let mut room = [0; MAXIMUM_RECORD_BYTES];
+        let mut buffer = [0; MAXIMUM_RECORD_BYTES];
         while lines.len() < MOST_AT_ONCE {
-            match reader.read(&mut room) {
-                Read::Record { bytes, .. } => lines.push(printable(&room[..bytes])),
+            match reader.read(&mut buffer) {
+                Read::Record { bytes, .. } => lines.push(printable(&buffer[..bytes])),
                 Read::Nothing | Read::NoRing => break,
                 Read::Lost(words) => lines.push(format!("({words} words lost)")),
                 Read::Began => lines.push("(restarted)".to_owned()),

@@ -53,11 +53,11 @@ impl KernelImage {
             return Err(wrong("it is shorter than its header"));
         };
         if memory_bytes < bytes.len() as u64 || memory_bytes > LARGEST {
-            return Err(wrong("its header does not say how much memory it needs"));
+            return Err(wrong("its header has no memory size"));
         }
         if text_offset >= super::ALIGNMENT {
             return Err(wrong(
-                "it wants to be more than 2 MiB from its memory's start",
+                "its offset from the start of memory exceeds 2 MiB",
             ));
         }
         if flags & 1 != 0 {
@@ -88,7 +88,7 @@ fn unpacked(file: &[u8]) -> Result<Cow<'_, [u8]>, LinuxError> {
             let name = String::from_utf8_lossy(packing);
             let name = name.trim_end_matches('\0');
             return Err(LinuxError::Image(format!(
-                "it is packed by {name}, needed is gzip or an Image that is not packed"
+                "it is compressed with {name}; only gzip or an uncompressed Image is supported"
             )));
         }
         let location = word(file, PAYLOAD_OFFSET, 4).zip(word(file, PAYLOAD_SIZE, 4));
@@ -104,7 +104,7 @@ fn unpacked(file: &[u8]) -> Result<Cow<'_, [u8]>, LinuxError> {
     let read = flate2::read::GzDecoder::new(packed)
         .take(LARGEST)
         .read_to_end(&mut kernel);
-    read.map_err(|error| LinuxError::Image(format!("it cannot be unpacked: {error}")))?;
+    read.map_err(|error| LinuxError::Image(format!("it cannot be decompressed: {error}")))?;
     Ok(Cow::Owned(kernel))
 }
 
@@ -171,8 +171,8 @@ pub(super) mod tests {
             (vec![], "no arm64 Image header"),
             (b"\x7fELF".to_vec(), "no arm64 Image header"),
             (good[..40].to_vec(), "no arm64 Image header"),
-            (changed(IMAGE_SIZE + 1, 0), "how much memory"),
-            (changed(IMAGE_SIZE + 6, 1), "how much memory"),
+            (changed(IMAGE_SIZE + 1, 0), "no memory size"),
+            (changed(IMAGE_SIZE + 6, 1), "no memory size"),
             (changed(TEXT_OFFSET + 3, 1), "2 MiB"),
             (changed(FLAGS, 1), "big-endian"),
             (efi(b"zstd22\0\0", &good), "zstd22"),

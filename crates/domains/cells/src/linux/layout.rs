@@ -98,9 +98,9 @@ impl LinuxRegions {
         Ok(Self {
             memory,
             console: same(find("a shared region for its console", written, 0)?)?,
-            to_root: same(find("a shared region for what it says", written, 1)?)?,
+            to_root: same(find("a shared region for output of its agent", written, 1)?)?,
             from_root: same(find(
-                "a shared region for what it hears",
+                "a shared region for input of its agent",
                 from_root_flags,
                 0,
             )?)?,
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn finds_regions_in_their_own_configuration() {
-        let regions = LinuxRegions::within(SPAN).expect("room");
+        let regions = LinuxRegions::within(SPAN).expect("enough memory");
         let mut blob = regions.configuration("rt", &[2, 3]);
         blob.entry = regions.memory.start;
         blob.checked().expect("the hypervisor would read it");
@@ -256,7 +256,7 @@ mod tests {
             text_offset: 0x8_0000,
             memory_bytes: 0x1f0_0001,
         };
-        let layout = Layout::of(SPAN, &image, 0x12_3456).expect("room");
+        let layout = Layout::of(SPAN, &image, 0x12_3456).expect("enough memory");
         assert_eq!(layout.kernel, 0x7408_0000);
         assert!(layout.initramfs.start >= layout.kernel + image.memory_bytes);
         assert!(layout.initramfs.start.is_multiple_of(ALIGNMENT));

@@ -29,21 +29,21 @@ pub fn state_word(state: CellState) -> &'static str {
 #[must_use]
 pub fn stop_words(reason: StopReason) -> &'static str {
     match reason {
-        StopReason::None => "it runs, or never did",
+        StopReason::None => "running, or never started",
         StopReason::ByRoot => "stopped by the root",
         StopReason::SystemOff => "turned itself off",
-        StopReason::SystemReset => "asked for a reset",
-        StopReason::MemoryRead => "read where it has no memory",
-        StopReason::MemoryWrite => "wrote where it has no memory to write",
-        StopReason::MemoryExecute => "executed where it has no memory to execute",
-        StopReason::TranslationTable => "its translation tables lie where it has no memory",
-        StopReason::DeviceForbidden => "a device register that is not its own",
-        StopReason::SystemRegister => "a system register that it may not use",
+        StopReason::SystemReset => "requested a reset",
+        StopReason::MemoryRead => "read outside its memory",
+        StopReason::MemoryWrite => "wrote outside its writable memory",
+        StopReason::MemoryExecute => "executed outside its executable memory",
+        StopReason::TranslationTable => "its translation tables are outside its memory",
+        StopReason::DeviceForbidden => "accessed a device register that it does not own",
+        StopReason::SystemRegister => "accessed a forbidden system register",
         StopReason::SetWay => "cache maintenance by set and way",
         StopReason::ExternalAbort => "an external abort",
         StopReason::Unexpected => "an exception without a handler",
         StopReason::Watchdog => "silent for longer than its watchdog allows",
-        StopReason::Unreachable => "a CPU of it could not be taken back in time",
+        StopReason::Unreachable => "a CPU could not be taken back in time",
         StopReason::Hypervisor => "the hypervisor itself faulted on its CPU",
     }
 }

@@ -26,11 +26,11 @@ pub fn console(operator: &Operator, name: &str) -> Result<Console, OperateError>
             Finding::new(
                 Severity::Error,
                 format!("cell {name}"),
-                "it has no console: none of its shared regions begins as a ring of records",
+                "it has no console: no shared region contains a ring of records",
             )
-            .values("none", "one that its program writes (crates/domains/ring)")
+            .values("no ring", "a ring that its program writes")
             .fix(format!(
-                "start it, if it was not: rampart cell start {name}; rampart cell list says its state"
+                "start it with rampart cell start {name}; rampart cell list shows its state"
             )),
         )
     })

@@ -65,8 +65,8 @@ pub fn is_enabled() -> bool {
 /// hypervisor is enabled. The journal of the driver is in `state`.
 ///
 /// # Errors
-/// Every reason that prevents it. The hypervisor is not enabled then; the driver may be loaded, and is
-/// unloaded by [`disable`] or `rampart release`.
+/// A description of the obstacle. The hypervisor is then not enabled; the driver may be loaded, and
+/// is unloaded by [`disable`] or `rampart release`.
 pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, OperateError> {
     if std::env::consts::ARCH != "aarch64" {
         return Err(OperateError::refused(wrong_architecture()));
@@ -81,7 +81,7 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     found.extend(image_is_missing(order));
     let memory = hypervisor_span(&description, order.memory_bytes.unwrap_or(DEFAULT_BYTES));
     if let Err(finding) = &memory {
-        // The description reports that no memory at all is kept.
+        // The description already reports a machine without any reserved memory.
         if found.iter().all(|known| known.location != "memory") {
             found.push(finding.clone());
         }
@@ -194,10 +194,10 @@ fn hypervisor_span(description: &Description, bytes: u64) -> Result<Span, Findin
         Finding::new(
             Severity::Error,
             "memory",
-            "the memory that is kept from Linux is too small for the hypervisor",
+            "the memory reserved from Linux is too small for the hypervisor",
         )
         .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
-        .fix("rampart cell enable --memory 4MiB, or keep more memory from Linux (mem= on the kernel command line, or a reserved-memory node)")
+        .fix("rampart cell enable --memory 4MiB, or reserve more memory from Linux (mem= on the kernel command line, or a reserved-memory node)")
     })
 }
 
@@ -292,7 +292,7 @@ fn wait_for_device() -> Result<(), OperateError> {
                         DEVICE_LIMIT.as_secs()
                     ),
                 )
-                .fix("dmesg | grep rampart, for the driver's reason"),
+                .fix("dmesg | grep rampart"),
             ));
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -125,7 +125,7 @@ pub(super) fn from_device(error: &device::Error, messages: &[String]) -> Operate
                 Some(libc::EOPNOTSUPP) => {
                     "add kvm-arm.mode=nvhe to the kernel command line, and restart"
                 }
-                _ => "dmesg, for the reason",
+                _ => "dmesg",
             };
             Finding::new(Severity::Error, format!("/dev/rampart, {what}"), reason).fix(fix)
         }

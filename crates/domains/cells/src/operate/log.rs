@@ -35,10 +35,10 @@ impl KernelLog {
         };
         // One message per read. EPIPE means that a message was overwritten; the next read continues
         // after it.
-        let mut room = [0; 8192];
+        let mut buffer = [0; 8192];
         for _ in 0..MOST_MESSAGES {
-            match file.read(&mut room) {
-                Ok(bytes) if bytes > 0 => messages.extend(driver_message(&room[..bytes])),
+            match file.read(&mut buffer) {
+                Ok(bytes) if bytes > 0 => messages.extend(driver_message(&buffer[..bytes])),
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 _ => break,
             }

@@ -69,7 +69,7 @@ pub(super) fn placed(
                 };
                 (region(physical, bytes, *writer), name.clone())
             }
-            SharedWish::Neighbour { name, cell, region } => {
+            SharedWish::OtherCell { name, cell, region } => {
                 match region_of_other_cell(in_use, request, index, (cell, region)) {
                     Ok((theirs, called)) => (theirs, name.clone().or(called)),
                     Err(finding) => {
@@ -182,7 +182,7 @@ fn call(
                 format!("another region of this cell has the name {name}"),
             )
             .values("used twice", "a unique name")
-            .fix("rename one of them, as in --shared-of OTHER=CELL:NAME"),
+            .fix("rename one of them, for example --shared-of OTHER=CELL:NAME"),
         );
     } else {
         names.insert(region, name);
@@ -239,10 +239,10 @@ fn too_little(
     problem(
         format!("cell {}, {what}", request.name),
         format!(
-            "no contiguous part of this size is free in the {} that are kept from Linux",
+            "no contiguous part of this size is free in the {} that are reserved from Linux",
             ByteSize(kept)
         ),
     )
     .values(ByteSize(largest).to_string(), ByteSize(bytes).to_string())
-    .fix("request less, destroy a cell (rampart cell destroy), or keep more memory from Linux (mem=, a reserved-memory node)")
+    .fix("request less, destroy a cell (rampart cell destroy), or reserve more memory from Linux (mem=, a reserved-memory node)")
 }

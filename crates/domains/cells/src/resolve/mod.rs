@@ -76,7 +76,7 @@ pub enum SharedWish {
         writer: Writer,
     },
     /// A region of an existing cell, for reading.
-    Neighbour {
+    OtherCell {
         /// Name of the region in this cell; `None` keeps its name in the other cell.
         name: Option<String>,
         /// Name of the other cell.

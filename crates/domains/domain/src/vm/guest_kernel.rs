@@ -72,10 +72,10 @@ impl KernelLocations {
             Some(named) => self.named_image(named)?,
             None => self.own_image()?,
         };
-        let told = File::open(&image)
+        let version = File::open(&image)
             .map_err(|cause| unreadable(&image, &cause.to_string()))
             .map(version_in_header)?;
-        let (release, version) = match told {
+        let (release, version) = match version {
             Some(text) => split_version(&text),
             None => (release_in_name(&image).unwrap_or_default(), String::new()),
         };

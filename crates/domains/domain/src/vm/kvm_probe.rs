@@ -83,9 +83,9 @@ impl Question {
 fn version(program: &Path) -> String {
     let mut command = Command::new(program);
     command.arg("--version");
-    let said = run_within(command, VERSION_PATIENCE).map(|said| said.output);
-    let said = said.unwrap_or_default();
-    said.lines().next().unwrap_or_default().to_owned()
+    let answer = run_within(command, VERSION_PATIENCE).map(|answer| answer.output);
+    let answer = answer.unwrap_or_default();
+    answer.lines().next().unwrap_or_default().to_owned()
 }
 
 fn device_since(device: &Path) -> u64 {

@@ -48,11 +48,11 @@ impl Libraries {
         // the program. musl's loader supports it too.
         let mut command = Command::new(&loader);
         command.arg("--list").arg(program).env_remove("LD_PRELOAD");
-        let said = run_within(command, PATIENCE).ok()?;
-        if !said.status?.success() {
+        let answer = run_within(command, PATIENCE).ok()?;
+        if !answer.status?.success() {
             return None;
         }
-        let mut libraries = listed(&said.output);
+        let mut libraries = listed(&answer.output);
         if !libraries.contains(&loader) {
             libraries.push(loader);
         }

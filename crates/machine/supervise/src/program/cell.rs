@@ -160,7 +160,7 @@ fn request(order: &StartRequest<'_>) -> Request {
     let others = options.reads.iter().filter_map(|read| read.split_once(':'));
     request
         .shared
-        .extend(others.map(|(cell, region)| SharedWish::Neighbour {
+        .extend(others.map(|(cell, region)| SharedWish::OtherCell {
             name: None,
             cell: cell.to_owned(),
             region: region.to_owned(),

@@ -128,7 +128,7 @@ impl Create {
         let others = self.shared_of.iter();
         request
             .shared
-            .extend(others.map(|wish| SharedWish::Neighbour {
+            .extend(others.map(|wish| SharedWish::OtherCell {
                 name: wish.name.clone(),
                 cell: wish.cell.clone(),
                 region: wish.region.clone(),

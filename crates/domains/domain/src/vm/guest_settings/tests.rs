@@ -353,8 +353,8 @@ fn names_a_fix_for_each_setting_of_the_machine() {
         ("SMI", "firmware"),
     ] {
         let finding = guest_finding(named(&found, name)).expect("a finding");
-        let told = finding.fix.unwrap_or_default();
-        assert!(told.contains(fix), "{told}");
+        let shown = finding.fix.unwrap_or_default();
+        assert!(shown.contains(fix), "{shown}");
     }
     assert_eq!(named(&found, "SMI").found, "2");
 }
@@ -457,12 +457,12 @@ fn merges_deviations_of_one_form() {
         ],
     );
     let found = knobs(&facts, &guest, &threads(&guest), 0);
-    let told = &named(&found, "workqueue/*/cpumask");
+    let knob = &named(&found, "workqueue/*/cpumask");
     assert_eq!(
-        told.found,
+        knob.found,
         format!("{queue}/a/cpumask is f; 2 of 3 are not as expected")
     );
-    assert_eq!(told.expected, "within CPUs 0-1");
+    assert_eq!(knob.expected, "within CPUs 0-1");
 }
 
 #[test]
