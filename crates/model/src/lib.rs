@@ -28,6 +28,8 @@ mod condition;
 #[cfg(feature = "std")]
 mod cpu_set;
 #[cfg(feature = "std")]
+pub mod device_tree;
+#[cfg(feature = "std")]
 mod distribution;
 #[cfg(feature = "std")]
 mod domain;

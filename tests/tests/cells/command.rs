@@ -153,7 +153,11 @@ fn described(output: &ScriptOutput<'_>) {
 fn launched(output: &ScriptOutput<'_>) {
     output.refused("list-early", &["/dev/rampart"]);
     output.refused("enable-without-image", &["rampart.bin", "--image"]);
-    assert!(output.of("enable", 0).contains("enabled, memory 0x7f800000"));
+    assert!(
+        output
+            .of("enable", 0)
+            .contains("enabled, memory 0x7f800000")
+    );
     assert_eq!(output.json("enable-again")["already"], true);
     let disabled = output.of("disable-unused", 0);
     assert!(
@@ -207,7 +211,10 @@ fn watched(output: &ScriptOutput<'_>) {
     assert_eq!(failure["registers"].as_array().map(Vec::len), Some(31));
     assert_eq!(failure["guest-address"], "0x70000000", "{failure:#}");
     let verbose = output.of("verbose", 0);
-    assert!(verbose.contains("latest failure: read outside"), "{verbose}");
+    assert!(
+        verbose.contains("latest failure: read outside"),
+        "{verbose}"
+    );
     assert!(verbose.contains("x30 0x"), "{verbose}");
 }
 
@@ -226,7 +233,8 @@ fn ended(output: &ScriptOutput<'_>) {
 fn planned(output: &ScriptOutput<'_>) {
     output.assert_success("apply");
     assert!(
-        output.of("enter-cell", 2)
+        output
+            .of("enter-cell", 2)
             .contains("a cell runs no process of this Linux")
     );
     let up = output.json("up");

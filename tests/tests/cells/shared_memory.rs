@@ -191,7 +191,8 @@ fn rung(output: &ScriptOutput<'_>, text: &str) {
     }
     output.refused("no-bell", &["missing", "no such cell"]);
     assert!(
-        output.of("write-beyond", 2)
+        output
+            .of("write-beyond", 2)
             .contains("whole words of 8 bytes")
     );
     assert!(text.contains("\nrung before 0\n"), "{text}");

@@ -165,7 +165,7 @@ fn describes_the_machine_of_qemu() {
     .expect("written");
     let text = describe(&file, &["--iomem", iomem.to_str().expect("a path")]);
     assert!(
-        text.contains("kept for cells 0x70000000-0x7fffffff"),
+        text.contains("reserved for cells: 0x70000000-0x7fffffff"),
         "{text}"
     );
 }

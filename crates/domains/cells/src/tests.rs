@@ -107,3 +107,19 @@ fn reports_missing_parts() {
     let text = error_text(&tree.path().join("none"));
     assert!(text.contains("--tree"), "{text}");
 }
+
+/// After a change run `RAMPART_UPDATE=1 cargo test -p rampart-cells --lib`.
+#[test]
+fn published_schema_of_a_description_matches_the_code() {
+    let schema = schemars::schema_for!(crate::describe::Description);
+    let wanted = serde_json::to_string_pretty(&schema).expect("json") + "\n";
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
+    let file = docs.join("cell-description.schema.json");
+    if std::env::var_os("RAMPART_UPDATE").is_some() {
+        fs::write(&file, &wanted).expect("written");
+    }
+    assert!(
+        fs::read_to_string(&file).is_ok_and(|text| text == wanted),
+        "docs/cell-description.schema.json differs from the code; update it with RAMPART_UPDATE=1 cargo test -p rampart-cells --lib"
+    );
+}

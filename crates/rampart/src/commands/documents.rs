@@ -29,7 +29,7 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::SupervisedDomain => schema_for!(SupervisedDomain),
         Document::ResolvedPlan => schema_for!(ResolvedPlan),
         Document::Status => schema_for!(Status),
-        Document::CellDescription => schema_for!(rampart_cells::describe::Description),
+        Document::CellDescription => schema_for!(rampart_model::device_tree::Description),
         Document::Cell => schema_for!(rampart_model::CellListEntry),
     };
     output::print_json(&schema)?;

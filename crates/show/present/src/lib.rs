@@ -9,6 +9,7 @@
 
 mod active_plan;
 mod blocks;
+mod cell_description;
 mod cells;
 mod changes;
 pub mod charts;
@@ -35,6 +36,7 @@ mod transfer_matrix;
 
 pub use active_plan::{BootFiles, applied, applied_step, boot_files, boot_files_written, released};
 pub use blocks::{blocking, blocktest, planned_blocks};
+pub use cell_description::cell_description;
 pub use cells::{CellMemory, CellResources, cell_exits, cell_list, cell_resources};
 pub use changes::changes;
 pub use check::check;

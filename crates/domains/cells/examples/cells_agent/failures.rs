@@ -64,7 +64,10 @@ pub(crate) fn reports_in_time(device: &Device, program: &[u8]) -> Done {
         "figure failure to root, seconds of an emulated machine: best {best:.6} median {median:.6} worst {worst:.6}"
     );
     // The machine is emulated on a busy host, so one try within the limit is enough.
-    report(best < PROMISED, "failures: the root learns of a failure in time");
+    report(
+        best < PROMISED,
+        "failures: the root learns of a failure in time",
+    );
     report(
         dumped,
         "failures: reason, address and registers are readable",

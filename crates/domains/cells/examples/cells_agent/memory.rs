@@ -200,9 +200,7 @@ impl Attempts<'_> {
         });
         let (state, found) = state(device, cell);
         if !over {
-            return Err(
-                format!("no effect: {state:?}, begun {}", page.word(BEGUN)).into(),
-            );
+            return Err(format!("no effect: {state:?}, begun {}", page.word(BEGUN)).into());
         }
         if served && kind != EXECUTE {
             let result = page.word(RESULT);

@@ -55,11 +55,17 @@ fn all(device: &Device, turns: usize, program: &[u8]) -> Done {
         device.load(cell, crate::support::CODE, program)?;
         device.start(cell)?;
         if !wait_until(PATIENCE, || page.word(BEGUN) != begun) {
-            return Err(format!("turn {turn}: the program did not start: {:?}", state(device, cell)).into());
+            return Err(format!(
+                "turn {turn}: the program did not start: {:?}",
+                state(device, cell)
+            )
+            .into());
         }
         let found = page.word(RESULT);
         if found != 0 {
-            return Err(format!("turn {turn}: the cell sees data of its predecessor: {found:#x}").into());
+            return Err(
+                format!("turn {turn}: the cell sees data of its predecessor: {found:#x}").into(),
+            );
         }
         device.stop(cell)?;
         if state(device, cell).0 != CellState::Stopped {

@@ -56,9 +56,7 @@ impl KernelImage {
             return Err(wrong("its header has no memory size"));
         }
         if text_offset >= super::ALIGNMENT {
-            return Err(wrong(
-                "its offset from the start of memory exceeds 2 MiB",
-            ));
+            return Err(wrong("its offset from the start of memory exceeds 2 MiB"));
         }
         if flags & 1 != 0 {
             return Err(wrong("it is for a big-endian machine"));

@@ -26,8 +26,11 @@ pub(super) fn arguments(guest: &Description, directory: &Path) -> Vec<OsString> 
     list.pair("-cpu", processor(guest));
     let count = guest.cpus.len();
     list.pair("-smp", format!("{count},sockets=1,cores={count},threads=1"));
-    list.pair("-m", format!("{}M", guest.memory.mebibytes));
-    list.pair("-object", memory(guest));
+    let memory = &guest.memory;
+    let size = format!("{}M", memory.mebibytes);
+    let object = memory_object(&size, memory.huge_page, guest.real_time, memory.node);
+    list.pair("-m", size);
+    list.pair("-object", object);
     if guest.memory.locked {
         list.pair("-overcommit", "mem-lock=on");
     }
@@ -100,21 +103,25 @@ fn processor(guest: &Description) -> String {
     }
 }
 
-fn memory(guest: &Description) -> String {
-    let backing = &guest.memory;
-    let mut text = match backing.huge_page {
+/// Returns the memory backend `memory`; `size` is in QEMU's notation.
+pub(super) fn memory_object(
+    size: &str,
+    huge_page: Option<u64>,
+    real_time: bool,
+    node: Option<u32>,
+) -> String {
+    let mut text = match huge_page {
         Some(bytes) => format!(
-            "memory-backend-memfd,id=memory,size={}M,hugetlb=on,hugetlbsize={bytes},share=off",
-            backing.mebibytes
+            "memory-backend-memfd,id=memory,size={size},hugetlb=on,hugetlbsize={bytes},share=off"
         ),
-        None => format!("memory-backend-ram,id=memory,size={}M", backing.mebibytes),
+        None => format!("memory-backend-ram,id=memory,size={size}"),
     };
     text.push_str(",merge=off,dump=off");
-    if guest.real_time {
+    if real_time {
         // Avoids page faults at the guest's first access.
         text.push_str(",prealloc=on");
     }
-    if let Some(node) = backing.node {
+    if let Some(node) = node {
         text.push_str(&format!(",host-nodes={node},policy=bind"));
     }
     text

@@ -27,7 +27,8 @@ pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
     if arguments.json {
         output::print_json(&description)?;
     } else {
-        output::print(&describe::text(&description, arguments.all))?;
+        let elements = rampart_present::cell_description(&description, arguments.all);
+        output::print_elements(&elements, false)?;
     }
     Ok(ExitCode::Success)
 }

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use rampart_model::CpuSet;
 
 use super::GuestOrder;
+use crate::vm::qemu_arguments::memory_object;
 
 /// Properties of the machine and its files that the plan does not contain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +44,13 @@ pub(super) fn arguments(guest: &GuestOrder, facilities: &Facilities) -> Vec<OsSt
         text(format!("{count},sockets=1,cores={count},threads=1")),
     );
     pair("-m", text(format!("{}k", guest.memory_bytes / 1024)));
-    pair("-object", text(memory(guest, facilities)));
+    let memory = memory_object(
+        &guest.memory_bytes.to_string(),
+        guest.huge_page,
+        guest.is_real_time(),
+        facilities.node,
+    );
+    pair("-object", text(memory));
     if facilities.locked {
         pair("-overcommit", "mem-lock=on".into());
     }
@@ -81,25 +88,6 @@ pub(super) fn arguments(guest: &GuestOrder, facilities: &Facilities) -> Vec<OsSt
     // Its virtual CPUs are placed before they run their first instruction.
     list.push("-S".into());
     list
-}
-
-fn memory(guest: &GuestOrder, facilities: &Facilities) -> String {
-    let size = guest.memory_bytes;
-    let mut text = match guest.huge_page {
-        Some(bytes) => format!(
-            "memory-backend-memfd,id=memory,size={size},hugetlb=on,hugetlbsize={bytes},share=off"
-        ),
-        None => format!("memory-backend-ram,id=memory,size={size}"),
-    };
-    text.push_str(",merge=off,dump=off");
-    if guest.is_real_time() {
-        // Avoids page faults at the guest's first access.
-        text.push_str(",prealloc=on");
-    }
-    if let Some(node) = facilities.node {
-        text.push_str(&format!(",host-nodes={node},policy=bind"));
-    }
-    text
 }
 
 /// Returns the kernel command line: a console, the disk as root file system if there is one, and

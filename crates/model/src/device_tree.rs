@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parts of a machine that cells can own, from its device tree: CPUs, memory, the interrupt
+//! controller, devices.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Finding, Span};
+
+/// Version of [`Description`] as a document.
+pub const DESCRIPTION_SCHEMA_VERSION: u32 = 1;
+
+/// The description of a machine. All lists are ordered by address or number, so that two
+/// descriptions of one machine are equal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Description {
+    /// Version of the format of this document.
+    pub schema_version: u32,
+    /// `model` of the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// `compatible` of the tree, the most specific first.
+    pub compatible: Vec<String>,
+    /// The CPUs, ordered by number.
+    pub cpus: Vec<Cpu>,
+    /// All memory.
+    pub memory: Vec<Span>,
+    /// Parts of the memory that are already in use.
+    pub reserved: Vec<Reservation>,
+    /// Memory that Linux uses; none if it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux_memory: Option<Vec<Span>>,
+    /// Unused memory: available to the hypervisor and its cells.
+    pub kept: Vec<Span>,
+    /// The interrupt controller; none if it is not supported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupt_controller: Option<InterruptController>,
+    /// The devices with registers accessible to the CPUs or with interrupts.
+    pub devices: Vec<Device>,
+    /// Problems for cells, and resources that devices share.
+    pub findings: Vec<Finding>,
+}
+
+/// One CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Cpu {
+    /// Linux's number; if it is not known, the index in the tree.
+    pub number: u32,
+    /// The affinity fields of its MPIDR_EL1.
+    pub mpidr: u64,
+    /// Path of its node.
+    pub path: String,
+    /// Its `compatible` strings.
+    pub compatible: Vec<String>,
+    /// How it is started; `psci` on all machines that can be partitioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enable_method: Option<String>,
+}
+
+/// A reserved part of the memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Reservation {
+    /// The reserved span.
+    #[serde(flatten)]
+    pub span: Span,
+    /// The node that reserves it; `/memreserve/` for the tree's own list.
+    pub path: String,
+    /// Whether Linux does not map it.
+    pub no_map: bool,
+    /// Whether it is reserved for the hypervisor and its cells: its name begins with `rampart`, or
+    /// it is compatible with `rampart,cells`.
+    pub for_cells: bool,
+}
+
+/// The interrupt controller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct InterruptController {
+    /// Version of the GIC architecture: 2 or 3 (4 counts as 3).
+    pub version: u32,
+    /// Path of its node.
+    pub path: String,
+    /// GICD.
+    pub distributor: Span,
+    /// The regions of GICR; none in version 2.
+    pub redistributors: Vec<Span>,
+    /// The registers of each of its ITSs.
+    pub translation_services: Vec<Span>,
+}
+
+/// The purpose of an address range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum RangeUse {
+    /// Registers.
+    Registers,
+    /// The devices behind a PCI host bridge.
+    PciWindow,
+}
+
+/// An address range of a device, as seen by the CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct AddressRange {
+    /// Start address.
+    pub start: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Purpose of the range.
+    pub purpose: RangeUse,
+    /// Its name in `reg-names`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+impl AddressRange {
+    /// Returns the range without its purpose and name.
+    #[must_use]
+    pub const fn span(&self) -> Span {
+        Span {
+            start: self.start,
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// The kind of an interrupt.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "kebab-case")]
+pub enum InterruptKind {
+    /// A shared peripheral interrupt (SPI), which can be assigned to a cell.
+    Shared,
+    /// A private peripheral interrupt of each CPU (PPI).
+    Private,
+    /// An extended shared peripheral interrupt (GICv3.1).
+    Extended,
+    /// An interrupt of another controller, which belongs to the owner of that controller.
+    Elsewhere,
+}
+
+/// An interrupt of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Interrupt {
+    /// Kind of the interrupt.
+    pub kind: InterruptKind,
+    /// INTID, or the first word of the specifier for another controller.
+    pub number: u32,
+    /// Whether it is triggered by an edge instead of a level.
+    pub edge: bool,
+    /// The other controller that forwards it, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller: Option<String>,
+}
+
+/// A resource of another device that a device needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Reference {
+    /// The property: `clocks`, `resets`, `power-domains`, `iommus`, `dmas`, `pinctrl-0`.
+    pub property: String,
+    /// Path of the other device's node.
+    pub path: String,
+    /// Words of the reference by its binding.
+    pub arguments: Vec<u32>,
+    /// The frequency of a fixed clock in hertz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency: Option<u32>,
+}
+
+/// The properties of a device's node, split into those that a cell's tree can copy and others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeContents {
+    /// Properties without addresses, interrupts and references.
+    pub properties: Vec<(String, Vec<u8>)>,
+    /// Properties that reference other nodes, except those in [`Device::references`], with the path
+    /// of the first node.
+    pub elsewhere: Vec<(String, String)>,
+}
+
+/// Linux's driver of a device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Driver {
+    /// Bus in sysfs: `platform`, `amba`.
+    pub bus: String,
+    /// Name of the device in sysfs.
+    pub device: String,
+    /// Name of the driver; none if no driver is bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+}
+
+/// A device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Device {
+    /// Path of its node.
+    pub path: String,
+    /// Its `compatible` strings, the most specific first.
+    pub compatible: Vec<String>,
+    /// Whether the device and all nodes above it are enabled.
+    pub enabled: bool,
+    /// Its address ranges, in the order of the tree, which is significant.
+    pub ranges: Vec<AddressRange>,
+    /// Its interrupts, in the order of the tree.
+    pub interrupts: Vec<Interrupt>,
+    /// The resources of other devices that it needs.
+    pub references: Vec<Reference>,
+    /// Its driver in Linux; none if it could not be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linux: Option<Driver>,
+    /// The rest of its node, for the tree of a cell's Linux; not part of the document.
+    #[serde(skip)]
+    pub contents: NodeContents,
+}
+
+impl Device {
+    /// Returns the name of its node, with the unit address.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// Returns the INTIDs of its interrupts that can be assigned to a cell.
+    pub fn shared_interrupts(&self) -> impl Iterator<Item = u32> + '_ {
+        let shared = |interrupt: &&Interrupt| interrupt.kind == InterruptKind::Shared;
+        self.interrupts
+            .iter()
+            .filter(shared)
+            .map(|interrupt| interrupt.number)
+    }
+}

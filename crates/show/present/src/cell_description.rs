@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The parts of a machine that cells can own.
+
+use rampart_model::device_tree::{Description, Device, Interrupt, InterruptKind, RangeUse};
+use rampart_model::{ByteSize, Span};
+
+use crate::element::{Element, ListItem, Pair};
+use crate::plan_picture::{item, lines_table};
+
+/// Returns the description of a machine for cells: CPUs, memory, the interrupt controller, devices
+/// and findings. Leaves out disabled devices unless `all` is set.
+#[must_use]
+pub fn cell_description(description: &Description, all: bool) -> Vec<Element> {
+    let model = description.model.as_deref().unwrap_or("unknown model");
+    let mut elements = vec![
+        Element::heading(
+            1,
+            format!("{model} ({})", description.compatible.join(", ")),
+        ),
+        Element::heading(2, "CPUs"),
+        cpus(description),
+        Element::heading(2, "Memory"),
+        memory(description),
+        Element::heading(2, "Interrupt controller"),
+        controller(description),
+        Element::heading(2, "Devices"),
+    ];
+    let shown = |device: &&Device| all || device.enabled;
+    let items: Vec<ListItem> = description
+        .devices
+        .iter()
+        .filter(shown)
+        .map(device)
+        .collect();
+    let hidden = description.devices.len() - items.len();
+    elements.push(Element::List { items });
+    if hidden > 0 {
+        elements.push(Element::paragraph(format!(
+            "{hidden} more are disabled; --all lists them."
+        )));
+    }
+    elements.push(Element::heading(2, "Findings"));
+    if description.findings.is_empty() {
+        elements.push(Element::paragraph("none"));
+    }
+    let findings = description.findings.iter();
+    elements.push(Element::List {
+        items: findings
+            .map(|finding| item(finding.severity.name(), finding.to_string()))
+            .collect(),
+    });
+    elements
+}
+
+fn cpus(description: &Description) -> Element {
+    let rows = description.cpus.iter().map(|cpu| {
+        vec![
+            cpu.number.to_string(),
+            format!("{:#x}", cpu.mpidr),
+            cpu.compatible.first().cloned().unwrap_or_default(),
+            cpu.enable_method
+                .clone()
+                .unwrap_or_else(|| "none".to_owned()),
+        ]
+    });
+    lines_table(&["CPU", "MPIDR", "type", "enable-method"], rows)
+}
+
+fn memory(description: &Description) -> Element {
+    let line = |what: &str, span: &Span, path: &str| {
+        let text = format!("{span}, {}  {path}", ByteSize(span.bytes));
+        item(what, text.trim_end())
+    };
+    let all = description.memory.iter().map(|span| line("all", span, ""));
+    let linux = description.linux_memory.iter().flatten();
+    let linux = linux.map(|span| line("used by Linux", span, ""));
+    let reserved = description.reserved.iter();
+    let reserved = reserved.map(|part| line("in use", &part.span, &part.path));
+    let kept = description.kept.iter();
+    let kept = kept.map(|span| line("reserved for cells", span, ""));
+    Element::List {
+        items: all.chain(linux).chain(reserved).chain(kept).collect(),
+    }
+}
+
+fn controller(description: &Description) -> Element {
+    let Some(controller) = &description.interrupt_controller else {
+        return Element::paragraph("unknown");
+    };
+    let spans = |spans: &[Span]| spans.iter().map(|span| span.to_string().into()).collect();
+    let version = format!("GICv{}  {}", controller.version, controller.path);
+    let mut pairs = vec![
+        Pair::new("version", version),
+        Pair::new("distributor", controller.distributor.to_string()),
+        Pair::lines("redistributors", spans(&controller.redistributors)),
+        Pair::lines("ITS", spans(&controller.translation_services)),
+    ];
+    pairs.retain(|pair| !pair.value.is_empty());
+    Element::Pairs { pairs }
+}
+
+fn device(device: &Device) -> ListItem {
+    let mut text = device.compatible.first().cloned().unwrap_or_default();
+    let linux = device.linux.as_ref();
+    if let Some(driver) = linux.and_then(|linux| linux.driver.as_ref()) {
+        text.push_str(&format!(" (driver {driver})"));
+    }
+    if !device.enabled {
+        text.push_str(", disabled");
+    }
+    let ranges = device.ranges.iter().map(|range| {
+        let purpose = match range.purpose {
+            RangeUse::Registers => "registers",
+            RangeUse::PciWindow => "PCI window",
+        };
+        let name = range.name.as_deref().unwrap_or("");
+        item(purpose, format!("{}  {name}", range.span()).trim_end())
+    });
+    let interrupts: Vec<String> = device.interrupts.iter().map(interrupt).collect();
+    let interrupts = (!interrupts.is_empty()).then(|| item("interrupts", interrupts.join(", ")));
+    let references = device.references.iter().map(|reference| {
+        let arguments: Vec<String> = reference.arguments.iter().map(u32::to_string).collect();
+        let text = format!("{} {}", reference.path, arguments.join(" "));
+        item(&reference.property, text.trim_end())
+    });
+    ListItem {
+        items: ranges.chain(interrupts).chain(references).collect(),
+        ..item(&device.path, text)
+    }
+}
+
+fn interrupt(interrupt: &Interrupt) -> String {
+    let number = interrupt.number;
+    let edge = if interrupt.edge { " edge" } else { "" };
+    let through = interrupt.controller.as_deref().unwrap_or("");
+    match interrupt.kind {
+        InterruptKind::Shared if through.is_empty() => {
+            format!("{number} (SPI {}{edge})", number - 32)
+        }
+        InterruptKind::Shared => format!("{number} (SPI {}{edge} through {through})", number - 32),
+        InterruptKind::Private => format!("{number} (PPI {})", number - 16),
+        InterruptKind::Extended => format!("{number} (extended SPI)"),
+        InterruptKind::Elsewhere => format!("{number} of {through}"),
+    }
+}
