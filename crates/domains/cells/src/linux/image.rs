@@ -175,7 +175,7 @@ pub(super) mod tests {
             (changed(FLAGS, 1), "big-endian"),
             (efi(b"zstd22\0\0", &good), "zstd22"),
             (efi(b"gzip\0\0\0\0", &packed)[..90].to_vec(), "ends before"),
-            (packed[..packed.len() - 20].to_vec(), "unpacked"),
+            (packed[..packed.len() - 20].to_vec(), "decompressed"),
         ] {
             let error = KernelImage::read(&file).expect_err(reason).to_string();
             assert!(error.contains(reason), "{error}");

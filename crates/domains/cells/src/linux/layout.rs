@@ -239,7 +239,7 @@ mod tests {
         let mut without = regions.configuration("rt", &[2]);
         without.memory.truncate(3);
         let missing = LinuxRegions::of(&without).expect_err("missing").to_string();
-        assert!(missing.contains("hears"), "{missing}");
+        assert!(missing.contains("input of its agent"), "{missing}");
     }
 
     #[test]
