@@ -166,8 +166,8 @@ fn the_hypervisor_runs_on_an_ordinary_kernel() {
             "a device of the cell: no exit for an interrupt",
             "failures: the root learns of a failure in time",
             "disabled 10 times under load",
-            "ok  device: its interrupts come",
-            "ok  device: no exit while they come",
+            "ok  device: its interrupts arrive",
+            "ok  device: no exit for its interrupts",
             "finished",
         ],
     );
