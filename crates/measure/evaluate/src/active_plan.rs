@@ -10,7 +10,7 @@ use crate::effects::PlanRequest;
 /// Refuses to measure another plan than the active one, and to compare, which begins without a plan.
 ///
 /// # Errors
-/// Names the active plan if the request conflicts with it.
+/// Returns an error that names the active plan if the request conflicts with it.
 pub(crate) fn refuse_comparison(
     active: Option<&ActivePlan>,
     request: Option<&PlanRequest>,
@@ -48,7 +48,7 @@ pub(crate) fn with_reachable_cpus(machine: &Machine, active: Option<&ActivePlan>
 /// its own for each run.
 ///
 /// # Errors
-/// If that isolation would conflict with the active plan.
+/// Returns an error if that isolation would conflict with the active plan.
 pub(crate) fn note_isolation(
     plan: &mut EvaluationSettings,
     active: Option<&ActivePlan>,

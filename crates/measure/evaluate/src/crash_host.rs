@@ -253,7 +253,7 @@ fn record(group: &Group, oldest: &[Nanos], left_out: &[CrashWitness], at: Nanos)
         .collect();
     witnesses.extend_from_slice(left_out);
     CrashRecord {
-        how: "a panic, asked for by `c` in /proc/sysrq-trigger".to_owned(),
+        how: "a panic, requested with `c` in /proc/sysrq-trigger".to_owned(),
         at,
         confirmed: None,
         observed: Nanos::ZERO,

@@ -17,7 +17,7 @@ use rampart_model::{
 /// at the end of that time, by address ([`signs_in_memory`]).
 ///
 /// # Errors
-/// If `signs` is not the content of [`crate::CRASH_SIGNS`].
+/// Returns an error if `signs` is not the content of [`crate::CRASH_SIGNS`].
 pub fn confirm_crash(
     signs: &[u8],
     observed: Duration,

@@ -89,7 +89,8 @@ pub trait Observer {
 /// Set `stop` to end early; what was measured is kept and judged.
 ///
 /// # Errors
-/// If nothing can be measured or written. A failing run is part of the document instead.
+/// Returns an error if nothing can be measured or written. A failing run is part of the document
+/// instead.
 pub fn evaluate(
     request: &Request,
     context: &Context<'_>,

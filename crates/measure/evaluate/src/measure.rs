@@ -36,7 +36,7 @@ pub struct MeasureContext<'a> {
 /// and with `None` a few times a second.
 ///
 /// # Errors
-/// If the meter cannot get the requested settings, or a file cannot be written.
+/// Returns an error if the meter cannot get the requested settings, or a file cannot be written.
 pub fn measure(
     domain: &dyn Domain,
     plan: &MeterSettings,

@@ -68,8 +68,8 @@ pub struct Proposal {
 /// Proposes the matrix for a machine.
 ///
 /// # Errors
-/// If the machine cannot fulfil the request: unknown CPUs, a named domain that it cannot host, a
-/// time that is too short for the matrix.
+/// Returns an error if the machine cannot fulfil the request: unknown CPUs, a named domain that it
+/// cannot host, a time that is too short for the matrix.
 pub fn propose(
     machine: &Machine,
     availability: &[Availability],
@@ -386,7 +386,7 @@ fn chosen<'a>(
             not_measured.push(NotMeasured {
                 what: format!("domain {selection}"),
                 findings: vec![
-                    Finding::new(Severity::Note, "--domains", "not asked for")
+                    Finding::new(Severity::Note, "--domains", "not requested")
                         .fix(format!("rampart evaluate --domains host,{selection}")),
                 ],
             });
@@ -426,7 +426,7 @@ fn requested(
         let nothing = asked.is_empty() || asked.contains(&DisturbanceRequest::Nothing);
         if nothing {
             not_measured.push(undisturbed(
-                "not asked for",
+                "not requested",
                 "rampart evaluate --disturb block,cpu,cache",
             ));
         }

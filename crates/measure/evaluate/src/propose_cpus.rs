@@ -18,7 +18,7 @@ pub struct ProposedCpus {
 /// that the kernel command line isolated; otherwise the last whole core among the strongest.
 ///
 /// # Errors
-/// If this process may use no CPU, or the user's CPUs are not usable.
+/// Returns an error if this process may use no CPU, or the user's CPUs are not usable.
 pub fn propose_cpus(
     machine: &Machine,
     asked: Option<&CpuSet>,
@@ -29,7 +29,7 @@ pub fn propose_cpus(
 /// Returns the CPUs that this process may use.
 ///
 /// # Errors
-/// If there is none.
+/// Returns an error if there is none.
 pub(crate) fn usable(machine: &Machine) -> Result<CpuSet, EvaluateError> {
     let usable = machine.topology.usable();
     if usable.is_empty() {

@@ -260,7 +260,7 @@ fn not_asked_for(name: &str) -> NotMeasured {
     NotMeasured {
         what: format!("domain {name}"),
         findings: vec![
-            Finding::new(Severity::Note, "--domains", "not asked for")
+            Finding::new(Severity::Note, "--domains", "not requested")
                 .fix(format!("rampart evaluate --domains host,{name}")),
         ],
     }

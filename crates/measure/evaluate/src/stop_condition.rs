@@ -113,7 +113,10 @@ mod tests {
         assert!(!stop_condition.check() && stop_condition.finding().is_none());
         asked.store(true, Ordering::Relaxed);
         assert!(stop_condition.check() && stop_condition.flag().load(Ordering::Relaxed));
-        assert!(stop_condition.finding().is_none(), "who asked knows");
+        assert!(
+            stop_condition.finding().is_none(),
+            "a requested stop needs no finding"
+        );
 
         let asked = AtomicBool::new(false);
         let over = StopCondition::new(&asked, Duration::ZERO);

@@ -45,7 +45,7 @@ impl ResultStream {
     /// Appends the present content of a file.
     ///
     /// # Errors
-    /// If the reader has closed the stream.
+    /// Returns an error if the reader has closed the stream.
     pub fn send(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let mut header = tar::Header::new_gnu();
         header.set_size(content.len() as u64);
@@ -58,7 +58,7 @@ impl ResultStream {
     /// Writes the end of the archive.
     ///
     /// # Errors
-    /// If the reader has closed the stream.
+    /// Returns an error if the reader has closed the stream.
     pub fn finish(&self) -> io::Result<()> {
         let mut archive = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         archive.finish()?;
@@ -78,7 +78,7 @@ impl ResultDirectory {
     /// that a path that cannot be written costs no time.
     ///
     /// # Errors
-    /// If it cannot be written to, or already holds an evaluation.
+    /// Returns an error if it cannot be written to, or already holds an evaluation.
     pub fn create(path: &Path) -> Result<Self, EvaluateError> {
         let failed = |source| EvaluateError::Output {
             path: path.to_owned(),
@@ -111,7 +111,7 @@ impl ResultDirectory {
     /// Replaces the document. The new one is synchronised to disk before it is renamed.
     ///
     /// # Errors
-    /// If it cannot be written; the old document then remains.
+    /// Returns an error if it cannot be written; the old document then remains.
     pub fn write(&self, evaluation: &Evaluation) -> Result<(), EvaluateError> {
         let path = self.path.join(DOCUMENT);
         let failed = |source| EvaluateError::Output {
@@ -126,7 +126,7 @@ impl ResultDirectory {
     /// Writes a small file next to the document.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// Returns an error if it cannot be written.
     pub fn write_beside(&self, name: &str, content: &[u8]) -> Result<(), EvaluateError> {
         let path = self.path.join(name);
         replace_file(&path, content).map_err(|source| EvaluateError::Output { path, source })?;
@@ -147,7 +147,7 @@ impl ResultDirectory {
     /// Opens the histogram log of a run and returns it with its path in the directory.
     ///
     /// # Errors
-    /// If it cannot be created.
+    /// Returns an error if it cannot be created.
     pub(crate) fn histogram_log(
         &self,
         order: u32,
@@ -176,7 +176,7 @@ impl ResultDirectory {
 /// Reads the document of a result directory (or the document itself, if the path is a file).
 ///
 /// # Errors
-/// If there is none, it is no evaluation, or it is of a newer version.
+/// Returns an error if there is none, it is no evaluation, or it is of a newer version.
 pub fn read(path: &Path) -> Result<Evaluation, EvaluateError> {
     let path = if path.is_dir() {
         path.join(DOCUMENT)
@@ -262,7 +262,7 @@ impl HistogramLog {
     /// Creates the file.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         Ok(Self {
             file: BufWriter::new(File::create(path)?),
@@ -275,7 +275,7 @@ impl HistogramLog {
     /// the batches and as seconds since 1970.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Returns the errors of the file system.
     pub(crate) fn append(&mut self, batch: &Batch, started: (Nanos, Nanos)) -> io::Result<()> {
         if batch.phase == Phase::WarmUp {
             return Ok(());

@@ -186,27 +186,36 @@ fn answers_each_question_that_the_records_allow() {
 #[test]
 fn outcomes_follow_from_the_samples() {
     let judged = judged(false);
-    let outcome = |question, record| verdict(&judged, question, record).outcome;
-    assert_eq!(
-        outcome(Question::Deadline, "host/wakeup/idle"),
-        VerdictOutcome::Holds
-    );
-    assert_eq!(
-        outcome(Question::Deadline, "host/wakeup/cpu@others"),
-        VerdictOutcome::Fails
-    );
-    assert_eq!(
-        outcome(Question::Interference, "host/wakeup/cpu@others"),
-        VerdictOutcome::Leaks
-    );
-    assert_eq!(
-        outcome(Question::Interference, "task/wakeup/cpu@others"),
-        VerdictOutcome::Holds
-    );
-    assert_eq!(
-        outcome(Question::SameAsHost, "task/wakeup/idle"),
-        VerdictOutcome::Holds
-    );
+    for (question, record, outcome) in [
+        (
+            Question::Deadline,
+            "host/wakeup/idle",
+            VerdictOutcome::Holds,
+        ),
+        (
+            Question::Deadline,
+            "host/wakeup/cpu@others",
+            VerdictOutcome::Fails,
+        ),
+        (
+            Question::Interference,
+            "host/wakeup/cpu@others",
+            VerdictOutcome::Leaks,
+        ),
+        (
+            Question::Interference,
+            "task/wakeup/cpu@others",
+            VerdictOutcome::Holds,
+        ),
+        (
+            Question::SameAsHost,
+            "task/wakeup/idle",
+            VerdictOutcome::Holds,
+        ),
+    ] {
+        let found = verdict(&judged, question, record).outcome;
+        assert_eq!(found, outcome, "{question:?} {record}");
+    }
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! Tests the proposed matrices and the verdicts of evaluations.
 
 mod effects;
-mod equal_copies;
 mod judging;
 mod proposing;
 mod proposing_plan;

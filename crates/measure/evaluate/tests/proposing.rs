@@ -245,7 +245,7 @@ fn reports_a_reason_for_each_omitted_part() {
         disturbances: Some(vec![DisturbanceRequest::Nothing]),
         ..five_minutes()
     };
-    assert!(reason(&nothing, &machine).contains("not asked for"));
+    assert!(reason(&nothing, &machine).contains("not requested"));
     let alone = Request {
         domains: vec![DomainSelection::of(DomainKind::Task)],
         ..five_minutes()

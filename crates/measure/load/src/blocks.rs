@@ -93,7 +93,7 @@ impl Blocks {
     /// [`Blocks::longest`] only, start with any plan and drop the result.
     ///
     /// # Errors
-    /// If the program cannot be started, or refuses the plan.
+    /// Returns an error if the program cannot be started, or refuses the plan.
     pub fn start(meter: &Path, plan: &BlockSettings) -> Result<Self, BlocksError> {
         Self::start_within(meter, plan, None)
     }
@@ -102,7 +102,7 @@ impl Blocks {
     /// the kernel module needs no thread there.
     ///
     /// # Errors
-    /// As [`Blocks::start`]; also if the shield does not admit it.
+    /// Returns the errors of [`Blocks::start`], and an error if the shield does not admit it.
     pub fn start_within(
         meter: &Path,
         plan: &BlockSettings,
@@ -144,7 +144,7 @@ impl Blocks {
     /// The CPUs of the plan and of the spans are numbered by the kernel there.
     ///
     /// # Errors
-    /// If the program has ended, or refuses the plan.
+    /// Returns an error if the program has ended, or refuses the plan.
     pub fn over(
         name: &str,
         input: Box<dyn Write + Send>,
@@ -230,7 +230,7 @@ impl Blocks {
     /// Starts the series: the first block comes after a pause.
     ///
     /// # Errors
-    /// If the program has ended.
+    /// Returns an error if the program has ended.
     pub fn go(&mut self) -> Result<(), BlocksError> {
         self.send(&BlockerRequest::Go {})
     }
@@ -245,7 +245,8 @@ impl Blocks {
     /// [`BlocksProgress::Finished`] after it was first returned.
     ///
     /// # Errors
-    /// If the program refuses to begin, ends without its final report, or sends an invalid event.
+    /// Returns an error if the program refuses to begin, ends without its final report, or sends an
+    /// invalid event.
     pub fn poll(&mut self, timeout: Duration) -> Result<Option<BlocksProgress>, BlocksError> {
         if self.count.is_some() {
             return Ok(Some(BlocksProgress::Finished));
@@ -268,7 +269,7 @@ impl Blocks {
     /// Ends the series, also before the last block, and returns all blocks that were made.
     ///
     /// # Errors
-    /// As [`Blocks::poll`]; also if it does not end in time.
+    /// Returns the errors of [`Blocks::poll`], and an error if it does not end in time.
     pub fn finish(mut self) -> Result<BlocksOutcome, BlocksError> {
         if self.count.is_none() {
             self.stop();

@@ -54,7 +54,7 @@ pub struct LoadVersion {
 /// program.
 ///
 /// # Errors
-/// If the program is missing or does not print its version.
+/// Returns an error if the program is missing or does not print its version.
 pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
     if condition.load == LoadKind::Idle {
         return Ok(None);
@@ -185,7 +185,7 @@ impl Load {
     /// Files are created below `scratch`, which should be on a disk.
     ///
     /// # Errors
-    /// If any part of it did not start; the other parts are ended.
+    /// Returns an error if any part of it did not start; the other parts are ended.
     pub fn start(
         condition: Condition,
         measured: &CpuSet,
@@ -240,7 +240,7 @@ impl Load {
 
     /// Checks whether all stressors still run. [`Load::stop`] reports a failure too.
     ///
-    /// # Errors
+    /// Returns the stressor that has ended, and its output.
     /// The stressor that has ended, and its output.
     pub fn alive(&mut self) -> Result<(), Box<Finding>> {
         for stressor in &mut self.stressors {

@@ -43,7 +43,7 @@ Options of agent:
   --console START+BYTES  write the kernel log into this memory
   --init                 prepare the machine as process 1, and power it off
   --stay                 wait for the next caller when one disconnects
-  --silence SECONDS      treat a caller that sends nothing for so long as gone
+  --silence SECONDS      end if the caller is silent for this long
 
 Measuring changes no setting of the machine. Exit codes: 0 finished; 1 failed;
 2 wrong arguments or plan; 4 a precondition is missing.

@@ -16,7 +16,7 @@ use crate::{PeerError, PeerMeasurement};
 /// without them is incomplete and is reported as such.
 ///
 /// # Errors
-/// If the text has no histogram, or a row does not match the others.
+/// Returns an error if the text has no histogram, or a row does not match the others.
 pub fn read(text: &str, nanoseconds: bool) -> Result<PeerMeasurement, PeerError> {
     let mut table = Table::read(text)?;
     let mut findings = table.findings(text);

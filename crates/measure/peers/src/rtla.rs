@@ -15,7 +15,7 @@ const EXPECTED: &str = "histogram of rtla";
 /// which later versions add, are ignored: they mix separate measurements.
 ///
 /// # Errors
-/// If the header is missing, or a row does not match it.
+/// Returns an error if the header is missing, or a row does not match it.
 pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
     let title = title(text)?;
     let unit = unit(text)?;

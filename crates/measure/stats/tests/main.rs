@@ -2,6 +2,7 @@
 //! Tests the statistics with simulated data whose truth is known.
 
 mod comparison;
+mod equal_copies;
 mod transfers;
 
 use rand::RngExt as _;

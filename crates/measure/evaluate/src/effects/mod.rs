@@ -13,14 +13,15 @@ pub trait PlanSwitch: std::fmt::Debug {
     /// call.
     ///
     /// # Errors
-    /// If the plan cannot be applied; [`PlanSwitch::release`] then reverts the part that was.
+    /// Returns an error if the plan cannot be applied; [`PlanSwitch::release`] then reverts the
+    /// part that was.
     fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>>;
 
     /// Reverts the whole plan. Settings that another program changed meanwhile are left, and are in
     /// the returned findings.
     ///
     /// # Errors
-    /// If a setting could not be reverted.
+    /// Returns an error if a setting could not be reverted.
     fn release(&self) -> Result<Vec<Finding>, Box<Finding>>;
 }
 

@@ -124,7 +124,7 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
 /// total is the time that the comparison needs.
 ///
 /// # Errors
-/// If the requested time is too short for the fewest short runs of each variant.
+/// Returns an error if the requested time is too short for the fewest short runs of each variant.
 pub(crate) fn share_time_of_variants(
     variants: &Variants,
     entries: u64,

@@ -65,8 +65,8 @@ pub(crate) enum Planned {
 /// Plans which domain is disturbed and which are watched.
 ///
 /// # Errors
-/// If a requested disturbance has no domain here, or the requested disturbances need more time than
-/// the budget.
+/// Returns an error if a requested disturbance has no domain here, or the requested disturbances
+/// need more time than the budget.
 pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateError> {
     let (mut groups, findings) = groups(wanted.domains);
     if groups.is_empty() {

@@ -173,23 +173,25 @@ fn refuses_if_the_caller_did_not_place_the_threads() {
         .stdout(std::process::Stdio::null())
         .status();
     if !status.is_ok_and(|status| status.success()) {
-        return skip("taskset is not there");
+        return skip("taskset is not installed");
     }
     meter.ask(&MeterRequest::Go {});
     let words = &["found other", "expected fifo:5", "chrt -f -p 5"];
     assert_refused(&meter.refusal(), RefusalKind::PolicyNotGranted, words);
 }
 
-/// Returns a command for the program without any capability and with these limits.
-fn without_privilege() -> Option<Command> {
+/// Returns a command for the program without any capability, and the copy that it starts as root.
+fn without_privilege() -> Option<(Command, Option<Copied>)> {
     if !is_root() {
-        return Some(Command::new(PROGRAM));
+        return Some((Command::new(PROGRAM), None));
     }
+    let copied = Copied::new();
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
     command.args(["--inh-caps=-all", "--bounding-set=-all"]);
+    command.arg(&copied.0);
     let probe = Command::new("setpriv").arg("--version").output();
-    probe.is_ok().then_some(command)
+    probe.is_ok().then_some((command, Some(copied)))
 }
 
 /// A copy of the program in a directory that every user can access; the build directory may not be.
@@ -214,13 +216,9 @@ impl Drop for Copied {
 
 #[test]
 fn refuses_a_policy_without_privilege() {
-    let Some(mut command) = without_privilege() else {
-        return skip("setpriv is not there");
+    let Some((mut command, _copied)) = without_privilege() else {
+        return skip("setpriv is not installed");
     };
-    let copied = Copied::new();
-    if is_root() {
-        command.arg(&copied.0);
-    }
     let mut plan = plan(MeterKind::Wakeup);
     plan.policy = SchedulingPolicy::Fifo(42);
     let words = &["fifo:42", "RLIMIT_RTPRIO", "CAP_SYS_NICE", "rtprio=42"];
@@ -258,13 +256,9 @@ fn refuses_to_lock_memory_without_privilege() {
 
 #[test]
 fn refuses_deadline_threads_without_capability_or_all_cpus() {
-    let Some(mut command) = without_privilege() else {
-        return skip("setpriv is not there");
+    let Some((mut command, _copied)) = without_privilege() else {
+        return skip("setpriv is not installed");
     };
-    let copied = Copied::new();
-    if is_root() {
-        command.arg(&copied.0);
-    }
     let mut plan = plan(MeterKind::Wakeup);
     plan.policy = SchedulingPolicy::Deadline {
         runtime: Nanos::from_micros(200),

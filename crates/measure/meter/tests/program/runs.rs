@@ -44,12 +44,7 @@ fn every_meter_keeps_a_timeline() {
         finished.check(&plan);
         // Each of the worst samples is in the slot in which it ended.
         let start = finished.started + plan.warm_up;
-        let slots: Vec<Option<Nanos>> = finished
-            .batches
-            .iter()
-            .filter(|batch| batch.phase == Phase::Measured)
-            .flat_map(|batch| batch.timeline.clone())
-            .collect();
+        let slots = finished.slots();
         let thread = finished.thread();
         assert!(!thread.worst.is_empty(), "{kind}");
         for worst in &thread.worst {
@@ -260,7 +255,7 @@ fn verifies_and_uses_placement_by_the_caller() {
         .stdout(Stdio::null())
         .status();
     if !status.is_ok_and(|status| status.success()) {
-        return skip("taskset is not there");
+        return skip("taskset is not installed");
     }
     meter.ask(&MeterRequest::Go {});
     meter.finish().check(&plan);
@@ -304,12 +299,7 @@ fn stopped_process_counts_missed_periods() {
     // In the timeline, the slots of the stop are empty, and the sample is in the slot in which it
     // ended.
     let start = finished.started + plan.warm_up;
-    let slots: Vec<Option<Nanos>> = finished
-        .batches
-        .iter()
-        .filter(|batch| batch.phase == Phase::Measured)
-        .flat_map(|batch| batch.timeline.clone())
-        .collect();
+    let slots = finished.slots();
     let location = |moment: Nanos| (moment.saturating_sub(start).0 / 50_000_000) as usize;
     let last = location(worst.at);
     assert_eq!(slots[last], Some(worst.value));

@@ -189,6 +189,15 @@ pub(crate) fn refused(plan: &MeterSettings, command: &mut Command) -> (Refusal, 
 }
 
 impl Finished {
+    /// Returns the timeline of the measurement.
+    pub(crate) fn slots(&self) -> Vec<Option<Nanos>> {
+        let measured = self
+            .batches
+            .iter()
+            .filter(|batch| batch.phase == Phase::Measured);
+        measured.flat_map(|batch| batch.timeline.clone()).collect()
+    }
+
     /// Checks that the batches of the measurement are contiguous and add up to the totals of the
     /// thread.
     pub(crate) fn check(&self, plan: &MeterSettings) {

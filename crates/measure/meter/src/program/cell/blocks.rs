@@ -79,7 +79,7 @@ impl CellBlocks {
         let order = Block {
             spacing: spacing(plan),
             count: plan.count.into(),
-            base: self.clock.cells(clock::monotonic() + LEAD),
+            base: self.clock.cell_time(clock::monotonic() + LEAD),
         };
         let number = self.memory.orders()?.give_block(&order);
         // Pauses are random and at most one and a half times the mean.
@@ -136,8 +136,8 @@ impl CellBlocks {
                     spans.push(BlockSpan {
                         cpu: self.cpu,
                         sequence,
-                        start: self.clock.ours(start),
-                        end: self.clock.ours(end),
+                        start: self.clock.host_time(start),
+                        end: self.clock.host_time(end),
                     });
                 }
                 Some(Record::BlocksDone {

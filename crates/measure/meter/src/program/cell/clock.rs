@@ -54,13 +54,13 @@ impl CellClock {
     }
 
     /// Converts a moment of the cell's clock to this program's clock.
-    pub(super) const fn ours(&self, cells: Nanos) -> Nanos {
-        self.line.moment(cells.0)
+    pub(super) const fn host_time(&self, cell: Nanos) -> Nanos {
+        self.line.moment(cell.0)
     }
 
     /// Converts a moment of this program's clock, close to the present, to the cell's clock.
-    pub(super) fn cells(&self, ours: Nanos) -> Nanos {
-        let since = ours.signed_since(self.latest.at).0;
+    pub(super) fn cell_time(&self, host: Nanos) -> Nanos {
+        let since = host.signed_since(self.latest.at).0;
         Nanos(self.latest.ticks.saturating_add_signed(since))
     }
 }
@@ -85,14 +85,14 @@ mod tests {
             at: Nanos(at),
         };
         let mut clock = CellClock::from(Timescale::IDENTITY, at(5_000_000, 1_000_000));
-        assert_eq!(clock.ours(Nanos(5_000_700)), Nanos(1_000_700));
-        assert_eq!(clock.cells(Nanos(1_000_700)), Nanos(5_000_700));
+        assert_eq!(clock.host_time(Nanos(5_000_700)), Nanos(1_000_700));
+        assert_eq!(clock.cell_time(Nanos(1_000_700)), Nanos(5_000_700));
         // Too close: the line does not change.
         clock.add(at(5_100_000, 1_000_000 + 50_000));
-        assert_eq!(clock.ours(Nanos(5_000_700)), Nanos(1_000_700));
+        assert_eq!(clock.host_time(Nanos(5_000_700)), Nanos(1_000_700));
         // From here on this program's clock runs at 99 %.
         clock.add(at(25_000_000, 1_000_000 + 19_800_000));
-        assert_eq!(clock.ours(Nanos(15_000_000)), Nanos(10_900_000));
-        assert_eq!(clock.cells(Nanos(20_800_500)), Nanos(25_000_500));
+        assert_eq!(clock.host_time(Nanos(15_000_000)), Nanos(10_900_000));
+        assert_eq!(clock.cell_time(Nanos(20_800_500)), Nanos(25_000_500));
     }
 }

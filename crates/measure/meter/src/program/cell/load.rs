@@ -28,7 +28,7 @@ impl CellLoad {
         let memory = CellMemory::open(location)?;
         let mut cell = CellClock::new(memory.scale()?);
         cell.update();
-        let until = cell.cells(clock::monotonic() + duration);
+        let until = cell.cell_time(clock::monotonic() + duration);
         let number = memory.orders()?.give_load(&LoadOrder { form, until });
         Ok(Self {
             memory,

@@ -105,9 +105,9 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
     let mut clock = CellClock::new(scale);
     let warm_up_end = start + plan.warm_up;
     let number = orders.give_measure(&Measure::Go {
-        start: clock.cells(start),
-        measured: clock.cells(warm_up_end),
-        end: clock.cells(warm_up_end + plan.duration),
+        start: clock.cell_time(start),
+        measured: clock.cell_time(warm_up_end),
+        end: clock.cell_time(warm_up_end + plan.duration),
     });
     let limit = Instant::now() + Duration::from(plan.warm_up + plan.duration) + END_PATIENCE;
     let done = loop {
@@ -187,7 +187,7 @@ fn take(
     while let Some(record) = cell.next() {
         match record {
             Record::Sample(sample) => producer.push(Sample {
-                at: clock.ours(Nanos(sample.at)).0,
+                at: clock.host_time(Nanos(sample.at)).0,
                 ..sample
             }),
             Record::WarmedUp { order } if order == number => turn(boundary, producer),
