@@ -350,7 +350,7 @@ mod tests {
         }
 
         fn availability(&self, _: &Machine) -> rampart_model::Availability {
-            unreachable!("nobody asks")
+            unreachable!("not called")
         }
 
         fn start(&self, _: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {

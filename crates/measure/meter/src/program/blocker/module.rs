@@ -277,7 +277,7 @@ fn not_opened(cause: &io::Error) -> Missing {
             RefusalKind::System,
             problem("the kernel module blocksys is not loaded")
                 .values("absent", "the device")
-                .fix("modprobe blocksys (to build it: kernel/blocksys/README.md)"),
+                .fix("modprobe blocksys"),
         )),
         Some(libc::EPERM | libc::EACCES) => Missing::Unavailable(no_privilege()),
         Some(libc::EBUSY) => Missing::Refused(refusal(

@@ -362,7 +362,7 @@ fn load_runs_during_a_measurement_and_ends_on_time() {
     assert!(!next.has_ended());
     next.end().expect("output");
     wait_for("its early end", || next.has_ended());
-    assert!(next.time() > Nanos::ZERO, "what it did stays output");
+    assert!(next.time() > Nanos::ZERO, "the finished part counts");
 }
 
 fn wait_for(what: &str, mut seen: impl FnMut() -> bool) {
