@@ -139,7 +139,7 @@ mod tests {
             ],
         };
         let text = serde_json::to_vec(&signs).expect("text");
-        let confirmed = Some("somebody".to_owned());
+        let confirmed = Some("the simulator".to_owned());
         let crash = confirm_crash(&text, Duration::from_secs(10), confirmed, &[]).expect("signs");
         let lived: Vec<_> = crash
             .witnesses
