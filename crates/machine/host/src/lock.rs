@@ -27,13 +27,13 @@ impl Lock {
         std::fs::create_dir_all(state.path())
             .and_then(|()| open(&path))
             .map_err(|cause| HostError::file("open the lock file", &path, cause, fix))
-            .and_then(|file| hold(file, &path))
+            .and_then(|file| lock_file(file, &path))
             .map(|file| files.push(file))?;
         if machine {
             let path = PathBuf::from(MACHINE_LOCK);
             // Without /run there is only the lock of the state directory.
             if let Ok(file) = open(&path) {
-                files.push(hold(file, &path)?);
+                files.push(lock_file(file, &path)?);
             }
         }
         Ok(Self(files))
@@ -78,7 +78,7 @@ fn open(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-fn hold(mut file: File, path: &Path) -> Result<File, HostError> {
+fn lock_file(mut file: File, path: &Path) -> Result<File, HostError> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {
             // For the error message of other processes; the lock works without it.

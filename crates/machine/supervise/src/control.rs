@@ -218,7 +218,7 @@ pub fn down(
         // If the file cannot be written (full disk), the supervisor uses its default.
         let _ = fs::write(&path, limit.as_millis().to_string());
         signal(record.supervisor, Signal::TERM);
-        if gone(record.supervisor, limit + SUPERVISOR_LIMIT) {
+        if ends_within(record.supervisor, limit + SUPERVISOR_LIMIT) {
             record = supervised(state, name)?.unwrap_or(record);
             // A supervisor that was killed at that moment leaves its program.
             if !liveness(&record).program {
@@ -229,7 +229,7 @@ pub fn down(
             }
         } else {
             signal(record.supervisor, Signal::KILL);
-            gone(record.supervisor, KILL_LIMIT);
+            ends_within(record.supervisor, KILL_LIMIT);
         }
     }
     let how = end_orphan(&record, &files, limit)?;
@@ -265,10 +265,10 @@ fn end_orphan(
         );
         // The result does not matter if the process ends.
         let _ = container.stop(limit);
-        let stopped = gone(program, limit);
+        let stopped = ends_within(program, limit);
         container.remove()?;
-        if !gone(program, KILL_LIMIT) {
-            return Err(stays(known, program));
+        if !ends_within(program, KILL_LIMIT) {
+            return Err(still_running(known, program));
         }
         let how = if stopped { "stopped" } else { "removed" };
         return Ok(format!(
@@ -277,21 +277,21 @@ fn end_orphan(
         ));
     }
     signal_group(program, Signal::TERM);
-    let how = if gone(program, limit) {
+    let how = if ends_within(program, limit) {
         "ended by SIGTERM"
     } else {
         signal_group(program, Signal::KILL);
         "ended by SIGKILL, because it ignored SIGTERM"
     };
-    if !gone(program, KILL_LIMIT) {
-        return Err(stays(known, program));
+    if !ends_within(program, KILL_LIMIT) {
+        return Err(still_running(known, program));
     }
     signal_group(program, Signal::KILL);
     let _ = fs::remove_dir_all(files.inside());
     Ok(how.to_owned())
 }
 
-fn stays(known: &SupervisedDomain, program: ProcessIdentity) -> SuperviseError {
+fn still_running(known: &SupervisedDomain, program: ProcessIdentity) -> SuperviseError {
     SuperviseError::Missing(
         Finding::new(
             Severity::Error,
@@ -317,7 +317,7 @@ fn pid(identity: ProcessIdentity) -> Option<Pid> {
     i32::try_from(identity.process).ok().and_then(Pid::from_raw)
 }
 
-fn gone(identity: ProcessIdentity, limit: Duration) -> bool {
+fn ends_within(identity: ProcessIdentity, limit: Duration) -> bool {
     gone_within(identity.process, identity.start, limit)
 }
 

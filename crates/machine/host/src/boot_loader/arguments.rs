@@ -60,7 +60,7 @@ pub(super) fn names(wanted: &[String]) -> Vec<String> {
 /// Returns the line with the wanted arguments and no other value of their parameters, or unchanged if
 /// it has them already. Keeps the words after `--`, which are for the init process.
 pub(super) fn merged(line: &str, wanted: &[String]) -> String {
-    if holds(line, wanted) {
+    if has_all(line, wanted) {
         return line.to_owned();
     }
     let names = names(wanted);
@@ -78,7 +78,7 @@ pub(super) fn merged(line: &str, wanted: &[String]) -> String {
 }
 
 /// Returns whether a line has the wanted arguments and no other value of their parameters.
-pub(super) fn holds(line: &str, wanted: &[String]) -> bool {
+pub(super) fn has_all(line: &str, wanted: &[String]) -> bool {
     let names = names(wanted);
     let bare = |word: &str| word.replace(['"', '\''], "");
     let mut present: Vec<(usize, String)> = Vec::new();
@@ -204,7 +204,7 @@ mod tests {
             ),
             "ro hugepagesz=1G hugepages=4 hugepagesz=2M hugepages=64"
         );
-        assert!(!holds(
+        assert!(!has_all(
             "hugepages=4 hugepagesz=1G",
             &wanted("hugepagesz=1G hugepages=4")
         ));
@@ -232,7 +232,7 @@ mod tests {
             let once = merged(&line, &wanted);
             // An open quotation mark includes the words after it, for the kernel too.
             if line.matches('"').count() % 2 == 0 {
-                prop_assert!(holds(&once, &wanted), "{once}");
+                prop_assert!(has_all(&once, &wanted), "{once}");
                 prop_assert_eq!(merged(&once, &wanted), once);
             }
         }

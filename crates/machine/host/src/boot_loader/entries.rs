@@ -94,7 +94,7 @@ pub(super) fn change_next_kernels(
     let Some(old) = tree.text(&path)? else {
         return Ok(None);
     };
-    let new = match arguments::holds(&old, wanted) {
+    let new = match arguments::has_all(&old, wanted) {
         true => old.clone(),
         false => format!("{}\n", arguments::merged(&old, wanted)),
     };
@@ -121,11 +121,11 @@ fn changed_entry(entry: &str, environment: &str, wanted: &[String]) -> String {
         .lines()
         .find_map(|line| line.strip_prefix("kernelopts="));
     if let Some(kept) = kept
-        && !arguments::holds(&present, wanted)
+        && !arguments::has_all(&present, wanted)
     {
         present = present.replace("$kernelopts", kept.trim());
     }
-    if arguments::holds(&present, wanted) {
+    if arguments::has_all(&present, wanted) {
         return entry.to_owned();
     }
     let merged = format!("options {}", arguments::merged(&present, wanted));

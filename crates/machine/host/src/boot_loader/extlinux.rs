@@ -60,7 +60,7 @@ pub(super) fn change_raspberry_pi(
         return Ok(Vec::new());
     };
     let (line, rest) = old.split_once('\n').unwrap_or((&old, ""));
-    let new = match arguments::holds(line, wanted) {
+    let new = match arguments::has_all(line, wanted) {
         true => old.clone(),
         false => format!("{}\n{rest}", arguments::merged(line, wanted)),
     };
@@ -214,7 +214,7 @@ fn changed(old: &str, wanted: &[String]) -> String {
 /// Returns an `append` line with the arguments, or any other line unchanged.
 fn with_arguments(line: &str, wanted: &[String]) -> String {
     let (key, value) = key_of(line);
-    if key != "append" || arguments::holds(value, wanted) {
+    if key != "append" || arguments::has_all(value, wanted) {
         return line.to_owned();
     }
     // Keep the key and the space around it.

@@ -203,13 +203,13 @@ fn is_generated_with(
     };
     let lines = generated_lines(tree, output);
     let first = lines.first();
-    !changes.iter().any(is_ours) && first.is_some_and(|line| arguments::holds(line, wanted))
+    !changes.iter().any(is_ours) && first.is_some_and(|line| arguments::has_all(line, wanted))
 }
 
 /// Returns whether a generated entry has the arguments; the first may be that of another system.
 fn any_entry_has(tree: &dyn BootTree, output: &Path, wanted: &[String]) -> bool {
     let lines = generated_lines(tree, output);
-    lines.iter().any(|line| arguments::holds(line, wanted))
+    lines.iter().any(|line| arguments::has_all(line, wanted))
 }
 
 /// Returns the generated kernel command lines, except those for recovery.
