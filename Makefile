@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Each target first installs what it needs and this machine lacks (scripts/setup); where that is not
-# possible it says what is missing and does what it can.
+# Each target first installs missing packages (scripts/setup). If that is not possible, it reports them and
+# continues without the optional ones.
 
 ARCH ?= $(shell uname -m)
 ARGS ?=
 CROSS := $(filter-out $(shell uname -m),$(ARCH))
 SETUP_CROSS := $(if $(CROSS),setup-cross)
 
-# Where rustup puts cargo. Without rustup (see scripts/setup) the distribution's own must be found.
+# rustup installs cargo there. Without rustup (see scripts/setup) the distribution's cargo is used.
 ifndef RAMPART_NO_RUSTUP
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 endif
@@ -15,18 +15,17 @@ endif
 TESTS := test-format test-lints test-engines test-programs test-documentation test-code
 TESTS_BESIDE := test-scripts test-licences test-dependencies test-page test-modules
 
-# The longest that one test program may take; the longest takes some twelve minutes.
+# Time limit of one test program.
 TEST_SECONDS := 1500
 
-# The longest for what fetches, builds or drives a browser; none takes five minutes where the network
-# is good.
+# Time limit of downloads, builds and browser tests.
 within := scripts/within 1800
 
 PAGE := crates/show/web/dist/page.html
 PAGE_SOURCES := $(shell find crates/show/web -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
 NODE_MODULES := crates/show/web/node_modules/.package-lock.json
 
-# Cargo uses every CPU by itself, and apt-get runs one at a time.
+# Cargo uses every CPU, and apt-get cannot run twice at a time.
 .NOTPARALLEL:
 
 heading = @printf '\n== %s ==\n'
@@ -38,7 +37,7 @@ help: ## Print this list
 	@echo 'make evaluate ARGS="--for 10m --deadline 100us" passes arguments on.'
 
 .PHONY: evaluate
-evaluate: setup-run build ## Measure this machine and say where the page is (ARGS=...)
+evaluate: setup-run build ## Evaluate this machine and print the path of the page (ARGS=...)
 	bin/rampart evaluate $(ARGS)
 
 .PHONY: evaluate-sim
@@ -60,10 +59,10 @@ build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static
 	@scripts/build $(ARCH)
 
 .PHONY: web
-web: $(PAGE) ## Build the page that a report is, crates/show/web/dist/page.html
+web: $(PAGE) ## Build the page of reports, crates/show/web/dist/page.html
 
-# Not npm ci: it refuses a lock file that lacks some other platform's optional packages, and such a
-# lock file is what npm writes where the registry at hand lacks them.
+# Not npm ci: it refuses a lock file without the optional packages of other platforms, which npm writes if the
+# registry lacks them.
 $(NODE_MODULES): crates/show/web/package.json crates/show/web/package-lock.json | setup-build
 	cd crates/show/web && ../../../$(within) npm install --no-save --no-audit --no-fund
 	@touch $@
@@ -105,7 +104,7 @@ test-lints: $(PAGE) ## Lint the Rust code
 .PHONY: test-scripts
 test-scripts: setup-test ## Lint the shell scripts
 	$(heading) 'lints of the shell scripts'
-	@if command -v shellcheck; then shellcheck scripts/* kernel/build .ci/run; else echo 'no shellcheck here'; fi
+	@if command -v shellcheck; then shellcheck scripts/* kernel/build .ci/run; else echo 'shellcheck is not installed'; fi
 
 .PHONY: test-licences
 test-licences: ## Check that every source file names its licence
@@ -117,7 +116,7 @@ test-dependencies: setup-build ## Check the dependencies' licences, versions and
 	$(heading) 'dependencies'
 	@left_out() { echo "known vulnerabilities of the dependencies: $$1" | tee -a "$${RAMPART_SKIPPED:-/dev/null}"; }; \
 	if ! cargo deny --version 2>/dev/null; then \
-	left_out 'no cargo-deny here (cargo install --locked cargo-deny); test-code checks licences and versions'; \
+	left_out 'cargo-deny is not installed (cargo install --locked cargo-deny); test-code checks licences and versions'; \
 	elif scripts/within 120 cargo deny fetch db; then $(within) cargo deny --workspace check; \
 	else left_out 'the advisory database cannot be fetched'; \
 	$(within) cargo deny --workspace check --disable-fetch bans licenses sources; fi
@@ -129,7 +128,7 @@ test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browse
 	cd crates/show/web && ../../../$(within) npm test
 
 .PHONY: test-engines
-test-engines: setup-test ## Build what runs without an operating system: measuring engines, hypervisor core
+test-engines: setup-test ## Build the measuring engines and the hypervisor core without an operating system
 	$(heading) 'measuring engines and hypervisor core without an operating system'
 	. scripts/rust-target && use_target aarch64-unknown-none-softfloat && \
 	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options && \
@@ -157,7 +156,7 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 
 .PHONY: test-long
-test-long: setup-test build modules ## Run what takes too long for `make test`
+test-long: setup-test build modules ## Run the tests that take too long for `make test`
 	$(heading) 'long tests'
 	scripts/build aarch64
 	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
@@ -171,7 +170,7 @@ test-documentation: $(PAGE) ## Build the documentation of the code, without a wa
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps
 
 .PHONY: setup
-setup: ## Only install what building and evaluating need (GROUPS="run test bench" for more)
+setup: ## Only install the packages for building and evaluating (GROUPS="run test bench" for more)
 	@scripts/setup $(or $(GROUPS),build run)
 
 .PHONY: setup-build setup-cross setup-run setup-sim setup-test setup-bench
@@ -183,5 +182,5 @@ setup-sim:   ; @scripts/setup build run sim $(addprefix sim-,$(CROSS)) modules
 setup-bench: ; @scripts/setup bench
 
 .PHONY: clean
-clean: ## Remove everything that was built
+clean: ## Remove all build results
 	rm -rf bin target crates/show/web/dist crates/show/web/node_modules

@@ -69,11 +69,11 @@ fn converse(
     output: &mut dyn Read,
     plan: &MeterSettings,
 ) -> Result<(String, Distribution, ThreadOutcome)> {
-    let mut say = |request: &MeterRequest| -> Result<()> {
+    let mut send = |request: &MeterRequest| -> Result<()> {
         writeln!(input, "{}", serde_json::to_string(request)?).context("writing to the meter")?;
         input.flush().context("writing to the meter")
     };
-    say(&MeterRequest::Prepare {
+    send(&MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
         settings: plan.clone(),
     })?;
@@ -86,7 +86,7 @@ fn converse(
         match event {
             MeterEvent::Ready(ready) => {
                 version = Some(ready.version);
-                say(&MeterRequest::Go {})?;
+                send(&MeterRequest::Go {})?;
             }
             MeterEvent::Started { .. } => {}
             MeterEvent::Batch(batch) => {

@@ -54,9 +54,9 @@ pub(crate) struct Row {
     pub(crate) ratio: Interval,
     /// Number of pairs.
     pub(crate) pairs: usize,
-    /// What the ratio is to be.
+    /// Expected ratio.
     pub(crate) aim: Aim,
-    /// Whether it is.
+    /// Whether the ratio is as expected.
     pub(crate) reached: bool,
     /// How the figures were measured; may be empty.
     pub(crate) note: String,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Asks /dev/blocksys for what it must do and for what it must refuse, on the
- * machine that it is started on: a simulated one. Build it static and carry it
- * in; as root, with the module loaded:
+ * Tests blocks and refusals of /dev/blocksys on the running machine, which must
+ * be a simulated one. Build it static and copy it there. Run it as root with the
+ * module loaded:
  *
  *   blocksys-test all CPU OTHER_CPU   every check; both CPUs are stopped and
  *                                     unplugged
@@ -106,7 +106,7 @@ static void drop_rawio(void)
 		perror("capset");
 }
 
-/* Runs in a process of its own without the capability. */
+/* Runs in its own process without the capability. */
 static int without_rawio(int device)
 {
 	pid_t child = fork();
@@ -143,7 +143,7 @@ static void refusals(int cpu)
 	check(without_rawio(device) == EPERM, "refuses a start without CAP_SYS_RAWIO");
 	state = state_of(device);
 	check(state.version == BLOCKSYS_VERSION && state.longest && state.share && !state.running,
-	      "tells its limits: %llu ns, %u %%", (unsigned long long)state.longest, state.share);
+	      "reports its limits: %llu ns, %u %%", (unsigned long long)state.longest, state.share);
 
 	plan = good; plan.length = 0;
 	refused(device, "a length of zero", plan, EINVAL);
@@ -195,12 +195,12 @@ static void refusals(int cpu)
 	check(ioctl(device, BLOCKSYS_STOP) == 0 && state_of(device).running == 0, "stops");
 	state = state_of(device);
 	check(state.made + state.skipped == 1000 && state.skipped,
-	      "accounts for what it did not make: %llu made, %llu not",
+	      "counts skipped blocks: %llu made, %llu skipped",
 	      (unsigned long long)state.made, (unsigned long long)state.skipped);
 	close(device);
 }
 
-/* Whether the blocks are as the plan says; gives the shortest and longest. */
+/* Checks the blocks of a plan, and returns the shortest and longest. */
 static void run(struct blocksys_plan plan, int cpus, const char *name)
 {
 	struct blocksys_record record[7], last[2] = { 0 };
@@ -219,7 +219,7 @@ static void run(struct blocksys_plan plan, int cpus, const char *name)
 		ssize_t index;
 
 		if (poll(&polled, 1, 10000) != 1) {
-			check(0, "%s: poll tells of records", name);
+			check(0, "%s: poll reports records", name);
 			break;
 		}
 		got = read(device, record, sizeof(record));
@@ -231,7 +231,7 @@ static void run(struct blocksys_plan plan, int cpus, const char *name)
 			int slot = cpus > 1 && now->cpu % 2;
 			__u64 length = now->end - now->start;
 
-			/* In the program's own order: a CPU's blocks do not overlap. */
+			/* The blocks of a CPU are ordered and do not overlap. */
 			if (!bit || now->flags || now->reserved || now->start < now->planned ||
 			    now->end_counter <= now->start_counter)
 				wrong++;
@@ -253,7 +253,7 @@ static void run(struct blocksys_plan plan, int cpus, const char *name)
 	check(!wrong && !disorder, "%s: the records are in order (%lu wrong, %lu out of order)",
 	      name, wrong, disorder);
 	check(!apart, "%s: all CPUs at the same moments (%lu not)", name, apart);
-	check(shortest >= plan.length, "%s: no block shorter than asked: %llu to %llu ns", name,
+	check(shortest >= plan.length, "%s: no block is shorter than requested: %llu to %llu ns", name,
 	      (unsigned long long)shortest, (unsigned long long)longest);
 	close(device);
 }
@@ -292,7 +292,7 @@ static void stop_cuts(int cpu)
 	plan.length = 90 * MILLI;
 	plan.pause = 100 * MILLI;
 	plan.count = 5;
-	/* The moment may fall into a pause; then once more. */
+	/* Repeated if the stop falls into a pause. */
 	for (tries = 0; tries < 20 && !cut; tries++) {
 		if (ioctl(device, BLOCKSYS_START, &plan))
 			break;
@@ -302,13 +302,13 @@ static void stop_cuts(int cpu)
 			cut |= record.flags == BLOCKSYS_CUT &&
 			       record.end - record.start < plan.length;
 	}
-	check(cut, "a stop cuts the block that is under way, and says so");
+	check(cut, "a stop cuts the current block, and its record shows it");
 	plan.count = 1000;
 	ioctl(device, BLOCKSYS_START, &plan);
 	close(device);
 	device = open_device(0);
-	check(device >= 0 && state_of(device).running == 0, "closing ends everything");
-	check(read(device, &record, sizeof(record)) == 0, "the next owner reads nothing of the last");
+	check(device >= 0 && state_of(device).running == 0, "closing ends all blocks");
+	check(read(device, &record, sizeof(record)) == 0, "the next owner reads no records of the last");
 	close(device);
 }
 
@@ -333,11 +333,11 @@ static void hotplug(int cpu, int other)
 	unsigned int rounds = 0, wrong = 0;
 	int device = open_device(0);
 
-	check(set_online(cpu, 0), "CPU %d goes", cpu);
+	check(set_online(cpu, 0), "CPU %d goes offline", cpu);
 	refused(device, "an offline CPU", plan, ENODEV);
-	check(set_online(cpu, 1), "CPU %d comes back", cpu);
+	check(set_online(cpu, 1), "CPU %d comes online", cpu);
 
-	/* It goes and comes again and again, while both are being stopped. */
+	/* One goes offline and online repeatedly while both are stopped. */
 	plan.length = 1 * MILLI;
 	plan.pause = 1 * MILLI;
 	plan.count = 100000;
@@ -353,12 +353,12 @@ static void hotplug(int cpu, int other)
 		state = state_of(device);
 		if (state.running || state.made + state.skipped != 2ULL * plan.count)
 			wrong++;
-		/* Even if its timer lost its CPU, nobody else was stopped for it. */
+		/* If a timer loses its CPU, no other CPU is stopped instead. */
 		while (read(device, &record, sizeof(record)) > 0)
 			wrong += (int)record.cpu != cpu && (int)record.cpu != other;
 		rounds++;
 	}
-	check(rounds && !wrong, "survives CPUs that go and come: %u rounds, %u wrong", rounds, wrong);
+	check(rounds && !wrong, "survives CPU hotplug: %u rounds, %u wrong", rounds, wrong);
 	close(device);
 }
 
