@@ -498,7 +498,7 @@ fn assert_verdicts(document: &Evaluation, text: &str) {
     for part in [
         "Emulated machine",
         "Latency is not judged",
-        "What the plan changed",
+        "Effects of the plan",
         "Unwanted activity on the domains' CPUs",
         "Which changes of the plan mattered",
     ] {

@@ -326,7 +326,7 @@ pub(crate) fn chance(probability: f64) -> String {
 /// Returns which plan was measured, and whether it was applied.
 pub(crate) fn measured_plan(evaluation: &Evaluation, measured: &MeasuredPlan) -> String {
     let how = if !evaluation.settings.variants.is_empty() {
-        "applied and taken back in turn"
+        "applied and released in turn"
     } else if measured.active {
         "which was applied"
     } else {

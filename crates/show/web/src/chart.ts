@@ -22,11 +22,11 @@ export type ChartSettings = {
   deadlineLabel: string;
   range: Range | null;
   height: number;
-  /** What the time is, for the axis. */
+  /** Label of the time axis. */
   quantity: string;
-  /** For readers who do not see it. */
+  /** Description for screen readers. */
   label: string;
-  /** Called with the stretch that the reader asked for; null for all. */
+  /** Called with the selected range; null for all. */
   onZoom: (range: Range | null) => void;
 };
 

@@ -13,7 +13,7 @@ function fill(node: Element, attributes: Attributes, children: readonly Child[])
   append(node, children);
 }
 
-/** Appends texts and nodes; nothing for what is absent. */
+/** Appends texts and nodes; skips absent ones. */
 export function append(node: Element, children: readonly Child[]): void {
   for (const child of children) {
     if (child === null || child === undefined || child === false) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What all charts share: an element, a reading line with its values, zoom and keys.
+// Common parts of charts: element, reading line with values, zoom, keys.
 import type uPlot from "uplot";
 import { element } from "./dom";
 
@@ -7,7 +7,7 @@ export const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-ser
 
 /** Narrower than this nothing can be read, px. */
 const NARROWEST = 50;
-/** What the arrow keys move the reading line by, px. */
+/** Step of the reading line by an arrow key, px. */
 const STEP = 6;
 const WIDE_STEP = 40;
 
@@ -37,7 +37,7 @@ export abstract class Drawing {
   /** Draws again because something changed: settings, colours, widths. */
   abstract draw(): void;
 
-  /** Zooms by a factor about a place on the horizontal axis, by default the middle. */
+  /** Zooms by a factor about a position on the horizontal axis, by default the middle. */
   abstract zoom(factor: number, centre?: number): void;
 
   /** Shows all again. */
@@ -46,7 +46,7 @@ export abstract class Drawing {
   /** Its height in px; null while there is nothing to draw. */
   protected abstract get height(): number | null;
 
-  /** Names the chart and its keys for readers who do not see it. */
+  /** Describes the chart and its keys to screen readers. */
   protected name(label: string): void {
     this.element.setAttribute(
       "aria-label",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Figures as text, for axes and reading lines: the reader chooses the place, so the elements cannot have them.
+// Figures as text, for axes and reading lines. They depend on the position that the reader selects.
 const NBSP = "\u00a0";
 
 /** A time in three significant figures, in the largest unit that keeps them before the point. */

@@ -238,7 +238,7 @@ export class LatencySection {
     return this.grouping().facets.find((facet: Facet) => facet.name === name)?.curves ?? [];
   }
 
-  /** What a curve draws: of several CPUs all samples together. */
+  /** The data of a curve: the samples of all its CPUs. */
   private distribution(of: Curve): Distribution {
     const known =
       this.merged.get(of) ?? merge(of.parts.flatMap((part) => this.chart.distributions[part] ?? []));

@@ -87,7 +87,7 @@ function render(data: PageData, evaluation: string): HTMLElement[] {
   const made = sections(flat(data.elements));
   made[1]?.append(
     element("p", { class: "screen" }, "The whole document is in this page: ", save(evaluation)),
-    element("footer", {}, "Made by Rampart. Charts by uPlot (MIT licence, Leon Sorokin)."),
+    element("footer", {}, "Created by Rampart. Charts by uPlot (MIT licence, Leon Sorokin)."),
   );
   return made;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// Who disturbs whom: a matrix whose entries choose the pair that is shown below it.
+// The transfer matrix. Its entries select the pair that is shown below it.
 import { element } from "./dom";
 import { smallDrawing } from "./drawings";
 import type { Matrix, MatrixEntry, MatrixRow } from "./elements";
@@ -80,8 +80,8 @@ export class TransferMatrix {
   }
 
   private entry(disturbance: string, of: MatrixEntry): HTMLElement {
-    const place = { "data-disturbance": disturbance, "data-domain": of.domain };
-    if (of.pair == null) return element("td", { class: "empty", ...place }, "not measured");
+    const position = { "data-disturbance": disturbance, "data-domain": of.domain };
+    if (of.pair == null) return element("td", { class: "empty", ...position }, "not measured");
     const button = element(
       "button",
       {
@@ -103,7 +103,7 @@ export class TransferMatrix {
       of.drawing && smallDrawing(of.drawing),
     );
     this.entries.set(button, of);
-    return element("td", { id: of.id, class: `transfer ${of.outcome ?? "inconclusive"}`, ...place }, button);
+    return element("td", { id: of.id, class: `transfer ${of.outcome ?? "inconclusive"}`, ...position }, button);
   }
 
   /** A link to a verdict of the matrix chooses its pair. */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// One pair of the matrix: its charts in time, and what they rest on.
+// One pair of the matrix: its charts in time and their data.
 import { choice, element } from "./dom";
 import type { PairDetail, PairRound, Trace } from "./elements";
 import { all, text } from "./render";
@@ -11,7 +11,7 @@ type State = {
   /** Which of the pair's rounds. */
   round: number;
   kind: "log" | "linear";
-  /** The pair alone, or everyone who was watched in that round. */
+  /** The pair alone, or all domains of the round. */
   who: "pair" | "everyone";
   range: Stretch | null;
 };
@@ -163,7 +163,7 @@ export class PairPanel {
   }
 }
 
-/** What colours and shades mean. */
+/** Legend of colours and shades. */
 function legend(round: PairRound): HTMLElement {
   return element(
     "p",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What a chart draws: numbers from distributions. Pure functions.
+// Numbers of a chart from distributions. Pure functions.
 import {
   type AxisKind,
   binEdges,
@@ -13,10 +13,10 @@ import {
 /** Histogram: samples in each bin. Survival: the share of samples later than a time. */
 export type View = "histogram" | "survival";
 
-/** Values of several curves at common places. */
+/** Values of several curves at common positions. */
 export type Plot = {
   range: Range;
-  /** Borders of the bins, and the places of all values. */
+  /** Borders of the bins, and the positions of all values. */
   edges: number[];
   /** For each curve one value at each border: of the bin that begins there, or the share later than it. */
   values: number[][];
@@ -27,7 +27,7 @@ export type Plot = {
 /** Display bins over the visible range. */
 const BINS = { histogram: 150, survival: 400 };
 
-/** A value under the axis: a logarithmic axis has no place for zero, so the curve leaves the chart. */
+/** A value under the axis: a logarithmic axis has no zero, so the curve leaves the chart. */
 export const NOTHING = 1e-12;
 
 /** The plot of these distributions; null without samples. `range` is the stretch that the reader zoomed to. */
@@ -88,7 +88,7 @@ export function wideEnough([from, to]: Range): boolean {
   return to - from >= 4 && to / Math.max(from, 1) > 1.002;
 }
 
-/** Round places for marks on a logarithmic axis: decades, with 2 and 5 where there is space. */
+/** Round positions for marks on a logarithmic axis: decades, with 2 and 5 where there is space. */
 export function logMarks([from, to]: readonly [number, number]): number[] {
   const decades = Math.log10(to / from);
   const steps = decades > 3.2 ? [1] : decades > 1.2 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];

@@ -235,7 +235,7 @@ function table(of: Table): HTMLElement {
   return scrolling(of.caption, made);
 }
 
-/** A row and, where it can be opened, what it rests on. */
+/** A row with its data, which can be opened. */
 function rows(row: Row, columns: readonly Column[], classes: readonly string[]): HTMLElement[] {
   const opens = row.detail.length > 0;
   const details = element(

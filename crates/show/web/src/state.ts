@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// What the switches of the chart have chosen, and who follows them.
+// State of the switches of the chart, and its listeners.
 
 /** The key of a view, and a condition; empty for all conditions. */
 let chosen = { view: "", condition: "" };

@@ -21,7 +21,7 @@ export type TimelineSettings = {
   height: number;
   /** Whether the axis of time is named under it; of several charts under each other only the last. */
   named: boolean;
-  /** For readers who do not see it. */
+  /** Description for screen readers. */
   label: string;
   onZoom: (range: Stretch | null) => void;
 };
@@ -132,7 +132,7 @@ export class TimelineChart extends Drawing {
     };
     for (const one of trace.windows) if (one.block == null) fill(one, "control-back", bbox.top, bbox.height);
     for (const block of trace.blocks) {
-      // What is not known of the clocks is shaded more lightly on both sides.
+      // The uncertainty of the clocks is shaded more lightly on both sides.
       const { from, to } = block;
       const wide = { from: from - trace.uncertainty, to: to + trace.uncertainty };
       if (trace.uncertainty > 0) fill(wide, "block-edge", bbox.top, bbox.height);

@@ -251,7 +251,7 @@ describe("the page in a browser", { skip }, () => {
     });
   });
 
-  test("an answer leads to its evidence, a row to what it rests on", async () => {
+  test("an answer links to its evidence, a row opens its data", async () => {
     await open("full", async (page) => {
       await page.locator(".comparison .badge.fails").first().click();
       assert.match(await page.locator("tr:target").innerText(), /host[\s\S]*fails/);
@@ -355,7 +355,7 @@ describe("the page in a browser", { skip }, () => {
     await open("single-cpu", async (page) => {
       assert.match(
         await page.locator("header").innerText(),
-        /Emulated machine: its microseconds mean nothing/,
+        /Emulated machine: microseconds are not real/,
       );
       assert.match(await page.locator("header").innerText(), /Ended early on request: 6 of 10 runs/);
     });

@@ -48,7 +48,7 @@ describe("cells in a browser", { skip }, () => {
     });
   });
 
-  test("cells survive the host, with what they recorded after it", async () => {
+  test("shows that cells survive the host, with their records after the crash", async () => {
     await open("cells", async (page) => {
       const lives = page.locator("#crash tbody tr");
       assert.equal(await lives.count(), 4);

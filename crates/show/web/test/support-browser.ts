@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The page in a real browser, from a file, without a network: what tests of it share.
+// Support of the browser tests: the page in a real browser, from a file, without a network.
 import assert from "node:assert/strict";
 import { appendFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -29,7 +29,7 @@ export function rendered(elements: string, evaluation = EVALUATION): string {
     ["evaluation", evaluation],
   ] as const) {
     const mark = `<script type="application/json" id="${id}"></script>`;
-    assert.equal(page.split(mark).length, 2, `the page has one place for ${id}`);
+    assert.equal(page.split(mark).length, 2, `the page has one element ${id}`);
     const safe = json
       .trim()
       .replace(/[<>&\u2028\u2029]/g, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
@@ -38,7 +38,7 @@ export function rendered(elements: string, evaluation = EVALUATION): string {
   return page;
 }
 
-/** Stands for the document in tests that only look at elements. */
+/** The document in tests that use only elements. */
 export const EVALUATION = '{"seed":18046744073709551557,"text":"its own digits"}';
 
 let browser: Browser;
@@ -60,7 +60,7 @@ export function withBrowser(): void {
   });
 }
 
-/** A page of its own, for what `open` does not do. */
+/** Opens a separate page. */
 export const newPage = () => browser.newPage();
 
 const fixture = (name: string) => readFileSync(`fixtures/${name}.json`, "utf8");
@@ -68,7 +68,7 @@ const fixture = (name: string) => readFileSync(`fixtures/${name}.json`, "utf8");
 /** The elements of a fixture, to be changed. */
 export const read = (name: string) => JSON.parse(fixture(name)) as PageData;
 
-/** A place for files. */
+/** Directory for files. */
 export const inFolder = (name: string) => join(folder, name);
 
 type Options = { dark?: boolean; width?: number; elements?: PageData };
@@ -113,7 +113,7 @@ export async function open(
   }
 }
 
-/** Two frames later everything that was asked for is drawn. */
+/** Waits two frames, after which everything is drawn. */
 export const settled = (page: Page) =>
   page.evaluate(
     () => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(null)))),
@@ -123,7 +123,7 @@ export const settled = (page: Page) =>
 export const overflow = (page: Page) =>
   page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
 
-/** Texts whose contrast to what is behind them is under WCAG AA. */
+/** Returns texts whose contrast to their background is below WCAG AA. */
 export const unreadable = (page: Page) =>
   page.evaluate(() => {
     const parse = (colour: string) => (colour.match(/[\d.]+/g) ?? []).map(Number);

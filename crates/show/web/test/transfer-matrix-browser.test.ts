@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-// The transfer matrix, its pairs in time, and what belongs to them, in a real browser.
+// The transfer matrix and its pairs in time, in a real browser.
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import type { Page } from "playwright-core";
@@ -230,7 +230,7 @@ describe("who disturbs whom in a browser", { skip }, () => {
     });
   });
 
-  test("guests show first what they lack, and the worst samples what caused them", async () => {
+  test("guests show missing settings first, and the worst samples their causes", async () => {
     await open("transfers", async (page) => {
       assert.match(
         await page.locator(".knobs tbody tr").first().innerText(),

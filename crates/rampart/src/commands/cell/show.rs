@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The commands that change nothing: describe, list, console, read, stats.
+//! The commands without a change: describe, list, console, read, stats.
 
 use std::io::Write as _;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use crate::{output, signals};
 const NO_CELL: &str = "No cell exists. `rampart cell create` creates one.";
 
 /// Pause between two reads of a console.
-const LOOK: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
     let sources = match &arguments.tree {
@@ -100,7 +100,7 @@ pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
     let mut console = operate::console(&operator, &arguments.name)?;
     let number = operator.cell(&arguments.name)?.number;
     let stop = signals::stop_flag()?;
-    // When the cell stops, everything that it wrote is still read.
+    // After the cell has stopped, the rest of its output is read.
     let mut running = true;
     while !stop.load(Ordering::Relaxed) {
         let lines = console.lines();
@@ -110,7 +110,7 @@ pub(super) fn console(arguments: &ConsoleArguments) -> Result<ExitCode, Failure>
             let state = operator.state(number);
             running =
                 state.is_ok_and(|(state, _)| state == CellState::Running) && !console.is_lost();
-            std::thread::sleep(LOOK);
+            std::thread::sleep(PAUSE);
         } else {
             break;
         }

@@ -107,8 +107,9 @@ fn alarms(evaluation: &Evaluation) -> Vec<Element> {
             "Simulated machine: microseconds are not real.",
             format!(
                 "Real here: Linux {kernel} with its scheduler, locks and interrupts, containers, KVM if this kernel has it, \
-                 and so who can disturb whom. Not real: times, caches, memory buses, idle states and frequencies, because \
-                 software plays the CPUs. Verdicts rest on whether a disturbance of known length is seen elsewhere. \
+                 and so which domain can disturb which. Not real: times, caches, memory buses, idle states and frequencies, \
+                 because the CPUs are emulated in software. Verdicts depend on whether a disturbance of known length reaches \
+                 other domains. \
                  Emulator: {emulator}."
             ),
         ));
@@ -130,12 +131,12 @@ fn alarms(evaluation: &Evaluation) -> Vec<Element> {
     } else if evaluation.machine.virtualisation.emulated {
         all.push(alarm(
             Severity::Error,
-            "Emulated machine: its microseconds mean nothing.",
-            "Software plays its CPUs. Only who can disturb whom can be read from this report.",
+            "Emulated machine: microseconds are not real.",
+            "Its CPUs are emulated in software. This report shows only which domain can disturb which.",
         ));
     }
     let (made, planned) = evaluation.runs;
-    let partial = "Everything below rests on these runs alone.";
+    let partial = "All figures are from these runs only.";
     match evaluation.state {
         EvaluationState::Running => all.push(alarm(
             Severity::Warning,
@@ -213,7 +214,7 @@ pub(super) fn answers(report: &Report<'_>) -> Vec<Element> {
             let verdict = gravest(&all)?;
             let more = match all.len() {
                 1 => String::new(),
-                several => format!(" (the gravest of {several} verdicts)"),
+                several => format!(" (the most severe of {several} verdicts)"),
             };
             Some(Badge {
                 outcome: verdict.outcome.into(),

@@ -115,7 +115,7 @@ pub(super) fn crash(report: &Report<'_>) -> Vec<Element> {
         Column::new(ColumnKind::Figure, "uncertainty"),
         Column::new(ColumnKind::Text, ""),
     ];
-    let caption = "Until when each domain measured";
+    let caption = "Survival of each domain";
     let confirmed = match &crash.confirmed {
         Some(confirmed) => Text::prose(confirmed),
         None => Text::of(
@@ -126,7 +126,7 @@ pub(super) fn crash(report: &Report<'_>) -> Vec<Element> {
     vec![
         Element::section(
             "crash",
-            "Crash of the host: until when each domain measured",
+            "Crash of the host: survival of each domain",
             "Crash",
         ),
         Element::detail(vec![Element::remark(

@@ -90,7 +90,7 @@ pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
         .count();
     if invalid > 0 {
         elements.push(Element::paragraph(format!(
-            "{invalid} of {} rounds do not count; the reasons are under \"Findings\".",
+            "{invalid} of {} rounds are invalid. The reasons are under \"Findings\".",
             rounds.len()
         )));
     }
@@ -335,7 +335,7 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
         }
     }
     let Some((confidence, tolerance)) = level else {
-        return "No round with blocks counts.".to_owned();
+        return "No round with blocks is valid.".to_owned();
     };
     // Lengths differ by microseconds; those that read the same are named once.
     lengths.dedup();

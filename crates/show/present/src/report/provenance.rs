@@ -31,7 +31,7 @@ pub(super) fn reading(report: &Report<'_>) -> Vec<Element> {
         ),
         (
             "exposure",
-            "Samples, time and runs that a figure rests on. Ten times the time bounds a chance ten times as tight. Sampling \
+            "The samples, time and runs behind a figure. Ten times the time bounds a chance ten times as tight. Sampling \
              faster does not lengthen the time between misses.",
         ),
         (
@@ -67,7 +67,7 @@ pub(super) fn reading(report: &Report<'_>) -> Vec<Element> {
             ),
             (
                 "emulated",
-                "Software plays the CPU. Which domains are stopped together is real. How long anything takes is not.",
+                "The CPU is emulated in software. Which domains are stopped together is real. Times are not.",
             ),
         ]);
     }
@@ -105,7 +105,7 @@ pub(super) fn provenance(report: &Report<'_>) -> Vec<Element> {
         ),
         Pair::new("seed", plan.seed.to_string()),
         Pair::lines(
-            "plan",
+            "settings",
             vec![
                 format!(
                     "{}: {}",

@@ -29,7 +29,7 @@ pub(super) fn settings(report: &Report<'_>) -> Vec<Element> {
             Some(first) => card.extend(effective(first, &valid)),
             None if runs.is_empty() => card.push(Element::paragraph("It was not measured.")),
             None => card.push(Element::paragraph(
-                "None of its runs counts; the reasons are under \"Findings\".",
+                "None of its runs is valid. The reasons are under \"Findings\".",
             )),
         }
         card

@@ -407,7 +407,7 @@ fn facts(round: &TransferRecord, of: &View, domain: &str, verdict: Option<&Verdi
             };
             pairs.push(Pair::new(
                 "permutation test",
-                format!("p = {p}: the chance of so large an excess if blocks made none"),
+                format!("p = {p}: the chance of so large an excess if blocks have no effect"),
             ));
         }
         Some(VerdictFigures::Interference { factors, .. }) if !factors.is_empty() => {
