@@ -27,7 +27,7 @@ pub const KNOB_CATALOGUE_SCHEMA_VERSION: u32 = 1;
 pub enum KnobGroup {
     /// Processors, firmware, hypervisors.
     Hardware,
-    /// How the kernel was built.
+    /// The build of the kernel.
     Kernel,
     /// Isolation of CPUs.
     Isolation,
@@ -97,10 +97,10 @@ impl KnobGroup {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Hardware => "Hardware and firmware",
-            Self::Kernel => "How the kernel was built",
+            Self::Kernel => "Build of the kernel",
             Self::Isolation => "Isolation of CPUs",
             Self::Scheduler => "Scheduler",
-            Self::KernelThreads => "Threads of the kernel",
+            Self::KernelThreads => "Kernel threads",
             Self::Interrupts => "Interrupts",
             Self::Timers => "Clocks and timers",
             Self::ReadCopyUpdate => "Read-copy-update",

@@ -245,7 +245,7 @@ fn reports_control_groups_without_a_budget() {
     quad.throttling.runtime = None;
     assert!(
         found(&resolve(&quad, &plan), rule).is_empty(),
-        "without a limit no budget is asked for"
+        "without a limit no budget is required"
     );
 }
 

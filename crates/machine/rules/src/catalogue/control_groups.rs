@@ -26,7 +26,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "version of control groups",
         location: Location::Fact(Fact::ControlGroups, "/proc/self/mountinfo"),
         expected: Expected::Text("v2 alone"),
-        reason: "Only v2 has partitions, groups that own CPUs. With v1 tasks must be moved one by one.",
+        reason: "Only v2 has partitions, groups that own CPUs. With v1 each task must be moved separately.",
         cost: "Old container engines need v1.",
         effect: KnobEffect::AtRestart,
         fix: Some("boot with systemd.unified_cgroup_hierarchy=1"),
@@ -45,7 +45,7 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::ControlGroupsV2],
         reason: "The kernel accepts a partition that it cannot maintain, and reports `invalid` only when the file is read.",
         cost: "None.",
-        fix: Some("read cpuset.cpus.partition for the reason; another group may claim its CPUs"),
+        fix: Some("read the reason in cpuset.cpus.partition: another group may claim the CPUs"),
         kernels: Kernels::all(
             "`isolated` from 6.1 on; below groups that are not partitions from 6.7 on",
         ),
@@ -55,7 +55,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "partition-modes",
-        title: "which groups are partitions",
+        title: "partitions of control groups",
         location: text(&["/sys/fs/cgroup/{group}/cpuset.cpus.partition"]),
         expected: Expected::Informational,
         reason: "`root` owns its CPUs, `isolated` also disables load balancing on them.",
@@ -89,7 +89,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         reason: "The file shows the CPUs of all valid isolated partitions; it is read-only.",
         cost: "None.",
-        undo: Some("It follows the partitions."),
+        undo: Some("Change the partitions."),
         kernels: Kernels::from(6, 8, "new"),
         source: V2,
         ..Knob::of(KnobGroup::ControlGroups)
@@ -179,7 +179,7 @@ pub(super) const KNOBS: &[Knob] = &[
         location: text(&["/sys/fs/cgroup/cpuset/{group}/cpuset.cpu_exclusive"]),
         expected: Expected::Informational,
         applies: &[When::ControlGroupsV1],
-        reason: "With it no sibling group may have the same CPUs.",
+        reason: "No sibling group may then have the same CPUs.",
         cost: "Other groups cannot use them.",
         source: "Documentation/admin-guide/cgroup-v1/cpusets.rst; partrt",
         ..Knob::of(KnobGroup::ControlGroups)

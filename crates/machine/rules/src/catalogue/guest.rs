@@ -72,15 +72,15 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "guest-topology",
-        title: "the guest sees cores, not siblings",
+        title: "the guest's topology has cores without siblings",
         location: Location::Guest("<topology sockets='1' cores='N' threads='1'/>"),
-        reason: "A guest that sees siblings schedules its work by them.",
+        reason: "A guest that sees siblings schedules its work accordingly.",
         source: "Red Hat, real-time virtualisation; KubeVirt (arm64 allows nothing else)",
         ..setting()
     },
     Knob {
         name: "guest-processor",
-        title: "the guest sees the host's processor, with its deadline timer",
+        title: "the guest has the host's processor model, with its deadline timer",
         location: Location::Guest(
             "<cpu mode='host-passthrough'><feature policy='require' name='tsc-deadline'/>; -cpu host,+tsc-deadline",
         ),
@@ -237,7 +237,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "the guest runs with hardware virtualisation (KVM)",
         location: Location::Guest("<domain type='kvm'>; QEMU's -accel kvm"),
         expected: Expected::Text("kvm"),
-        reason: "Emulated instructions have no bound in time.",
+        reason: "Emulated instructions have no bounded duration.",
         source: "QEMU's documentation of TCG; Documentation/virt/kvm/api.rst",
         ..setting()
     },
@@ -281,7 +281,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "no SMI while the guest runs",
         location: Location::Guest("register 0x34 of the host, before and after"),
         expected: Expected::Number(0),
-        reason: "The firmware stops all CPUs, and no kernel can observe it.",
+        reason: "The firmware stops all CPUs, and the kernel cannot observe it.",
         effect: KnobEffect::InFirmware,
         source: "Intel SDM volume 4, MSR_SMI_COUNT",
         ..setting()
@@ -291,7 +291,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "the host isolates the guest's CPUs at boot",
         location: Location::Guest("isolcpus=domain on the host's kernel command line"),
         expected: Expected::Informational,
-        reason: "It keeps the scheduler's balancing off the CPUs from boot on; an isolated partition does that at run time.",
+        reason: "It disables load balancing on the CPUs from boot on; an isolated partition does so at run time.",
         effect: KnobEffect::AtRestart,
         source: "Documentation/admin-guide/cpu-isolation.rst",
         ..setting()

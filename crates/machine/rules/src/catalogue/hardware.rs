@@ -41,7 +41,7 @@ pub(super) const KNOBS: &[Knob] = &[
             "/run/systemd/container, /run/.containerenv, /.dockerenv, /proc/1/cgroup",
         ),
         expected: Expected::Text("the host, not a container on it"),
-        reason: "In a container Rampart can neither shield CPUs nor read everything that disturbs them.",
+        reason: "In a container Rampart can neither isolate CPUs nor read all sources of noise.",
         cost: "None.",
         effect: KnobEffect::ForWhatStartsNext,
         fix: Some("run rampart on the host; it creates its own containers"),
@@ -54,7 +54,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "a CPU is left for ordinary work",
         location: Location::Fact(Fact::EnoughCpus, "/sys/devices/system/cpu/online"),
         expected: Expected::Text("at least one online CPU besides the real-time ones"),
-        reason: "Interrupts, timers and threads that leave the real-time CPUs must go somewhere.",
+        reason: "Interrupts, timers and threads that leave the real-time CPUs need another CPU.",
         cost: "One CPU less for real-time work.",
         effect: KnobEffect::AtOnce,
         fix: Some("name fewer CPUs with --cpus\nadd a CPU to the machine"),
@@ -68,7 +68,7 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "the boot CPU does ordinary work",
         location: Location::Fact(Fact::BootCpu, "the CPUs of the plan"),
         expected: Expected::Text("CPU 0 is a housekeeping CPU"),
-        reason: "CPU 0 keeps time and takes what cannot be moved; the kernel takes it out of nohz_full= by itself.",
+        reason: "CPU 0 keeps the time and runs work that cannot be moved; the kernel removes it from nohz_full=.",
         cost: "CPU 0 is not a real-time CPU.",
         fix: Some("name other CPUs with --cpus"),
         undo: Some("Name other CPUs."),
@@ -86,7 +86,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Text(
             "each sibling of a real-time CPU is a real-time CPU of the same owner, or offline",
         ),
-        reason: "Siblings share execution units, first-level caches and store buffers: the work of one slows the other at once.",
+        reason: "Siblings share execution units, first-level caches and store buffers: the work of one slows the other immediately.",
         cost: "The sibling does no other work.",
         disruptive: Some("taking a CPU offline stops all CPUs for milliseconds"),
         fix: Some("echo off > /sys/devices/system/cpu/smt/control\nname whole cores with --cpus"),
@@ -104,7 +104,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "same-owner",
                 Expected::Informational,
                 "OpenShift, KubeVirt",
-                "the throughput of siblings need not be given up if no core is split between owners",
+                "siblings keep their throughput if no core is split between owners",
             ),
             choice(
                 "off",
@@ -113,7 +113,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "even an idle sibling takes a part of the core when it wakes",
             ),
         ],
-        reason: "Whether cores have siblings at all decides how CPUs may be divided.",
+        reason: "Siblings restrict how CPUs can be divided between owners.",
         cost: "Without it the throughput is a fifth to a third lower, and CPU numbers change.",
         disruptive: Some("takes CPUs offline, which stops all CPUs for milliseconds"),
         fix: Some(
@@ -157,7 +157,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Informational,
         applies: &[When::Intel, When::Hardware],
         reason: "The firmware stops every CPU for an unbounded time, and the kernel cannot observe it.",
-        cost: "What the firmware does in them (thermal control, legacy USB) may be needed.",
+        cost: "Functions of the firmware may need them (thermal control, legacy USB).",
         effect: KnobEffect::InFirmware,
         fix: Some(
             "disable legacy USB, power capping and patrol scrub in the firmware's setup, but no thermal interrupts",
@@ -165,7 +165,7 @@ pub(super) const KNOBS: &[Knob] = &[
         verify: Some(
             "The count does not rise over an hour of load; the hwlat tracer finds no gap.",
         ),
-        undo: Some("Switch them on again in the firmware."),
+        undo: Some("Enable them again in the firmware's setup."),
         source: "Intel SDM volume 4, MSR_SMI_COUNT; Documentation/trace/hwlat_detector.rst",
         ..Knob::of(KnobGroup::Hardware)
     },
@@ -181,7 +181,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Power and heat.",
         effect: KnobEffect::InFirmware,
         verify: Some("The hwlat tracer finds no gap, and the count of firmware interrupts stays."),
-        undo: Some("Set the firmware back."),
+        undo: Some("Restore the settings of the firmware."),
         source: "Intel TCC tools, step 3; Red Hat, real-time virtualisation, chapter 2; SUSE hardware testing guide",
         ..Knob::of(KnobGroup::Hardware)
     },
@@ -192,7 +192,7 @@ pub(super) const KNOBS: &[Knob] = &[
             Fact::SharedCache,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cache/index{index}/shared_cpu_list",
         ),
-        expected: Expected::Text("none, or a part of it for the real-time CPUs alone"),
+        expected: Expected::Text("none, or an exclusive part for the real-time CPUs"),
         reason: "A co-located workload that streams through a shared cache evicts the real-time thread's lines.",
         cost: "The part of the cache that one group owns is not available to the others.",
         fix: Some(
@@ -206,7 +206,7 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "cache-allocation",
         title: "allocation of caches and memory bandwidth (resctrl)",
         location: Location::Fact(Fact::CacheAllocation, "/sys/fs/resctrl"),
-        expected: Expected::Text("mounted, where the processor has it"),
+        expected: Expected::Text("mounted if the processor supports it"),
         reason: "Without it a shared cache cannot be divided.",
         cost: "None until a group is created.",
         fix: Some("mount -t resctrl resctrl /sys/fs/resctrl"),
@@ -219,7 +219,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "cache-schemata",
-        title: "how caches are divided",
+        title: "division of caches",
         location: text(&["/sys/fs/resctrl/schemata"]),
         expected: Expected::Informational,
         reason: "The default group should not use the ways of a real-time group.",
@@ -230,7 +230,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "cache-group-mode",
-        title: "whether groups share their ways",
+        title: "sharing of ways between groups",
         location: text(&["/sys/fs/resctrl/{group}/mode"]),
         expected: Expected::Informational,
         reason: "`exclusive` makes the kernel refuse overlaps; `pseudo-locked` keeps data in the cache.",

@@ -11,7 +11,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::NoRealTime,
         reason: "An interrupt that may run on a real-time CPU can occur at any time, together with its soft interrupts.",
         cost: "Housekeeping CPUs handle the interrupts of all devices; a few controllers refuse a new affinity (EIO).",
-        disruptive: Some("a device with many queues may reset or lose packets for a moment"),
+        disruptive: Some("a device with many queues may reset or lose packets for a short time"),
         fix: Some("for i in /proc/irq/[0-9]*; do echo {housekeeping} > $i/smp_affinity_list; done"),
         verify: Some(
             "The counts of the real-time CPUs in /proc/interrupts do not rise. An IO-APIC line moves only with its next interrupt.",
@@ -80,7 +80,7 @@ pub(super) const KNOBS: &[Knob] = &[
     },
     Knob {
         name: "irqbalance-banned-cpus",
-        title: "CPUs that irqbalance leaves alone",
+        title: "CPUs that irqbalance does not use",
         location: Location::Fact(
             Fact::BannedCpus,
             "/etc/default/irqbalance, /etc/sysconfig/irqbalance",

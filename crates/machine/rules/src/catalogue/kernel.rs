@@ -9,10 +9,10 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "the kernel is built for real time",
         location: Location::Fact(Fact::Preemption, "/proc/version"),
         expected: Expected::Text("PREEMPT_RT"),
-        reason: "Only PREEMPT_RT bounds how long the kernel delays a woken thread.",
+        reason: "Only PREEMPT_RT bounds the delay of a woken thread by the kernel.",
         cost: "Some throughput; drivers from outside the kernel may not build.",
         effect: KnobEffect::WithAnotherKernel,
-        fix: Some("apt install linux-image-rt-{architecture} (Debian), and restart with it"),
+        fix: Some("apt install linux-image-rt-{architecture} (Debian), and restart"),
         verify: Some(
             "`uname -v` contains PREEMPT_RT. Many PREEMPT_RT kernels do not have /sys/kernel/realtime.",
         ),
@@ -114,13 +114,13 @@ pub(super) const KNOBS: &[Knob] = &[
         location: Location::KernelOption("CONFIG_KASAN"),
         expected: Expected::Absent,
         reason: "Each access of the kernel is checked, which makes it several times slower.",
-        cost: "Wrong accesses are no longer found.",
+        cost: "Invalid accesses are no longer found.",
         source: "Documentation/dev-tools/kasan.rst",
         ..Knob::of(KnobGroup::Kernel)
     },
     Knob {
         name: "mitigations",
-        title: "mitigations of processor flaws",
+        title: "mitigations of CPU vulnerabilities",
         location: Location::Fact(Fact::Mitigations, "/sys/devices/system/cpu/vulnerabilities"),
         expected: Expected::Informational,
         choices: &[
@@ -128,7 +128,7 @@ pub(super) const KNOBS: &[Knob] = &[
                 "keep",
                 Expected::Informational,
                 "the kernel's default",
-                "lower latency costs security here; Rampart never changes it on its own",
+                "lower latency costs security here; Rampart never changes it unless the plan names it",
             ),
             choice(
                 "off",
@@ -198,7 +198,7 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some(
             "isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time} on the kernel command line",
         ),
-        undo: Some("Put the old kernel command line back and restart."),
+        undo: Some("Restore the old kernel command line and restart."),
         source: "kernel/sched/isolation.c: compares them only where both name the same kind of housekeeping",
         severity: Severity::Error,
         ..Knob::of(KnobGroup::Isolation)
@@ -225,7 +225,7 @@ pub(super) const KNOBS: &[Knob] = &[
         expected: Expected::Number(1),
         reason: "Taking a CPU offline and online again also removes timers that were armed on it before its isolation.",
         cost: "Each change stops all CPUs for milliseconds: before real-time work begins, never during it.",
-        disruptive: Some("stops all CPUs for milliseconds, and moves everything off the CPU"),
+        disruptive: Some("stops all CPUs for milliseconds, and moves all work off the CPU"),
         source: "Documentation/admin-guide/kernel-per-CPU-kthreads.rst; partrt; Bolt, USENIX ATC 2015",
         ..Knob::of(KnobGroup::Isolation)
     },

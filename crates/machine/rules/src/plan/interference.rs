@@ -19,7 +19,7 @@ pub(super) fn network_queues(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     let Some(interfaces) = &context.environment.network_queues else {
         return vec![NETWORK_QUEUES.not_decided(
             "/sys/class/net",
-            "the queues of network interfaces are not known",
+            "the queues of network interfaces cannot be read",
             format!(
                 "at most {} for each interface",
                 plural(housekeeping, "queue")
@@ -43,7 +43,7 @@ pub(super) fn network_queues(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                     format!("at most {housekeeping}"),
                 )
                 .fix(format!(
-                    "ethtool -L {name} combined {housekeeping}; the link goes down for a moment"
+                    "ethtool -L {name} combined {housekeeping} (the link goes down for a short time)"
                 ))
         })
         .collect()
@@ -112,7 +112,7 @@ pub(super) fn firmware_interrupts(context: &PlanContext<'_>) -> Vec<PlanFinding>
         None => FIRMWARE_INTERRUPTS.not_decided(
             location,
             "it is not known whether the firmware interrupts the CPUs",
-            "no interrupt while it is watched",
+            "no increase of the count",
             "on an Intel processor, as root: modprobe msr; else measure with `rampart measure noise`",
         ),
     };
@@ -152,7 +152,7 @@ pub(super) fn shared_cache(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                         format!("L{level} shared with {}", others.named()),
                         "a cache of its own, or ways of it",
                     )
-                    .fix("write cache = { ways = N, exclusive = true } if the processor supports it, choose CPUs with { not-l3-of = \"housekeeping\" }, or measure the leak and waive the rule")
+                    .fix("write cache = { ways = N, exclusive = true } (without resctrl: cpus = { not-l3-of = \"housekeeping\" })")
             })
         })
         .collect()

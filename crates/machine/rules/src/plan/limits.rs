@@ -50,7 +50,7 @@ pub(super) fn resources(context: &PlanContext<'_>) -> Vec<PlanFinding> {
         let Some(limits) = &context.environment.limits else {
             findings.push(RESOURCE_LIMITS.not_decided_for(
                 planned,
-                "the limits of the starting process are not known",
+                "the limits of the starting process cannot be read",
                 "a priority limit of 99, unlimited locked memory, or root",
                 "run as root, where /proc/self/limits can be read",
             ));
@@ -136,7 +136,7 @@ pub(super) fn managers(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 )
                 .values(
                     "running",
-                    "stopped, or configured to leave the real-time CPUs alone",
+                    "stopped, or configured not to use the real-time CPUs",
                 )
                 .fix(format!("systemctl disable --now {name}"))
         })

@@ -195,7 +195,7 @@ fn reserved_later(
         .fix(if page.0 >= GIGANTIC {
             "write reboot = \"plan\" in [boot], so that `rampart apply --boot` reserves them at boot, before memory fragments"
         } else {
-            "apply the plan early, while memory is in large pieces"
+            "apply the plan early, before memory fragments"
         })
 }
 
@@ -255,7 +255,7 @@ pub(super) fn huge_pages(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 planned,
                 "it is not known whether its huge pages are reserved",
                 format!("{needed} of {page} on node {node}"),
-                "boot a kernel with CONFIG_HUGETLBFS, or make /sys readable",
+                "make /sys readable",
             ));
             continue;
         };

@@ -12,7 +12,7 @@ pub(super) const SAME_MACHINE: Rule = Rule {
     id: "same-machine",
     severity: Severity::Error,
     title: "The machine has the topology of the plan's fingerprint",
-    reason: "CPU numbers change when threads of cores are switched on or off in the firmware, so the plan may name other CPUs than its author meant.",
+    reason: "CPU numbers change when threads of cores are switched on or off in the firmware, so the plan may name the wrong CPUs.",
     source: "openshift-docs#28436",
     ..REQUIRED
 };
@@ -21,7 +21,7 @@ pub(super) const KIND_NOT_BUILT: Rule = Rule {
     id: "kind-not-built",
     severity: Severity::Error,
     title: "Rampart can host the kind of each domain",
-    reason: "The kind is in the plan's vocabulary, and not implemented yet.",
+    reason: "The kind is not implemented yet.",
     source: "Rampart",
     ..REQUIRED
 };

@@ -132,7 +132,7 @@ pub(super) fn ladder(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                 "a priority below theirs, or stalld",
             )
             .fix(format!(
-                "write {} = {{ action = \"apply\", value = \"{}\" }} in [host], lower the domain's priority, run stalld (its boosts interrupt the domain), or waive the rule if the domain sleeps in every period",
+                "write {} = {{ action = \"apply\", value = \"{}\" }} in [host]",
                 VitalThread::of(&thread.name).map_or("rcuc-priority", |kind| kind.knob),
                 policy.precedence().saturating_add(1).min(99)
             )),

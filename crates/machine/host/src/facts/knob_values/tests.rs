@@ -151,7 +151,7 @@ fn reports_interrupts_and_threads_on_real_time_cpus() {
     let check = checked(&MachineRoot::at(directory.path()), "2-3");
     let interrupts = finding(&check, "interrupt-affinity");
     assert_eq!(interrupts.state, CheckState::Warning);
-    assert_eq!(interrupts.found, "1 of 2 may come to CPUs 2-3");
+    assert_eq!(interrupts.found, "1 of 2 may arrive on CPUs 2-3");
     assert_eq!(interrupts.locations[0].found, "0-3, now 2");
     let softirq = finding(&check, "ksoftirqd-priority");
     assert_eq!(

@@ -25,7 +25,7 @@ pub(super) fn boot_cpu(isolation: &Isolation) -> Judgement {
     if isolation.real_time.contains(CpuId(0)) {
         Judgement::is("CPU 0 is a real-time CPU", false)
     } else {
-        Judgement::is("CPU 0 is no real-time CPU", true)
+        Judgement::is("CPU 0 is not a real-time CPU", true)
     }
 }
 
@@ -130,7 +130,7 @@ pub(super) fn boot_lists(
             Some(cpus) => lists.push((parameter, cpus)),
             None if line.has(parameter) => {
                 let value = line.value(parameter).unwrap_or_default();
-                return Judgement::is(format!("{parameter}={value} is no list"), false);
+                return Judgement::is(format!("{parameter}={value} is not a list of CPUs"), false);
             }
             None => {}
         }
@@ -160,7 +160,7 @@ pub(super) fn first_process(readings: &Readings, isolation: &Isolation) -> Judge
             let keeps_off = cpus.intersection(&isolation.real_time).is_empty();
             Judgement::is(cpus.named().to_string(), keeps_off)
         }
-        None => Judgement::not_applicable("/proc/1/status is not to be read"),
+        None => Judgement::not_applicable("/proc/1/status cannot be read"),
     }
 }
 
@@ -198,7 +198,7 @@ pub(super) fn interrupt_affinity(readings: &Readings, isolation: &Isolation) -> 
         .count();
     Judgement::Is {
         found: format!(
-            "{reached} of {} may come to {}",
+            "{reached} of {} may arrive on {}",
             locations.len(),
             isolation.real_time.named()
         ),
@@ -221,7 +221,7 @@ pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgeme
         .value("/etc/default/irqbalance")
         .or_else(|| readings.value("/etc/sysconfig/irqbalance"));
     let Some(text) = text else {
-        return Judgement::not_applicable("irqbalance has no settings here");
+        return Judgement::not_applicable("irqbalance has no configuration file");
     };
     let setting = |name: &str| {
         text.lines().rev().find_map(|line| {
@@ -238,14 +238,14 @@ pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgeme
 
 pub(super) fn idle_latency(readings: &Readings) -> Judgement {
     if idle_files(readings, "latency").is_empty() {
-        return Judgement::not_applicable("the kernel rules no idle states here");
+        return Judgement::not_applicable("the kernel does not control idle states");
     }
     match allowed_idle_states(readings).into_iter().max() {
         Some(state) => Judgement::is(
             format!("{} takes {}", state.name, state.latency),
             state.latency <= DEEP,
         ),
-        None => Judgement::is("no state is allowed", true),
+        None => Judgement::is("no idle state is allowed", true),
     }
 }
 
@@ -308,7 +308,7 @@ fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
             let allowed = limit(keys).is_none_or(|limit| latency <= limit);
             allowed.then(|| IdleState {
                 latency,
-                name: names.get(*keys).copied().unwrap_or("a state"),
+                name: names.get(*keys).copied().unwrap_or("an idle state"),
                 keys,
             })
         })
@@ -373,7 +373,7 @@ pub(super) fn huge_pages(
         })
         .collect();
     if reserved.is_empty() {
-        Judgement::is("none there", false)
+        Judgement::is("none", false)
     } else {
         Judgement::is(reserved.join(", "), true)
     }

@@ -13,7 +13,7 @@ const fn word(model: PreemptionModel) -> &'static str {
         PreemptionModel::Full => "full",
         PreemptionModel::Lazy => "lazy",
         PreemptionModel::RealTime => "PREEMPT_RT",
-        PreemptionModel::Dynamic => "dynamic, the choice is not to be read",
+        PreemptionModel::Dynamic => "dynamic, the mode cannot be read",
         PreemptionModel::Unknown => "unknown",
     }
 }
@@ -44,7 +44,7 @@ pub(super) fn mitigations(machine: &Machine) -> Judgement {
             .count()
     };
     Judgement::informational(format!(
-        "{} at work, {} flaws open",
+        "{} mitigated, {} vulnerable",
         count("Mitigation"),
         count("Vulnerable")
     ))
@@ -72,9 +72,11 @@ pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgem
 pub(super) fn locked_memory(readings: &Readings) -> Judgement {
     match readings.limits {
         None => Judgement::not_applicable("a recorded machine has no calling process"),
-        Some(limits) if limits.privileged => Judgement::is("no limit binds this process", true),
+        Some(limits) if limits.privileged => {
+            Judgement::is("no limit applies to this process", true)
+        }
         Some(limits) => match limits.locked_memory {
-            None => Judgement::is("without a limit", true),
+            None => Judgement::is("no limit", true),
             Some(bytes) => Judgement::is(format!("{} KiB", bytes / 1024), false),
         },
     }
@@ -83,9 +85,11 @@ pub(super) fn locked_memory(readings: &Readings) -> Judgement {
 pub(super) fn real_time_priority(readings: &Readings) -> Judgement {
     match readings.limits {
         None => Judgement::not_applicable("a recorded machine has no calling process"),
-        Some(limits) if limits.privileged => Judgement::is("no limit binds this process", true),
+        Some(limits) if limits.privileged => {
+            Judgement::is("no limit applies to this process", true)
+        }
         Some(limits) => match limits.real_time_priority {
-            None => Judgement::is("without a limit", true),
+            None => Judgement::is("no limit", true),
             Some(priority) => Judgement::is(priority.to_string(), priority >= 99),
         },
     }

@@ -48,14 +48,14 @@ pub(super) fn clock_source(machine: &Machine) -> Judgement {
     };
     let current = machine.clock_source.current.as_str();
     if current.is_empty() {
-        return Judgement::not_applicable("the kernel does not show its clock");
+        return Judgement::not_applicable("the kernel does not report its clock source");
     }
     Judgement::is(current, current == expected)
 }
 
 pub(super) fn constant_counter(readings: &Readings) -> Judgement {
     if readings.flags.is_empty() {
-        return Judgement::not_applicable("the processor does not show its abilities");
+        return Judgement::not_applicable("the processor does not report its features");
     }
     let missing: Vec<&str> = ["constant_tsc", "nonstop_tsc"]
         .into_iter()
@@ -99,7 +99,7 @@ pub(super) fn frequency_range(machine: &Machine) -> Judgement {
         Some((low, high)) => {
             Judgement::informational(format!("{} to {} MHz", low / 1000, high / 1000))
         }
-        None => Judgement::not_applicable("the kernel does not rule frequencies here"),
+        None => Judgement::not_applicable("the kernel does not control frequencies"),
     }
 }
 
@@ -114,7 +114,7 @@ pub(super) fn iommu(readings: &Readings) -> Judgement {
         groups.len(),
     ) {
         (0, 0) => Judgement::is("none in use", false),
-        (_, 0) => Judgement::is("on, and no device is behind it", false),
+        (_, 0) => Judgement::is("on, without a device behind it", false),
         (_, all) if through == all => {
             Judgement::is(format!("{all} groups, all passed through"), true)
         }

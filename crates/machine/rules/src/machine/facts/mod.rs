@@ -44,7 +44,7 @@ pub enum Fact {
     Preemption,
     /// The preemption mode of a kernel without PREEMPT_RT.
     PreemptionMode,
-    /// Mitigations of processor flaws.
+    /// Mitigations of CPU vulnerabilities.
     Mitigations,
     /// CPUs that the scheduler does not balance.
     Balancing,
@@ -87,7 +87,7 @@ pub enum Fact {
 /// The judgement of a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Judgement {
-    /// It was read.
+    /// The knob was read.
     Is {
         /// The value found, in short.
         found: String,
@@ -98,7 +98,7 @@ pub(crate) enum Judgement {
     },
     /// The knob does not matter on this machine, for this reason.
     NotApplicable(String),
-    /// It could not be read.
+    /// The knob could not be read.
     Unread(Unread),
 }
 
@@ -132,7 +132,7 @@ pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) ->
         Fact::Hypervisor => machine::hypervisor(facts),
         Fact::Container => machine::container(facts),
         Fact::FirmwareInterrupts => machine::firmware_interrupts(facts),
-        Fact::NotShown => Judgement::informational("not to be read"),
+        Fact::NotShown => Judgement::informational("not readable"),
         Fact::ClockSource => machine::clock_source(facts),
         Fact::ConstantCounter => machine::constant_counter(readings),
         Fact::CacheAllocation => machine::cache_allocation(readings),
