@@ -349,7 +349,7 @@ fn names_a_fix_for_each_setting_of_the_machine() {
         ("idle states", "cpupower"),
         ("cpu_dma_latency", "pm_qos_resume_latency_us"),
         ("iommu=", "boot the host with iommu=pt"),
-        ("resctrl", "mount -t resctrl"),
+        ("resctrl", "cache = { ways = 2"),
         ("SMI", "firmware"),
     ] {
         let finding = guest_finding(named(&found, name)).expect("a finding");
