@@ -156,8 +156,14 @@ impl FromStr for Condition {
             None if load == LoadKind::Idle => None,
             None | Some("others") if load != LoadKind::Idle => Some(LoadLocation::Others),
             Some("same") if load != LoadKind::Idle => Some(LoadLocation::Same),
-            Some(_) if load == LoadKind::Idle => return Err(error("idle has no place".to_owned())),
-            Some(location) => return Err(error(format!("there is no place `{location}`"))),
+            Some(_) if load == LoadKind::Idle => {
+                return Err(error("idle has no location".to_owned()));
+            }
+            Some(location) => {
+                return Err(error(format!(
+                    "there is no location `{location}`, only `same` and `others`"
+                )));
+            }
             None => None,
         };
         Ok(Self { load, location })

@@ -45,10 +45,10 @@ fn bad_arguments_exit_with_2_and_report_their_location() {
             "x:1",
         ),
         (vec!["evaluate", "--loads", "gpu"], "no load"),
-        (vec!["evaluate", "--loads", "cpu@moon"], "no place"),
+        (vec!["evaluate", "--loads", "cpu@moon"], "no location"),
         (
             vec!["evaluate", "--loads", "idle@same"],
-            "idle has no place",
+            "idle has no location",
         ),
         (vec!["evaluate", "--meters", "ruler"], "unknown meter"),
         (vec!["evaluate", "--cpus", "9999"], "cannot use CPUs"),

@@ -165,7 +165,7 @@ fn the_end_of_the_input_ends_the_blocks() {
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut next = || lines.next().expect("a line").expect("text");
     let plan = format!(
-        r#"{{"prepare":{{"protocol":1,"plan":{{"cpus":"{}","length":1000000,"count":1000000,"pause":5000000,"spread":"even","seed":1,"kind":"spin"}}}}}}"#,
+        r#"{{"prepare":{{"protocol":1,"settings":{{"cpus":"{}","length":1000000,"count":1000000,"pause":5000000,"spread":"even","seed":1,"kind":"spin"}}}}}}"#,
         last_cpu()
     );
     writeln!(input, "{plan}").expect("written");

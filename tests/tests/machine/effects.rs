@@ -478,7 +478,11 @@ fn assert_verdicts(document: &Evaluation, text: &str) {
     for effect in &effects.effects {
         assert!(effect.statement.contains("emulated"), "{effect:?}");
         if effect.outcome == EffectOutcome::Inconclusive {
-            let reasons = ["measure longer", "too few samples", "one run does not show"];
+            let reasons = [
+                "measure longer",
+                "too few samples",
+                "needs at least two runs",
+            ];
             let is_given = |reason: &&str| effect.statement.contains(*reason);
             assert!(reasons.iter().any(is_given), "{effect:?}");
         }

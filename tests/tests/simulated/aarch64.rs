@@ -12,7 +12,7 @@ use rampart_model::{
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{alone, directory, exit_code, stderr, stdout};
+use rampart_tests::programs::{alone, beside_others, directory, exit_code, stderr, stdout};
 use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, rampart};
 use rampart_tests::verdicts::{BlocktestResult, find_verdict, transfer_of};
 use serde_json::Value;
@@ -52,7 +52,7 @@ exit 7
 
 #[test]
 fn one_machine_runs_measures_blocks_and_reports_its_panic() {
-    let _alone = alone();
+    let _machine = beside_others();
     assert_programs_built();
     let built = finish(sim(&["build"]));
     assert!(stdout(&built, 0).contains("-rt-arm64"), "{built:?}");

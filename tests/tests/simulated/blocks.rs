@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rampart_tests::hypervisor::kernel_errors;
 use rampart_tests::limited::Limited as _;
-use rampart_tests::programs::{alone, archive, directory, exit_code, stderr, stdout};
+use rampart_tests::programs::{archive, beside_others, directory, exit_code, stderr, stdout};
 use rampart_tests::verdicts::BlocktestResult;
 use serde_json::Value;
 
@@ -89,7 +89,7 @@ fn copy_programs(to: &Path) {
 
 #[test]
 fn the_module_makes_blocks_as_requested() {
-    let _alone = alone();
+    let _machine = beside_others();
     let location = tempfile::tempdir().expect("a directory");
     copy_programs(location.path());
     let archive = archive(location.path(), &["."]);

@@ -45,7 +45,7 @@ pub(crate) fn crash_host(
     plan: &EvaluationSettings,
     meter: &Path,
     directory: &ResultDirectory,
-    (starters, running): (&Domains, &mut RunningGroup),
+    (kept_domains, running): (&Domains, &mut RunningGroup),
     stop: &AtomicBool,
 ) -> Finding {
     let not_done = |what: String| Finding::new(Severity::Error, "crash:host", what);
@@ -53,7 +53,7 @@ pub(crate) fn crash_host(
         Ok(trigger) => trigger,
         Err(error) => return not_done(error.to_string()),
     };
-    let (candidates, left_out) = candidates(plan, starters, running);
+    let (candidates, left_out) = candidates(plan, kept_domains, running);
     let wakeup = meter_plan(plan);
     let group = running.group(&candidates, meter, &plan.housekeeping, &wakeup);
     group.read_clocks();
@@ -139,7 +139,7 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
 /// and the domains with CPUs of their own. Returns the other domains with the reasons.
 fn candidates<'a>(
     plan: &'a EvaluationSettings,
-    starters: &'a Domains,
+    kept_domains: &'a Domains,
     running: &RunningGroup,
 ) -> (Vec<Candidate<'a>>, Vec<CrashWitness>) {
     let group = plan
@@ -184,7 +184,7 @@ fn candidates<'a>(
         };
         candidates.push(Candidate {
             name: &domain.name,
-            domain: starters.of(index),
+            domain: kept_domains.of(index),
             cpus,
             policy: domain.policy,
             stay_up: true,

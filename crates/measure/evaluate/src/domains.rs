@@ -82,11 +82,11 @@ impl NoisyGuests {
         housekeeping: &CpuSet,
         findings: &mut Vec<Finding>,
     ) -> Self {
-        let starters = Domains::new(domains);
+        let kept_domains = Domains::new(domains);
         let mut running = Vec::new();
         for (index, domain) in domains.iter().enumerate() {
             let plan = MeterSettings::new(MeterKind::Wakeup, domain.cpus.clone());
-            let started = starters.of(index).start(&Start {
+            let started = kept_domains.of(index).start(&Start {
                 meter,
                 plan: &plan,
                 housekeeping,
@@ -108,7 +108,7 @@ impl NoisyGuests {
         }
         Self {
             running,
-            _domains: starters,
+            _domains: kept_domains,
         }
     }
 

@@ -194,8 +194,8 @@ pub fn evaluate(
     );
     // Dropped after everything that runs in the plan's isolation.
     let mut switching = Switching::new(context.switch, &evaluation.settings.variants);
-    let mut starters = Domains::new(&evaluation.settings.domains);
-    // Dropped before the starters.
+    let mut kept_domains = Domains::new(&evaluation.settings.domains);
+    // Dropped before the kept_domains.
     let mut running = RunningGroup::default();
     let mut state_of_runs = RunState {
         estimate: &mut estimate,
@@ -208,11 +208,11 @@ pub fn evaluate(
         &order,
         &mut evaluation,
         &mut collectors,
-        (&mut starters, &mut switching),
+        (&mut kept_domains, &mut switching),
         &mut state_of_runs,
     )?;
     if !evaluation.settings.variants.is_empty() {
-        starters.renew(&evaluation.settings.domains);
+        kept_domains.renew(&evaluation.settings.domains);
         switching.take_back();
         evaluation.findings.extend(switching.findings());
     }
@@ -220,7 +220,7 @@ pub fn evaluate(
         &rounds,
         &mut evaluation,
         &collectors,
-        &mut starters,
+        &mut kept_domains,
         &mut state_of_runs,
     )?;
     let ended_early = stop_condition.is_over();
@@ -228,7 +228,7 @@ pub fn evaluate(
     if !crash || !have_own_cpus(&evaluation.settings) {
         // The domains that are up are not those to watch.
         running.end();
-        starters.renew(&evaluation.settings.domains);
+        kept_domains.renew(&evaluation.settings.domains);
     }
     evaluation.findings.extend(running.findings());
     evaluation.findings.extend(noisy_guests.finish());
@@ -254,7 +254,7 @@ pub fn evaluate(
             &evaluation.settings,
             context.meter,
             &directory,
-            (&starters, &mut running),
+            (&kept_domains, &mut running),
             stop,
         );
         evaluation.findings.push(survived);
@@ -306,7 +306,7 @@ impl RunEnvironment<'_> {
         order: &[MatrixEntry],
         evaluation: &mut Evaluation,
         collectors: &mut BTreeMap<MatrixEntry, RecordCollector>,
-        (starters, switching): (&mut Domains, &mut Switching<'_>),
+        (kept_domains, switching): (&mut Domains, &mut Switching<'_>),
         state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
         let RunState {
@@ -348,7 +348,7 @@ impl RunEnvironment<'_> {
             }
             if switching.changes(entry.variant) {
                 // The running domains have the isolation of the previous variant.
-                starters.renew_with_isolation(&evaluation.settings.domains, &|domain| {
+                kept_domains.renew_with_isolation(&evaluation.settings.domains, &|domain| {
                     switching.isolation(entry.variant, domain)
                 });
             }
@@ -376,7 +376,7 @@ impl RunEnvironment<'_> {
                 RunRequest {
                     order: number,
                     record: &id,
-                    domain: starters.of(entry.domain),
+                    domain: kept_domains.of(entry.domain),
                     name: &name,
                     stay_up,
                     plan: &collector.record.settings,
@@ -416,7 +416,7 @@ impl RunEnvironment<'_> {
         rounds: &[PlannedRound],
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<MatrixEntry, RecordCollector>,
-        starters: &mut Domains,
+        kept_domains: &mut Domains,
         state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
         let RunState {
@@ -443,12 +443,12 @@ impl RunEnvironment<'_> {
             if !own_cpus && group.replace(round.group) != Some(round.group) {
                 // The domains of the previous group block the next one.
                 running.end();
-                starters.renew(&plan.domains);
+                kept_domains.renew(&plan.domains);
             }
             let environment = Environment {
                 plan: transfer,
                 domains: &plan.domains,
-                starters,
+                kept_domains,
                 meter: self.context.meter,
                 housekeeping: &plan.housekeeping,
                 scratch: self.scratch,

@@ -88,7 +88,7 @@ pub(crate) fn ratios(
         VerdictOutcome::Holds => format!("all within ×{tolerance}"),
         VerdictOutcome::Fails | VerdictOutcome::Leaks => format!("beyond ×{tolerance}"),
         VerdictOutcome::Inconclusive if !runs_compared => {
-            "not enough data: one run does not show how runs differ".to_owned()
+            "not enough data: the spread between runs needs at least two runs".to_owned()
         }
         VerdictOutcome::Inconclusive => {
             format!("not enough data to decide about ×{tolerance}, measure longer")

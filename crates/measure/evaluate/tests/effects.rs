@@ -152,7 +152,7 @@ fn needs_two_runs_and_reports_an_emulated_machine() {
     let effect = &effects.effects[0];
     assert_eq!(effect.outcome, EffectOutcome::Inconclusive);
     assert!(
-        effect.statement.contains("one run does not show"),
+        effect.statement.contains("needs at least two runs"),
         "{}",
         effect.statement
     );

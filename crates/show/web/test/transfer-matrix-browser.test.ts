@@ -182,7 +182,7 @@ describe("who disturbs whom in a browser", { skip }, () => {
 
   test("every answer of the comparison leads to its evidence", async () => {
     await open("transfers", async (page) => {
-      const row = page.locator(".comparison tbody tr", { hasText: "separation" });
+      const row = page.locator(".comparison tbody tr", { hasText: "isolation" });
       await row.getByRole("link", { name: "block:under:vm leaks" }).click();
       await settled(page);
       assert.match(await page.locator("#pair h3").innerText(), /block:under:vm seen from vm/);

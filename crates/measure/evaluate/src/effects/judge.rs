@@ -239,7 +239,7 @@ fn statement(
             format!("not enough data, measure longer{smallest}")
         }
         EffectOutcome::Inconclusive => {
-            "not enough data: one run does not show how runs differ".to_owned()
+            "not enough data: the spread between runs needs at least two runs".to_owned()
         }
     };
     format!("{} of those {variant}: {conclusion}", figures.join(", "))

@@ -146,9 +146,9 @@ impl Repeats {
 #[derive(Debug)]
 pub(crate) struct Environment<'a> {
     pub(crate) plan: &'a TransferSettings,
-    /// The domains of the evaluation and their starters, in the same order.
+    /// The domains of the evaluation and their kept_domains, in the same order.
     pub(crate) domains: &'a [EvaluatedDomain],
-    pub(crate) starters: &'a Domains,
+    pub(crate) kept_domains: &'a Domains,
     pub(crate) meter: &'a Path,
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) scratch: &'a Path,
@@ -160,7 +160,7 @@ pub(crate) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Returns the members of a group with their starters, without those that fail repeatedly.
+    /// Returns the members of a group with their kept_domains, without those that fail repeatedly.
     fn candidates(&self, group: usize, failures: &Failures) -> Vec<Candidate<'a>> {
         let participants = self
             .plan
@@ -177,7 +177,7 @@ impl<'a> Environment<'a> {
                     .position(|domain| domain.name == participant.domain)?;
                 Some(Candidate {
                     name: &self.domains[index].name,
-                    domain: self.starters.of(index),
+                    domain: self.kept_domains.of(index),
                     cpus: &participant.cpus,
                     policy: self.domains[index].policy,
                     stay_up: self.stay_up,
@@ -250,11 +250,11 @@ pub fn measure_transfers(
     made: &mut dyn FnMut(&TransferRecord),
     stop: &AtomicBool,
 ) -> Vec<TransferRecord> {
-    let starters = Domains::new(domains);
+    let kept_domains = Domains::new(domains);
     let environment = Environment {
         plan,
         domains,
-        starters: &starters,
+        kept_domains: &kept_domains,
         meter: context.meter,
         housekeeping: context.housekeeping,
         scratch: context.scratch,
