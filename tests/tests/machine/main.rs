@@ -11,7 +11,6 @@ mod known_answers;
 mod old_kernel;
 mod run;
 mod status;
-mod systemd;
 mod transfer;
 mod up;
 mod who_disturbs_whom;

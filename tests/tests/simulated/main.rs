@@ -6,4 +6,5 @@ mod blocks;
 mod long;
 mod machine;
 mod stock_kernel;
+mod systemd;
 mod up;
