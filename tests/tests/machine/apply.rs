@@ -143,9 +143,9 @@ fn a_plan_is_active_until_it_is_released() {
         let domain = active.domain(name).expect("domain");
         assert_eq!(domain.isolation, IsolationMechanism::IsolatedPartition);
         let group = domain.group.as_deref().expect("group");
-        let partition = read(&format!("{group}/cpuset.cpus.partition"));
+        let partition = read(format!("{group}/cpuset.cpus.partition"));
         assert_eq!(partition, "isolated");
-        assert_eq!(read(&format!("{group}/cpuset.cpus.effective")), cpu);
+        assert_eq!(read(format!("{group}/cpuset.cpus.effective")), cpu);
     }
     assert_eq!(read("/sys/fs/cgroup/cpuset.cpus.effective"), "0");
     assert_eq!(read("/proc/irq/default_smp_affinity"), "1");

@@ -186,7 +186,7 @@ fn assert_isolated(location: &Path) {
             assert_eq!(thread.cpus, cpu, "{name}: {thread:?}");
             assert_eq!((&*thread.policy, &*thread.priority), (FIFO, "10"), "{name}");
         }
-        let group = read(&format!("/proc/{}/cgroup", program(name)));
+        let group = read(format!("/proc/{}/cgroup", program(name)));
         assert!(group.starts_with(&format!("0::/rampart-{name}")), "{group}");
     }
     let cpu = cpu_of(&status, "guest").to_string();
@@ -216,7 +216,7 @@ fn assert_isolated(location: &Path) {
 }
 
 fn record(name: &str) -> SupervisedDomain {
-    let text = read(&format!("/var/lib/rampart/domains/{name}.json"));
+    let text = read(format!("/var/lib/rampart/domains/{name}.json"));
     serde_json::from_str(&text).expect("a record")
 }
 
@@ -247,12 +247,12 @@ fn threads(process: u32) -> Vec<Thread> {
     all.flatten()
         .map(|entry| {
             let location = entry.path().display().to_string();
-            let stat = read(&format!("{location}/stat"));
+            let stat = read(format!("{location}/stat"));
             let (_, fields) = stat.rsplit_once(')').expect("a name");
             let fields: Vec<&str> = fields.split_whitespace().collect();
             let thread = entry.file_name().to_string_lossy().into_owned();
             Thread {
-                name: read(&format!("{location}/comm")),
+                name: read(format!("{location}/comm")),
                 cpus: allowed_cpus(format!("{process}/task/{thread}")),
                 priority: fields[37].to_owned(),
                 policy: fields[38].to_owned(),

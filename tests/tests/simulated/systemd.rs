@@ -138,7 +138,7 @@ fn assert_plan_followed(state: &Path) {
     }
     for group in ["init.scope", "system.slice", "user.slice"] {
         assert_eq!(
-            read(&format!("/sys/fs/cgroup/{group}/cpuset.cpus")),
+            read(format!("/sys/fs/cgroup/{group}/cpuset.cpus")),
             "0",
             "{group}"
         );
@@ -215,7 +215,7 @@ fn property(unit: &str, name: &str) -> String {
 }
 
 fn effective(group: &str) -> String {
-    read(&format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
+    read(format!("/sys/fs/cgroup/{group}/cpuset.cpus.effective"))
 }
 
 fn systemctl(arguments: &[&str]) -> String {

@@ -204,8 +204,8 @@ fn states(
 fn broken(plan: &ActivePlan, observation: &Observation) -> Observation {
     let mut broken = observation.clone();
     for cpu in broken.cpus.values_mut() {
-        cpu.busy = cpu.busy + Nanos::from_secs(1);
-        cpu.total = cpu.total + Nanos::from_secs(1);
+        cpu.busy += Nanos::from_secs(1);
+        cpu.total += Nanos::from_secs(1);
     }
     for domain in &plan.domains {
         let Some(cpu) = domain.cpus.first() else {
