@@ -8,7 +8,7 @@
 
 mod callgrind;
 mod child;
-mod machine;
+mod machine_facts;
 mod measures;
 mod ours;
 mod table;
@@ -72,10 +72,10 @@ fn run(arguments: &Arguments) -> Result<()> {
         &arguments.only
     };
     check_programs(&arguments.meter, measures)?;
-    let (cpu, housekeeping) = select_cpus(arguments, &machine::allowed())?;
+    let (cpu, housekeeping) = select_cpus(arguments, &machine_facts::allowed())?;
     let date = jiff::Timestamp::now().strftime("%Y-%m-%d %H:%M UTC");
     let date = date.to_string();
-    let machine = machine::facts();
+    let machine = machine_facts::facts();
     let mut bench = Bench {
         meter: arguments.meter.clone(),
         cpu,

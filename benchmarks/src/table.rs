@@ -7,7 +7,7 @@ use rampart_model::Interval;
 use rampart_stats::median_interval;
 use serde::Serialize;
 
-use crate::machine::Facts;
+use crate::machine_facts::Facts;
 
 /// The condition that a ratio ours ÷ theirs must meet.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]

@@ -3,8 +3,8 @@
 
 mod aarch64;
 mod blocks;
+mod joining;
 mod long;
-mod machine;
+mod run_and_up;
 mod stock_kernel;
 mod systemd;
-mod up;

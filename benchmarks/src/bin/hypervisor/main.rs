@@ -6,7 +6,7 @@
     reason = "a program for the terminal"
 )]
 
-mod machine;
+mod simulated_machine;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::Parser;
 
-use crate::machine::Files;
+use crate::simulated_machine::Files;
 use crate::table::Row;
 
 /// Count the hypervisor's instructions for each trap and interrupt, on a simulated machine
@@ -53,8 +53,8 @@ fn run(arguments: &Arguments) -> Result<()> {
 /// Counts with the files that `make hypervisor` built into a directory.
 fn counted(hypervisor: &Path) -> Result<Vec<Row>> {
     let files = Files::make(hypervisor)?;
-    let native = machine::run(&files, false).context("without the hypervisor")?;
-    let cell = machine::run(&files, true).context("in a cell")?;
+    let native = simulated_machine::run(&files, false).context("without the hypervisor")?;
+    let cell = simulated_machine::run(&files, true).context("in a cell")?;
     table::rows(&native, &cell)
 }
 

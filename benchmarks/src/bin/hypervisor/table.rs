@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use anyhow::{Context as _, Result};
 use serde::Serialize;
 
-use crate::machine::Counts;
+use crate::simulated_machine::Counts;
 
 /// One line of the table. Counts are instructions, except for exits.
 #[derive(Debug, Serialize)]

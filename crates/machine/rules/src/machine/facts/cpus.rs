@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rampart_model::{CheckLocation, CpuId, CpuSet, Machine, Nanos, plural};
 
 use super::Judgement;
-use super::machine::DEEP;
+use super::processor::DEEP;
 use crate::{Isolation, LocationValue, Reading, Readings};
 
 pub(super) fn enough(machine: &Machine, isolation: &Isolation) -> Judgement {

@@ -3,12 +3,12 @@
 
 mod cpus;
 mod kernel;
-mod machine;
+mod processor;
 
 use rampart_model::CheckLocation;
 
 pub(crate) use cpus::deep_idle_states;
-pub(crate) use machine::DEEP;
+pub(crate) use processor::DEEP;
 
 use crate::machine::check::Subject;
 use crate::{Isolation, Unread};
@@ -128,16 +128,16 @@ impl Judgement {
 pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) -> Judgement {
     let (facts, readings) = (subject.machine, subject.readings);
     match fact {
-        Fact::Emulation => machine::emulation(facts),
-        Fact::Hypervisor => machine::hypervisor(facts),
-        Fact::Container => machine::container(facts),
-        Fact::FirmwareInterrupts => machine::firmware_interrupts(facts),
+        Fact::Emulation => processor::emulation(facts),
+        Fact::Hypervisor => processor::hypervisor(facts),
+        Fact::Container => processor::container(facts),
+        Fact::FirmwareInterrupts => processor::firmware_interrupts(facts),
         Fact::NotShown => Judgement::informational("not readable"),
-        Fact::ClockSource => machine::clock_source(facts),
-        Fact::ConstantCounter => machine::constant_counter(readings),
-        Fact::CacheAllocation => machine::cache_allocation(readings),
-        Fact::FrequencyRange => machine::frequency_range(facts),
-        Fact::Iommu => machine::iommu(readings),
+        Fact::ClockSource => processor::clock_source(facts),
+        Fact::ConstantCounter => processor::constant_counter(readings),
+        Fact::CacheAllocation => processor::cache_allocation(readings),
+        Fact::FrequencyRange => processor::frequency_range(facts),
+        Fact::Iommu => processor::iommu(readings),
         Fact::EnoughCpus => cpus::enough(facts, isolation),
         Fact::BootCpu => cpus::boot_cpu(isolation),
         Fact::Siblings => cpus::siblings(facts, isolation),

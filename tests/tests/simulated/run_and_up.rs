@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `rampart sim run` and `rampart sim up`; `up.rs` tests how commands join a running machine.
+//! `rampart sim run` and `rampart sim up`; `joining.rs` tests how commands join a running machine.
 //!
 //! The image is in the user's cache. It is built once, which needs a network, and used by every test. The tests
 //! that hold a machine which commands join (`sim up`) run alone; the others run beside each other.
