@@ -225,7 +225,8 @@ pub enum Outcome {
     Fails,
     /// Not decided.
     Inconclusive,
-    /// A disturbance of the domain itself: no verdict.
+    /// No verdict: a disturbance of the domain itself, or a miss of a deadline that the user did not
+    /// set.
     Own,
 }
 

@@ -29,6 +29,30 @@ fn renders_the_full_document_in_120_columns() {
     insta::assert_snapshot!(plain(documents::named("full"), 120));
 }
 
+/// The outcomes of the answers about the deadline, as the page draws them.
+fn deadline_outcomes(evaluation: &Evaluation) -> Vec<String> {
+    let elements = serde_json::to_value(report(evaluation)).expect("page data");
+    let answers = elements.as_array().expect("elements").iter();
+    let badges = answers
+        .filter_map(|element| element["answers"].as_array())
+        .flatten()
+        .flat_map(|answer| answer["badges"].as_array().expect("badges"));
+    badges
+        .filter(|badge| badge["about"] == "deadline")
+        .map(|badge| badge["outcome"].as_str().expect("an outcome").to_owned())
+        .collect()
+}
+
+#[test]
+fn a_missed_deadline_is_a_failure_only_if_the_user_set_it() {
+    let mut evaluation = documents::named("full").clone();
+    assert!(deadline_outcomes(&evaluation).contains(&"fails".to_owned()));
+    evaluation.settings.deadline_from_user = false;
+    let outcomes = deadline_outcomes(&evaluation);
+    assert!(!outcomes.contains(&"fails".to_owned()), "{outcomes:?}");
+    assert!(outcomes.contains(&"holds".to_owned()), "{outcomes:?}");
+}
+
 #[test]
 fn renders_a_killed_evaluation() {
     insta::assert_snapshot!(plain(documents::named("killed"), 80));

@@ -216,11 +216,12 @@ pub(super) fn answers(report: &Report<'_>) -> Vec<Element> {
                 1 => String::new(),
                 several => format!(" (the most severe of {several} verdicts)"),
             };
+            let (outcome, word) = report.outcome(verdict);
             Some(Badge {
-                outcome: verdict.outcome.into(),
-                sign: Outcome::from(verdict.outcome).sign(),
+                outcome,
+                sign: outcome.sign(),
                 about: (*words).to_owned(),
-                word: verdict.outcome.to_string(),
+                word,
                 word_seen: true,
                 link: report.anchor(verdict),
                 hint: format!("{}: {}{more}", subject(verdict), verdict.statement),
@@ -328,23 +329,24 @@ fn evidence(
                 " (control not felt)"
             });
         }
-        let outcome = if control {
-            Outcome::Own
+        let (outcome, word) = if control {
+            (Outcome::Own, String::new())
         } else {
-            verdict.outcome.into()
+            report.outcome(verdict)
+        };
+        let begin = if control {
+            verdict.outcome.to_string()
+        } else {
+            word.clone()
         };
         Badge {
             outcome,
             sign: outcome.sign(),
             about,
-            word: if control {
-                String::new()
-            } else {
-                verdict.outcome.to_string()
-            },
+            word,
             word_seen: false,
             link: report.anchor(verdict),
-            hint: format!("{}: {}", verdict.outcome, verdict.statement),
+            hint: format!("{begin}: {}", verdict.statement),
         }
     };
     let fold = |of: &&Verdict| verdicts.len() > SHOWN && of.outcome == VerdictOutcome::Holds;

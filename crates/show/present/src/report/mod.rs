@@ -25,10 +25,11 @@ pub(crate) use causes::explained;
 use std::collections::HashMap;
 
 use rampart_model::{
-    Accelerator, Bench, Condition, Evaluation, MeterKind, Record, Series, Verdict,
+    Accelerator, Bench, Condition, Evaluation, MeterKind, Question, Record, Series, Verdict,
+    VerdictOutcome,
 };
 
-use crate::element::{Element, SpanStyle, Text};
+use crate::element::{Element, Outcome, SpanStyle, Text};
 
 /// Returns the report on an evaluation.
 #[must_use]
@@ -110,6 +111,18 @@ impl<'a> Report<'a> {
     pub(crate) fn anchor(&self, verdict: &Verdict) -> Option<String> {
         let index = self.verdicts.get(verdict.id.as_str())?;
         Some(format!("verdict-{index}"))
+    }
+
+    /// Returns how a verdict is shown, as a colour and a word. A miss of a deadline that the user did
+    /// not set is a figure and not a failure.
+    pub(crate) fn outcome(&self, verdict: &Verdict) -> (Outcome, String) {
+        let settings = &self.evaluation.settings;
+        let is_set =
+            verdict.question != Question::Deadline || settings.deadline_is_named(&verdict.domain);
+        match verdict.outcome {
+            VerdictOutcome::Fails if !is_set => (Outcome::Own, "misses".to_owned()),
+            outcome => (outcome.into(), outcome.to_string()),
+        }
     }
 
     /// Returns the number of the curve that a domain has.

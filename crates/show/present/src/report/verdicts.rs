@@ -40,8 +40,8 @@ fn names(report: &Report<'_>, verdict: &Verdict, several_meters: bool, bare: boo
         verdict.condition.to_string().into(),
     ];
     entries.extend(several_meters.then(|| verdict.meter.word().into()));
-    let outcome = Some(verdict.outcome.into());
-    let mut entry = Entry::outcome(outcome, verdict.outcome.to_string());
+    let (outcome, word) = report.outcome(verdict);
+    let mut entry = Entry::outcome(Some(outcome), word);
     if bare {
         entry.detail = vec![Element::remark(format::prose(&verdict.statement))];
     }
