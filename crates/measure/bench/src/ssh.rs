@@ -75,7 +75,7 @@ impl Ssh {
     ///
     /// # Errors
     /// Returns an error with the output of `ssh` if it cannot connect, and an error if nothing
-    /// arrives for [`NEWS_LIMIT`], if the machine is not Linux, if the programs for its architecture
+    /// arrives for two minutes, if the machine is not Linux, if the programs for its architecture
     /// do not exist, or if `stop` is set meanwhile.
     pub fn connect(
         host: &SshHost,
