@@ -103,7 +103,11 @@ export class TransferMatrix {
       of.drawing && smallDrawing(of.drawing),
     );
     this.entries.set(button, of);
-    return element("td", { id: of.id, class: `transfer ${of.outcome ?? "inconclusive"}`, ...position }, button);
+    return element(
+      "td",
+      { id: of.id, class: `transfer ${of.outcome ?? "inconclusive"}`, ...position },
+      button,
+    );
   }
 
   /** A link to a verdict of the matrix chooses its pair. */

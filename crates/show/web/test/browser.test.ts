@@ -353,10 +353,7 @@ describe("the page in a browser", { skip }, () => {
       assert.match(await page.locator("header").innerText(), /Killed, or still running: 7 of 27 runs/);
     });
     await open("single-cpu", async (page) => {
-      assert.match(
-        await page.locator("header").innerText(),
-        /Emulated machine: microseconds are not real/,
-      );
+      assert.match(await page.locator("header").innerText(), /Emulated machine: microseconds are not real/);
       assert.match(await page.locator("header").innerText(), /Ended early on request: 6 of 10 runs/);
     });
     await open("empty", async (page) => {
