@@ -22,8 +22,8 @@ use crate::policy::Attributes;
 use crate::tasks::{self, Task};
 use crate::{HostError, StateDirectory};
 
-/// Version of the journal's format.
-pub(crate) const JOURNAL_VERSION: u32 = 1;
+/// Version of the journal's format. Version 1 had other names for the lifetime of a journal.
+pub(crate) const JOURNAL_VERSION: u32 = 2;
 
 /// Version, boot and lifetime of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,8 +166,15 @@ pub(crate) struct Recorded {
     pub(crate) header: Option<Header>,
     /// The changes not undone yet with their numbers, in the order in which they were made.
     pub(crate) changes: Vec<(usize, Change)>,
-    /// Whether a line other than the last cannot be read.
+    /// Whether a whole line cannot be read.
     pub(crate) damaged: bool,
+}
+
+impl Recorded {
+    /// Returns whether the journal ends before its header, so that no change was made.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.header.is_none() && self.changes.is_empty() && !self.damaged
+    }
 }
 
 /// Returns the identifier of the current boot.
@@ -208,8 +215,7 @@ pub(crate) fn read(path: &Path) -> Result<Recorded, HostError> {
         damaged: false,
     };
     let mut count = 0;
-    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    for (index, line) in lines.iter().enumerate() {
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
         match serde_json::from_slice(line) {
             Ok(Line::Header(header)) => recorded.header = Some(header),
             Ok(Line::Change(change)) => {
@@ -217,7 +223,7 @@ pub(crate) fn read(path: &Path) -> Result<Recorded, HostError> {
                 count += 1;
             }
             Ok(Line::Undone(undone)) => recorded.changes.retain(|(number, _)| *number != undone),
-            Err(_) => recorded.damaged |= index + 1 < lines.len(),
+            Err(_) => recorded.damaged |= line.ends_with(b"\n"),
         }
     }
     Ok(recorded)
@@ -379,9 +385,18 @@ mod tests {
         let recorded = read(&path).expect("read");
         assert_eq!(recorded.changes.len(), 1);
         assert!(!recorded.damaged && recorded.header.is_none());
+        assert!(!recorded.is_unused());
         std::fs::write(&path, format!("{}\n{whole}\n", &whole[..20])).expect("write");
         let recorded = read(&path).expect("read");
         assert_eq!(recorded.changes.len(), 1);
         assert!(recorded.damaged);
+        for (text, is_unused) in [
+            ("", true),
+            (&whole[..20], true),
+            ("{\"header\": {}}\n", false),
+        ] {
+            std::fs::write(&path, text).expect("write");
+            assert_eq!(read(&path).expect("read").is_unused(), is_unused, "{text}");
+        }
     }
 }

@@ -102,9 +102,21 @@ fn release_one(
     report: &mut ReleaseReport,
 ) -> Result<bool, HostError> {
     let location = path.display().to_string();
-    // The header reaches the disk before the first change is made.
     let Some(header) = &recorded.header else {
-        return Ok(true);
+        // The header reaches the disk before the first change is made.
+        if recorded.is_unused() {
+            return Ok(true);
+        }
+        report.left.push(
+            Finding::new(
+                Severity::Error,
+                location,
+                "the header of this journal cannot be read; nothing was undone",
+            )
+            .fix("run `rampart release` of the version that wrote it")
+            .fix(format!("restart the machine, then rm {}", path.display())),
+        );
+        return Ok(false);
     };
     if header.version != JOURNAL_VERSION {
         report.left.push(
@@ -177,6 +189,34 @@ pub(crate) fn release_first(
 mod tests {
     use super::*;
     use crate::fake::{FakeKernel, Layout, ordinary};
+
+    /// A journal without a header that this version reads may be the only record of the old values.
+    #[test]
+    fn a_journal_that_cannot_be_read_is_kept() {
+        let directory = crate::fake::directory();
+        let state = StateDirectory::at(directory.path().join("state"));
+        let kernel = FakeKernel::new(ordinary(Layout::V2));
+        let journals = journal::directory(&state);
+        std::fs::create_dir_all(&journals).expect("directory");
+        let path = journals.join("1-2-3.jsonl");
+        let change = r#"{"change":{"change":"group","path":"/sys/fs/cgroup/x","home":null}}"#;
+        for (text, problem) in [
+            (
+                format!("{{\"header\":{{\"version\":1,\"boot\":7}}}}\n{change}\n"),
+                "header",
+            ),
+            (
+                format!("{{\"header\":{{\"version\":1,\"boot\":\"a\"}}}}\n{change}\n"),
+                "another version",
+            ),
+            (format!("{change}\n"), "header"),
+        ] {
+            std::fs::write(&path, &text).expect("written");
+            let report = release_on(&kernel, &state, false).expect("a report");
+            assert!(report.left[0].to_string().contains(problem), "{report:?}");
+            assert_eq!(std::fs::read_to_string(&path).expect("kept"), text);
+        }
+    }
 
     /// There is no journal if the process was killed before its first line, or the plan needed no
     /// change.

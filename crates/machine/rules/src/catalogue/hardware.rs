@@ -27,7 +27,9 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The host can take the CPUs at any time, and its latencies add to those of the guest.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        fix: Some("run on the hardware itself\non the host, bind each CPU of this guest to a dedicated CPU"),
+        fix: Some(
+            "run on the hardware itself\non the host, bind each CPU of this guest to a dedicated CPU",
+        ),
         verify: Some("The eighth number of the `cpu` lines in /proc/stat (steal) does not change."),
         undo: Some("Nothing is changed here."),
         source: "Documentation/trace/osnoise-tracer.rst; Red Hat, real-time virtualisation, chapter 2",
