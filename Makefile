@@ -54,9 +54,27 @@ modules: setup-sim ## Build the kernel module for the simulated machine into bin
 hypervisor: setup-build ## Build the hypervisor for arm64 and programs for its cells into bin/hypervisor
 	@scripts/hypervisor
 
+.PHONY: truth
+truth: setup-build ## Simulate evaluations and write the truth table of docs/verdicts.md
+	@scripts/truth
+
 .PHONY: build
 build: $(SETUP_CROSS) $(PAGE) ## Build bin/rampart and bin/rampart-meter, static (ARCH=x86_64 or aarch64)
 	@scripts/build $(ARCH)
+
+PREFIX ?= /usr/local
+
+# The programs and, for arm64, the hypervisor.
+built: build $(if $(filter aarch64,$(ARCH)),hypervisor)
+
+.PHONY: install built
+install: built ## Install programs, man pages, completions, units, sources of modules (PREFIX=/usr/local DESTDIR=)
+	@DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install $(ARCH)
+
+.PHONY: package
+package: built ## Make a .deb, an .rpm and a tarball in target/packages (ARCH=x86_64 or aarch64)
+	@scripts/setup package
+	@scripts/package $(ARCH)
 
 .PHONY: web
 web: $(PAGE) ## Build the page of reports, crates/show/web/dist/page.html
@@ -104,7 +122,7 @@ test-lints: $(PAGE) ## Lint the Rust code
 .PHONY: test-scripts
 test-scripts: setup-test ## Lint the shell scripts
 	$(heading) 'lints of the shell scripts'
-	@if command -v shellcheck; then shellcheck scripts/* kernel/build .ci/run; else echo 'shellcheck is not installed'; fi
+	@if command -v shellcheck; then shellcheck scripts/* kernel/build packaging/before-removal packaging/deb/post* .ci/run; else echo 'shellcheck is not installed'; fi
 
 .PHONY: test-licences
 test-licences: ## Check that every source file names its licence

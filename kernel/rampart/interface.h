@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		1
+#define RAMPART_REVISION		2
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL
@@ -161,16 +161,14 @@ struct rampart_header {
 
 /* One cell. */
 struct rampart_cell_status {
-	__u32 state;
-	__u32 stop_reason;
+	__u64 condition;		/* bits 0-15 state, 16-31 stop reason, 32-63 failure */
 	__u8 name[RAMPART_NAME_BYTES];	/* padded with zeros */
 	__u64 cpus;			/* one bit per index in the header */
 	__u64 starts;			/* since it was created */
-	__u64 failure;			/* number of the latest plus one, or 0 */
 	__u64 changed;			/* CNTPCT_EL0 of the latest change */
 	__u64 kicked;			/* CNTPCT_EL0 of the latest watchdog kick */
 	__u64 watchdog_ticks;		/* timeout in ticks; 0: no watchdog */
-	__u64 reserved[5];
+	__u64 reserved[6];
 };
 
 /* One CPU. */

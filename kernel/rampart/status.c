@@ -213,7 +213,7 @@ static struct rampart_cell_status *status_of(struct kobject *kobject)
 
 static ssize_t state_show(struct kobject *kobject, struct kobj_attribute *attribute, char *text)
 {
-	u32 state = READ_ONCE(status_of(kobject)->state);
+	u16 state = READ_ONCE(status_of(kobject)->condition);
 
 	if (state >= ARRAY_SIZE(states))
 		return sysfs_emit(text, "%u\n", state);
@@ -226,7 +226,9 @@ static struct kobj_attribute state_attribute = __ATTR_RO(state);
 static ssize_t stop_reason_show(struct kobject *kobject, struct kobj_attribute *attribute,
 				char *text)
 {
-	return sysfs_emit(text, "%u\n", READ_ONCE(status_of(kobject)->stop_reason));
+	u64 condition = READ_ONCE(status_of(kobject)->condition);
+
+	return sysfs_emit(text, "%u\n", (u16)(condition >> 16));
 }
 
 static struct kobj_attribute stop_reason_attribute = __ATTR_RO(stop_reason);

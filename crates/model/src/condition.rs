@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nearest_word::did_you_mean;
+
 /// The load that runs while a meter measures.
 #[derive(
     Debug,
@@ -151,7 +153,10 @@ impl FromStr for Condition {
         let load = LoadKind::ALL
             .into_iter()
             .find(|kind| kind.word() == load)
-            .ok_or_else(|| error(format!("there is no load `{load}`")))?;
+            .ok_or_else(|| {
+                let near = did_you_mean(load, LoadKind::ALL.map(LoadKind::word));
+                error(format!("there is no load `{load}`{near}"))
+            })?;
         let location = match location {
             None if load == LoadKind::Idle => None,
             None | Some("others") if load != LoadKind::Idle => Some(LoadLocation::Others),

@@ -7,6 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::CpuList;
+
 /// The number that Linux gives a logical CPU.
 #[derive(
     Debug,
@@ -30,17 +32,15 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// The highest accepted CPU number. The kernel's limit is 8192 CPUs; the limit bounds the memory
-/// for a mistyped range.
-const HIGHEST_CPU: u32 = 65_535;
-
 /// A set of CPUs. Written and read as the kernel's list, for example `0-3,8`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CpuSet(BTreeSet<CpuId>);
 
 /// The error of a text that is not a set of CPUs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a set of CPUs: {reason}; write a list such as `1`, `2-3` or `1,4-7`")]
+#[error(
+    "`{text}` is not a set of CPUs: {reason}; write a list such as `1`, `2-3`, `1,4-7` or `0-7:1/2`"
+)]
 pub struct ParseCpuSetError {
     /// The text.
     pub text: String,
@@ -189,39 +189,10 @@ impl FromIterator<CpuId> for CpuSet {
 impl FromStr for CpuSet {
     type Err = ParseCpuSetError;
 
-    /// Parses the kernel's list notation. The empty text is the empty set.
+    /// Parses the kernel's list notation without `all` and `N`, for which [`CpuList`] needs the
+    /// machine. The empty text is the empty set.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = |reason: String| ParseCpuSetError {
-            text: text.to_owned(),
-            reason,
-        };
-        let number = |part: &str| {
-            part.trim()
-                .parse::<u32>()
-                .map_err(|_| error(format!("`{}` is not a CPU number", part.trim())))
-                .and_then(|cpu| {
-                    if cpu <= HIGHEST_CPU {
-                        Ok(cpu)
-                    } else {
-                        Err(error(format!("there is no CPU {cpu}")))
-                    }
-                })
-        };
-        let mut set = Self::new();
-        if text.trim().is_empty() {
-            return Ok(set);
-        }
-        for part in text.trim().split(',') {
-            let (low, high) = match part.split_once('-') {
-                Some((low, high)) => (number(low)?, number(high)?),
-                None => (number(part)?, number(part)?),
-            };
-            if low > high {
-                return Err(error(format!("the range `{part}` runs backwards")));
-            }
-            set.0.extend((low..=high).map(CpuId));
-        }
-        Ok(set)
+        text.parse::<CpuList>()?.resolve(&Self::new())
     }
 }
 
@@ -270,8 +241,8 @@ impl schemars::JsonSchema for CpuSet {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "description": "CPUs as the kernel's list, for example `0-3,8`; empty for none",
-            "pattern": "^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$"
+            "description": "CPUs as the kernel's list, for example `0-3,8` or `0-7:1/2`; empty for none",
+            "pattern": "^([0-9]+(-[0-9]+)?(:[0-9]+/[0-9]+)?(,[0-9]+(-[0-9]+)?(:[0-9]+/[0-9]+)?)*)?$"
         })
     }
 }
@@ -290,7 +261,7 @@ mod tests {
 
     #[test]
     fn refuses_an_invalid_list() {
-        for text in ["a", "3-1", "1,,2", "-1", "1-", "70000", "0-4294967295"] {
+        for text in ["a", "3-1", "1,,2", "70000", "all", "0-N"] {
             assert!(text.parse::<CpuSet>().is_err(), "{text}");
         }
     }

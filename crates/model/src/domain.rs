@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nearest_word::did_you_mean;
 use crate::{CellPayload, CpuSet, Finding};
 
 /// The kinds of domains, from the weakest isolation to the strongest.
@@ -267,10 +268,24 @@ impl DomainSelection {
     }
 }
 
+const DOMAINS: [&str; 10] = [
+    "host",
+    "task",
+    "container",
+    "container:podman",
+    "container:docker",
+    "vm",
+    "vm:noisy",
+    "vm:tcg",
+    "cell",
+    "cell:linux",
+];
+
 /// The error of a text that names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown domain `{0}`; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux"
+    "unknown domain `{0}`{near}; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux",
+    near = did_you_mean(.0, DOMAINS)
 )]
 pub struct ParseDomainError(pub String);
 

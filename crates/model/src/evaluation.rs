@@ -160,6 +160,37 @@ pub struct ComparisonRow {
     pub entries: Vec<ComparisonEntry>,
 }
 
+/// What a record shows where the user gave no deadline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct ReachedDeadlines {
+    /// The record.
+    pub record: String,
+    /// The worst sample.
+    pub worst: Nanos,
+    /// Cycles: samples and missed periods.
+    pub cycles: u64,
+    /// Bursts of samples that are worse than the worst are at least this far apart on average,
+    /// one-sided.
+    pub between: Nanos,
+    /// Confidence of that bound.
+    pub confidence: f64,
+    /// Round deadlines with their exceedances, ascending, up to the first without one.
+    pub deadlines: Vec<(Nanos, u64)>,
+}
+
+/// One domain judged as if it were two: its slices were dealt at random to two sides, which were
+/// compared like two domains.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct NegativeControl {
+    /// The record.
+    pub record: String,
+    /// The outcome. After [`VerdictOutcome::Fails`] the comparisons of this evaluation decide
+    /// nothing.
+    pub outcome: VerdictOutcome,
+    /// The figures in a sentence.
+    pub statement: String,
+}
+
 /// The comparison of the domains.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Comparison {
@@ -167,6 +198,13 @@ pub struct Comparison {
     pub sentences: Vec<(String, String)>,
     /// The table.
     pub rows: Vec<ComparisonRow>,
+    /// What the records of the domains without a deadline from the user show.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reached: Vec<ReachedDeadlines>,
+    /// The negative control; `None` if there was too little data for it, and in documents of older
+    /// versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<NegativeControl>,
 }
 
 /// All measurements and conclusions.

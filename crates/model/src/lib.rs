@@ -26,6 +26,8 @@ mod check;
 #[cfg(feature = "std")]
 mod condition;
 #[cfg(feature = "std")]
+mod cpu_list;
+#[cfg(feature = "std")]
 mod cpu_set;
 #[cfg(feature = "std")]
 pub mod device_tree;
@@ -51,6 +53,8 @@ mod knob;
 mod machine;
 #[cfg(feature = "std")]
 mod meter;
+#[cfg(feature = "std")]
+mod nearest_word;
 #[cfg(feature = "std")]
 mod observation;
 #[cfg(feature = "std")]
@@ -117,6 +121,8 @@ pub use check::{
 #[cfg(feature = "std")]
 pub use condition::{Condition, LoadKind, LoadLocation, ParseConditionError};
 #[cfg(feature = "std")]
+pub use cpu_list::CpuList;
+#[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 #[cfg(feature = "std")]
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
@@ -138,7 +144,8 @@ pub use environment::{
 #[cfg(feature = "std")]
 pub use evaluation::{
     Comparison, ComparisonEntry, ComparisonRow, EVALUATION_SCHEMA_VERSION, EvaluatedDomain,
-    Evaluation, EvaluationSettings, EvaluationState, MeasuredPlan, NotMeasured, VariantSettings,
+    Evaluation, EvaluationSettings, EvaluationState, MeasuredPlan, NegativeControl, NotMeasured,
+    ReachedDeadlines, VariantSettings,
 };
 #[cfg(feature = "std")]
 pub use exit_code::ExitCode;
@@ -154,13 +161,16 @@ pub use knob::{
 #[cfg(feature = "std")]
 pub use machine::{
     Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, IdleState, Machine, MemoryNode,
-    PreemptionModel, SystemManagementInterrupts, ThrottlingFacts, Topology, Virtualisation,
+    OperatingSystem, PreemptionModel, SystemManagementInterrupts, ThrottlingFacts, Topology,
+    Virtualisation,
 };
 #[cfg(feature = "std")]
 pub use meter::{
     Batch, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterReady, MeterRequest, MeterSettings,
     ParseMeterKindError, Phase, PlacedBy, Refusal, RefusalKind, Series, SeriesBatch, ThreadReady,
 };
+#[cfg(feature = "std")]
+pub use nearest_word::nearest;
 #[cfg(feature = "std")]
 pub use observation::{
     Observation, ObservedCount, ObservedCpu, ObservedGroup, ObservedInterrupt, ObservedIsolation,
@@ -214,7 +224,10 @@ pub use units_text::ParseNanosError;
 #[cfg(feature = "std")]
 pub use unwanted_activity::{InterruptSort, UnwantedActivity, is_device_softirq};
 #[cfg(feature = "std")]
-pub use verdict::{Crossed, Interval, Question, Verdict, VerdictFigures, VerdictOutcome};
+pub use verdict::{
+    Answers, Crossed, Interval, QuantileAnswer, Question, StallAnswer, StolenAnswer, Verdict,
+    VerdictFigures, VerdictOutcome,
+};
 #[cfg(feature = "std")]
 pub use vital_thread::VitalThread;
 #[cfg(feature = "std")]

@@ -177,6 +177,21 @@ pub struct Virtualisation {
     pub container: Option<String>,
 }
 
+/// The operating system, and what decides how it installs packages and starts its kernel.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct OperatingSystem {
+    /// `ID` of os-release(5), for example `debian`; empty if the file does not exist.
+    pub id: String,
+    /// `ID_LIKE`: related distributions, the closest first.
+    pub like: Vec<String>,
+    /// `VERSION_ID`, for example `24.04`.
+    pub version: String,
+    /// `VARIANT_ID`, for example `silverblue`.
+    pub variant: String,
+    /// The files that exist of those that name package managers and boot loaders.
+    pub files: Vec<String>,
+}
+
 /// The facts about a machine that figures depend on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Machine {
@@ -190,6 +205,9 @@ pub struct Machine {
     pub architecture: String,
     /// The distribution, from os-release.
     pub distribution: Option<String>,
+    /// What fixes depend on; unknown in documents of older versions.
+    #[serde(default)]
+    pub operating_system: OperatingSystem,
     /// Release of the kernel.
     pub kernel_release: String,
     /// Its version text (`uname -v`).

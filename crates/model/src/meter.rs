@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nearest_word::did_you_mean;
 use crate::{
     CellPayload, CpuId, CpuSet, Distribution, DomainSelection, Finding, Nanos, SchedulingPolicy,
     ThreadOutcome,
@@ -50,7 +51,10 @@ pub enum MeterKind {
 
 /// Error of parsing the name of a meter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown meter `{0}`; the meters are wakeup, noise, fwq, loop, irq and mmio")]
+#[error(
+    "unknown meter `{0}`{near}; the meters are wakeup, noise, fwq, loop, irq and mmio",
+    near = did_you_mean(.0, MeterKind::ALL.map(MeterKind::word))
+)]
 pub struct ParseMeterKindError(pub String);
 
 impl MeterKind {

@@ -7,9 +7,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Nanos;
+use crate::nearest_word::did_you_mean;
 
 /// The scheduling policy of a thread. Written `other`, `fifo:80`, `rr:10`,
-/// `deadline:200us/1ms/1ms`.
+/// `deadline:200us/1ms/1ms`; the names of sched(7) are read too, as in `SCHED_FIFO:80`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SchedulingPolicy {
     /// `SCHED_OTHER`, the time-sharing default.
@@ -40,6 +41,8 @@ pub struct ParsePolicyError {
     /// The cause.
     pub reason: String,
 }
+
+const KNOWN: [&str; 4] = ["other", "fifo", "rr", "deadline"];
 
 impl SchedulingPolicy {
     /// Returns whether it runs before all time-sharing threads.
@@ -87,6 +90,8 @@ impl FromStr for SchedulingPolicy {
             reason,
         };
         let (name, argument) = text.split_once(':').unwrap_or((text, ""));
+        let lower = name.to_ascii_lowercase();
+        let name = lower.strip_prefix("sched_").unwrap_or(&lower);
         let priority = || match argument.parse::<u8>() {
             Ok(priority @ 1..=99) => Ok(priority),
             _ => Err(error(format!(
@@ -94,8 +99,9 @@ impl FromStr for SchedulingPolicy {
             ))),
         };
         match name {
-            "other" if argument.is_empty() => Ok(Self::Other),
-            "other" => Err(error("`other` takes no priority".to_owned())),
+            // The kernel's own name of SCHED_OTHER is SCHED_NORMAL.
+            "other" | "normal" if argument.is_empty() => Ok(Self::Other),
+            "other" | "normal" => Err(error(format!("`{name}` takes no priority"))),
             "fifo" => Ok(Self::Fifo(priority()?)),
             "rr" => Ok(Self::RoundRobin(priority()?)),
             "deadline" => {
@@ -118,7 +124,10 @@ impl FromStr for SchedulingPolicy {
                     period,
                 })
             }
-            _ => Err(error(format!("there is no policy `{name}`"))),
+            _ => Err(error(format!(
+                "there is no policy `{name}`{}",
+                did_you_mean(name, KNOWN)
+            ))),
         }
     }
 }
@@ -145,8 +154,8 @@ impl schemars::JsonSchema for SchedulingPolicy {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "description": "`other`, `fifo:N`, `rr:N` (1 to 99) or `deadline:RUNTIME/DEADLINE/PERIOD`",
-            "pattern": "^(other|(fifo|rr):[0-9]+|deadline:.+/.+/.+)$"
+            "description": "`other`, `fifo:N`, `rr:N` (1 to 99) or `deadline:RUNTIME/DEADLINE/PERIOD`; also as in `SCHED_FIFO:80`",
+            "pattern": "^[A-Za-z_]+(:([0-9]+|.+/.+/.+))?$"
         })
     }
 }
@@ -154,6 +163,7 @@ impl schemars::JsonSchema for SchedulingPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn policies_round_trip() {
@@ -166,8 +176,26 @@ mod tests {
             let policy: SchedulingPolicy = text.parse().expect(text);
             assert_eq!(policy.to_string(), text);
         }
+        for (text, same) in [
+            ("SCHED_FIFO:80", "fifo:80"),
+            ("FIFO:80", "fifo:80"),
+            ("sched_rr:1", "rr:1"),
+            ("SCHED_OTHER", "other"),
+            ("SCHED_NORMAL", "other"),
+            (
+                "SCHED_DEADLINE:200us/1ms/1ms",
+                "deadline:200000ns/1000000ns/1000000ns",
+            ),
+        ] {
+            let policy: SchedulingPolicy = text.parse().expect(text);
+            assert_eq!(policy.to_string(), same);
+        }
         for text in [
             "",
+            "SCHED_",
+            "SCHED_SCHED_FIFO:1",
+            "SCHED_FIFO",
+            "normal:1",
             "fifo",
             "fifo:0",
             "rr:100",
@@ -178,6 +206,24 @@ mod tests {
             "deadline:1ns/1ms/1ms",
         ] {
             assert!(text.parse::<SchedulingPolicy>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_policy_gets_the_nearest() {
+        let error = "fido:80".parse::<SchedulingPolicy>().expect_err("none");
+        assert!(
+            error.to_string().contains("did you mean `fifo`?"),
+            "{error}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read(text in "(SCHED_|sched_)?(fifo|RR|other|deadline)?[:/0-9a-z]{0,16}|.{0,20}") {
+            if let Ok(policy) = text.parse::<SchedulingPolicy>() {
+                prop_assert_eq!(policy.to_string().parse(), Ok(policy));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::nearest_word::did_you_mean;
 use crate::{
     BlockKind, BlockSpan, CellExitReport, ClockRelation, CpuId, CpuSet, Distribution, Finding,
     GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
@@ -109,10 +110,13 @@ impl fmt::Display for Disturbance {
     }
 }
 
+const KINDS: [&str; 5] = ["block", "cpu", "memory", "cache", "io"];
+
 /// The error of a text that is not a disturbance.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no disturbance; write block, cpu, memory, cache or io, alone for every domain, or with one, as in `block:host`, `cache:task`, `block:under:vm`"
+    "`{0}` is no disturbance{near}; write block, cpu, memory, cache or io, alone for every domain, or with one, as in `block:host`, `cache:task`, `block:under:vm`",
+    near = did_you_mean(.0.split(':').next().unwrap_or_default(), KINDS)
 )]
 pub struct ParseDisturbanceError(pub String);
 

@@ -120,6 +120,61 @@ pub struct Crossed {
     pub at_most: f64,
 }
 
+/// The answer on one quantile of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct QuantileAnswer {
+    /// The quantile (0 to 1).
+    pub quantile: f64,
+    /// The answer on this quantile alone.
+    pub outcome: VerdictOutcome,
+}
+
+/// The answer on samples above a length: stalls, or gaps.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StallAnswer {
+    /// The length.
+    pub over: Nanos,
+    /// Samples above it, of the domain and of what it is compared with. A stall of many periods is
+    /// one sample.
+    pub events: (u64, u64),
+    /// Observed time of both, summed over CPUs.
+    pub observed: (Nanos, Nanos),
+    /// The domain has at most this many more per second, one-sided.
+    pub added_at_most: f64,
+    /// Confidence of that bound.
+    pub confidence: f64,
+    /// The answer on this length alone.
+    pub outcome: VerdictOutcome,
+}
+
+/// The answer on the part of the time that disturbances took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct StolenAnswer {
+    /// The share of the time (0 to 1) of the domain and of what it is compared with.
+    pub shares: (f64, f64),
+    /// The share of the domain is larger by at most this, one-sided; `None` if it is unknown.
+    pub added_at_most: Option<f64>,
+    /// Confidence of that bound.
+    pub confidence: f64,
+    /// The answer on stolen time alone.
+    pub outcome: VerdictOutcome,
+}
+
+/// The answers of a comparison, each on a question that was fixed before the measurement.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Answers {
+    /// On quantiles; their ratios are in the figures of the verdict. Empty for meters whose samples
+    /// are only the disturbances.
+    pub quantiles: Vec<QuantileAnswer>,
+    /// On stalls, by length.
+    pub stalls: Vec<StallAnswer>,
+    /// On stolen time, for meters that observe it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen: Option<StolenAnswer>,
+    /// Visits of both sides on which the intervals rest.
+    pub visits: (u32, u32),
+}
+
 /// The figures behind a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -133,13 +188,16 @@ pub enum VerdictFigures {
         /// Samples over the deadline, and missed periods whose corrected lateness is over it
         /// (the latter by bucket, within a thousandth of the deadline).
         exceedances: u64,
-        /// Exact upper bound of the probability of an exceedance in a cycle (Clopper and Pearson
-        /// 1934).
+        /// Visits with an exceedance, and all visits; `None` in documents of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        visits: Option<(u32, u32)>,
+        /// Exact upper bound of the probability that a visit has an exceedance (Clopper and Pearson
+        /// 1934); without `visits`, that a cycle is one.
         upper_bound: f64,
-        /// Confidence of the bound, one-sided.
+        /// Confidence of the bounds, one-sided.
         confidence: f64,
-        /// Without exceedances: the mean time between violations is at least this, at the same
-        /// confidence (exposure ÷ −ln(1 − confidence)).
+        /// Bursts of exceedances are at least this far apart on average, at the same confidence;
+        /// `None` if every visit may have one.
         time_between_violations: Option<Nanos>,
         /// The worst sample.
         max: Nanos,
@@ -148,25 +206,31 @@ pub enum VerdictFigures {
     SameAsHost {
         /// The record of the host that it was compared with.
         host: String,
-        /// Each compared quantile (0 to 1) with the ratio domain ÷ host.
+        /// Each compared quantile (0 to 1) with the ratio domain ÷ host, if it has an interval.
         ratios: Vec<(f64, Interval)>,
         /// Maximum ratio at which two records count as the same.
         tolerance: f64,
         /// Batches compared on each side.
         batches: (u32, u32),
-        /// The smallest ratio that this exposure can distinguish from 1.
-        smallest_detectable: f64,
+        /// The smallest ratio that this exposure can distinguish from 1; `None` if it is unknown.
+        smallest_detectable: Option<f64>,
+        /// The answer on each question; `None` in documents of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answers: Option<Answers>,
     },
     /// Figures of [`Question::Interference`].
     Interference {
         /// The idle record.
         idle: String,
-        /// Each compared quantile (0 to 1) with the ratio loaded ÷ idle.
+        /// Each compared quantile (0 to 1) with the ratio loaded ÷ idle, if it has an interval.
         factors: Vec<(f64, Interval)>,
         /// Maximum factor at which the domain counts as isolated.
         tolerance: f64,
         /// Batches compared on each side.
         batches: (u32, u32),
+        /// The answer on each question; `None` in documents of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answers: Option<Answers>,
     },
     /// Figures of [`Question::Transfer`].
     Transfer {

@@ -5,11 +5,19 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rampart_evaluate::DisturbanceRequest;
-use rampart_model::{Condition, CpuSet, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
+use rampart_model::{Condition, CpuList, DomainSelection, MeterKind, Nanos, SchedulingPolicy};
 
 use crate::commands::recorded::RecordedMachine;
 
 const AFTER_HELP: &str = "\
+Values:
+  CPUS    list of the kernel: 2, 1,4-7, 0-7:1/2 (every second), 2-N (to the
+          last), all
+  TIME, DURATION
+          number with a unit: 100us, 1ms, 90s, 2m, 1h
+  POLICY  other, fifo:80, rr:10 or deadline:RUNTIME/DEADLINE/PERIOD, also with
+          the names of sched(7): SCHED_FIFO:80
+
 Exit codes:
   0    everything requested was done
   1    an error of the environment, or a bug
@@ -23,7 +31,8 @@ Exit codes:
   130  interrupted a second time
 
 Environment:
-  RAMPART_METER          path of rampart-meter [default: beside rampart]
+  RAMPART_METER          path of rampart-meter [default: beside rampart, or
+                         in ../libexec/rampart from there]
   RAMPART_STATE_DIR      directory of saved values, which `release` restores
                          [default: /var/lib/rampart; without root
                          $XDG_STATE_HOME/rampart or ~/.local/state/rampart]
@@ -48,7 +57,13 @@ Examples:
 #[command(name = "rampart", version, after_help = AFTER_HELP, max_term_width = 80)]
 pub(crate) struct Arguments {
     /// When to use colour
-    #[arg(long, global = true, default_value = "auto", value_name = "WHEN")]
+    #[arg(
+        long,
+        global = true,
+        default_value = "auto",
+        value_name = "WHEN",
+        help_heading = "Output"
+    )]
     pub(crate) color: Color,
 
     #[command(subcommand)]
@@ -77,7 +92,7 @@ pub(crate) enum Command {
     Report(Report),
     /// Check whether a machine is fit for real-time work, and list the fixes
     Check(Check),
-    /// List every setting that `check` reads
+    /// List the settings that `check` reads, or show one and its value here
     Knobs(Knobs),
     /// List the domains that this machine can host
     Domains(Domains),
@@ -186,7 +201,7 @@ pub(crate) struct Evaluate {
         conflicts_with = "plan",
         help_heading = "How to measure"
     )]
-    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuList>,
 
     /// Scheduling policy of the measuring threads: other, fifo:N, rr:N or
     /// deadline:RUNTIME/DEADLINE/PERIOD
@@ -299,11 +314,11 @@ pub(crate) struct Measure {
 
     /// CPUs to measure [default: every usable CPU]
     #[arg(long, value_name = "CPUS")]
-    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuList>,
 
     /// CPUs of the other threads of the meter [default: CPUs not measured]
     #[arg(long, value_name = "CPUS")]
-    pub(crate) housekeeping: Option<CpuSet>,
+    pub(crate) housekeeping: Option<CpuList>,
 
     /// Domain to measure in: host, task, container, container:podman,
     /// container:docker, vm, vm:tcg (emulated), cell
@@ -437,7 +452,7 @@ Examples:
   rampart domains --on sim:aarch64")]
 pub(crate) struct Domains {
     /// Print the list as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -457,7 +472,7 @@ Examples:
   rampart release --on ssh:root@board")]
 pub(crate) struct Release {
     /// Print the restored values as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
 
     #[command(flatten)]
@@ -511,41 +526,52 @@ Exit codes:
 Examples:
   rampart check                  with the CPUs that `evaluate` would measure
   rampart check --cpus 2-3 -v    these CPUs, also correct settings
+  rampart check --on ssh:root@board
   rampart check --json > check.json")]
 pub(crate) struct Check {
     /// Real-time CPUs [default: the isolated ones, or the last of the fastest
     /// cores]
     #[arg(long, value_name = "CPUS")]
-    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuList>,
 
     #[command(flatten)]
     pub(crate) recorded: RecordedMachine,
 
     /// Also show correct settings, and each location of a wrong one
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = "Output")]
     pub(crate) verbose: bool,
 
     /// Print the check as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) on: crate::commands::on::On,
 }
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  rampart knobs                    all settings by group
-  rampart knobs timer-migration    one setting with its reason and source")]
+  rampart knobs                      all settings by group
+  rampart knobs timer-migration      one setting: its value on this machine, the
+                                     expected one, reason, cost, source
+  rampart knobs sched_rt_runtime_us  by the name of the kernel
+  rampart knobs isolcpus --on ssh:root@board")]
 pub(crate) struct Knobs {
-    /// Setting to show in full
+    /// Setting to show in full: its name, or that of the kernel, such as a boot
+    /// parameter, a sysctl, a file or a kernel thread
     pub(crate) name: Option<String>,
 
     /// Print the settings as JSON
-    #[arg(long, conflicts_with = "markdown")]
+    #[arg(long, conflicts_with = "markdown", help_heading = "Output")]
     pub(crate) json: bool,
 
     /// Print docs/knobs.md
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long, conflicts_with = "name", help_heading = "Output")]
     pub(crate) markdown: bool,
+
+    #[command(flatten)]
+    pub(crate) on: crate::commands::on::On,
 }
 
 #[derive(Debug, Args)]
@@ -616,6 +642,25 @@ mod tests {
             }
         });
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn long_lists_of_options_are_grouped() {
+        let mut root = Arguments::command();
+        root.build();
+        let mut pending = vec![&root];
+        while let Some(command) = pending.pop() {
+            let loose = command
+                .get_opts()
+                .filter(|option| option.get_help_heading().is_none() && !option.is_hide_set());
+            let loose = loose.count();
+            assert!(
+                loose <= 7,
+                "{}: {loose} options in one list",
+                command.get_name()
+            );
+            pending.extend(command.get_subcommands());
+        }
     }
 
     #[test]

@@ -200,8 +200,7 @@ fn evaluate(error: &EvaluateError) -> ExitCode {
         | EvaluateError::DomainUnavailable { .. }
         | EvaluateError::NothingInPlan { .. }
         | EvaluateError::PlanIsActive { .. }
-        | EvaluateError::AnotherPlanIsActive { .. }
-        | EvaluateError::Load(_) => ExitCode::PreconditionMissing,
+        | EvaluateError::AnotherPlanIsActive { .. } => ExitCode::PreconditionMissing,
         EvaluateError::Host(error) => host(error),
         EvaluateError::Domain(error) => domain(error),
         _ => ExitCode::Failure,

@@ -19,7 +19,7 @@ fn main() -> std::process::ExitCode {
     let colour = output::choose_colour(arguments.color);
     if let Some(result) = commands::on::elsewhere(&arguments.command, colour) {
         return match result {
-            Ok(code) => code.into(),
+            Ok(code) => code,
             Err(failure) => failure.report().into(),
         };
     }

@@ -38,10 +38,10 @@ fn quoted(document: &str) -> impl Iterator<Item = &str> {
     document.split('`').skip(1).step_by(2)
 }
 
-/// Returns whether a text is the name of a test: five or more words.
+/// Returns whether a text is the name of a test: five or more words. Names of figures begin with the product's.
 fn is_test_name(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    text.matches('_').count() >= 4 && text.bytes().all(is_part)
+    text.matches('_').count() >= 4 && text.bytes().all(is_part) && !text.starts_with("rampart_")
 }
 
 /// Returns whether a text is the path of a source file.

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rampart_model::{Bench, Evaluation, EvaluationState};
+use rampart_model::{Bench, Check, Evaluation, EvaluationState, Status};
 use rampart_tests::limited::{Limited as _, ended, finished, wait_until};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{directory, exit_code, left_out, stderr, stdout};
+use rampart_tests::programs::{assert_refused, directory, exit_code, left_out, stderr, stdout};
 
 /// Time limit for the first result of an evaluation.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -249,6 +249,89 @@ fn other_commands_run_remotely_too() {
         .finish()
         .expect("rampart");
     assert_eq!(exit_code(&output), 2, "{output:?}");
+    server.assert_clean();
+}
+
+/// A plan that changes nothing of the machine but is active on it.
+const PLAN: &str =
+    "[machine]\nhousekeeping = \"0\"\npolicy = \"warn\"\n[host]\ndefault = \"skip\"\n";
+
+#[test]
+fn a_plan_from_here_is_applied_there() {
+    let Some(server) = Server::start() else {
+        return;
+    };
+    let own_state = tempfile::tempdir().expect("a directory");
+    let run = |arguments: &[&str]| {
+        server
+            .rampart(&[arguments, &["--on", "ssh:board"]].concat())
+            .env("RAMPART_STATE_DIR", own_state.path())
+            .finish()
+            .expect("rampart")
+    };
+    let check: Check =
+        serde_json::from_slice(&run(&["check", "--json", "--cpus", "N"]).stdout).expect("a check");
+    assert_eq!(check.real_time.len(), 1);
+    let knob = stdout(&run(&["knobs", "sched_rt_runtime_us"]), 0);
+    assert!(
+        knob.contains("real-time-throttling") && knob.contains("here"),
+        "{knob}"
+    );
+    assert_refused(&run(&["knobs", "isolcpu"]), 2, &["scheduler-isolation"]);
+
+    // Files are read and written here.
+    let proposed = server.path("proposed.toml");
+    let proposed = proposed.to_str().expect("UTF-8");
+    let output = run(&["plan", "propose", "--out", proposed]);
+    assert_eq!(exit_code(&output), 0, "{output:?}");
+    assert!(stderr(&output).contains(&format!("plan check {proposed} --on ssh:board")));
+    assert!(
+        fs::read_to_string(proposed)
+            .expect("a plan")
+            .contains("[[domain]]")
+    );
+    assert_refused(
+        &run(&["plan", "propose", "--out", proposed]),
+        2,
+        &["exists"],
+    );
+    let page = server.path("page.html");
+    let shown = run(&[
+        "plan",
+        "show",
+        proposed,
+        "--html",
+        page.to_str().expect("UTF-8"),
+    ]);
+    assert!(
+        fs::read_to_string(&page).expect("a page").contains("<html"),
+        "{shown:?}"
+    );
+    let plan = server.path("plan.toml");
+    fs::write(&plan, "[[domain]]\nnam = \"x\"\n").expect("written");
+    let file = plan.to_str().expect("UTF-8");
+    let misspelt = format!("{file}:2:1");
+    assert_refused(
+        &run(&["plan", "check", file]),
+        2,
+        &[&misspelt, "write `name`"],
+    );
+
+    // The plan is active there, also for the next commands, and not here.
+    fs::write(&plan, PLAN).expect("written");
+    let applied = run(&["apply", file]);
+    assert_eq!(exit_code(&applied), 0, "{applied:?}");
+    assert!(server.path("there/.state/plan.json").exists());
+    assert!(!own_state.path().join("plan.json").exists());
+    let status: Status =
+        serde_json::from_str(&stdout(&run(&["status", "--json"]), 0)).expect("a status");
+    assert_eq!(status.plan.expect("a plan").file, file);
+    assert_refused(&run(&["apply", file]), 4, &["rampart release"]);
+    assert_eq!(exit_code(&run(&["release"])), 0);
+    assert!(!server.path("there/.state/plan.json").exists());
+    let recorded = run(&["check", "--machine", "/"]);
+    assert_refused(&recorded, 2, &["--machine"]);
+    assert_refused(&run(&["status", "--watch"]), 2, &["terminal"]);
     server.assert_clean();
 }
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Real loads by stress-ng on this machine. Skipped with a message if it is not installed.
+//! Real loads by stress-ng on this machine, which are left out with a message if it is not installed,
+//! and by the meter.
 
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_host::{HostError, Shield, StateDirectory};
-use rampart_load::{Load, LoadError, check};
+use rampart_load::{Load, LoadError, LoadProgram};
 use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadLocation, Nanos};
+use rampart_tests::processes;
 
 fn there() -> bool {
-    let there = check(condition(LoadKind::Cpu)).is_ok();
+    let there = matches!(LoadProgram::find(&meter()), LoadProgram::StressNg { .. });
     if !there {
         #[expect(clippy::print_stderr, reason = "reports a skipped test")]
         {
@@ -28,12 +30,23 @@ fn condition(load: LoadKind) -> Condition {
     }
 }
 
+fn meter() -> PathBuf {
+    rampart_tests::programs::directory().join("rampart-meter")
+}
+
 fn cpu_zero() -> CpuSet {
     CpuSet::single(CpuId(0))
 }
 
 fn start(load: LoadKind, scratch: &Path) -> Result<Load, LoadError> {
-    Load::start(condition(load), &CpuSet::new(), &cpu_zero(), None, scratch)
+    Load::start(
+        condition(load),
+        &CpuSet::new(),
+        &cpu_zero(),
+        None,
+        &meter(),
+        scratch,
+    )
 }
 
 #[test]
@@ -61,6 +74,56 @@ fn every_load_runs_is_recorded_and_leaves_nothing() {
         assert_eq!(stressor.failure, None);
         let left = std::fs::read_dir(scratch.path()).expect("list").count();
         assert_eq!(left, 0, "{kind:?} left files");
+    }
+}
+
+/// Starts a load that the meter makes, whether or not stress-ng is installed.
+fn start_by_the_meter(load: LoadKind, scratch: &Path) -> Load {
+    let program = LoadProgram::Meter {
+        path: meter(),
+        reason: LoadError::Missing {
+            searched: String::new(),
+        },
+    };
+    let none = CpuSet::new();
+    let load = Load::start_by(&program, condition(load), &none, &cpu_zero(), None, scratch);
+    load.expect("start")
+}
+
+#[test]
+fn the_meters_own_loads_run_are_recorded_and_stopped_ones_are_failures() {
+    let scratch = tempfile::tempdir().expect("directory");
+    for kind in [
+        LoadKind::Cpu,
+        LoadKind::Memory,
+        LoadKind::Cache,
+        LoadKind::Io,
+    ] {
+        let mut load = start_by_the_meter(kind, scratch.path());
+        assert!(load.alive().is_ok(), "{kind:?}");
+        let record = load.stop();
+        assert!(record.ran, "{record:?}");
+        assert!(record.version.starts_with("rampart-meter "), "{record:?}");
+        let [stressor] = record.stressors.as_slice() else {
+            panic!("{record:?}");
+        };
+        assert_eq!(stressor.cpus, cpu_zero());
+        assert!(stressor.cpu_time >= Nanos::from_millis(1), "{stressor:?}");
+        let left = std::fs::read_dir(scratch.path()).expect("list").count();
+        assert_eq!(left, 0, "{kind:?} left files");
+    }
+    // One that stands still must not pass for one that ran.
+    for kind in [LoadKind::Cache, LoadKind::Io] {
+        let load = start_by_the_meter(kind, scratch.path());
+        for child in processes::children_of(std::process::id()) {
+            let line = std::fs::read_to_string(format!("/proc/{child}/cmdline"));
+            if line.is_ok_and(|line| line.contains("rampart-meter\0load\0")) {
+                processes::send(child, rustix::process::Signal::STOP);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(600));
+        let record = load.stop();
+        assert!(!record.ran, "{kind:?}: {record:?}");
     }
 }
 
@@ -130,6 +193,7 @@ fn reports_a_cpu_that_does_not_exist() {
         &CpuSet::new(),
         &far,
         None,
+        &meter(),
         scratch.path(),
     );
     let message = error.expect_err("must fail").to_string();
@@ -150,6 +214,7 @@ fn refuses_without_a_cpu() {
         &cpu_zero(),
         &CpuSet::new(),
         None,
+        &meter(),
         Path::new("/tmp"),
     );
     assert!(matches!(error, Err(LoadError::NoLocation { .. })));
@@ -217,7 +282,7 @@ fn caller_to_be_killed() {
     };
     let scratch = Path::new(&scratch);
     let condition: Condition = kind.parse().expect("a load");
-    let _load = Load::start(condition, &CpuSet::new(), &cpu_zero(), None, scratch).expect("start");
+    let _load = start(condition.load, scratch).expect("start");
     std::fs::write(scratch.join("started"), "").expect("write");
     std::thread::sleep(Duration::from_secs(60));
 }
@@ -290,6 +355,7 @@ fn detects_a_load_on_the_shielded_cpu() {
         &measured,
         &others,
         Some(&shield),
+        &meter(),
         directory.path(),
     )
     .expect("start");

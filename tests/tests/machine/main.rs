@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The command on this machine: plans applied, programs placed, domains measured and disturbed.
 
+mod alone;
 mod apply;
 mod blocks;
 mod documented_commands;
@@ -9,6 +10,8 @@ mod evaluation;
 mod explanations;
 mod known_answers;
 mod old_kernel;
+mod outside_influence;
+mod packages;
 mod run;
 mod status;
 mod transfer;

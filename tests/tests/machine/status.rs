@@ -394,6 +394,36 @@ fn scrapes_are_open_metrics_and_promtool_agrees() {
 }
 
 #[test]
+fn one_status_is_a_file_for_node_exporter() {
+    let state = tempfile::tempdir().expect("directory");
+    write(state.path(), &active_plan(state.path(), &this_boot()));
+    let file = state.path().join("rampart.prom");
+    std::fs::write(&file, "older").expect("a file");
+    let inode =
+        |path: &Path| std::os::unix::fs::MetadataExt::ino(&path.metadata().expect("a file"));
+    let before = inode(&file);
+    let path = file.to_str().expect("a path");
+    // No group of the plan exists, so the plan has drift.
+    let output = run(state.path(), &["--format", "openmetrics", "--out", path]);
+    assert_eq!(stdout(&output, 4), "");
+    let text = std::fs::read_to_string(&file).expect("the file");
+    assert_ne!(inode(&file), before, "replaced as a whole");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    assert!(text.contains("\nrampart_plan_is_active 1.0\n"), "{text}");
+    assert!(text.contains("\nrampart_observation_seconds 0."), "{text}");
+    if Command::new("promtool").arg("--version").output().is_err() {
+        left_out("the file for node_exporter by promtool: it is not installed");
+        return;
+    }
+    let checked = Command::new("promtool")
+        .args(["check", "metrics"])
+        .finish_within(LIMIT, text.into_bytes())
+        .expect("promtool");
+    assert_eq!(exit_code(&checked), 0, "{checked:?}");
+    assert!(checked.stderr.is_empty(), "{checked:?}");
+}
+
+#[test]
 fn a_real_prometheus_scrapes_the_metrics() {
     if Command::new("prometheus")
         .arg("--version")

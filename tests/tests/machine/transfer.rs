@@ -5,7 +5,7 @@
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use rampart_evaluate::{BatchesByRecord, Evidence, TransferContext, judge, measure_transfers};
+use rampart_evaluate::{Evidence, TransferContext, VisitsByRecord, judge, measure_transfers};
 use rampart_model::{
     BlockKind, CpuSet, Disturbance, DomainKind, DomainSelection, EvaluatedDomain, Evaluation,
     EvaluationSettings, EvaluationState, MeterKind, MeterSettings, Nanos, Participant, Question,
@@ -184,7 +184,7 @@ fn detects_a_planted_isolation_leak() {
     let judged = judge(&Evidence {
         plan: &experiment(domains, cpu, plan),
         records: &[],
-        batches: &BatchesByRecord::new(),
+        visits: &VisitsByRecord::new(),
         transfers: &made,
         emulated: false,
     });

@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
 
-use rampart_model::{Bench, Evaluation, EvaluationState, Measurement, Question, VerdictOutcome};
+use rampart_model::{
+    Bench, Evaluation, EvaluationState, Measurement, Question, Status, VerdictOutcome,
+};
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{alone, evaluation, exit_code, stdout};
+use rampart_tests::programs::{alone, assert_refused, evaluation, exit_code, stdout};
 use rampart_tests::simulated::{MACHINE_LOST, MISSING, finish, rampart, sim};
 
 /// Longest time, in nanoseconds, between the crash and the last sample of a domain that ends with it.
@@ -64,6 +66,7 @@ fn a_running_machine_serves_many_commands_and_ssh() {
         "a second machine is refused"
     );
     serves_several_commands();
+    applies_a_plan(machine.home.path());
     measures_over_ssh(machine.home.path());
     drop(machine.server);
     assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
@@ -73,6 +76,15 @@ fn a_running_machine_serves_many_commands_and_ssh() {
         MISSING,
         "a machine is up"
     );
+    // Without a machine that stays, a plan would be lost.
+    let plan = machine.home.path().join("plan.toml");
+    let refused = finish(rampart(&[
+        "apply",
+        plan.to_str().expect("UTF-8"),
+        "--on",
+        "sim",
+    ]));
+    assert_refused(&refused, MISSING, &["rampart sim up"]);
 }
 
 #[test]
@@ -121,6 +133,31 @@ fn serves_several_commands() {
         exit_code(&gone) == 0,
         "the program of the killed command still runs: {gone:?}"
     );
+}
+
+/// Applies a plan in the machine, where later commands find it, and takes it back.
+fn applies_a_plan(home: &Path) {
+    let plan = home.join("plan.toml");
+    fs::write(
+        &plan,
+        "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"4\"\n",
+    )
+    .expect("written");
+    let plan = plan.to_str().expect("UTF-8");
+    let on_sim = |arguments: &[&str]| finish(rampart(&[arguments, &["--on", "sim"]].concat()));
+    let active = || {
+        let status: Status =
+            serde_json::from_str(&stdout(&on_sim(&["status", "--json"]), 0)).expect("a status");
+        status.plan
+    };
+    assert!(active().is_none());
+    let applied = on_sim(&["apply", plan]);
+    assert!([0, 5].contains(&exit_code(&applied)), "{applied:?}");
+    assert_eq!(active().expect("a plan").file, plan);
+    assert_eq!(exit_code(&on_sim(&["release"])), 0);
+    assert!(active().is_none());
+    let left = stdout(&finish(run(&["sh", "-c", "ls /tmp"])), 0);
+    assert!(!left.contains("rampart-bench"), "programs are left: {left}");
 }
 
 /// Runs an ssh server in the machine, which accepts the key from standard input. It stays in the foreground,

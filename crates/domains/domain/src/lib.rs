@@ -25,12 +25,14 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use rampart_host::{Shield, StateDirectory};
+use rampart_host::{MachineRoot, Shield, StateDirectory, read_operating_system};
 use rampart_model::{
     ActiveDomain, Availability, CellExitReport, CellPayload, ClockRelation, ContainerEngine, CpuId,
     CpuSet, DomainKind, DomainSelection, EffectiveSettings, GuestReport, GuestRole, Machine,
     MeterEvent, MeterSettings, ShieldReport, SignInMemory,
 };
+
+use rampart_rules::Package;
 
 pub use cell::{ReleasedCells, batches_in_memory, release_cells};
 pub use container::{ContainerOrder, PlannedContainer, ReleasedContainers, release_containers};
@@ -148,6 +150,11 @@ pub fn availability(machine: &Machine) -> Vec<Availability> {
         .collect()
 }
 
+/// Returns the command that installs a program with this machine's package manager.
+pub(crate) fn install_command(package: Package) -> String {
+    rampart_rules::install(&read_operating_system(&MachineRoot::system()), package)
+}
+
 /// A kind of domain on this machine.
 pub trait Domain: std::fmt::Debug {
     /// Returns the domain's kind and variant.
@@ -249,6 +256,12 @@ pub trait Running: std::fmt::Debug {
 
     /// Returns its effective settings, read back from the kernel.
     fn effective_settings(&self) -> EffectiveSettings;
+
+    /// Returns the threads of this machine's kernel that measure, or that run the virtual CPUs of a
+    /// guest that measures. Empty for a domain whose CPUs this kernel does not have.
+    fn measuring_threads(&self) -> Vec<u32> {
+        Vec::new()
+    }
 
     /// Returns the isolation in effect with its weaknesses, or `None` if there is none.
     fn isolation(&self) -> Option<ShieldReport>;

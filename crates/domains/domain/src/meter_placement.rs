@@ -19,9 +19,12 @@ pub(crate) struct MeterThreads {
     pub(crate) others: Vec<Thread>,
 }
 
+/// Start of the names of measuring threads.
+pub(crate) const THREAD_NAME: &str = "meter/";
+
 /// Returns the name of the measuring thread of `cpu` ([`rampart_model::ThreadReady`]).
 pub(crate) fn thread_name(cpu: CpuId) -> String {
-    format!("meter/{cpu}")
+    format!("{THREAD_NAME}{cpu}")
 }
 
 /// Finds the threads of the prepared meter `process`.

@@ -10,7 +10,7 @@ use rampart_model::{EffectiveSettings, MeterEvent, MeterSettings, PlacedBy, Shie
 use crate::container::Container;
 use crate::session::{Session, Tie};
 use crate::shielded_process::{self, Environment};
-use crate::{DomainError, METER_FIX, Running, Start, process_settings};
+use crate::{DomainError, METER_FIX, Running, Start, meter_placement, process_settings};
 
 /// A process that measures. The fields are dropped in order: the runtime outlives the container,
 /// whose processes it reaps, and the isolation is removed last.
@@ -103,6 +103,14 @@ impl Running for RunningProcess {
 
     fn effective_settings(&self) -> EffectiveSettings {
         self.effective_settings.clone()
+    }
+
+    fn measuring_threads(&self) -> Vec<u32> {
+        let threads = process_settings::threads(self.process).into_iter();
+        threads
+            .filter(|thread| thread.name.starts_with(meter_placement::THREAD_NAME))
+            .map(|thread| thread.id)
+            .collect()
     }
 
     fn isolation(&self) -> Option<ShieldReport> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 pub enum QemuError {
     /// The program could not be started.
     #[error(
-        "{}: cannot start: {source}; fix: install QEMU (on Debian: apt-get install \
-         qemu-system-x86) or name the program by its path", .program.display()
+        "{}: cannot start: {source}; fix: install QEMU, or name \
+         the program by its path", .program.display()
     )]
     NotStarted {
         /// The program.

@@ -18,6 +18,7 @@ mod facts;
 #[cfg(test)]
 mod fake;
 mod groups;
+mod influence;
 mod isolated_cpus;
 mod journal;
 mod kernel;
@@ -30,6 +31,7 @@ mod panic;
 mod placement;
 mod policy;
 mod processor_times;
+mod program_files;
 mod real_time;
 mod release;
 mod replace_file;
@@ -52,9 +54,13 @@ pub use driver::{OfferedFirmware, load_module, offer_firmware, release_driver};
 pub use error::HostError;
 pub use facts::{
     kernel_image_version, network_queues, read_environment, read_figure_findings, read_knob_values,
-    read_machine,
+    read_machine, read_operating_system,
 };
 pub use groups::control_group_layout;
+pub use influence::{
+    ClockAdjustment, ClockReadings, InfluenceReader, InfluenceSnapshot, InterruptState,
+    MeasuringThread, ProgramThread,
+};
 pub use isolated_cpus::reach_isolated_cpus;
 pub use observe::{Watch, observe};
 pub use panic::PanicTrigger;
@@ -64,13 +70,15 @@ pub use placement::{
 };
 pub use policy::{set_thread_policy, thread_policy};
 pub use processor_times::{ProcessorTimes, processor_times, read_smi_count};
+pub use program_files::{find_program_file, program_file_directories};
 pub use real_time::{RealTimeBudget, diagnose_real_time_policy, free_real_time_budget};
 pub use release::release;
 pub use replace_file::replace_file;
 pub use root::MachineRoot;
 pub use run_program::{CapturedOutput, output_within, run_within};
 pub use shield::{
-    ControlGroup, ControlGroupVersion, Shield, active_domain, refuse_if_a_plan_is_active,
+    ControlGroup, ControlGroupVersion, Shield, ShieldInUse, active_domain,
+    refuse_if_a_plan_is_active, shield_in_use,
 };
 pub use state::StateDirectory;
 pub use tracing::{Interval, Measurer, Source, Span, Trace, TracedSample, Tracing, explain};

@@ -40,6 +40,8 @@ pub(crate) struct TaskStat {
     pub(crate) ticks: u64,
     /// The CPU on which it ran last.
     pub(crate) cpu: Option<CpuId>,
+    /// Number of threads of its process.
+    pub(crate) threads: u32,
     flags: u64,
 }
 
@@ -63,6 +65,8 @@ impl TaskStat {
                 .get(36)
                 .and_then(|field| field.parse().ok())
                 .map(CpuId),
+            // Field 20.
+            threads: fields.get(17)?.parse().ok()?,
             // Fields 9 and 22 of the line; the first one after the name is number 3.
             flags: fields.get(6)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
@@ -168,6 +172,7 @@ mod tests {
         assert_eq!(stat.name, "a b) (c)");
         assert_eq!((stat.parent, stat.start), (1, 777));
         assert!(stat.is_bound() && stat.is_kernel_thread());
+        assert_eq!(stat.threads, 1);
         assert_eq!((stat.policy, stat.cpu), (None, None));
         assert_eq!((stat.state, stat.parent), ('S', 1));
         let rest = "18446744073709551615 0 0 0 0 0 0 0 0 0 0 0 0 17 1 50 1 0 0";

@@ -3,14 +3,13 @@
 //! machine is a rule.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{
-    CpuRequest, CpuSelector, DomainProgram, PLAN_SCHEMA_VERSION, Plan, PlannedDomain, VirtualCpus,
-    Waiver,
+    CpuRequest, CpuSelector, DomainProgram, KnobChoice, PLAN_SCHEMA_VERSION, Plan, PlannedDomain,
+    VirtualCpus, Waiver, nearest,
 };
-
-use rampart_rules::PLAN_RULES;
+use rampart_rules::{PLAN_RULES, Rule};
 
 use crate::details;
 use crate::locations::Step;
@@ -77,6 +76,9 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
         let (what, fix) = rampart_rules::allowed(name, choice).err()?;
         Some(Fault::of("host", what, fix).field(name.clone()))
     }) {
+        return Some(fault);
+    }
+    if let Some(fault) = twice(&plan.host) {
         return Some(fault);
     }
     let bad = |argument: &&String| {
@@ -268,20 +270,62 @@ fn cpu_fault(domain: &PlannedDomain, known: &BTreeSet<&str>) -> Option<Fault> {
     )
 }
 
+/// Returns the fault of a knob that has two entries under different names.
+fn twice(host: &BTreeMap<String, KnobChoice>) -> Option<Fault> {
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    host.keys().find_map(|name| {
+        let knob = rampart_rules::find(name).ok()?;
+        let other = names.insert(knob.name, name)?;
+        Some(
+            Fault::of(
+                "host",
+                format!("`{other}` and `{name}` are the same knob"),
+                format!("remove one of them; the name of the knob is {}", knob.name),
+            )
+            .field(name.clone()),
+        )
+    })
+}
+
+/// Replaces the kernel's names of knobs by those of the catalogue. The plan has no fault.
+pub(crate) fn with_own_names(mut plan: Plan) -> Plan {
+    let host = std::mem::take(&mut plan.host).into_iter();
+    plan.host = host
+        .map(|(name, choice)| match rampart_rules::find(&name) {
+            Ok(knob) => (knob.name.to_owned(), choice),
+            Err(_) => (name, choice),
+        })
+        .collect();
+    for waiver in &mut plan.waivers {
+        if let Some(rule) = waived_rule(&waiver.rule) {
+            rule.id.clone_into(&mut waiver.rule);
+        }
+    }
+    plan
+}
+
+/// Returns the rule of a plan with this id, or of the knob with this name.
+fn waived_rule(name: &str) -> Option<&'static Rule> {
+    let of = |id: &str| PLAN_RULES.iter().find(|rule| rule.id == id);
+    of(name).or_else(|| of(rampart_rules::find(name).ok()?.name))
+}
+
 fn waiver_fault(plan: &Plan, waiver: &Waiver) -> Option<Fault> {
     let fault = |field, what: String, fix: String| Some(Fault::of("waive", what, fix).field(field));
     let name = &waiver.rule;
-    let Some(rule) = PLAN_RULES.iter().find(|rule| rule.id == name) else {
-        let nearest = PLAN_RULES
+    let Some(rule) = waived_rule(name) else {
+        let known: Vec<&str> = PLAN_RULES
             .iter()
             .filter(|rule| rule.waivable)
             .map(|rule| rule.id)
-            .collect::<Vec<&str>>()
-            .join(", ");
+            .collect();
         return fault(
             "rule",
-            format!("there is no rule `{name}`"),
-            format!("the rules are {nearest}"),
+            format!("there is no rule `{}`", name.escape_debug()),
+            match nearest(name, known.iter().copied()) {
+                Some(near) => format!("write rule = \"{near}\""),
+                None => format!("the rules are {}", known.join(", ")),
+            },
         );
     };
     if !rule.waivable {

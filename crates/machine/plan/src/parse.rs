@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use rampart_model::Plan;
+use rampart_model::{Plan, nearest};
 
 use crate::error::PlanError;
 use crate::kinds;
@@ -55,7 +55,8 @@ const EXAMPLES: [(&str, &str); 27] = [
     ("reason", "reason = \"why the rule does not matter here\""),
 ];
 
-/// Parses a plan. Errors contain `file` as its name.
+/// Parses a plan. Errors contain `file` as its name. A knob may have any name that
+/// [`rampart_rules::find`] knows; the plan has those of the catalogue.
 ///
 /// # Errors
 /// If the text is not TOML, has unknown fields, values of a wrong type, or fields that exclude each
@@ -64,7 +65,7 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanError> {
     let plan: Plan = toml::from_str(text).map_err(|error| {
         let span = error.span().unwrap_or(0..0);
         let what = error.message().replace('\n', ", ");
-        let fix = fix(text, &span);
+        let fix = known_word(error.message()).unwrap_or_else(|| fix(text, &span));
         PlanError::new(text, file, span, what, fix)
     })?;
     match kinds::first_fault(&plan) {
@@ -72,8 +73,21 @@ pub fn parse(text: &str, file: &str) -> Result<Plan, PlanError> {
             let span = locations::span(text, &fault.steps());
             Err(PlanError::new(text, file, span, fault.what, fault.fix))
         }
-        None => Ok(plan),
+        None => Ok(kinds::with_own_names(plan)),
     }
+}
+
+/// Returns the correction of an unknown field or value: the nearest of the words that serde's
+/// message lists, as in "unknown field `deadlin`, expected one of `name`, `deadline`".
+fn known_word(message: &str) -> Option<String> {
+    if !message.starts_with("unknown ") {
+        return None;
+    }
+    // Every second part is in backticks.
+    let mut words = message.split('`').skip(1).step_by(2);
+    let unknown = words.next()?;
+    let near = nearest(unknown, words)?;
+    Some(format!("write `{near}`"))
 }
 
 /// Returns the correction at a location: an example of the field there.

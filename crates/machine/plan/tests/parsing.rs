@@ -243,6 +243,27 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         &["there is no rule `no-such`", "one-owner"],
     ),
     (
+        "[[waive]]\nrule = \"one-owners\"\nreason = \"x\"\n",
+        2,
+        8,
+        &[
+            "there is no rule `one-owners`",
+            "write rule = \"one-owner\"",
+        ],
+    ),
+    (
+        "[machine]\nhousekeping = \"0\"\n",
+        2,
+        1,
+        &["unknown field `housekeping`", "write `housekeeping`"],
+    ),
+    (
+        "[host]\nthp = \"skip\"\ntransparent-huge-pages = \"apply\"\n",
+        3,
+        26,
+        &["`thp` and `transparent-huge-pages` are the same knob"],
+    ),
+    (
         "[[waive]]\nrule = \"one-owner\"\n",
         1,
         1,
@@ -289,6 +310,16 @@ fn reports_mistakes_with_their_location() {
             assert!(message.contains(word), "no {word:?} in: {message}");
         }
     }
+}
+
+#[test]
+fn knobs_have_the_names_of_the_kernel_too() {
+    let text = "[host]\nthp = \"skip\"\n\"kernel.sched_rt_runtime_us\" = { action = \"apply\", value = \"-1\" }\n\
+                [[waive]]\nrule = \"sibling_threads\"\nreason = \"x\"\n";
+    let plan = parse(text, "plan.toml").expect("a plan");
+    let names: Vec<&str> = plan.host.keys().map(String::as_str).collect();
+    assert_eq!(names, ["real-time-throttling", "transparent-huge-pages"]);
+    assert_eq!(plan.waivers[0].rule, "sibling-threads");
 }
 
 #[test]

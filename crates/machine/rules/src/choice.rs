@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{KnobChoice, KnobEffect, SchedulingPolicy};
 
 use crate::machine::compare::cpus;
-use crate::{Expected, Format, Knob, Location, named};
+use crate::{Expected, Format, Knob, Location, find};
 
 /// The name in a plan that applies to every knob without an entry.
 pub const DEFAULT: &str = "default";
@@ -39,24 +39,7 @@ pub fn chosen<'a>(host: &'a BTreeMap<String, KnobChoice>, knob: &str) -> Option<
     host.get(knob).or_else(|| host.get(DEFAULT))
 }
 
-/// Returns the message and the fix for an unknown knob. The fix suggests names that contain the
-/// given name or start alike.
-#[must_use]
-pub fn unknown(name: &str) -> (String, String) {
-    let begin: String = name.chars().take(4).collect();
-    let near: Vec<&str> = crate::all()
-        .map(|knob| knob.name)
-        .filter(|known| !begin.is_empty() && (known.contains(name) || known.starts_with(&begin)))
-        .collect();
-    let fix = if near.is_empty() {
-        "`rampart knobs` lists all".to_owned()
-    } else {
-        format!("perhaps {}; `rampart knobs` lists all", near.join(", "))
-    };
-    (format!("there is no knob `{}`", name.escape_debug()), fix)
-}
-
-/// Checks the choice of a plan for a knob.
+/// Checks the choice of a plan for a knob, by any name that [`find`] knows.
 ///
 /// # Errors
 /// Returns the message and the fix if there is no such knob, or if it cannot have this value.
@@ -70,7 +53,7 @@ pub fn allowed(name: &str, choice: &KnobChoice) -> Result<(), (String, String)> 
             )),
         };
     }
-    let knob = named(name).ok_or_else(|| unknown(name))?;
+    let knob = find(name)?;
     match &choice.value {
         Some(value) if !knob.takes(value) => Err((
             format!("the knob `{name}` cannot be `{}`", value.escape_debug()),
@@ -206,7 +189,7 @@ mod tests {
     use rampart_model::KnobAction;
 
     use super::*;
-    use crate::{Isolation, satisfies, to_write};
+    use crate::{Isolation, named, satisfies, to_write};
 
     fn choice(value: &str) -> KnobChoice {
         KnobChoice {
@@ -220,6 +203,7 @@ mod tests {
         for (name, value) in [
             ("ksoftirqd-priority", "nto"),
             ("ksoftirqd-priority", "11"),
+            ("kernel.timer_migration", "0"),
             ("ksoftirqd-priority", "fifo:11"),
             ("timer-migration", "stay"),
             ("timer-migration", "1"),

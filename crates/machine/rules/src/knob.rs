@@ -35,7 +35,8 @@ pub struct Knob {
     /// The kernels that have it.
     pub kernels: Kernels,
     /// How to change it, one alternative on each line; `None` if the location is enough. `{real-time}` and `{housekeeping}`
-    /// are replaced by the CPUs.
+    /// are replaced by the CPUs, a line `{add} PARAMETERS` by the command that adds kernel parameters, and the line
+    /// `{real-time-kernel}` by the one that installs a kernel with PREEMPT_RT.
     pub fix: Option<&'static str>,
     /// How to verify it, if reading the location again is not enough.
     pub verify: Option<&'static str>,

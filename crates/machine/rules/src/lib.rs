@@ -4,7 +4,8 @@
 //! - `rule`: [`Rule`], the static part of a judgement; [`all_rules`] returns every rule.
 //! - `catalogue`: the knobs as data, for Linux kernels from 5.10 on. A [`Knob`] has a location
 //!   ([`Location`]), an expected value ([`Expected`]) for an [`Isolation`], and a reason; `choice` has
-//!   the values that a plan may name, `entry` the catalogue as a document.
+//!   the values that a plan may name, `knob_names` finds a knob by the kernel's names, `entry` the catalogue as a document.
+//! - `distribution`: the commands that install packages and set kernel parameters on a distribution.
 //! - `machine`: compares a machine ([`Readings`]) with the catalogue: all of it (`check`), or the
 //!   rules that affect figures of an evaluation (`figures`).
 //! - [`guest`]: the settings of a KVM guest and of its host.
@@ -17,10 +18,12 @@
 mod catalogue;
 mod changes;
 mod choice;
+mod distribution;
 mod entry;
 pub mod guest;
 mod isolation;
 mod knob;
+mod knob_names;
 mod machine;
 mod plan;
 mod rule;
@@ -32,14 +35,19 @@ pub use changes::change_list;
 pub use changes::division::{
     CacheRequest, DividedGroup, Division, Indivisible, cache_requests, divide,
 };
-pub use choice::{DEFAULT, allowed, chosen, is_safety_net, unknown};
+pub use choice::{DEFAULT, allowed, chosen, is_safety_net};
+pub use distribution::{
+    Package, SYSTEM_FILES, add_parameters, install, install_real_time_kernel, remove_parameter,
+};
 pub use entry::{catalogue_document, entry, rule_entry};
 pub use isolation::Isolation;
 pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Location, When};
+pub use knob_names::{find, unknown};
 pub use machine::check::{Subject, check};
 pub use machine::compare::{expected_text, marked, satisfies, to_write};
 pub use machine::facts::Fact;
 pub use machine::figures::{FIGURE_RULES, MANAGER_RULES, figure_findings, findings_of};
+pub use machine::harm::{HARM, by_harm, harm};
 pub use machine::kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use machine::readings;
 pub use machine::readings::{

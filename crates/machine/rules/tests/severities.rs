@@ -17,8 +17,8 @@ use rampart_rules::guest::{
     guest_finding, guest_settings,
 };
 use rampart_rules::{
-    FIGURE_RULES, Isolation, MANAGER_RULES, Readings, STATE_RULES, Subject, all_rules, change_list,
-    check, findings_of, rule,
+    FIGURE_RULES, HARM, Isolation, MANAGER_RULES, Readings, STATE_RULES, Subject, all_rules,
+    by_harm, change_list, check, findings_of, rule,
 };
 use rampart_status::{Observer, status};
 
@@ -44,6 +44,29 @@ fn ids_are_unique_over_all_books() {
     {
         assert!(ids.contains(id), "{id}");
     }
+}
+
+#[test]
+fn orders_findings_by_severity_and_by_harm() {
+    let ranked: BTreeSet<&str> = HARM.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ranked, FIGURE_RULES.into_iter().collect());
+    let of = |id: &str| rule(id).expect("a rule").finding("here", "deviates");
+    let unknown = Finding::new(Severity::Warning, "elsewhere", "of no rule");
+    let findings = [
+        unknown,
+        of("transparent-huge-pages"),
+        of("not-a-guest"),
+        Finding::new(Severity::Note, "note", "no harm"),
+        of("preempt-rt"),
+    ];
+    let ordered = by_harm(&findings);
+    let ids: Vec<_> = ordered.iter().map(|one| one.rule.as_deref()).collect();
+    let expected = ["preempt-rt", "not-a-guest", "transparent-huge-pages"];
+    assert_eq!(ids[..3], expected.map(Some));
+    assert_eq!(ids[3..], [None]);
+    let errors = HARM.iter().filter_map(|(id, _)| rule(id));
+    let errors = errors.map(|rule| rule.severity == Severity::Error);
+    assert!(errors.take(3).all(|is_error| is_error), "errors come first");
 }
 
 /// Asserts that a finding has a rule, and the severity of its rule.

@@ -24,7 +24,9 @@ use rampart_rules::check_state;
 use comparison::compare;
 
 pub use latency::{CpuLatency, Latencies};
-pub use metrics::{CLASSIC_CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE, classic, open_metrics};
+pub use metrics::{
+    CLASSIC_CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE, classic, open_metrics, open_metrics_once,
+};
 pub use totals::Totals;
 pub use view::{Key, Shown, View, draw};
 

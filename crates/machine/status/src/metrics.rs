@@ -8,7 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use rampart_model::{Bucket, Distribution, Nanos, Status, StatusSubject};
+use rampart_model::{Bucket, CpuStatus, Distribution, Nanos, Status, StatusSubject};
 use rampart_rules::STATE_RULES;
 
 use crate::{Latencies, Totals};
@@ -44,12 +44,28 @@ type Labels = Vec<(&'static str, String)>;
 /// Renders a status. `latencies` is empty if no meter runs.
 #[must_use]
 pub fn open_metrics(status: &Status, totals: &Totals, latencies: &Latencies) -> String {
-    let mut registry = Registry::with_prefix("rampart");
-    registry.register_collector(Box::new(Figures {
+    encode(Box::new(Figures {
         status: status.clone(),
         totals: totals.clone(),
         latencies: latencies.clone(),
-    }));
+    }))
+}
+
+/// Renders one status without a server that counts from its start on. Every metric is a gauge, so
+/// the text is valid OpenMetrics and valid in the older format too, the only one that the textfile
+/// collector of node_exporter reads.
+#[must_use]
+pub fn open_metrics_once(status: &Status) -> String {
+    encode(Box::new(FiguresOnce(Figures {
+        status: status.clone(),
+        totals: Totals::default(),
+        latencies: Latencies::default(),
+    })))
+}
+
+fn encode(collector: Box<dyn Collector>) -> String {
+    let mut registry = Registry::with_prefix("rampart");
+    registry.register_collector(collector);
     let mut text = String::new();
     // Writing to a string never fails.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
@@ -65,14 +81,93 @@ struct Figures {
 
 impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        self.plan(&mut encoder)?;
+        self.plan_is_active(&mut encoder)?;
+        if let Some(labels) = self.plan_labels() {
+            encoder
+                .encode_descriptor("plan", PLAN_HELP, None, MetricType::Info)?
+                .encode_info(&labels)?;
+        }
         self.cpus(&mut encoder)?;
         self.counts(&mut encoder)?;
         self.domains(&mut encoder)?;
+        counters(
+            &mut encoder,
+            "domain_restarts",
+            RESTARTS_HELP,
+            self.restarts(),
+        )?;
         self.findings(&mut encoder)?;
         self.latency(&mut encoder)
     }
 }
+
+/// The figures of one status, all as gauges.
+#[derive(Debug)]
+struct FiguresOnce(Figures);
+
+impl Collector for FiguresOnce {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let figures = &self.0;
+        figures.plan_is_active(&mut encoder)?;
+        let plan = figures.plan_labels().map(|labels| (labels, 1.0));
+        gauges(&mut encoder, "plan_info", PLAN_HELP, plan)?;
+        figures.cpus(&mut encoder)?;
+        self.rates(&mut encoder)?;
+        figures.domains(&mut encoder)?;
+        let restarts = figures
+            .restarts()
+            .map(|(labels, count)| (labels, count as f64));
+        gauges(&mut encoder, "domain_restarts", RESTARTS_HELP, restarts)?;
+        figures.findings(&mut encoder)
+    }
+}
+
+impl FiguresOnce {
+    fn rates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let status = &self.0.status;
+        gauges(
+            encoder,
+            "observation_seconds",
+            "Time that the machine was observed",
+            [(Vec::new(), status.interval.as_secs_f64())],
+        )?;
+        let by_cpu = |rate: fn(&CpuStatus) -> f64| {
+            status
+                .cpus
+                .iter()
+                .map(move |cpu| (vec![("cpu", cpu.cpu.to_string())], rate(cpu)))
+        };
+        gauges(
+            encoder,
+            "cpu_interrupts_per_second",
+            "Interrupts per second within the observation",
+            by_cpu(|cpu| cpu.interrupts_per_second),
+        )?;
+        gauges(
+            encoder,
+            "cpu_softirqs_per_second",
+            "Softirqs per second within the observation",
+            by_cpu(|cpu| cpu.softirqs_per_second),
+        )?;
+        let mut counted = Totals::default();
+        counted.add(status);
+        gauges(
+            encoder,
+            "unwanted_activity",
+            "Activity on a real-time CPU that does not belong to its domain, within the observation",
+            counted
+                .unwanted_activity
+                .iter()
+                .map(|((cpu, kind), count)| {
+                    let labels = vec![("cpu", cpu.to_string()), ("kind", kind.word().to_owned())];
+                    (labels, *count as f64)
+                }),
+        )
+    }
+}
+
+const PLAN_HELP: &str = "The active plan";
+const RESTARTS_HELP: &str = "Restarts of a domain's program";
 
 fn gauges(
     encoder: &mut DescriptorEncoder<'_>,
@@ -107,29 +202,26 @@ fn counters(
 }
 
 impl Figures {
-    fn plan(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    fn plan_is_active(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let is_active = if self.status.plan.is_some() { 1.0 } else { 0.0 };
         gauges(
             encoder,
             "plan_is_active",
             "Whether a plan is applied to this machine",
             [(Vec::new(), is_active)],
-        )?;
-        let Some(plan) = &self.status.plan else {
-            return Ok(());
-        };
-        let state = plan.state.word().to_owned();
-        let labels: Labels = vec![
+        )
+    }
+
+    fn plan_labels(&self) -> Option<Labels> {
+        let plan = self.status.plan.as_ref()?;
+        Some(vec![
             ("file", plan.file.clone()),
-            ("state", state),
+            ("state", plan.state.word().to_owned()),
             ("fingerprint", plan.fingerprint.clone()),
             ("housekeeping", plan.housekeeping.to_string()),
             ("real_time", plan.real_time.to_string()),
             ("tool_version", self.status.tool_version.clone()),
-        ];
-        encoder
-            .encode_descriptor("plan", "The active plan", None, MetricType::Info)?
-            .encode_info(&labels)
+        ])
     }
 
     fn cpus(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -158,7 +250,7 @@ impl Figures {
         gauges(
             encoder,
             "cpu_busy_ratio",
-            "Part of the time since the last scrape that a CPU was not idle",
+            "Part of the observed time that a CPU was not idle",
             cpus.iter()
                 .map(|cpu| (vec![("cpu", cpu.cpu.to_string())], cpu.busy)),
         )
@@ -225,16 +317,14 @@ impl Figures {
             domains
                 .iter()
                 .map(|domain| (named(&domain.name), flag(domain.is_up()))),
-        )?;
-        counters(
-            encoder,
-            "domain_restarts",
-            "Restarts of a domain's program",
-            domains.iter().filter_map(|domain| {
-                let program = domain.program.as_ref()?;
-                Some((named(&domain.name), program.restarts))
-            }),
         )
+    }
+
+    fn restarts(&self) -> impl Iterator<Item = (Labels, u64)> {
+        self.status.domains.iter().filter_map(|domain| {
+            let program = domain.program.as_ref()?;
+            Some((vec![("domain", domain.name.clone())], program.restarts))
+        })
     }
 
     fn findings(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

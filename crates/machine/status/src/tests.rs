@@ -8,7 +8,7 @@ use rampart_model::{
 };
 
 use crate::support::{GROUP, after, after_with, location, observation, plan, step, thread};
-use crate::{Latencies, Observer, Totals, classic, open_metrics, status};
+use crate::{Latencies, Observer, Totals, classic, open_metrics, open_metrics_once, status};
 
 fn rules(status: &Status) -> Vec<&str> {
     let findings = status.findings.iter();
@@ -587,6 +587,25 @@ fn renders_open_metrics_with_growing_counters() {
     };
     assert!(line(&once).expect("a counter").ends_with(" 7"));
     assert!(line(&twice).expect("a counter").ends_with(" 14"));
+}
+
+#[test]
+fn renders_one_status_as_gauges_only() {
+    let text = open_metrics_once(&with_findings());
+    insta::assert_snapshot!(text);
+    let types: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("# TYPE "))
+        .filter(|line| !line.ends_with(" gauge"))
+        .collect();
+    assert_eq!(
+        types, [""; 0],
+        "node_exporter reads no other type of both formats"
+    );
+    assert!(
+        !text.contains("# UNIT") && text.ends_with("# EOF\n"),
+        "{text}"
+    );
 }
 
 #[test]

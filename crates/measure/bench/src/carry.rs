@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use rampart_agent::{AgentCommand, AgentProcess};
+use rampart_host::find_program_file;
 
 use crate::monitor::{AFTER_END, Streams, monitor};
 use crate::{BenchError, Machine};
@@ -26,7 +27,7 @@ pub struct Programs {
 
 impl Programs {
     /// Returns the programs for an architecture: `self` for the architecture of this machine,
-    /// otherwise those in the directory `ARCHITECTURE` beside them.
+    /// otherwise those in the directory `ARCHITECTURE` among the files that belong to `rampart`.
     ///
     /// # Errors
     /// Returns an error if they do not exist.
@@ -35,8 +36,8 @@ impl Programs {
             return Ok(self.clone());
         }
         Ok(Self {
-            rampart: self.beside(architecture, "rampart", machine)?,
-            meter: self.beside(architecture, "rampart-meter", machine)?,
+            rampart: self.other(architecture, "rampart", machine)?,
+            meter: self.other(architecture, "rampart-meter", machine)?,
         })
     }
 
@@ -49,33 +50,31 @@ impl Programs {
         if architecture == std::env::consts::ARCH {
             return Ok(self.meter.clone());
         }
-        self.beside(architecture, "rampart-meter", machine)
+        self.other(architecture, "rampart-meter", machine)
     }
 
-    fn beside(&self, architecture: &str, name: &str, machine: &str) -> Result<PathBuf, BenchError> {
-        let path = self.rampart.with_file_name(architecture).join(name);
-        if path.is_file() {
-            return Ok(path);
-        }
-        Err(BenchError::NoProgram {
-            machine: machine.to_owned(),
-            architecture: architecture.to_owned(),
-            path,
+    fn other(&self, architecture: &str, name: &str, machine: &str) -> Result<PathBuf, BenchError> {
+        find_program_file(&self.rampart, Path::new(architecture).join(name)).map_err(|searched| {
+            BenchError::NoProgram {
+                machine: machine.to_owned(),
+                architecture: architecture.to_owned(),
+                searched,
+            }
         })
     }
 
     /// Returns the directory of the hypervisor and of the programs for its cells. It may not exist.
     #[must_use]
     pub fn hypervisor(&self) -> PathBuf {
-        self.rampart.with_file_name("hypervisor")
+        find_program_file(&self.rampart, "hypervisor")
+            .unwrap_or_else(|_| self.rampart.with_file_name("hypervisor"))
     }
 
-    /// Returns the directory of kernel modules beside the programs, if it exists. It holds the
+    /// Returns the directory of kernel modules among the files of `rampart`, if it exists. It holds the
     /// modules for all architectures, because no two kernels have the same release.
     #[must_use]
     pub fn modules(&self) -> Option<PathBuf> {
-        let modules = self.rampart.with_file_name("modules");
-        modules.is_dir().then_some(modules)
+        find_program_file(&self.rampart, "modules").ok()
     }
 }
 
@@ -86,7 +85,7 @@ pub struct Carried {
     pub rampart: String,
 }
 
-/// Copies the programs and the kernel modules beside them into the machine's directory, as a tar
+/// Copies the programs and the kernel modules that belong to them into the machine's directory, as a tar
 /// stream that `tar` unpacks there.
 ///
 /// # Errors

@@ -40,16 +40,16 @@ pub enum BenchError {
     },
     /// The programs for that machine do not exist.
     #[error(
-        "{machine}: its architecture is {architecture}, and {} does not exist; fix: install the programs of rampart for {architecture} there",
-        path.display()
+        "{machine}: its architecture is {architecture}, and there is no program {}; fix: install the programs of rampart for {architecture} there",
+        .searched.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" or ")
         )]
     NoProgram {
         /// The machine.
         machine: String,
         /// Its architecture.
         architecture: String,
-        /// The missing program.
-        path: PathBuf,
+        /// The paths where its program was searched.
+        searched: Vec<PathBuf>,
     },
     /// The connection was lost, or a request over it failed.
     #[error("{machine}: {source}{}", with_ssh_output(.output))]

@@ -5,7 +5,7 @@ use rampart_agent::{Agent, AgentError};
 use rampart_model::Bench;
 
 use crate::BenchError;
-use crate::sim::Sim;
+use crate::sim::{Joined, Sim};
 
 /// A machine that can run programs until this value is dropped.
 pub trait Machine: std::fmt::Debug {
@@ -18,9 +18,6 @@ pub trait Machine: std::fmt::Debug {
     /// Returns the directory there for copied programs. It is removed when this value is dropped or
     /// this process ends.
     fn directory(&self) -> &str;
-
-    /// Returns the description of the machine for the evaluation document.
-    fn bench(&self) -> Bench;
 
     /// Converts an error of the agent, and adds the reason if the machine was lost.
     fn explain(&self, error: AgentError) -> BenchError;
@@ -40,7 +37,33 @@ impl Machine for Sim {
         "/tmp/rampart-bench"
     }
 
-    fn bench(&self) -> Bench {
+    fn explain(&self, error: AgentError) -> BenchError {
+        Self::explain(self, error).into()
+    }
+}
+
+impl Machine for Joined {
+    fn name(&self) -> String {
+        self.architecture().bench_name()
+    }
+
+    fn agent(&self) -> &Agent {
+        Self::agent(self)
+    }
+
+    fn directory(&self) -> &str {
+        self.own_directory()
+    }
+
+    fn explain(&self, error: AgentError) -> BenchError {
+        Self::explain(self, error).into()
+    }
+}
+
+impl Sim {
+    /// Returns the description of the machine for the evaluation document.
+    #[must_use]
+    pub fn bench(&self) -> Bench {
         let record = self.booted_image().record();
         Bench::Sim {
             emulator: emulator(self),
@@ -51,10 +74,6 @@ impl Machine for Sim {
                 .map(|package| (package.name.clone(), package.version.clone()))
                 .collect(),
         }
-    }
-
-    fn explain(&self, error: AgentError) -> BenchError {
-        Self::explain(self, error).into()
     }
 }
 

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use rampart_model::nearest;
+
 use crate::sim::{Architecture, SimError};
 
 /// Where to run: `local`, `sim`, `sim:ARCHITECTURE` or `ssh:[USER@]HOST[:PORT]`.
@@ -62,11 +64,27 @@ impl fmt::Display for BenchSelection {
 /// The error of a text that names no bench.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a bench; fix: write local, sim, {}, or ssh:[USER@]HOST[:PORT]",
+    "`{text}` is not a bench{}; fix: write local, sim, {}, or ssh:[USER@]HOST[:PORT]",
+    meant(text),
     Architecture::names().map(|name| format!("sim:{name}")).join(", ")
 )]
 pub struct ParseBenchError {
     text: String,
+}
+
+/// Returns the bench that a text resembles, or that is another machine of this name.
+fn meant(text: &str) -> String {
+    let simulated = Architecture::names().map(|name| format!("sim:{name}"));
+    let known = ["local", "sim"]
+        .into_iter()
+        .chain(simulated.iter().map(String::as_str));
+    match nearest(text, known) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if !text.contains(':') && text.parse::<SshHost>().is_ok() => {
+            format!("; did you mean `ssh:{text}`?")
+        }
+        None => String::new(),
+    }
 }
 
 impl ParseBenchError {
@@ -199,6 +217,14 @@ mod tests {
             "board",
         ] {
             assert!(text.parse::<BenchSelection>().is_err(), "{text}");
+        }
+        for (text, meant) in [
+            ("root@board", "`ssh:root@board`?"),
+            ("lokal", "`local`?"),
+            ("sim:aarch46", "`sim:aarch64`?"),
+        ] {
+            let error = text.parse::<BenchSelection>().expect_err(text).to_string();
+            assert!(error.contains(meant), "{error}");
         }
     }
 }

@@ -150,6 +150,14 @@ impl Ssh {
 }
 
 impl Ssh {
+    /// Returns the description of the machine for the evaluation document.
+    #[must_use]
+    pub fn bench(&self) -> Bench {
+        Bench::Ssh {
+            host: self.connection.host.to_string(),
+        }
+    }
+
     /// Returns the evidence that a machine silent for this long has crashed: it accepts no new
     /// connection, or has booted since. Returns `None` if it is alive or the check fails.
     #[must_use]
@@ -246,12 +254,6 @@ impl Machine for Ssh {
 
     fn directory(&self) -> &str {
         &self.directory
-    }
-
-    fn bench(&self) -> Bench {
-        Bench::Ssh {
-            host: self.connection.host.to_string(),
-        }
     }
 
     fn explain(&self, error: AgentError) -> BenchError {

@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentError};
-use rampart_model::Bench;
 
 use crate::carry::carry_within;
 use crate::{BenchError, Ended, Machine, Patience, Programs, run};
@@ -92,10 +91,6 @@ impl Machine for Here {
 
     fn directory(&self) -> &str {
         &self.directory
-    }
-
-    fn bench(&self) -> Bench {
-        Bench::Local
     }
 
     fn explain(&self, source: AgentError) -> BenchError {

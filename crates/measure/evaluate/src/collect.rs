@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collects the batches of runs: merged into records for the document, and by second for the
+//! Collects the batches of runs: merged into records for the document, and as slices for the
 //! statistics.
 
 use std::collections::BTreeMap;
 
 use rampart_model::{
     Batch, CpuId, CpuRecord, Distribution, Exposure, Finding, LocatedWorst, Nanos, Phase, Record,
-    Run, Series, SeriesRecord, Severity,
+    Run, Series, SeriesBatch, SeriesRecord, Severity,
 };
+use rampart_stats::{Slice, Visit};
 
 /// The collected data of one run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Collected {
     cpus: BTreeMap<CpuId, CollectedCpu>,
-    /// The primary series of all CPUs together, one entry per batch, corrected if there are missed
-    /// periods. `None` if only the sum is needed, whose memory does not grow with time.
-    batches: Option<BTreeMap<Nanos, Distribution>>,
+    /// The compared series of all CPUs together, one entry per batch. `None` if only the sum is
+    /// needed, whose memory does not grow with time.
+    slices: Option<BTreeMap<Nanos, Slice>>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -32,12 +33,21 @@ fn slot(batch: &Batch) -> Nanos {
     Nanos(batch.at.0 / batch.length.0.max(1))
 }
 
+/// Returns the series that domains are compared by: the primary one, but for `loop`, whose response
+/// consists of its own work for the most part, the lateness of its start.
+fn compared(series: &[SeriesBatch]) -> Option<&SeriesBatch> {
+    series
+        .iter()
+        .find(|part| part.series == Series::StartJitter)
+        .or(series.first())
+}
+
 impl Collected {
     /// Creates a collector that also keeps single batches, for statistics.
     #[must_use]
-    pub(crate) fn with_batches() -> Self {
+    pub(crate) fn with_slices() -> Self {
         Self {
-            batches: Some(BTreeMap::new()),
+            slices: Some(BTreeMap::new()),
             ..Self::default()
         }
     }
@@ -65,9 +75,12 @@ impl Collected {
                 Some(record) => merge(record, &part.seen, part.corrected.as_ref()),
             }
         }
-        if let (Some(batches), Some(primary)) = (&mut self.batches, batch.series.first()) {
-            let best = primary.corrected.as_ref().unwrap_or(&primary.seen);
-            batches.entry(slot(batch)).or_default().merge(best);
+        if let (Some(slices), Some(compared)) = (&mut self.slices, compared(&batch.series)) {
+            slices.entry(slot(batch)).or_default().merge(&Slice {
+                seen: compared.seen.clone(),
+                corrected: compared.corrected.clone(),
+                observed: batch.length,
+            });
         }
     }
 }
@@ -113,8 +126,8 @@ fn merge(record: &mut SeriesRecord, seen: &Distribution, corrected: Option<&Dist
 pub(crate) struct RecordCollector {
     /// The present record.
     pub(crate) record: Record,
-    /// The primary series in batches of about a second, by valid run.
-    pub(crate) batches: Vec<Vec<Distribution>>,
+    /// The compared series, by valid run.
+    pub(crate) visits: Vec<Visit>,
 }
 
 impl RecordCollector {
@@ -123,7 +136,7 @@ impl RecordCollector {
     pub(crate) fn new(record: Record) -> Self {
         Self {
             record,
-            batches: Vec::new(),
+            visits: Vec::new(),
         }
     }
 
@@ -132,14 +145,17 @@ impl RecordCollector {
         let worst_kept = self.record.settings.worst as usize;
         if run.invalid.is_empty() {
             self.record.exposure = extended(self.record.exposure, &run);
-            self.batches.push(
-                collected
-                    .batches
+            self.visits.push(Visit {
+                // The schedule visits every entry once before any comes again.
+                number: u32::try_from(self.record.runs.len()).unwrap_or(u32::MAX),
+                started: run.started_monotonic,
+                slices: collected
+                    .slices
                     .iter()
-                    .flatten()
-                    .map(|(_, batch)| batch.clone())
+                    .flat_map(BTreeMap::values)
+                    .cloned()
                     .collect(),
-            );
+            });
             for cpu in collected.into_cpus() {
                 self.merge_cpu(cpu);
             }
@@ -227,7 +243,6 @@ pub(crate) fn whole_series(record: &Record, series: Series) -> Option<SeriesReco
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::SeriesBatch;
 
     fn batch(cpu: u32, phase: Phase, seen: &[u64], corrected: Option<&[u64]>) -> Batch {
         let distribution =
@@ -278,11 +293,14 @@ mod tests {
 
     #[test]
     fn merges_simultaneous_batches_of_two_cpus() {
-        let mut collected = Collected::with_batches();
+        let mut collected = Collected::with_slices();
         collected.add(&batch(1, Phase::Measured, &[5], None));
         collected.add(&batch(2, Phase::Measured, &[9], None));
-        let batches = collected.batches.expect("batches");
-        let samples: Vec<u64> = batches.into_values().map(|batch| batch.samples).collect();
-        assert_eq!(samples, [2]);
+        let slices = collected.slices.expect("slices");
+        let samples: Vec<(u64, Nanos)> = slices
+            .into_values()
+            .map(|slice| (slice.seen.samples, slice.observed))
+            .collect();
+        assert_eq!(samples, [(2, Nanos::from_secs(2))]);
     }
 }

@@ -4,11 +4,12 @@
 
 use rampart_model::{
     Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
-    MeterKind, Question, Record, Verdict, VerdictOutcome,
+    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome,
 };
 
 use crate::emulated_answers;
 use crate::isolation::isolation;
+use crate::statements::grouped;
 use crate::summary_sentence::sentence;
 
 /// Returns summaries and table. On an `emulated` machine no answer rests on a time.
@@ -16,6 +17,7 @@ pub(crate) fn compare(
     plan: &EvaluationSettings,
     records: &[Record],
     verdicts: &[Verdict],
+    reached: Vec<ReachedDeadlines>,
     emulated: bool,
 ) -> Comparison {
     let Some(meter) = plan.meters.first().map(|meter| meter.meter) else {
@@ -35,7 +37,7 @@ pub(crate) fn compare(
                 .iter()
                 .any(|record| record.domain == domain.name && record.emulated)
     };
-    Comparison {
+    let mut comparison = Comparison {
         sentences: plan
             .domains
             .iter()
@@ -49,13 +51,10 @@ pub(crate) fn compare(
             row("meets the deadline", &|domain| {
                 if without_times(domain) {
                     emulated_answers::real_time(domain, records, verdicts)
+                } else if plan.deadline_is_named(&domain.name) {
+                    asked(domain, Question::Deadline).entry(domain, &DEADLINE)
                 } else {
-                    let mut entry = asked(domain, Question::Deadline).entry(domain, &DEADLINE);
-                    // A miss of a deadline that the user did not set is a figure, not a failure.
-                    if !plan.deadline_is_named(&domain.name) {
-                        entry.outcome = entry.outcome.filter(|of| *of != VerdictOutcome::Fails);
-                    }
-                    entry
+                    without_deadline(domain, meter, records, &reached)
                 }
             }),
             row("same latency as on the host", &|domain| {
@@ -77,7 +76,50 @@ pub(crate) fn compare(
                 survives_host_crash(domain, verdicts)
             }),
         ],
-    }
+        ..Comparison::default()
+    };
+    comparison.reached = reached;
+    comparison
+}
+
+/// Returns the answer for a domain without a deadline from the user: the smallest round deadline
+/// that it met under every condition.
+fn without_deadline(
+    domain: &EvaluatedDomain,
+    meter: MeterKind,
+    records: &[Record],
+    reached: &[ReachedDeadlines],
+) -> ComparisonEntry {
+    let own: Vec<&ReachedDeadlines> = reached
+        .iter()
+        .filter(|reached| {
+            records.iter().any(|record| {
+                record.id == reached.record
+                    && record.domain == domain.name
+                    && record.settings.meter == meter
+            })
+        })
+        .collect();
+    let Some(worst) = own.iter().max_by_key(|reached| reached.worst) else {
+        return answered(domain, "not measured", None, "no valid run was measured");
+    };
+    let cycles = own.iter().map(|reached| reached.cycles).sum();
+    let (answer, held) = match worst.deadlines.last() {
+        Some((deadline, 0)) => (
+            format!("would meet {deadline}"),
+            format!("a deadline of {deadline} would have been met"),
+        ),
+        _ => (
+            "no deadline given".to_owned(),
+            "no round deadline would have been met".to_owned(),
+        ),
+    };
+    let reason = format!(
+        "no deadline was given. The worst of {} cycles was {}, {held}",
+        grouped(cycles),
+        worst.worst
+    );
+    answered(domain, &answer, None, &reason)
 }
 
 /// The answer if the verdicts decide nothing.
@@ -210,15 +252,15 @@ const DEADLINE: Words = Words {
 const SAME_AS_HOST: Words = Words {
     yes: "yes",
     no: ("no", VerdictOutcome::Fails),
-    good: "no quantile is worse than on the host by more than the tolerance",
-    bad: "a quantile is worse than on the host",
+    good: "quantiles and stalls are not worse than on the host by more than the tolerance",
+    bad: "a quantile or the rate of stalls is worse than on the host",
 };
 
 const ISOLATION_FROM_LOADS: Words = Words {
     yes: "isolated",
     no: ("not isolated", VerdictOutcome::Leaks),
-    good: "no quantile grows by more than the tolerance",
-    bad: "a quantile grows",
+    good: "quantiles and the rate of stalls grow by no more than the tolerance",
+    bad: "a quantile or the rate of stalls grows",
 };
 
 /// Answers from a crash of the host if there was one, otherwise from how the kind is built.

@@ -129,14 +129,14 @@ impl DocumentUpdates {
         collectors: &BTreeMap<MatrixEntry, RecordCollector>,
     ) {
         let begin = Instant::now();
-        let batches = collectors
+        let visits = collectors
             .values()
-            .map(|collector| (collector.record.id.clone(), collector.batches.as_slice()))
+            .map(|collector| (collector.record.id.clone(), collector.visits.as_slice()))
             .collect();
         let evidence = Evidence {
             plan: &evaluation.settings,
             records: &evaluation.records,
-            batches: &batches,
+            visits: &visits,
             transfers: &evaluation.transfers,
             emulated: evaluation.machine.virtualisation.emulated,
         };

@@ -160,9 +160,6 @@ pub enum EvaluateError {
         /// The cause.
         reason: String,
     },
-    /// A load program is missing.
-    #[error(transparent)]
-    Load(#[from] rampart_load::LoadError),
     /// The meter of a single measurement does not respond.
     #[error(
         "{domain}: the meter did not end within {} s after its time and was killed; fix: check with `ps` for other work on its CPUs and with `dmesg` for a kernel message",

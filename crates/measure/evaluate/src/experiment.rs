@@ -11,9 +11,8 @@ use rampart_host::{
     read_machine, read_smi_count,
 };
 use rampart_model::{
-    Condition, CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationSettings,
-    EvaluationState, Finding, LoadKind, LoadLocation, Nanos, Run, SchedulingPolicy, Severity,
-    TransferRecord,
+    CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationSettings,
+    EvaluationState, Finding, LoadKind, Nanos, Run, SchedulingPolicy, Severity, TransferRecord,
 };
 
 use crate::active_plan;
@@ -23,6 +22,7 @@ use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
 use crate::domains::{Domains, NoisyGuests};
 use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
+use crate::load_program;
 use crate::measuring_costs::MeasuringCosts;
 use crate::progress_estimate::ProgressEstimate;
 use crate::run::{RunMade, RunRequest, make_run};
@@ -116,7 +116,7 @@ pub fn evaluate(
     let Proposal {
         mut plan,
         noisy_guests,
-        not_measured,
+        mut not_measured,
         plan_effects,
     } = propose(
         &active_plan::with_reachable_cpus(&machine, active.as_ref()),
@@ -125,8 +125,8 @@ pub fn evaluate(
     )?;
     plan.findings.extend(refused);
     active_plan::note_isolation(&mut plan, active.as_ref(), &state)?;
-    for condition in loads_needed(&plan) {
-        rampart_load::check(condition)?;
+    if makes_loads(&plan) {
+        not_measured.extend(load_program::stand_in(&machine, context.meter));
     }
     let directory = ResultDirectory::create(context.output)?.streamed(context.stream.clone());
     let scratch = tempfile::tempdir_in(context.output).map_err(|source| EvaluateError::Output {
@@ -263,23 +263,15 @@ pub fn evaluate(
     Ok(evaluation)
 }
 
-/// Returns every load of the plan, in conditions and in disturbances.
-fn loads_needed(plan: &EvaluationSettings) -> Vec<Condition> {
+/// Returns whether a condition or a disturbance of the plan has a load.
+fn makes_loads(plan: &EvaluationSettings) -> bool {
     let groups = plan.transfer.iter().flat_map(|transfer| &transfer.groups);
-    let disturbing = groups
-        .flat_map(|group| &group.disturbances)
-        .filter_map(|disturbance| match disturbance.kind {
-            DisturbanceKind::Load(load) => Some(Condition {
-                load,
-                location: Some(LoadLocation::Same),
-            }),
-            DisturbanceKind::Block => None,
-        });
-    let conditions = plan.conditions.iter().copied();
-    conditions
-        .chain(disturbing)
-        .filter(|condition| condition.load != LoadKind::Idle)
-        .collect()
+    plan.conditions
+        .iter()
+        .any(|condition| condition.load != LoadKind::Idle)
+        || groups
+            .flat_map(|group| &group.disturbances)
+            .any(|disturbance| matches!(disturbance.kind, DisturbanceKind::Load(_)))
 }
 
 /// The state beside the runs and rounds: noisy guests, running domains.

@@ -5,23 +5,23 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Comparison, Condition, CrashRecord, Distribution, Evaluation, EvaluationSettings, Exposure,
-    Nanos, Question, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
+    Comparison, Condition, CrashRecord, Evaluation, EvaluationSettings, NegativeControl, Question,
+    ReachedDeadlines, Record, TransferRecord, Verdict, VerdictFigures, VerdictOutcome,
 };
-use rampart_stats::{
-    DEADLINE_CONFIDENCE, QUANTILES, Resampling, SAME_AS_HOST_TOLERANCE, deadline_outcome,
-    exceedance_bound, same_as, time_between_violations,
-};
+use rampart_stats::{Visit, compare as compare_visits};
 
-use crate::collect::whole_series;
 use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
-use crate::interference::{batches_in, judge_interference};
+use crate::deadline;
+use crate::interference::{answers, judge_interference, ratios, slices_in};
+use crate::negative_control;
+use crate::questions;
 use crate::statements;
 use crate::transfer::judge::TransferVerdicts;
 
-/// Batches of the primary series by record: its valid runs, each in chronological order.
-pub type BatchesByRecord<'a> = BTreeMap<String, &'a [Vec<Distribution>]>;
+/// The samples by record: its valid visits in chronological order. Visits of different records with
+/// the same number are neighbours in time.
+pub type VisitsByRecord<'a> = BTreeMap<String, &'a [Visit]>;
 
 /// The data from which verdicts are derived.
 #[derive(Debug, Clone, Copy)]
@@ -30,8 +30,8 @@ pub struct Evidence<'a> {
     pub plan: &'a EvaluationSettings,
     /// The records of the matrix.
     pub records: &'a [Record],
-    /// The samples of the records in batches of about a second.
-    pub batches: &'a BatchesByRecord<'a>,
+    /// The samples of the records in short slices.
+    pub visits: &'a VisitsByRecord<'a>,
     /// The rounds with disturbances.
     pub transfers: &'a [TransferRecord],
     /// Whether the machine is emulated, so that its times are not judged.
@@ -56,12 +56,17 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
     let judged = judge_crash(&evaluation.settings, &crash);
     evaluation.verdicts.extend(judged);
     evaluation.crash = Some(crash);
-    evaluation.comparison = compare(
-        &evaluation.settings,
-        &evaluation.records,
-        &evaluation.verdicts,
-        evaluation.machine.virtualisation.emulated,
-    );
+    let before = std::mem::take(&mut evaluation.comparison);
+    evaluation.comparison = Comparison {
+        control: before.control,
+        ..compare(
+            &evaluation.settings,
+            &evaluation.records,
+            &evaluation.verdicts,
+            before.reached,
+            evaluation.machine.virtualisation.emulated,
+        )
+    };
 }
 
 /// Judges the evidence. Times of an emulated machine are not judged: no deadline holds or fails,
@@ -76,7 +81,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Judged {
 #[derive(Debug, Default)]
 pub(crate) struct Judging {
     /// The verdicts on the matrix, and the number of runs that they rest on.
-    matrix: Option<(usize, Vec<Verdict>)>,
+    matrix: Option<(usize, Matrix)>,
     transfers: TransferVerdicts,
 }
 
@@ -86,18 +91,26 @@ impl Judging {
         let Evidence {
             plan,
             records,
-            batches,
+            visits,
             transfers,
             emulated,
         } = *evidence;
         let runs = records.iter().map(|record| record.runs.len()).sum();
-        let mut verdicts = match self.matrix.take() {
+        let matrix = match self.matrix.take() {
             Some((known, drawn)) if known == runs => drawn,
-            _ => judge_records(plan, records, batches, emulated),
+            _ => judge_matrix(plan, records, visits, emulated),
         };
-        self.matrix = Some((runs, verdicts.clone()));
+        let Matrix {
+            mut verdicts,
+            reached,
+            control,
+        } = matrix.clone();
+        self.matrix = Some((runs, matrix));
         verdicts.extend(self.transfers.judge(plan, transfers, emulated));
-        let comparison = compare(plan, records, &verdicts, emulated);
+        let comparison = Comparison {
+            control,
+            ..compare(plan, records, &verdicts, reached, emulated)
+        };
         Judged {
             verdicts,
             comparison,
@@ -105,21 +118,31 @@ impl Judging {
     }
 }
 
-/// Returns the verdicts on the records of the matrix.
-fn judge_records(
+/// The conclusions from the records of the matrix.
+#[derive(Debug, Clone)]
+struct Matrix {
+    verdicts: Vec<Verdict>,
+    reached: Vec<ReachedDeadlines>,
+    control: Option<NegativeControl>,
+}
+
+/// Judges the records of the matrix.
+fn judge_matrix(
     plan: &EvaluationSettings,
     records: &[Record],
-    batches: &BatchesByRecord<'_>,
+    visits: &VisitsByRecord<'_>,
     emulated: bool,
-) -> Vec<Verdict> {
-    let resampling = Resampling {
-        seed: plan.seed,
-        ..Resampling::default()
-    };
-    let mut verdicts = Vec::new();
+) -> Matrix {
+    let control = negative_control::judge(plan, records, visits);
+    let (mut verdicts, mut reached) = (Vec::new(), Vec::new());
     for record in records.iter().filter(|record| record.exposure.runs > 0) {
         let emulated = emulated || record.emulated;
-        verdicts.push(judge_deadline(plan, record, emulated));
+        if plan.deadline_is_named(&record.domain) {
+            let of = visits_of(visits, record);
+            verdicts.push(deadline::judge(plan, record, of, emulated));
+        } else if !emulated {
+            reached.extend(deadline::reached(record));
+        }
         let partner = |host: bool, condition: Condition| {
             records.iter().find(|other| {
                 other.exposure.runs > 0
@@ -132,28 +155,33 @@ fn judge_records(
                     && other.condition == condition
             })
         };
+        let mut comparisons = Vec::new();
         if !record.kind.is_housekeeping()
             && let Some(host) = partner(true, record.condition)
         {
             let emulated = emulated || host.emulated;
-            verdicts.push(judge_same_as_host(
-                record,
-                host,
-                batches,
-                &resampling,
-                emulated,
-            ));
+            comparisons.push(judge_same_as_host(plan, (record, host), visits, emulated));
         }
         if record.condition != Condition::IDLE
             && let Some(idle) = partner(false, Condition::IDLE)
         {
-            verdicts.push(judge_load(record, idle, batches, &resampling, emulated));
+            comparisons.push(judge_load(plan, (record, idle), visits, emulated));
         }
+        if let Some(control) = &control {
+            for verdict in &mut comparisons {
+                negative_control::apply(control, verdict);
+            }
+        }
+        verdicts.extend(comparisons);
     }
-    verdicts
+    Matrix {
+        verdicts,
+        reached,
+        control,
+    }
 }
 
-fn verdict(
+pub(crate) fn verdict(
     question: Question,
     record: &Record,
     outcome: VerdictOutcome,
@@ -176,121 +204,49 @@ fn verdict(
     }
 }
 
-/// Judges the deadline. Every period is a cycle, sampled or missed. A missed cycle exceeds the
-/// deadline if its corrected lateness does.
-fn judge_deadline(plan: &EvaluationSettings, record: &Record, emulated: bool) -> Verdict {
-    let whole = whole_series(record, record.settings.meter.primary_series());
-    let deadline = plan.deadline_of(&record.domain);
-    let (max, missed_late) = whole.as_ref().map_or((Nanos::ZERO, 0), |series| {
-        let late = |distribution: &Distribution| distribution.count_above(deadline);
-        let missed_late = series.corrected.as_ref().map_or(0, |corrected| {
-            late(corrected).saturating_sub(late(&series.seen))
-        });
-        (series.seen.max.unwrap_or_default(), missed_late)
-    });
-    let cycles = cycles(record);
-    let seen: u64 = record.cpus.iter().map(|cpu| cpu.over_deadline).sum();
-    let exceedances = (seen + missed_late).min(cycles);
-    // Measuring several CPUs at once does not lengthen the exposure: the same events disturb them.
-    let upper_bound = exceedance_bound(exceedances, cycles, DEADLINE_CONFIDENCE).unwrap_or(1.0);
-    let between = (exceedances == 0)
-        .then(|| time_between_violations(record.exposure.duration, DEADLINE_CONFIDENCE));
-    let outcome = if emulated {
-        VerdictOutcome::Inconclusive
-    } else {
-        deadline_outcome(exceedances, cycles)
-    };
-    let figures = VerdictFigures::Deadline {
-        deadline,
-        cycles,
-        exceedances,
-        upper_bound,
-        confidence: DEADLINE_CONFIDENCE,
-        time_between_violations: between,
-        max,
-    };
-    let statement = statements::deadline(&figures, &record.exposure, emulated);
-    verdict(
-        Question::Deadline,
-        record,
-        outcome,
-        statement,
-        Some(figures),
-        vec![record.id.clone()],
-    )
-}
-
-/// Returns the number of observed cycles. For `noise`, whose samples are only the gaps, a cycle is
-/// a window of the deadline's length; there are at least as many cycles as gaps, and as runs.
-fn cycles(record: &Record) -> u64 {
-    let Exposure {
-        samples,
-        missed,
-        runs,
-        ..
-    } = record.exposure;
-    match record.settings.meter {
-        rampart_model::MeterKind::Noise => {
-            // The loop measures without pauses.
-            let deadline = record
-                .settings
-                .deadline
-                .map_or(1, |deadline| deadline.0.max(1));
-            let windows = record.exposure.duration.0 / deadline * u64::from(record.exposure.cpus);
-            windows.max(samples).max(u64::from(runs))
-        }
-        _ => samples + missed,
-    }
-}
-
 fn judge_same_as_host(
-    record: &Record,
-    host: &Record,
-    batches: &BatchesByRecord<'_>,
-    resampling: &Resampling,
+    plan: &EvaluationSettings,
+    (record, host): (&Record, &Record),
+    visits: &VisitsByRecord<'_>,
     emulated: bool,
 ) -> Verdict {
-    let rests_on = vec![record.id.clone(), host.id.clone()];
-    let (ours, theirs) = (batches_of(batches, record), batches_of(batches, host));
-    let found = same_as(ours, theirs, &QUANTILES, SAME_AS_HOST_TOLERANCE, resampling);
-    let Some(found) = found else {
-        let statement = statements::too_little(&record.exposure);
-        return verdict(
-            Question::SameAsHost,
-            record,
+    let (ours, theirs) = (visits_of(visits, record), visits_of(visits, host));
+    let asked = questions::same_as_host(plan, &record.settings, &record.domain);
+    let found = compare_visits(ours, theirs, &asked);
+    let (outcome, statement) = match &found {
+        Some(found) => statements::same_as_host(found, asked.tolerance, emulated),
+        None => (
             VerdictOutcome::Inconclusive,
-            statement,
-            None,
-            rests_on,
-        );
+            statements::too_little(&record.exposure),
+        ),
     };
-    let (outcome, statement) = statements::same_as_host(&found, SAME_AS_HOST_TOLERANCE, emulated);
-    let figures = VerdictFigures::SameAsHost {
+    let figures = found.map(|found| VerdictFigures::SameAsHost {
         host: host.id.clone(),
-        ratios: found.ratios,
-        tolerance: SAME_AS_HOST_TOLERANCE,
-        batches: (batches_in(ours), batches_in(theirs)),
+        ratios: ratios(&found),
+        tolerance: asked.tolerance,
+        batches: (slices_in(ours), slices_in(theirs)),
         smallest_detectable: found.smallest_detectable,
-    };
+        answers: Some(answers(&found, &asked)),
+    });
     verdict(
         Question::SameAsHost,
         record,
         outcome,
         statement,
-        Some(figures),
-        rests_on,
+        figures,
+        vec![record.id.clone(), host.id.clone()],
     )
 }
 
 fn judge_load(
-    record: &Record,
-    idle: &Record,
-    batches: &BatchesByRecord<'_>,
-    resampling: &Resampling,
+    plan: &EvaluationSettings,
+    (record, idle): (&Record, &Record),
+    visits: &VisitsByRecord<'_>,
     emulated: bool,
 ) -> Verdict {
-    let (loaded, quiet) = (batches_of(batches, record), batches_of(batches, idle));
-    let found = judge_interference(loaded, quiet, &idle.id, resampling, emulated);
+    let (loaded, quiet) = (visits_of(visits, record), visits_of(visits, idle));
+    let asked = questions::interference(plan, &record.settings, &record.domain);
+    let found = judge_interference(loaded, quiet, &idle.id, &asked, emulated);
     let (outcome, statement, figures) = match found {
         Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
         None => (
@@ -309,6 +265,6 @@ fn judge_load(
     )
 }
 
-fn batches_of<'a>(batches: &BatchesByRecord<'a>, record: &Record) -> &'a [Vec<Distribution>] {
-    batches.get(&record.id).copied().unwrap_or_default()
+pub(crate) fn visits_of<'a>(visits: &VisitsByRecord<'a>, record: &Record) -> &'a [Visit] {
+    visits.get(&record.id).copied().unwrap_or_default()
 }

@@ -15,6 +15,7 @@ use rampart_model::{
 
 use crate::collect::Collected;
 use crate::explain::Explaining;
+use crate::outside_influence::{MeasuredDomain, OutsideInfluence};
 use crate::steal;
 use crate::store::HistogramLog;
 use crate::unwanted_activity;
@@ -96,7 +97,7 @@ pub(crate) fn make_run(
     let problem = |what: String| Finding::new(Severity::Error, request.record, what);
     let mut heard = Heard {
         record: request.record.to_owned(),
-        collected: Collected::with_batches(),
+        collected: Collected::with_slices(),
         ..Heard::default()
     };
     let mut load_record = LoadRecord::idle();
@@ -136,11 +137,15 @@ pub(crate) fn make_run(
                 &request.plan.cpus,
                 request.others,
                 running.shield(),
+                request.meter,
                 request.scratch,
             );
             match load {
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
+                    let domain = MeasuredDomain::of(running.as_ref(), &request.plan.cpus);
+                    let mut outside_influence = OutsideInfluence::default();
+                    outside_influence.watch(vec![domain]);
                     let earlier = request
                         .unwanted_activity
                         .then(unwanted_activity::observe_now);
@@ -150,9 +155,13 @@ pub(crate) fn make_run(
                         (request.plan, patience(request.domain.selection().kind)),
                         &mut log,
                         &mut heard,
-                        tick,
+                        &mut || {
+                            outside_influence.look();
+                            tick();
+                        },
                         stop,
                     );
+                    invalid.extend(outside_influence.findings());
                     unwanted_activity = earlier.map(|earlier| {
                         let cpus = &request.plan.cpus;
                         unwanted_activity::between(
@@ -467,7 +476,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut log = HistogramLog::create(&directory.path().join("log")).expect("a log");
         let none = CpuSet::new();
-        let load = Load::start(Condition::IDLE, &none, &none, None, directory.path());
+        let meter = Path::new("/nowhere");
+        let load = Load::start(Condition::IDLE, &none, &none, None, meter, directory.path());
         let cut = read_messages(
             &mut Up(Fault::SaysNothing),
             &mut load.expect("no load"),

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The statements of verdicts, each with the figures that it rests on.
 
-use rampart_model::{BlockKind, Exposure, Interval, Nanos, VerdictFigures, VerdictOutcome};
-use rampart_stats::{Basis, FEWEST_WINDOWS, Factors, SameAs, TRANSFER_TOLERANCE, Transfer};
-
-/// Formats a share as `1 in 9 986`.
-fn one_in(share: f64) -> String {
-    format!("1 in {}", grouped((1.0 / share.max(1e-18)).floor() as u64))
-}
+use rampart_model::{BlockKind, Exposure, Nanos, VerdictFigures, VerdictOutcome};
+use rampart_stats::{
+    Compared, FEWEST_WINDOWS, RateRatio, StolenShare, TRANSFER_TOLERANCE, Transfer,
+};
 
 /// Formats a count in groups of three digits: `1 234 567`.
 pub(crate) fn grouped(count: u64) -> String {
@@ -34,10 +31,11 @@ pub(crate) fn deadline(figures: &VerdictFigures, exposure: &Exposure, emulated: 
         deadline,
         cycles,
         exceedances,
-        upper_bound,
+        visits,
         confidence,
         time_between_violations,
         max,
+        ..
     } = figures
     else {
         return String::new();
@@ -46,73 +44,159 @@ pub(crate) fn deadline(figures: &VerdictFigures, exposure: &Exposure, emulated: 
         return "the deadline is not judged on an emulated machine".to_owned();
     }
     let confidence = confidence * 100.0;
+    let bursts = match visits {
+        Some((with, all)) if *exceedances > 0 => format!(", in {with} of {all} visits"),
+        _ => String::new(),
+    };
     let seen = format!(
-        "{} of {} cycles in {} exceeded {deadline}, worst {max}",
+        "{} of {} cycles in {} exceeded {deadline}{bursts}, worst {max}",
         grouped(*exceedances),
         grouped(*cycles),
         exposure.duration,
     );
     match time_between_violations {
         Some(between) => format!(
-            "{seen}. At {confidence:.0} % confidence at most {} cycles exceeds it, and violations are at least {between} apart on average",
-            one_in(*upper_bound)
+            "{seen}. At {confidence:.0} % confidence bursts of exceedances are at least {between} apart on average"
         ),
-        None => format!(
-            "{seen}. At {confidence:.0} % confidence up to {} cycles exceeds it",
-            one_in(*upper_bound)
-        ),
+        None => seen,
     }
 }
 
-/// Returns the statement on ratios of quantiles. `whose` completes "p99 ×1.2 …".
-pub(crate) fn ratios(
-    whose: &str,
-    ratios: &[(f64, Interval)],
-    outcome: VerdictOutcome,
-    tolerance: f64,
-    runs_compared: bool,
-) -> String {
-    let figures: Vec<String> = ratios
-        .iter()
-        .map(|(quantile, interval)| {
-            format!(
-                "{} ×{} ({} to {})",
-                quantile_name(*quantile),
-                factor(interval.estimate),
-                factor(interval.low),
-                factor(interval.high)
-            )
-        })
-        .collect();
-    let conclusion = match outcome {
-        VerdictOutcome::Holds => format!("all within ×{tolerance}"),
-        VerdictOutcome::Fails | VerdictOutcome::Leaks => format!("beyond ×{tolerance}"),
-        VerdictOutcome::Inconclusive if !runs_compared => {
-            "not enough data: the spread between runs needs at least two runs".to_owned()
-        }
-        VerdictOutcome::Inconclusive => {
-            format!("not enough data to decide about ×{tolerance}, measure longer")
-        }
-    };
-    format!("{} {whose}: {conclusion}", figures.join(", "))
+/// Returns the statement on the negative control.
+pub(crate) fn control(found: &Compared, tolerance: f64) -> String {
+    comparison("of the other half", found, tolerance)
 }
 
-/// Returns the outcome and the statement on ratios to the host.
+/// Returns the statement on a comparison. `whose` completes "p99 ×1.2 …".
+fn comparison(whose: &str, found: &Compared, tolerance: f64) -> String {
+    let mut figures: Vec<String> = found
+        .quantiles
+        .iter()
+        .map(|answer| match &answer.ratio {
+            Some(ratio) => format!(
+                "{} ×{} ({} to {})",
+                quantile_name(answer.quantile),
+                factor(ratio.estimate),
+                factor(ratio.low),
+                factor(ratio.high)
+            ),
+            None => format!(
+                "{} too few visits ({})",
+                quantile_name(answer.quantile),
+                found.visits.0.min(found.visits.1)
+            ),
+        })
+        .collect();
+    if let Some(last) = figures.last_mut() {
+        *last = format!("{last} {whose}");
+    }
+    figures.extend(found.stolen.as_ref().map(stolen));
+    figures.extend(
+        found
+            .stalls
+            .iter()
+            .map(|(over, rates)| stalls(*over, rates, found.stolen.is_some())),
+    );
+    format!("{}: {}", figures.join(", "), conclusion(found, tolerance))
+}
+
+/// Returns the answer of each question in words: which are beyond the tolerance, or undecided.
+fn conclusion(found: &Compared, tolerance: f64) -> String {
+    let named = |outcome: VerdictOutcome| -> String {
+        let quantiles = found
+            .quantiles
+            .iter()
+            .filter(|answer| answer.outcome == outcome)
+            .map(|answer| quantile_name(answer.quantile));
+        let stolen = found
+            .stolen
+            .iter()
+            .filter(|answer| answer.outcome == outcome)
+            .map(|_| "stolen time".to_owned());
+        let stalls = found
+            .stalls
+            .iter()
+            .filter(|(_, rates)| rates.outcome == outcome)
+            .map(|(over, _)| format!("{} over {over}", event_word(found.stolen.is_some())));
+        let all: Vec<String> = quantiles.chain(stolen).chain(stalls).collect();
+        all.join(", ")
+    };
+    match found.outcome {
+        VerdictOutcome::Holds if found.stolen.is_some() => {
+            format!("stolen time and gaps within ×{tolerance}, or no more than the bounds above")
+        }
+        VerdictOutcome::Holds => {
+            format!("quantiles within ×{tolerance}, and no more stalls than the bounds above")
+        }
+        VerdictOutcome::Fails | VerdictOutcome::Leaks => {
+            format!("beyond ×{tolerance}: {}", named(found.outcome))
+        }
+        VerdictOutcome::Inconclusive => {
+            format!(
+                "not enough data to decide about {}",
+                named(VerdictOutcome::Inconclusive)
+            )
+        }
+    }
+}
+
+/// Names the samples above a length: of meters that observe gaps, and of others.
+fn event_word(gaps: bool) -> &'static str {
+    if gaps { "gaps" } else { "stalls" }
+}
+
+/// Returns the figures on samples above a length.
+fn stalls(over: Nanos, rates: &RateRatio, gaps: bool) -> String {
+    let what = event_word(gaps);
+    let (ours, theirs) = rates.events;
+    let counts = format!(
+        "{} {what} over {over} in {} against {} in {}",
+        grouped(ours),
+        rates.observed.0,
+        grouped(theirs),
+        rates.observed.1
+    );
+    match bound(rates.added_at_most) {
+        Some(bound) => format!("{counts} ({bound})"),
+        None => counts,
+    }
+}
+
+/// Returns a bound on the added events per second: `at most one more in 1.9 s`. Stalls of one burst
+/// count as one.
+pub(crate) fn bound(added_at_most: f64) -> Option<String> {
+    (added_at_most > 0.0 && added_at_most <= 100.0).then(|| {
+        let apart = Nanos((1e9 / added_at_most) as u64);
+        format!("at most one more in {apart}")
+    })
+}
+
+fn stolen(found: &StolenShare) -> String {
+    let percent = |share: f64| format!("{:.3} %", share * 100.0);
+    let shares = format!(
+        "stolen time {} against {}",
+        percent(found.shares.0),
+        percent(found.shares.1)
+    );
+    if found.added_at_most.is_finite() {
+        format!(
+            "{shares} (at most {} more)",
+            percent(found.added_at_most.max(0.0))
+        )
+    } else {
+        shares
+    }
+}
+
+/// Returns the outcome and the statement on a comparison with the host.
 ///
 /// Ratios of emulated times decide nothing: the costs of emulation are not those of hardware.
 pub(crate) fn same_as_host(
-    found: &SameAs,
+    found: &Compared,
     tolerance: f64,
     emulated: bool,
 ) -> (VerdictOutcome, String) {
-    let runs_compared = found.basis == Basis::Runs;
-    let statement = ratios(
-        "of the host's",
-        &found.ratios,
-        found.outcome,
-        tolerance,
-        runs_compared,
-    );
+    let statement = comparison("of the host's", found, tolerance);
     if emulated {
         return (
             VerdictOutcome::Inconclusive,
@@ -122,22 +206,16 @@ pub(crate) fn same_as_host(
     (found.outcome, statement)
 }
 
-/// Returns the outcome and the statement on interference factors.
+/// Returns the outcome and the statement on the interference of a load.
 ///
 /// On an emulated machine every load slows the emulation of all CPUs. A factor within the tolerance
 /// is evidence there, a larger one is not.
 pub(crate) fn interference(
-    found: &Factors,
+    found: &Compared,
     tolerance: f64,
     emulated: bool,
 ) -> (VerdictOutcome, String) {
-    let statement = ratios(
-        "of the idle ones",
-        &found.factors,
-        found.outcome,
-        tolerance,
-        found.basis == Basis::Runs,
-    );
+    let statement = comparison("of the idle ones", found, tolerance);
     if emulated && found.outcome == VerdictOutcome::Leaks {
         return (
             VerdictOutcome::Inconclusive,
@@ -249,7 +327,6 @@ mod tests {
     fn formats_figures() {
         assert_eq!(grouped(1_234_567), "1 234 567");
         assert_eq!(grouped(999), "999");
-        assert_eq!(one_in(1e-4), "1 in 10 000");
         assert_eq!(quantile_name(0.999), "p99.9");
         assert_eq!(quantile_name(0.5), "p50");
         assert_eq!(factor(123.4), "123");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The summary of each domain: deadline, comparison with the host, loads, blocks. Pure.
+//! The summary of each domain: latency, comparison with the host, loads, blocks. Pure.
 
 use rampart_model::{
     DisturbanceKind, EvaluatedDomain, EvaluationSettings, MeterKind, Question, Record, Side,
@@ -9,7 +9,8 @@ use rampart_model::{
 use crate::comparison::Asked;
 use crate::statements::{factor, grouped, quantile_name};
 
-/// Returns the summary of a domain, a short sentence for each question.
+/// Returns the summary of a domain in one sentence: its latency, then what is decided on the host,
+/// loads and blocks, then what is not decided.
 ///
 /// `times` is false if the machine or the domain is emulated; no sentence rests on a time then.
 pub(crate) fn sentence(
@@ -20,36 +21,50 @@ pub(crate) fn sentence(
     meter: MeterKind,
     times: bool,
 ) -> String {
-    let measured = records.iter().any(|record| {
-        record.domain == domain.name && record.settings.meter == meter && record.exposure.runs > 0
-    });
+    let records: Vec<&Record> = records
+        .iter()
+        .filter(|record| record.domain == domain.name && record.settings.meter == meter)
+        .filter(|record| record.exposure.runs > 0)
+        .collect();
     let blocks = blocks_parts(plan, domain, verdicts);
-    if !measured && blocks.is_empty() {
+    if records.is_empty() && blocks == Parts::default() {
         return "No valid run was measured.".to_owned();
     }
     let asked = |question| Asked::new(verdicts, &domain.name, meter, question);
-    let mut parts = Vec::new();
-    if !measured {
-        parts.push("no valid run of the matrix was measured".to_owned());
-    } else if times {
-        parts.push(deadline_part(&asked(Question::Deadline)));
-        if !domain.selection.kind.is_housekeeping() {
-            parts.push(same_part(&asked(Question::SameAsHost)));
-        }
-    } else {
-        parts.push("latency is not judged on an emulated machine".to_owned());
-    }
-    let loads = asked(Question::Interference);
-    if !loads.0.is_empty() {
-        parts.push(match overall(&loads) {
-            VerdictOutcome::Holds => "isolated from co-located loads".to_owned(),
-            VerdictOutcome::Leaks => leak_part(&loads),
-            _ => "not enough data to judge co-located loads".to_owned(),
+    let mut parts = Parts::default();
+    if times && !records.is_empty() {
+        parts.decided.push(if plan.deadline_is_named(&domain.name) {
+            deadline_part(&asked(Question::Deadline))
+        } else {
+            worst_part(&records)
         });
+        if !domain.selection.kind.is_housekeeping() {
+            same_part(&asked(Question::SameAsHost), &mut parts);
+        }
+        loads_part(&asked(Question::Interference), &mut parts);
     }
-    parts.extend(blocks);
-    let sentences: Vec<String> = parts.iter().map(|part| as_sentence(part)).collect();
-    sentences.join(" ")
+    parts.decided.extend(blocks.decided);
+    parts.open.extend(blocks.open);
+    if parts.decided.is_empty() && !times {
+        parts
+            .decided
+            .push("latency is not judged on an emulated machine".to_owned());
+    }
+    if !parts.open.is_empty() {
+        parts
+            .decided
+            .push(format!("not decided: {}", parts.open.join(" and ")));
+    }
+    as_sentence(&parts.decided.join(", "))
+}
+
+/// The parts of a summary.
+#[derive(Debug, Default, PartialEq)]
+struct Parts {
+    /// Answers.
+    decided: Vec<String>,
+    /// Subjects of the questions without an answer.
+    open: Vec<&'static str>,
 }
 
 /// Capitalises the first letter and adds a full stop.
@@ -62,17 +77,48 @@ fn as_sentence(text: &str) -> String {
     format!("{first}{}.", letters.as_str())
 }
 
-fn same_part(same: &Asked<'_>) -> String {
-    match overall(same) {
-        VerdictOutcome::Holds => "latency is as good as on the host".to_owned(),
-        VerdictOutcome::Fails => {
-            let worse = same.with(VerdictOutcome::Fails);
+/// Returns the worst sample of valid runs with its exposure.
+fn worst_part(records: &[&Record]) -> String {
+    let cycles: u64 = records
+        .iter()
+        .map(|record| record.exposure.samples + record.exposure.missed)
+        .sum();
+    let worst = records
+        .iter()
+        .filter_map(|record| Some((record.worst.first()?.value, record.condition)))
+        .max_by_key(|(value, _)| *value);
+    match worst {
+        Some((value, condition)) => {
             format!(
-                "latency is worse than on the host under {}",
-                Asked::conditions(&worse)
+                "worst {value} under {condition} in {} cycles",
+                grouped(cycles)
             )
         }
-        _ => "not enough data to compare it with the host".to_owned(),
+        None => format!("no delay in {} cycles", grouped(cycles)),
+    }
+}
+
+fn same_part(same: &Asked<'_>, parts: &mut Parts) {
+    match overall(same) {
+        VerdictOutcome::Holds => parts.decided.push("as good as the host".to_owned()),
+        VerdictOutcome::Fails => {
+            let worse = Asked::conditions(&same.with(VerdictOutcome::Fails));
+            parts
+                .decided
+                .push(format!("worse than the host under {worse}"));
+        }
+        _ => parts.open.push("the comparison with the host"),
+    }
+}
+
+fn loads_part(loads: &Asked<'_>, parts: &mut Parts) {
+    if loads.0.is_empty() {
+        return;
+    }
+    match overall(loads) {
+        VerdictOutcome::Holds => parts.decided.push("isolated from loads".to_owned()),
+        VerdictOutcome::Leaks => parts.decided.push(leak_part(loads)),
+        _ => parts.open.push("isolation from loads"),
     }
 }
 
@@ -81,14 +127,14 @@ fn blocks_parts(
     plan: &EvaluationSettings,
     domain: &EvaluatedDomain,
     verdicts: &[Verdict],
-) -> Vec<String> {
+) -> Parts {
     let blocks = verdicts
         .iter()
         .filter(|verdict| verdict.domain == domain.name)
         .filter_map(|verdict| Some((verdict.outcome, verdict.disturbance.as_ref()?)))
         .filter(|(_, by)| by.kind == DisturbanceKind::Block);
     let (own, elsewhere): (Vec<_>, Vec<_>) = blocks.partition(|(_, by)| by.domain == domain.name);
-    let mut parts = Vec::new();
+    let mut parts = Parts::default();
     let felt: Vec<String> = elsewhere
         .iter()
         .filter(|(outcome, _)| matches!(outcome, VerdictOutcome::Leaks | VerdictOutcome::Fails))
@@ -98,12 +144,12 @@ fn blocks_parts(
         .iter()
         .any(|(outcome, _)| *outcome == VerdictOutcome::Inconclusive);
     if !felt.is_empty() {
-        parts.push(format!(
-            "not isolated: blocks in other domains stop it ({})",
+        parts.decided.push(format!(
+            "stopped by blocks in other domains ({})",
             felt.join(", ")
         ));
     } else if open {
-        parts.push("not enough data to judge blocks in other domains".to_owned());
+        parts.open.push("isolation from blocks in other domains");
     } else if !elsewhere.is_empty() {
         let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
@@ -114,27 +160,26 @@ fn blocks_parts(
             .filter(watched)
             .map(|other| other.name.as_str())
             .collect();
-        parts.push(if names.len() + 1 == plan.domains.len() {
-            "isolated: blocks in other domains do not stop it".to_owned()
-        } else {
-            format!("isolated: blocks in {} do not stop it", names.join(", "))
-        });
+        parts
+            .decided
+            .push(if names.len() + 1 == plan.domains.len() {
+                "isolated from blocks in other domains".to_owned()
+            } else {
+                format!("isolated from blocks in {}", names.join(" and "))
+            });
     }
     for (outcome, _) in own.iter().filter(|(_, by)| by.side == Side::Under) {
-        parts.push(
-            match outcome {
-                VerdictOutcome::Leaks | VerdictOutcome::Fails => {
-                    "a block of the host's kernel under it stops it"
-                }
-                VerdictOutcome::Holds => {
-                    "even a block of the host's kernel under it does not stop it"
-                }
-                VerdictOutcome::Inconclusive => {
-                    "not enough data to judge blocks of the host's kernel under it"
-                }
+        match outcome {
+            VerdictOutcome::Leaks | VerdictOutcome::Fails => parts
+                .decided
+                .push("stopped by a block of the host's kernel under it".to_owned()),
+            VerdictOutcome::Holds => parts
+                .decided
+                .push("not stopped by a block of the host's kernel under it".to_owned()),
+            VerdictOutcome::Inconclusive => {
+                parts.open.push("blocks of the host's kernel under it");
             }
-            .to_owned(),
-        );
+        }
     }
     parts
 }
@@ -176,23 +221,22 @@ fn deadline_part(asked: &Asked<'_>) -> String {
         }
     }
     let (Some(limit), Some((max, condition))) = (limit, worst) else {
-        return "the deadline was not judged".to_owned();
+        return "deadline not judged".to_owned();
     };
     let figures = format!("worst {max} under {condition}");
     match overall(asked) {
-        VerdictOutcome::Holds => format!(
-            "meets the deadline of {limit} in all {} cycles, {figures}",
-            grouped(total)
-        ),
+        VerdictOutcome::Holds => {
+            format!("meets {limit} in all {} cycles ({figures})", grouped(total))
+        }
         VerdictOutcome::Fails => {
             format!(
-                "misses the deadline of {limit} in {} of {} cycles, {figures}",
+                "misses {limit} in {} of {} cycles ({figures})",
                 grouped(over),
                 grouped(total)
             )
         }
         _ => format!(
-            "not enough data to judge the deadline of {limit} after {} cycles, {figures}",
+            "no miss of {limit} in {} cycles, too few to decide ({figures})",
             grouped(total)
         ),
     }
@@ -201,14 +245,19 @@ fn deadline_part(asked: &Asked<'_>) -> String {
 fn leak_part(asked: &Asked<'_>) -> String {
     let mut worst: Option<(f64, String)> = None;
     for verdict in asked.with(VerdictOutcome::Leaks) {
-        if let Some(VerdictFigures::Interference { factors, .. }) = &verdict.figures {
-            for (quantile, interval) in factors {
+        if let Some(VerdictFigures::Interference {
+            factors, tolerance, ..
+        }) = &verdict.figures
+        {
+            // A load may leak by stalls alone.
+            let beyond = factors.iter().filter(|(_, of)| of.low > *tolerance);
+            for (quantile, interval) in beyond {
                 if worst
                     .as_ref()
                     .is_none_or(|(estimate, _)| interval.estimate > *estimate)
                 {
                     let words = format!(
-                        "not isolated from co-located loads: {} grows ×{} under {}",
+                        "not isolated from loads ({} ×{} under {})",
                         quantile_name(*quantile),
                         factor(interval.estimate),
                         verdict.condition
@@ -219,7 +268,10 @@ fn leak_part(asked: &Asked<'_>) -> String {
         }
     }
     worst.map_or_else(
-        || "not isolated from co-located loads".to_owned(),
+        || {
+            let leaking = Asked::conditions(&asked.with(VerdictOutcome::Leaks));
+            format!("not isolated from loads (stalls under {leaking})")
+        },
         |(_, words)| words,
     )
 }

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use rampart_evaluate::{BatchesByRecord, Evidence, judge_effects};
+use rampart_evaluate::{Evidence, VisitsByRecord, judge_effects};
 use rampart_model::{
     ChangeOutcome, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectOutcome,
     EvaluationSettings, Exposure, MeterKind, MeterSettings, Nanos, PlanChange, PlanEffects,
     PlanVariant, Record, StepKind, VariantRecord, VariantSettings,
 };
+use rampart_stats::Visit;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -21,18 +22,18 @@ fn change(name: &str) -> PlanChange {
 }
 
 /// Returns runs whose level differs by a few percent; `factor` multiplies all samples.
-fn runs(generator: &mut Pcg64Mcg, count: usize, factor: f64) -> Vec<Vec<Distribution>> {
-    (0..count)
-        .map(|_| {
+fn runs(generator: &mut Pcg64Mcg, count: usize, factor: f64) -> Vec<Visit> {
+    (0..)
+        .take(count)
+        .map(|number| {
             let level = 5_000.0 * factor * (1.0 + 0.04 * (generator.random::<f64>() - 0.5));
-            (0..4)
-                .map(|_| {
-                    Distribution::from_values((0..3_000).map(|_| {
-                        let tail = -generator.random::<f64>().max(1e-9).ln();
-                        Nanos((level * (1.0 + 0.2 * tail)) as u64)
-                    }))
-                })
-                .collect()
+            let slices = (0..4).map(|_| {
+                Distribution::from_values((0..3_000).map(|_| {
+                    let tail = -generator.random::<f64>().max(1e-9).ln();
+                    Nanos((level * (1.0 + 0.2 * tail)) as u64)
+                }))
+            });
+            Visit::of(number, slices.collect())
         })
         .collect()
 }
@@ -101,7 +102,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
         seed: 1,
         findings: Vec::new(),
     };
-    let batches: BatchesByRecord<'_> = made
+    let visits: VisitsByRecord<'_> = made
         .iter()
         .map(|(id, runs)| (id.clone(), runs.as_slice()))
         .collect();
@@ -110,7 +111,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
         &Evidence {
             plan: &plan,
             records: &[with],
-            batches: &batches,
+            visits: &visits,
             transfers: &[],
             emulated,
         },

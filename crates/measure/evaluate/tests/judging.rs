@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use rampart_evaluate::{BatchesByRecord, Evidence, Judged, judge};
+use rampart_evaluate::{Evidence, Judged, VisitsByRecord, judge};
 use rampart_model::{
     Condition, CpuId, CpuRecord, CpuSet, Distribution, DomainKind, DomainSelection,
     EvaluatedDomain, EvaluationSettings, Exposure, LoadKind, LoadLocation, MeterKind,
     MeterSettings, Nanos, Question, Record, Series, SeriesRecord, Verdict, VerdictFigures,
     VerdictOutcome,
 };
+use rampart_stats::{Slice, Visit};
 
 const CPU_LOAD: Condition = Condition {
     load: LoadKind::Cpu,
@@ -51,43 +52,51 @@ fn plan(deadline: Nanos) -> EvaluationSettings {
     }
 }
 
-/// Returns ten batches of a thousand samples each, in three runs: most at `usual`, the slowest
-/// hundredth at `slow`, with a little spread so that runs differ.
-fn runs(usual: u64, slow: u64) -> Vec<Vec<Distribution>> {
-    let sample = |run: u64, batch: u64, number: u64| {
+/// Returns three visits of ten slices of a thousand samples each: most at `usual`, the slowest
+/// hundredth at `slow`, with a little spread so that visits differ.
+fn runs(usual: u64, slow: u64) -> Vec<Visit> {
+    let sample = |visit: u64, slice: u64, number: u64| {
         let base = if number.is_multiple_of(100) {
             slow
         } else {
             usual
         };
-        Nanos(base + base * ((run * 31 + batch * 17 + number * 7) % 50) / 1000)
+        Nanos(base + base * ((visit * 31 + slice * 17 + number * 7) % 50) / 1000)
     };
     (0..3)
-        .map(|run| {
-            (0..10)
-                .map(|batch| {
-                    Distribution::from_values((0..1000).map(|number| sample(run, batch, number)))
+        .map(|visit| Visit {
+            number: visit,
+            started: Nanos::from_secs(u64::from(visit)),
+            slices: (0..10)
+                .map(|slice| Slice {
+                    seen: Distribution::from_values(
+                        (0..1000).map(|number| sample(visit.into(), slice, number)),
+                    ),
+                    corrected: None,
+                    observed: Nanos::SECOND,
                 })
-                .collect()
+                .collect(),
         })
         .collect()
 }
 
-/// The runs of each record, in batches.
-type Batches = BTreeMap<String, Vec<Vec<Distribution>>>;
+/// The visits of each record.
+type Visits = BTreeMap<String, Vec<Visit>>;
 
 /// Adds a record of these runs.
 fn add(
     records: &mut Vec<Record>,
-    batches: &mut Batches,
+    visits: &mut Visits,
     (kind, condition): (DomainKind, Condition),
-    runs: Vec<Vec<Distribution>>,
+    runs: Vec<Visit>,
     deadline: Nanos,
 ) {
     let mut whole = Distribution::default();
-    runs.iter().flatten().for_each(|batch| whole.merge(batch));
+    runs.iter()
+        .flat_map(|visit| &visit.slices)
+        .for_each(|slice| whole.merge(&slice.seen));
     let id = format!("{}/wakeup/{condition}", kind.word());
-    batches.insert(id.clone(), runs);
+    visits.insert(id.clone(), runs);
     records.push(Record {
         emulated: false,
         id,
@@ -131,17 +140,17 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
 fn judge_records(
     plan: &EvaluationSettings,
     records: &[Record],
-    batches: &Batches,
+    visits: &Visits,
     emulated: bool,
 ) -> Judged {
-    let batches: BatchesByRecord<'_> = batches
+    let visits: VisitsByRecord<'_> = visits
         .iter()
         .map(|(record, runs)| (record.clone(), runs.as_slice()))
         .collect();
     judge(&Evidence {
         plan,
         records,
-        batches: &batches,
+        visits: &visits,
         transfers: &[],
         emulated,
     })
@@ -150,22 +159,16 @@ fn judge_records(
 /// Judges a host that leaks under load, and a task that does not.
 fn judged(emulated: bool) -> Judged {
     let deadline = Nanos::from_micros(100);
-    let (mut records, mut batches) = (Vec::new(), Batches::new());
+    let (mut records, mut visits) = (Vec::new(), Visits::new());
     for (cell, usual, slow) in [
         ((DomainKind::Host, Condition::IDLE), 5_000, 20_000),
         ((DomainKind::Host, CPU_LOAD), 15_000, 500_000),
         ((DomainKind::Task, Condition::IDLE), 5_000, 20_000),
         ((DomainKind::Task, CPU_LOAD), 5_000, 20_000),
     ] {
-        add(
-            &mut records,
-            &mut batches,
-            cell,
-            runs(usual, slow),
-            deadline,
-        );
+        add(&mut records, &mut visits, cell, runs(usual, slow), deadline);
     }
-    judge_records(&plan(deadline), &records, &batches, emulated)
+    judge_records(&plan(deadline), &records, &visits, emulated)
 }
 
 #[test]
@@ -225,6 +228,7 @@ fn a_deadline_carries_its_bound_and_exposure() {
     let Some(VerdictFigures::Deadline {
         cycles,
         exceedances,
+        visits,
         upper_bound,
         time_between_violations,
         ..
@@ -233,7 +237,11 @@ fn a_deadline_carries_its_bound_and_exposure() {
         panic!("{held:?}");
     };
     assert_eq!((cycles, exceedances), (30_000, 0));
-    assert!((upper_bound * 30_000.0 - 3.0).abs() < 0.01, "{upper_bound}");
+    assert_eq!(visits, Some((0, 3)));
+    assert!(
+        (upper_bound - (1.0 - 0.05f64.cbrt())).abs() < 1e-6,
+        "{upper_bound}"
+    );
     assert!(time_between_violations.is_some_and(|between| between < Nanos::from_secs(11)));
     assert!(
         held.statement.contains("30 000 cycles"),
@@ -245,10 +253,10 @@ fn a_deadline_carries_its_bound_and_exposure() {
 #[test]
 fn missed_periods_count_by_their_corrected_lateness() {
     let deadline = Nanos::from_micros(100);
-    let (mut records, mut batches) = (Vec::new(), Batches::new());
+    let (mut records, mut visits) = (Vec::new(), Visits::new());
     add(
         &mut records,
-        &mut batches,
+        &mut visits,
         (DomainKind::Host, Condition::IDLE),
         runs(5_000, 20_000),
         deadline,
@@ -268,7 +276,7 @@ fn missed_periods_count_by_their_corrected_lateness() {
     lateness.corrected = Some(corrected);
     record.cpus[0].over_deadline += 1;
     record.exposure.samples += 1;
-    let judged = judge_records(&plan(deadline), &records, &batches, false);
+    let judged = judge_records(&plan(deadline), &records, &visits, false);
     let Some(VerdictFigures::Deadline {
         cycles,
         exceedances,
@@ -376,18 +384,149 @@ fn comparison_rests_on_its_verdicts() {
     }
     let sentence = &judged.comparison.sentences[0].1;
     assert!(
-        sentence.starts_with("Misses the deadline of 100 µs in 300 of 60 000 cycles, worst 52"),
+        sentence.starts_with("Misses 100 µs in 300 of 60 000 cycles (worst 52"),
         "{sentence}"
     );
 }
 
 #[test]
 fn does_not_judge_without_a_valid_run() {
-    let judged = judge_records(&plan(Nanos::SECOND), &[], &Batches::new(), false);
+    let judged = judge_records(&plan(Nanos::SECOND), &[], &Visits::new(), false);
     assert!(judged.verdicts.is_empty());
     assert_eq!(
         judged.comparison.sentences[0].1,
         "No valid run was measured."
     );
     assert_eq!(judged.comparison.rows[0].entries[0].answer, "not measured");
+}
+
+#[test]
+fn without_a_deadline_the_round_ones_are_counted() {
+    let (mut records, mut visits) = (Vec::new(), Visits::new());
+    add(
+        &mut records,
+        &mut visits,
+        (DomainKind::Host, Condition::IDLE),
+        runs(5_000, 60_000),
+        Nanos::from_millis(1),
+    );
+    let settings = EvaluationSettings {
+        deadline_from_user: false,
+        ..plan(Nanos::from_millis(1))
+    };
+    let judged = judge_records(&settings, &records, &visits, false);
+    let deadline = |verdict: &&Verdict| verdict.question == Question::Deadline;
+    assert_eq!(judged.verdicts.iter().find(deadline), None);
+    let reached = &judged.comparison.reached[0];
+    let expected = [(10, 300), (20, 300), (50, 300), (100, 0)];
+    assert_eq!(
+        reached.deadlines,
+        expected.map(|(limit, over)| (Nanos::from_micros(limit), over))
+    );
+    assert!(reached.between > Nanos::from_secs(10) && reached.between < Nanos::from_secs(11));
+    let entry = &judged.comparison.rows[0].entries[0];
+    assert_eq!(
+        (entry.answer.as_str(), entry.outcome),
+        ("would meet 100 µs", None)
+    );
+}
+
+/// A load that adds five stalls of 20 ms a second, and moves neither p50 nor p99.
+#[test]
+fn a_load_that_only_adds_stalls_leaks() {
+    let stalled: Vec<Visit> = runs(5_000, 5_000)
+        .into_iter()
+        .map(|mut visit| {
+            for slice in &mut visit.slices {
+                let stalls = Distribution::from_values([Nanos::from_millis(20); 5]);
+                slice.seen.merge(&stalls);
+            }
+            visit
+        })
+        .collect();
+    let (mut records, mut visits) = (Vec::new(), Visits::new());
+    for (condition, runs) in [(Condition::IDLE, runs(5_000, 5_000)), (CPU_LOAD, stalled)] {
+        let deadline = Nanos::from_millis(1);
+        let entry = (DomainKind::Task, condition);
+        add(&mut records, &mut visits, entry, runs, deadline);
+    }
+    let judged = judge_records(&plan(Nanos::from_millis(1)), &records, &visits, false);
+    let found = verdict(&judged, Question::Interference, "task/wakeup/cpu@others");
+    assert_eq!(found.outcome, VerdictOutcome::Leaks, "{}", found.statement);
+    assert!(
+        found.statement.ends_with("beyond ×1.5: stalls over 1 ms"),
+        "{}",
+        found.statement
+    );
+    let Some(VerdictFigures::Interference { factors, .. }) = &found.figures else {
+        panic!("{found:?}");
+    };
+    assert!(
+        factors.iter().all(|(_, factor)| factor.high < 1.5),
+        "{factors:?}"
+    );
+}
+
+/// `noise`: half the gaps of the host, of the same length, and more gaps than the host.
+#[test]
+fn gaps_are_compared_by_time_and_rate() {
+    let gaps = |per_second: u64| -> Vec<Visit> {
+        (0..6)
+            .map(|number| {
+                let slices = (0..5u64).map(|slice| Slice {
+                    seen: Distribution::from_values(
+                        (0..per_second).map(|gap| Nanos(20_000 + (gap + slice) % 7 * 100)),
+                    ),
+                    corrected: None,
+                    observed: Nanos::SECOND,
+                });
+                Visit {
+                    number,
+                    started: Nanos::ZERO,
+                    slices: slices.collect(),
+                }
+            })
+            .collect()
+    };
+    let outcome = |task: u64| {
+        let (mut records, mut visits) = (Vec::new(), Visits::new());
+        for (kind, gaps) in [
+            (DomainKind::Host, gaps(250)),
+            (DomainKind::Task, gaps(task)),
+        ] {
+            let entry = (kind, Condition::IDLE);
+            add(
+                &mut records,
+                &mut visits,
+                entry,
+                gaps,
+                Nanos::from_millis(1),
+            );
+        }
+        for record in &mut records {
+            record.settings = MeterSettings::new(MeterKind::Noise, CpuSet::single(CpuId(1)));
+        }
+        let settings = EvaluationSettings {
+            deadline_from_user: false,
+            meters: vec![records[0].settings.clone()],
+            ..plan(Nanos::from_millis(1))
+        };
+        let judged = judge_records(&settings, &records, &visits, false);
+        let found = verdict(&judged, Question::SameAsHost, &records[1].id).clone();
+        let Some(VerdictFigures::SameAsHost { ratios, .. }) = &found.figures else {
+            panic!("{found:?}");
+        };
+        assert!(ratios.is_empty(), "a length of gaps has no ratio");
+        found.outcome
+    };
+    assert_eq!(outcome(125), VerdictOutcome::Holds);
+    assert_eq!(outcome(250), VerdictOutcome::Holds);
+    assert_eq!(outcome(1_000), VerdictOutcome::Fails);
+}
+
+#[test]
+fn a_domain_measured_as_two_is_the_same() {
+    let control = judged(false).comparison.control.expect("enough slices");
+    assert_eq!(control.record, "host/wakeup/idle");
+    assert_eq!(control.outcome, VerdictOutcome::Holds, "{control:?}");
 }

@@ -12,17 +12,13 @@ use rampart_model::{Condition, CpuId};
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The program is not installed.
-    #[error(
-        "stress-ng is not in PATH ({searched}), needed for every load but `idle`; fix: apt-get install stress-ng"
-    )]
+    #[error("stress-ng is not in PATH ({})", if searched.is_empty() { "empty" } else { searched })]
     Missing {
         /// The directories that were searched.
         searched: String,
     },
     /// The program does not print its version.
-    #[error(
-        "`{path} --version` printed `{answer}`, expected `stress-ng, version …`; fix: apt-get install --reinstall stress-ng"
-    )]
+    #[error("`{path} --version` printed `{answer}`, expected `stress-ng, version …`")]
     NoVersion {
         /// The program.
         path: PathBuf,
@@ -30,9 +26,7 @@ pub enum LoadError {
         answer: String,
     },
     /// The program neither prints its version nor ends.
-    #[error(
-        "`{path} --version` did not end within {} s and was killed; fix: run it in a shell to see why it hangs", .waited.as_secs()
-    )]
+    #[error("`{path} --version` did not end within {} s and was killed", .waited.as_secs())]
     Hung {
         /// The program.
         path: PathBuf,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs loads and blocks beside a measurement.
 //!
-//! A load is one `stress-ng` process for each CPU of its location, bound to that CPU. It counts as
-//! started only when its workers have used CPU time, and its total CPU time is recorded: a load
-//! that did not run must never pass for a quiet machine.
+//! A load is one process for each CPU of its location, bound to that CPU: `stress-ng`, or the meter's
+//! own load where that is not installed. It counts as started only when its workers have used CPU
+//! time, and its total CPU time is recorded: a load that did not run must never pass for a quiet
+//! machine.
 //!
 //! A block stops a CPU for a known time. The program `rampart-meter block` makes it, on this kernel
 //! or on another, and reports when each block began and ended.
@@ -14,6 +15,7 @@ mod error;
 mod inside;
 mod load;
 mod proc;
+mod program;
 mod stressor;
 
 pub use blocks::{Blocks, BlocksOutcome, BlocksProgress};
@@ -22,4 +24,5 @@ pub use error::LoadError;
 pub use inside::{
     METERS_OWN, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
 };
-pub use load::{Load, LoadVersion, check};
+pub use load::Load;
+pub use program::LoadProgram;

@@ -10,21 +10,21 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_host::{OnParentExit, Shield, end_child, run_within, spawn_tied};
+use rampart_host::{OnParentExit, Shield, end_child, spawn_tied};
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadLocation, LoadRecord, Nanos, Severity,
     StressorRecord,
 };
 use rustix::process::Signal;
 
+use crate::inside::has_begun;
 use crate::proc::{self, Process};
+use crate::program::LoadProgram;
 use crate::{LoadError, stressor};
 
 /// Time limit for the workers of a load to use [`ENOUGH_TO_COUNT`]. They need milliseconds; on a
 /// busy machine with an emulated disk they may need seconds.
 const START_PATIENCE: Duration = Duration::from_secs(10);
-/// Time limit for the program to print its version. An emulated machine needs seconds.
-const VERSION_PATIENCE: Duration = Duration::from_secs(60);
 /// CPU time after which a worker counts as running.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
 /// Part of the time that the workers of a load must run or wait for their CPU. They never sleep,
@@ -41,64 +41,6 @@ const OUTPUT_KEPT: usize = 2048;
 /// admitted to a shield and bound to its CPU first.
 const GATE: &str = r#"read -r go && exec "$0" "$@""#;
 
-/// The program that makes the loads.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadVersion {
-    /// Path of the program.
-    pub program: PathBuf,
-    /// Its name and version, for example `stress-ng 0.15.06`.
-    pub version: String,
-}
-
-/// Checks whether this machine can make `condition`. Returns `None` for `idle`, which needs no
-/// program.
-///
-/// # Errors
-/// Returns an error if the program is missing or does not print its version.
-pub fn check(condition: Condition) -> Result<Option<LoadVersion>, LoadError> {
-    if condition.load == LoadKind::Idle {
-        return Ok(None);
-    }
-    let searched = std::env::var("PATH").unwrap_or_default();
-    let program = std::env::split_paths(&searched)
-        .map(|directory| directory.join("stress-ng"))
-        .find(|path| path.is_file())
-        .ok_or_else(|| LoadError::Missing {
-            searched: searched.clone(),
-        })?;
-    let version = ask_version(&program, VERSION_PATIENCE)?;
-    Ok(Some(LoadVersion { program, version }))
-}
-
-/// Returns the version that the program prints.
-fn ask_version(program: &Path, patience: Duration) -> Result<String, LoadError> {
-    let mut command = Command::new(program);
-    command.arg("--version");
-    let result =
-        run_within(command, patience).map_err(LoadError::file("start the program", program))?;
-    let answer = result.output;
-    match (version(&answer), result.status) {
-        (Some(version), _) => Ok(version),
-        (None, None) => Err(LoadError::Hung {
-            path: program.to_owned(),
-            waited: patience,
-        }),
-        (None, Some(_)) => Err(LoadError::NoVersion {
-            path: program.to_owned(),
-            answer: answer.chars().take(80).collect(),
-        }),
-    }
-}
-
-/// Parses `stress-ng 0.15.06` from `stress-ng, version 0.15.06 (gcc 12.2.0, …)`.
-fn version(answer: &str) -> Option<String> {
-    let number = answer
-        .strip_prefix("stress-ng, version ")?
-        .split_whitespace()
-        .next()?;
-    Some(format!("stress-ng {number}"))
-}
-
 /// A running load. Dropping it ends it.
 #[derive(Debug)]
 pub struct Load {
@@ -110,6 +52,8 @@ pub struct Load {
 #[derive(Debug)]
 struct Stressor {
     cpu: CpuId,
+    /// Whether the started process itself is the worker, and not its children.
+    is_worker: bool,
     command: Vec<String>,
     child: Child,
     output: Arc<Mutex<VecDeque<u8>>>,
@@ -182,6 +126,7 @@ impl Load {
     /// Starts the load of `condition` at its location: `measured`, in the `shield` if there is one,
     /// or `others`. Returns when each of its workers has used CPU time.
     ///
+    /// The loads are those of `stress-ng` if it is installed, otherwise those of the program `meter`.
     /// Files are created below `scratch`, which should be on a disk.
     ///
     /// # Errors
@@ -191,15 +136,32 @@ impl Load {
         measured: &CpuSet,
         others: &CpuSet,
         shield: Option<&Shield>,
+        meter: &Path,
         scratch: &Path,
     ) -> Result<Self, LoadError> {
-        let Some(LoadVersion { program, version }) = check(condition)? else {
+        if condition.load == LoadKind::Idle {
             return Ok(Self {
                 version: String::new(),
                 stressors: Vec::new(),
                 scratch: None,
             });
-        };
+        }
+        let program = LoadProgram::find(meter);
+        Self::start_by(&program, condition, measured, others, shield, scratch)
+    }
+
+    /// Starts a load as [`Load::start`], by this program.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Load::start`].
+    pub fn start_by(
+        program: &LoadProgram,
+        condition: Condition,
+        measured: &CpuSet,
+        others: &CpuSet,
+        shield: Option<&Shield>,
+        scratch: &Path,
+    ) -> Result<Self, LoadError> {
         let (cpus, shield) = match condition.location {
             Some(LoadLocation::Same) => (measured, shield),
             Some(LoadLocation::Others) | None => (others, None),
@@ -217,14 +179,27 @@ impl Load {
         let scratch = make_scratch(scratch)?;
         // From here on dropping `load` ends what was started.
         let mut load = Self {
-            version,
+            version: program.version(),
             stressors: Vec::new(),
             scratch: Some(scratch.clone()),
         };
         for cpu in cpus.iter() {
-            let options = stressor::options(condition.load, cpu, &scratch, memory);
-            load.stressors
-                .push(Stressor::start(&program, options, cpu)?);
+            let stressor = match program {
+                LoadProgram::StressNg { path, .. } => {
+                    let options = stressor::options(condition.load, cpu, &scratch, memory);
+                    Stressor::start_behind_gate(path, options, cpu)?
+                }
+                LoadProgram::Meter { path, .. } => {
+                    let bytes = match condition.load {
+                        LoadKind::Cache => proc::last_level_cache(cpu),
+                        LoadKind::Memory => Some(memory),
+                        LoadKind::Idle | LoadKind::Cpu | LoadKind::Io => None,
+                    };
+                    let options = stressor::meter_options(condition.load, cpu, &scratch, bytes);
+                    Stressor::start_meter(path, options, cpu)?
+                }
+            };
+            load.stressors.push(stressor);
             if let Some(stressor) = load.stressors.last_mut() {
                 stressor.open_gate(condition, shield)?;
             }
@@ -303,17 +278,40 @@ impl Drop for Load {
 }
 
 impl Stressor {
-    fn start(program: &Path, options: Vec<String>, cpu: CpuId) -> Result<Self, LoadError> {
+    /// Starts a program that waits at a gate and then starts workers.
+    fn start_behind_gate(
+        program: &Path,
+        options: Vec<String>,
+        cpu: CpuId,
+    ) -> Result<Self, LoadError> {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", GATE]).arg(program).args(&options);
+        Self::start(command, program, options, cpu, false)
+    }
+
+    /// Starts the meter's own load, which waits for a line itself.
+    fn start_meter(meter: &Path, options: Vec<String>, cpu: CpuId) -> Result<Self, LoadError> {
+        let mut command = Command::new(meter);
+        command.args(&options).arg("--wait");
+        Self::start(command, meter, options, cpu, true)
+    }
+
+    fn start(
+        mut command: Command,
+        program: &Path,
+        options: Vec<String>,
+        cpu: CpuId,
+        is_worker: bool,
+    ) -> Result<Self, LoadError> {
         // Reports show its messages, which must not depend on the user's language.
         command.env("LC_ALL", "C");
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        let started = PathBuf::from(command.get_program());
         let mut child = spawn_tied(command, OnParentExit::Terminate)
-            .map_err(LoadError::file("start the program", "/bin/sh"))?;
+            .map_err(LoadError::file("start the program", started))?;
         let output = Arc::new(Mutex::new(VecDeque::new()));
         if let Some(pipe) = child.stdout.take() {
             keep_tail(pipe, &output);
@@ -325,6 +323,7 @@ impl Stressor {
         line.extend(options);
         Ok(Self {
             cpu,
+            is_worker,
             command: line,
             child,
             output,
@@ -350,14 +349,19 @@ impl Stressor {
             cpu: self.cpu,
             source,
         })?;
-        let opened = match self.child.stdin.take() {
-            Some(mut gate) => gate.write_all(b"go\n"),
+        let opened = match self.child.stdin.as_mut() {
+            Some(gate) => gate.write_all(b"go\n"),
             None => Ok(()),
         };
-        // A later check detects a shell that has ended.
+        if !self.is_worker {
+            self.child.stdin = None;
+        }
+        // A later check detects a program that has ended.
         opened.or_else(|error| match error.kind() {
             std::io::ErrorKind::BrokenPipe => Ok(()),
-            _ => Err(LoadError::file("open the gate of", "/bin/sh")(error)),
+            _ => Err(LoadError::file("write to the input of", &self.command[0])(
+                error,
+            )),
         })
     }
 
@@ -365,7 +369,13 @@ impl Stressor {
         let begin = Instant::now();
         loop {
             let reason = match self.look() {
-                Seen::Running(used) if used >= ENOUGH_TO_COUNT => return Ok(()),
+                // The meter first prepares its memory, and reports its begin.
+                Seen::Running(used)
+                    if used >= ENOUGH_TO_COUNT
+                        && (!self.is_worker || has_begun(&self.output())) =>
+                {
+                    return Ok(());
+                }
                 Seen::Running(used) => format!(
                     "its workers have used {:.3} ms of CPU time within {} s, needed {:.0} ms; fix: see what else runs on CPU {}",
                     used.as_secs_f64() * 1e3,
@@ -418,7 +428,7 @@ impl Stressor {
         self.cpu_time = self.cpu_time.max(used);
         let workers: Vec<Process> = all
             .into_iter()
-            .filter(|process| process.id != leader)
+            .filter(|process| self.is_worker || process.id != leader)
             .collect();
         if workers.is_empty() {
             let what = if self.has_ended() {
@@ -474,12 +484,18 @@ impl Stressor {
         format!("it has ended ({status}), output: {}", self.output_text())
     }
 
-    fn output_text(&self) -> String {
+    /// Returns the end of the output.
+    fn output(&self) -> String {
         let bytes: Vec<u8> = match self.output.lock() {
             Ok(output) => output.iter().copied().collect(),
             Err(_) => Vec::new(),
         };
-        let text = String::from_utf8_lossy(&bytes).trim().replace('\n', "; ");
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Returns the end of the output on one line.
+    fn output_text(&self) -> String {
+        let text = self.output().trim().replace('\n', "; ");
         if text.is_empty() {
             "nothing".to_owned()
         } else {
@@ -540,36 +556,7 @@ fn keep_tail(mut output: impl Read + Send + 'static, kept: &Arc<Mutex<VecDeque<u
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
-
-    #[test]
-    fn parses_the_version() {
-        let answer = "stress-ng, version 0.15.06 (gcc 12.2.0, x86_64 Linux 6.18)\n";
-        assert_eq!(version(answer).as_deref(), Some("stress-ng 0.15.06"));
-        assert_eq!(version("stress 1.0"), None);
-    }
-
-    #[test]
-    fn reports_a_program_without_a_version_and_one_that_hangs() {
-        let directory = tempfile::tempdir().expect("directory");
-        let program = directory.path().join("stress-ng");
-        let make = |script: &str| {
-            fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("file");
-            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("mode");
-        };
-        make("echo other; exit 1");
-        let error = ask_version(&program, Duration::from_secs(60)).expect_err("no version");
-        assert!(error.to_string().contains("printed `other"), "{error}");
-        make("sleep 1000");
-        let error = ask_version(&program, Duration::from_secs(1)).expect_err("it hangs");
-        let text = error.to_string();
-        assert!(
-            text.contains("within 1 s") && !text.contains("printed"),
-            "{text}"
-        );
-    }
 
     #[test]
     fn idle_counts_as_a_load_that_ran() {
@@ -578,6 +565,7 @@ mod tests {
             &CpuSet::single(CpuId(0)),
             &CpuSet::new(),
             None,
+            Path::new("/nowhere"),
             Path::new("/nowhere"),
         )
         .expect("idle");
@@ -589,7 +577,8 @@ mod tests {
     #[test]
     fn a_program_that_ends_is_an_error() {
         let options = vec!["-c".to_owned(), "echo broken >&2; exit 3".to_owned()];
-        let mut stressor = Stressor::start(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
+        let mut stressor =
+            Stressor::start_behind_gate(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
         stressor.open_gate(Condition::IDLE, None).expect("go");
         let message = stressor
             .wait_until_it_runs()

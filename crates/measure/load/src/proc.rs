@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reads the processes of a load from `/proc`.
+//! Reads the processes of a load from `/proc`, and what its size depends on.
 
 use std::fs;
 
 use rampart_model::{CpuId, CpuSet, Nanos};
 use rustix::process::Pid;
+
+/// Largest memory of a cache load: CPUs share a larger cache, and together use all of it.
+const MOST_CACHE: u64 = 64 << 20;
 
 /// A process of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +139,22 @@ pub(crate) fn available_memory() -> Option<u64> {
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.split_whitespace().next()?.parse().ok()?;
     kibibytes.checked_mul(1024)
+}
+
+/// Returns the size of the last-level cache of a CPU in bytes, at most [`MOST_CACHE`]; `None` if the
+/// kernel does not report it (Documentation/ABI/testing/sysfs-devices-system-cpu).
+pub(crate) fn last_level_cache(cpu: CpuId) -> Option<u64> {
+    let directory = format!("/sys/devices/system/cpu/cpu{cpu}/cache");
+    let caches = fs::read_dir(directory).ok()?.flatten().filter_map(|cache| {
+        let read = |file: &str| fs::read_to_string(cache.path().join(file)).ok();
+        if read("type")?.trim() == "Instruction" {
+            return None;
+        }
+        let level: u32 = read("level")?.trim().parse().ok()?;
+        let kibibytes: u64 = read("size")?.trim().strip_suffix('K')?.parse().ok()?;
+        Some((level, kibibytes * 1024))
+    });
+    caches.max().map(|(_, bytes)| bytes.min(MOST_CACHE))
 }
 
 #[cfg(test)]

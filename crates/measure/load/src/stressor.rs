@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Defines the `stress-ng` options of each load.
-//!
-//! All of them are in stress-ng 0.13 and later, so a load is the same on every supported
-//! distribution.
+//! Defines the options of each load: of `stress-ng`, all of them in version 0.13 and later, so that a
+//! load is the same on every supported distribution; and of the meter's own loads.
 
 use std::path::Path;
 
@@ -72,6 +70,28 @@ pub(crate) fn options(load: LoadKind, cpu: CpuId, scratch: &Path, memory: u64) -
     options
 }
 
+/// Returns the options of the meter's own load on one CPU. `memory` and `cache` access `bytes` of
+/// memory. Unlike `stress-ng`, the load `memory` maps and unmaps nothing while it runs.
+pub(crate) fn meter_options(
+    load: LoadKind,
+    cpu: CpuId,
+    scratch: &Path,
+    bytes: Option<u64>,
+) -> Vec<String> {
+    let mut options = vec!["load", load.word(), "--cpu"];
+    let cpu = cpu.to_string();
+    options.push(&cpu);
+    let bytes = bytes.map(|bytes| bytes.to_string());
+    if let Some(bytes) = &bytes {
+        options.extend(["--bytes", bytes]);
+    }
+    let scratch = scratch.display().to_string();
+    if load == LoadKind::Io {
+        options.extend(["--directory", &scratch]);
+    }
+    options.into_iter().map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,6 +121,17 @@ mod tests {
             line(LoadKind::Io),
             format!("--hdd 1 --hdd-bytes 64M --hdd-opts wr-rnd,rd-rnd,fsync {end}")
         );
+    }
+
+    #[test]
+    fn options_of_the_meter_are_as_documented() {
+        let line =
+            |load, bytes| meter_options(load, CpuId(3), Path::new("/scratch"), bytes).join(" ");
+        assert_eq!(line(LoadKind::Cpu, None), "load cpu --cpu 3");
+        let memory = "load memory --cpu 3 --bytes 4096";
+        assert_eq!(line(LoadKind::Memory, Some(4096)), memory);
+        let io = "load io --cpu 3 --directory /scratch";
+        assert_eq!(line(LoadKind::Io, None), io);
     }
 
     proptest! {

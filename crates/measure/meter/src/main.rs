@@ -13,7 +13,8 @@ start this program and render its results.
 Usage: rampart-meter [--help | --version]
        rampart-meter cell FILE OUTPUT ORDERS
        rampart-meter block [cell FILE OUTPUT ORDERS]
-       rampart-meter load [cell FILE OUTPUT ORDERS]
+       rampart-meter load cpu|memory|cache|io --cpu CPU [OPTION]...
+       rampart-meter load cell FILE OUTPUT ORDERS
                           cpu|memory|cache --cpu CPU --seconds SECONDS
        rampart-meter show FILE
        rampart-meter agent [--port NAME | --reads START+BYTES --writes START+BYTES]
@@ -32,12 +33,18 @@ Commands:
           byte OUTPUT, the region that it reads at byte ORDERS.
   block   Stop CPUs for set times, by requests and events of the same form:
           ready, blocked…, finished (blocker-request, blocker-event).
-  load    Keep a CPU or the memory busy, and print the begin and the end with
-          the CPU time used. The end of the input ends it early.
+  load    Keep a CPU, the memory or a disk busy, and print the begin and the
+          end with the CPU time used. The end of the input ends it.
   show    Copy a file, such as /proc/interrupts, to the standard output.
   agent   Start programs for a caller that has no other access: over the
           virtio-serial port NAME, over memory that a cell shares with the
           root, or over standard input and output.
+
+Options of load:
+  --seconds SECONDS      end after this time
+  --bytes BYTES          size of the memory that memory and cache access
+  --directory DIRECTORY  where io writes a file of 64 MiB without a name
+  --wait                 begin after the first line of the input
 
 Options of agent:
   --console START+BYTES  write the kernel log into this memory

@@ -18,8 +18,8 @@ pub const DEADLINE_RISK: f64 = 1e-3;
 /// all experiments. One-sided and exact (Clopper and Pearson, Biometrika 26, 1934). Returns `None`
 /// without cycles, with more exceedances than cycles, or with an invalid confidence.
 ///
-/// The bound assumes independent cycles. Disturbances come in bursts, so cycles are not quite
-/// independent; a report therefore also gives [`time_between_violations`].
+/// The bound assumes independent cycles. Disturbances come in bursts, so cycles are not, and a
+/// verdict bounds visits instead ([`time_between_bursts`]).
 #[must_use]
 pub fn exceedance_bound(exceedances: u64, cycles: u64, confidence: f64) -> Option<f64> {
     if cycles == 0 || exceedances > cycles || !(confidence > 0.0 && confidence < 1.0) {
@@ -81,6 +81,28 @@ pub fn time_between_violations(exposure: Nanos, confidence: f64) -> Nanos {
     }
     // Round down, because this is a lower bound; the conversion saturates.
     Nanos((exposure.0 as f64 / -(-confidence).ln_1p()) as u64)
+}
+
+/// Returns the lower bound of the mean time between bursts of exceedances, of which `with` of
+/// `visits` had at least one, after `exposure` over all visits, at the given confidence. `None` if
+/// every visit may have one, and for invalid input.
+///
+/// Visits are independent of each other, whatever happens within one: the share of visits with an
+/// exceedance has the exact bound [`exceedance_bound`], and a Poisson process of that share has this
+/// rate. Without an exceedance it is [`time_between_violations`], a third of the exposure at 95 %.
+#[must_use]
+pub fn time_between_bursts(
+    with: u32,
+    visits: u32,
+    exposure: Nanos,
+    confidence: f64,
+) -> Option<Nanos> {
+    if with == 0 {
+        return (visits > 0).then(|| time_between_violations(exposure, confidence));
+    }
+    let share = exceedance_bound(with.into(), visits.into(), confidence)?;
+    let visit = exposure.0 as f64 / f64::from(visits);
+    (share < 1.0).then(|| Nanos((visit / -(-share).ln_1p()) as u64))
 }
 
 /// Returns the verdict on a deadline: [`VerdictOutcome::Fails`] after any exceedance,
@@ -189,6 +211,24 @@ mod tests {
         let found = time_between_violations(Nanos::from_secs(86_400), 0.95);
         close(found.as_secs_f64() / 3600.0, 8.011, 1e-4);
         assert!(time_between_violations(Nanos(u64::MAX), 0.01) > Nanos(u64::MAX / 2));
+    }
+
+    #[test]
+    fn bursts_are_counted_by_visits() {
+        let between = |with, visits| {
+            time_between_bursts(with, visits, Nanos::from_secs(60), 0.95)
+                .map(|time| time.as_secs_f64())
+        };
+        close(between(0, 12).expect("a bound"), 20.03, 1e-3);
+        close(between(0, 1).expect("a bound"), 20.03, 1e-3);
+        // One of two visits: at most 97.5 % of visits have one (0.95^½).
+        close(
+            between(1, 2).expect("a bound"),
+            30.0 / -(1.0 - 0.95f64.sqrt()).ln(),
+            1e-9,
+        );
+        assert_eq!(between(2, 2), None);
+        assert_eq!(between(0, 0), None);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compares two records: ratios of quantiles with their intervals, and the resulting verdicts.
-//!
-//! The logarithm of a ratio is a difference of two independent estimates, whose variances
-//! ([`crate::spread`]) add. Its interval is Welch's (B. L. Welch, Biometrika 34, 1947) with
-//! Satterthwaite's degrees of freedom. It is valid for as few as two runs on each side, unlike
-//! percentiles of a bootstrap.
+//! Compares two records by questions that are fixed before anything is measured. Each question has
+//! its own outcome, and more data never add a question to those that decide.
 
-use rampart_model::{Distribution, Interval, SAMPLES_BEYOND, VerdictOutcome};
+use std::collections::BTreeMap;
 
-use crate::spread::{Resampling, Sampled, Spread};
+use rampart_model::{Nanos, VerdictOutcome};
+
+use crate::paired::{Estimate, Paired, QuantileRatio, jackknife_error};
+use crate::rates::{self, Events, RateRatio};
+use crate::risk::Risk;
 use crate::student::student_quantile;
+use crate::visit::{Slice, Visit, by_number};
 
 /// Largest ratio domain ÷ host at which two records count as the same. It is the upper limit for
 /// equivalent medicines (ratios of 0.80 to 1.25); a deadline only needs the upper side.
@@ -20,278 +21,208 @@ pub const SAME_AS_HOST_TOLERANCE: f64 = 1.25;
 /// CPUs that share nothing else with it.
 pub const INTERFERENCE_TOLERANCE: f64 = 1.5;
 
-/// The default quantiles to compare: the median, and the tail as far as a few minutes at 1 kHz show
-/// it.
-pub const QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+/// The compared quantiles: the typical latency and the tail. What is rarer is a question of stalls.
+pub const QUANTILES: [f64; 2] = [0.5, 0.99];
 
-/// A quantile is reported only if at least this many samples are expected on either side of it.
-const FEWEST_BEYOND: f64 = SAMPLES_BEYOND as f64;
-/// The verdict "holds" requires a quantile at least this high (or the highest requested one).
-const TAIL: f64 = 0.99;
-/// Probability that a verdict wrongly reports any quantile as worse, or that it misses one.
-const FAMILY_ERROR: f64 = 0.05;
+/// Stolen time that grows by at most this part of the time counts as unchanged.
+pub const ADDED_STOLEN: f64 = 1e-3;
+
 /// Probability of detecting the smallest detectable ratio.
-pub(crate) const POWER: f64 = 0.8;
-/// Ratios are limited to this and its inverse, so that they stay finite.
-pub(crate) const LARGEST_LN_RATIO: f64 = 27.6;
+const POWER: f64 = 0.8;
 
-/// The level of data on which intervals rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Basis {
-    /// At least two runs on both sides: the intervals include how runs differ.
-    Runs,
-    /// A single run on at least one side: it is unknown how runs differ, so the outcome is always
-    /// [`VerdictOutcome::Inconclusive`].
-    SingleRun,
-}
-
-/// Ratios of several quantiles, before the outcome is derived.
+/// What a comparison asks, fixed beforehand.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ratios {
-    /// Each compared quantile (0 to 1, rising) with the ratio.
-    pub ratios: Vec<(f64, Interval)>,
-    /// The level of data on which the intervals rest.
-    pub basis: Basis,
-    /// The largest of the ratios that are each detected with a probability of 80 %: a change of any
-    /// of the quantiles by this factor would probably have been detected.
-    pub smallest_detectable: f64,
+pub struct Questions {
+    /// Whether to compare quantiles: not for meters whose samples are only the disturbances.
+    pub quantiles: bool,
+    /// Whether to compare the sum of all samples with the time.
+    pub stolen: bool,
+    /// Lengths above which a sample counts as a stall, ascending.
+    pub lengths: Vec<Nanos>,
+    /// The largest ratio that counts as the same.
+    pub tolerance: f64,
+    /// The outcome of a larger ratio.
+    pub alarm: VerdictOutcome,
+    /// The probabilities of error.
+    pub risk: Risk,
 }
 
-/// The result of a comparison of a domain with the host.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SameAs {
-    /// Each compared quantile (0 to 1, rising) with the ratio domain ÷ host.
-    pub ratios: Vec<(f64, Interval)>,
-    /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Fails`] or [`VerdictOutcome::Inconclusive`].
-    pub outcome: VerdictOutcome,
-    /// The largest of the ratios that are each detected with a probability of 80 %.
-    pub smallest_detectable: f64,
-    /// The level of data on which the intervals rest.
-    pub basis: Basis,
-}
-
-/// The interference factors of a load.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Factors {
-    /// Each compared quantile (0 to 1, rising) with the ratio loaded ÷ idle.
-    pub factors: Vec<(f64, Interval)>,
-    /// [`VerdictOutcome::Holds`], [`VerdictOutcome::Leaks`] or [`VerdictOutcome::Inconclusive`].
-    pub outcome: VerdictOutcome,
-    /// The largest of the ratios that are each detected with a probability of 80 %.
-    pub smallest_detectable: f64,
-    /// The level of data on which the intervals rest.
-    pub basis: Basis,
-}
-
-/// Returns the `candidates` for which `samples` are enough: at least ten samples are expected above
-/// and below them. Ascending, without duplicates.
-#[must_use]
-pub fn reportable_quantiles(samples: u64, candidates: &[f64]) -> Vec<f64> {
-    let mut quantiles: Vec<f64> = candidates
-        .iter()
-        .copied()
-        .filter(|quantile| {
-            // The tolerance of a millionth of a sample allows for the rounding of 1 − 0.999.
-            samples as f64 * quantile.min(1.0 - quantile) >= FEWEST_BEYOND - 1e-6
-        })
-        .collect();
-    quantiles.sort_by(f64::total_cmp);
-    quantiles.dedup();
-    quantiles
-}
-
-/// Returns the ratio of one quantile (0 to 1) of two records, with its two-sided interval.
-///
-/// Each record is a list of runs, each run a list of batches in chronological order. Returns `None`
-/// if a side has neither two runs nor one run of four batches, or if `confidence` is not between 0
-/// and 1. Quantiles shorter than 1 ns count as 1 ns.
-#[must_use]
-pub fn quantile_ratio(
-    numerator: &[Vec<Distribution>],
-    denominator: &[Vec<Distribution>],
-    quantile: f64,
-    confidence: f64,
-    options: &Resampling,
-) -> Option<Interval> {
-    let in_range = (0.0..=1.0).contains(&quantile) && confidence > 0.0 && confidence < 1.0;
-    let (numerator, denominator) = (Sampled::new(numerator)?, Sampled::new(denominator)?);
-    in_range.then(|| ratio(&numerator, &denominator, quantile, confidence, options).0)
-}
-
-/// Returns the ratio with its interval, and the ln of the smallest detectable ratio.
-fn ratio(
-    numerator: &Sampled,
-    denominator: &Sampled,
-    quantile: f64,
-    confidence: f64,
-    options: &Resampling,
-) -> (Interval, f64) {
-    let (above, below) = (
-        numerator.spread(quantile, options),
-        denominator.spread(quantile, options),
-    );
-    let error = (above.ln_variance + below.ln_variance).sqrt();
-    let freedom = welch_freedom(&above, &below);
-    let rounding = above.ln_rounding + below.ln_rounding;
-    let margin = student_quantile(0.5 + confidence / 2.0, freedom) * error + rounding;
-    let middle = above.ln_value - below.ln_value;
-    let number = |ln: f64| ln.clamp(-LARGEST_LN_RATIO, LARGEST_LN_RATIO).exp();
-    let interval = Interval {
-        estimate: number(middle),
-        low: number(middle - margin),
-        high: number(middle + margin),
-        confidence,
-    };
-    (interval, margin + student_quantile(POWER, freedom) * error)
-}
-
-/// Returns Satterthwaite's degrees of freedom of a sum of two variances.
-pub(crate) fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
-    let (va, vb) = (a.ln_variance, b.ln_variance);
-    let sum = va + vb;
-    // Divide by the larger one first, so that tiny variances do not underflow when squared.
-    if sum > 0.0 {
-        1.0 / ((va / sum).powi(2) / a.freedom + (vb / sum).powi(2) / b.freedom)
-    } else {
-        a.freedom + b.freedom
+impl Questions {
+    /// Returns the number of questions.
+    #[must_use]
+    pub fn count(quantiles: bool, stolen: bool, lengths: usize) -> u32 {
+        let quantiles = if quantiles { QUANTILES.len() } else { 0 };
+        u32::try_from(quantiles + usize::from(stolen) + lengths).unwrap_or(u32::MAX)
     }
 }
 
-/// Returns the ratios of all `quantiles` for which both sides have enough samples. The confidence
-/// is chosen so that all intervals together are wrong upwards in at most 5 %, and downwards in at
-/// most 5 % (Bonferroni), and is at least 95 %. Returns `None` if nothing can be compared.
-fn ratios(
-    numerator: &[Vec<Distribution>],
-    denominator: &[Vec<Distribution>],
-    quantiles: &[f64],
-    options: &Resampling,
-) -> Option<Ratios> {
-    let samples = |runs: &[Vec<Distribution>]| -> u64 {
-        runs.iter().flatten().map(|batch| batch.samples).sum()
-    };
-    let fewer = samples(numerator).min(samples(denominator));
-    let quantiles = reportable_quantiles(fewer, quantiles);
-    if quantiles.is_empty() {
+/// The part of the time that disturbances took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StolenShare {
+    /// The shares of both sides (0 to 1).
+    pub shares: (f64, f64),
+    /// The first share exceeds the second by at most this, one-sided.
+    pub added_at_most: f64,
+    /// The outcome of this question.
+    pub outcome: VerdictOutcome,
+}
+
+/// The answers of a comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// The answers on [`QUANTILES`].
+    pub quantiles: Vec<QuantileRatio>,
+    /// The answers on stalls, by length.
+    pub stalls: Vec<(Nanos, RateRatio)>,
+    /// The answer on stolen time, if it was asked.
+    pub stolen: Option<StolenShare>,
+    /// An alarm if any deciding answer is one, "holds" if all hold, otherwise inconclusive.
+    pub outcome: VerdictOutcome,
+    /// The number of visits on each side.
+    pub visits: (u32, u32),
+    /// The largest of the ratios of deciding quantiles that are each detected with a probability of
+    /// 80 %; `None` if it is unknown.
+    pub smallest_detectable: Option<f64>,
+}
+
+/// Compares two records. Returns `None` if a side has no sample and no time.
+#[must_use]
+pub fn compare(above: &[Visit], below: &[Visit], questions: &Questions) -> Option<Compared> {
+    let Questions {
+        tolerance,
+        alarm,
+        risk,
+        ..
+    } = questions;
+    let (one, other) = (by_number(above), by_number(below));
+    if one.is_empty() || other.is_empty() {
         return None;
     }
-    let (numerator, denominator) = (Sampled::new(numerator)?, Sampled::new(denominator)?);
-    let confidence = (1.0 - 2.0 * FAMILY_ERROR / quantiles.len() as f64).max(0.95);
-    let mut detectable: f64 = 0.0;
-    let ratios = quantiles
-        .into_iter()
-        .map(|quantile| {
-            let (interval, smallest) =
-                ratio(&numerator, &denominator, quantile, confidence, options);
-            detectable = detectable.max(smallest);
-            (quantile, interval)
+    let paired = questions
+        .quantiles
+        .then(|| Paired::new(above, below))
+        .flatten();
+    let mut quantiles = Vec::new();
+    let mut detectable: Option<f64> = None;
+    if questions.quantiles {
+        let paired = paired.as_ref()?;
+        for quantile in QUANTILES {
+            quantiles.push(paired.judge(quantile, *tolerance, *alarm, risk));
+            let smallest = paired.estimate(quantile).map(|of| smallest(&of, risk));
+            detectable = [detectable, smallest]
+                .into_iter()
+                .flatten()
+                .reduce(f64::max);
+        }
+    }
+    let stalls: Vec<(Nanos, RateRatio)> = questions
+        .lengths
+        .iter()
+        .map(|length| {
+            let events = |side: &BTreeMap<u32, Slice>| {
+                Events::new(
+                    side.values()
+                        .map(|slice| (slice.seen.count_above(*length), slice.observed)),
+                )
+            };
+            let found = rates::compare(&events(&one), &events(&other), *tolerance, *alarm, risk);
+            (*length, found)
         })
         .collect();
-    Some(Ratios {
-        ratios,
-        basis: if numerator.has_runs() && denominator.has_runs() {
-            Basis::Runs
-        } else {
-            Basis::SingleRun
-        },
-        smallest_detectable: detectable.min(LARGEST_LN_RATIO).exp(),
-    })
-}
-
-/// Returns the outcome: `worse` if one interval is above the tolerance; "holds" if all are at most
-/// the tolerance and include a tail quantile.
-fn outcome(
-    ratios: &Ratios,
-    asked: &[f64],
-    tolerance: f64,
-    worse: VerdictOutcome,
-) -> VerdictOutcome {
-    let highest_asked = asked.iter().copied().fold(0.0, f64::max);
-    let reaches_tail = ratios
-        .ratios
+    let stolen = questions
+        .stolen
+        .then(|| stolen(&one, &other, *tolerance, *alarm, risk));
+    let answers: Vec<VerdictOutcome> = quantiles
         .iter()
-        .any(|(quantile, _)| *quantile >= TAIL.min(highest_asked));
-    let mut intervals = ratios.ratios.iter().map(|(_, interval)| interval);
-    if ratios.basis == Basis::SingleRun {
-        VerdictOutcome::Inconclusive
-    } else if intervals.clone().any(|interval| interval.low > tolerance) {
-        worse
-    } else if reaches_tail && intervals.all(|interval| interval.high <= tolerance) {
+        .map(|answer| answer.outcome)
+        .chain(stalls.iter().map(|(_, answer)| answer.outcome))
+        .chain(stolen.iter().map(|answer| answer.outcome))
+        .collect();
+    let outcome = if answers.contains(alarm) {
+        *alarm
+    } else if answers
+        .iter()
+        .all(|answer| *answer == VerdictOutcome::Holds)
+    {
         VerdictOutcome::Holds
     } else {
         VerdictOutcome::Inconclusive
-    }
-}
-
-/// Judges whether the domain is as good as the host, that is not worse, by the ratios domain ÷ host
-/// of the `quantiles` for which both sides have enough samples ([`reportable_quantiles`]).
-///
-/// The outcome is [`VerdictOutcome::Holds`] if every interval ends at or below `tolerance` (a ratio
-/// such as [`SAME_AS_HOST_TOLERANCE`]), and [`VerdictOutcome::Fails`] if one begins above it. It is
-/// [`VerdictOutcome::Inconclusive`] otherwise, with a single run on either side, and if a quantile
-/// of 0.99 or more was requested but none could be compared. Returns `None` if nothing can be
-/// compared.
-#[must_use]
-pub fn same_as(
-    domain: &[Vec<Distribution>],
-    host: &[Vec<Distribution>],
-    quantiles: &[f64],
-    tolerance: f64,
-    options: &Resampling,
-) -> Option<SameAs> {
-    let found = ratios(domain, host, quantiles, options)?;
-    Some(SameAs {
-        outcome: outcome(&found, quantiles, tolerance, VerdictOutcome::Fails),
-        ratios: found.ratios,
-        smallest_detectable: found.smallest_detectable,
-        basis: found.basis,
+    };
+    let count = |side: &BTreeMap<u32, Slice>| u32::try_from(side.len()).unwrap_or(u32::MAX);
+    Some(Compared {
+        quantiles,
+        stalls,
+        stolen,
+        outcome,
+        visits: (count(&one), count(&other)),
+        smallest_detectable: detectable.filter(|ratio| *ratio < 100.0),
     })
 }
 
-/// Judges the interference factor of a load like [`same_as`], by the ratio loaded ÷ idle of one
-/// domain. The outcome is [`VerdictOutcome::Leaks`] if a factor is above `tolerance` (such as
-/// [`INTERFERENCE_TOLERANCE`]).
-#[must_use]
-pub fn interference(
-    loaded: &[Vec<Distribution>],
-    idle: &[Vec<Distribution>],
-    quantiles: &[f64],
-    tolerance: f64,
-    options: &Resampling,
-) -> Option<Factors> {
-    let found = ratios(loaded, idle, quantiles, options)?;
-    Some(Factors {
-        outcome: outcome(&found, quantiles, tolerance, VerdictOutcome::Leaks),
-        factors: found.ratios,
-        smallest_detectable: found.smallest_detectable,
-        basis: found.basis,
-    })
+/// Returns the ratio that is detected with a probability of 80 %.
+fn smallest(of: &Estimate, risk: &Risk) -> f64 {
+    let beyond =
+        student_quantile(1.0 - risk.hold, of.freedom) + student_quantile(POWER, of.freedom);
+    (beyond * of.error + of.rounding).exp()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Returns the sum of all samples of a slice.
+fn sum(slice: &Slice) -> f64 {
+    let mean = slice.seen.mean().unwrap_or_default();
+    mean.0 as f64 * slice.seen.samples as f64
+}
 
-    #[test]
-    fn quantiles_need_ten_samples_beyond_them() {
-        assert_eq!(reportable_quantiles(9_999, &QUANTILES), [0.5, 0.99]);
-        assert_eq!(reportable_quantiles(10_000, &QUANTILES), QUANTILES);
-        assert!(reportable_quantiles(19, &QUANTILES).is_empty());
-        assert_eq!(
-            reportable_quantiles(1_000, &[0.99, 0.5, 0.5, 1.0, 0.0, f64::NAN, -1.0]),
-            [0.5, 0.99]
-        );
-    }
+/// Returns the share of the time that all samples took, without the visits of `number`.
+fn share(side: &BTreeMap<u32, Slice>, number: Option<u32>) -> f64 {
+    let left = || {
+        side.iter()
+            .filter(|(own, _)| Some(**own) != number)
+            .map(|(_, slice)| slice)
+    };
+    let time: f64 = left().map(|slice| slice.observed.0 as f64).sum();
+    left().map(sum).sum::<f64>() / time.max(1.0)
+}
 
-    #[test]
-    fn only_equal_variances_add_their_degrees_of_freedom() {
-        let spread = |ln_variance, freedom| Spread {
-            ln_value: 0.0,
-            ln_variance,
-            ln_rounding: 0.0,
-            freedom,
-        };
-        assert!((welch_freedom(&spread(1e-200, 3.0), &spread(1e-200, 3.0)) - 6.0).abs() < 1e-12);
-        assert!((welch_freedom(&spread(1.0, 3.0), &spread(0.0, 5.0)) - 3.0).abs() < 1e-12);
-        assert_eq!(welch_freedom(&spread(0.0, 3.0), &spread(0.0, 5.0)), 8.0);
+fn stolen(
+    one: &BTreeMap<u32, Slice>,
+    other: &BTreeMap<u32, Slice>,
+    tolerance: f64,
+    alarm: VerdictOutcome,
+    risk: &Risk,
+) -> StolenShare {
+    let shares = (share(one, None), share(other, None));
+    let mut numbers: Vec<u32> = one.keys().chain(other.keys()).copied().collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let fewest = one.len().min(other.len());
+    // The excess over what the tolerance allows; negative if the share is within it.
+    let excess = |tolerance: f64| {
+        let of = |number| share(one, number) - tolerance * share(other, number);
+        let left: Vec<f64> = numbers.iter().map(|number| of(Some(*number))).collect();
+        (of(None), jackknife_error(&left))
+    };
+    let margin = |risk: f64, error: f64| {
+        if fewest < 2 {
+            f64::INFINITY
+        } else {
+            student_quantile(1.0 - risk, fewest as f64 - 1.0) * error
+        }
+    };
+    let (added, added_error) = excess(1.0);
+    let (beyond, beyond_error) = excess(tolerance);
+    let added_at_most = added + margin(risk.hold, added_error);
+    let outcome = if beyond - margin(risk.alarm, beyond_error) > 0.0
+        && added - margin(risk.alarm, added_error) > ADDED_STOLEN
+    {
+        alarm
+    } else if added_at_most <= ADDED_STOLEN || beyond + margin(risk.hold, beyond_error) <= 0.0 {
+        VerdictOutcome::Holds
+    } else {
+        VerdictOutcome::Inconclusive
+    };
+    StolenShare {
+        shares,
+        added_at_most,
+        outcome,
     }
 }

@@ -2,9 +2,8 @@
 //! The effect of a change that is repeatedly made and reverted: ratios of quantiles with and
 //! without it, each with a p-value, and a correction for many comparisons.
 
-use rampart_model::{Distribution, Interval};
+use rampart_model::{Distribution, Interval, SAMPLES_BEYOND};
 
-use crate::compare::{Basis, LARGEST_LN_RATIO, POWER, reportable_quantiles, welch_freedom};
 use crate::spread::{Resampling, Sampled, Spread};
 use crate::student::{student_quantile, student_two_sided};
 
@@ -19,8 +18,27 @@ pub const EFFECT_TOLERANCE: f64 = 1.25;
 /// The value that represents the worst of a run among quantiles.
 pub const WORST_OF_RUN: f64 = 1.0;
 
+/// The quantiles to compare: the median, and the tail as far as a few minutes at 1 kHz show it.
+pub const EFFECT_QUANTILES: [f64; 3] = [0.5, 0.99, 0.999];
+
 /// Confidence of a single interval.
 const CONFIDENCE: f64 = 0.95;
+/// A quantile is reported only if at least this many samples are expected on either side of it.
+const FEWEST_BEYOND: f64 = SAMPLES_BEYOND as f64;
+/// Probability of detecting the smallest detectable ratio.
+const POWER: f64 = 0.8;
+/// Ratios are limited to this and its inverse, so that they stay finite.
+const LARGEST_LN_RATIO: f64 = 27.6;
+
+/// The level of data on which intervals rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Basis {
+    /// At least two runs on both sides: the intervals include how runs differ.
+    Runs,
+    /// A single run on at least one side: it is unknown how runs differ, so the outcome is always
+    /// inconclusive.
+    SingleRun,
+}
 
 /// One ratio with ÷ without.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,6 +105,34 @@ pub fn effect(
         basis,
         smallest_detectable: detectable.min(LARGEST_LN_RATIO).exp(),
     })
+}
+
+/// Returns the `candidates` for which `samples` are enough: at least ten samples are expected above
+/// and below them. Ascending, without duplicates.
+fn reportable_quantiles(samples: u64, candidates: &[f64]) -> Vec<f64> {
+    let mut quantiles: Vec<f64> = candidates
+        .iter()
+        .copied()
+        .filter(|quantile| {
+            // The tolerance of a millionth of a sample allows for the rounding of 1 − 0.999.
+            samples as f64 * quantile.min(1.0 - quantile) >= FEWEST_BEYOND - 1e-6
+        })
+        .collect();
+    quantiles.sort_by(f64::total_cmp);
+    quantiles.dedup();
+    quantiles
+}
+
+/// Returns Satterthwaite's degrees of freedom of a sum of two variances.
+fn welch_freedom(a: &Spread, b: &Spread) -> f64 {
+    let (va, vb) = (a.ln_variance, b.ln_variance);
+    let sum = va + vb;
+    // Divide by the larger one first, so that tiny variances do not underflow when squared.
+    if sum > 0.0 {
+        1.0 / ((va / sum).powi(2) / a.freedom + (vb / sum).powi(2) / b.freedom)
+    } else {
+        a.freedom + b.freedom
+    }
 }
 
 /// Returns Welch's interval and test of a difference of logarithms, and the smallest detectable
@@ -187,5 +233,32 @@ mod tests {
         }
         assert!(holm(&[]).is_empty());
         assert_eq!(holm(&[0.6, 0.9]), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn quantiles_need_ten_samples_beyond_them() {
+        assert_eq!(reportable_quantiles(9_999, &EFFECT_QUANTILES), [0.5, 0.99]);
+        assert_eq!(
+            reportable_quantiles(10_000, &EFFECT_QUANTILES),
+            EFFECT_QUANTILES
+        );
+        assert!(reportable_quantiles(19, &EFFECT_QUANTILES).is_empty());
+        assert_eq!(
+            reportable_quantiles(1_000, &[0.99, 0.5, 0.5, 1.0, 0.0, f64::NAN, -1.0]),
+            [0.5, 0.99]
+        );
+    }
+
+    #[test]
+    fn only_equal_variances_add_their_degrees_of_freedom() {
+        let spread = |ln_variance, freedom| Spread {
+            ln_value: 0.0,
+            ln_variance,
+            ln_rounding: 0.0,
+            freedom,
+        };
+        assert!((welch_freedom(&spread(1e-200, 3.0), &spread(1e-200, 3.0)) - 6.0).abs() < 1e-12);
+        assert!((welch_freedom(&spread(1.0, 3.0), &spread(0.0, 5.0)) - 3.0).abs() < 1e-12);
+        assert_eq!(welch_freedom(&spread(0.0, 3.0), &spread(0.0, 5.0)), 8.0);
     }
 }

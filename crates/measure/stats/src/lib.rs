@@ -5,27 +5,40 @@
 //! samples give the same verdict on every machine.
 #![forbid(unsafe_code)]
 
+mod best_domain;
 mod beta;
 mod bounds;
 mod compare;
 mod effect;
 mod median;
+mod paired;
+mod rates;
+mod risk;
 mod spread;
 mod student;
 mod transfer;
+mod visit;
 
+pub use best_domain::{BestDomain, Criterion, best_domain};
 pub use bounds::{
     DEADLINE_CONFIDENCE, DEADLINE_RISK, clopper_pearson, deadline_outcome, exceedance_bound,
-    time_between_violations,
+    time_between_bursts, time_between_violations,
 };
 pub use compare::{
-    Basis, Factors, INTERFERENCE_TOLERANCE, QUANTILES, SAME_AS_HOST_TOLERANCE, SameAs,
-    interference, quantile_ratio, reportable_quantiles, same_as,
+    ADDED_STOLEN, Compared, INTERFERENCE_TOLERANCE, QUANTILES, Questions, SAME_AS_HOST_TOLERANCE,
+    StolenShare, compare,
 };
-pub use effect::{EFFECT_RISK, EFFECT_TOLERANCE, Effect, RatioWith, WORST_OF_RUN, effect, holm};
+pub use effect::{
+    Basis, EFFECT_QUANTILES, EFFECT_RISK, EFFECT_TOLERANCE, Effect, RatioWith, WORST_OF_RUN,
+    effect, holm,
+};
 pub use median::median_interval;
+pub use paired::QuantileRatio;
+pub use rates::{ADDED_EVENTS, RateRatio};
+pub use risk::{ALARM_RISK, HOLD_RISK, Risk};
 pub use spread::Resampling;
 pub use transfer::{
     CROSSED, CROSSED_EMULATED, FEWEST_WINDOWS, PARTIAL_RISK, TRANSFER_RISK, TRANSFER_TOLERANCE,
     Transfer, transfer,
 };
+pub use visit::{Slice, Visit};

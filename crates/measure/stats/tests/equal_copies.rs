@@ -8,7 +8,7 @@
 use rampart_meter::engine::wakeup::Wakeup;
 use rampart_meter::engine::{Clock, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
 use rampart_model::{Distribution, Nanos, VerdictOutcome};
-use rampart_stats::{QUANTILES, Resampling, SAME_AS_HOST_TOLERANCE, same_as};
+use rampart_stats::{Questions, Risk, SAME_AS_HOST_TOLERANCE, Visit, compare};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -107,21 +107,26 @@ fn run(seed: u64, factor: f64) -> Vec<Distribution> {
 fn outcomes(factor: f64) -> Vec<VerdictOutcome> {
     (0..20u64)
         .map(|trial| {
-            let side = |copy: u64, factor: f64| -> Vec<Vec<Distribution>> {
+            let side = |copy: u64, factor: f64| -> Vec<Visit> {
                 (0..10)
-                    .map(|number| run(trial * 1000 + number * 2 + copy, factor))
+                    .map(|number: u32| {
+                        let seed = trial * 1000 + u64::from(number) * 2 + copy;
+                        Visit::of(number, run(seed, factor))
+                    })
                     .collect()
             };
             let (domain, host) = (side(1, factor), side(0, 1.0));
-            same_as(
-                &domain,
-                &host,
-                &QUANTILES,
-                SAME_AS_HOST_TOLERANCE,
-                &Resampling::default(),
-            )
-            .expect("enough to compare")
-            .outcome
+            let questions = Questions {
+                quantiles: true,
+                stolen: false,
+                lengths: Vec::new(),
+                tolerance: SAME_AS_HOST_TOLERANCE,
+                alarm: VerdictOutcome::Fails,
+                risk: Risk::of(48, 1),
+            };
+            compare(&domain, &host, &questions)
+                .expect("enough to compare")
+                .outcome
         })
         .collect()
 }

@@ -14,7 +14,7 @@ use rampart_stats::{CROSSED, FEWEST_WINDOWS, Resampling, TRANSFER_RISK, Transfer
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::normal;
+use crate::simulation::normal;
 
 /// A simulated pair of domains.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart apply`: applies a plan to this machine until `rampart release`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use rampart_host::{BootPlan, StateDirectory};
@@ -11,6 +11,8 @@ use rampart_supervise::PlanFile;
 use serde::Serialize;
 
 use super::VERSION;
+use super::on::On;
+use super::plan_argument::PlanArgument;
 use super::recorded::RecordedMachine;
 use crate::failure::Failure;
 use crate::output;
@@ -18,7 +20,8 @@ use crate::output;
 const EXAMPLES: &str = "\
 Rampart saves every old value to disk before it changes it, and reads every new
 value back. If the kernel refuses a step, all steps before it are undone. The
-plan stays active when the command ends, until `rampart release`.
+plan stays active when the command ends, until `rampart release`. With --on it
+is active on that machine; with --on sim on that of `rampart sim up`.
 
 Exit codes:
   0  the plan is active
@@ -30,30 +33,35 @@ Examples:
   rampart apply plan.toml --dry-run   list the changes and what they disturb
   rampart apply plan.toml             apply them
   rampart apply plan.toml --boot      first change the kernel command line;
-                                      after the restart: apply plan.toml";
+                                      after the restart: apply plan.toml
+  rampart apply plan.toml --on ssh:root@board
+                                      a plan from here on another machine";
 
 /// Apply a plan to this machine until `rampart release`
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ApplyArguments {
-    /// Plan file
-    plan: PathBuf,
+    #[command(flatten)]
+    pub(super) plan: PlanArgument,
 
     /// Only list the changes
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 
     /// First write the kernel command line into the boot loader's files;
     /// run `apply` again after the restart. With --dry-run: list the files
     #[arg(long)]
-    boot: bool,
+    pub(super) boot: bool,
 
     /// Print the changes or the active plan as JSON, with --boot also the files
-    #[arg(long)]
-    json: bool,
+    #[arg(long, help_heading = "Output")]
+    pub(super) json: bool,
 
     #[command(flatten)]
-    recorded: RecordedMachine,
+    pub(super) recorded: RecordedMachine,
+
+    #[command(flatten)]
+    pub(super) on: On,
 }
 
 pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, Failure> {
@@ -70,7 +78,7 @@ pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, 
         }
     }
     let root = arguments.recorded.root()?;
-    let plan = PlanFile::read(&arguments.plan, &root)?;
+    let plan = arguments.plan.read(&root)?;
     plan.check_fit()?;
     let changes = plan.change_list(&root, VERSION);
     if arguments.boot {

@@ -10,8 +10,8 @@ use indicatif::ProgressBar;
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
-    BLOCKING_SCHEMA_VERSION, BlockKind, BlockSettings, BlockSpread, Blocking, CpuSet, ExitCode,
-    Nanos,
+    BLOCKING_SCHEMA_VERSION, BlockKind, BlockSettings, BlockSpread, Blocking, CpuList, CpuSet,
+    ExitCode, Nanos,
 };
 
 use crate::arguments::ShowProgress;
@@ -62,7 +62,7 @@ pub(crate) struct BlockArguments {
 pub(crate) struct BlockOptions {
     /// CPUs to stop, all at the same times [default of blocktest: the last]
     #[arg(long, value_name = "CPUS")]
-    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) cpus: Option<CpuList>,
 
     /// Length of a block
     #[arg(long, value_name = "TIME", default_value = "4ms")]
@@ -120,10 +120,7 @@ impl BlockOptions {
 
     /// Returns the settings, by default for the last usable CPU.
     pub(crate) fn settings(&self) -> Result<BlockSettings, Failure> {
-        let cpus = match &self.cpus {
-            Some(cpus) => cpus.clone(),
-            None => last_usable_cpu(),
-        };
+        let cpus = super::cpus_here(self.cpus.as_ref())?.unwrap_or_else(last_usable_cpu);
         let settings = BlockSettings {
             cpus,
             length: self.length,

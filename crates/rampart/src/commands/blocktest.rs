@@ -9,8 +9,8 @@ use rampart_evaluate::{BlocktestLatencies, MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_load::{Blocks, BlocksError, BlocksProgress};
 use rampart_model::{
-    BLOCKTEST_SCHEMA_VERSION, Batch, BlockSettings, Blocktest, CpuSet, DomainKind, DomainSelection,
-    ExitCode, MeterKind, MeterSettings, Nanos, Phase, SchedulingPolicy,
+    BLOCKTEST_SCHEMA_VERSION, Batch, BlockSettings, Blocktest, CpuList, CpuSet, DomainKind,
+    DomainSelection, ExitCode, MeterKind, MeterSettings, Nanos, Phase, SchedulingPolicy,
 };
 
 use super::block::{self, BlockOptions};
@@ -42,7 +42,7 @@ pub(crate) struct BlocktestArguments {
 
     /// CPUs to measure [default: every usable CPU]
     #[arg(long, value_name = "CPUS", help_heading = "Meter")]
-    pub(super) watch: Option<CpuSet>,
+    pub(super) watch: Option<CpuList>,
 
     /// Period of the meter
     #[arg(
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &BlocktestArguments) -> Result<ExitCode, Failure> {
     let machine = read_machine(&MachineRoot::system());
     let topology = machine.topology;
     let usable = topology.usable();
-    let watched = arguments.watch.clone().unwrap_or_else(|| usable.clone());
+    let watched = super::cpus_here(arguments.watch.as_ref())?.unwrap_or_else(|| usable.clone());
     let meter = meter_settings(arguments, &settings, &watched);
     let interrupted = signals::stop_flag()?;
     let blocks = block::prepare(&program, &settings)?;

@@ -93,7 +93,7 @@ fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Fai
         conditions: conditions(&arguments.loads),
         disturbances,
         meters: arguments.meters.clone(),
-        cpus: arguments.cpus.clone(),
+        cpus: super::cpus_here(arguments.cpus.as_ref())?,
         policy: arguments.policy,
         interval: arguments.interval,
         work: arguments.work,

@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         .inspect_err(|_| remove_if_empty(&path))?;
     let mut argv = remote_command(arguments, carried.rampart, crash);
     argv.extend(plan);
-    let bench = machine.bench();
+    let bench = elsewhere.bench();
     let command: Vec<String> = std::env::args().collect();
     let received = Mutex::new(Received::default());
     let results = Results::into_directory(directory.path());

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use rampart_domain::export_libvirt;
 use rampart_host::{MachineRoot, read_machine};
-use rampart_model::{CpuSet, DomainProgram, DomainSelection, ExitCode, Topology};
+use rampart_model::{CpuList, CpuSet, DomainProgram, DomainSelection, ExitCode, Topology};
 use rampart_plan::Engine;
 
 use self::plan::{FromPlan, Systemd};
@@ -87,11 +87,11 @@ struct Libvirt {
     /// CPUs of this machine for the real-time CPUs of the guest [default: the
     /// isolated ones, or the last]
     #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
-    cpus: Option<CpuSet>,
+    cpus: Option<CpuList>,
 
     /// CPUs for the other threads of the guest [default: all others]
     #[arg(long, value_name = "CPUS", conflicts_with = "plan")]
-    housekeeping: Option<CpuSet>,
+    housekeeping: Option<CpuList>,
 
     /// Directory of the XML and of the initramfs that it names
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -147,14 +147,9 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     let meter = super::meter_program()?;
     let machine = read_machine(&MachineRoot::system());
     let topology = &machine.topology;
-    let cpus = match &arguments.cpus {
-        Some(cpus) => cpus.clone(),
-        None => proposed(topology),
-    };
-    let housekeeping = match &arguments.housekeeping {
-        Some(cpus) => cpus.clone(),
-        None => topology.online.difference(&cpus),
-    };
+    let cpus = super::cpus_here(arguments.cpus.as_ref())?.unwrap_or_else(|| proposed(topology));
+    let housekeeping = super::cpus_here(arguments.housekeeping.as_ref())?
+        .unwrap_or_else(|| topology.online.difference(&cpus));
     for (option, set) in [("--cpus", &cpus), ("--housekeeping", &housekeeping)] {
         if set.is_empty() || !set.is_subset(&topology.possible) {
             return Err(Failure::usage(format!(

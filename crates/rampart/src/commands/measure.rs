@@ -18,10 +18,12 @@ pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;
     let topology = read_machine(&MachineRoot::system()).topology;
     let usable = topology.usable();
-    let settings = settings(arguments, &usable);
+    let cpus = super::cpus_here(arguments.cpus.as_ref())?.unwrap_or_else(|| usable.clone());
+    let asked = super::cpus_here(arguments.housekeeping.as_ref())?;
+    let settings = settings(arguments, cpus, asked.clone());
     // A shield moves ordinary work there.
     let unmeasured = usable.difference(&settings.cpus);
-    let housekeeping = arguments.housekeeping.as_ref().unwrap_or(&unmeasured);
+    let housekeeping = asked.as_ref().unwrap_or(&unmeasured);
     let context = MeasureContext {
         meter: &program,
         housekeeping,
@@ -56,11 +58,10 @@ pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     Ok(ExitCode::of_work(!measurement.ended_early))
 }
 
-fn settings(arguments: &Measure, usable: &CpuSet) -> MeterSettings {
-    let cpus = arguments.cpus.as_ref().unwrap_or(usable);
-    let defaults = MeterSettings::new(arguments.meter, cpus.clone());
+fn settings(arguments: &Measure, cpus: CpuSet, housekeeping: Option<CpuSet>) -> MeterSettings {
+    let defaults = MeterSettings::new(arguments.meter, cpus);
     MeterSettings {
-        housekeeping: arguments.housekeeping.clone().unwrap_or_default(),
+        housekeeping: housekeeping.unwrap_or_default(),
         policy: arguments.policy.unwrap_or(defaults.policy),
         duration: arguments.duration,
         warm_up: arguments.warm_up,

@@ -5,7 +5,7 @@ use clap::Args;
 use rampart_host::{
     StateDirectory, ThreadPlacement, descendants, is_leader, place_process, place_thread,
 };
-use rampart_model::{CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
+use rampart_model::{CpuList, CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
 use rampart_supervise::{Destination, LoadedPlan};
 
 use super::run::{choose, no_plan, on_cpus, print_notes};
@@ -36,21 +36,26 @@ pub(crate) struct MoveArguments {
     numbers: Vec<u32>,
 
     /// Domain, or housekeeping
-    #[arg(long, value_name = "DOMAIN", required_unless_present = "cpus")]
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        required_unless_present = "cpus",
+        help_heading = "Placement"
+    )]
     to: Option<String>,
 
     /// Scheduling policy: other, fifo:N, rr:N or
     /// deadline:RUNTIME/DEADLINE/PERIOD [default: from the plan]
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = "Placement")]
     policy: Option<SchedulingPolicy>,
 
     /// Nice value of policy other, -20 to 19
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    #[arg(long, value_name = "NUMBER", help_heading = "Placement", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
 
     /// Use only these CPUs of the domain
-    #[arg(long, value_name = "CPUS")]
-    cpus: Option<CpuSet>,
+    #[arg(long, value_name = "CPUS", help_heading = "Placement")]
+    cpus: Option<CpuList>,
 
     /// Move single threads
     #[arg(long, conflicts_with = "with_children")]
@@ -61,7 +66,7 @@ pub(crate) struct MoveArguments {
     with_children: bool,
 
     /// Print the state of each thread before and after as JSON
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
@@ -110,7 +115,7 @@ fn numbers(arguments: &MoveArguments) -> Vec<u32> {
 
 /// Where threads are moved to.
 enum Target {
-    Domain(Box<(LoadedPlan, Destination)>),
+    Domain(Box<(LoadedPlan, Destination, Option<CpuSet>)>),
     /// CPUs, if no plan is active.
     Cpus(CpuSet),
 }
@@ -118,8 +123,8 @@ enum Target {
 impl Target {
     fn of(arguments: &MoveArguments) -> Result<Self, Failure> {
         let state = StateDirectory::standard();
-        let cpus = arguments.cpus.as_ref();
-        let plan = match (&arguments.to, cpus) {
+        let cpus = super::cpus_here(arguments.cpus.as_ref())?;
+        let plan = match (&arguments.to, &cpus) {
             (None, Some(cpus)) => match LoadedPlan::load(&state)? {
                 Some(plan) => plan,
                 None => {
@@ -134,10 +139,10 @@ impl Target {
             }
             (Some(_), _) => LoadedPlan::required(&state)?,
         };
-        let destination = choose(&plan, arguments.to.as_deref(), cpus)?;
+        let destination = choose(&plan, arguments.to.as_deref(), cpus.as_ref())?;
         // An invalid placement is an error before any thread is moved.
-        plan.placement(&destination, 0, cpus, None, None)?;
-        Ok(Self::Domain(Box::new((plan, destination))))
+        plan.placement(&destination, 0, cpus.as_ref(), None, None)?;
+        Ok(Self::Domain(Box::new((plan, destination, cpus))))
     }
 
     fn placement(
@@ -153,11 +158,11 @@ impl Target {
         let location: ThreadPlacement = match self {
             Self::Cpus(cpus) => on_cpus(cpus, arguments.policy, arguments.nice),
             Self::Domain(target) => {
-                let (plan, destination) = target.as_ref();
+                let (plan, destination, cpus) = target.as_ref();
                 plan.placement(
                     destination,
                     number,
-                    arguments.cpus.as_ref(),
+                    cpus.as_ref(),
                     arguments.policy,
                     arguments.nice,
                 )

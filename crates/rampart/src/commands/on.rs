@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--on`: runs a command on another machine, with its output here.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use rampart_bench::sim::{Architecture, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
-use rampart_bench::{BenchSelection, Machine, Patience, Programs, Ssh, carry};
-use rampart_model::{CpuSet, ExitCode, Nanos};
+use rampart_agent::AgentOutput;
+use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
+use rampart_bench::{BenchSelection, Machine, Patience, Programs, Ssh, TrackedStream, carry};
+use rampart_model::{Bench, CpuList, ExitCode, Nanos, ResolvedPlan};
 
+use super::plan::{Action, refuse_existing, write_page, write_plan};
+use super::plan_argument::PlanArgument;
+use super::recorded::RecordedMachine;
+use super::sim_program::{has_terminal, run_on_terminal};
 use crate::arguments::Command;
 use crate::failure::Failure;
 use crate::{output, signals};
@@ -39,7 +44,7 @@ pub(crate) struct On {
     /// CPUs that its kernel isolates (isolcpus, nohz_full, rcu_nocbs,
     /// irqaffinity), or none [default: all but the first]
     #[arg(long, value_name = "CPUS", value_parser = super::sim::real_time_cpus)]
-    pub(crate) sim_real_time_cpus: Option<CpuSet>,
+    pub(crate) sim_real_time_cpus: Option<CpuList>,
 
     /// Arguments to add to its kernel command line
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
@@ -60,11 +65,27 @@ impl Elsewhere {
             Self::Ssh(ssh) => ssh.as_ref(),
         }
     }
+
+    /// Returns the description of the machine for the evaluation document.
+    pub(crate) fn bench(&self) -> Bench {
+        match self {
+            Self::Sim(sim) => sim.bench(),
+            Self::Ssh(ssh) => ssh.bench(),
+        }
+    }
 }
 
 impl On {
     pub(crate) fn is_local(&self) -> bool {
         self.on == BenchSelection::Local
+    }
+
+    /// Returns whether the options describe a simulated machine other than the usual one.
+    fn describes_a_machine(&self) -> bool {
+        self.sim_cpus != USUAL_CPUS
+            || self.sim_memory != USUAL_MEBIBYTES
+            || self.sim_real_time_cpus.is_some()
+            || self.sim_append.is_some()
     }
 
     /// Connects to the machine or boots it. Returns `None` if it is this one. `after_panic` is how
@@ -87,7 +108,7 @@ impl On {
                 let mut options = sim_options(architecture)?.with_cpus(self.sim_cpus);
                 options.mebibytes = self.sim_memory;
                 if let Some(real_time) = &self.sim_real_time_cpus {
-                    options.real_time.clone_from(real_time);
+                    options.real_time = super::sim::cpus_there(real_time, self.sim_cpus)?;
                 }
                 options.append.clone_from(&self.sim_append);
                 if let Some(after_panic) = after_panic {
@@ -130,53 +151,241 @@ pub(crate) fn programs() -> Result<Programs, Failure> {
     })
 }
 
+/// A command on another machine.
+#[derive(Debug)]
+struct Remote<'a> {
+    on: &'a On,
+    /// Its command line there.
+    arguments: Vec<String>,
+    /// The longest time without output.
+    quiet: Duration,
+    result: CommandResult<'a>,
+    /// Whether what it changes there is lost with a machine that is booted for it.
+    needs_lasting_machine: bool,
+}
+
+/// What a command does with its standard output.
+#[derive(Debug)]
+enum CommandResult<'a> {
+    Printed,
+    /// It is a view on this terminal.
+    View,
+    /// A proposed plan, for a file here.
+    Plan(&'a Path),
+    /// A resolved plan, for a page here.
+    Page {
+        page: &'a Path,
+        plan: &'a PlanArgument,
+        json: bool,
+    },
+}
+
+/// Returns the `--on` options of a command that only needs to be started there; `None` if it has
+/// none or runs itself elsewhere, like `evaluate`.
+fn options(command: &Command) -> Option<&On> {
+    match command {
+        Command::Measure(measure) => Some(&measure.on),
+        Command::Domains(domains) => Some(&domains.on),
+        Command::Release(release) => Some(&release.on),
+        Command::Block(block) => Some(&block.on),
+        Command::Blocktest(test) => Some(&test.on),
+        Command::Check(check) => Some(&check.on),
+        Command::Knobs(knobs) => Some(&knobs.on),
+        Command::Apply(apply) => Some(&apply.on),
+        Command::Status(status) => Some(&status.on),
+        Command::Plan(plan) => Some(plan.on()),
+        _ => None,
+    }
+}
+
 /// Runs a command on the machine of its `--on` option. Returns `None` if the command is for this
 /// machine or runs itself elsewhere, like `evaluate`.
-pub(crate) fn elsewhere(command: &Command, colour: bool) -> Option<Result<ExitCode, Failure>> {
-    let mut files: Vec<(&str, &Option<PathBuf>)> = Vec::new();
-    // The third: the longest time without output.
-    let (on, arguments, quiet) = match command {
-        Command::Measure(measure) => {
-            files.extend([("--hlog", &measure.hlog), ("--csv", &measure.csv)]);
-            let quiet = measure.warm_up + measure.duration;
-            (&measure.on, measure.remote_arguments(), quiet)
-        }
-        Command::Domains(domains) => (&domains.on, domains.remote_arguments(), Nanos::ZERO),
-        Command::Release(release) => (&release.on, release.remote_arguments(), Nanos::ZERO),
-        Command::Block(block) => (&block.on, block.remote_arguments(), block.blocks.longest()),
-        Command::Blocktest(test) => (&test.on, test.remote_arguments(), test.blocks.longest()),
-        _ => return None,
-    };
+pub(crate) fn elsewhere(
+    command: &Command,
+    colour: bool,
+) -> Option<Result<std::process::ExitCode, Failure>> {
+    let on = options(command)?;
     if on.is_local() {
         return None;
     }
-    if let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) {
-        return Some(Err(Failure::usage(format!(
-            "{name}: no file is copied back from {}; fix: use --json; fix: rampart evaluate --on {}",
-            on.on, on.on
-        ))));
-    }
-    let patience = Patience::with_quiet(Duration::from_nanos(quiet.0));
-    Some(relay(on, arguments, patience, colour))
+    Some(Remote::of(command, on).and_then(|remote| remote.run(colour)))
 }
 
-/// Runs the command there, with its output and its exit code here.
-fn relay(
-    on: &On,
-    arguments: Vec<String>,
-    patience: Patience,
-    colour: bool,
-) -> Result<ExitCode, Failure> {
-    let stop = signals::stop_flag()?;
-    let Some(elsewhere) = on.connect(&stop, None)? else {
-        return Ok(ExitCode::Success);
-    };
-    let machine = elsewhere.machine();
-    let carried = carry(machine, &programs()?)?;
-    let mut argv = vec![carried.rampart, "--color".to_owned()];
-    argv.push(if colour { "always" } else { "never" }.to_owned());
-    argv.extend(arguments);
-    let copy = |mut stdout| rampart_bench::relay(&mut stdout, &mut io::stdout());
-    let ended = rampart_bench::run(machine, &argv, patience, &stop, copy, output::say)?;
-    Ok(ExitCode::from_status(ended.status?))
+impl<'a> Remote<'a> {
+    fn of(command: &'a Command, on: &'a On) -> Result<Self, Failure> {
+        let mut remote = Self {
+            on,
+            arguments: Vec::new(),
+            quiet: Duration::ZERO,
+            result: CommandResult::Printed,
+            needs_lasting_machine: false,
+        };
+        let mut files: Vec<(&str, &Option<PathBuf>)> = Vec::new();
+        let mut recorded = None;
+        let quiet = |time: Nanos| Duration::from_nanos(time.0);
+        remote.arguments = match command {
+            Command::Measure(measure) => {
+                files.extend([("--hlog", &measure.hlog), ("--csv", &measure.csv)]);
+                remote.quiet = quiet(measure.warm_up + measure.duration);
+                measure.remote_arguments()
+            }
+            Command::Domains(domains) => domains.remote_arguments(),
+            Command::Release(release) => release.remote_arguments(),
+            Command::Block(block) => {
+                remote.quiet = quiet(block.blocks.longest());
+                block.remote_arguments()
+            }
+            Command::Blocktest(test) => {
+                remote.quiet = quiet(test.blocks.longest());
+                test.remote_arguments()
+            }
+            Command::Check(check) => {
+                recorded = Some(&check.recorded);
+                check.remote_arguments()
+            }
+            Command::Knobs(knobs) => knobs.remote_arguments(),
+            Command::Apply(apply) => {
+                recorded = Some(&apply.recorded);
+                remote.needs_lasting_machine = !apply.dry_run;
+                apply.remote_arguments()?
+            }
+            Command::Status(status) => {
+                files.push(("--out", &status.out));
+                // Without a scrape `--serve` prints nothing.
+                remote.quiet = match &status.serve {
+                    Some(_) => Duration::MAX,
+                    None => quiet(status.interval),
+                };
+                if status.watch {
+                    remote.result = CommandResult::View;
+                }
+                status.remote_arguments()
+            }
+            Command::Plan(plan) => {
+                recorded = Some(plan.recorded());
+                match &plan.action {
+                    Action::Propose(propose) => {
+                        if let Some(file) = &propose.out {
+                            refuse_existing(file)?;
+                            remote.result = CommandResult::Plan(file);
+                        }
+                        propose.remote_arguments()
+                    }
+                    Action::Check(check) => check.remote_arguments()?,
+                    Action::Show(show) => {
+                        if let Some(page) = &show.html {
+                            let (plan, json) = (&show.plan, show.json);
+                            remote.result = CommandResult::Page { page, plan, json };
+                        }
+                        show.remote_arguments()?
+                    }
+                }
+            }
+            _ => Vec::new(),
+        };
+        if let Some((name, _)) = files.iter().find(|(_, file)| file.is_some()) {
+            return Err(Failure::usage(format!(
+                "{name}: no file is copied back from {}; fix: use --json; fix: rampart evaluate \
+                 --on {}",
+                on.on, on.on
+            )));
+        }
+        if recorded.is_some_and(RecordedMachine::is_given) {
+            return Err(Failure::usage(format!(
+                "--machine: a recorded machine is read here, not on {}; fix: leave out --on",
+                on.on
+            )));
+        }
+        Ok(remote)
+    }
+
+    /// Runs the command there, with its output and its exit code here.
+    fn run(&self, colour: bool) -> Result<std::process::ExitCode, Failure> {
+        if matches!(self.result, CommandResult::View) {
+            if !has_terminal() {
+                return Err(super::status::needs_terminal());
+            }
+            let machine = self.machine(&AtomicBool::new(false))?;
+            let argv = self.command_line(machine.as_ref(), colour)?;
+            return run_on_terminal(machine.as_ref(), argv);
+        }
+        let stop = signals::stop_flag()?;
+        let machine = self.machine(&stop)?;
+        let argv = self.command_line(machine.as_ref(), colour)?;
+        let patience = Patience::with_quiet(self.quiet);
+        let is_printed = matches!(self.result, CommandResult::Printed);
+        let read = |mut stdout: TrackedStream<AgentOutput>| {
+            let mut document = Vec::new();
+            let read = match is_printed {
+                true => rampart_bench::relay(&mut stdout, &mut io::stdout()),
+                false => stdout.read_to_end(&mut document).map(|_| ()),
+            };
+            read.map(|()| document)
+        };
+        let ended =
+            rampart_bench::run(machine.as_ref(), &argv, patience, &stop, read, output::say)?;
+        let code = ExitCode::from_status(ended.status?);
+        if !is_printed {
+            self.keep(code, &ended.output?)?;
+        }
+        Ok(code.into())
+    }
+
+    fn command_line(&self, machine: &dyn Machine, colour: bool) -> Result<Vec<String>, Failure> {
+        let carried = carry(machine, &programs()?)?;
+        let colour = if colour { "always" } else { "never" };
+        let mut argv = vec![carried.rampart, "--color".to_owned(), colour.to_owned()];
+        argv.extend_from_slice(&self.arguments);
+        Ok(argv)
+    }
+
+    /// Writes a document that the command printed there into its file here.
+    fn keep(&self, code: ExitCode, document: &[u8]) -> Result<(), Failure> {
+        match self.result {
+            CommandResult::Plan(file) if code == ExitCode::Success => {
+                let text = String::from_utf8_lossy(document);
+                write_plan(file, &text, &format!(" --on {}", self.on.on))
+            }
+            // Without a document the error is on standard error.
+            CommandResult::Page { page, plan, json } if !document.is_empty() => {
+                let resolved: ResolvedPlan = serde_json::from_slice(document)?;
+                write_page(page, &resolved, plan)?;
+                if json {
+                    output::print_json(&resolved)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Connects to the machine. A simulated one is that of `rampart sim up`; without one, or if
+    /// options describe another, it is booted for this command.
+    fn machine(&self, stop: &AtomicBool) -> Result<Box<dyn Machine>, Failure> {
+        if let Some(architecture) = self.on.on.simulated()? {
+            if !self.on.describes_a_machine()
+                && let Some(joined) = Joined::join(architecture)?
+            {
+                return Ok(Box::new(joined));
+            }
+            if self.needs_lasting_machine {
+                return Err(Failure::precondition(format!(
+                    "--on {}: the simulated machine would end with this command, and its plan \
+                     too; fix: rampart sim up{}{}; fix: add --dry-run",
+                    self.on.on,
+                    architecture.option(),
+                    if self.on.describes_a_machine() {
+                        ", which takes the options of the machine without `sim-`"
+                    } else {
+                        ""
+                    }
+                )));
+            }
+        }
+        match self.on.connect(stop, None)? {
+            Some(Elsewhere::Sim(sim)) => Ok(sim),
+            Some(Elsewhere::Ssh(ssh)) => Ok(ssh),
+            None => Err(Failure::usage("--on local: no other machine is named")),
+        }
+    }
 }

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart plan`: proposes, checks and shows the plan of a machine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use rampart_host::read_machine;
 use rampart_model::{ExitCode, ResolvedPlan};
 use rampart_plan::ProposalRequest;
-use rampart_supervise::PlanFile;
 
-use crate::commands::recorded::RecordedMachine;
+use super::on::On;
+use super::plan_argument::PlanArgument;
+use super::recorded::RecordedMachine;
 use crate::failure::Failure;
 use crate::output;
 
@@ -24,7 +25,9 @@ Examples:
 const PROPOSE_EXAMPLES: &str = "\
 Examples:
   rampart plan propose
-  rampart plan propose --real-time-cpus 2 --guests 1 --out plan.toml";
+  rampart plan propose --real-time-cpus 2 --guests 1 --out plan.toml
+  rampart plan propose --on ssh:root@board --out board.toml
+                                          the file is written here";
 
 const CHECK_EXAMPLES: &str = "\
 Exit codes:
@@ -34,6 +37,7 @@ Exit codes:
 
 Examples:
   rampart plan check plan.toml
+  rampart plan check plan.toml --on ssh:root@board
   rampart plan check plan.toml --machine recorded/";
 
 const SHOW_EXAMPLES: &str = "\
@@ -48,11 +52,11 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct PlanArguments {
     #[command(subcommand)]
-    action: Action,
+    pub(super) action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+pub(crate) enum Action {
     /// Write a plan that fits this machine
     #[command(after_help = PROPOSE_EXAMPLES)]
     Propose(Propose),
@@ -65,60 +69,87 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct Propose {
+pub(crate) struct Propose {
     /// Real-time CPUs in total [default: one for each task and container, two
     /// for each guest]
     #[arg(long, value_name = "NUMBER")]
-    real_time_cpus: Option<u32>,
+    pub(super) real_time_cpus: Option<u32>,
 
     /// Number of tasks; without any domain the plan has one task
     #[arg(long, alias = "task", value_name = "NUMBER", default_value_t = 0)]
-    tasks: u32,
+    pub(super) tasks: u32,
 
     /// Number of containers
     #[arg(long, alias = "container", value_name = "NUMBER", default_value_t = 0)]
-    containers: u32,
+    pub(super) containers: u32,
 
     /// Number of KVM guests
     #[arg(long, alias = "guest", value_name = "NUMBER", default_value_t = 0)]
-    guests: u32,
+    pub(super) guests: u32,
 
     /// File to write; it must not exist [default: standard output]
-    #[arg(long, value_name = "FILE")]
-    out: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) out: Option<PathBuf>,
 
     #[command(flatten)]
-    recorded: RecordedMachine,
+    pub(super) recorded: RecordedMachine,
+
+    #[command(flatten)]
+    pub(super) on: On,
 }
 
 #[derive(Debug, Args)]
-struct Check {
-    /// Plan file
-    plan: PathBuf,
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(super) plan: PlanArgument,
 
     /// Print the resolved plan with its findings as JSON
-    #[arg(long)]
-    json: bool,
+    #[arg(long, help_heading = "Output")]
+    pub(super) json: bool,
 
     #[command(flatten)]
-    recorded: RecordedMachine,
+    pub(super) recorded: RecordedMachine,
+
+    #[command(flatten)]
+    pub(super) on: On,
 }
 
 #[derive(Debug, Args)]
-struct Show {
-    /// Plan file
-    plan: PathBuf,
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(super) plan: PlanArgument,
 
     /// Write the picture as an HTML page into this file
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(super) html: Option<PathBuf>,
 
     /// Print the resolved plan as JSON
-    #[arg(long)]
-    json: bool,
+    #[arg(long, help_heading = "Output")]
+    pub(super) json: bool,
 
     #[command(flatten)]
-    recorded: RecordedMachine,
+    pub(super) recorded: RecordedMachine,
+
+    #[command(flatten)]
+    pub(super) on: On,
+}
+
+impl PlanArguments {
+    pub(super) fn on(&self) -> &On {
+        match &self.action {
+            Action::Propose(propose) => &propose.on,
+            Action::Check(check) => &check.on,
+            Action::Show(show) => &show.on,
+        }
+    }
+
+    pub(super) fn recorded(&self) -> &RecordedMachine {
+        match &self.action {
+            Action::Propose(propose) => &propose.recorded,
+            Action::Check(check) => &check.recorded,
+            Action::Show(show) => &show.recorded,
+        }
+    }
 }
 
 pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
@@ -143,20 +174,31 @@ fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
         output::print(&text)?;
         return Ok(ExitCode::Success);
     };
-    // The user edits plans, so an existing file is never replaced.
-    if file.exists() {
-        return Err(Failure::usage(format!(
-            "--out {}: the file exists; fix: name another file",
-            file.display()
-        )));
+    refuse_existing(file)?;
+    write_plan(file, &text, "")?;
+    Ok(ExitCode::Success)
+}
+
+/// Refuses to replace a file: users edit plans.
+pub(super) fn refuse_existing(file: &Path) -> Result<(), Failure> {
+    if !file.exists() {
+        return Ok(());
     }
-    output::write(Some(file), &text)?;
+    Err(Failure::usage(format!(
+        "--out {}: the file exists; fix: name another file",
+        file.display()
+    )))
+}
+
+/// Writes a proposed plan. `options` follow the next command.
+pub(super) fn write_plan(file: &Path, text: &str, options: &str) -> Result<(), Failure> {
+    output::write(Some(file), text)?;
     output::say(&format!(
-        "Wrote {}. Next: rampart plan check {}",
+        "Wrote {}. Next: rampart plan check {}{options}",
         file.display(),
         file.display()
     ));
-    Ok(ExitCode::Success)
+    Ok(())
 }
 
 fn outcome(resolved: &ResolvedPlan) -> ExitCode {
@@ -164,28 +206,34 @@ fn outcome(resolved: &ResolvedPlan) -> ExitCode {
 }
 
 fn check(arguments: &Check) -> Result<ExitCode, Failure> {
-    let read = PlanFile::read(&arguments.plan, &arguments.recorded.root()?)?;
+    let read = arguments.plan.read(&arguments.recorded.root()?)?;
     if arguments.json {
         output::print_json(&read.resolved)?;
         return Ok(outcome(&read.resolved));
     }
-    let file = arguments.plan.display().to_string();
-    let elements = rampart_present::plan_findings(&read.resolved, &file, |finding| {
+    let elements = rampart_present::plan_findings(&read.resolved, &read.file, |finding| {
         read.location(finding.domain.as_deref())
     });
     output::print_text(&elements)?;
     Ok(outcome(&read.resolved))
 }
 
+/// Writes the picture of a plan as a page.
+pub(super) fn write_page(
+    page: &Path,
+    resolved: &ResolvedPlan,
+    plan: &PlanArgument,
+) -> Result<(), Failure> {
+    let title = format!("Plan {}", plan.file().display());
+    output::write(Some(page), &rampart_present::plan_page(resolved, &title))?;
+    output::say(&format!("Wrote {}.", page.display()));
+    Ok(())
+}
+
 fn show(arguments: &Show) -> Result<ExitCode, Failure> {
-    let read = PlanFile::read(&arguments.plan, &arguments.recorded.root()?)?;
+    let read = arguments.plan.read(&arguments.recorded.root()?)?;
     if let Some(page) = &arguments.html {
-        let title = format!("Plan {}", arguments.plan.display());
-        output::write(
-            Some(page),
-            &rampart_present::plan_page(&read.resolved, &title),
-        )?;
-        output::say(&format!("Wrote {}.", page.display()));
+        write_page(page, &read.resolved, &arguments.plan)?;
     }
     if arguments.json {
         output::print_json(&read.resolved)?;

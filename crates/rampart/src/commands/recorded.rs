@@ -12,7 +12,7 @@ use crate::failure::Failure;
 pub(crate) struct RecordedMachine {
     /// Read a recorded machine: a directory with its proc, sys, etc and boot
     #[arg(long, value_name = "DIR")]
-    machine: Option<PathBuf>,
+    pub(super) machine: Option<PathBuf>,
 }
 
 impl RecordedMachine {

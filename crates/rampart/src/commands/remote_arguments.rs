@@ -6,9 +6,13 @@ use std::fmt::Display;
 use clap::ValueEnum;
 use rampart_model::Nanos;
 
+use super::apply::ApplyArguments;
 use super::block::{BlockArguments, BlockOptions};
 use super::blocktest::BlocktestArguments;
-use crate::arguments::{Domains, Evaluate, Loads, Measure, Release, Wish};
+use super::plan;
+use super::status::StatusArguments;
+use crate::arguments::{Check, Domains, Evaluate, Knobs, Loads, Measure, Release, Wish};
+use crate::failure::Failure;
 
 /// Returns a time in a form that is parsed back exactly.
 fn exact(time: Nanos) -> String {
@@ -84,6 +88,93 @@ impl Domains {
 impl Release {
     pub(super) fn remote_arguments(&self) -> Vec<String> {
         Builder::new("release").flag("json", self.json).finish()
+    }
+}
+
+impl Check {
+    pub(super) fn remote_arguments(&self) -> Vec<String> {
+        Builder::new("check")
+            .option("cpus", self.cpus.as_ref())
+            .flag("verbose", self.verbose)
+            .flag("json", self.json)
+            .finish()
+    }
+}
+
+impl Knobs {
+    pub(super) fn remote_arguments(&self) -> Vec<String> {
+        let mut builder = Builder::new("knobs");
+        builder
+            .flag("json", self.json)
+            .flag("markdown", self.markdown);
+        if let Some(name) = &self.name {
+            builder.0.extend(["--".to_owned(), name.clone()]);
+        }
+        builder.finish()
+    }
+}
+
+impl plan::Propose {
+    /// Without the file that it writes, which is written here.
+    pub(super) fn remote_arguments(&self) -> Vec<String> {
+        let mut builder = Builder::new("plan");
+        builder.0.push("propose".to_owned());
+        builder
+            .option("real-time-cpus", self.real_time_cpus)
+            .value("tasks", self.tasks)
+            .value("containers", self.containers)
+            .value("guests", self.guests)
+            .finish()
+    }
+}
+
+impl plan::Check {
+    pub(super) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
+        let mut builder = Builder::new("plan");
+        builder.0.push("check".to_owned());
+        builder.flag("json", self.json);
+        builder.0.extend(self.plan.remote_arguments()?);
+        Ok(builder.finish())
+    }
+}
+
+impl plan::Show {
+    /// For a page it prints the document, from which the page is made here.
+    pub(super) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
+        let mut builder = Builder::new("plan");
+        builder.0.push("show".to_owned());
+        builder.flag("json", self.json || self.html.is_some());
+        builder.0.extend(self.plan.remote_arguments()?);
+        Ok(builder.finish())
+    }
+}
+
+impl ApplyArguments {
+    pub(super) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
+        let mut builder = Builder::new("apply");
+        builder
+            .flag("dry-run", self.dry_run)
+            .flag("boot", self.boot)
+            .flag("json", self.json);
+        builder.0.extend(self.plan.remote_arguments()?);
+        Ok(builder.finish())
+    }
+}
+
+impl StatusArguments {
+    pub(super) fn remote_arguments(&self) -> Vec<String> {
+        let mut builder = Builder::new("status");
+        if let Some(format) = self.format {
+            builder.choice("format", format);
+        }
+        builder
+            .flag("json", self.json)
+            .flag("watch", self.watch)
+            .option("serve", self.serve.as_ref())
+            .value("interval", exact(self.interval))
+            .flag("no-meter", self.no_meter)
+            .flag("meter", self.meter)
+            .finish()
     }
 }
 
@@ -182,6 +273,7 @@ impl Evaluate {
 mod tests {
     use clap::{CommandFactory as _, Parser as _};
 
+    use super::super::plan::Action;
     use crate::arguments::{Arguments, Command};
 
     fn parse(words: &[&str]) -> Command {
@@ -197,12 +289,21 @@ mod tests {
             Command::Blocktest(blocktest) => blocktest.remote_arguments(),
             Command::Domains(domains) => domains.remote_arguments(),
             Command::Release(release) => release.remote_arguments(),
+            Command::Check(check) => check.remote_arguments(),
+            Command::Knobs(knobs) => knobs.remote_arguments(),
+            Command::Status(status) => status.remote_arguments(),
+            Command::Apply(apply) => apply.remote_arguments().expect("a text"),
+            Command::Plan(plan) => match &plan.action {
+                Action::Propose(propose) => propose.remote_arguments(),
+                Action::Check(check) => check.remote_arguments().expect("a text"),
+                Action::Show(show) => show.remote_arguments().expect("a text"),
+            },
             _ => Vec::new(),
         }
     }
 
     /// Every option of each command that runs elsewhere, with a value that is not its default.
-    const EVERY_OPTION: [&str; 8] = [
+    const EVERY_OPTION: [&str; 19] = [
         "evaluate --for=1m --deadline=123us --domains=host,vm:noisy --loads=idle,cpu@same,all \
          --meters=wakeup,loop --cpus=1-2 --policy=fifo:70 --interval=250us --work=30us --seed=7 \
          --explain --disturb=block:host,cache",
@@ -218,10 +319,21 @@ mod tests {
          --kind=module --watch=0-1 --interval=2ms --policy=rr:5 --json --show-progress=bar",
         "domains --json",
         "release --json",
+        "check --cpus=all:1/2,N --verbose --json",
+        "knobs --json -- -x",
+        "knobs --markdown",
+        "status --json --interval=2s",
+        "status --format=openmetrics --interval=2s",
+        "status --watch --no-meter",
+        "status --serve=localhost:19477 --meter",
+        "apply --dry-run --boot --json --plan-text=schema=1 -- -plan.toml",
+        "plan propose --real-time-cpus=3 --tasks=1 --containers=2 --guests=1",
+        "plan check --json --plan-text=schema=1 plan.toml",
+        "plan show --json --plan-text=schema=1 plan.toml",
     ];
 
     /// Options that `commands::on` and `commands::evaluate_on` handle.
-    const NOT_FORWARDED: [&str; 13] = [
+    const NOT_FORWARDED: [&str; 15] = [
         "on",
         "sim-cpus",
         "sim-memory",
@@ -233,6 +345,8 @@ mod tests {
         "csv",
         "out",
         "plan-text",
+        "html",
+        "machine",
         "allow-crash",
         "crash-host",
     ];
@@ -261,13 +375,22 @@ mod tests {
             "blocktest",
             "domains",
             "release",
+            "check",
+            "knobs",
+            "status",
+            "apply",
+            "plan propose",
+            "plan check",
+            "plan show",
         ] {
             let command_word = format!("{name} ");
             let lines = EVERY_OPTION
                 .iter()
                 .filter(|line| line.starts_with(&command_word));
             let words: Vec<&str> = lines.flat_map(|line| line.split_whitespace()).collect();
-            let command = root.find_subcommand(name).expect("a command");
+            let command = name.split(' ').fold(&root, |command, name| {
+                command.find_subcommand(name).expect("a command")
+            });
             for option in command.get_arguments().filter_map(clap::Arg::get_long) {
                 let forwarded = words.iter().any(|word| {
                     let word = word.trim_start_matches('-');

@@ -33,3 +33,54 @@ pub(crate) fn render(evaluation: &Evaluation, format: Format, colour: bool) -> S
         Format::Junit => rampart_present::junit(evaluation),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use rampart_model::{Bench, Evaluation, Finding, Severity};
+    use rampart_present::Element;
+
+    use crate::arguments::Arguments;
+
+    /// Returns the commands of the first answer.
+    fn next_commands(evaluation: &Evaluation) -> Vec<String> {
+        let elements = rampart_present::report(evaluation);
+        let parts = elements.into_iter().flat_map(|element| match element {
+            Element::FirstAnswer { parts, .. } => parts,
+            _ => Vec::new(),
+        });
+        let commands = parts.map(|part| part.command);
+        commands.filter(|command| !command.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_next_command_of_every_report_is_valid() {
+        let documents = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../show/present/tests/documents"
+        );
+        let mut commands = Vec::new();
+        for file in std::fs::read_dir(documents).expect("a directory") {
+            let text = std::fs::read_to_string(file.expect("a file").path()).expect("a text");
+            let mut evaluation: Evaluation = serde_json::from_str(&text).expect("an evaluation");
+            commands.extend(next_commands(&evaluation));
+            evaluation.verdicts.clear();
+            commands.extend(next_commands(&evaluation));
+            let error = Finding::new(Severity::Error, "kernel", "not built for real time");
+            evaluation.machine.findings.push(error);
+            evaluation.bench = Bench::Ssh {
+                host: "root@board".to_owned(),
+            };
+            commands.extend(next_commands(&evaluation));
+        }
+        commands.sort();
+        commands.dedup();
+        assert!(commands.len() > 4, "{commands:?}");
+        for command in &commands {
+            let words = command.trim_start_matches("sudo ").split(' ');
+            if let Err(error) = Arguments::try_parse_from(words) {
+                panic!("{command}: {error}");
+            }
+        }
+    }
+}

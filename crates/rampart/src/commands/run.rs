@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 use rampart_host::{PlacementGroup, StateDirectory, ThreadPlacement, place_process};
-use rampart_model::{CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
+use rampart_model::{CpuList, CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
 use rampart_present::ProgramDestination;
 use rampart_supervise::{Destination, LoadedPlan};
 
@@ -35,23 +35,23 @@ pub(crate) struct RunArguments {
 
     /// Scheduling policy: other, fifo:N, rr:N or
     /// deadline:RUNTIME/DEADLINE/PERIOD [default: from the plan]
-    #[arg(long, value_name = "POLICY")]
+    #[arg(long, value_name = "POLICY", help_heading = "Placement")]
     policy: Option<SchedulingPolicy>,
 
     /// Nice value of policy other, -20 to 19
-    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
+    #[arg(long, value_name = "NUMBER", help_heading = "Placement", allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(-20..=19))]
     nice: Option<i32>,
 
     /// Use only these CPUs of the domain
-    #[arg(long, value_name = "CPUS")]
-    cpus: Option<CpuSet>,
+    #[arg(long, value_name = "CPUS", help_heading = "Placement")]
+    cpus: Option<CpuList>,
 
     /// List the domains that can run programs
     #[arg(long, conflicts_with_all = ["domain", "policy", "nice", "cpus", "command"])]
     list: bool,
 
     /// Print the list as JSON
-    #[arg(long, requires = "list")]
+    #[arg(long, requires = "list", help_heading = "Output")]
     json: bool,
 
     /// Report errors to the supervisor on standard input
@@ -118,7 +118,8 @@ pub(super) fn enter(
 }
 
 fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadPlacement, Failure> {
-    let cpus = arguments.cpus.as_ref();
+    let asked = super::cpus_here(arguments.cpus.as_ref())?;
+    let cpus = asked.as_ref();
     let plan = match (&arguments.domain, cpus) {
         (None, Some(cpus)) => match LoadedPlan::load(state)? {
             Some(plan) => plan,

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use rampart_host::StateDirectory;
-use rampart_model::{CpuSet, ExitCode, SchedulingPolicy};
+use rampart_model::{CpuList, ExitCode, SchedulingPolicy};
 use rampart_supervise::{LoadedPlan, SHIELD_DOMAIN, shield, unshield};
 
 use super::{VERSION, apply, release, run};
@@ -16,6 +16,7 @@ also after the program has ended.
 
 Examples:
   rampart shield 2-3                      isolate CPUs 2 and 3
+  rampart shield --cpus 1-N               every CPU but the first
   rampart shield 3 --policy fifo:80 -- ./control
   rampart run shield -- ./program         run another program there
   rampart shield --off                    remove the shield";
@@ -25,8 +26,12 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ShieldArguments {
     /// CPUs to isolate
-    #[arg(required_unless_present = "off")]
-    cpus: Option<CpuSet>,
+    #[arg(value_name = "CPUS", required_unless_present_any = ["off", "cpus"])]
+    listed: Option<CpuList>,
+
+    /// CPUs to isolate: another way to write the argument
+    #[arg(long, value_name = "CPUS", conflicts_with = "listed")]
+    cpus: Option<CpuList>,
 
     /// Scheduling policy of programs that `run` starts there: other, fifo:N, rr:N or
     /// deadline:RUNTIME/DEADLINE/PERIOD
@@ -34,7 +39,7 @@ pub(crate) struct ShieldArguments {
     policy: Option<SchedulingPolicy>,
 
     /// Remove the shield
-    #[arg(long, conflicts_with_all = ["cpus", "policy", "command"])]
+    #[arg(long, conflicts_with_all = ["listed", "cpus", "policy", "command"])]
     off: bool,
 
     /// Program to run on the isolated CPUs, after `--`
@@ -44,11 +49,12 @@ pub(crate) struct ShieldArguments {
 
 pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     let state = StateDirectory::standard();
-    let Some(cpus) = arguments.cpus.as_ref().filter(|_| !arguments.off) else {
+    let asked = arguments.listed.as_ref().or(arguments.cpus.as_ref());
+    let Some(cpus) = super::cpus_here(asked)? else {
         return release::show(&unshield(&state)?, false);
     };
     let policy = arguments.policy;
-    let active = shield(&state, cpus, policy, VERSION, &mut apply::print_step)?;
+    let active = shield(&state, &cpus, policy, VERSION, &mut apply::print_step)?;
     for finding in &active.findings {
         output::finding(finding);
     }

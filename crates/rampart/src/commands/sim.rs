@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use rampart_bench::Machine;
 use rampart_bench::sim::{
     Architecture, BuildStep, CarriedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
     USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
 };
-use rampart_model::{CpuSet, ExitCode};
+use rampart_model::{CpuId, CpuList, CpuSet, ExitCode, ParseCpuSetError};
 
-use super::sim_program::{Entered, run_program, run_shell};
+use super::sim_program::{run_program, run_shell};
 use crate::failure::Failure;
 use crate::progress::Style;
 use crate::{output, progress, signals};
@@ -93,7 +94,7 @@ struct MachineArguments {
     /// CPUs that its kernel isolates (isolcpus, nohz_full, rcu_nocbs,
     /// irqaffinity), or none [default: all but the first]
     #[arg(long, value_name = "CPUS", value_parser = real_time_cpus)]
-    real_time_cpus: Option<CpuSet>,
+    real_time_cpus: Option<CpuList>,
 
     /// Memory in MiB
     #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
@@ -156,12 +157,17 @@ fn architecture(text: &str) -> Result<&'static Architecture, String> {
 }
 
 /// Parses a list of CPUs, or `none`.
-pub(super) fn real_time_cpus(text: &str) -> Result<CpuSet, String> {
-    if text == "none" {
-        return Ok(CpuSet::default());
+pub(super) fn real_time_cpus(text: &str) -> Result<CpuList, ParseCpuSetError> {
+    match text {
+        "none" => Ok(CpuList::default()),
+        _ => text.parse(),
     }
-    text.parse()
-        .map_err(|error: rampart_model::ParseCpuSetError| error.to_string())
+}
+
+/// Returns the CPUs of a list on a simulated machine with `cpus` CPUs.
+pub(super) fn cpus_there(list: &CpuList, cpus: u32) -> Result<CpuSet, Failure> {
+    let machine = (0..cpus).map(CpuId).collect();
+    list.resolve(&machine).map_err(Failure::usage)
 }
 
 fn init(text: &str) -> Result<Init, String> {
@@ -174,7 +180,7 @@ impl MachineArguments {
     fn options(&self, architecture: &'static Architecture) -> Result<SimOptions, Failure> {
         let mut options = super::on::sim_options(architecture)?.with_cpus(self.cpus);
         if let Some(real_time) = &self.real_time_cpus {
-            options.real_time = real_time.clone();
+            options.real_time = cpus_there(real_time, self.cpus)?;
         }
         options.mebibytes = self.memory;
         options.two_security_states = self.two_security_states;
@@ -213,11 +219,11 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<std::process::ExitCode, Fa
         Action::Up(machine) => up(architecture, machine).map(Into::into),
         Action::Shell(machine) => {
             let entered = enter(architecture, machine)?;
-            run_shell(&entered)
+            run_shell(entered.as_ref())
         }
         Action::Run(run) => {
             let entered = enter(architecture, &run.machine)?;
-            run_program(&entered, &run.command)
+            run_program(entered.as_ref(), &run.command)
         }
         Action::Down => {
             Up::take_down(architecture)?;
@@ -305,13 +311,13 @@ fn hold(
 fn enter(
     architecture: &'static Architecture,
     machine: &MachineArguments,
-) -> Result<Entered, Failure> {
+) -> Result<Box<dyn Machine>, Failure> {
     if !machine.needs_own_machine()
         && let Some(joined) = Joined::join(architecture)?
     {
-        return Ok(Entered::Joined(joined));
+        return Ok(Box::new(joined));
     }
-    Ok(Entered::Own(Box::new(boot(architecture, machine, None)?)))
+    Ok(Box::new(boot(architecture, machine, None)?))
 }
 
 /// Boots a machine. A signal, or `stop`, ends the program and the machine.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use rampart_agent::{Agent, AgentCommand, AgentError, AgentProcess, TerminalSize};
-use rampart_bench::sim::{Joined, Sim, SimError};
-use rampart_bench::{AFTER_END, Streams, monitor, relay};
+use rampart_agent::{AgentCommand, AgentProcess, TerminalSize};
+use rampart_bench::{AFTER_END, Machine, Streams, monitor, relay};
 use rampart_model::ExitCode;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
@@ -18,67 +17,56 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 use crate::failure::Failure;
 use crate::output;
 
-/// The machine that a command runs in.
-#[derive(Debug)]
-pub(crate) enum Entered {
-    /// A machine that another process holds.
-    Joined(Joined),
-    /// A machine that ends with this process.
-    Own(Box<Sim>),
-}
-
-impl Entered {
-    fn agent(&self) -> &Agent {
-        match self {
-            Self::Joined(joined) => joined.agent(),
-            Self::Own(sim) => sim.agent(),
-        }
-    }
-
-    fn explain(&self, error: AgentError) -> SimError {
-        match self {
-            Self::Joined(joined) => joined.explain(error),
-            Self::Own(sim) => sim.explain(error),
-        }
-    }
-}
-
 /// Runs a command with the standard streams of this process. The first signal to end is forwarded to
 /// the command, the second ends this process.
 pub(crate) fn run_program(
-    entered: &Entered,
+    machine: &dyn Machine,
     command: &[String],
 ) -> Result<std::process::ExitCode, Failure> {
-    let process = entered
+    let process = machine
         .agent()
         .spawn(&AgentCommand::new(command.iter().cloned()))
-        .map_err(|error| entered.explain(error))?;
-    join_streams(entered, process)
+        .map_err(|error| machine.explain(error))?;
+    join_streams(machine, process)
 }
 
 /// Runs a login shell on a terminal in the machine, connected to the terminal of this process.
-pub(crate) fn run_shell(entered: &Entered) -> Result<std::process::ExitCode, Failure> {
-    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
+pub(crate) fn run_shell(machine: &dyn Machine) -> Result<std::process::ExitCode, Failure> {
+    if !has_terminal() {
         return Err(Failure::usage(
             "sim shell: standard input and output must be a terminal; fix: rampart sim run -- \
              bash -c COMMANDS",
         ));
     }
+    let words = ["bash", "--login"].map(str::to_owned).to_vec();
+    run_on_terminal(machine, words)
+}
+
+/// Returns whether standard input and output are a terminal.
+pub(super) fn has_terminal() -> bool {
+    io::stdin().is_terminal() && io::stdout().is_terminal()
+}
+
+/// Runs a command on a terminal in the machine, connected to the terminal of this process.
+pub(super) fn run_on_terminal(
+    machine: &dyn Machine,
+    argv: Vec<String>,
+) -> Result<std::process::ExitCode, Failure> {
     let command = AgentCommand {
-        argv: vec!["bash".to_owned(), "--login".to_owned()],
+        argv,
         env: std::env::var("TERM")
             .map(|kind| vec![("TERM".to_owned(), kind)])
             .unwrap_or_default(),
-        directory: Some("/root".to_owned()),
+        directory: Some("/".to_owned()),
         cpus: None,
         terminal: Some(terminal_size()),
     };
-    let process = entered
+    let process = machine
         .agent()
         .spawn(&command)
-        .map_err(|error| entered.explain(error))?;
+        .map_err(|error| machine.explain(error))?;
     let _raw = RawTerminal::enter()?;
-    join_streams(entered, process)
+    join_streams(machine, process)
 }
 
 fn terminal_size() -> TerminalSize {
@@ -118,7 +106,7 @@ impl Drop for RawTerminal {
 
 /// Connects the streams and waits for the end of the process.
 fn join_streams(
-    entered: &Entered,
+    machine: &dyn Machine,
     process: AgentProcess,
 ) -> Result<std::process::ExitCode, Failure> {
     let (
@@ -155,18 +143,18 @@ fn join_streams(
                 process_monitor
                     .handle()
                     .signal_group(*signal)
-                    .map_err(|error| entered.explain(error))?;
+                    .map_err(|error| machine.explain(error))?;
             }
         }
         if resized.swap(false, Ordering::Relaxed) {
             process_monitor
                 .handle()
                 .resize(terminal_size())
-                .map_err(|error| entered.explain(error))?;
+                .map_err(|error| machine.explain(error))?;
         }
         // No time limit: the user sees the command and can end it.
         let looked = process_monitor.poll();
-        if let Some(status) = looked.map_err(|error| entered.explain(error))? {
+        if let Some(status) = looked.map_err(|error| machine.explain(error))? {
             break status;
         }
     };

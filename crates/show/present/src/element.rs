@@ -36,6 +36,13 @@ pub enum Element {
         /// The consequences.
         text: Text,
     },
+    /// What to use, and what to do next.
+    FirstAnswer {
+        /// Which domain is best, and how good it is.
+        answer: Text,
+        /// What follows from it.
+        parts: Vec<AnswerPart>,
+    },
     /// One sentence for each domain.
     Answers {
         /// In the order of the plan.
@@ -272,6 +279,17 @@ pub struct Badge {
     pub link: Option<String>,
     /// The whole statement, for a hint.
     pub hint: String,
+}
+
+/// A part of the first answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct AnswerPart {
+    /// Its subject.
+    pub label: &'static str,
+    /// One or two sentences.
+    pub text: Text,
+    /// A command that can be pasted as it is; may be empty.
+    pub command: String,
 }
 
 /// One domain's answer.

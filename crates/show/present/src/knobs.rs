@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The catalogue of rules: a list, one entry, and the page docs/knobs.md.
 
-use rampart_model::{KnobCatalogue, KnobEntry, KnobGroup, RuleEntry};
+use rampart_model::{CheckFinding, CheckState, KnobCatalogue, KnobEntry, KnobGroup, RuleEntry};
 
 use crate::element::{
     Column, ColumnKind, Element, Pair, Row, RowGroup, SpanStyle, Table, TableStyle, Text,
@@ -83,15 +83,33 @@ pub fn rule_entry(rule: &RuleEntry) -> Vec<Element> {
     ]
 }
 
-/// Returns one knob with all its fields.
+/// Returns one knob with all its fields, and its value on a machine.
 #[must_use]
-pub fn knob_entry(knob: &KnobEntry) -> Vec<Element> {
+pub fn knob_entry(knob: &KnobEntry, found: Option<&CheckFinding>) -> Vec<Element> {
     let mut pairs = vec![Pair::new("group", knob.group.title())];
+    pairs.extend(found.iter().flat_map(|finding| here(finding)));
     pairs.extend(fields(knob));
     vec![
         Element::heading(1, format!("{}: {}", knob.name, knob.title)),
         Element::Pairs { pairs },
     ]
+}
+
+/// Returns the value of a knob on a machine, and its fixes.
+fn here(finding: &CheckFinding) -> Vec<Pair> {
+    let value = match finding.state {
+        CheckState::Error => format!("error: {}", finding.found),
+        CheckState::Warning => format!("warning: {}", finding.found),
+        CheckState::Ok => format!("ok: {}", finding.found),
+        CheckState::Informational => finding.found.clone(),
+        CheckState::NotRead => "not read (`rampart check` prints why)".to_owned(),
+        CheckState::NotApplicable => format!("not applicable: {}", finding.reason),
+    };
+    let mut pairs = vec![Pair::new("here", Text::prose(&value))];
+    // Each line is one alternative.
+    let fixes = finding.fix.iter().flat_map(|fix| fix.lines());
+    pairs.extend(fixes.map(|fix| Pair::new("fix", Text::prose(fix))));
+    pairs
 }
 
 /// Returns the fields of a knob without its group.
@@ -229,7 +247,7 @@ mod tests {
         let list = terminal(&knob_list(&catalogue), options);
         for knob in &catalogue.knobs {
             assert!(list.contains(&format!("  {} ", knob.name)), "{}", knob.name);
-            let text = terminal(&knob_entry(knob), options);
+            let text = terminal(&knob_entry(knob, None), options);
             assert!(text.starts_with(&format!("{}: ", knob.name)));
             for line in list.lines().chain(text.lines()) {
                 let words = line.split_whitespace().count();

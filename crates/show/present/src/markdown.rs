@@ -35,6 +35,16 @@ fn write(out: &mut String, element: &Element) {
         Element::Alarm { title, text, .. } => {
             let _ = writeln!(out, "> **{}** {}\n", escaped(title), inline(text));
         }
+        Element::FirstAnswer { answer, parts } => {
+            let _ = writeln!(out, "{}\n", inline(answer));
+            for part in parts {
+                let _ = writeln!(out, "**{}:** {}\n", part.label, inline(&part.text));
+                if !part.command.is_empty() {
+                    // Indented code has no fence that the text could end.
+                    let _ = writeln!(out, "    {}\n", clean(&part.command));
+                }
+            }
+        }
         Element::Answers { answers } => {
             for answer in answers {
                 let sentence = inline(&answer.sentence);

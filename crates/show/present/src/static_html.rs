@@ -52,6 +52,16 @@ fn write(out: &mut String, element: &Element) {
                 inline(text)
             );
         }
+        Element::FirstAnswer { answer, parts } => {
+            let _ = writeln!(out, "<p><big>{}</big></p>", inline(answer));
+            for part in parts {
+                let (label, text) = (part.label, inline(&part.text));
+                let _ = writeln!(out, "<p><b>{label}:</b> {text}</p>");
+                if !part.command.is_empty() {
+                    let _ = writeln!(out, "<pre>{}</pre>", escaped(&part.command));
+                }
+            }
+        }
         Element::Answers { answers } => {
             out.push_str("<ul>\n");
             for answer in answers {

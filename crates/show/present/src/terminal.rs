@@ -68,8 +68,19 @@ struct Page {
 
 impl Page {
     fn all(&mut self, elements: &[Element]) {
-        for element in elements {
+        for (index, element) in elements.iter().enumerate() {
             self.element(element);
+            let next = elements.get(index + 1);
+            let ends_the_answers = matches!(
+                element,
+                Element::FirstAnswer { .. } | Element::Answers { .. }
+            ) && matches!(
+                next,
+                Some(Element::Alarm { .. } | Element::Paragraph { .. })
+            );
+            if ends_the_answers {
+                self.lines.push(String::new());
+            }
         }
     }
 
@@ -80,6 +91,18 @@ impl Page {
             Element::Paragraph { text, .. } => self.hanging("", &text.plain(), 0),
             Element::Alarm { title, text, .. } => {
                 self.alarm(format!("{title} {}", text.plain()).trim_end());
+            }
+            Element::FirstAnswer { answer, parts } => {
+                self.lines.push(String::new());
+                self.hanging("", &answer.plain(), 0);
+                for part in parts {
+                    self.hanging(&format!("{}: ", part.label), &part.text.plain(), 0);
+                    if !part.command.is_empty() {
+                        // Not broken, so that it can be copied.
+                        let command = self.paint("1", &clean(&part.command));
+                        self.lines.push(format!("    {command}"));
+                    }
+                }
             }
             Element::Answers { answers } => {
                 self.lines.push(String::new());

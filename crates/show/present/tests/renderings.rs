@@ -2,10 +2,12 @@
 //! Every rendering of every test document.
 
 use rampart_model::{
-    Distribution, Evaluation, Finding, MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos,
-    Series, Severity, Verdict, VerdictOutcome,
+    Bench, Distribution, Evaluation, EvaluationState, Finding, MEASUREMENT_SCHEMA_VERSION,
+    Measurement, MeterKind, Nanos, Question, Series, Severity, Verdict, VerdictOutcome,
 };
-use rampart_present::{TerminalOptions, html, json, junit, measurement, report, terminal};
+use rampart_present::{
+    Element, TerminalOptions, html, json, junit, markdown, measurement, report, terminal,
+};
 
 use crate::documents;
 
@@ -27,6 +29,121 @@ fn renders_the_full_document_in_80_columns() {
 #[test]
 fn renders_the_full_document_in_120_columns() {
     insta::assert_snapshot!(plain(documents::named("full"), 120));
+}
+
+/// The first answer of an evaluation, as Markdown.
+fn first_answer(evaluation: &Evaluation) -> String {
+    let of = report(evaluation)
+        .into_iter()
+        .filter(|element| matches!(element, Element::FirstAnswer { .. }));
+    markdown(&of.collect::<Vec<_>>())
+}
+
+#[test]
+fn every_document_has_a_first_answer() {
+    let mut texts = String::new();
+    for (name, evaluation) in documents::all() {
+        texts.push_str(&format!("{name}\n\n{}\n", first_answer(evaluation)));
+    }
+    insta::assert_snapshot!(texts);
+}
+
+#[test]
+fn the_next_command_follows_from_what_is_missing() {
+    let command = |evaluation: &Evaluation| {
+        let text = first_answer(evaluation);
+        let line = text
+            .lines()
+            .rev()
+            .find_map(|line| line.strip_prefix("    "));
+        line.expect("a command").to_owned()
+    };
+    let mut evaluation = documents::named("full").clone();
+    evaluation
+        .verdicts
+        .retain(|of| of.outcome != VerdictOutcome::Inconclusive);
+    assert_eq!(command(&evaluation), "rampart plan propose --out plan.toml");
+    evaluation.bench = Bench::Ssh {
+        host: "root@board".to_owned(),
+    };
+    let error = Finding::new(Severity::Error, "/proc/version", "not built for real time");
+    evaluation.machine.findings.push(error);
+    assert_eq!(command(&evaluation), "rampart check --on ssh:root@board");
+    evaluation.bench = Bench::Local;
+    evaluation.machine.findings.clear();
+    let open = evaluation.verdicts.first_mut().expect("a verdict");
+    open.outcome = VerdictOutcome::Inconclusive;
+    evaluation.settings.total = Nanos::from_secs(120);
+    let given = "bin/rampart evaluate --deadline 250us --out x --for=2m --json --cpus 2-3";
+    evaluation.command = given.split(' ').map(str::to_owned).collect();
+    assert_eq!(
+        command(&evaluation),
+        "rampart evaluate --deadline 250us --cpus 2-3 --for 20m"
+    );
+    evaluation.state = EvaluationState::EndedEarly;
+    assert_eq!(
+        command(&evaluation),
+        "rampart evaluate --deadline 250us --for=2m --cpus 2-3"
+    );
+    assert!(first_answer(&evaluation).starts_with("So far: "));
+}
+
+#[test]
+fn what_harms_most_is_an_error_then_a_measured_load_then_a_warning() {
+    let harm = |evaluation: &Evaluation| {
+        let text = first_answer(evaluation);
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("**What hurts most:**"));
+        line.unwrap_or_default().to_owned()
+    };
+    let mut evaluation = documents::named("full").clone();
+    assert!(
+        harm(&evaluation).contains("under a cache load on other CPUs as while idle"),
+        "{}",
+        harm(&evaluation)
+    );
+    evaluation
+        .verdicts
+        .retain(|verdict| verdict.question != Question::Interference);
+    assert!(
+        harm(&evaluation).contains("Idle state C2"),
+        "{}",
+        harm(&evaluation)
+    );
+    let rule = rampart_rules::rule("preempt-rt").expect("a rule");
+    let finding = rule.finding("/proc/version", "of the rule");
+    evaluation
+        .machine
+        .findings
+        .push(finding.fix("apt install x"));
+    let text = harm(&evaluation);
+    assert!(text.contains("not built with PREEMPT_RT"), "{text}");
+    assert!(
+        text.contains("Fix: apt install x. 1 more finding"),
+        "{text}"
+    );
+    evaluation.machine.findings = vec![
+        rampart_rules::rule("not-a-guest")
+            .expect("a rule")
+            .finding("CPUID", "a guest"),
+    ];
+    evaluation.machine.virtualisation.steal = Some(0.031);
+    assert!(harm(&evaluation).contains("took 3.1\u{a0}% of its CPU time"));
+    evaluation.machine.findings.clear();
+    assert_eq!(harm(&evaluation), "");
+}
+
+#[test]
+fn what_a_machine_does_not_have_is_one_line() {
+    let mut evaluation = documents::named("full").clone();
+    evaluation.not_measured.retain(|one| one.what == "vm");
+    let text = plain(&evaluation, 80);
+    assert!(text.contains("not reached: vm."), "{text}");
+    assert!(!text.contains("virtualisation"), "{text}");
+    // A domain that was to be measured is not missing by nature.
+    evaluation.not_measured[0].what = "task".to_owned();
+    assert!(plain(&evaluation, 80).contains("error: /dev/kvm"));
 }
 
 /// The outcomes of the answers about the deadline, as the page draws them.

@@ -15,6 +15,12 @@ export type Answer = {
   sentence: Text;
 };
 
+export type AnswerPart = {
+  command: string;
+  label: string;
+  text: Text;
+};
+
 export type Axis = ([number, string])[];
 
 export type Badge = {
@@ -99,6 +105,10 @@ export type Element = {
   severity: Severity;
   text: Text;
   title: string;
+} | {
+  answer: Text;
+  kind: "first-answer";
+  parts: AnswerPart[];
 } | {
   answers: Answer[];
   kind: "answers";

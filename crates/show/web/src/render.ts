@@ -45,6 +45,22 @@ function nodes(of: Element): HTMLElement[] {
           text(of.text),
         ),
       ];
+    case "first-answer":
+      return [
+        element(
+          "div",
+          { class: "first-answer" },
+          element("p", { class: "best" }, text(of.answer)),
+          element(
+            "dl",
+            {},
+            ...of.parts.flatMap(({ label, text: words, command }) => [
+              element("dt", {}, label),
+              element("dd", {}, text(words), command !== "" && commandLine(command)),
+            ]),
+          ),
+        ),
+      ];
     case "answers":
       return [
         element(
@@ -127,6 +143,20 @@ function nodes(of: Element): HTMLElement[] {
     case "switched":
       return [switched(of)];
   }
+}
+
+/** A command, with a button that copies it where the browser allows that. */
+function commandLine(command: string): HTMLElement {
+  const copy = element("button", { type: "button", class: "copy screen", onclick: () => void put() }, "Copy");
+  const put = async () => {
+    try {
+      await navigator.clipboard.writeText(command);
+      copy.textContent = "Copied";
+    } catch {
+      copy.textContent = "Select and copy";
+    }
+  };
+  return element("div", { class: "command" }, element("code", {}, command), copy);
 }
 
 /** Elements that are seen while the switches of the chart are so. */

@@ -85,6 +85,18 @@ describe("the page in a browser", { skip }, () => {
     }
   }
 
+  for (const name of FIXTURES) {
+    test(`${name} begins with an answer and a command, without scrolling`, async () => {
+      await open(name, async (page) => {
+        const answer = page.locator("header .first-answer");
+        assert.match(await answer.locator(".best").innerText(), /\w+ .*[.:]/);
+        assert.match(await answer.locator(".command code").innerText(), /^(sudo )?rampart [a-z]+/);
+        const box = await answer.boundingBox();
+        assert.ok(box && box.y + box.height < 720, JSON.stringify(box));
+      });
+    });
+  }
+
   test("each curve is drawn, and its maximum is in the legend", async () => {
     await open("full", async (page) => {
       for (const curve of [0, 1, 2]) assert.ok((await pixels(page, curve)) > 100, `curve ${curve}`);

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rampart_cells::describe::{Description, Sources, describe};
 use rampart_cells::device::DEVICE;
 use rampart_cells::operate::EnableOrder;
+use rampart_host::program_file_directories;
 use rampart_model::{
     Availability, CellPayload, DomainKind, DomainSelection, Finding, Machine, Severity,
 };
@@ -147,26 +148,32 @@ fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Fin
     ))
 }
 
-/// Finds a file of the hypervisor: beside this program, in `hypervisor` there, or installed.
+/// Finds a file of the hypervisor: among the files of this program, in their directory
+/// `hypervisor`, or where the simulated machine has it.
 pub(super) fn program(name: &str) -> Result<PathBuf, Box<Finding>> {
-    let own = std::env::current_exe().unwrap_or_default();
-    let own = own.parent().map(Path::to_owned).unwrap_or_default();
-    let locations = [own.join("hypervisor"), own.join("../hypervisor"), own];
-    let installed = INSTALLED.iter().map(PathBuf::from);
-    let mut locations = locations.into_iter().chain(installed);
-    locations
-        .find_map(|location| Some(location.join(name)).filter(|path| path.is_file()))
-        .ok_or_else(|| {
-            Box::new(
-                Finding::new(
-                    Severity::Error,
-                    name,
-                    "the file is neither beside `rampart` nor installed",
-                )
-                .values("missing", format!("in {}", INSTALLED.join(" or ")))
-                .fix("install the hypervisor's files in /usr/lib/rampart"),
+    let directories: Vec<PathBuf> =
+        program_file_directories(&std::env::current_exe().unwrap_or_default())
+            .into_iter()
+            // The programs of this architecture may be in a directory of a build.
+            .flat_map(|own| [own.join("hypervisor"), own.join("../hypervisor"), own])
+            .chain(INSTALLED.map(PathBuf::from))
+            .collect();
+    let mut files = directories.iter().map(|directory| directory.join(name));
+    files.find(|path| path.is_file()).ok_or_else(|| {
+        let searched: Vec<String> = directories
+            .iter()
+            .map(|directory| directory.display().to_string())
+            .collect();
+        Box::new(
+            Finding::new(
+                Severity::Error,
+                name,
+                "the file of the hypervisor does not exist",
             )
-        })
+            .values("missing", format!("in one of {}", searched.join(", ")))
+            .fix("install the hypervisor's files in /usr/lib/rampart"),
+        )
+    })
 }
 
 /// Returns the order that starts the hypervisor under Linux.

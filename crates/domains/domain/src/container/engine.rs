@@ -6,12 +6,13 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_model::{ContainerEngine, CpuSet, Finding, Machine, Severity};
+use rampart_rules::Package;
 use rustix::process::Resource;
 
 use super::bundle::METER_PATH;
 use super::container_directories::Container;
 use super::helper_program;
-use crate::DomainError;
+use crate::{DomainError, install_command};
 
 /// Time limit for a runtime to write the container's process id.
 const PROCESS_PATIENCE: Duration = Duration::from_secs(10);
@@ -260,27 +261,27 @@ fn version(name: &str, answer: &str) -> String {
     format!("{name} {number}")
 }
 
-fn missing(name: &str, fix: &str) -> Box<Finding> {
+fn missing(name: &str, package: Package) -> Box<Finding> {
     Box::new(
-        Finding::new(Severity::Error, name, "the program is not installed").fix(fix.to_owned()),
+        Finding::new(Severity::Error, name, "the program is not installed")
+            .fix(install_command(package)),
     )
 }
 
-fn not_usable(program: &Path, error: &DomainError, fix: &str) -> Box<Finding> {
+fn not_usable(program: &Path, error: &DomainError, fix: impl Into<String>) -> Box<Finding> {
     Box::new(
         Finding::new(
             Severity::Error,
             program.display().to_string(),
             format!("the program does not work: {error}"),
         )
-        .fix(fix.to_owned()),
+        .fix(fix),
     )
 }
 
 /// Finds `runc`, or else `crun` unless cgroup v1 and v2 are mounted side by side, which it refuses.
 fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
-    const FIX: &str = "apt-get install runc";
-    let mut reason = missing("runc", FIX);
+    let mut reason = missing("runc", Package::ContainerRuntime);
     for name in ["runc", "crun"] {
         let Some(program) = helper_program::find(name) else {
             continue;
@@ -293,7 +294,7 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
                     "crun refuses control groups of version 1 and 2 side by side, and runc is not installed",
                 )
                 .values("hybrid", "v1 or v2 alone")
-                .fix(FIX),
+                .fix(install_command(Package::ContainerRuntime)),
             );
             continue;
         }
@@ -308,7 +309,10 @@ fn embedded(control_groups: &str) -> Result<Engine, Box<Finding>> {
                     takes_parent: true,
                 });
             }
-            Err(error) => reason = not_usable(&program, &error, FIX),
+            Err(error) => {
+                let fix = install_command(Package::ContainerRuntime);
+                reason = not_usable(&program, &error, fix);
+            }
         }
     }
     Err(reason)
@@ -320,10 +324,10 @@ fn filters(answer: &str) -> bool {
 }
 
 fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
-    const FIX: &str = "apt-get install podman";
-    let program = helper_program::find("podman").ok_or_else(|| missing("podman", FIX))?;
+    let program =
+        helper_program::find("podman").ok_or_else(|| missing("podman", Package::Podman))?;
     let answer = helper_program::run(&program, &["--version"])
-        .map_err(|error| not_usable(&program, &error, FIX))?;
+        .map_err(|error| not_usable(&program, &error, install_command(Package::Podman)))?;
     let systemd = Path::new("/run/systemd/system").exists();
     let mut options = Vec::new();
     // systemd cannot name a shield's group; without systemd podman creates groups itself.
@@ -340,7 +344,7 @@ fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
                     "podman's own runtime refuses control groups of version 1 and 2 side by side",
                 )
                 .values("not installed", "runc")
-                .fix("apt-get install runc"),
+                .fix(install_command(Package::ContainerRuntime)),
             )
         })?;
         options.extend(["--runtime".to_owned(), runc.display().to_string()]);
@@ -356,10 +360,9 @@ fn podman(control_groups: &str) -> Result<Engine, Box<Finding>> {
 }
 
 fn docker(control_groups: &str) -> Result<Engine, Box<Finding>> {
-    const FIX: &str =
-        "start or install the engine: systemctl start docker, or apt-get install docker.io";
-    let program = helper_program::find("docker")
-        .ok_or_else(|| missing("docker", "apt-get install docker.io"))?;
+    const FIX: &str = "systemctl start docker";
+    let program =
+        helper_program::find("docker").ok_or_else(|| missing("docker", Package::Docker))?;
     let format = "{{.ServerVersion}} {{.CgroupDriver}}";
     let answer = helper_program::run(&program, &["info", "--format", format]).map_err(|error| {
         Box::new(

@@ -2,6 +2,7 @@
 //! Determines whether this machine can run guests.
 
 use rampart_model::{Accelerator, Availability, Finding, GuestRole, Machine, Severity};
+use rampart_rules::Package;
 
 use super::VmDomain;
 use super::guest_kernel::{GuestKernel, KernelLocations};
@@ -45,7 +46,7 @@ pub(super) fn of(domain: &VmDomain, machine: &Machine) -> Availability {
                 "stress-ng",
                 "the program that loads the guest is not installed",
             )
-            .fix("install stress-ng"),
+            .fix(crate::install_command(Package::StressNg)),
         )));
     }
     // The probe takes seconds, so it runs only if there is no other problem. On an emulated machine

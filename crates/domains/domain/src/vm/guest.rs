@@ -11,6 +11,7 @@ use rampart_agent::{Agent, AgentCommand, AgentError, INIT};
 use rampart_host::StateDirectory;
 use rampart_model::{ClockRelation, CpuId, Finding, GuestReport, Machine, Nanos, Severity};
 use rampart_qemu::Qemu;
+use rampart_rules::Package;
 use rampart_rules::guest::{HostFacts, guest_finding};
 use serde_json::json;
 
@@ -141,6 +142,11 @@ impl Guest {
     /// Returns a thread of a virtual CPU that measures.
     pub(super) fn measuring_thread(&self) -> u32 {
         self.placement.measuring()
+    }
+
+    /// Returns the threads of all virtual CPUs.
+    pub(super) fn virtual_cpu_threads(&self) -> &[u32] {
+        self.placement.virtual_cpus()
     }
 
     /// Adds weaknesses of the guest.
@@ -360,7 +366,7 @@ fn no_load_program() -> Finding {
         "stress-ng",
         "the guest has no load program, because the host has none",
     )
-    .fix("install stress-ng on the host")
+    .fix(crate::install_command(Package::StressNg))
 }
 
 /// `VmLck` of a process in bytes.
@@ -377,6 +383,10 @@ impl Inside for Guest {
     fn spawn(&self, command: &[String]) -> Result<InsideProcess, DomainError> {
         let (streams, program) = self.start(command)?;
         Ok(agent_process::kept(streams, program))
+    }
+
+    fn has_only_the_meter(&self) -> bool {
+        !self.has_load
     }
 
     fn cpu_inside(&self, cpu: CpuId) -> Option<CpuId> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rampart_model::{Accelerator, CpuSet, Finding, Severity, Topology};
+use rampart_rules::Package;
 use rustix::process::Resource;
 
 use super::description::{Backing, Board};
@@ -38,7 +39,7 @@ impl Program {
                     PROGRAMS[0].0,
                     "QEMU, which runs guests, is not installed",
                 )
-                .fix("apt-get install qemu-system-x86"),
+                .fix(crate::install_command(Package::Qemu)),
             )
         })
     }

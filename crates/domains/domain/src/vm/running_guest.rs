@@ -177,6 +177,10 @@ impl Running for RunningGuest {
         self.effective_settings.clone()
     }
 
+    fn measuring_threads(&self) -> Vec<u32> {
+        self.guest.virtual_cpu_threads().to_vec()
+    }
+
     fn inside(&self) -> Option<&dyn Inside> {
         Some(&self.guest)
     }

@@ -75,6 +75,11 @@ impl GuestThreads {
         self.virtual_cpus.last().copied().unwrap_or(self.process)
     }
 
+    /// Returns the threads of all virtual CPUs.
+    pub(super) fn virtual_cpus(&self) -> &[u32] {
+        &self.virtual_cpus
+    }
+
     /// Returns the CPU time of all virtual CPUs, as the host counts it.
     pub(super) fn cpu_time(&self) -> Nanos {
         self.virtual_cpus

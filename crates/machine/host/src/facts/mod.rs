@@ -13,7 +13,10 @@ mod topology;
 mod virtualisation;
 
 pub use knob_values::{read_figure_findings, read_knob_values};
-use rampart_model::{ClockSource, Machine, PreemptionModel, SystemManagementInterrupts};
+use rampart_model::{
+    ClockSource, Machine, OperatingSystem, PreemptionModel, SystemManagementInterrupts,
+};
+use rampart_rules::SYSTEM_FILES;
 
 pub use environment::{kernel_image_version, network_queues, read_environment};
 
@@ -47,7 +50,8 @@ pub fn read_machine(root: &MachineRoot) -> Machine {
         host_name: root.line("proc/sys/kernel/hostname").unwrap_or_default(),
         product: product(root),
         architecture: architecture(root),
-        distribution: distribution(root),
+        distribution: os_release(root, "PRETTY_NAME"),
+        operating_system: read_operating_system(root),
         kernel_release: root.line("proc/sys/kernel/osrelease").unwrap_or_default(),
         preemption: preemption(root, &config, &kernel_version, &command_line),
         tick_rate: config.value("CONFIG_HZ").and_then(|rate| rate.parse().ok()),
@@ -113,14 +117,35 @@ fn product(root: &MachineRoot) -> Option<String> {
     }
 }
 
-fn distribution(root: &MachineRoot) -> Option<String> {
+/// Returns the value of a name in os-release(5), which the system may keep in `/usr/lib` alone.
+fn os_release(root: &MachineRoot, name: &str) -> Option<String> {
     let text = root
         .text("etc/os-release")
         .or_else(|| root.text("usr/lib/os-release"))?;
     let value = text
         .lines()
-        .find_map(|line| line.strip_prefix("PRETTY_NAME="))?;
-    Some(value.trim_matches(['"', '\'']).to_owned())
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))?;
+    Some(value.trim().trim_matches(['"', '\'']).to_owned())
+}
+
+/// Reads what decides how packages are installed and kernel parameters are set.
+#[must_use]
+pub fn read_operating_system(root: &MachineRoot) -> OperatingSystem {
+    let value = |name: &str| os_release(root, name).unwrap_or_default();
+    OperatingSystem {
+        id: value("ID"),
+        like: value("ID_LIKE")
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect(),
+        version: value("VERSION_ID"),
+        variant: value("VARIANT_ID"),
+        files: SYSTEM_FILES
+            .iter()
+            .filter(|file| root.exists(file.trim_start_matches('/')))
+            .map(|file| (*file).to_owned())
+            .collect(),
+    }
 }
 
 fn clock_source(root: &MachineRoot) -> ClockSource {

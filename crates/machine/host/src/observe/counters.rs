@@ -9,7 +9,7 @@ use super::threads::TICK;
 use crate::MachineRoot;
 
 /// Parses a table with a column for each online CPU into name, counts and the words after them.
-fn table(text: &str) -> Vec<(String, BTreeMap<CpuId, u64>, String)> {
+pub(crate) fn table(text: &str) -> Vec<(String, BTreeMap<CpuId, u64>, String)> {
     let mut lines = text.lines();
     let columns: Vec<CpuId> = lines
         .next()

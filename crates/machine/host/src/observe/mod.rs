@@ -18,6 +18,9 @@ use crate::facts::allocation;
 use crate::facts::processes::running_programs;
 use crate::{MachineRoot, StateDirectory, tasks};
 
+pub(crate) use counters::table as interrupt_table;
+pub(crate) use threads::TICK;
+
 /// The parts of a machine that an observation reads in detail.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Watch {

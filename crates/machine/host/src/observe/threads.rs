@@ -11,7 +11,7 @@ use crate::tasks::{self, TaskStat};
 
 /// Length of a tick of `USER_HZ`, which is 100 on all architectures that Rampart supports
 /// (include/uapi/asm-generic/param.h).
-pub(super) const TICK: Nanos = Nanos::from_millis(10);
+pub(crate) const TICK: Nanos = Nanos::from_millis(10);
 
 /// Returns all threads. Reads the affinity of those that ran last on `cpus` and those in `closely`.
 pub(super) fn read(

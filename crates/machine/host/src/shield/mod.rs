@@ -7,12 +7,14 @@ mod interrupts;
 #[cfg(test)]
 pub(crate) mod live_tests;
 mod partition;
+mod shield_in_use;
 mod shield_of_active_plan;
 #[cfg(test)]
 mod tests;
 mod threads;
 
 pub use crate::groups::ControlGroupVersion;
+pub use shield_in_use::{ShieldInUse, shield_in_use};
 pub use shield_of_active_plan::{active_domain, refuse_if_a_plan_is_active};
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,6 +58,8 @@ pub struct Shield {
     /// Whether changes of processes are recorded. Without root only the user's own processes are
     /// changed, and they are not.
     recorded: bool,
+    /// Whether it enters the isolation of the active plan.
+    of_active_plan: bool,
     lowered: bool,
     _lock: Option<Arc<Lock>>,
 }
@@ -168,6 +172,7 @@ impl Shield {
             group: None,
             admit_to: None,
             recorded: false,
+            of_active_plan: false,
             lowered: false,
             _lock: None,
         }
@@ -218,6 +223,7 @@ impl Shield {
                     group: raised.group,
                     admit_to: raised.admit_to,
                     recorded: true,
+                    of_active_plan: false,
                     lowered: false,
                     _lock: lock.map(|shared| shared.lock),
                 })
@@ -358,6 +364,12 @@ impl Shield {
     #[must_use]
     pub fn control_group(&self) -> Option<&ControlGroup> {
         self.group.as_ref()
+    }
+
+    /// Returns whether this is the isolation of the active plan, in which the plan's programs run too.
+    #[must_use]
+    pub fn is_of_active_plan(&self) -> bool {
+        self.of_active_plan
     }
 
     /// Ends the isolation and undoes its changes. Keeps values that another process changed meanwhile,

@@ -73,6 +73,7 @@ impl Shield {
             group,
             admit_to,
             recorded: lock.is_some(),
+            of_active_plan: true,
             lowered: false,
             _lock: lock,
         })

@@ -29,7 +29,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Only v2 has partitions, groups that own CPUs. With v1 each task must be moved separately.",
         cost: "Old container engines need v1.",
         effect: KnobEffect::AtRestart,
-        fix: Some("boot with systemd.unified_cgroup_hierarchy=1"),
+        fix: Some("{add} systemd.unified_cgroup_hierarchy=1"),
         undo: Some("Remove the parameter and restart."),
         source: V2,
         ..Knob::of(KnobGroup::ControlGroups)

@@ -118,9 +118,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Siblings restrict how CPUs can be divided between owners.",
         cost: "Without it the throughput is a fifth to a third lower, and CPU numbers change.",
         disruptive: Some("takes CPUs offline, which stops all CPUs for milliseconds"),
-        fix: Some(
-            "echo off > /sys/devices/system/cpu/smt/control\nnosmt on the kernel command line",
-        ),
+        fix: Some("echo off > /sys/devices/system/cpu/smt/control\n{add} nosmt"),
         source: "Documentation/admin-guide/kernel-parameters.txt, nosmt; libvirt kbase/kvm-realtime; openshift-docs#28436",
         ..Knob::of(KnobGroup::Hardware)
     },

@@ -48,7 +48,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Queues of disks and network interfaces get an interrupt for each CPU, whose affinity cannot be changed; only this parameter keeps them off the real-time CPUs.",
         cost: "Best effort: a queue whose CPUs are all isolated still interrupts one of them.",
         effect: KnobEffect::AtRestart,
-        fix: Some("isolcpus=managed_irq,domain,{real-time} on the kernel command line"),
+        fix: Some("{add} isolcpus=managed_irq,domain,{real-time}"),
         source: "Documentation/admin-guide/kernel-parameters.txt, isolcpus=; cpu-isolation.rst",
         ..Knob::of(KnobGroup::Interrupts)
     },

@@ -12,7 +12,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Only PREEMPT_RT bounds the delay of a woken thread by the kernel.",
         cost: "Some throughput; drivers from outside the kernel may not build.",
         effect: KnobEffect::WithAnotherKernel,
-        fix: Some("apt install linux-image-rt-{architecture} (Debian), and restart"),
+        fix: Some("{real-time-kernel}"),
         verify: Some(
             "`uname -v` contains PREEMPT_RT. Many PREEMPT_RT kernels do not have /sys/kernel/realtime.",
         ),
@@ -30,9 +30,7 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::OrdinaryKernel, When::Option("CONFIG_PREEMPT_DYNAMIC")],
         reason: "Without PREEMPT_RT the mode `full` has the lowest latency: it preempts the kernel wherever no lock is held.",
         cost: "A little throughput.",
-        fix: Some(
-            "echo full > /sys/kernel/debug/sched/preempt\npreempt=full on the kernel command line",
-        ),
+        fix: Some("echo full > /sys/kernel/debug/sched/preempt\n{add} preempt=full"),
         kernels: Kernels::from(5, 12, "`lazy` from 6.13 on"),
         source: "Documentation/admin-guide/kernel-parameters.txt, preempt=",
         ..Knob::of(KnobGroup::Kernel)
@@ -140,7 +138,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Mitigations lengthen each entry into the kernel and each switch between guests.",
         cost: "Without them one program can read another's memory.",
         effect: KnobEffect::AtRestart,
-        fix: Some("boot with mitigations=off, on a closed machine only"),
+        fix: Some("{add} mitigations=off  # on a closed machine only"),
         undo: Some("Remove mitigations= from the kernel command line and restart."),
         source: "Documentation/admin-guide/hw-vuln/; kernel-parameters.txt, mitigations=",
         ..Knob::of(KnobGroup::Kernel)
@@ -172,7 +170,7 @@ pub(super) const KNOBS: &[Knob] = &[
         disruptive: Some("creating a partition moves the tasks of other groups away from its CPUs"),
         effect: KnobEffect::AtOnce,
         fix: Some(
-            "apply a plan with a domain on these CPUs: rampart apply PLAN\nisolcpus=domain,managed_irq,{real-time} on the kernel command line",
+            "apply a plan with a domain on these CPUs: rampart apply PLAN\n{add} isolcpus=domain,managed_irq,{real-time}",
         ),
         undo: Some(
             "Write `member` to cpuset.cpus.partition and remove the group; a boot parameter needs a restart without it.",
@@ -196,7 +194,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "None.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time} on the kernel command line",
+            "{add} isolcpus=domain,managed_irq,{real-time} nohz_full={real-time} rcu_nocbs={real-time}",
         ),
         undo: Some("Restore the old kernel command line and restart."),
         source: "kernel/sched/isolation.c: compares them only where both name the same kind of housekeeping",
@@ -212,7 +210,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "A service that needs a real-time CPU needs an explicit affinity.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "systemd.cpu_affinity={housekeeping} on the kernel command line\nCPUAffinity={housekeeping} in /etc/systemd/system.conf",
+            "{add} systemd.cpu_affinity={housekeeping}\nCPUAffinity={housekeeping} in /etc/systemd/system.conf",
         ),
         undo: Some("Remove the parameter, or the line, and restart."),
         source: "NTO; systemd-system.conf(5); systemd#33977: not for slices",

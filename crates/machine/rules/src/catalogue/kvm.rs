@@ -34,7 +34,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Guests with hardware virtualisation need it; with PREEMPT_RT on AMD the clock source must be the TSC.",
         cost: "None until a guest runs.",
         fix: Some(
-            "modprobe kvm_intel (Intel)\nmodprobe kvm_amd (AMD)\nenable virtualisation in the firmware's setup",
+            "modprobe kvm_intel  # Intel\nmodprobe kvm_amd  # AMD\nenable virtualisation in the firmware's setup",
         ),
         source: "Documentation/virt/kvm/api.rst",
         ..Knob::of(KnobGroup::Kvm)
@@ -238,7 +238,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Without `iommu=pt` the addresses of all transfers by the host's own devices are translated.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "intel_iommu=on iommu=pt on the kernel command line (Intel)\niommu=pt on the kernel command line (AMD)\niommu.passthrough=1 on the kernel command line (Arm)",
+            "{add} intel_iommu=on iommu=pt  # Intel\n{add} iommu=pt  # AMD\n{add} iommu.passthrough=1  # Arm",
         ),
         undo: Some("Remove the parameters and restart."),
         source: "Documentation/arch/x86/iommu.rst; NTO",

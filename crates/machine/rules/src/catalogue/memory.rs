@@ -202,9 +202,7 @@ pub(super) const KNOBS: &[Knob] = &[
         applies: &[When::Guests],
         reason: "With small pages a TLB miss of a guest walks two full page tables, and the pages can be moved.",
         cost: "The memory stays reserved when no guest runs.",
-        fix: Some(
-            "hugepagesz=1G hugepages=N on the kernel command line\nreserve 2 MiB pages through nr_hugepages",
-        ),
+        fix: Some("{add} hugepagesz=1G hugepages=N\nreserve 2 MiB pages through nr_hugepages"),
         source: "Documentation/admin-guide/mm/hugetlbpage.rst; tuned realtime-virtual-host; NTO",
         ..Knob::of(KnobGroup::Memory)
     },
@@ -217,7 +215,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "A contiguous range of 1 GiB is rarely free once memory is in use.",
         cost: "The memory stays reserved when no guest runs.",
         effect: KnobEffect::AtRestart,
-        fix: Some("default_hugepagesz=1G hugepagesz=1G hugepages=N on the kernel command line"),
+        fix: Some("{add} default_hugepagesz=1G hugepagesz=1G hugepages=N"),
         source: "Documentation/admin-guide/kernel-parameters.txt, hugepages=",
         ..Knob::of(KnobGroup::Memory)
     },

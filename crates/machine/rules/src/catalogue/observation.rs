@@ -110,7 +110,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Each switch updates averages; a monitor runs in a thread under SCHED_FIFO 1.",
         cost: "systemd-oomd needs it.",
         effect: KnobEffect::AtRestart,
-        fix: Some("psi=0 on the kernel command line"),
+        fix: Some("{add} psi=0"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/accounting/psi.rst",
         ..Knob::of(KnobGroup::Observation)

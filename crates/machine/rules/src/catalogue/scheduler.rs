@@ -106,7 +106,7 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Real-time budgets of groups are not available; cgroup v2 does not have them.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "sysctl kernel.sched_rt_runtime_us=-1\nrt_group_sched=0 on the kernel command line (from 6.15)\nuse a kernel without CONFIG_RT_GROUP_SCHED",
+            "sysctl kernel.sched_rt_runtime_us=-1\n{add} rt_group_sched=0  # from 6.15\nuse a kernel without CONFIG_RT_GROUP_SCHED",
         ),
         undo: Some("Remove rt_group_sched=0 from the kernel command line and restart."),
         kernels: Kernels::all(

@@ -88,7 +88,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "If this thread starves, RCU does not free memory, and the machine stalls.",
         cost: "Callbacks run before real-time threads of lower priority.",
         fix: Some(
-            "rcutree.kthread_prio=11 on the kernel command line\nchrt --fifo --pid 4 THREAD, for each thread rcuc/CPU",
+            "{add} rcutree.kthread_prio=11\nchrt --fifo --pid 4 THREAD, for each thread rcuc/CPU",
         ),
         source: LADDER,
         ..Knob::of(KnobGroup::KernelThreads)

@@ -15,7 +15,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Other clocks are slow to read, or trap into the hypervisor, at each wakeup.",
         cost: "The counters of all CPUs must run in step.",
         fix: Some(
-            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource\ntsc=reliable on the kernel command line",
+            "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource\n{add} tsc=reliable",
         ),
         source: "Documentation/timers/timekeeping.rst",
         ..Knob::of(KnobGroup::Timers)
@@ -85,7 +85,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The tick interrupts a busy CPU 100 to 1000 times a second.",
         cost: "System calls and interrupts take longer on these CPUs. It works only with one runnable thread per CPU; POSIX CPU timers start the tick again.",
         effect: KnobEffect::AtRestart,
-        fix: Some("nohz_full={real-time} on the kernel command line"),
+        fix: Some("{add} nohz_full={real-time}"),
         undo: Some("Remove nohz_full= from the kernel command line and restart."),
         verify: Some(
             "/sys/devices/system/cpu/nohz_full names the CPUs; LOC in /proc/interrupts hardly rises under a busy loop.",
@@ -205,7 +205,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "An expedited grace period interrupts every CPU that is in the kernel.",
         cost: "Loading modules and changing network filters take longer.",
         effect: KnobEffect::AtRestart,
-        fix: Some("rcupdate.rcu_normal_after_boot=1 on the kernel command line"),
+        fix: Some("{add} rcupdate.rcu_normal_after_boot=1"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt; tuned network-latency; PREEMPT_RT sets it by itself",
         ..Knob::of(KnobGroup::ReadCopyUpdate)
@@ -229,7 +229,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "RCU need not interrupt a guest or thread that will enter the kernel soon.",
         cost: "Memory is freed up to a second later.",
         effect: KnobEffect::AtRestart,
-        fix: Some("rcutree.nohz_full_patience_delay=1000 on the kernel command line"),
+        fix: Some("{add} rcutree.nohz_full_patience_delay=1000"),
         undo: Some("Remove the parameter and restart."),
         kernels: Kernels::from(6, 11, "new"),
         source: "Documentation/admin-guide/kernel-parameters.txt; tuned network-latency",
@@ -257,7 +257,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "A real-time thread above it that never sleeps stops RCU on its CPU.",
         cost: "RCU's threads run before real-time threads of lower priority.",
         effect: KnobEffect::AtRestart,
-        fix: Some("rcutree.kthread_prio=11 on the kernel command line"),
+        fix: Some("{add} rcutree.kthread_prio=11"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt, rcutree.kthread_prio=; NTO",
         ..Knob::of(KnobGroup::ReadCopyUpdate)
@@ -270,7 +270,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "0 moves the work into the rcuc threads, which have a priority; PREEMPT_RT always does so.",
         cost: "More switches.",
         effect: KnobEffect::AtRestart,
-        fix: Some("rcutree.use_softirq=0 on the kernel command line"),
+        fix: Some("{add} rcutree.use_softirq=0"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt, rcutree.use_softirq",
         ..Knob::of(KnobGroup::ReadCopyUpdate)

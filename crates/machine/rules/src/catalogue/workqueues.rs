@@ -85,7 +85,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "The parameter sets the mask before the first process starts.",
         cost: "None.",
         effect: KnobEffect::AtRestart,
-        fix: Some("workqueue.unbound_cpus={housekeeping} on the kernel command line"),
+        fix: Some("{add} workqueue.unbound_cpus={housekeeping}"),
         kernels: Kernels::from(6, 6, "new"),
         source: "Documentation/admin-guide/kernel-parameters.txt, workqueue.unbound_cpus",
         ..Knob::of(KnobGroup::Workqueues)
@@ -98,7 +98,7 @@ pub(super) const KNOBS: &[Knob] = &[
         reason: "Queues with this flag become unbound, and then follow the common mask.",
         cost: "Their data is no longer warm in the cache.",
         effect: KnobEffect::AtRestart,
-        fix: Some("workqueue.power_efficient=1 on the kernel command line"),
+        fix: Some("{add} workqueue.power_efficient=1"),
         undo: Some("Remove the parameter and restart."),
         source: "Documentation/admin-guide/kernel-parameters.txt, workqueue.power_efficient",
         ..Knob::of(KnobGroup::Workqueues)

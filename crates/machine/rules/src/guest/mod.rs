@@ -242,6 +242,6 @@ pub fn guest_kernel_finding(image: &str, version: &str, kernel_variable: &str) -
         )
         .values(version, "PREEMPT_RT");
     Some(finding.fix(format!(
-        "name a PREEMPT_RT kernel in {kernel_variable} (Debian: apt install linux-image-rt-amd64)"
+        "name the image of a kernel with PREEMPT_RT in {kernel_variable}"
     )))
 }

@@ -3,6 +3,7 @@
 
 use rampart_model::{CheckLocation, Machine};
 
+use crate::distribution::{add_parameters, install_real_time_kernel, remove_parameter};
 use crate::machine::compare::to_write;
 use crate::{Expected, Format, Isolation, Knob, Location};
 
@@ -15,17 +16,16 @@ pub(crate) fn fix(
     machine: &Machine,
     isolation: &Isolation,
 ) -> Option<String> {
+    let system = &machine.operating_system;
     if let Some(words) = knob.fix {
-        let architecture = match machine.architecture.as_str() {
-            "aarch64" => "arm64",
-            _ => "amd64",
-        };
-        return Some(
-            words
-                .replace("{real-time}", &isolation.real_time.to_string())
-                .replace("{housekeeping}", &isolation.housekeeping.to_string())
-                .replace("{architecture}", architecture),
-        );
+        let words = words
+            .replace("{real-time}", &isolation.real_time.to_string())
+            .replace("{housekeeping}", &isolation.housekeeping.to_string());
+        let lines: Vec<String> = words
+            .lines()
+            .map(|line| on_this_machine(line, machine))
+            .collect();
+        return Some(lines.join("\n"));
     }
     let format = match knob.location {
         Location::File(format, _) | Location::Boot { format, .. } => format,
@@ -35,11 +35,9 @@ pub(crate) fn fix(
     match knob.location {
         Location::File(_, _) => file(locations, &value?),
         Location::Boot { parameter, .. } => Some(match (expected, value) {
-            (Expected::Present, _) => format!("{parameter} on the kernel command line"),
-            (Expected::Absent | Expected::Not(_), _) => {
-                format!("remove {parameter}= from the kernel command line")
-            }
-            (_, Some(value)) => format!("{parameter}={value} on the kernel command line"),
+            (Expected::Present, _) => add_parameters(system, parameter),
+            (Expected::Absent | Expected::Not(_), _) => remove_parameter(system, parameter),
+            (_, Some(value)) => add_parameters(system, &format!("{parameter}={value}")),
             (_, None) => return None,
         }),
         Location::KernelOption(option) => Some(match expected {
@@ -62,6 +60,25 @@ pub(crate) fn fix(
         Location::Exists(_) | Location::Program(_) | Location::Fact(_, _) | Location::Guest(_) => {
             None
         }
+    }
+}
+
+/// Returns a line of a knob's fix as the command of this machine's distribution: `{real-time-kernel}`
+/// installs a kernel with PREEMPT_RT, `{add} PARAMETERS` adds kernel parameters. A comment in the form
+/// of a shell, after two spaces, remains.
+fn on_this_machine(line: &str, machine: &Machine) -> String {
+    let system = &machine.operating_system;
+    if line == "{real-time-kernel}" {
+        return install_real_time_kernel(system, &machine.architecture);
+    }
+    let Some(parameters) = line.strip_prefix("{add} ") else {
+        return line.to_owned();
+    };
+    match parameters.split_once("  # ") {
+        Some((parameters, comment)) => {
+            format!("{}  # {comment}", add_parameters(system, parameters))
+        }
+        None => add_parameters(system, parameters),
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel command line (Documentation/admin-guide/kernel-parameters.rst).
 
-use rampart_model::{CpuId, CpuSet};
+use rampart_model::{CpuId, CpuList, CpuSet};
 
 /// The parameters that the kernel was started with, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -118,7 +118,7 @@ impl IsolatedCpus<'_> {
 
 /// Returns whether a part of `isolcpus=` is a flag: it starts with a letter and is not `all`.
 fn is_flag(part: &str) -> bool {
-    part != "all" && part.starts_with(|c: char| c.is_ascii_lowercase())
+    part.split(':').next() != Some("all") && part.starts_with(|c: char| c.is_ascii_lowercase())
 }
 
 fn same_name(left: &str, right: &str) -> bool {
@@ -128,48 +128,14 @@ fn same_name(left: &str, right: &str) -> bool {
         })
 }
 
-/// Parses CPUs in the notation of boot parameters: lists and ranges, `N` for the last CPU, `all`,
-/// and `0-15:2/4` for the first two of every four (kernel-parameters.rst, "cpu lists").
+/// Parses the CPUs of a boot parameter; flags and empty parts are skipped as in the kernel.
 fn cpu_list(text: &str, last: CpuId) -> Option<CpuSet> {
-    let mut set = CpuSet::new();
-    let number = |part: &str| match part {
-        "N" => Some(last.0),
-        _ => part.parse::<u32>().ok(),
-    };
-    for part in text.split(',') {
-        if part == "all" {
-            set = set.union(&(0..=last.0).map(CpuId).collect());
-            continue;
-        }
-        if part.is_empty() || is_flag(part) {
-            continue;
-        }
-        let (range, group) = match part.split_once(':') {
-            Some((range, group)) => (range, Some(group)),
-            None => (part, None),
-        };
-        let (low, high) = match range.split_once('-') {
-            Some((low, high)) => (number(low)?, number(high)?),
-            None => (number(range)?, number(range)?),
-        };
-        let (used, size) = match group {
-            Some(group) => {
-                let (used, size) = group.split_once('/')?;
-                (used.parse::<u32>().ok()?, size.parse::<u32>().ok()?)
-            }
-            None => (1, 1),
-        };
-        if low > high || high > 65_535 || size == 0 || used > size {
-            return None;
-        }
-        set = set.union(
-            &(low..=high)
-                .filter(|cpu| (cpu - low) % size < used)
-                .map(CpuId)
-                .collect(),
-        );
-    }
-    Some(set)
+    let cpus: Vec<&str> = text
+        .split(',')
+        .filter(|part| !part.is_empty() && !is_flag(part))
+        .collect();
+    let list: CpuList = cpus.join(",").parse().ok()?;
+    list.resolve(&(0..=last.0).map(CpuId).collect()).ok()
 }
 
 #[cfg(test)]
@@ -193,6 +159,7 @@ mod tests {
         for (text, expected) in [
             ("managed_irq,domain,2-3,6-7", Some("2-3,6-7")),
             ("all", Some("0-7")),
+            ("all:1/2", Some("0,2,4,6")),
             ("4-N", Some("4-7")),
             ("0-7:2/4", Some("0-1,4-5")),
             ("N", Some("7")),

@@ -7,5 +7,6 @@ pub(crate) mod compare;
 pub(crate) mod facts;
 pub(crate) mod figures;
 pub(crate) mod fix;
+pub(crate) mod harm;
 pub(crate) mod kernel_command_line;
 pub mod readings;

@@ -6,7 +6,7 @@ use rampart_model::{
 };
 
 use super::{PLAN_RULE, PlanContext, rule_of_knob};
-use crate::{KernelCommandLine, Rule};
+use crate::{KernelCommandLine, Rule, add_parameters};
 
 pub(super) const BOOT_LISTS: Rule = rule_of_knob("boot-lists-agree");
 pub(super) const MANAGED_INTERRUPTS: Rule = rule_of_knob("managed-interrupts");
@@ -80,7 +80,10 @@ pub(super) fn command_line(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     } else {
         (
             BOOT_LISTS,
-            format!("boot with {arguments}, or write reboot = \"plan\" in [boot]"),
+            format!(
+                "write reboot = \"plan\" in [boot] of the plan\n{}",
+                add_parameters(&context.machine.operating_system, &arguments)
+            ),
         )
     };
     let present = |name: &str| match line.value(name) {
@@ -177,7 +180,7 @@ fn needs_of_machine<'a>(context: &PlanContext<'a>) -> Vec<Need<'a>> {
             rule: if tickless { KERNEL_OPTION } else { NO_HZ_FULL },
             option: "CONFIG_NO_HZ_FULL",
             effect: "the scheduler's tick stays on the real-time CPUs",
-            fix: "boot a kernel with full dynamic ticks, on Debian linux-image-rt-amd64 or -arm64",
+            fix: "boot a kernel with CONFIG_NO_HZ_FULL=y",
             impossible: false,
         },
     ]

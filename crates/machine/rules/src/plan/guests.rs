@@ -237,7 +237,7 @@ pub(super) fn kernel(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                             "the guest's kernel has no PREEMPT_RT, so latency in the guest is not bounded",
                         )
                         .values(path.clone(), needed)
-                        .fix("name a kernel of the package linux-image-rt-amd64 (linux-image-rt-arm64 on Arm)"),
+                        .fix("name the image of a kernel with PREEMPT_RT"),
                 ),
                 None => Some(
                     GUEST_KERNEL
@@ -245,7 +245,7 @@ pub(super) fn kernel(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                             planned,
                             "it is not known whether the guest's kernel has PREEMPT_RT: the file cannot be read, or has no version text",
                             needed,
-                            "name a kernel image that can be read here, for example from linux-image-rt-amd64 or linux-image-rt-arm64",
+                            "name the image of a kernel with PREEMPT_RT that can be read here",
                         )
                         .values(path.clone(), needed),
                 ),

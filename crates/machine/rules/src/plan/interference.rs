@@ -4,7 +4,7 @@
 use rampart_model::{CpuRole, CpuSet, PlanFinding, plural};
 
 use super::{PlanContext, rule_of_knob};
-use crate::Rule;
+use crate::{Rule, add_parameters};
 
 pub(super) const NETWORK_QUEUES: Rule = rule_of_knob("network-queues");
 pub(super) const NMI_WATCHDOG: Rule = rule_of_knob("nmi-watchdog");
@@ -89,7 +89,7 @@ pub(super) fn nmi_watchdog(context: &PlanContext<'_>) -> Vec<PlanFinding> {
             location,
             "it is not known whether the NMI watchdog is on",
             "0",
-            "boot with nmi_watchdog=0 if the kernel has one and does not show it",
+            add_parameters(&context.machine.operating_system, "nmi_watchdog=0"),
         ),
     };
     vec![finding]

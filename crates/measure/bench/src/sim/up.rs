@@ -7,10 +7,11 @@
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentError, AgentProcess};
+use rampart_agent::{Agent, AgentCommand, AgentError, AgentProcess};
 use rampart_qemu::last_lines;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,9 +22,13 @@ use super::arguments::{AGENTS, port_name};
 use super::cache::{Cache, lock_directory};
 use super::error::SimError;
 use super::machine::Sim;
+use crate::monitor::monitor;
 
 /// How long an agent may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the removal of a command's files inside may take.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long `sim up` may take to end its machine.
 const DOWN_LIMIT: Duration = Duration::from_secs(20);
@@ -147,7 +152,12 @@ impl Drop for Up {
 #[derive(Debug)]
 pub struct Joined {
     agent: Agent,
+    architecture: &'static Architecture,
     directory: PathBuf,
+    /// Number of the agent, which no other command uses meanwhile.
+    number: usize,
+    /// The directory inside, once it is used.
+    own_directory: OnceLock<String>,
     _lock: File,
 }
 
@@ -156,7 +166,7 @@ impl Joined {
     ///
     /// # Errors
     /// Returns an error if all its agents are in use, or its agent does not answer.
-    pub fn join(architecture: &Architecture) -> Result<Option<Self>, SimError> {
+    pub fn join(architecture: &'static Architecture) -> Result<Option<Self>, SimError> {
         let Some(up) = UpFile::read(&Cache::of_this_user()?, architecture)? else {
             return Ok(None);
         };
@@ -168,7 +178,10 @@ impl Joined {
                     UnixStream::connect(&path).map_err(SimError::file("connect to", &path))?;
                 return Ok(Some(Self {
                     agent: Agent::connect(stream, PATIENCE)?,
+                    architecture,
                     directory: up.directory,
+                    number,
+                    own_directory: OnceLock::new(),
                     _lock: lock,
                 }));
             }
@@ -182,6 +195,19 @@ impl Joined {
         &self.agent
     }
 
+    /// Returns the architecture of the machine.
+    #[must_use]
+    pub fn architecture(&self) -> &'static Architecture {
+        self.architecture
+    }
+
+    /// Returns the directory inside for the files of this command. It is removed when this value
+    /// is dropped; the files of a killed command are replaced by the next that uses the same agent.
+    pub(crate) fn own_directory(&self) -> &str {
+        self.own_directory
+            .get_or_init(|| format!("/tmp/rampart-bench-{}", self.number))
+    }
+
     /// Converts an error of the agent: into [`SimError::Ended`] if the machine was lost.
     #[must_use]
     pub fn explain(&self, error: AgentError) -> SimError {
@@ -191,6 +217,23 @@ impl Joined {
         SimError::Ended {
             how: "see the output of its `rampart sim up`".to_owned(),
             console: last_lines(&self.directory.join("console.log"), 20).unwrap_or_default(),
+        }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        let Some(directory) = self.own_directory.get() else {
+            return;
+        };
+        // This fails if the machine is lost, and the files with it.
+        if let Ok(process) = self
+            .agent
+            .spawn(&AgentCommand::new(["rm", "-rf", directory]))
+        {
+            let (streams, process) = monitor(process);
+            drop(streams);
+            let _ = process.wait(REMOVAL_LIMIT);
         }
     }
 }

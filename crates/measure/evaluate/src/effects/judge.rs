@@ -7,7 +7,8 @@ use rampart_model::{
     PlanChange, PlanEffect, PlanEffects, PlanVariant, Record, UnwantedActivity, plural,
 };
 use rampart_stats::{
-    Basis, EFFECT_RISK, EFFECT_TOLERANCE, Effect, QUANTILES, Resampling, WORST_OF_RUN, effect, holm,
+    Basis, EFFECT_QUANTILES, EFFECT_RISK, EFFECT_TOLERANCE, Effect, Resampling, WORST_OF_RUN,
+    effect, holm,
 };
 
 use crate::judge::Evidence;
@@ -33,7 +34,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     let Evidence {
         plan,
         records,
-        batches,
+        visits,
         emulated,
         ..
     } = *evidence;
@@ -41,8 +42,15 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
         seed: plan.seed,
         ..Resampling::default()
     };
-    let runs = |record: &Record| -> &[Vec<Distribution>] {
-        batches.get(&record.id).copied().unwrap_or(&[])
+    let runs = |record: &Record| -> Vec<Vec<Distribution>> {
+        let visits = visits.get(&record.id).copied().unwrap_or(&[]);
+        visits
+            .iter()
+            .map(|visit| {
+                let slices = visit.slices.iter();
+                slices.map(|slice| slice.corrected().clone()).collect()
+            })
+            .collect()
     };
     let found: Vec<Found<'_>> = effects
         .records
@@ -60,7 +68,7 @@ pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
                 variant: &variant.variant,
                 with,
                 without,
-                effect: effect(runs(with), runs(without), &QUANTILES, &resampling),
+                effect: effect(&runs(with), &runs(without), &EFFECT_QUANTILES, &resampling),
             })
         })
         .collect();

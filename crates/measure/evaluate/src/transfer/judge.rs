@@ -2,15 +2,17 @@
 //! Derives verdicts from the rounds of [`crate::transfer`]. Pure.
 
 use rampart_model::{
-    Condition, Crossed, Distribution, Disturbance, DisturbanceKind, EvaluationSettings, Exposure,
-    Finding, GuestRole, Interval, LoadLocation, MeterKind, Nanos, Question, Side, SignedNanos,
-    TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
+    Condition, CpuSet, Crossed, Disturbance, DisturbanceKind, EvaluationSettings, Exposure,
+    Finding, GuestRole, Interval, LoadLocation, MeterKind, MeterSettings, Nanos, Question, Side,
+    SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
-    CROSSED, CROSSED_EMULATED, Resampling, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer, transfer,
+    CROSSED, CROSSED_EMULATED, Resampling, Slice, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer,
+    Visit, transfer,
 };
 
 use crate::interference::judge_interference;
+use crate::questions;
 use crate::statements;
 
 /// Smallest lower limit of the transfer of a positive control. It is less than 1 because the part
@@ -193,7 +195,7 @@ impl<'a> Row<'a> {
                 DisturbanceKind::Block => self.transfer(&domain.name, &resampling, emulated),
                 DisturbanceKind::Load(_) => {
                     let emulated = emulated || domain.selection.guest == Some(GuestRole::Emulated);
-                    self.interference(&domain.name, &resampling, emulated)
+                    self.interference(plan, &domain.name, emulated)
                 }
             })
             .collect()
@@ -278,21 +280,28 @@ impl<'a> Row<'a> {
         verdict
     }
 
-    fn interference(&self, domain: &str, resampling: &Resampling, emulated: bool) -> Verdict {
+    fn interference(&self, plan: &EvaluationSettings, domain: &str, emulated: bool) -> Verdict {
         let (loaded, mut shown) = self.valid(domain);
         let (quiet, beside) = valid(&self.quiet, domain);
         let idle = quiet.first().map(|round| round.id.clone());
         shown.records.extend(beside.records);
         let mut verdict = self.verdict(Question::Interference, domain, shown);
-        let seen = |rounds: &[&TransferRecord]| -> Vec<Vec<Distribution>> {
-            rounds
-                .iter()
-                .map(|round| vec![whole(round, domain)])
+        let visits = |rounds: &[&TransferRecord]| -> Vec<Visit> {
+            (0..)
+                .zip(rounds)
+                .map(|(number, round)| visit(number, round, domain))
                 .collect()
         };
+        let meter = MeterSettings {
+            interval: plan
+                .transfer
+                .as_ref()
+                .map_or(Nanos::from_millis(1), |transfer| transfer.interval),
+            ..MeterSettings::new(MeterKind::Wakeup, CpuSet::new())
+        };
+        let asked = questions::interference(plan, &meter, domain);
         let found = idle.and_then(|idle| {
-            let (loaded, quiet) = (seen(&loaded), seen(&quiet));
-            judge_interference(&loaded, &quiet, &idle, resampling, emulated)
+            judge_interference(&visits(&loaded), &visits(&quiet), &idle, &asked, emulated)
         });
         match found {
             Some((outcome, statement, figures)) => {
@@ -352,14 +361,21 @@ fn valid<'a>(rounds: &[&'a TransferRecord], domain: &str) -> (Vec<&'a TransferRe
     (counting, shown)
 }
 
-/// Returns the distribution over all CPUs of a domain, corrected for missed periods: a load that
-/// stalls the domain for many periods must not count as one late sample (coordinated omission).
-fn whole(round: &TransferRecord, domain: &str) -> Distribution {
-    let mut whole = Distribution::default();
+/// Returns what a domain measured in a round, over all its CPUs.
+fn visit(number: u32, round: &TransferRecord, domain: &str) -> Visit {
+    let mut whole = Slice::default();
     for watched in of_domain(round, domain) {
-        whole.merge(watched.corrected.as_ref().unwrap_or(&watched.seen));
+        whole.merge(&Slice {
+            seen: watched.seen.clone(),
+            corrected: watched.corrected.clone(),
+            observed: round.duration,
+        });
     }
-    whole
+    Visit {
+        number,
+        started: Nanos::ZERO,
+        slices: vec![whole],
+    }
 }
 
 /// The windows of all rounds of one pair.

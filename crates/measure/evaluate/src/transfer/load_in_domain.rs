@@ -46,6 +46,8 @@ pub(crate) struct LoadRequest<'a> {
     pub(crate) load: LoadKind,
     /// Duration of the round, including warm-up.
     pub(crate) duration: Nanos,
+    /// The meter, which makes the load if `stress-ng` is not installed.
+    pub(crate) meter: &'a Path,
     /// Directory for its files.
     pub(crate) scratch: &'a Path,
     /// Whether the machine or guest is emulated and slow.
@@ -112,6 +114,7 @@ impl Loading {
             &member.cpus,
             &CpuSet::new(),
             running.shield(),
+            request.meter,
             request.scratch,
         )
         .map(Self::Here)
@@ -163,7 +166,7 @@ impl Loading {
                 .is_some_and(|program| program == METER)
         });
         let version = if is_meter {
-            "rampart-meter, in the cell"
+            "rampart-meter, in the domain"
         } else {
             "stress-ng, in the guest"
         };

@@ -16,6 +16,7 @@ use super::block_length::BlockLength;
 use super::group::{Candidate, Group, Member, RunningGroup};
 use super::load_in_domain::{LoadRequest, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
+use crate::outside_influence::{MeasuredDomain, OutsideInfluence};
 use crate::run::GUEST_PATIENCE;
 
 /// Time that meters may be silent beyond the expected end before they count as lost.
@@ -99,6 +100,13 @@ pub(crate) fn make_round(
             &plan,
         );
         group.read_clocks();
+        let (running_members, domains) = measured_domains(group);
+        let mut outside_influence = OutsideInfluence::default();
+        outside_influence.watch(domains);
+        let tick = &mut || {
+            outside_influence.look();
+            tick();
+        };
         match (request.disturbance, request.block) {
             (Some(disturbance), Some(length)) if is_blocks => {
                 blocks(request, group, disturbance, length, &mut done, tick, stop);
@@ -107,6 +115,15 @@ pub(crate) fn make_round(
             (None, _) => {
                 group.go();
                 read_to_the_end(request, group, &mut done, tick, stop);
+            }
+        }
+        for influence in outside_influence.end() {
+            match influence.domain {
+                Some(domain) => {
+                    let member = &mut group.members[running_members[domain]];
+                    member.invalid.push(influence.finding);
+                }
+                None => done.invalid.push(influence.finding),
             }
         }
         group.read_clocks();
@@ -137,6 +154,17 @@ pub(crate) fn make_round(
         invalid: done.invalid,
         findings: done.findings,
     })
+}
+
+/// Returns the indices of the members that run, and what is watched of each.
+fn measured_domains(group: &Group) -> (Vec<usize>, Vec<MeasuredDomain>) {
+    let members = group.members.iter().enumerate();
+    members
+        .filter_map(|(index, member)| {
+            let running = member.running.as_deref()?;
+            Some((index, MeasuredDomain::of(running, &member.cpus)))
+        })
+        .unzip()
 }
 
 /// Returns the settings of every meter.
@@ -257,6 +285,7 @@ fn load(
     let load = LoadRequest {
         load: kind,
         duration: WARM_UP + request.duration,
+        meter: request.meter,
         scratch: request.scratch,
         emulated: request.emulated,
     };

@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 
 use super::judge::TransferVerdicts;
 use super::windows::{Clock, Margins, filled, spans_on, windows};
-use crate::{BatchesByRecord, Evidence, Judged, judge};
+use crate::{Evidence, Judged, VisitsByRecord, judge};
 
 const INTERVAL: Nanos = Nanos::from_millis(1);
 const SLOT: Nanos = Nanos::from_millis(1);
@@ -222,7 +222,7 @@ fn judged(rounds: &[TransferRecord], emulated: bool) -> Judged {
     judge(&Evidence {
         plan: &plan(),
         records: &[],
-        batches: &BatchesByRecord::new(),
+        visits: &VisitsByRecord::new(),
         transfers: rounds,
         emulated,
     })
@@ -309,8 +309,8 @@ fn reports_the_isolation_that_was_simulated() {
     );
     let sentence = &judged.comparison.sentences[3].1;
     assert!(
-        sentence.contains("Isolated: blocks in other domains do not stop it.")
-            && sentence.contains("A block of the host's kernel under it stops it."),
+        sentence.contains("solated from blocks in other domains")
+            && sentence.contains("stopped by a block of the host's kernel under it"),
         "{sentence}"
     );
     // On an emulated machine, where loads are not judged, blocks are enough.
@@ -359,10 +359,7 @@ fn reports_missing_isolation_as_a_leak() {
         ["not isolated", "not isolated", "limited", "not enough data"]
     );
     let sentence = &judged.comparison.sentences[1].1;
-    assert_eq!(
-        sentence,
-        "No valid run of the matrix was measured. Not isolated: blocks in other domains stop it (block:host)."
-    );
+    assert_eq!(sentence, "Stopped by blocks in other domains (block:host).");
 }
 
 /// Ten stalls of 20 ms in a round are ten samples as taken and two hundred periods that passed.
@@ -498,7 +495,7 @@ fn names_pairs_that_never_ran_at_the_same_time() {
     }
     let sentence = &judged.comparison.sentences[1].1;
     assert!(
-        sentence.contains("Isolated: blocks in host do not stop it."),
+        sentence.contains("solated from blocks in host"),
         "{sentence}"
     );
 }

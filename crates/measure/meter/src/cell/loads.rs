@@ -10,7 +10,7 @@ use rampart_model::Nanos;
 use super::memory::{CellOutput, Word};
 use super::orders::{LoadOrder, Orders};
 use crate::engine::Clock;
-use crate::engine::load::Load;
+use crate::engine::load::{CACHE_BYTES, Load, LoadForm};
 
 /// Slices between two checks of the clock and the orders.
 const SLICES: u32 = 4;
@@ -80,7 +80,11 @@ impl<'a> Loads<'a> {
             self.output.write(Word::LoadEnded, number);
             return;
         };
-        self.load = Some((Load::new(form, self.memory), until));
+        let words = match form {
+            LoadForm::Cache => self.memory.len().min(CACHE_BYTES / size_of::<u64>()),
+            LoadForm::Cpu | LoadForm::Memory => self.memory.len(),
+        };
+        self.load = Some((Load::new(form, &self.memory[..words]), until));
         self.output.write(Word::LoadBegun, number);
     }
 

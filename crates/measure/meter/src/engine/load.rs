@@ -14,8 +14,8 @@ const LINES: usize = 16;
 /// Words of 64 bits in a cache line: 64 bytes, as on the Arm and x86 cores that current Linux runs
 /// on.
 const LINE: usize = 8;
-/// Size of the memory that `Cache` accesses, in bytes: about that of a shared last-level cache.
-const CACHE_BYTES: usize = 4 << 20;
+/// Memory that `Cache` accesses where the size of the last-level cache is not known, in bytes.
+pub const CACHE_BYTES: usize = 4 << 20;
 
 /// The kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,13 +48,12 @@ pub struct Load<'m> {
 }
 
 impl<'m> Load<'m> {
-    /// Creates a load of this form in this memory.
+    /// Creates a load of this form in this memory; `Cpu` uses none of it.
     #[must_use]
     pub fn new(form: LoadForm, memory: &'m [AtomicU64]) -> Self {
         let words = match form {
             LoadForm::Cpu => 0,
-            LoadForm::Memory => memory.len(),
-            LoadForm::Cache => memory.len().min(CACHE_BYTES / size_of::<u64>()),
+            LoadForm::Memory | LoadForm::Cache => memory.len(),
         };
         Self {
             form,

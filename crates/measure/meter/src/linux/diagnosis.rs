@@ -127,6 +127,16 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
     refusal(RefusalKind::AffinityNotGranted, finding)
 }
 
+/// Returns the refusal for a thread that is in another control group than before.
+pub(crate) fn control_group(thread: &str, before: &str, present: &str) -> Refusal {
+    let finding = problem(
+        format!("thread {thread}"),
+        "the thread is in another control group",
+    )
+    .values(present, before);
+    refusal(RefusalKind::AffinityNotGranted, finding)
+}
+
 /// Returns the refusal for a thread whose placement changed during the measurement.
 pub(crate) fn changed(refusal: Refusal) -> Refusal {
     let Refusal { kind, mut finding } = refusal;

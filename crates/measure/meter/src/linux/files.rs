@@ -26,6 +26,22 @@ fn field_of<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
+/// Returns the lines of `/proc/thread-self/cgroup` whose hierarchies determine CPUs: those of the v1
+/// controller `cpuset` and of v2. `None` if it cannot be read.
+pub(crate) fn cpu_groups_of_thread() -> Option<String> {
+    text("/proc/thread-self/cgroup").map(|text| cpu_groups(&text))
+}
+
+fn cpu_groups(text: &str) -> String {
+    let determines_cpus = |line: &&str| {
+        line.split(':').nth(1).is_some_and(|controllers| {
+            controllers.is_empty() || controllers.split(',').any(|name| name == "cpuset")
+        })
+    };
+    let lines: Vec<&str> = text.lines().filter(determines_cpus).collect();
+    lines.join(" ")
+}
+
 /// The control group of the program in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
@@ -111,6 +127,12 @@ mod tests {
 31 30 0:27 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
 33 30 0:29 /docker/abc /sys/fs/cgroup/cpu,cpuacct ro shared:9 - cgroup cgroup rw,cpu,cpuacct
 34 30 0:30 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset";
+
+    #[test]
+    fn finds_the_groups_that_determine_cpus() {
+        let text = "5:cpu,cpuset:/rt:1\n4:memory:/m\n1:name=systemd:/\n0::/user.slice";
+        assert_eq!(cpu_groups(text), "5:cpu,cpuset:/rt:1 0::/user.slice");
+    }
 
     #[test]
     fn finds_the_group_below_its_mount() {

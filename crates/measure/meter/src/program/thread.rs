@@ -22,7 +22,7 @@ use crate::linux::counter::CounterKind;
 use crate::linux::environment::{ByClock, LinuxThread};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
-use crate::linux::{diagnosis, memory_locking, thread_id, usage};
+use crate::linux::{diagnosis, files, memory_locking, thread_id, usage};
 use crate::ring::Producer;
 use crate::timescale::Timescale;
 
@@ -157,6 +157,7 @@ impl Assignment {
             return Ok(());
         };
         self.verify()?;
+        let control_groups = files::cpu_groups_of_thread();
         let mut producer = self.producer;
         producer.prefault();
         memory_locking::prefault_stack();
@@ -212,6 +213,11 @@ impl Assignment {
         let (policy, affinity) = checks
             .verify()
             .and_then(|placement| checks.verify_seen(&run.watch).map(|()| placement))
+            .and_then(|placement| {
+                checks
+                    .verify_groups(control_groups.as_deref())
+                    .map(|()| placement)
+            })
             .map_err(diagnosis::changed)?;
         let outcome = Outcome {
             policy,
@@ -297,6 +303,18 @@ impl Checks<'_> {
             return Ok(());
         }
         Err(diagnosis::affinity(&name(self.cpu), self.cpu, &seen))
+    }
+
+    /// Verifies that the thread is still in the control groups that it was in when it was placed: its
+    /// affinity stays the same in another cpuset.
+    fn verify_groups(&self, before: Option<&str>) -> Result<(), Refusal> {
+        let present = files::cpu_groups_of_thread();
+        match (before, present.as_deref()) {
+            (Some(before), Some(present)) if before != present => {
+                Err(diagnosis::control_group(&name(self.cpu), before, present))
+            }
+            _ => Ok(()),
+        }
     }
 
     const fn roams(&self) -> bool {

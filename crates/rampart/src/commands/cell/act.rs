@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rampart_cells::operate::{self, EnableOrder, OperateError, Operator};
 use rampart_cells::resolve::{MemoryRegion, Resolved};
-use rampart_host::StateDirectory;
+use rampart_host::{StateDirectory, find_program_file};
 use rampart_model::{CpuSet, ExitCode, Finding, Severity, Span};
 use rampart_present::{CellMemory, CellResources};
 use serde_json::json;
@@ -16,11 +16,13 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
+    let installed =
+        || find_program_file(&std::env::current_exe().ok()?, "hypervisor/rampart.bin").ok();
     let enabled = operate::enable(
         &StateDirectory::standard(),
         &EnableOrder {
             module: arguments.module.clone(),
-            image: arguments.image.clone(),
+            image: arguments.image.clone().or_else(installed),
             memory_bytes: Some(arguments.memory.0),
         },
     )?;
@@ -71,7 +73,7 @@ pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {
 pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
     let image = arguments.image.as_deref().map(read).transpose()?;
     let operator = Operator::open()?;
-    let resolved = operator.resolved(&arguments.request(), &CpuSet::new())?;
+    let resolved = operator.resolved(&arguments.request()?, &CpuSet::new())?;
     if arguments.dry_run {
         return show(arguments, &resolved, None);
     }

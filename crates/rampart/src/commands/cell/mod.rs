@@ -9,7 +9,7 @@ mod show;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rampart_model::{ByteSize, CpuSet, ExitCode, Nanos};
+use rampart_model::{ByteSize, CpuList, ExitCode, Nanos};
 
 use crate::failure::Failure;
 
@@ -180,7 +180,7 @@ struct Create {
 
     /// CPUs; the first one is started
     #[arg(long, value_name = "CPUS", conflicts_with = "cpu_count")]
-    cpus: Option<CpuSet>,
+    cpus: Option<CpuList>,
 
     /// Number of CPUs, the highest free ones [default without --cpus: 1]
     #[arg(long, value_name = "NUMBER")]

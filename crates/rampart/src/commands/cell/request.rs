@@ -6,6 +6,7 @@ use rampart_cells::resolve::{CpuWish, RegisterFlags, RegisterGrant, Request, Sha
 use rampart_model::{ByteSize, Nanos};
 
 use super::Create;
+use crate::failure::Failure;
 
 /// A grant of bits of a register.
 #[derive(Debug, Clone)]
@@ -108,10 +109,10 @@ pub(super) fn region(text: &str) -> Result<(String, String), String> {
 
 impl Create {
     /// Returns the request.
-    pub(super) fn request(&self) -> Request {
+    pub(super) fn request(&self) -> Result<Request, Failure> {
         let mut request = Request::new(&self.name);
-        request.cpus = match (&self.cpus, self.cpu_count) {
-            (Some(cpus), _) => CpuWish::List(cpus.clone()),
+        request.cpus = match (super::super::cpus_here(self.cpus.as_ref())?, self.cpu_count) {
+            (Some(cpus), _) => CpuWish::List(cpus),
             (None, count) => CpuWish::Count(count.unwrap_or(1)),
         };
         request.memory_bytes = self.memory.0;
@@ -137,7 +138,7 @@ impl Create {
         request.rings.clone_from(&self.rings);
         request.watchdog_milliseconds = self.watchdog.map_or(0, milliseconds);
         request.argument = self.argument;
-        request
+        Ok(request)
     }
 }
 

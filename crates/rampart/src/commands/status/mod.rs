@@ -6,14 +6,31 @@ mod sampler;
 mod serve;
 mod watch;
 
-use std::net::SocketAddr;
+use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rampart_model::{ExitCode, Nanos};
 
 use crate::failure::Failure;
 use crate::{output, signals};
 use sampler::Sampler;
+pub(crate) use serve::ServeAddress;
+pub(super) use watch::needs_terminal;
+
+/// Default address of the server. Prometheus' list of ports of exporters (9100 to 9999) has no free
+/// one; this port is assigned to no service and is below the ports of outgoing connections.
+const SERVER_ADDRESS: &str = "127.0.0.1:19477";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum StatusFormat {
+    /// Text for this terminal
+    #[default]
+    Terminal,
+    /// The status document
+    Json,
+    /// OpenMetrics, for the textfile collector of node_exporter
+    Openmetrics,
+}
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -27,19 +44,36 @@ Examples:
   rampart status
   rampart status --json                   as a document
   rampart status --watch                  live, with wakeup latencies
-  rampart status --serve 127.0.0.1:9100   for Prometheus, at /metrics")]
+  rampart status --watch --on ssh:root@board
+  rampart status --serve                  for Prometheus, at
+                                          http://127.0.0.1:19477/metrics
+  rampart status --format openmetrics --out /var/lib/node_exporter/rampart.prom")]
 pub(crate) struct StatusArguments {
-    /// Print the status as JSON
-    #[arg(long, conflicts_with_all = ["watch", "serve"])]
+    /// Print the status as JSON, as --format json does
+    #[arg(long, conflicts_with_all = ["watch", "serve", "format"])]
     pub(crate) json: bool,
+
+    /// Format of the status [default: terminal]
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["watch", "serve"])]
+    pub(crate) format: Option<StatusFormat>,
+
+    /// File to replace with the status; its readers find the old or the new one
+    #[arg(long, value_name = "FILE", requires = "format")]
+    pub(crate) out: Option<PathBuf>,
 
     /// Show the status live on this terminal; `?` lists the keys
     #[arg(long, conflicts_with = "serve")]
     pub(crate) watch: bool,
 
-    /// Serve the status to Prometheus over HTTP, at /metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub(crate) serve: Option<SocketAddr>,
+    /// Serve the status to Prometheus over HTTP, at /metrics of this address
+    /// [default: 127.0.0.1:19477]
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        num_args = 0..=1,
+        default_missing_value = SERVER_ADDRESS
+    )]
+    pub(crate) serve: Option<ServeAddress>,
 
     /// Time to observe the machine, and with --watch between two updates: 100ms
     /// to 1h
@@ -54,6 +88,9 @@ pub(crate) struct StatusArguments {
     /// wakes 100 times a second
     #[arg(long, requires = "serve")]
     pub(crate) meter: bool,
+
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
 }
 
 fn interval(text: &str) -> Result<Nanos, String> {
@@ -71,7 +108,7 @@ pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode,
     if arguments.watch {
         return watch::run(arguments);
     }
-    if let Some(address) = arguments.serve {
+    if let Some(address) = &arguments.serve {
         return serve::run(address, arguments.meter);
     }
     let stop = signals::stop_flag()?;
@@ -80,16 +117,30 @@ pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode,
         return Ok(ExitCode::Partial);
     }
     let status = sampler.next()?;
-    if arguments.json {
-        output::print_json(&status)?;
-    } else {
-        output::print_elements(&rampart_present::status(&status), colour)?;
-        if status.plan.is_none() && !rustix::process::geteuid().is_root() {
-            output::say(&format!(
-                "note: no plan in {}; a plan that root applied is shown to root only",
-                rampart_host::StateDirectory::standard().path().display()
-            ));
+    let format = match arguments.json {
+        true => StatusFormat::Json,
+        false => arguments.format.unwrap_or_default(),
+    };
+    let text = match format {
+        StatusFormat::Json => serde_json::to_string_pretty(&status)? + "\n",
+        StatusFormat::Openmetrics => rampart_status::open_metrics_once(&status),
+        StatusFormat::Terminal => {
+            let options = rampart_present::TerminalOptions {
+                width: output::terminal_width(),
+                colour: colour && arguments.out.is_none(),
+            };
+            rampart_present::terminal(&rampart_present::status(&status), options)
         }
+    };
+    output::write(arguments.out.as_deref(), &text)?;
+    if format == StatusFormat::Terminal
+        && status.plan.is_none()
+        && !rustix::process::geteuid().is_root()
+    {
+        output::say(&format!(
+            "note: no plan in {}; a plan that root applied is shown to root only",
+            rampart_host::StateDirectory::standard().path().display()
+        ));
     }
     Ok(ExitCode::of_check(!status.has_drift()))
 }

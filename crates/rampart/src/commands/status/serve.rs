@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--serve`: serves the status as OpenMetrics over HTTP.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -35,9 +38,46 @@ struct Scrapes {
     last: Option<(Instant, String)>,
 }
 
-pub(super) fn run(address: SocketAddr, meter: bool) -> Result<ExitCode, Failure> {
+/// The address of `--serve`: an IP address or the name of a host, with a port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ServeAddress(String);
+
+impl FromStr for ServeAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.rsplit_once(':') {
+            Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+                Ok(Self(text.to_owned()))
+            }
+            _ => Err("write ADDRESS:PORT, such as localhost:19477 or [::1]:19477".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for ServeAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl ServeAddress {
+    /// Resolves the name of the host. IPv4 first: a scraper of `localhost` may use only that.
+    fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
+        let mut found: Vec<SocketAddr> = self.0.to_socket_addrs()?.collect();
+        found.sort_by_key(SocketAddr::is_ipv6);
+        Ok(found)
+    }
+}
+
+pub(super) fn run(address: &ServeAddress, meter: bool) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
-    let server = Server::http(address).map_err(|cause| {
+    let resolved = address.resolve().map_err(|cause| {
+        Failure::usage(format!(
+            "--serve {address}: cannot resolve this address: {cause}; fix: name an IP address"
+        ))
+    })?;
+    let server = Server::http(resolved.as_slice()).map_err(|cause| {
         Failure::precondition(format!(
             "--serve {address}: cannot listen on this address: {cause}; fix: ss -ltnp shows \
              the program that uses it; fix: name another address"

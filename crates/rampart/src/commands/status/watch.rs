@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `--watch`: the live view on this terminal. The terminal is restored at the end.
 
-use std::io::{self, IsTerminal as _};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,12 +35,17 @@ impl Drop for Screen {
     }
 }
 
+/// Returns the error of a view without a terminal.
+pub(in crate::commands) fn needs_terminal() -> Failure {
+    Failure::usage(
+        "--watch: standard input and output must be a terminal; fix: rampart status; fix: rampart \
+         status --watch --on ssh:HOST",
+    )
+}
+
 pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
-    if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-        return Err(Failure::usage(
-            "--watch: standard input and output must be a terminal; fix: rampart status; fix: ssh -t \
-             HOST rampart status --watch",
-        ));
+    if !crate::commands::sim_program::has_terminal() {
+        return Err(needs_terminal());
     }
     // A second signal does not end the process at once, since the terminal must be restored.
     let stop = Arc::new(AtomicBool::new(false));

@@ -14,7 +14,7 @@ use crate::element::{
 };
 use crate::{format, transfer_matrix};
 
-/// Returns machine, state, and the facts that limit every figure.
+/// Returns the machine, and a warning if its times are not real.
 pub(super) fn head(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
     let name = match evaluation.machine.host_name.as_str() {
@@ -37,13 +37,21 @@ pub(super) fn head(report: &Report<'_>) -> Vec<Element> {
                 .and(SpanStyle::Plain, ", over ssh."),
         ));
     }
-    all.extend(alarms(evaluation));
+    all.extend(emulation(evaluation));
+    all
+}
+
+/// Returns what limits the figures, and when they were measured.
+pub(super) fn circumstances(report: &Report<'_>) -> Vec<Element> {
+    let evaluation = report.evaluation;
+    let mut all = alarms(evaluation);
     all.push(Element::paragraph(state_line(evaluation)));
     if let Some(measured) = &evaluation.settings.measured {
         all.push(Element::paragraph(format::measured_plan(
             evaluation, measured,
         )));
     }
+    all.extend(packages(evaluation));
     all
 }
 
@@ -72,7 +80,7 @@ fn state_line(evaluation: &Evaluation) -> Text {
         if evaluation.settings.deadline_from_user {
             ""
         } else {
-            " (the meter's own period; --deadline sets another)"
+            " (the meter's own period, --deadline sets another)"
         }
     ));
     parts.push(format!("rampart {}", evaluation.tool_version));
@@ -94,15 +102,11 @@ fn alarm(severity: Severity, title: impl Into<String>, text: impl Into<Text>) ->
     }
 }
 
-fn alarms(evaluation: &Evaluation) -> Vec<Element> {
-    let mut all = Vec::new();
-    if let Bench::Sim {
-        emulator,
-        kernel,
-        packages,
-    } = &evaluation.bench
-    {
-        all.push(alarm(
+fn emulation(evaluation: &Evaluation) -> Option<Element> {
+    match &evaluation.bench {
+        Bench::Sim {
+            emulator, kernel, ..
+        } => Some(alarm(
             Severity::Error,
             "Simulated machine: microseconds are not real.",
             format!(
@@ -112,29 +116,41 @@ fn alarms(evaluation: &Evaluation) -> Vec<Element> {
                  other domains. \
                  Emulator: {emulator}."
             ),
-        ));
-        if !packages.is_empty() {
-            let rows = packages.iter().map(|(name, version)| {
-                Row::new(vec![Text::of(SpanStyle::Code, name).into(), version.into()])
-            });
-            let columns = ["package", "version"].map(|name| Column::new(ColumnKind::Text, name));
-            all.push(Element::folded(
-                format!("Built from {}", plural(packages.len(), "package")),
-                vec![Element::Table(Table::new(
-                    TableStyle::Lines,
-                    "Packages of the simulated machine",
-                    columns.into(),
-                    rows.collect(),
-                ))],
-            ));
-        }
-    } else if evaluation.machine.virtualisation.emulated {
-        all.push(alarm(
+        )),
+        _ if evaluation.machine.virtualisation.emulated => Some(alarm(
             Severity::Error,
             "Emulated machine: microseconds are not real.",
             "Its CPUs are emulated in software. This report shows only which domain can disturb which.",
-        ));
+        )),
+        _ => None,
     }
+}
+
+/// Returns the packages of a simulated machine.
+fn packages(evaluation: &Evaluation) -> Option<Element> {
+    let Bench::Sim { packages, .. } = &evaluation.bench else {
+        return None;
+    };
+    if packages.is_empty() {
+        return None;
+    }
+    let rows = packages.iter().map(|(name, version)| {
+        Row::new(vec![Text::of(SpanStyle::Code, name).into(), version.into()])
+    });
+    let columns = ["package", "version"].map(|name| Column::new(ColumnKind::Text, name));
+    Some(Element::folded(
+        format!("Built from {}", plural(packages.len(), "package")),
+        vec![Element::Table(Table::new(
+            TableStyle::Lines,
+            "Packages of the simulated machine",
+            columns.into(),
+            rows.collect(),
+        ))],
+    ))
+}
+
+fn alarms(evaluation: &Evaluation) -> Vec<Element> {
+    let mut all = Vec::new();
     let (made, planned) = evaluation.runs;
     let partial = "All figures are from these runs only.";
     match evaluation.state {

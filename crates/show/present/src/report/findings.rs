@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 
-use rampart_model::{Finding, NotMeasured, Severity};
+use rampart_model::{Evaluation, Finding, NotMeasured, Severity, plural};
 
 use super::Report;
-use crate::element::{Element, FindingItem, SpanStyle, Text};
+use crate::element::{Element, FindingItem, ListItem, Text};
 
 /// Returns findings, the most severe first, each once; those that differ in the found value alone
 /// are one. The location is left out where `heading` ends with it. Empty without findings.
@@ -210,47 +210,110 @@ pub(super) fn not_measured_findings(of: &NotMeasured) -> Vec<Element> {
     elements
 }
 
-/// Returns the parts that were not measured with the reasons, and the domains that are not available.
+/// Returns the parts that were not measured: those that failed with their reasons, then in one line
+/// what this machine does not have, what was not requested and what was not reached.
 pub(super) fn not_measured(report: &Report<'_>) -> Vec<Element> {
     let evaluation = report.evaluation;
-    let mut elements: Vec<Element> = evaluation
+    let (absent, failed): (Vec<&NotMeasured>, Vec<&NotMeasured>) = evaluation
         .not_measured
         .iter()
-        .flat_map(not_measured_findings)
-        .collect();
-    let named: Vec<&str> = evaluation
-        .not_measured
+        .partition(|one| is_absent(evaluation, one));
+    let named = |kind: &str| {
+        let mut all = evaluation.not_measured.iter();
+        all.any(|one| domain_of(one) == kind)
+    };
+    let mut names: Vec<String> = absent.iter().map(|one| domain_of(one).to_owned()).collect();
+    let mut reasons: Vec<ListItem> = absent
         .iter()
-        .map(|one| one.what.as_str())
+        .map(|one| reason(&one.what, &one.findings))
         .collect();
-    let lacking = evaluation.availability.iter().filter(|one| {
+    for one in evaluation.availability.iter().filter(|one| !one.available) {
         let name = one.domain.to_string();
-        !one.available
-            && !named
-                .iter()
-                .any(|what| *what == name || what.ends_with(&format!(" {name}")))
-    });
-    let mut lacks = Vec::new();
-    for one in lacking {
-        let title = Text::from(one.domain.to_string())
-            .and(SpanStyle::Faint, format!(" {}", one.description));
-        lacks.push(Element::heading(4, title));
-        lacks.extend(findings(&one.findings, ""));
+        if !named(&name) {
+            reasons.push(reason(&name, &one.findings));
+            names.push(name);
+        }
+    }
+    let mut elements: Vec<Element> = failed.into_iter().flat_map(not_measured_findings).collect();
+    if !names.is_empty() {
+        let count = names.len();
+        elements.push(Element::paragraph(format!(
+            "Not on this machine, not requested or not reached: {}.",
+            shortened(&names).join(", ")
+        )));
+        elements.push(Element::folded(
+            format!("{} with reasons", plural(count, "part")),
+            vec![Element::List { items: reasons }],
+        ));
     }
     let heading = Element::section("not-measured", "Not measured", "Not measured");
     if elements.is_empty() {
-        let mut all = vec![heading];
-        if lacks.is_empty() {
-            all.push(Element::paragraph(
-                "Everything that was planned was measured.",
-            ));
-        }
-        all.extend(lacks);
-        return vec![Element::detail(all)];
+        let all = Element::paragraph("Everything that was planned was measured.");
+        return vec![Element::detail(vec![heading, all])];
     }
     elements.insert(0, heading);
-    if !lacks.is_empty() {
-        elements.push(Element::detail(lacks));
-    }
     elements
+}
+
+/// Returns the names, those of runs and rounds that were not reached as one.
+fn shortened(names: &[String]) -> Vec<String> {
+    let (parts, mut shown): (Vec<&String>, Vec<&String>) = names
+        .iter()
+        .partition(|name| name.starts_with("record ") || name.starts_with("round "));
+    if parts.len() == 1 {
+        shown.extend(&parts);
+    }
+    let mut shown: Vec<String> = shown.into_iter().cloned().collect();
+    if parts.len() > 1 {
+        shown.push(format!("{} records and rounds", parts.len()));
+    }
+    shown
+}
+
+/// Returns the domain that an entry is about, or the whole entry.
+fn domain_of(one: &NotMeasured) -> &str {
+    one.what.strip_prefix("domain ").unwrap_or(&one.what)
+}
+
+/// Returns whether a part is missing without a fault: the machine cannot host the domain and nobody
+/// asked for it, or only notes explain it.
+fn is_absent(evaluation: &Evaluation, one: &NotMeasured) -> bool {
+    let domain = domain_of(one);
+    let planned = evaluation
+        .settings
+        .domains
+        .iter()
+        .any(|planned| planned.name == domain);
+    let unavailable = evaluation
+        .availability
+        .iter()
+        .any(|kind| !kind.available && kind.domain.to_string() == domain);
+    (unavailable && !planned)
+        || one
+            .findings
+            .iter()
+            .all(|finding| finding.severity == Severity::Note)
+}
+
+/// Returns why a part is missing, without a severity: it is not a fault of the evaluation.
+fn reason(name: &str, findings: &[Finding]) -> ListItem {
+    let texts: Vec<String> = findings
+        .iter()
+        .map(|finding| {
+            let location = match finding.location.as_str() {
+                location if location == name || location.is_empty() => String::new(),
+                location => format!("{location}: "),
+            };
+            let fix = finding
+                .fix
+                .as_ref()
+                .map_or_else(String::new, |fix| format!(" Fix: {fix}."));
+            format!("{location}{}.{fix}", finding.what)
+        })
+        .collect();
+    ListItem {
+        label: name.to_owned(),
+        text: Text::prose(&texts.join(" ")),
+        items: Vec::new(),
+    }
 }

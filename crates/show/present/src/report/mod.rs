@@ -8,11 +8,13 @@ mod crash;
 mod effects;
 mod figures;
 mod findings;
+mod first_answer;
 mod guests;
 mod interval;
 mod latency;
 mod machine;
 mod matrix;
+mod next_command;
 mod provenance;
 mod settings;
 mod timeline;
@@ -37,7 +39,9 @@ pub fn report(evaluation: &Evaluation) -> Vec<Element> {
     let report = Report::new(evaluation);
     let sections = [
         answer::head,
+        first_answer::first_answer,
         answer::answers,
+        answer::circumstances,
         answer::comparison,
         effects::effects,
         matrix::matrix,

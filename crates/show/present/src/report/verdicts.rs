@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Verdicts with their figures.
 
-use rampart_model::{Interval, Question, Verdict, VerdictFigures};
+use rampart_model::{
+    Answers, Interval, Nanos, Question, StallAnswer, StolenAnswer, Verdict, VerdictFigures,
+    VerdictOutcome,
+};
 
 use super::Report;
 use super::interval::RatioAxis;
@@ -66,7 +69,7 @@ fn row(report: &Report<'_>, verdict: &Verdict, entries: Vec<Entry>) -> Row {
 pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
     let verdicts = asked(report, Question::Deadline);
     if verdicts.is_empty() {
-        return Vec::new();
+        return reached(report);
     }
     let plan = &report.evaluation.settings;
     let own = plan.domains.iter().any(|one| one.deadline.is_some());
@@ -81,7 +84,18 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
     columns.extend(own.then(|| figure("deadline")));
     columns.extend(["over", "cycles"].map(figure));
     columns.push(figure("worst").detail());
-    columns.extend(["chance", "between", "sure"].map(figure));
+    // Documents of older versions bound the chance of a cycle.
+    let by_visits = verdicts.iter().any(|verdict| {
+        matches!(
+            verdict.figures,
+            Some(VerdictFigures::Deadline {
+                visits: Some(_),
+                ..
+            })
+        )
+    });
+    columns.push(figure(if by_visits { "visits" } else { "chance" }));
+    columns.extend(["between", "sure"].map(figure));
     columns.push(Column::new(ColumnKind::Text, "exposure").detail());
     let rows = verdicts.into_iter().map(|verdict| {
         let bare = verdict.figures.is_none();
@@ -90,6 +104,7 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
         if let Some(VerdictFigures::Deadline {
             cycles,
             exceedances,
+            visits,
             upper_bound,
             confidence,
             time_between_violations,
@@ -105,7 +120,12 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
                 format::time(*max).into(),
                 Text::of(
                     SpanStyle::Strong,
-                    format!("≤\u{a0}{}", format::chance(*upper_bound)),
+                    match visits {
+                        Some((with, all)) => {
+                            format!("{with} of {all} (≤\u{a0}{})", format::chance(*upper_bound))
+                        }
+                        None => format!("≤\u{a0}{}", format::chance(*upper_bound)),
+                    },
                 )
                 .into(),
                 Text::of(SpanStyle::Strong, between.unwrap_or_else(|| "–".to_owned())).into(),
@@ -122,18 +142,101 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
     vec![
         Element::section(
             "deadline",
-            format!(
-                "Deadline {title}: the chance that a cycle misses it, and how long between misses"
-            ),
+            if by_visits {
+                format!("Deadline {title}: the visits that missed it, and how long between bursts")
+            } else {
+                format!(
+                    "Deadline {title}: the chance that a cycle misses it, and how long between misses"
+                )
+            },
             "Deadline",
         ),
-        Element::detail(vec![Element::remark(
+        Element::detail(vec![Element::remark(if by_visits {
             "A miss is a sample over the deadline, or a missed period whose corrected lateness is over it. \
-             No miss in n cycles only shows that the chance is less than about 3/n, and no miss in a time T that \
-             misses are at least about T/3 apart. A longer run shows more.",
-        )]),
+                 Misses come in bursts. The bound on the time between bursts rests on how many visits (runs of the \
+                 measurement) had a miss: without any in a time T it is about T/3. A longer run shows more."
+        } else {
+            "A miss is a sample over the deadline, or a missed period whose corrected lateness is over it. \
+                 No miss in n cycles only shows that the chance is less than about 3/n, and no miss in a time T that \
+                 misses are at least about T/3 apart. A longer run shows more."
+        })]),
         Element::Table(Table::new(TableStyle::Figures, caption, columns, rows).class("verdicts")),
     ]
+}
+
+/// Without a deadline from the user: the worst samples, and the round deadlines that were met.
+fn reached(report: &Report<'_>) -> Vec<Element> {
+    let all = &report.evaluation.comparison.reached;
+    let Some(confidence) = all.first().map(|first| first.confidence) else {
+        return Vec::new();
+    };
+    let text = |name| Column::new(ColumnKind::Text, name);
+    let figure = |name| Column::new(ColumnKind::Figure, name);
+    let columns = vec![
+        text("domain"),
+        text("condition"),
+        text("meter"),
+        figure("worst"),
+        figure("cycles"),
+        figure("would meet"),
+        figure("over the next lower"),
+        figure("worse ones apart"),
+    ];
+    let rows = all.iter().filter_map(|reached| {
+        let record = report.evaluation.record(&reached.record)?;
+        let met = reached.deadlines.last().filter(|(_, over)| *over == 0);
+        let missed = reached.deadlines.iter().rev().find(|(_, over)| *over > 0);
+        Some(Row::new(vec![
+            report.name(&record.domain).into(),
+            record.condition.to_string().into(),
+            record.settings.meter.word().into(),
+            format::time(reached.worst).into(),
+            format::count(reached.cycles).into(),
+            Text::of(
+                SpanStyle::Strong,
+                met.map_or_else(|| "–".to_owned(), |(deadline, _)| format::time(*deadline)),
+            )
+            .into(),
+            missed
+                .map_or_else(
+                    || "–".to_owned(),
+                    |(deadline, over)| {
+                        format!("{}: {}", format::time(*deadline), format::grouped(*over))
+                    },
+                )
+                .into(),
+            format!("≥\u{a0}{}", format::time(reached.between)).into(),
+        ]))
+    });
+    let rows = rows.collect();
+    let caption = "Round deadlines that were met";
+    vec![
+        Element::section(
+            "deadline",
+            "No deadline was given: the worst samples, and which deadline would have been met",
+            "Deadline",
+        ),
+        Element::detail(vec![Element::remark(format!(
+            "With --deadline there are verdicts. Bursts of samples that are worse than the worst are at least so far apart \
+             on average, at {:.0}\u{a0}% confidence.",
+            confidence * 100.0
+        ))]),
+        Element::Table(Table::new(TableStyle::Figures, caption, columns, rows)),
+    ]
+}
+
+/// The negative control in a line.
+fn control(report: &Report<'_>) -> Option<Element> {
+    let control = report.evaluation.comparison.control.as_ref()?;
+    let text = if control.outcome == VerdictOutcome::Fails {
+        "differs from itself, so that no comparison of this evaluation decides anything"
+    } else {
+        "does not differ from itself"
+    };
+    Some(Element::remark(format!(
+        "Negative control: {} {text} ({}).",
+        control.record, control.statement
+    )))
 }
 
 fn intervals(verdict: &Verdict) -> &[(f64, Interval)] {
@@ -142,6 +245,73 @@ fn intervals(verdict: &Verdict) -> &[(f64, Interval)] {
         Some(VerdictFigures::SameAsHost { ratios, .. }) => ratios,
         _ => &[],
     }
+}
+
+/// The answers on each question; `None` in documents of older versions.
+fn answers(verdict: &Verdict) -> Option<&Answers> {
+    match &verdict.figures {
+        Some(
+            VerdictFigures::Interference { answers, .. }
+            | VerdictFigures::SameAsHost { answers, .. },
+        ) => answers.as_ref(),
+        _ => None,
+    }
+}
+
+/// The lengths above which samples are compared, ascending.
+fn stall_lengths(verdicts: &[&Verdict]) -> Vec<Nanos> {
+    let mut lengths: Vec<Nanos> = verdicts
+        .iter()
+        .filter_map(|verdict| answers(verdict))
+        .flat_map(|answers| &answers.stalls)
+        .map(|stall| stall.over)
+        .collect();
+    lengths.sort_unstable();
+    lengths.dedup();
+    lengths
+}
+
+/// Samples above a length on both sides, and how many more there may be.
+fn stall_entry(stall: &StallAnswer) -> Entry {
+    Entry::outcome(
+        Some(stall.outcome.into()),
+        format!(
+            "{} against {} (≤\u{a0}+{}/s)",
+            format::grouped(stall.events.0),
+            format::grouped(stall.events.1),
+            format::ratio(stall.added_at_most.max(0.0))
+        ),
+    )
+}
+
+/// Stolen time on both sides, and how much more there may be.
+fn stolen_entry(stolen: &StolenAnswer) -> Entry {
+    let percent = |share: f64| format!("{:.3}\u{a0}%", share * 100.0);
+    let more = stolen.added_at_most.map_or_else(String::new, |bound| {
+        format!(" (≤\u{a0}+{})", percent(bound.max(0.0)))
+    });
+    Entry::outcome(
+        Some(stolen.outcome.into()),
+        format!(
+            "{} against {}{more}",
+            percent(stolen.shares.0),
+            percent(stolen.shares.1)
+        ),
+    )
+}
+
+/// An entry for a ratio without an interval: too few visits, or a quantile that was not compared.
+fn too_few(verdict: &Verdict, quantile: f64) -> Entry {
+    let asked = answers(verdict).filter(|answers| {
+        answers
+            .quantiles
+            .iter()
+            .any(|answer| answer.quantile == quantile)
+    });
+    asked.map_or_else(
+        || "–".into(),
+        |answers| format!("too few ({})", answers.visits.0.min(answers.visits.1)).into(),
+    )
 }
 
 fn tolerance(verdict: &Verdict) -> Option<f64> {
@@ -176,8 +346,11 @@ pub(super) fn quantile_columns(quantiles: &[f64], axis: RatioAxis) -> impl Itera
 fn ratios(report: &Report<'_>, verdicts: &[&Verdict], caption: &str) -> Element {
     let mut quantiles: Vec<f64> = verdicts
         .iter()
-        .flat_map(|verdict| intervals(verdict))
-        .map(|(quantile, _)| *quantile)
+        .flat_map(|verdict| {
+            let asked = answers(verdict).map_or(&[][..], |answers| &answers.quantiles);
+            let compared = intervals(verdict).iter().map(|(quantile, _)| *quantile);
+            compared.chain(asked.iter().map(|answer| answer.quantile))
+        })
         .collect();
     quantiles.sort_by(f64::total_cmp);
     quantiles.dedup();
@@ -192,28 +365,42 @@ fn ratios(report: &Report<'_>, verdicts: &[&Verdict], caption: &str) -> Element 
     let several = several_meters(verdicts);
     let mut columns = name_columns(several);
     columns.extend(quantile_columns(&quantiles, axis));
-    columns.extend(
-        quantiles
-            .is_empty()
-            .then(|| Column::new(ColumnKind::Text, "why")),
-    );
+    let lengths = stall_lengths(verdicts);
+    let stolen = verdicts
+        .iter()
+        .filter_map(|verdict| answers(verdict))
+        .any(|answers| answers.stolen.is_some());
+    columns.extend(stolen.then(|| Column::new(ColumnKind::Figure, "stolen time")));
+    columns.extend(lengths.iter().map(|length| {
+        Column::new(
+            ColumnKind::Figure,
+            format!("over\u{a0}{}", format::time(*length)),
+        )
+    }));
+    let empty = quantiles.is_empty() && lengths.is_empty();
+    columns.extend(empty.then(|| Column::new(ColumnKind::Text, "why")));
     let rows = verdicts.iter().map(|verdict| {
-        let bare = intervals(verdict).is_empty() && !quantiles.is_empty();
+        let bare = intervals(verdict).is_empty() && answers(verdict).is_none() && !empty;
         let mut entries = names(report, verdict, several, bare);
         let mut own = axis;
         own.tolerance = tolerance(verdict).unwrap_or(1.0);
         entries.extend(quantiles.iter().map(|quantile| {
             let interval = intervals(verdict).iter().find(|(of, _)| of == quantile);
             interval.map_or_else(
-                || "–".into(),
+                || too_few(verdict, *quantile),
                 |(_, of)| ratio_entry(of, own, verdict.outcome.into(), ""),
             )
         }));
-        entries.extend(
-            quantiles
-                .is_empty()
-                .then(|| Entry::from(&verdict.statement)),
-        );
+        entries.extend(stolen.then(|| {
+            let stolen = answers(verdict).and_then(|answers| answers.stolen.as_ref());
+            stolen.map_or_else(|| "–".into(), stolen_entry)
+        }));
+        entries.extend(lengths.iter().map(|length| {
+            let stall = answers(verdict)
+                .and_then(|answers| answers.stalls.iter().find(|stall| stall.over == *length));
+            stall.map_or_else(|| "–".into(), stall_entry)
+        }));
+        entries.extend(empty.then(|| Entry::from(&verdict.statement)));
         row(report, verdict, entries)
     });
     let rows = rows.collect();
@@ -226,6 +413,15 @@ fn confidence(verdicts: &[&Verdict]) -> String {
     first.map_or_else(String::new, |(_, interval)| {
         format!("{:.0}\u{a0}% ", interval.confidence * 100.0)
     })
+}
+
+/// Explains the columns of stalls, if there are any.
+fn about_stalls(verdicts: &[&Verdict]) -> &'static str {
+    if stall_lengths(verdicts).is_empty() {
+        return "";
+    }
+    " The columns on lengths count the samples over them on both sides, a stall of many periods as one, and bound how \
+     many more there may be per second."
 }
 
 /// Interference factors: loaded ÷ idle.
@@ -248,8 +444,9 @@ pub(super) fn interference(report: &Report<'_>) -> Vec<Element> {
             "Interference",
         ),
         Element::detail(vec![Element::remark(format!(
-            "A quantile under load divided by the same quantile idle, with its {}interval.{tolerated}",
-            confidence(&verdicts)
+            "A quantile under load divided by the same quantile idle, with its {}interval.{tolerated}{}",
+            confidence(&verdicts),
+            about_stalls(&verdicts)
         ))]),
         ratios(report, &verdicts, "Interference factors"),
     ]
@@ -267,7 +464,7 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
             Some(VerdictFigures::SameAsHost {
                 smallest_detectable,
                 ..
-            }) => Some(*smallest_detectable),
+            }) => *smallest_detectable,
             _ => None,
         });
     let detectable = detectable.max_by(f64::total_cmp);
@@ -276,6 +473,10 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
          Less than 1: the domain is faster.",
         confidence(&verdicts)
     );
+    if verdicts.iter().any(|of| answers(of).is_some()) {
+        remark.push_str(" Their CPUs differ, and the meter's reader shares one of the host's.");
+    }
+    remark.push_str(about_stalls(&verdicts));
     if let Some(tolerance) = verdicts.iter().find_map(|of| tolerance(of)) {
         remark.push_str(&format!(
             " Up to {} counts as the same (shaded).",
@@ -288,7 +489,7 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
             format::ratio(smallest)
         ));
     }
-    vec![
+    let mut elements = vec![
         Element::section(
             "same-as-host",
             "Same as the host: domain ÷ host, with intervals; 1 is the same",
@@ -296,5 +497,7 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
         ),
         Element::detail(vec![Element::remark(remark)]),
         ratios(report, &verdicts, "Ratios to the host"),
-    ]
+    ];
+    elements.extend(control(report));
+    elements
 }

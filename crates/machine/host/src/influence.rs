@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes snapshots of what can influence measured CPUs from outside an experiment: programs on these
+//! CPUs, interrupts of devices, the placement of the measuring threads, clocks and limits of the CPU
+//! frequency.
+//!
+//! A snapshot is taken several times a second while a measurement runs, so it reads only what such a
+//! comparison needs. It never reads the present frequency of a CPU, for which some kernels interrupt
+//! that CPU (arch/x86/kernel/cpu/aperfmperf.c).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
+use rustix::thread::sched_getaffinity;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::groups::{ControlGroupVersion, Hierarchies};
+use crate::kernel::RunningKernel;
+use crate::observe::{TICK, interrupt_table};
+use crate::tasks::TaskStat;
+use crate::{MachineRoot, thread_policy};
+
+/// Files of a CPU in `cpufreq` (Documentation/admin-guide/pm/cpufreq.rst).
+const FREQUENCY_LIMITS: [&str; 3] = ["scaling_governor", "scaling_min_freq", "scaling_max_freq"];
+/// Files of a control group that determine its CPUs; each version has some of them.
+const GROUP_FILES: [&str; 7] = [
+    "cpuset.cpus",
+    "cpuset.cpus.effective",
+    "cpuset.cpus.partition",
+    "cpuset.effective_cpus",
+    "cpuset.cpu_exclusive",
+    "cpuset.sched_load_balance",
+    "cpus",
+];
+/// Times that the clocks are read together, to find a reading without a pause in it.
+const CLOCK_READINGS: usize = 3;
+
+/// The state of measured CPUs at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InfluenceSnapshot {
+    /// The clocks.
+    pub clocks: ClockReadings,
+    /// Every thread that is not a kernel thread.
+    pub programs: Vec<ProgramThread>,
+    /// The numbered interrupts.
+    pub interrupts: BTreeMap<u32, InterruptState>,
+    /// The measuring threads that exist.
+    pub measuring: BTreeMap<u32, MeasuringThread>,
+    /// The control groups of the measuring threads: path and content of each file that determines
+    /// their CPUs.
+    pub group_files: BTreeMap<String, String>,
+    /// The limits of the frequency of the CPUs: path and content of each file.
+    pub frequency_limits: BTreeMap<String, String>,
+}
+
+/// The clocks at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClockReadings {
+    /// `CLOCK_MONOTONIC`.
+    pub monotonic: Nanos,
+    /// `CLOCK_REALTIME`.
+    pub realtime: Nanos,
+    /// `CLOCK_MONOTONIC_RAW`, which no program adjusts.
+    pub raw: Nanos,
+    /// `CLOCK_BOOTTIME`, which includes the time of a suspended machine.
+    pub boot: Nanos,
+    /// Largest time between the reading of two of them.
+    pub uncertainty: Nanos,
+    /// Adjustment of the rate; `None` if the kernel does not report it.
+    pub adjustment: Option<ClockAdjustment>,
+    /// The kernel's clock source, for example `tsc`.
+    pub source: String,
+}
+
+/// Adjustment of the rate of `CLOCK_MONOTONIC` and `CLOCK_REALTIME` (adjtimex(2)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockAdjustment {
+    /// Length of a tick of `USER_HZ` in µs, 10000 if no program changed it.
+    pub tick: i64,
+    /// Adjustment of the frequency, in 1/65536 ppm.
+    pub frequency: i64,
+}
+
+/// A thread of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProgramThread {
+    /// Its process.
+    pub process: u32,
+    /// Its number.
+    pub thread: u32,
+    /// The parent of its process.
+    pub parent: u32,
+    /// Its start in clock ticks since boot, which distinguishes it from a later thread with its number.
+    pub start: u64,
+    /// Its name.
+    pub name: String,
+    /// Its policy, without the parameters of `SCHED_DEADLINE`.
+    pub policy: Option<SchedulingPolicy>,
+    /// The CPU on which it ran last.
+    pub cpu: CpuId,
+    /// CPU time in whole clock ticks.
+    pub ticks: Nanos,
+    /// Exact CPU time, if the kernel counts it, of a thread that ran last on an isolated CPU, and of a
+    /// real-time thread that ran last on a measured CPU.
+    pub exact: Option<Nanos>,
+    /// Control groups of the same threads, `controller:path` each.
+    pub control_groups: Vec<String>,
+}
+
+/// A numbered interrupt. CPUs are read again only after it came to one of the measured CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InterruptState {
+    /// Its handlers.
+    pub action: String,
+    /// Its count on each measured CPU.
+    pub counts: BTreeMap<CpuId, u64>,
+    /// The CPUs that it may be sent to.
+    pub affinity: CpuSet,
+    /// The CPUs that it is sent to.
+    pub effective: CpuSet,
+}
+
+/// The placement of a measuring thread.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeasuringThread {
+    /// Its process.
+    pub process: u32,
+    /// Its policy.
+    pub policy: SchedulingPolicy,
+    /// The CPUs that it may use.
+    pub affinity: CpuSet,
+    /// Its control groups that determine CPUs, `controller:path` each.
+    pub control_groups: Vec<String>,
+}
+
+/// Takes snapshots. Remembers between two what does not change.
+#[derive(Debug)]
+pub struct InfluenceReader {
+    root: MachineRoot,
+    /// The measured CPUs.
+    cpus: CpuSet,
+    /// Those of them that ordinary programs are kept off.
+    isolated: CpuSet,
+    measuring: Vec<u32>,
+    hierarchies: Hierarchies,
+    /// Processes that are kernel threads. They are not read again: numbers of processes are not
+    /// reused until all others have been used (pid_max of proc_sys_kernel(5)).
+    kernel_threads: BTreeSet<u32>,
+    interrupts: BTreeMap<u32, InterruptState>,
+}
+
+impl Default for InfluenceReader {
+    fn default() -> Self {
+        Self {
+            root: MachineRoot::system(),
+            cpus: CpuSet::new(),
+            isolated: CpuSet::new(),
+            measuring: Vec::new(),
+            hierarchies: Hierarchies::of(&RunningKernel),
+            kernel_threads: BTreeSet::new(),
+            interrupts: BTreeMap::new(),
+        }
+    }
+}
+
+impl InfluenceReader {
+    /// Sets the measured CPUs and the threads that measure on them; `isolated` are those of the CPUs that
+    /// ordinary programs are kept off.
+    pub fn watch(&mut self, cpus: CpuSet, isolated: CpuSet, measuring: Vec<u32>) {
+        if self.cpus != cpus {
+            self.interrupts.clear();
+        }
+        (self.cpus, self.isolated, self.measuring) = (cpus, isolated, measuring);
+    }
+
+    /// Takes a snapshot. What cannot be read is missing.
+    pub fn read(&mut self) -> InfluenceSnapshot {
+        let measuring = self.measuring_threads();
+        let group_files = self.group_files(&measuring);
+        self.update_interrupts();
+        InfluenceSnapshot {
+            programs: self.programs(),
+            interrupts: self.interrupts.clone(),
+            frequency_limits: self.frequency_limits(),
+            measuring,
+            group_files,
+            clocks: self.clocks(),
+        }
+    }
+
+    fn programs(&mut self) -> Vec<ProgramThread> {
+        let mut found = Vec::new();
+        for process in numbers("/proc") {
+            if self.kernel_threads.contains(&process) {
+                continue;
+            }
+            let directory = format!("proc/{process}");
+            let Some(stat) = self.stat(&directory) else {
+                continue;
+            };
+            if stat.is_kernel_thread() {
+                self.kernel_threads.insert(process);
+            } else if stat.threads == 1 {
+                found.extend(self.program(process, process, &directory, stat));
+            } else {
+                for thread in numbers(&format!("/{directory}/task")) {
+                    let directory = format!("{directory}/task/{thread}");
+                    let stat = self.stat(&directory);
+                    let read =
+                        stat.and_then(|stat| self.program(process, thread, &directory, stat));
+                    found.extend(read);
+                }
+            }
+        }
+        found
+    }
+
+    fn stat(&self, directory: &str) -> Option<TaskStat> {
+        TaskStat::parse(&self.root.text(&format!("{directory}/stat"))?)
+    }
+
+    /// Returns a thread of a program. Returns `None` if it has ended.
+    fn program(
+        &self,
+        process: u32,
+        thread: u32,
+        directory: &str,
+        stat: TaskStat,
+    ) -> Option<ProgramThread> {
+        let cpu = stat.cpu.filter(|_| !stat.is_gone())?;
+        let is_real_time = stat.policy.is_some_and(SchedulingPolicy::is_real_time);
+        let is_close = self.isolated.contains(cpu) || (is_real_time && self.cpus.contains(cpu));
+        Some(ProgramThread {
+            process,
+            thread,
+            parent: stat.parent,
+            start: stat.start,
+            policy: stat.policy,
+            cpu,
+            ticks: Nanos(stat.ticks.saturating_mul(TICK.0)),
+            exact: is_close.then(|| self.exact_time(directory)).flatten(),
+            control_groups: if is_close {
+                self.control_groups(directory)
+            } else {
+                Vec::new()
+            },
+            name: stat.name,
+        })
+    }
+
+    /// Returns the CPU time of a thread: the first number of its `schedstat`
+    /// (Documentation/scheduler/sched-stats.rst).
+    fn exact_time(&self, directory: &str) -> Option<Nanos> {
+        let line = self.root.line(&format!("{directory}/schedstat"))?;
+        line.split_whitespace().next()?.parse().ok().map(Nanos)
+    }
+
+    /// Returns the control groups of a thread in the hierarchies that determine CPUs.
+    fn control_groups(&self, directory: &str) -> Vec<String> {
+        let text = self.root.text(&format!("{directory}/cgroup"));
+        cpu_groups(&text.unwrap_or_default())
+    }
+
+    fn measuring_threads(&self) -> BTreeMap<u32, MeasuringThread> {
+        let found = self.measuring.iter().filter_map(|thread| {
+            let own = rustix::process::Pid::from_raw(i32::try_from(*thread).ok()?)?;
+            let allowed = sched_getaffinity(Some(own)).ok()?;
+            let cpus = 0..rustix::thread::CpuSet::MAX_CPU;
+            let status = self.root.text(&format!("proc/{thread}/status"))?;
+            let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+            let placed = MeasuringThread {
+                process: process?.trim().parse().ok()?,
+                policy: thread_policy(*thread).ok()?,
+                affinity: cpus
+                    .filter(|cpu| allowed.is_set(*cpu))
+                    .filter_map(|cpu| u32::try_from(cpu).ok())
+                    .map(CpuId)
+                    .collect(),
+                control_groups: self.control_groups(&format!("proc/{thread}")),
+            };
+            Some((*thread, placed))
+        });
+        found.collect()
+    }
+
+    fn group_files(&self, measuring: &BTreeMap<u32, MeasuringThread>) -> BTreeMap<String, String> {
+        let groups: BTreeSet<&String> = measuring
+            .values()
+            .flat_map(|thread| &thread.control_groups)
+            .collect();
+        let mut files = BTreeMap::new();
+        for group in groups {
+            let Some((controllers, path)) = group.split_once(':') else {
+                continue;
+            };
+            let version = match controllers {
+                "v2" => ControlGroupVersion::V2,
+                _ => ControlGroupVersion::V1,
+            };
+            let Some(mount) = self.hierarchies.cpus(version) else {
+                continue;
+            };
+            let directory = mount.join(path.trim_start_matches('/'));
+            for name in GROUP_FILES {
+                let file = directory.join(name);
+                if let Ok(text) = fs::read_to_string(&file) {
+                    files.insert(file.display().to_string(), text.trim().to_owned());
+                }
+            }
+        }
+        files
+    }
+
+    fn update_interrupts(&mut self) {
+        let text = self.root.text("proc/interrupts").unwrap_or_default();
+        for (name, counts, _) in interrupt_table(&text) {
+            let Ok(number) = name.parse::<u32>() else {
+                continue;
+            };
+            let counts: BTreeMap<CpuId, u64> = counts
+                .into_iter()
+                .filter(|(cpu, _)| self.cpus.contains(*cpu))
+                .collect();
+            let known = self.interrupts.get(&number);
+            if known.is_some_and(|known| known.counts == counts) {
+                continue;
+            }
+            let action = match known {
+                Some(known) => known.action.clone(),
+                None => self
+                    .root
+                    .line(&format!("sys/kernel/irq/{name}/actions"))
+                    .unwrap_or_default(),
+            };
+            let cpus = |file: &str| -> Option<CpuSet> {
+                self.root.value(&format!("proc/irq/{number}/{file}"))
+            };
+            let affinity = cpus("smp_affinity_list").unwrap_or_default();
+            let state = InterruptState {
+                action,
+                counts,
+                effective: cpus("effective_affinity_list").unwrap_or_else(|| affinity.clone()),
+                affinity,
+            };
+            self.interrupts.insert(number, state);
+        }
+    }
+
+    fn frequency_limits(&self) -> BTreeMap<String, String> {
+        let mut limits = BTreeMap::new();
+        for cpu in self.cpus.iter() {
+            let directory = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq");
+            if !self.root.exists(&directory) {
+                continue;
+            }
+            for name in FREQUENCY_LIMITS {
+                let file = format!("{directory}/{name}");
+                if let Some(value) = self.root.line(&file) {
+                    limits.insert(format!("/{file}"), value);
+                }
+            }
+        }
+        limits
+    }
+
+    fn clocks(&self) -> ClockReadings {
+        let adjustment = clock_adjustment();
+        let source = self
+            .root
+            .line("sys/devices/system/clocksource/clocksource0/current_clocksource");
+        let readings = (0..CLOCK_READINGS).map(|_| {
+            let before = clock(ClockId::Monotonic);
+            let (realtime, raw, boot) = (
+                clock(ClockId::Realtime),
+                clock(ClockId::MonotonicRaw),
+                clock(ClockId::Boottime),
+            );
+            let after = clock(ClockId::Monotonic);
+            ClockReadings {
+                monotonic: before + Nanos(after.saturating_sub(before).0 / 2),
+                realtime,
+                raw,
+                boot,
+                uncertainty: after.saturating_sub(before),
+                adjustment,
+                source: String::new(),
+            }
+        });
+        let best = readings.min_by_key(|reading| reading.uncertainty);
+        ClockReadings {
+            source: source.unwrap_or_default(),
+            ..best.unwrap_or_default()
+        }
+    }
+}
+
+/// Returns the groups of `/proc/PID/cgroup` that determine CPUs: those of the v1 controller `cpuset`
+/// and of v2, `controller:path` each.
+fn cpu_groups(text: &str) -> Vec<String> {
+    text.lines()
+        .filter_map(|line| {
+            let (_, group) = line.split_once(':')?;
+            let (controllers, path) = group.split_once(':')?;
+            match controllers {
+                "" => Some(format!("v2:{path}")),
+                _ if controllers.split(',').any(|name| name == "cpuset") => {
+                    Some(format!("{controllers}:{path}"))
+                }
+                _ => None,
+            }
+        })
+        .collect()
+}
+
+fn numbers(directory: &str) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+fn clock(id: ClockId) -> Nanos {
+    let now = clock_gettime(id);
+    Nanos::from_secs(u64::try_from(now.tv_sec).unwrap_or_default())
+        + Nanos(u64::try_from(now.tv_nsec).unwrap_or_default())
+}
+
+/// Returns the adjustment of the clocks' rate, or `None` where a filter of system calls refuses the
+/// question. Changes nothing.
+#[expect(unsafe_code, reason = "no library wraps adjtimex(2)")]
+fn clock_adjustment() -> Option<ClockAdjustment> {
+    // SAFETY: all fields of the structure are integers, for which zero is a value.
+    let mut adjustment: libc::timex = unsafe { std::mem::zeroed() };
+    // SAFETY: with `modes` 0 the call only writes into the structure, which lives through it, and
+    // keeps no pointer to it.
+    let state = unsafe { libc::adjtimex(&raw mut adjustment) };
+    #[allow(clippy::useless_conversion, reason = "the width depends on the target")]
+    (state >= 0).then(|| ClockAdjustment {
+        tick: adjustment.tick.into(),
+        frequency: adjustment.freq.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_this_program_and_its_placement() {
+        let own = rustix::thread::gettid()
+            .as_raw_nonzero()
+            .get()
+            .unsigned_abs();
+        let root = MachineRoot::system();
+        let cpus: CpuSet = root.value("sys/devices/system/cpu/online").expect("CPUs");
+        let mut reader = InfluenceReader::default();
+        reader.watch(cpus.clone(), cpus.clone(), vec![own, u32::MAX]);
+        let first = reader.read();
+        let thread = |snapshot: &InfluenceSnapshot| {
+            let mut threads = snapshot.programs.iter();
+            threads.find(|one| one.thread == own).cloned()
+        };
+        let before = thread(&first).expect("this thread");
+        assert_eq!(before.process, std::process::id());
+        assert!(before.ticks <= before.exact.unwrap_or(Nanos(u64::MAX)) + TICK + TICK);
+        assert!(first.programs.iter().all(|one| one.process != 2));
+        assert_eq!(first.measuring.keys().collect::<Vec<_>>(), [&own]);
+        let placed = &first.measuring[&own];
+        assert_eq!(placed.process, std::process::id());
+        assert!(placed.affinity.is_subset(&cpus) && !placed.affinity.is_empty());
+        assert_eq!(placed.policy, thread_policy(own).expect("policy"));
+
+        let later = reader.read();
+        let after = thread(&later).expect("this thread");
+        assert!(after.exact >= before.exact && after.start == before.start);
+        let (one, two) = (&first.clocks, &later.clocks);
+        assert!(one.monotonic < two.monotonic && one.raw < two.raw);
+        assert!(one.adjustment.is_none_or(|rate| rate.tick > 0), "{one:?}");
+        assert!(!later.interrupts.is_empty());
+    }
+
+    #[test]
+    fn finds_the_groups_that_determine_cpus() {
+        assert_eq!(
+            cpu_groups("5:cpuset,cpu:/a:b\n4:memory:/m\n1:name=systemd:/\n0::/user.slice\n"),
+            ["cpuset,cpu:/a:b", "v2:/user.slice"]
+        );
+        assert!(cpu_groups("").is_empty());
+    }
+
+    #[test]
+    fn reads_the_cpus_of_an_interrupt_again_only_after_it_came() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let write = |file: &str, text: &str| {
+            let path = directory.path().join(file);
+            fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
+            fs::write(path, text).expect("a file");
+        };
+        let table = |count: u32| {
+            let text = format!("  CPU0 CPU1\n 7: 9 {count} IO-APIC 7-edge disk\nLOC: 1 2 timer\n");
+            write("proc/interrupts", &text);
+        };
+        table(4);
+        write("proc/irq/7/smp_affinity_list", "0\n");
+        write("proc/irq/7/effective_affinity_list", "0\n");
+        write("sys/kernel/irq/7/actions", "disk\n");
+        let mut reader = InfluenceReader {
+            root: MachineRoot::at(directory.path()),
+            ..InfluenceReader::default()
+        };
+        reader.watch(CpuSet::single(CpuId(1)), CpuSet::new(), Vec::new());
+        reader.update_interrupts();
+        let on = |reader: &InfluenceReader| reader.interrupts[&7].effective.to_string();
+        assert_eq!(on(&reader), "0");
+        write("proc/irq/7/effective_affinity_list", "1\n");
+        reader.update_interrupts();
+        assert_eq!(on(&reader), "0");
+        table(5);
+        reader.update_interrupts();
+        assert_eq!(on(&reader), "1");
+        let state = &reader.interrupts[&7];
+        assert_eq!(state.counts, BTreeMap::from([(CpuId(1), 5)]));
+        assert_eq!(
+            (state.action.as_str(), state.affinity.to_string()),
+            ("disk", "0".to_owned())
+        );
+        assert_eq!(reader.interrupts.len(), 1);
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reports when the meter's own loads stand in for those of `stress-ng`.
+
+use std::path::Path;
+
+use rampart_load::LoadProgram;
+use rampart_model::{Finding, Machine, NotMeasured, Severity};
+use rampart_rules::{Package, install};
+
+/// Returns the loads of `stress-ng` as not measured, with the reason and the fix, if the program
+/// `meter` makes the loads; `None` if `stress-ng` makes them.
+pub(crate) fn stand_in(machine: &Machine, meter: &Path) -> Option<NotMeasured> {
+    let program = LoadProgram::find(meter);
+    let LoadProgram::Meter { reason, .. } = &program else {
+        return None;
+    };
+    let what = format!("{reason}; the loads are those of {}", program.version());
+    Some(NotMeasured {
+        what: "loads by stress-ng".to_owned(),
+        findings: vec![
+            Finding::new(Severity::Note, "stress-ng", what)
+                .fix(install(&machine.operating_system, Package::StressNg)),
+        ],
+    })
+}

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Prints the truth table of `docs/verdicts.md`: `cargo run --release --example truth -p rampart-stats`.
+//! The argument is the number of simulated evaluations in each row [default: 300].
+
+#![expect(clippy::print_stdout, reason = "it prints the table")]
+
+#[path = "../tests/simulation.rs"]
+mod simulation;
+#[path = "../tests/truth.rs"]
+mod truth;
+
+fn main() {
+    let evaluations = std::env::args().nth(1).and_then(|text| text.parse().ok());
+    print!("{}", truth::table(evaluations.unwrap_or(300)));
+}

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The truth table of `docs/verdicts.md`: how often the verdicts of whole evaluations are right, with
+//! a small part of it as a test.
+//!
+//! An evaluation has three domains under three conditions: six comparisons with the host and six of
+//! loads. What is planted is planted in every domain but the host, and again under every load, so
+//! that it is the truth of all twelve.
+
+#[cfg(not(test))]
+use std::fmt::Write as _;
+
+use rampart_model::{Nanos, VerdictOutcome};
+use rampart_stats::{
+    Compared, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, Questions, Risk, SAME_AS_HOST_TOLERANCE,
+    Visit, compare, time_between_bursts,
+};
+
+use crate::simulation::{Exposure, Machine, PERIOD, PROCESSES, Planted, Process, TWO_MINUTES};
+
+const DOMAINS: u32 = 3;
+const CONDITIONS: u32 = 3;
+/// Questions of twelve comparisons and the negative control.
+const QUESTIONS: u32 = 13 * 4;
+
+/// What is planted in a row of the table.
+#[derive(Clone, Copy, PartialEq)]
+enum Truth {
+    /// Nothing: all twelve are equal.
+    Equal,
+    /// Latencies longer by the tolerance itself, the hardest case for "holds".
+    Tolerance,
+    /// Latencies twice as long again as the tolerance allows.
+    Twice,
+    /// One stall of 3 ms a second.
+    RareStall,
+    /// Five stalls of 3 ms a second.
+    Stalls,
+}
+
+impl Truth {
+    #[cfg(not(test))]
+    const ALL: [Self; 5] = [
+        Self::Equal,
+        Self::Tolerance,
+        Self::Twice,
+        Self::RareStall,
+        Self::Stalls,
+    ];
+
+    #[cfg(not(test))]
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Equal => "nothing",
+            Self::Tolerance => "latencies × the tolerance",
+            Self::Twice => "latencies × twice the tolerance",
+            Self::RareStall => "a stall of 3 ms a second",
+            Self::Stalls => "5 stalls of 3 ms a second",
+        }
+    }
+
+    /// Returns what is planted in an entry.
+    fn planted(self, domain: u32, condition: u32) -> Planted {
+        let (other, loaded) = (domain > 0, condition > 0);
+        let factor = |times: f64| {
+            let same = if other {
+                SAME_AS_HOST_TOLERANCE * times
+            } else {
+                1.0
+            };
+            let load = if loaded {
+                INTERFERENCE_TOLERANCE * times
+            } else {
+                1.0
+            };
+            Planted {
+                factor: same * load,
+                stalls: 0.0,
+            }
+        };
+        let stalls = |rate: f64| Planted {
+            factor: 1.0,
+            stalls: rate * f64::from(u8::from(other) + u8::from(loaded)),
+        };
+        match self {
+            Self::Equal => Planted::NONE,
+            Self::Tolerance => factor(1.0),
+            Self::Twice => factor(2.0),
+            Self::RareStall => stalls(1.0),
+            Self::Stalls => stalls(5.0),
+        }
+    }
+
+    /// Returns the true ratio of quantiles of a comparison, and the stalls added per second; `None`
+    /// for what is not planted directly.
+    fn ratio(self, tolerance: f64) -> Option<f64> {
+        match self {
+            Self::Equal => Some(1.0),
+            Self::Tolerance => Some(tolerance),
+            Self::Twice => Some(2.0 * tolerance),
+            Self::RareStall | Self::Stalls => None,
+        }
+    }
+
+    fn added(self) -> f64 {
+        match self {
+            Self::RareStall => 1.0,
+            Self::Stalls => 5.0,
+            Self::Equal | Self::Tolerance | Self::Twice => 0.0,
+        }
+    }
+
+    /// Whether "holds" is wrong, and whether an alarm is. At the tolerance neither is right.
+    const fn wrong(self) -> (bool, bool) {
+        match self {
+            Self::Equal => (false, true),
+            Self::Tolerance => (true, true),
+            Self::Twice | Self::RareStall | Self::Stalls => (true, false),
+        }
+    }
+}
+
+/// Counts of one row.
+#[derive(Debug, Clone, Copy, Default)]
+struct Rates {
+    comparisons: u32,
+    holds: u32,
+    alarms: u32,
+    /// Evaluations with any alarm that is wrong, and "holds" that are wrong.
+    false_alarms: u32,
+    false_holds: u32,
+    /// Intervals of quantiles, and those that have the truth in them.
+    intervals: (u32, u32),
+    /// Bounds on added stalls, and those that hold.
+    bounds: (u32, u32),
+    /// Bounds on the time between bursts, and those that hold.
+    deadlines: (u32, u32),
+    /// Negative controls with an alarm.
+    controls: u32,
+}
+
+#[cfg(test)]
+impl Rates {
+    fn add(&mut self, other: &Self) {
+        self.comparisons += other.comparisons;
+        self.holds += other.holds;
+        self.alarms += other.alarms;
+        self.false_alarms += other.false_alarms;
+        self.false_holds += other.false_holds;
+        for (own, more) in [
+            (&mut self.intervals, other.intervals),
+            (&mut self.bounds, other.bounds),
+            (&mut self.deadlines, other.deadlines),
+        ] {
+            *own = (own.0 + more.0, own.1 + more.1);
+        }
+        self.controls += other.controls;
+    }
+
+    fn part_of_comparisons(&self, count: u32) -> f64 {
+        f64::from(count) / f64::from(self.comparisons.max(1))
+    }
+}
+
+fn questions(tolerance: f64) -> Questions {
+    Questions {
+        quantiles: true,
+        stolen: false,
+        lengths: vec![PERIOD, Nanos(PERIOD.0 * 4)],
+        tolerance,
+        alarm: VerdictOutcome::Leaks,
+        risk: Risk::of(QUESTIONS, 1),
+    }
+}
+
+/// Returns the rates of one process and one truth over many evaluations.
+fn rates(process: Process, truth: Truth, exposure: Exposure, evaluations: u32) -> Rates {
+    let mut rates = Rates::default();
+    for seed in 0..u64::from(evaluations) {
+        let mut machine = Machine::new(process, exposure, seed);
+        let entries: Vec<Vec<Visit>> = (0..DOMAINS * CONDITIONS)
+            .map(|entry| {
+                let planted = truth.planted(entry / CONDITIONS, entry % CONDITIONS);
+                machine.measure(exposure, planted)
+            })
+            .collect();
+        let entry = |domain: u32, condition: u32| -> &[Visit] {
+            &entries[(domain * CONDITIONS + condition) as usize]
+        };
+        let mut alarm = false;
+        let mut judge = |one: &[Visit], other: &[Visit], tolerance: f64| {
+            let found = compare(one, other, &questions(tolerance)).expect("samples");
+            count(&mut rates, &found, truth, tolerance);
+            alarm |= found.outcome == VerdictOutcome::Leaks;
+        };
+        for condition in 0..CONDITIONS {
+            for domain in 1..DOMAINS {
+                judge(
+                    entry(domain, condition),
+                    entry(0, condition),
+                    SAME_AS_HOST_TOLERANCE,
+                );
+            }
+        }
+        for domain in 0..DOMAINS {
+            for condition in 1..CONDITIONS {
+                judge(
+                    entry(domain, condition),
+                    entry(domain, 0),
+                    INTERFERENCE_TOLERANCE,
+                );
+            }
+        }
+        rates.false_alarms += u32::from(alarm && truth.wrong().1);
+        // Halves of one record.
+        let halves = |odd: usize| -> Vec<Visit> {
+            let visits = entry(0, 0).iter();
+            visits
+                .map(|visit| Visit {
+                    slices: visit.slices.iter().skip(odd).step_by(2).cloned().collect(),
+                    ..*visit
+                })
+                .collect()
+        };
+        let control = compare(&halves(0), &halves(1), &questions(SAME_AS_HOST_TOLERANCE));
+        rates.controls +=
+            u32::from(control.is_some_and(|found| found.outcome == VerdictOutcome::Leaks));
+        if let Some(bursts) = process
+            .bursts_per_second()
+            .filter(|_| truth == Truth::Equal)
+        {
+            deadline(&mut rates, entry(0, 0), bursts, process);
+        }
+    }
+    rates
+}
+
+fn count(rates: &mut Rates, found: &Compared, truth: Truth, tolerance: f64) {
+    rates.comparisons += 1;
+    rates.holds += u32::from(found.outcome == VerdictOutcome::Holds);
+    rates.alarms += u32::from(found.outcome == VerdictOutcome::Leaks);
+    rates.false_holds += u32::from(found.outcome == VerdictOutcome::Holds && truth.wrong().0);
+    if let Some(ratio) = truth.ratio(tolerance) {
+        for interval in found.quantiles.iter().filter_map(|answer| answer.ratio) {
+            rates.intervals.0 += 1;
+            rates.intervals.1 += u32::from(interval.low <= ratio && ratio <= interval.high);
+        }
+    }
+    if let Some((_, stalls)) = found.stalls.first()
+        && truth.ratio(tolerance).is_none_or(|ratio| ratio == 1.0)
+    {
+        rates.bounds.0 += 1;
+        rates.bounds.1 += u32::from(stalls.added_at_most >= truth.added());
+    }
+}
+
+/// Counts the bound on the time between bursts of stalls over a period.
+fn deadline(rates: &mut Rates, visits: &[Visit], bursts: f64, process: Process) {
+    let deadline = process.deadline();
+    let with = visits
+        .iter()
+        .filter(|visit| {
+            let mut slices = visit.slices.iter();
+            slices.any(|slice| slice.seen.count_above(deadline) > 0)
+        })
+        .count();
+    let exposure: u64 = visits
+        .iter()
+        .flat_map(|visit| &visit.slices)
+        .map(|slice| slice.observed.0)
+        .sum();
+    let count = |number: usize| u32::try_from(number).expect("few visits");
+    let between = time_between_bursts(
+        count(with),
+        count(visits.len()),
+        Nanos(exposure),
+        DEADLINE_CONFIDENCE,
+    );
+    rates.deadlines.0 += 1;
+    rates.deadlines.1 +=
+        u32::from(between.is_none_or(|between| between.as_secs_f64() <= 1.0 / bursts));
+}
+
+/// Returns the rows of the table in Markdown.
+#[cfg(not(test))]
+pub(crate) fn table(evaluations: u32) -> String {
+    let mut text = String::from(
+        "| process | planted in all twelve | evaluations with a false alarm | holds | not isolated or worse | false holds | intervals | bounds on stalls | bounds on bursts | control alarms |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    let percent = |part: u32, all: u32| -> String {
+        if all == 0 {
+            "–".to_owned()
+        } else {
+            format!("{:.1} %", 100.0 * f64::from(part) / f64::from(all))
+        }
+    };
+    for process in PROCESSES {
+        for truth in Truth::ALL {
+            let found = rates(process, truth, TWO_MINUTES, evaluations);
+            let (wrong_hold, wrong_alarm) = truth.wrong();
+            let all = found.comparisons;
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+                process.name,
+                truth.name(),
+                percent(
+                    found.false_alarms,
+                    if wrong_alarm { evaluations } else { 0 }
+                ),
+                percent(found.holds, all),
+                percent(found.alarms, all),
+                percent(found.false_holds, if wrong_hold { all } else { 0 }),
+                percent(found.intervals.1, found.intervals.0),
+                percent(found.bounds.1, found.bounds.0),
+                percent(found.deadlines.1, found.deadlines.0),
+                percent(found.controls, evaluations),
+            );
+        }
+    }
+    text
+}
+
+/// A part of the table; the whole is in `docs/verdicts.md`.
+#[test]
+fn whole_evaluations_are_right() {
+    let exposure = Exposure {
+        slices: 2,
+        ..TWO_MINUTES
+    };
+    let (mut equal, mut all) = (Rates::default(), Rates::default());
+    for process in PROCESSES {
+        let found = rates(process, Truth::Equal, exposure, 25);
+        equal.add(&found);
+        all.add(&found);
+        for truth in [Truth::Tolerance, Truth::RareStall] {
+            all.add(&rates(process, truth, exposure, 8));
+        }
+    }
+    // One of a hundred evaluations is expected at most, and one in a hundred "holds".
+    assert!(equal.false_alarms <= 2 && equal.controls <= 2, "{equal:?}");
+    assert!(all.false_holds <= 4, "{all:?}");
+    assert!(equal.part_of_comparisons(equal.holds) > 0.4, "{equal:?}");
+    for (intervals, held) in [all.intervals, all.bounds, equal.deadlines] {
+        let part = f64::from(held) / f64::from(intervals);
+        assert!(part >= 0.93, "{part} of {all:?}");
+    }
+    for truth in [Truth::Twice, Truth::Stalls] {
+        let planted = rates(PROCESSES[0], truth, exposure, 8);
+        assert!(
+            planted.part_of_comparisons(planted.alarms) > 0.5,
+            "{planted:?}"
+        );
+    }
+}
+
+/// A domain equal to the host is found the same at least as often with four times the time.
+#[test]
+fn more_data_do_not_decide_less() {
+    let longer = Exposure {
+        visits: 4 * TWO_MINUTES.visits,
+        slices: 1,
+        ..TWO_MINUTES
+    };
+    let shorter = Exposure {
+        slices: 1,
+        ..TWO_MINUTES
+    };
+    for process in &PROCESSES[1..3] {
+        let decided = |exposure| {
+            let found = rates(*process, Truth::Equal, exposure, 6);
+            found.part_of_comparisons(found.holds)
+        };
+        let (short, long) = (decided(shorter), decided(longer));
+        assert!(
+            long >= short && long > 0.1,
+            "{}: {short} {long}",
+            process.name
+        );
+    }
+}
