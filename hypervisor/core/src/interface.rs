@@ -24,13 +24,13 @@
 //! (registers x0 to x17 are lost). The second step returns the same outcome on all CPUs. After the first
 //! step, and after a failed second step, Linux's stub is restored on all CPUs.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 1;
+pub const REVISION: u32 = 2;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
@@ -316,18 +316,14 @@ pub struct Status {
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct CellStatus {
-    /// [`CellState`].
-    pub state: AtomicU32,
-    /// [`StopReason`].
-    pub stop_reason: AtomicU32,
+    /// [`Condition`], in one word, so that no reader sees a state without its reason.
+    pub condition: AtomicU64,
     /// Name, padded with zeros.
     pub name: [AtomicU64; 4],
     /// CPUs, one bit per index in the header.
     pub cpus: AtomicU64,
     /// Number of starts since it was created.
     pub starts: AtomicU64,
-    /// One more than the number of its latest failure; 0 for none.
-    pub failure: AtomicU64,
     /// CNTPCT_EL0 of the latest change of its state.
     pub changed: AtomicU64,
     /// CNTPCT_EL0 of the latest kick of its watchdog.
@@ -335,7 +331,48 @@ pub struct CellStatus {
     /// Watchdog timeout, in ticks of CNTPCT_EL0; 0 for no watchdog.
     pub watchdog_ticks: AtomicU64,
     /// 0.
-    pub reserved: [AtomicU64; 5],
+    pub reserved: [AtomicU64; 6],
+}
+
+impl CellStatus {
+    /// Returns the condition. Everything that was written before it was reached is visible. Sequentially
+    /// consistent: a CPU that announces itself and then reads it is seen by one that changes it and then looks.
+    #[must_use]
+    pub fn condition(&self) -> Condition {
+        Condition::from_word(self.condition.load(Ordering::SeqCst))
+    }
+}
+
+/// What a cell does, why it does not run, and where its latest failure is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Condition {
+    /// Bits 0 to 15; an unknown value is read as [`CellState::Free`].
+    pub state: CellState,
+    /// Bits 16 to 31; an unknown value is read as [`StopReason::None`].
+    pub stop_reason: StopReason,
+    /// Bits 32 to 63: one more than the number of the latest failure, modulo 2^32; 0 for none.
+    pub failure: u32,
+}
+
+impl Condition {
+    /// Reads the word of [`CellStatus::condition`].
+    #[must_use]
+    pub fn from_word(word: u64) -> Self {
+        Self {
+            state: CellState::try_from((word & 0xffff) as u32).unwrap_or(CellState::Free),
+            stop_reason: StopReason::try_from((word >> 16 & 0xffff) as u32)
+                .unwrap_or(StopReason::None),
+            failure: (word >> 32) as u32,
+        }
+    }
+
+    /// Returns the word of [`CellStatus::condition`].
+    #[must_use]
+    pub fn word(self) -> u64 {
+        u64::from(u32::from(self.state))
+            | u64::from(u32::from(self.stop_reason)) << 16
+            | u64::from(self.failure) << 32
+    }
 }
 
 /// Status of one CPU.

@@ -12,8 +12,8 @@ use crate::bounded_lock::lock_bounded;
 use crate::configuration::Configuration;
 use crate::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use crate::interface::{
-    CellState, CellStatus, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES, MAXIMUM_CPUS,
-    NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
+    CellState, CellStatus, Condition, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES,
+    MAXIMUM_CPUS, NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
 };
 
 /// An event in the life of a cell.
@@ -102,7 +102,7 @@ impl Status {
 
     /// Returns whether no cell exists.
     pub fn has_no_cells(&self) -> bool {
-        self.cells.iter().all(|cell| cell.state.load(SeqCst) == u32::from(CellState::Free))
+        self.cells.iter().all(|cell| cell.condition().state == CellState::Free)
     }
 
     /// Returns the index of a CPU by its affinity.
@@ -120,26 +120,34 @@ impl Status {
     /// # Errors
     /// As for [`next`].
     pub fn advance(&self, cell: u32, event: Event, now: u64) -> Result<CellState, Outcome> {
+        self.change(cell, event, None, now)
+    }
+
+    fn change(
+        &self,
+        cell: u32,
+        event: Event,
+        failure: Option<u64>,
+        now: u64,
+    ) -> Result<CellState, Outcome> {
         let cell = self.cell(cell)?;
-        let after = |state| match CellState::try_from(state) {
-            Ok(state) => next(state, event),
-            Err(_) => Err(Outcome::WrongState),
+        if matches!(event, Event::Start) && next(cell.condition().state, event).is_ok() {
+            // Before others see that the cell runs: its watchdog would be overdue at once.
+            cell.kicked.store(now, Relaxed);
+        }
+        let after = |word| {
+            let before = Condition::from_word(word);
+            next(before.state, event).map(|state| before.after(state, event, failure))
         };
-        let change = |state| after(state).ok().map(u32::from);
-        let (Ok(before) | Err(before)) = cell.state.fetch_update(AcqRel, Acquire, change);
-        let reached = after(before)?;
+        let change = |word| after(word).ok().map(Condition::word);
+        let (Ok(before) | Err(before)) = cell.condition.fetch_update(SeqCst, SeqCst, change);
+        let reached = after(before)?.state;
         match event {
             Event::Start => {
                 cell.starts.fetch_add(1, Relaxed);
-                cell.kicked.store(now, Relaxed);
-                cell.stop_reason.store(StopReason::None.into(), Relaxed);
-            }
-            Event::Stop => cell.stop_reason.store(StopReason::ByRoot.into(), Relaxed),
-            Event::End(reason) | Event::Fail(reason) => {
-                cell.stop_reason.store(reason.into(), Relaxed);
             }
             Event::Create | Event::Destroy => cell.clear(),
-            Event::Loadable => {}
+            Event::Stop | Event::End(_) | Event::Fail(_) | Event::Loadable => {}
         }
         cell.changed.store(now, Relaxed);
         // A reader that sees the new number also sees all of the above.
@@ -180,11 +188,7 @@ impl Status {
         now: u64,
     ) -> bool {
         let number = self.record(cell, cpu, reason, snapshot, now);
-        let failed = self.advance(cell, Event::Fail(reason), now).is_ok();
-        if failed && let (Ok(cell), Some(number)) = (self.cell(cell), number) {
-            cell.failure.store(number + 1, Release);
-        }
-        failed
+        self.change(cell, Event::Fail(reason), number, now).is_ok()
     }
 
     fn record(
@@ -229,7 +233,7 @@ impl Status {
     pub fn is_overdue(&self, cell: u32, now: u64) -> bool {
         self.cell(cell).is_ok_and(|cell| {
             let watchdog_ticks = cell.watchdog_ticks.load(Relaxed);
-            cell.state.load(Acquire) == u32::from(CellState::Running)
+            cell.condition().state == CellState::Running
                 && watchdog_ticks != 0
                 && now.saturating_sub(cell.kicked.load(Relaxed)) > watchdog_ticks
         })
@@ -250,9 +254,24 @@ impl Status {
 
 impl CellStatus {
     fn clear(&self) {
-        let words = [&self.starts, &self.failure, &self.cpus, &self.kicked, &self.watchdog_ticks];
+        let words = [&self.starts, &self.cpus, &self.kicked, &self.watchdog_ticks];
         words.into_iter().chain(&self.name).for_each(|word| word.store(0, Relaxed));
-        self.stop_reason.store(StopReason::None.into(), Relaxed);
+    }
+}
+
+impl Condition {
+    fn after(self, state: CellState, event: Event, failure: Option<u64>) -> Self {
+        let stop_reason = match event {
+            Event::Stop => StopReason::ByRoot,
+            Event::End(reason) | Event::Fail(reason) => reason,
+            Event::Loadable => self.stop_reason,
+            Event::Start | Event::Create | Event::Destroy => StopReason::None,
+        };
+        let failure = match event {
+            Event::Create | Event::Destroy => 0,
+            _ => failure.map_or(self.failure, |number| (number + 1) as u32),
+        };
+        Self { state, stop_reason, failure }
     }
 }
 

@@ -146,8 +146,8 @@ fn structures() -> Vec<Structure> {
             rendezvous_microseconds mpidrs),
         structure!(Status as "status": magic revision cpu_count changes failures logged refusal
             refused_entry reserved cells cpus failure log),
-        structure!(CellStatus as "cell_status": state stop_reason name cpus starts failure changed
-            kicked watchdog_ticks reserved),
+        structure!(CellStatus as "cell_status": condition name cpus starts changed kicked
+            watchdog_ticks reserved),
         structure!(CpuStatus as "cpu_status": mpidr cell power exits),
         structure!(Failure as "failure": sequence time cell cpu reason reserved syndrome
             virtual_address guest_address program_counter processor_state registers),

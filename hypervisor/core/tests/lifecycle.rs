@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tests the header of the launch, states of cells and CPUs, failures, PSCI and hypercalls.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use crate::support::{HYPERVISOR, MPIDRS, device, press, ram, read, zeroed_status};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use rampart_hypervisor_core::hypercall::Call;
 use rampart_hypervisor_core::interface::{
-    CellState, CpuPower, Exit, FAILURE_SLOTS, Header, Hypercall, LOG_BYTES, MAGIC, MAXIMUM_CPUS,
-    Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
+    CellState, Condition, CpuPower, Exit, FAILURE_SLOTS, Header, Hypercall, LOG_BYTES, MAGIC,
+    MAXIMUM_CPUS, Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
 };
 use rampart_hypervisor_core::launch::watchdog_ticks;
 use rampart_hypervisor_core::psci::{Caller, PsciAction, handle_call};
@@ -162,11 +163,11 @@ fn the_status_pages_have_each_state_of_a_cell() {
     status.kick(2, 514);
     assert!(!status.is_overdue(2, 1014) && !status.is_overdue(2, 0));
     status.advance(2, Event::End(StopReason::SystemReset), 20).expect("running");
-    assert_eq!(cell.stop_reason.load(Relaxed), StopReason::SystemReset as u32);
+    assert_eq!(cell.condition().stop_reason, StopReason::SystemReset);
     assert!(!status.is_overdue(2, u64::MAX), "the cell does not run");
     status.advance(2, Event::Destroy, 30).expect("stopped");
-    assert_eq!(cell.state.load(Relaxed), CellState::Free as u32);
-    let left = [&cell.name[0], &cell.cpus, &cell.starts, &cell.failure, &cell.watchdog_ticks];
+    assert_eq!(cell.condition.load(Relaxed), 0, "free, no reason, no failure");
+    let left = [&cell.name[0], &cell.cpus, &cell.starts, &cell.watchdog_ticks];
     assert!(left.iter().all(|word| word.load(Relaxed) == 0));
     assert_eq!(status.advance(16, Event::Create, 0), Err(Outcome::NoSuchCell));
     assert_eq!(status.advance(u32::MAX, Event::Create, 0), Err(Outcome::NoSuchCell));
@@ -182,9 +183,9 @@ fn a_failure_is_recorded_and_fails_the_cell_once() {
     assert!(status.fail(1, 3, StopReason::MemoryWrite, &snapshot, 99));
     assert!(!status.fail(1, 2, StopReason::ExternalAbort, &snapshot, 100));
     let cell = &status.cells[1];
-    assert_eq!(cell.state.load(Relaxed), CellState::Failed as u32);
-    assert_eq!(cell.stop_reason.load(Relaxed), StopReason::MemoryWrite as u32);
-    assert_eq!(cell.failure.load(Relaxed), 1, "the first failure failed the cell");
+    let (state, stop_reason) = (CellState::Failed, StopReason::MemoryWrite);
+    let first = Condition { state, stop_reason, failure: 1 };
+    assert_eq!(cell.condition(), first, "the first failure failed the cell");
     assert_eq!(status.failures.load(Relaxed), 2);
     let record = &status.failure[0];
     assert_eq!(record.sequence.load(Relaxed), 1);
@@ -199,7 +200,67 @@ fn a_failure_is_recorded_and_fails_the_cell_once() {
     // A cell that failed starts again.
     assert_eq!(status.advance(1, Event::Loadable, 5), Ok(CellState::Loadable));
     assert_eq!(status.advance(1, Event::Start, 6), Ok(CellState::Running));
-    assert_eq!(cell.stop_reason.load(Relaxed), 0);
+    assert_eq!(
+        cell.condition(),
+        Condition { state: CellState::Running, stop_reason: StopReason::None, failure: 1 }
+    );
+}
+
+#[test]
+fn no_reader_sees_a_failed_cell_without_its_reason_and_record() {
+    let status = status();
+    for event in [Event::Create, Event::Loadable] {
+        status.advance(1, event, 1).expect("in order");
+    }
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 0..20_000_u64 {
+                status.advance(1, Event::Start, 2 * turn).expect("loadable or failed");
+                assert!(status.fail(1, 0, StopReason::Watchdog, &Snapshot::default(), turn));
+            }
+            ended.store(true, Relaxed);
+        });
+        let mut failures = 0;
+        while !ended.load(Relaxed) {
+            let Condition { state, stop_reason, failure } = status.cells[1].condition();
+            assert!(failure >= failures, "{failure} after {failures}");
+            failures = failure;
+            match state {
+                CellState::Failed => {
+                    assert_eq!(stop_reason, StopReason::Watchdog);
+                    assert!(status.failures.load(Relaxed) >= u64::from(failure) && failure > 0);
+                }
+                CellState::Running => assert_eq!(stop_reason, StopReason::None),
+                CellState::Loadable => assert_eq!(failure, 0),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+}
+
+#[test]
+fn a_started_cell_is_not_overdue_by_its_time_before_the_start() {
+    let status = status();
+    status.advance(1, Event::Create, 1).expect("free");
+    status.describe(1, &[0; NAME_BYTES], 0b10, 500).expect("the cell exists");
+    status.advance(1, Event::Loadable, 1).expect("created");
+    let (time, mut overdue) = (AtomicU64::new(0), false);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for turn in 1..20_000_u64 {
+                time.store(turn * 1_000, SeqCst);
+                status.advance(1, Event::Start, turn * 1_000).expect("loadable or stopped");
+                status.advance(1, Event::Stop, turn * 1_000).expect("running");
+            }
+            ended.store(true, Relaxed);
+        });
+        while !ended.load(Relaxed) {
+            overdue |= status.is_overdue(1, time.load(SeqCst));
+        }
+    });
+    assert!(!overdue);
 }
 
 #[test]

@@ -46,10 +46,9 @@ fn with_manager(work: impl FnOnce(&mut Manager) -> Done) -> Done {
 fn state(machine: &Machine, cell: u32) -> Result<CellState, Outcome> {
     let cells = &machine.status().cells;
     let found = cells.get(cell as usize).filter(|_| cell != ROOT);
-    let state = found.ok_or(Outcome::NoSuchCell)?.state.load(SeqCst);
-    match CellState::try_from(state) {
-        Ok(CellState::Free) | Err(_) => Err(Outcome::NoSuchCell),
-        Ok(state) => Ok(state),
+    match found.ok_or(Outcome::NoSuchCell)?.condition().state {
+        CellState::Free => Err(Outcome::NoSuchCell),
+        state => Ok(state),
     }
 }
 

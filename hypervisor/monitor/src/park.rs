@@ -60,6 +60,5 @@ fn wait(machine: &Machine, cpu: &Cpu) {
 /// Returns whether the cell is running; the root always is.
 fn is_running(machine: &Machine, cell: u32) -> bool {
     let state = machine.status().cells.get(cell as usize);
-    cell == ROOT
-        || state.is_some_and(|cell| cell.state.load(SeqCst) == u32::from(CellState::Running))
+    cell == ROOT || state.is_some_and(|cell| cell.condition().state == CellState::Running)
 }

@@ -196,8 +196,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
     let page = page(&sim, location);
     assert!(page[INTERRUPTS].load(Relaxed) > first.interrupts);
     assert_eq!(page[UNEXPECTED].load(Relaxed), 0, "unexpected interrupts");
-    let state = after.cells[CELL].state.load(Relaxed);
-    assert_eq!(state, u32::from(CellState::Running));
+    assert_eq!(after.cells[CELL].condition().state, CellState::Running);
     assert_eq!(
         before.cpus[CPU].all_exits(),
         after.cpus[CPU].all_exits(),

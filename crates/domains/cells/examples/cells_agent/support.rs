@@ -341,11 +341,8 @@ fn exits_for_interrupts(device: &Device, cpu: usize) -> Vec<u64> {
 
 pub(crate) fn state(device: &Device, cell: u32) -> (CellState, StopReason) {
     let status = device.status().unwrap();
-    let cell = &status.get().cells[cell as usize];
-    (
-        CellState::try_from(cell.state.load(Relaxed)).unwrap(),
-        StopReason::try_from(cell.stop_reason.load(Relaxed)).unwrap(),
-    )
+    let condition = status.get().cells[cell as usize].condition();
+    (condition.state, condition.stop_reason)
 }
 
 /// The content of a failure record.
@@ -365,8 +362,8 @@ pub(crate) struct Record {
 pub(crate) fn latest_failure(device: &Device, cell: u32) -> Option<Record> {
     let status = device.status().ok()?;
     let status = status.get();
-    let number = status.cells[cell as usize].failure.load(Relaxed);
-    let slot: &Failure = &status.failure[(number.checked_sub(1)? % FAILURE_SLOTS as u64) as usize];
+    let number = status.cells[cell as usize].condition().failure;
+    let slot: &Failure = &status.failure[number.checked_sub(1)? as usize % FAILURE_SLOTS];
     let record = Record {
         time: slot.time.load(Relaxed),
         cell: slot.cell.load(Relaxed),
@@ -381,7 +378,7 @@ pub(crate) fn latest_failure(device: &Device, cell: u32) -> Option<Record> {
             .map(|word| word.load(Relaxed))
             .collect(),
     };
-    (slot.sequence.load(Relaxed) == number && record.cell == cell).then_some(record)
+    (slot.sequence.load(Relaxed) as u32 == number && record.cell == cell).then_some(record)
 }
 
 /// Waits with poll(2) until the cell is in this state. Returns whether it reached the state.

@@ -242,13 +242,8 @@ impl LinuxCell {
     pub fn state(&self) -> Result<(CellState, StopReason), LinuxError> {
         let status = self.device.status();
         let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
-        let cell = &status.get().cells[self.number as usize];
-        let state = CellState::try_from(cell.state.load(Ordering::Acquire));
-        let reason = StopReason::try_from(cell.stop_reason.load(Ordering::Relaxed));
-        Ok((
-            state.unwrap_or(CellState::Free),
-            reason.unwrap_or(StopReason::None),
-        ))
+        let condition = status.get().cells[self.number as usize].condition();
+        Ok((condition.state, condition.stop_reason))
     }
 
     /// Returns the exits of each CPU, in the order of the configuration, by

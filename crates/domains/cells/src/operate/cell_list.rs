@@ -75,12 +75,8 @@ fn exit_word(exit: Exit) -> &'static str {
 /// Returns a cell's state and the reason of its last stop.
 #[must_use]
 pub fn state_of(cell: &CellStatus) -> (CellState, StopReason) {
-    let state = CellState::try_from(cell.state.load(Ordering::Relaxed));
-    let reason = StopReason::try_from(cell.stop_reason.load(Ordering::Relaxed));
-    (
-        state.unwrap_or(CellState::Free),
-        reason.unwrap_or(StopReason::None),
-    )
+    let condition = cell.condition();
+    (condition.state, condition.stop_reason)
 }
 
 /// Returns the exits of the CPU with this index in the hypervisor's table.
@@ -118,11 +114,11 @@ pub(super) fn cpu(status: &Status, index: usize, number: Option<u32>) -> Option<
     })
 }
 
-/// Returns the failure with this number, from 1, or `None` if it was overwritten.
-pub(super) fn failure(status: &Status, number: u64) -> Option<FailureReport> {
-    let slot = number.checked_sub(1)? % FAILURE_SLOTS as u64;
-    let record: &Failure = &status.failure[slot as usize];
-    let is_it = || record.sequence.load(Ordering::Acquire) == number;
+/// Returns the failure with this number, from 1 and modulo 2^32, or `None` if it was overwritten.
+pub(super) fn failure(status: &Status, number: u32) -> Option<FailureReport> {
+    let slot = number.checked_sub(1)? as usize % FAILURE_SLOTS;
+    let record: &Failure = &status.failure[slot];
+    let is_it = || record.sequence.load(Ordering::Acquire) as u32 == number;
     if !is_it() {
         return None;
     }

@@ -425,7 +425,7 @@ fn reported(
             .map(|grant| grant.number)
             .collect(),
         by_cpu: by_cpu.collect(),
-        failure: cell_list::failure(status, shown.failure.load(Relaxed)),
+        failure: cell_list::failure(status, shown.condition().failure),
     }
 }
 
