@@ -103,9 +103,10 @@ impl fmt::Display for Finding {
             (None, Some(found)) => write!(f, " (found {found})")?,
             (None, None) => {}
         }
-        match &self.fix {
-            Some(fix) => write!(f, "; fix: {fix}"),
-            None => Ok(()),
+        let fixes = self.fix.iter().flat_map(|fix| fix.lines());
+        for fix in fixes {
+            write!(f, "; fix: {fix}")?;
         }
+        Ok(())
     }
 }

@@ -140,7 +140,7 @@ fn applies_a_plan(home: &Path) {
     let plan = home.join("plan.toml");
     fs::write(
         &plan,
-        "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"4\"\n",
+        "[[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"1-4\"\n",
     )
     .expect("written");
     let plan = plan.to_str().expect("UTF-8");

@@ -14,6 +14,7 @@ use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 use rustix::thread::sched_getaffinity;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::facts::is_of_each_cpu;
 use crate::groups::{ControlGroupVersion, Hierarchies};
 use crate::kernel::RunningKernel;
 use crate::observe::{TICK, interrupt_table};
@@ -42,7 +43,7 @@ pub struct InfluenceSnapshot {
     pub clocks: ClockReadings,
     /// Every thread that is not a kernel thread.
     pub programs: Vec<ProgramThread>,
-    /// The numbered interrupts.
+    /// The numbered interrupts but those that each CPU has for itself.
     pub interrupts: BTreeMap<u32, InterruptState>,
     /// The measuring threads that exist.
     pub measuring: BTreeMap<u32, MeasuringThread>,
@@ -147,6 +148,7 @@ pub struct InfluenceReader {
     /// reused until all others have been used (pid_max of proc_sys_kernel(5)).
     kernel_threads: BTreeSet<u32>,
     interrupts: BTreeMap<u32, InterruptState>,
+    of_each_cpu: BTreeSet<u32>,
 }
 
 impl Default for InfluenceReader {
@@ -159,6 +161,7 @@ impl Default for InfluenceReader {
             hierarchies: Hierarchies::of(&RunningKernel),
             kernel_threads: BTreeSet::new(),
             interrupts: BTreeMap::new(),
+            of_each_cpu: BTreeSet::new(),
         }
     }
 }
@@ -169,6 +172,7 @@ impl InfluenceReader {
     pub fn watch(&mut self, cpus: CpuSet, isolated: CpuSet, measuring: Vec<u32>) {
         if self.cpus != cpus {
             self.interrupts.clear();
+            self.of_each_cpu.clear();
         }
         (self.cpus, self.isolated, self.measuring) = (cpus, isolated, measuring);
     }
@@ -317,6 +321,9 @@ impl InfluenceReader {
             let Ok(number) = name.parse::<u32>() else {
                 continue;
             };
+            if self.of_each_cpu.contains(&number) {
+                continue;
+            }
             let counts: BTreeMap<CpuId, u64> = counts
                 .into_iter()
                 .filter(|(cpu, _)| self.cpus.contains(*cpu))
@@ -332,6 +339,11 @@ impl InfluenceReader {
                     .line(&format!("sys/kernel/irq/{name}/actions"))
                     .unwrap_or_default(),
             };
+            // No program can send an interrupt of each CPU, such as a timer, to another one.
+            if known.is_none() && is_of_each_cpu(&self.root, number, &action) {
+                self.of_each_cpu.insert(number);
+                continue;
+            }
             let cpus = |file: &str| -> Option<CpuSet> {
                 self.root.value(&format!("proc/irq/{number}/{file}"))
             };
@@ -444,6 +456,40 @@ fn clock_adjustment() -> Option<ClockAdjustment> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn interrupts_of_each_cpu_are_left_out() {
+        let files = tempfile::tempdir().expect("a directory");
+        let write = |path: &str, text: &str| {
+            let path = files.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("created");
+            fs::write(path, text).expect("written");
+        };
+        let table = "CPU0 CPU1\n 11: 7 9 GICv3 27 Level arch_timer\n 14: 0 3 GICv3 33 Level uart\n";
+        write("proc/interrupts", table);
+        for (number, hardware, action) in [(11, 27, "arch_timer"), (14, 33, "uart")] {
+            write(&format!("sys/kernel/irq/{number}/chip_name"), "GICv3\n");
+            write(
+                &format!("sys/kernel/irq/{number}/hwirq"),
+                &format!("{hardware}\n"),
+            );
+            write(
+                &format!("sys/kernel/irq/{number}/actions"),
+                &format!("{action}\n"),
+            );
+        }
+        let mut reader = InfluenceReader {
+            root: MachineRoot::at(files.path()),
+            ..InfluenceReader::default()
+        };
+        let cpu: CpuSet = "1".parse().expect("a CPU");
+        reader.watch(cpu.clone(), cpu, Vec::new());
+        for _ in 0..2 {
+            let found = reader.read().interrupts;
+            assert_eq!(found.keys().collect::<Vec<_>>(), [&14]);
+            assert_eq!(found[&14].counts, BTreeMap::from([(CpuId(1), 3)]));
+        }
+    }
 
     #[test]
     fn reads_this_program_and_its_placement() {

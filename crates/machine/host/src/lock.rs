@@ -16,7 +16,7 @@ const MACHINE_LOCK: &str = "/run/rampart.lock";
 
 /// Held locks.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "held open, never read")] Vec<File>);
+pub(crate) struct Lock(Vec<File>);
 
 impl Lock {
     /// Takes the lock of a state directory and, with `machine`, that of the machine.
@@ -37,6 +37,17 @@ impl Lock {
             }
         }
         Ok(Self(files))
+    }
+}
+
+impl Drop for Lock {
+    /// Does not leave it to closing the files: a child process that another thread starts has them open
+    /// too, and so the lock, until it executes its program.
+    fn drop(&mut self) {
+        for file in &self.0 {
+            // If it fails, the lock ends with the last open file.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
     }
 }
 
@@ -122,6 +133,16 @@ mod tests {
         );
         drop(first);
         Lock::take(&state, false).expect("after the first is dropped");
+    }
+
+    #[test]
+    fn ends_though_a_child_has_the_file_open() {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = StateDirectory::at(directory.path().join("state"));
+        let lock = Lock::take(&state, false).expect("taken");
+        let _of_a_child = lock.0[0].try_clone().expect("the same open file");
+        drop(lock);
+        Lock::take(&state, false).expect("after the drop");
     }
 
     #[test]

@@ -50,10 +50,11 @@ mod tests {
     fn puts_values_and_fixes_on_lines_of_their_own() {
         let finding = Finding::new(Severity::Error, "--cpus", "not usable")
             .values("CPU 7 (offline)", "some of 0-3")
-            .fix("rampart check");
+            .fix("rampart check\nrampart plan");
         assert_eq!(
             message(&finding.to_string()),
-            "--cpus: not usable\nexpected: some of 0-3\nfound: CPU 7 (offline)\nfix: rampart check"
+            "--cpus: not usable\nexpected: some of 0-3\nfound: CPU 7 (offline)\n\
+             fix: rampart check\nfix: rampart plan"
         );
         assert_eq!(message("a (found b)"), "a\nfound: b");
         assert_eq!(

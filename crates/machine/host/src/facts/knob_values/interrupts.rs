@@ -25,11 +25,8 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
             .into_iter()
             .find(|name| root.path(&format!("{proc}/{name}")).is_dir())
     })?;
-    let chip = root.line(&format!("{sys}/chip_name")).unwrap_or_default();
-    let hardware: Option<u32> = root.value(&format!("{sys}/hwirq"));
-    // The first 32 of a GIC are per CPU (Arm IHI 0069), and so is the timer of x86 machines.
-    let per_cpu = (chip.starts_with("GIC") && hardware.is_some_and(|number| number < 32))
-        || (number == 0 && name == "timer");
+    let chip = chip_name(root, number);
+    let per_cpu = is_of_each_cpu(root, number, &name);
     Some(Interrupt {
         number,
         affinity: root.value(&format!("{proc}/smp_affinity_list"))?,
@@ -44,4 +41,18 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
         chip,
         name,
     })
+}
+
+fn chip_name(root: &MachineRoot, number: u32) -> String {
+    root.line(&format!("sys/kernel/irq/{number}/chip_name"))
+        .unwrap_or_default()
+}
+
+/// Returns whether each CPU has this interrupt for itself, so that none can be moved: the private
+/// ones of a GIC, 0 to 31 and 1056 to 1119 (Arm IHI 0069, 2.2.1), and the timer of x86 machines.
+pub(crate) fn is_of_each_cpu(root: &MachineRoot, number: u32, action: &str) -> bool {
+    let hardware = || root.value::<u32>(&format!("sys/kernel/irq/{number}/hwirq"));
+    let private = |number: u32| number < 32 || (1056..1120).contains(&number);
+    (chip_name(root, number).starts_with("GIC") && hardware().is_some_and(private))
+        || (number == 0 && action == "timer")
 }

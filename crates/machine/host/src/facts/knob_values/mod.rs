@@ -5,6 +5,8 @@ mod files;
 mod interrupts;
 mod processes;
 
+pub(crate) use interrupts::is_of_each_cpu;
+
 use rampart_model::{CpuSet, Finding, Machine};
 use rampart_rules::{
     Isolation, KernelCommandLine, KernelVersion, ProcessLimits, Readings, Subject, figure_findings,
