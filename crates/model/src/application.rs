@@ -207,7 +207,7 @@ pub struct ActivePlan {
     pub applied_at: Nanos,
     /// `/proc/sys/kernel/random/boot_id` at that time.
     pub boot: String,
-    /// The plan's file.
+    /// The absolute path of the plan's file, `HOST:PATH` on another machine.
     pub file: String,
     /// The text of the plan at that time.
     pub text: String,

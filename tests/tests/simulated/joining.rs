@@ -153,7 +153,9 @@ fn applies_a_plan(home: &Path) {
     assert!(active().is_none());
     let applied = on_sim(&["apply", plan]);
     assert!([0, 5].contains(&exit_code(&applied)), "{applied:?}");
-    assert_eq!(active().expect("a plan").file, plan);
+    // It names the file here, of which the machine has no copy.
+    let file = active().expect("a plan").file;
+    assert!(file.ends_with(&format!(":{plan}")), "{file}");
     assert_eq!(exit_code(&on_sim(&["release"])), 0);
     assert!(active().is_none());
     let left = stdout(&finish(run(&["sh", "-c", "ls /tmp"])), 0);

@@ -51,7 +51,7 @@ pub enum PlanFileError {
 pub struct PlanFile {
     /// The file as the user named it.
     pub file: String,
-    /// The absolute path of the file.
+    /// The absolute path of the file, `HOST:PATH` on another machine.
     pub path: String,
     /// The text of the file.
     pub text: String,

@@ -17,6 +17,10 @@ pub(crate) struct PlanArgument {
     /// Text of the plan if its file is on another machine
     #[arg(long, hide = true, allow_hyphen_values = true)]
     plan_text: Option<String>,
+
+    /// That machine and path, `HOST:PATH`
+    #[arg(long, hide = true, requires = "plan_text", allow_hyphen_values = true)]
+    plan_from: Option<String>,
 }
 
 impl PlanArgument {
@@ -33,14 +37,24 @@ impl PlanArgument {
 
     /// Reads the plan and resolves it on the machine below `root`.
     pub(crate) fn read(&self, root: &MachineRoot) -> Result<PlanFile, Failure> {
-        Ok(PlanFile::from_text(&self.plan, self.text()?, root)?)
+        let mut read = PlanFile::from_text(&self.plan, self.text()?, root)?;
+        if let Some(from) = &self.plan_from {
+            read.path.clone_from(from);
+        }
+        Ok(read)
     }
 
     /// Returns the last arguments of the same command on another machine, which has no file.
     pub(crate) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
         let file = self.plan.display().to_string();
+        let from = self.plan_from.clone().unwrap_or_else(|| {
+            let path = std::path::absolute(&self.plan).unwrap_or_else(|_| self.plan.clone());
+            let system = rustix::system::uname();
+            format!("{}:{}", system.nodename().to_string_lossy(), path.display())
+        });
         Ok(vec![
             format!("--plan-text={}", self.text()?),
+            format!("--plan-from={from}"),
             "--".to_owned(),
             file,
         ])

@@ -326,10 +326,10 @@ mod tests {
         "status --format=openmetrics --interval=2s",
         "status --watch --no-meter",
         "status --serve=localhost:19477 --meter",
-        "apply --dry-run --boot --json --plan-text=schema=1 -- -plan.toml",
+        "apply --dry-run --boot --json --plan-text=schema=1 --plan-from=pc:/-plan.toml -- -plan.toml",
         "plan propose --real-time-cpus=3 --tasks=1 --containers=2 --guests=1",
-        "plan check --json --plan-text=schema=1 plan.toml",
-        "plan show --json --plan-text=schema=1 plan.toml",
+        "plan check --json --plan-text=schema=1 --plan-from=pc:/plan.toml plan.toml",
+        "plan show --json --plan-text=schema=1 --plan-from=pc:/plan.toml plan.toml",
     ];
 
     /// Options that `commands::on` and `commands::evaluate_on` handle.

@@ -80,7 +80,22 @@ pub(super) const VALUE_CHANGED: StateRule = StateRule::drift(Rule {
 
 /// Returns the commands that restore isolation and settings.
 fn apply_again(plan: &ActivePlan) -> String {
-    format!("rampart release && rampart apply {}", plan.file)
+    let then = if plan.file.starts_with('/') {
+        " &&"
+    } else {
+        ", then"
+    };
+    format!("rampart release{then} {}", apply(plan))
+}
+
+/// Returns the command that applies the plan, on the machine that has its file.
+fn apply(plan: &ActivePlan) -> String {
+    match plan.file.split_once(':') {
+        Some((host, path)) if !host.contains('/') => {
+            format!("on {host} rampart apply {path} --on this machine")
+        }
+        _ => format!("rampart apply {}", plan.file),
+    }
 }
 
 pub(super) fn check(
@@ -108,7 +123,7 @@ fn is_complete(
     plan: &ActivePlan,
     findings: &mut Vec<StatusFinding>,
 ) -> bool {
-    let apply = format!("rampart apply {}", plan.file);
+    let command = apply(plan);
     let other_boot = comparison
         .later
         .boot
@@ -120,13 +135,13 @@ fn is_complete(
             PLAN_INCOMPLETE,
             "the machine was restarted, and the plan is not applied completely yet",
             "restarted",
-            apply,
+            command,
         ),
         (ActivePlanState::AwaitsRestart, false) => (
             PLAN_INCOMPLETE,
             "the kernel command line is written, and the machine is not restarted yet",
             "awaits a restart",
-            format!("restart the machine, then {apply}"),
+            format!("restart the machine, then {command}"),
         ),
         (_, true) => (
             KERNEL_RESTARTED,
