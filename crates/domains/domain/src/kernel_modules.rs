@@ -127,7 +127,7 @@ impl ModuleTree {
 /// directory, or no module if there is none for this release.
 ///
 /// # Errors
-/// If it cannot be read, or a dependency is missing.
+/// Returns an error if the module cannot be read or a dependency is missing.
 pub(crate) fn of_blocks(
     tree: &ModuleTree,
     release: &str,

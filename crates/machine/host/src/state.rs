@@ -16,7 +16,7 @@ impl StateDirectory {
         Self::choose(|name| std::env::var_os(name), is_root())
     }
 
-    /// Returns this directory as a state directory. It is created by the first write.
+    /// Returns this directory as a state directory. The first write creates it.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }

@@ -28,7 +28,7 @@ pub struct RunEnd {
 /// The action that follows the end of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// No restart, as the plan asks.
+    /// No restart, as the plan specifies.
     Stay,
     /// A restart after this pause.
     Restart(Nanos),

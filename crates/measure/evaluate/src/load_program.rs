@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reports when the meter's own loads stand in for those of `stress-ng`.
+//! Reports when the meter's own loads replace those of `stress-ng`.
 
 use std::path::Path;
 

@@ -22,7 +22,7 @@ pub enum LoadProgram {
         /// Its name and version, for example `stress-ng 0.15.06`.
         version: String,
     },
-    /// The meter, whose own loads stand in for those of `stress-ng`.
+    /// The meter, whose own loads replace those of `stress-ng`.
     Meter {
         /// Path of the program.
         path: PathBuf,

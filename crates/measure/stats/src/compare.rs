@@ -30,7 +30,7 @@ pub const ADDED_STOLEN: f64 = 1e-3;
 /// Probability of detecting the smallest detectable ratio.
 const POWER: f64 = 0.8;
 
-/// What a comparison asks, fixed beforehand.
+/// The questions of a comparison, fixed before the measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Questions {
     /// Whether to compare quantiles: not for meters whose samples are only the disturbances.

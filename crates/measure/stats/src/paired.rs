@@ -14,7 +14,7 @@ use crate::risk::Risk;
 use crate::student::student_quantile;
 use crate::visit::{Slice, Visit, by_number};
 
-/// An interval whose ends differ by more than this factor says nothing and is not given.
+/// An interval whose ends differ by more than this factor has no information and is not returned.
 const WIDEST: f64 = 100.0;
 
 /// A compared quantile.

@@ -110,7 +110,7 @@ pub struct RateRatio {
     pub observed: (Nanos, Nanos),
     /// The first rate exceeds the second by at most this many events per second, one-sided.
     pub added_at_most: f64,
-    /// The ratio of the rates; `None` if its interval says nothing.
+    /// The ratio of the rates; `None` if its interval has no information.
     pub ratio: Option<Interval>,
     /// The outcome of this question.
     pub outcome: VerdictOutcome,

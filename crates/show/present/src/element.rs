@@ -195,7 +195,7 @@ impl Text {
             .collect()
     }
 
-    /// Returns whether it has no characters.
+    /// Returns whether the text has no characters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|span| span.text.is_empty())
@@ -238,7 +238,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns its sign, for readers who do not see the colour.
+    /// Returns the outcome's sign, for readers who do not see the colour.
     #[must_use]
     pub const fn sign(self) -> &'static str {
         match self {
@@ -410,7 +410,7 @@ impl Column {
         }
     }
 
-    /// Leaves it to the page.
+    /// Shows the column only on the page.
     #[must_use]
     pub fn detail(mut self) -> Self {
         self.detail = true;
@@ -558,7 +558,7 @@ pub enum Drawing {
     Events {
         /// Description for screen readers.
         label: String,
-        /// Number of the curve whose colour they have.
+        /// Number of the curve that has the colour of the events.
         curve: usize,
         /// The end of the warm-up.
         warm_up: f64,

@@ -163,7 +163,8 @@ pub(crate) fn machine(evaluation: &Evaluation) -> String {
     parts.join(" · ")
 }
 
-/// Returns whether the machine is a guest. A simulated machine may not know itself that it is one.
+/// Returns the kind of the machine: simulated, emulated, a guest or bare metal. A simulated machine
+/// may not detect its kind itself, so the bench decides.
 pub(crate) fn virtualisation(machine: &Machine, bench: &Bench) -> String {
     let of = &machine.virtualisation;
     match (&of.hypervisor, of.emulated) {

@@ -16,7 +16,7 @@ use crate::DomainError;
 /// Pause between two checks for a container's process.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A container that a plan asks for.
+/// A container that a plan requests.
 #[derive(Debug, Clone)]
 pub struct ContainerOrder<'a> {
     /// Name of its domain.
@@ -44,11 +44,11 @@ pub struct PlannedContainer {
 }
 
 impl PlannedContainer {
-    /// Finds the engine, writes the files that it reads, removes a leftover container of that name,
+    /// Finds the engine, writes its input files, removes a leftover container of that name,
     /// and returns the command that runs the container in the foreground.
     ///
     /// # Errors
-    /// If no engine works here, or it does not support the source.
+    /// Returns an error if no engine works here, or the engine does not support the source.
     pub fn prepare(order: &ContainerOrder<'_>) -> Result<(Self, Command), DomainError> {
         let kind = order.source.engine.unwrap_or(ContainerEngine::Embedded);
         let engine = Engine::find(kind, rampart_host::control_group_layout())
@@ -93,7 +93,7 @@ impl PlannedContainer {
         Ok((container, command))
     }
 
-    /// Returns a container that a supervisor left, from its record.
+    /// Returns a container from the record of the supervisor that started it.
     #[must_use]
     pub fn left(name: &str, kind: ContainerEngine, program: PathBuf, directory: PathBuf) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl PlannedContainer {
         }
     }
 
-    /// Returns its engine.
+    /// Returns the container's engine.
     #[must_use]
     pub fn engine(&self) -> ContainerEngine {
         self.kind
@@ -116,15 +116,15 @@ impl PlannedContainer {
         &self.program
     }
 
-    /// Returns whether its control group is below the requested one.
+    /// Returns whether the container's control group is below the requested one.
     #[must_use]
     pub fn takes_parent(&self) -> bool {
         Engine::find(self.kind, rampart_host::control_group_layout())
             .is_ok_and(|engine| engine.takes_parent())
     }
 
-    /// Waits for its first process. Returns `None` if there is none within `limit`, or `gone`
-    /// reports that its command has ended.
+    /// Waits for the container's first process. Returns `None` if there is no process within
+    /// `limit`, or if `gone` reports that the container's command has ended.
     pub fn process(&self, limit: Duration, mut gone: impl FnMut() -> bool) -> Option<u32> {
         let begin = Instant::now();
         loop {
@@ -147,13 +147,13 @@ impl PlannedContainer {
         }
     }
 
-    /// Asks the engine to end it; after `limit` the engine kills it.
+    /// Makes the engine end the container. After `limit` the engine kills the container.
     ///
     /// # Errors
     /// If the engine fails.
     pub fn stop(&self, limit: Duration) -> Result<(), DomainError> {
         if self.kind == ContainerEngine::Embedded {
-            // The caller waits for its process and so learns the result.
+            // The caller waits for the process and so gets the result.
             let root = self.runtime_state().display().to_string();
             return helper_program::run(
                 &self.program,
@@ -167,7 +167,7 @@ impl PlannedContainer {
         helper_program::finish_within(command, limit + Duration::from_secs(20)).map(drop)
     }
 
-    /// Removes it, whether or not it still runs, and its directory. It need not exist.
+    /// Removes the container, running or not, and its directory. A missing container is no error.
     ///
     /// # Errors
     /// If the engine fails.
@@ -251,8 +251,8 @@ fn arguments(
         MemoryGrant::Capability => add(&["--cap-add", "IPC_LOCK"]),
         _ => add(&["--ulimit", "memlock=-1:-1"]),
     }
-    // Without the parent it has to be moved into its group afterwards, and the engine's own group
-    // may not have the CPUs.
+    // Without the parent the container has to be moved into its group afterwards, and the engine's
+    // own group may not have the CPUs.
     if let Some(parent) = parent {
         add(&["--cpuset-cpus", &order.cpus.to_string()]);
         add(&["--cgroup-parent", parent]);

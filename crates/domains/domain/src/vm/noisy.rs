@@ -240,12 +240,12 @@ fn used(guest: &str, used: Nanos, elapsed: Nanos, cpus: usize) -> Finding {
 }
 
 impl Running for NoisyNeighbour {
-    /// The load runs already.
+    /// Checks the guest, whose load has run since its start.
     fn go(&mut self) -> Result<(), DomainError> {
         self.tend()
     }
 
-    /// Returns no event, but an error if the guest or its load has ended.
+    /// Returns no event. Returns an error if the guest or its load has ended.
     fn next_event(&mut self, timeout: Duration) -> Result<Option<MeterEvent>, DomainError> {
         let begin = Instant::now();
         loop {
@@ -262,7 +262,7 @@ impl Running for NoisyNeighbour {
 
     fn stop(&mut self) {}
 
-    /// The load runs all the time.
+    /// Changes nothing: the load runs until the end, whatever the plan.
     fn rearm(&mut self, _plan: &MeterSettings) -> Result<bool, DomainError> {
         Ok(true)
     }

@@ -169,7 +169,7 @@ fn edited(comparison: &Comparison<'_>, plan: &ActivePlan, findings: &mut Vec<Sta
         Some(text) if *text == plan.text => return,
         Some(_) => "the plan was edited after it was applied",
         None if comparison.later.plan_gone => "the file of the plan is gone",
-        // It cannot be read, or its path was relative to an unknown directory.
+        // The file cannot be read, or its path was relative to an unknown directory.
         None => return,
     };
     let present = if comparison.later.plan_gone {
@@ -388,12 +388,13 @@ fn is_same(target: &ChangeTarget, written: &str, present: &str) -> bool {
     }
 }
 
-/// Observations do not contain the times of `SCHED_DEADLINE`.
+/// Returns whether both texts are `SCHED_DEADLINE`. Observations do not contain its times.
 fn is_deadline(written: &str, present: &str) -> bool {
     written.starts_with("deadline") && present.starts_with("deadline")
 }
 
-/// The kernel shows flags of modules as letters (kernel/params.c).
+/// Returns whether both texts are the same flag of a module. The kernel shows flags as letters
+/// (kernel/params.c).
 fn is_same_flag(written: &str, present: &str) -> bool {
     matches!(
         (written, present),

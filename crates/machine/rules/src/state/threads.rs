@@ -151,8 +151,9 @@ impl Wanted {
         }
     }
 
-    /// QEMU names the thread of a virtual CPU `CPU NUMBER/KVM`. All others belong to the emulator,
-    /// and the kernel places those that it starts for the guest.
+    /// Returns the CPUs and policy of a guest's thread. QEMU names the thread of a virtual CPU
+    /// `CPU NUMBER/KVM`. All other threads belong to the emulator, except for the threads that the
+    /// kernel starts for the guest and places itself.
     fn of_guest(
         plan: &ActivePlan,
         resolved: &ResolvedDomain,
@@ -180,7 +181,8 @@ impl Wanted {
     }
 }
 
-/// Compares policies. Observations do not contain the times of `SCHED_DEADLINE`.
+/// Returns whether a thread has the wanted policy. Observations do not contain the times of
+/// `SCHED_DEADLINE`.
 fn is_same(wanted: SchedulingPolicy, present: SchedulingPolicy) -> bool {
     wanted == present
         || (matches!(wanted, SchedulingPolicy::Deadline { .. })

@@ -30,7 +30,7 @@ pub(crate) struct Variants {
 }
 
 impl Variants {
-    /// Returns the variants that a request asks for.
+    /// Returns the variants of a request.
     pub(crate) fn of(request: &PlanRequest) -> Self {
         if !request.compares() {
             return Self::default();

@@ -18,7 +18,8 @@ use rampart_model::{CpuSet, Finding, IsolationMechanism};
 pub(crate) use self::judge::MeasuredDomain;
 use self::judge::{GroupOfPlan, Judge};
 
-/// Shortest time between two looks during a measurement. What began and ended between two is not seen.
+/// Shortest time between two observations during a measurement. An influence that begins and ends
+/// between two observations is not seen.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// An influence from outside the experiment.
@@ -26,12 +27,12 @@ const INTERVAL: Duration = Duration::from_millis(500);
 pub(crate) struct Influence {
     /// The influenced domain, an index of those that are watched; `None` for all.
     pub(crate) domain: Option<usize>,
-    /// What it was.
+    /// The description of the influence.
     pub(crate) finding: Finding,
 }
 
-/// Watches the domains that measure at the same time. Kept for what the same domains measure next, it
-/// needs less time for each look.
+/// Observes the domains that measure at the same time. A kept value needs less time for each
+/// observation of the next measurement of the same domains.
 #[derive(Debug, Default)]
 pub(crate) struct OutsideInfluence {
     reader: InfluenceReader,
@@ -58,7 +59,7 @@ impl OutsideInfluence {
         self.looked = Some(Instant::now());
     }
 
-    /// Looks at the machine if the last look is old enough. Called often during a measurement.
+    /// Observes the machine if the last observation is old enough. Called often during a measurement.
     pub(crate) fn look(&mut self) {
         let is_old = |looked: Instant| looked.elapsed() >= INTERVAL;
         if self.looked.is_some_and(is_old) {

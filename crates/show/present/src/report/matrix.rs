@@ -293,7 +293,7 @@ pub(super) fn leading(verdict: &Verdict) -> Option<Interval> {
     }
 }
 
-/// Returns up to which figure a disturbance counts as isolated.
+/// Returns the largest figure that counts as isolated from a disturbance.
 fn tolerance(evaluation: &Evaluation, question: Question) -> Option<f64> {
     let disturbed = evaluation.verdicts.iter();
     let disturbed = disturbed.filter(|verdict| verdict.disturbance.is_some());
@@ -337,7 +337,7 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     let Some((confidence, tolerance)) = level else {
         return "No round with blocks is valid.".to_owned();
     };
-    // Lengths differ by microseconds; those that read the same are named once.
+    // Lengths differ by microseconds; lengths with the same text are named once.
     lengths.dedup();
     let made = |kind: BlockKind| match (kind, kinds.len()) {
         (BlockKind::Module, 1) => "by the module, interrupts and preemption off",

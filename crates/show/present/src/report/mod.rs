@@ -149,7 +149,7 @@ impl<'a> Report<'a> {
 
     /// Returns whether the CPUs of a domain are emulated, so that its times are not meaningful.
     pub(crate) fn is_emulated(&self, domain: &str) -> bool {
-        // A simulated machine may not know itself that it is one.
+        // A simulated machine may not detect itself that it is simulated.
         matches!(self.evaluation.bench, Bench::Sim { .. })
             || self
                 .evaluation

@@ -65,7 +65,7 @@ fn row(report: &Report<'_>, verdict: &Verdict, entries: Vec<Entry>) -> Row {
     }
 }
 
-/// Deadline: exceedances, the bound of their chance, the exposure.
+/// Returns the verdicts on the deadline: exceedances, the bound on bursts, the exposure.
 pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
     let verdicts = asked(report, Question::Deadline);
     if verdicts.is_empty() {
@@ -164,7 +164,8 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
     ]
 }
 
-/// Without a deadline from the user: the worst samples, and the round deadlines that were met.
+/// Returns the worst samples and the round deadlines that were met, for an evaluation without a
+/// deadline from the user.
 fn reached(report: &Report<'_>) -> Vec<Element> {
     let all = &report.evaluation.comparison.reached;
     let Some(confidence) = all.first().map(|first| first.confidence) else {
@@ -225,7 +226,7 @@ fn reached(report: &Report<'_>) -> Vec<Element> {
     ]
 }
 
-/// The negative control in a line.
+/// Returns the negative control in one line.
 fn control(report: &Report<'_>) -> Option<Element> {
     let control = report.evaluation.comparison.control.as_ref()?;
     let text = if control.outcome == VerdictOutcome::Fails {
@@ -424,7 +425,7 @@ fn about_stalls(verdicts: &[&Verdict]) -> &'static str {
      many more there may be per second."
 }
 
-/// Interference factors: loaded ÷ idle.
+/// Returns the interference factors: loaded ÷ idle.
 pub(super) fn interference(report: &Report<'_>) -> Vec<Element> {
     let verdicts = asked(report, Question::Interference);
     if verdicts.is_empty() {
@@ -452,7 +453,7 @@ pub(super) fn interference(report: &Report<'_>) -> Vec<Element> {
     ]
 }
 
-/// Ratios to the host.
+/// Returns the ratios to the host.
 pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
     let verdicts = asked(report, Question::SameAsHost);
     if verdicts.is_empty() {

@@ -34,7 +34,7 @@ pub struct VirtualCpuPlacement {
     pub policy: SchedulingPolicy,
 }
 
-/// A guest that a plan asks for.
+/// A guest that a plan requests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestOrder {
     /// Name of its domain.
@@ -328,7 +328,7 @@ impl PlannedGuest {
         let _ = self.qemu.qmp().execute("system_powerdown", json!({}));
     }
 
-    /// Ends the emulator: asks it over QMP, then kills it.
+    /// Ends the emulator: requests its end over QMP, then kills it.
     pub fn end(self) {
         let directory = self.order.directory.clone();
         self.qemu.end();

@@ -34,7 +34,7 @@ pub enum Fact {
     MixedCores,
     /// The number of firmware interrupts (SMI).
     FirmwareInterrupts,
-    /// No file shows it.
+    /// A property that no file shows.
     NotShown,
     /// Caches that real-time CPUs share with others.
     SharedCache,
