@@ -89,6 +89,9 @@ pub struct EvaluationSettings {
     pub deadline_from_user: bool,
     /// Requested total time.
     pub total: Nanos,
+    /// Most time for measuring on after `total` until all comparisons are decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_decided: Option<Nanos>,
     /// Seed of the order of runs and of the resampling.
     pub seed: u64,
     /// The settings of disturbances; `None` if they are not measured.
@@ -205,6 +208,10 @@ pub struct Comparison {
     /// versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<NegativeControl>,
+    /// Estimated total time after which all comparisons would be decided; `None` if they are, or if
+    /// it cannot be estimated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decided_after: Option<Nanos>,
 }
 
 /// All measurements and conclusions.

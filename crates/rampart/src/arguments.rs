@@ -22,7 +22,8 @@ Exit codes:
   0    everything requested was done
   1    an error of the environment, or a bug
   2    the arguments or the plan are invalid; nothing was changed or measured
-  3    everything was measured, and a deadline that you gave is not met
+  3    everything was measured, and a deadline that you gave was missed or is
+       not decided
   4    something that the work needs is missing, the machine does not fit the
        plan, `check` found an error, or `status` found a difference from the
        plan; the message names it and the fix
@@ -164,7 +165,19 @@ pub(crate) struct Evaluate {
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<Nanos>,
 
-    /// Deadline of the verdicts [default: the period of the meter]
+    /// Measure on until all comparisons are decided, for at most this total
+    /// time [default without a value: 30m]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "30m"
+    )]
+    pub(crate) until_decided: Option<Nanos>,
+
+    /// Deadline to judge [default: none; the report names the round deadline that
+    /// would have been met]
     #[arg(long, value_name = "TIME")]
     pub(crate) deadline: Option<Nanos>,
 

@@ -43,7 +43,7 @@ fn start(load: LoadKind, scratch: &Path) -> Result<Load, LoadError> {
         condition(load),
         &CpuSet::new(),
         &cpu_zero(),
-        None,
+        &[],
         &meter(),
         scratch,
     )
@@ -86,7 +86,7 @@ fn start_by_the_meter(load: LoadKind, scratch: &Path) -> Load {
         },
     };
     let none = CpuSet::new();
-    let load = Load::start_by(&program, condition(load), &none, &cpu_zero(), None, scratch);
+    let load = Load::start_by(&program, condition(load), &none, &cpu_zero(), &[], scratch);
     load.expect("start")
 }
 
@@ -192,7 +192,7 @@ fn reports_a_cpu_that_does_not_exist() {
         condition(LoadKind::Cpu),
         &CpuSet::new(),
         &far,
-        None,
+        &[],
         &meter(),
         scratch.path(),
     );
@@ -213,7 +213,7 @@ fn refuses_without_a_cpu() {
         condition(LoadKind::Cpu),
         &cpu_zero(),
         &CpuSet::new(),
-        None,
+        &[],
         &meter(),
         Path::new("/tmp"),
     );
@@ -354,7 +354,7 @@ fn detects_a_load_on_the_shielded_cpu() {
         condition,
         &measured,
         &others,
-        Some(&shield),
+        &[&shield],
         &meter(),
         directory.path(),
     )

@@ -2,6 +2,9 @@
 //! The environment of a meter's process: its shield, if there is one, and the placement of its
 //! threads.
 
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
 use rampart_host::{Shield, StateDirectory, active_domain};
 use rampart_model::{
     CpuSet, Finding, IsolationMechanism, MeterSettings, Nanos, PlacedBy, Severity, ShieldReport,
@@ -29,7 +32,8 @@ pub enum IsolationChoice {
 /// The shield, if there is one, and the weaknesses found.
 #[derive(Debug)]
 pub(crate) struct Environment {
-    shield: Option<Shield>,
+    /// Shared with other domains on the same CPUs that are up at the same time.
+    shield: Option<Arc<Shield>>,
     cpus: CpuSet,
     housekeeping: CpuSet,
     /// The process whose group has a real-time budget.
@@ -49,17 +53,17 @@ impl Environment {
     ) -> Result<Self, DomainError> {
         let cpus = start.plan.cpus.clone();
         let mut findings = Vec::new();
-        let standing = match isolation {
+        let active = match isolation {
             IsolationChoice::Usual => active_domain(state, &cpus)?,
             IsolationChoice::Bare => None,
         };
-        let shield = if let Some(domain) = standing {
-            Some(Shield::of_active_domain(state, &domain)?)
+        let shield = if let Some(domain) = active {
+            Some(Arc::new(Shield::of_active_domain(state, &domain)?))
         } else if isolation == IsolationChoice::Bare {
             findings.push(no_isolation_requested(&cpus));
             None
         } else if can_be_shielded(&cpus, start.housekeeping) {
-            Some(Shield::raise(state, &cpus, start.housekeeping)?)
+            Some(shared_shield(state, &cpus, start.housekeeping)?)
         } else {
             findings.push(no_shield(&cpus, start.housekeeping));
             None
@@ -87,7 +91,7 @@ impl Environment {
     }
 
     pub(crate) fn shield(&self) -> Option<&Shield> {
-        self.shield.as_ref()
+        self.shield.as_deref()
     }
 
     /// Lets a process into the shield.
@@ -185,15 +189,40 @@ impl Environment {
         report
     }
 
-    /// Removes the shield and returns the isolation that was in effect.
+    /// Removes the shield, unless another domain is in it, and returns the isolation that was in
+    /// effect.
     pub(crate) fn lower(self) -> Result<ShieldReport, DomainError> {
-        let mut report = match self.shield {
-            Some(shield) => shield.lower()?,
+        let mut report = match self.shield.map(Arc::try_unwrap) {
+            Some(Ok(shield)) => shield.lower()?,
+            Some(Err(shared)) => shared.report().clone(),
             None => no_isolation(self.cpus),
         };
         report.findings.extend(self.findings);
         Ok(report)
     }
+}
+
+/// The shields of this process that domains share, by state directory, CPUs and housekeeping CPUs.
+static SHARED: Mutex<Vec<SharedShield>> = Mutex::new(Vec::new());
+
+type SharedShield = ((PathBuf, CpuSet, CpuSet), Weak<Shield>);
+
+/// Returns the shield of these CPUs: that of another domain of this process, or a new one.
+fn shared_shield(
+    state: &StateDirectory,
+    cpus: &CpuSet,
+    housekeeping: &CpuSet,
+) -> Result<Arc<Shield>, DomainError> {
+    let key = (state.path().to_owned(), cpus.clone(), housekeeping.clone());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.retain(|(_, shield)| shield.strong_count() > 0);
+    let known = shared.iter().find(|(known, _)| *known == key);
+    if let Some(shield) = known.and_then(|(_, shield)| shield.upgrade()) {
+        return Ok(shield);
+    }
+    let shield = Arc::new(Shield::raise(state, cpus, housekeeping)?);
+    shared.push((key, Arc::downgrade(&shield)));
+    Ok(shield)
 }
 
 fn no_isolation(cpus: CpuSet) -> ShieldReport {

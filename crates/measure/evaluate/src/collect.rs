@@ -128,6 +128,8 @@ pub(crate) struct RecordCollector {
     pub(crate) record: Record,
     /// The compared series, by valid run.
     pub(crate) visits: Vec<Visit>,
+    /// The number of the next visit. The runs of one turn of the schedule have the same.
+    pub(crate) next_number: u32,
 }
 
 impl RecordCollector {
@@ -137,17 +139,19 @@ impl RecordCollector {
         Self {
             record,
             visits: Vec::new(),
+            next_number: 0,
         }
     }
 
     /// Adds a run. An invalid run is recorded with its reasons and is in no figure.
     pub(crate) fn add(&mut self, run: Run, collected: Collected) {
         let worst_kept = self.record.settings.worst as usize;
+        let number = self.next_number;
+        self.next_number += 1;
         if run.invalid.is_empty() {
             self.record.exposure = extended(self.record.exposure, &run);
             self.visits.push(Visit {
-                // The schedule visits every entry once before any comes again.
-                number: u32::try_from(self.record.runs.len()).unwrap_or(u32::MAX),
+                number,
                 started: run.started_monotonic,
                 slices: collected
                     .slices

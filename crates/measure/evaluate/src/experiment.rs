@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Makes all runs of an evaluation in order, and writes the document after each.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use rampart_domain::Start;
 use rampart_host::{
     MachineRoot, StateDirectory, active_plan_of_this_boot, processor_times, read_figure_findings,
     read_machine, read_smi_count,
@@ -13,6 +14,7 @@ use rampart_host::{
 use rampart_model::{
     CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationSettings,
     EvaluationState, Finding, LoadKind, Nanos, Run, SchedulingPolicy, Severity, TransferRecord,
+    VerdictOutcome,
 };
 
 use crate::active_plan;
@@ -22,10 +24,13 @@ use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
 use crate::domains::{Domains, NoisyGuests};
 use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
+use crate::kept_meters::{KeptMeters, meters_stay_up};
 use crate::load_program;
+use crate::matrix_time::RunLimits;
 use crate::measuring_costs::MeasuringCosts;
 use crate::progress_estimate::ProgressEstimate;
 use crate::run::{RunMade, RunRequest, make_run};
+use crate::schedule::more as more_runs;
 use crate::steal;
 use crate::stop_condition::{StopCondition, longest};
 use crate::store::{ResultDirectory, ResultStream};
@@ -175,7 +180,8 @@ pub fn evaluate(
     observer.planned(&evaluation);
 
     let domains = evaluation.settings.domains.iter().chain(&noisy_guests);
-    let planned = evaluation.settings.total.into();
+    let settings = &evaluation.settings;
+    let planned = settings.until_decided.unwrap_or(settings.total).into();
     let stop_condition = StopCondition::new(stop, longest(planned, domains, emulated));
     let environment = RunEnvironment {
         context,
@@ -195,22 +201,28 @@ pub fn evaluate(
     // Dropped after everything that runs in the plan's isolation.
     let mut switching = Switching::new(context.switch, &evaluation.settings.variants);
     let mut kept_domains = Domains::new(&evaluation.settings.domains);
-    // Dropped before the kept_domains.
+    // Dropped before the kept domains.
+    let mut kept_meters = KeptMeters::default();
     let mut running = RunningGroup::default();
     let mut state_of_runs = RunState {
         estimate: &mut estimate,
         observer,
         noisy_guests: &mut noisy_guests,
         running: &mut running,
+        kept_meters: &mut kept_meters,
         updates: &mut updates,
     };
     environment.runs(
-        &order,
+        (0, &order),
         &mut evaluation,
         &mut collectors,
         (&mut kept_domains, &mut switching),
         &mut state_of_runs,
     )?;
+    state_of_runs.kept_meters.end();
+    evaluation
+        .findings
+        .extend(state_of_runs.kept_meters.findings());
     if !evaluation.settings.variants.is_empty() {
         kept_domains.renew(&evaluation.settings.domains);
         switching.take_back();
@@ -223,6 +235,14 @@ pub fn evaluate(
         &mut kept_domains,
         &mut state_of_runs,
     )?;
+    if !context.crash_host {
+        environment.runs_of_open_comparisons(
+            &mut evaluation,
+            &mut collectors,
+            (&mut kept_domains, &mut switching),
+            &mut state_of_runs,
+        )?;
+    }
     let ended_early = stop_condition.is_over();
     let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.settings) {
@@ -280,6 +300,7 @@ struct RunState<'a> {
     observer: &'a mut dyn Observer,
     noisy_guests: &'a mut NoisyGuests,
     running: &'a mut RunningGroup,
+    kept_meters: &'a mut KeptMeters,
     updates: &'a mut DocumentUpdates,
 }
 
@@ -292,10 +313,10 @@ struct RunEnvironment<'a> {
 }
 
 impl RunEnvironment<'_> {
-    /// Makes the runs of the matrix.
+    /// Makes runs of the matrix; the first has this number.
     fn runs(
         &self,
-        order: &[MatrixEntry],
+        (first, order): (u32, &[MatrixEntry]),
         evaluation: &mut Evaluation,
         collectors: &mut BTreeMap<MatrixEntry, RecordCollector>,
         (kept_domains, switching): (&mut Domains, &mut Switching<'_>),
@@ -306,16 +327,22 @@ impl RunEnvironment<'_> {
             observer,
             noisy_guests,
             running,
+            kept_meters,
             updates,
         } = state_of_runs;
         let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
         let stay_up = have_own_cpus(&evaluation.settings);
+        let emulated = evaluation.machine.virtualisation.emulated;
+        let keep = meters_stay_up(&evaluation.settings.domains, emulated);
+        if keep && evaluation.settings.variants.is_empty() {
+            self.start_meters(order, evaluation, kept_domains, kept_meters);
+        }
         for (number, entry) in order.iter().enumerate() {
             if self.stop_condition.check() {
                 break;
             }
-            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            let number = first.saturating_add(u32::try_from(number).unwrap_or(u32::MAX));
             let collector = collectors
                 .entry(*entry)
                 .or_insert_with(|| RecordCollector::new(empty_record(evaluation, *entry)));
@@ -340,6 +367,7 @@ impl RunEnvironment<'_> {
             }
             if switching.changes(entry.variant) {
                 // The running domains have the isolation of the previous variant.
+                kept_meters.end();
                 kept_domains.renew_with_isolation(&evaluation.settings.domains, &|domain| {
                     switching.isolation(entry.variant, domain)
                 });
@@ -369,8 +397,10 @@ impl RunEnvironment<'_> {
                     order: number,
                     record: &id,
                     domain: kept_domains.of(entry.domain),
+                    index: entry.domain,
                     name: &name,
                     stay_up,
+                    keep,
                     plan: &collector.record.settings,
                     condition: collector.record.condition,
                     others: &others,
@@ -381,6 +411,7 @@ impl RunEnvironment<'_> {
                     unwanted_activity: !evaluation.settings.variants.is_empty(),
                     log: self.directory.histogram_log(number, &id)?,
                 },
+                kept_meters,
                 &mut tick,
                 self.stop_condition.flag(),
             );
@@ -394,10 +425,102 @@ impl RunEnvironment<'_> {
             }
             observer.run_made(&id, &run);
             collector.add(run, collected);
+            evaluation.findings.extend(kept_meters.findings());
             evaluation.findings.extend(noisy_guests.update());
             evaluation.runs.0 = number + 1;
             updates.between(evaluation, collectors, &running.failures);
             self.directory.write(evaluation)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the meters of the domains that the runs measure, those on housekeeping CPUs last.
+    fn start_meters(
+        &self,
+        order: &[MatrixEntry],
+        evaluation: &Evaluation,
+        domains: &Domains,
+        meters: &mut KeptMeters,
+    ) {
+        let mut measured: Vec<MatrixEntry> = Vec::new();
+        for entry in order {
+            if measured.iter().all(|known| known.domain != entry.domain) {
+                measured.push(*entry);
+            }
+        }
+        let of = |entry: &MatrixEntry| &evaluation.settings.domains[entry.domain];
+        measured.sort_by_key(|entry| (of(entry).selection.kind.is_housekeeping(), entry.domain));
+        for entry in measured {
+            let start = Start {
+                meter: self.context.meter,
+                plan: &empty_record(evaluation, entry).settings,
+                housekeeping: &evaluation.settings.housekeeping,
+                name: &of(&entry).name,
+                stay_up: false,
+            };
+            meters.start(entry.domain, domains.of(entry.domain), &start);
+        }
+    }
+
+    /// Measures the open comparisons on, as long as there is time. Each look at what is open has its
+    /// part of the risk (`questions::looks`).
+    fn runs_of_open_comparisons(
+        &self,
+        evaluation: &mut Evaluation,
+        collectors: &mut BTreeMap<MatrixEntry, RecordCollector>,
+        (kept_domains, switching): (&mut Domains, &mut Switching<'_>),
+        state_of_runs: &mut RunState<'_>,
+    ) -> Result<(), EvaluateError> {
+        let plan = evaluation.settings.clone();
+        let emulated = evaluation.machine.virtualisation.emulated;
+        if !plan.variants.is_empty() || !meters_stay_up(&plan.domains, emulated) {
+            return Ok(());
+        }
+        let each = plan.run_duration + RunLimits::of(MeasuringCosts::of(emulated), true).overhead;
+        let limit = plan.until_decided.unwrap_or(plan.total);
+        let mut next_look = plan.total;
+        for look in 1.. {
+            let failures = &state_of_runs.running.failures;
+            state_of_runs
+                .updates
+                .finish(evaluation, collectors, failures);
+            let open = open_entries(evaluation, collectors);
+            let of_a_phase = more_runs(&plan, &open, 1, plan.seed).len() as u64;
+            let phases = |until: Nanos| {
+                let left = until.saturating_sub(self.stop_condition.elapsed());
+                left.0 / (each.0 * of_a_phase).max(1)
+            };
+            if open.is_empty() || self.stop_condition.check() {
+                break;
+            }
+            while phases(next_look) == 0 && next_look < limit {
+                next_look = limit.min(Nanos(next_look.0.saturating_mul(2)));
+            }
+            let phases = u32::try_from(phases(next_look)).unwrap_or(u32::MAX);
+            if phases == 0 {
+                break;
+            }
+            state_of_runs.running.end();
+            kept_domains.renew(&plan.domains);
+            let order = more_runs(&plan, &open, phases, plan.seed.wrapping_add(look));
+            // The runs of a turn have the same number in all records.
+            let number = collectors.values().map(|one| one.next_number).max();
+            for collector in collectors.values_mut() {
+                collector.next_number = number.unwrap_or_default();
+            }
+            state_of_runs.estimate.add(order.len(), each);
+            evaluation.runs.1 = state_of_runs.estimate.planned();
+            let first = evaluation.runs.0;
+            self.runs(
+                (first, &order),
+                evaluation,
+                collectors,
+                (&mut *kept_domains, &mut *switching),
+                state_of_runs,
+            )?;
+            state_of_runs.kept_meters.end();
+            let findings = state_of_runs.kept_meters.findings();
+            evaluation.findings.extend(findings);
         }
         Ok(())
     }
@@ -417,6 +540,7 @@ impl RunEnvironment<'_> {
             noisy_guests,
             running,
             updates,
+            ..
         } = state_of_runs;
         let plan = evaluation.settings.clone();
         let Some(transfer) = &plan.transfer else {
@@ -492,6 +616,26 @@ impl RunEnvironment<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the entries of the matrix on which the open comparisons rest.
+fn open_entries(
+    evaluation: &Evaluation,
+    collectors: &BTreeMap<MatrixEntry, RecordCollector>,
+) -> BTreeSet<MatrixEntry> {
+    let rests_on: BTreeSet<&String> = evaluation
+        .verdicts
+        .iter()
+        .filter(|verdict| {
+            verdict.outcome == VerdictOutcome::Inconclusive && verdict.disturbance.is_none()
+        })
+        .flat_map(|verdict| &verdict.records)
+        .collect();
+    collectors
+        .iter()
+        .filter(|(_, collector)| rests_on.contains(&collector.record.id))
+        .map(|(entry, _)| *entry)
+        .collect()
 }
 
 /// Returns whether no two domains measure on the same CPU.

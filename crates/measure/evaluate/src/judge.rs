@@ -13,6 +13,7 @@ use rampart_stats::{Visit, compare as compare_visits};
 use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
 use crate::deadline;
+use crate::decided_after::decided_after;
 use crate::interference::{answers, judge_interference, ratios, slices_in};
 use crate::negative_control;
 use crate::questions;
@@ -59,6 +60,7 @@ pub fn add_crash(evaluation: &mut Evaluation, crash: CrashRecord) {
     let before = std::mem::take(&mut evaluation.comparison);
     evaluation.comparison = Comparison {
         control: before.control,
+        decided_after: before.decided_after,
         ..compare(
             &evaluation.settings,
             &evaluation.records,
@@ -107,8 +109,10 @@ impl Judging {
         } = matrix.clone();
         self.matrix = Some((runs, matrix));
         verdicts.extend(self.transfers.judge(plan, transfers, emulated));
+        let decided_after = (!emulated).then(|| decided_after(plan, records, &verdicts));
         let comparison = Comparison {
             control,
+            decided_after: decided_after.flatten(),
             ..compare(plan, records, &verdicts, reached, emulated)
         };
         Judged {

@@ -4,50 +4,103 @@
 use rampart_model::Nanos;
 
 use crate::EvaluateError;
+use crate::measuring_costs::MeasuringCosts;
 
 /// Longest run, so that a killed evaluation loses little and repetitions stay interleaved.
 const LONGEST_RUN: Nanos = Nanos::from_secs(60);
-/// Shortest run; shorter ones would be mostly warm-up.
-const SHORTEST_RUN: Nanos = Nanos::SECOND;
-/// Usual repetitions; with fewer, the spread between runs is hardly known.
-const USUAL_REPETITIONS: u64 = 5;
+/// Time in which the runs of one condition follow each other before another condition comes: a load
+/// starts in half a second.
+const PHASE: Nanos = Nanos::from_secs(2);
+
+/// The limits of runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct RunLimits {
+    /// The shortest run.
+    pub(crate) shortest: Nanos,
+    /// Usual repetitions; with fewer, the spread between runs is hardly known.
+    pub(crate) repetitions: u64,
+    /// Time of a run besides its measured time.
+    pub(crate) overhead: Nanos,
+}
+
+impl RunLimits {
+    /// Returns the limits of runs that each start a meter. Shorter ones would be mostly warm-up.
+    pub(crate) const fn of_new_meters(costs: &MeasuringCosts) -> Self {
+        Self {
+            shortest: Nanos::SECOND,
+            repetitions: 5,
+            overhead: costs.run_overhead,
+        }
+    }
+
+    /// Returns the limits of runs whose meters stay up if `stay_up`, otherwise those of runs that
+    /// each start a meter.
+    pub(crate) const fn of(costs: &MeasuringCosts, stay_up: bool) -> Self {
+        if stay_up {
+            Self {
+                shortest: Nanos::from_millis(300),
+                repetitions: 12,
+                overhead: costs.repeated_run_overhead,
+            }
+        } else {
+            Self::of_new_meters(costs)
+        }
+    }
+}
 
 /// Returns the shortest time for this many entries: one short run of each.
-pub(crate) fn least_time(entries: u64, overhead: Nanos) -> Nanos {
-    Nanos(
-        entries
-            .max(1)
-            .saturating_mul(SHORTEST_RUN.0.saturating_add(overhead.0)),
-    )
+pub(crate) fn least_time(entries: u64, limits: RunLimits) -> Nanos {
+    let each = limits.shortest + limits.overhead;
+    Nanos(entries.max(1).saturating_mul(each.0))
+}
+
+/// Returns how often the entries of one condition are measured in turn before another condition
+/// comes.
+pub(crate) const fn repetitions_in_a_phase(run: Nanos) -> u32 {
+    match PHASE.0 / if run.0 == 0 { 1 } else { run.0 } {
+        0 => 1,
+        times if times > 4 => 4,
+        times => times as u32,
+    }
 }
 
 /// Returns the number of repetitions and the measured time of each run.
 ///
 /// Runs of one entry differ more than the seconds within a run, so comparisons depend on
-/// repetitions: five if each run still gets a second, otherwise fewer. With more time both grow:
-/// the fewest repetitions for which a run lasts at most as many seconds as there are repetitions.
+/// repetitions: the usual number if each run still has the shortest length, otherwise fewer. With
+/// more time both grow: the fewest repetitions for which a run lasts at most as many seconds as
+/// there are repetitions, or twelfths of a second if meters stay up.
 pub(crate) fn share_time(
     total: Nanos,
     entries: u64,
-    overhead: Nanos,
+    limits: RunLimits,
 ) -> Result<(u32, Nanos), EvaluateError> {
     let entries = entries.max(1);
+    let RunLimits {
+        shortest, overhead, ..
+    } = limits;
     let run_for =
         |repetitions: u64| Nanos(total.0 / (entries * repetitions)).saturating_sub(overhead);
-    let mut repetitions = USUAL_REPETITIONS;
-    while repetitions > 1 && run_for(repetitions) < SHORTEST_RUN {
+    let mut repetitions = limits.repetitions;
+    while repetitions > 1 && run_for(repetitions) < shortest {
         repetitions -= 1;
     }
-    if run_for(repetitions) < SHORTEST_RUN {
+    if run_for(repetitions) < shortest {
         return Err(EvaluateError::TooShort {
             total,
             entries,
-            needed: least_time(entries, overhead),
+            needed: least_time(entries, limits),
         });
     }
-    while repetitions >= USUAL_REPETITIONS
-        && run_for(repetitions) > LONGEST_RUN.min(Nanos::from_secs(repetitions))
-    {
+    let longest = |repetitions: u64| {
+        let of_a_repetition = if shortest < Nanos::SECOND {
+            Nanos(Nanos::SECOND.0 / 12)
+        } else {
+            Nanos::SECOND
+        };
+        LONGEST_RUN.min(Nanos(of_a_repetition.0 * repetitions))
+    };
+    while repetitions >= limits.repetitions && run_for(repetitions) > longest(repetitions) {
         repetitions += 1;
     }
     // Round down to a tenth of a second.
@@ -63,9 +116,12 @@ pub(crate) fn time_needed(runs: u64, repetitions: u64, each: Nanos) -> Nanos {
     Nanos(runs.saturating_mul(repetitions).saturating_mul(each.0))
 }
 
-/// Returns the length of the batches of a run: equal parts of about a second, in long runs up to
-/// ten seconds.
+/// Returns the length of the batches of a run: halves of a short run, equal parts of about a second,
+/// in long runs up to ten seconds.
 pub(crate) fn batch_of(run: Nanos) -> Nanos {
+    if run < Nanos::SECOND {
+        return Nanos(run.0 / 2);
+    }
     let wanted = (run.0 / 6).clamp(1_000_000_000, 10_000_000_000);
     Nanos(run.0 / (run.0 / wanted).max(1))
 }
@@ -73,18 +129,24 @@ pub(crate) fn batch_of(run: Nanos) -> Nanos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measuring_costs::MeasuringCosts;
     use proptest::prelude::*;
+
+    const COSTS: &MeasuringCosts = &MeasuringCosts::REAL;
 
     proptest! {
         #[test]
-        fn never_exceeds_the_time(seconds in 1u64..200_000, entries in 1u64..60) {
-            match share_time(Nanos::from_secs(seconds), entries, MeasuringCosts::REAL.run_overhead) {
+        fn never_exceeds_the_time(
+            seconds in 1u64..200_000,
+            entries in 1u64..60,
+            stay_up: bool,
+        ) {
+            let limits = RunLimits::of(COSTS, stay_up);
+            match share_time(Nanos::from_secs(seconds), entries, limits) {
                 Ok((repetitions, run)) => {
-                    prop_assert!(run >= SHORTEST_RUN && run <= LONGEST_RUN);
+                    prop_assert!(run >= limits.shortest && run <= LONGEST_RUN);
                     let batches = run.0 as f64 / batch_of(run).0 as f64;
                     prop_assert!((batches - batches.round()).abs() < 1e-6, "{batches}");
-                    let used = (run + MeasuringCosts::REAL.run_overhead).0 * entries * u64::from(repetitions);
+                    let used = (run + limits.overhead).0 * entries * u64::from(repetitions);
                     prop_assert!(used <= Nanos::from_secs(seconds).0);
                 }
                 Err(EvaluateError::TooShort { needed, .. }) => {
@@ -96,25 +158,23 @@ mod tests {
     }
 
     #[test]
-    fn standard_matrix_gets_five_repetitions_in_two_minutes() {
-        let (repetitions, run) = share_time(
-            MeasuringCosts::REAL.total,
-            9,
-            MeasuringCosts::REAL.run_overhead,
-        )
-        .expect("fits");
-        assert_eq!((repetitions, run), (5, Nanos::from_millis(2100)));
-        assert_eq!(batch_of(run), Nanos::from_millis(1050));
+    fn a_short_evaluation_has_many_short_runs() {
+        let matrix = COSTS
+            .total
+            .saturating_sub(COSTS.disturbance_budget(COSTS.total));
+        let limits = RunLimits::of(COSTS, true);
+        let (repetitions, run) = share_time(matrix, 9, limits).expect("fits");
+        assert!(repetitions >= 12, "{repetitions}");
+        // Most of the time is measured.
+        assert!(run.0 * 10 > (run + limits.overhead).0 * 7, "{run}");
+        assert_eq!(repetitions_in_a_phase(run), 4);
     }
 
     #[test]
     fn splits_a_day_into_runs_of_a_minute() {
-        let (repetitions, run) = share_time(
-            Nanos::from_secs(86_400),
-            9,
-            MeasuringCosts::REAL.run_overhead,
-        )
-        .expect("fits");
+        let limits = RunLimits::of_new_meters(COSTS);
+        let (repetitions, run) = share_time(Nanos::from_secs(86_400), 9, limits).expect("fits");
         assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
+        assert_eq!(repetitions_in_a_phase(run), 1);
     }
 }

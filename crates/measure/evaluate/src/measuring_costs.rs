@@ -13,6 +13,8 @@ pub(crate) struct MeasuringCosts {
     pub(crate) interval: Nanos,
     /// Time of a run besides its measured time: isolation, container and load start, warm-up.
     pub(crate) run_overhead: Nanos,
+    /// The same if meters and loads stay up between runs.
+    pub(crate) repeated_run_overhead: Nanos,
     /// Time to apply or revert a plan.
     pub(crate) switch: Nanos,
     /// Time of a round besides its measured time: isolation, meters, load, warm-up.
@@ -32,17 +34,17 @@ pub(crate) struct MeasuringCosts {
 impl MeasuringCosts {
     /// The costs on a real machine.
     ///
-    /// Two minutes are enough for five repetitions of the standard matrix; the period shows the
-    /// 99.9 % quantile in every entry. Disturbances get half of the time: they answer one of the
-    /// four questions, the matrix answers two. A tenth of a block, the tolerance of an isolation
+    /// Two minutes are enough for a dozen repetitions of the standard matrix. Disturbances get two
+    /// fifths of the time: they answer one of the four questions, the matrix answers two. A tenth of a block, the tolerance of an isolation
     /// that holds, is half of the worst quiet latency.
     pub(crate) const REAL: Self = Self {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
         run_overhead: Nanos::from_millis(500),
+        repeated_run_overhead: Nanos::from_millis(150),
         switch: Nanos::from_secs(1),
         round_overhead: Nanos::from_millis(1300),
-        disturbance_percent: 50,
+        disturbance_percent: 40,
         loads: &[LoadKind::Cpu, LoadKind::Cache],
         disturbing_loads: &[LoadKind::Cache, LoadKind::Cpu],
         blocks: 40,
@@ -62,6 +64,7 @@ impl MeasuringCosts {
         total: Nanos::from_secs(240),
         interval: Nanos::from_millis(4),
         run_overhead: Nanos::from_secs(4),
+        repeated_run_overhead: Nanos::from_secs(4),
         switch: Nanos::from_secs(8),
         round_overhead: Nanos::from_secs(5),
         disturbance_percent: 70,

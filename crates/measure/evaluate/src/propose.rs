@@ -12,18 +12,22 @@ use rampart_stats::EFFECT_TOLERANCE;
 use crate::EvaluateError;
 use crate::effects::PlanRequest;
 use crate::effects::variants::{Variants, share_time_of_variants};
-use crate::matrix_time::{batch_of, least_time, share_time};
+use crate::kept_meters::meters_stay_up;
+use crate::matrix_time::{RunLimits, batch_of, least_time, share_time};
 use crate::measuring_costs::MeasuringCosts;
 use crate::propose_cpus::{host_cpus, own_cpus, real_time_cpus, usable};
 use crate::propose_plan::plan_domains;
 use crate::transfer::disturbance_request::DisturbanceRequest;
 use crate::transfer::schedule::{self as transfers, Planned, TransferRequest};
+use crate::transfer::session;
 
 /// The user's request. An empty list or `None` means: choose a value that fits the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     /// Total time.
     pub total: Option<Nanos>,
+    /// Most time for measuring on until all comparisons are decided.
+    pub until_decided: Option<Nanos>,
     /// The deadline that verdicts use.
     pub deadline: Option<Nanos>,
     /// The domains. A domain that is named twice is measured twice, as two domains.
@@ -121,20 +125,24 @@ pub fn propose(
     });
     let entries = (pairs.count() * conditions.len()) as u64;
     let total = request.total.unwrap_or(costs.total);
+    let stay_up = meters_stay_up(&domains, machine.virtualisation.emulated);
+    let limits = RunLimits::of(costs, stay_up);
     let transfer = disturbances(
         requested.as_deref(),
         request,
         &domains,
-        (total, entries, interval),
+        (total, (entries, least_time(entries, limits)), interval),
         costs,
         &mut not_measured,
     )?;
-    let matrix_time = match &transfer {
-        Some(_) => total.saturating_sub(costs.disturbance_budget(total)),
-        None => total,
-    };
+    // The matrix gets what the rounds do not need.
+    let rounds = transfer
+        .iter()
+        .flat_map(|transfer| session::order(transfer, request.seed.unwrap_or(1)));
+    let for_rounds = rounds.map(|round| round.duration + costs.round_overhead);
+    let matrix_time = for_rounds.fold(total, Nanos::saturating_sub);
     let (total, repetitions, run_duration) = if variants.variants.is_empty() {
-        let (repetitions, run) = share_time(matrix_time, entries, costs.run_overhead)?;
+        let (repetitions, run) = share_time(matrix_time, entries, limits)?;
         (total, repetitions, run)
     } else {
         share_time_of_variants(&variants, entries, request.total, costs)?
@@ -177,6 +185,7 @@ pub fn propose(
             deadline,
             deadline_from_user: request.deadline.is_some(),
             total,
+            until_decided: request.until_decided,
             seed: request.seed.unwrap_or(1),
             findings,
         },
@@ -479,7 +488,7 @@ fn disturbances(
     requested: Option<&[DisturbanceRequest]>,
     request: &Request,
     domains: &[EvaluatedDomain],
-    (total, entries, interval): (Nanos, u64, Nanos),
+    (total, (entries, matrix), interval): (Nanos, (u64, Nanos), Nanos),
     costs: &MeasuringCosts,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<Option<TransferSettings>, EvaluateError> {
@@ -495,7 +504,7 @@ fn disturbances(
         policy: request.policy.unwrap_or(defaults.policy),
         total,
         entries,
-        matrix: least_time(entries, costs.run_overhead),
+        matrix,
         costs,
     })?;
     Ok(match planned {

@@ -62,8 +62,17 @@ fn of(
         lengths: lengths(plan, meter, domain),
         tolerance,
         alarm,
-        risk: Risk::of(count(plan), 1),
+        risk: Risk::of(count(plan), looks(plan)),
     }
+}
+
+/// Returns how often an evaluation may ask which comparisons are open, to measure those on: after the
+/// planned runs, after the whole time, and with a limit for measuring on after each doubling.
+fn looks(plan: &EvaluationSettings) -> u32 {
+    let doublings = plan.until_decided.map_or(0, |limit| {
+        (limit.0 / plan.total.0.max(1)).max(1).ilog2() + 1
+    });
+    2 + doublings
 }
 
 /// Returns the lengths above which a sample is a stall: the deadline if the user gave one.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, DomainError, Running, Start};
+use rampart_host::Shield;
 use rampart_load::Load;
 use rampart_model::{
     Condition, CpuSet, DomainKind, EffectiveSettings, Finding, LoadRecord, MeterEvent,
@@ -15,6 +16,7 @@ use rampart_model::{
 
 use crate::collect::Collected;
 use crate::explain::Explaining;
+use crate::kept_meters::KeptMeters;
 use crate::outside_influence::{MeasuredDomain, OutsideInfluence};
 use crate::steal;
 use crate::store::HistogramLog;
@@ -42,10 +44,14 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) order: u32,
     pub(crate) record: &'a str,
     pub(crate) domain: &'a dyn Domain,
+    /// The domain's index in the settings.
+    pub(crate) index: usize,
     /// The domain's name.
     pub(crate) name: &'a str,
-    /// Whether the domain may stay up for its next run.
+    /// Whether a guest or cell may stay up for its next run.
     pub(crate) stay_up: bool,
+    /// Whether meter and load stay up for the next run.
+    pub(crate) keep: bool,
     pub(crate) plan: &'a MeterSettings,
     pub(crate) condition: Condition,
     pub(crate) others: &'a CpuSet,
@@ -90,6 +96,7 @@ enum CutOff {
 /// sets it from there.
 pub(crate) fn make_run(
     request: RunRequest<'_>,
+    kept: &mut KeptMeters,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> RunMade {
@@ -125,21 +132,29 @@ pub(crate) fn make_run(
         request.plan,
         request.housekeeping,
     );
-    match request.domain.start(&start) {
+    match kept.take(request.index, request.domain, &start) {
         Err(error) => {
             let why = reason(request.record, &error);
             failed = Some(why.clone());
             invalid.push(why);
         }
         Ok(mut running) => {
-            let load = Load::start(
-                request.condition,
-                &request.plan.cpus,
-                request.others,
-                running.shield(),
-                request.meter,
-                request.scratch,
-            );
+            let load = match kept.take_load(request.condition, &request.plan.cpus) {
+                Some(load) => Ok(load),
+                None => {
+                    let shields = kept.shields();
+                    let shields: Vec<&Shield> =
+                        running.shield().into_iter().chain(shields).collect();
+                    Load::start(
+                        request.condition,
+                        &request.plan.cpus,
+                        request.others,
+                        &shields,
+                        request.meter,
+                        request.scratch,
+                    )
+                }
+            };
             match load {
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
@@ -174,7 +189,12 @@ pub(crate) fn make_run(
                     effective_settings = running.effective_settings();
                     guest = running.guest();
                     cell = running.cell();
-                    load_record = load.stop();
+                    load_record = load.record();
+                    if request.keep && load_record.ran {
+                        kept.keep_load(request.condition, &request.plan.cpus, load);
+                    } else {
+                        drop(load);
+                    }
                     match result {
                         Ok(()) => {}
                         Err(CutOff::ByDomain(why)) => {
@@ -186,7 +206,14 @@ pub(crate) fn make_run(
                     invalid.extend(load_record.failures().map(problem));
                 }
             }
-            match running.finish() {
+            let finished = if request.keep && failed.is_none() && !stop.load(Ordering::Relaxed) {
+                let report = running.isolation();
+                kept.keep(request.index, running);
+                Ok(report)
+            } else {
+                kept.end_with(running)
+            };
+            match finished {
                 Ok(report) => shield = report,
                 Err(error) => heard.findings.push(
                     Finding::new(Severity::Warning, request.record, error.to_string())
@@ -328,7 +355,6 @@ pub(crate) fn thread_problems(location: &str, thread: &ThreadOutcome) -> Vec<Fin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_host::Shield;
     use rampart_model::{DomainSelection, Machine, MeterKind, Refusal, RefusalKind, ShieldReport};
 
     use crate::stop_condition::StopCondition;
@@ -428,8 +454,10 @@ mod tests {
             order: 0,
             record: "vm/wakeup/idle",
             domain,
+            index: 0,
             name: "vm",
             stay_up: false,
+            keep: false,
             plan: &plan(),
             condition: Condition::IDLE,
             others: &none,
@@ -443,7 +471,8 @@ mod tests {
         let mut look = || {
             stop_condition.check();
         };
-        make_run(request, &mut look, stop_condition.flag())
+        let mut kept = KeptMeters::default();
+        make_run(request, &mut kept, &mut look, stop_condition.flag())
     }
 
     /// A guest that is lost after its start fails like one that does not start.
@@ -477,7 +506,7 @@ mod tests {
         let mut log = HistogramLog::create(&directory.path().join("log")).expect("a log");
         let none = CpuSet::new();
         let meter = Path::new("/nowhere");
-        let load = Load::start(Condition::IDLE, &none, &none, None, meter, directory.path());
+        let load = Load::start(Condition::IDLE, &none, &none, &[], meter, directory.path());
         let cut = read_messages(
             &mut Up(Fault::SaysNothing),
             &mut load.expect("no load"),

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Orders the runs of the matrix. Pure.
 
-use rampart_model::{EvaluationSettings, VariantSettings};
+use std::collections::BTreeSet;
+
+use rampart_model::{EvaluationSettings, LoadKind, VariantSettings};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
+
+use crate::matrix_time::repetitions_in_a_phase;
 
 /// One entry of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,11 +22,12 @@ pub struct MatrixEntry {
     pub condition: usize,
 }
 
-/// Returns all runs in order. Each repetition visits every entry once before any entry repeats, so
-/// that slow changes of the machine (heat, a co-located workload on the same host) affect all
-/// domains alike. Within a condition the domains follow each other directly, in an order that
-/// changes from repetition to repetition, so that no domain is always first. A meter that cannot
-/// measure in a domain has no entry for it.
+/// Returns all runs in order. Conditions follow each other in phases of a few seconds. In a phase
+/// the domains are measured in turn, as often as short runs fit into it, in an order that changes
+/// from turn to turn, so that slow changes of the machine (heat, a co-located workload on the same
+/// host) affect all domains alike. Domains on other CPUs need the load elsewhere, so under a load
+/// those on the same CPUs take turns. Every phase comes once before any comes again. A meter that
+/// cannot measure in a domain has no entry for it.
 ///
 /// If variants of a plan are compared, each repetition visits all variants, and all entries in
 /// each. Every second repetition visits the variants in the reverse order of the one before (A B, B
@@ -32,23 +37,49 @@ pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
     let mut variants = Vec::new();
-    for repetition in 0..plan.repetitions {
-        if repetition % 2 == 0 {
+    let in_a_phase = if plan.variants.is_empty() {
+        repetitions_in_a_phase(plan.run_duration)
+    } else {
+        1
+    };
+    let mut made = 0;
+    while made < plan.repetitions {
+        let times = in_a_phase.min(plan.repetitions - made);
+        if made % 2 == 0 || in_a_phase > 1 {
             variants = order_of_variants(&plan.variants, &mut generator);
         } else {
             variants.reverse();
         }
         for variant in &variants {
-            visit(plan, *variant, &mut generator, &mut order);
+            phases(plan, *variant, times, &mut generator, &mut order);
         }
+        made += times;
     }
     order
 }
 
-/// Appends every entry once.
-fn visit(
+/// Returns more runs of these entries: phases, as [`schedule`] has them, this often.
+pub(crate) fn more(
+    plan: &EvaluationSettings,
+    entries: &BTreeSet<MatrixEntry>,
+    times: u32,
+    seed: u64,
+) -> Vec<MatrixEntry> {
+    let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+    let in_a_phase = repetitions_in_a_phase(plan.run_duration);
+    let mut order = Vec::new();
+    for _ in 0..times {
+        phases(plan, 0, in_a_phase, &mut generator, &mut order);
+    }
+    order.retain(|entry| entries.contains(entry));
+    order
+}
+
+/// Appends every entry this many times, by condition.
+fn phases(
     plan: &EvaluationSettings,
     variant: usize,
+    times: u32,
     generator: &mut rand_pcg::Pcg64Mcg,
     order: &mut Vec<MatrixEntry>,
 ) {
@@ -64,12 +95,24 @@ fn visit(
             })
             .collect();
         domains.shuffle(generator);
-        order.extend(domains.into_iter().map(|domain| MatrixEntry {
-            variant,
-            domain,
-            meter,
-            condition,
-        }));
+        let idle = plan.conditions[condition].load == LoadKind::Idle;
+        while let Some(first) = domains.first().copied() {
+            let takes_turns = |domain: &usize| {
+                times == 1 || idle || plan.domains[*domain].cpus == plan.domains[first].cpus
+            };
+            let (mut turn, rest): (Vec<usize>, Vec<usize>) =
+                domains.into_iter().partition(takes_turns);
+            domains = rest;
+            for _ in 0..times {
+                order.extend(turn.iter().map(|domain| MatrixEntry {
+                    variant,
+                    domain: *domain,
+                    meter,
+                    condition,
+                }));
+                turn.shuffle(generator);
+            }
+        }
     }
 }
 
@@ -138,6 +181,7 @@ mod tests {
             run_duration: Nanos::SECOND,
             deadline: Nanos::SECOND,
             deadline_from_user: false,
+            until_decided: None,
             total: Nanos::SECOND,
             seed,
             findings: Vec::new(),
@@ -158,21 +202,54 @@ mod tests {
     }
 
     #[test]
-    fn visits_every_entry_before_repeating_one() {
+    fn measures_all_conditions_before_repeating_one() {
         for seed in 0..20 {
+            // Two runs of a second are a phase.
             let order = schedule(&plan(3, 4, seed));
             assert_eq!(order.len(), 24);
-            for repetition in order.chunks(6) {
-                assert_eq!(repetition.iter().collect::<BTreeSet<_>>().len(), 6);
-                for domains in repetition.chunks(3) {
+            for all in order.chunks(12) {
+                let conditions: BTreeSet<usize> = all.iter().map(|entry| entry.condition).collect();
+                assert_eq!(conditions.len(), 2);
+                for phase in all.chunks(6) {
                     assert!(
-                        domains
+                        phase
                             .iter()
-                            .all(|entry| entry.condition == domains[0].condition)
+                            .all(|entry| entry.condition == phase[0].condition)
                     );
+                    for turn in phase.chunks(3) {
+                        assert_eq!(turn.iter().collect::<BTreeSet<_>>().len(), 3);
+                    }
                 }
             }
         }
+    }
+
+    #[test]
+    fn under_a_load_domains_on_the_same_cpus_take_turns() {
+        let mut plan = plan(3, 4, 1);
+        plan.run_duration = Nanos::from_millis(500);
+        for (domain, cpus) in plan.domains.iter_mut().zip(["0", "1", "1"]) {
+            domain.cpus = cpus.parse().expect("CPUs");
+        }
+        let order = schedule(&plan);
+        for phase in order.chunks(12) {
+            let on = |entry: &MatrixEntry| plan.domains[entry.domain].cpus.clone();
+            let changes = phase
+                .windows(2)
+                .filter(|pair| on(&pair[0]) != on(&pair[1]))
+                .count();
+            let idle = plan.conditions[phase[0].condition] == Condition::IDLE;
+            assert!(if idle { changes > 1 } else { changes == 1 }, "{phase:?}");
+        }
+    }
+
+    #[test]
+    fn more_runs_are_of_the_open_entries_alone() {
+        let plan = plan(3, 4, 1);
+        let open = BTreeSet::from([schedule(&plan)[0]]);
+        let order = more(&plan, &open, 3, 5);
+        assert_eq!(order.len(), 6);
+        assert!(order.iter().all(|entry| open.contains(entry)));
     }
 
     fn compared(others: usize, visits: u32, repetitions: u32, seed: u64) -> EvaluationSettings {

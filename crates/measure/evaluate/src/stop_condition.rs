@@ -40,6 +40,11 @@ impl<'a> StopCondition<'a> {
         }
     }
 
+    /// Returns the time since the beginning.
+    pub(crate) fn elapsed(&self) -> Nanos {
+        self.began.elapsed().into()
+    }
+
     /// Checks whether the evaluation must end, and sets [`Self::flag`] if so. Call this often.
     pub(crate) fn check(&self) -> bool {
         if self.is_over() {

@@ -45,6 +45,7 @@ fn plan(deadline: Nanos) -> EvaluationSettings {
         repetitions: 3,
         run_duration: Nanos::from_secs(10),
         deadline,
+        until_decided: None,
         deadline_from_user: true,
         total: Nanos::from_secs(120),
         seed: 1,

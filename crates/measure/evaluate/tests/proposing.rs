@@ -171,8 +171,13 @@ fn matrix_and_disturbances_fit_in_the_time() {
         };
         let plan = proposed(&machine(5, 1, ""), &request).plan;
         let cells = 4 * 3 * u64::from(plan.repetitions);
-        let share = if plan.transfer.is_some() { 2 } else { 1 };
-        assert!(plan.run_duration.0 * cells <= Nanos::from_secs(seconds).0 / share);
+        let rounds = plan
+            .transfer
+            .iter()
+            .map(|transfer| transfer.quiet.0)
+            .sum::<u64>();
+        let used = plan.run_duration.0 * cells + rounds;
+        assert!(used <= Nanos::from_secs(seconds).0, "{seconds} s");
         assert_eq!(plan.transfer.is_some(), seconds >= 120, "{seconds} s");
     }
 }

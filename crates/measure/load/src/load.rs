@@ -61,6 +61,8 @@ struct Stressor {
     cpus: CpuSet,
     /// The last CPU time that was read.
     cpu_time: Nanos,
+    /// The CPU time at the start of the present run.
+    cpu_time_before: Nanos,
     /// How long its workers ran or waited for their CPU since they began; `None` before and if the
     /// load sleeps by itself.
     runnable: Option<Runnable>,
@@ -123,8 +125,8 @@ enum Seen {
 }
 
 impl Load {
-    /// Starts the load of `condition` at its location: `measured`, in the `shield` if there is one,
-    /// or `others`. Returns when each of its workers has used CPU time.
+    /// Starts the load of `condition` at its location, `measured` or `others`, inside the shields of
+    /// these CPUs. Returns when each of its workers has used CPU time.
     ///
     /// The loads are those of `stress-ng` if it is installed, otherwise those of the program `meter`.
     /// Files are created below `scratch`, which should be on a disk.
@@ -135,7 +137,7 @@ impl Load {
         condition: Condition,
         measured: &CpuSet,
         others: &CpuSet,
-        shield: Option<&Shield>,
+        shields: &[&Shield],
         meter: &Path,
         scratch: &Path,
     ) -> Result<Self, LoadError> {
@@ -147,7 +149,7 @@ impl Load {
             });
         }
         let program = LoadProgram::find(meter);
-        Self::start_by(&program, condition, measured, others, shield, scratch)
+        Self::start_by(&program, condition, measured, others, shields, scratch)
     }
 
     /// Starts a load as [`Load::start`], by this program.
@@ -159,12 +161,12 @@ impl Load {
         condition: Condition,
         measured: &CpuSet,
         others: &CpuSet,
-        shield: Option<&Shield>,
+        shields: &[&Shield],
         scratch: &Path,
     ) -> Result<Self, LoadError> {
-        let (cpus, shield) = match condition.location {
-            Some(LoadLocation::Same) => (measured, shield),
-            Some(LoadLocation::Others) | None => (others, None),
+        let cpus = match condition.location {
+            Some(LoadLocation::Same) => measured,
+            Some(LoadLocation::Others) | None => others,
         };
         if cpus.is_empty() {
             return Err(LoadError::NoLocation { condition });
@@ -201,22 +203,36 @@ impl Load {
             };
             load.stressors.push(stressor);
             if let Some(stressor) = load.stressors.last_mut() {
-                stressor.open_gate(condition, shield)?;
+                let shield = shields
+                    .iter()
+                    .find(|shield| shield.report().cpus.contains(cpu));
+                stressor.open_gate(condition, shield.copied())?;
             }
         }
         for stressor in &mut load.stressors {
             stressor.wait_until_it_runs()?;
             if condition.load != LoadKind::Io {
-                stressor.runnable = Some(Runnable::new(&proc::group(stressor.child.id())));
+                stressor.runnable = Some(Runnable::new(&stressor.workers()));
             }
         }
         Ok(load)
     }
 
-    /// Checks whether all stressors still run. [`Load::stop`] reports a failure too.
+    /// Begins another run under the same load: [`Load::record`] then reports this run alone.
+    pub fn begin_run(&mut self) {
+        for stressor in &mut self.stressors {
+            stressor.observe();
+            stressor.cpu_time_before = stressor.cpu_time;
+            if stressor.runnable.is_some() {
+                stressor.runnable = Some(Runnable::new(&stressor.workers()));
+            }
+        }
+    }
+
+    /// Checks whether all stressors still run. [`Load::record`] reports a failure too.
     ///
+    /// # Errors
     /// Returns the stressor that has ended, and its output.
-    /// The stressor that has ended, and its output.
     pub fn alive(&mut self) -> Result<(), Box<Finding>> {
         for stressor in &mut self.stressors {
             stressor.observe();
@@ -231,28 +247,35 @@ impl Load {
         Ok(())
     }
 
-    /// Ends the load and returns its record.
+    /// Returns the record of the present run.
     #[must_use]
-    pub fn stop(mut self) -> LoadRecord {
+    pub fn record(&mut self) -> LoadRecord {
         for stressor in &mut self.stressors {
             stressor.observe();
         }
-        self.end();
         let stressors: Vec<StressorRecord> = self
             .stressors
             .iter()
             .map(|stressor| StressorRecord {
                 command: stressor.command.clone(),
                 cpus: stressor.cpus.clone(),
-                cpu_time: stressor.cpu_time,
+                cpu_time: stressor.cpu_time.saturating_sub(stressor.cpu_time_before),
                 failure: stressor.failure.clone(),
             })
             .collect();
         LoadRecord {
-            version: std::mem::take(&mut self.version),
+            version: self.version.clone(),
             ran: stressors.iter().all(|stressor| stressor.failure.is_none()),
             stressors,
         }
+    }
+
+    /// Ends the load and returns its record.
+    #[must_use]
+    pub fn stop(mut self) -> LoadRecord {
+        let record = self.record();
+        self.end();
+        record
     }
 
     /// Ends all processes and removes the files. The second call does nothing.
@@ -329,6 +352,7 @@ impl Stressor {
             output,
             cpus: CpuSet::new(),
             cpu_time: Nanos::ZERO,
+            cpu_time_before: Nanos::ZERO,
             runnable: None,
             failure: None,
         })
@@ -403,6 +427,14 @@ impl Stressor {
 
     fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Returns its processes that make load.
+    fn workers(&self) -> Vec<Process> {
+        let leader = self.child.id();
+        let mut all = proc::group(leader);
+        all.retain(|process| self.is_worker || process.id != leader);
+        all
     }
 
     /// Records the first problem.
@@ -564,7 +596,7 @@ mod tests {
             Condition::IDLE,
             &CpuSet::single(CpuId(0)),
             &CpuSet::new(),
-            None,
+            &[],
             Path::new("/nowhere"),
             Path::new("/nowhere"),
         )

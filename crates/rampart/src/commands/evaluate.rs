@@ -87,6 +87,7 @@ fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Fai
     };
     Ok(Request {
         total: arguments.duration,
+        until_decided: arguments.until_decided,
         deadline: arguments.deadline,
         domains,
         plan,

@@ -161,7 +161,10 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
 /// Returns the limit of silence. No part of an evaluation takes longer than its total time, by default
 /// at most four minutes.
 fn patience(arguments: &Evaluate) -> Patience {
-    let total = arguments.duration.unwrap_or(Nanos::from_secs(240));
+    let total = arguments
+        .until_decided
+        .or(arguments.duration)
+        .unwrap_or(Nanos::from_secs(240));
     Patience::with_quiet(Duration::from_nanos(total.0))
 }
 

@@ -234,6 +234,7 @@ impl Evaluate {
         let mut builder = Builder::new("evaluate");
         builder
             .option("for", self.duration.map(exact))
+            .option("until-decided", self.until_decided.map(exact))
             .option("deadline", self.deadline.map(exact))
             .list("domains", &self.domains)
             .flag("before-after", self.plan.before_after)

@@ -8,7 +8,7 @@ use rampart_model::{
 
 use super::PlanRequest;
 use crate::EvaluateError;
-use crate::matrix_time::{share_time, time_needed};
+use crate::matrix_time::{RunLimits, share_time, time_needed};
 use crate::measuring_costs::MeasuringCosts;
 
 /// Fewest runs of a variant; with fewer, the spread between runs is hardly known.
@@ -137,6 +137,10 @@ pub(crate) fn share_time_of_variants(
     // plans, each turn reverts one and applies the next.
     let switches = if variants.variants.len() > 2 { 2 } else { 1 };
     let overhead = costs.run_overhead + Nanos(costs.switch.0 * switches / entries);
+    let limits = RunLimits {
+        overhead,
+        ..RunLimits::of_new_meters(costs)
+    };
     let total = total.unwrap_or_else(|| {
         time_needed(runs, USUAL_REPETITIONS, USUAL_RUN + overhead).max(costs.total)
     });
@@ -145,7 +149,7 @@ pub(crate) fn share_time_of_variants(
         variants: variants.variants.len(),
         needed: time_needed(runs, FEWEST_REPETITIONS, Nanos::SECOND + overhead),
     };
-    let (repetitions, run) = share_time(total, runs, overhead).map_err(|_| too_short())?;
+    let (repetitions, run) = share_time(total, runs, limits).map_err(|_| too_short())?;
     if u64::from(repetitions) < FEWEST_REPETITIONS {
         return Err(too_short());
     }

@@ -113,7 +113,7 @@ impl Loading {
             condition,
             &member.cpus,
             &CpuSet::new(),
-            running.shield(),
+            running.shield().as_slice(),
             request.meter,
             request.scratch,
         )

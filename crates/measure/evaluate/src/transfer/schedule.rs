@@ -396,8 +396,8 @@ mod tests {
             interval: Nanos::from_micros(500),
             policy: SchedulingPolicy::Fifo(80),
             costs: &MeasuringCosts::REAL,
-            // Half of the total is for disturbances.
-            total: Nanos::from_secs(2 * seconds),
+            // Two fifths of the total are for disturbances.
+            total: Nanos::from_millis(2500 * seconds),
             entries: 1,
             matrix: Nanos::SECOND,
         })
@@ -466,7 +466,7 @@ mod tests {
         assert_eq!(names, ["cpu:host", "cpu:task", "cache:host", "cache:task"]);
         assert!(matches!(planned(&domains, &[], 5), Ok(Planned::Nothing(_))));
         let refused = planned(&domains, &["block", "cpu"], 20).expect_err("asked for");
-        assert!(refused.to_string().contains("fix: --for 65s"), "{refused}");
+        assert!(refused.to_string().contains("fix: --for 82s"), "{refused}");
     }
 
     #[test]

@@ -60,6 +60,7 @@ fn plan() -> EvaluationSettings {
         repetitions: 1,
         run_duration: Nanos::SECOND,
         deadline: Nanos::SECOND,
+        until_decided: None,
         deadline_from_user: false,
         total: Nanos::SECOND,
         seed: 1,

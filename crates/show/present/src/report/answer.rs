@@ -8,6 +8,7 @@ use rampart_model::{
 };
 
 use super::Report;
+use super::next_command::about;
 use crate::element::{
     Answer, Badge, Column, ColumnKind, Element, Entry, Outcome, Row, SpanStyle, Table, TableStyle,
     Text,
@@ -74,17 +75,35 @@ fn state_line(evaluation: &Evaluation) -> Text {
         };
         parts.push(format!("{word} {}", format::time(lasted)));
     }
-    parts.push(format!(
-        "deadline {}{}",
-        format::time(evaluation.settings.deadline),
-        if evaluation.settings.deadline_from_user {
-            ""
-        } else {
-            " (the meter's own period, --deadline sets another)"
-        }
-    ));
+    parts.extend(open_comparisons(evaluation));
+    parts.push(if evaluation.settings.deadline_from_user {
+        format!("deadline {}", format::time(evaluation.settings.deadline))
+    } else {
+        "no deadline given (--deadline sets one)".to_owned()
+    });
     parts.push(format!("rampart {}", evaluation.tool_version));
     parts.join(" · ").into()
+}
+
+/// Returns how many comparisons are inconclusive, and how much time would decide them; `None` if all
+/// are decided, or if the time cannot be estimated.
+fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
+    let after = evaluation.comparison.decided_after?;
+    let comparisons = evaluation.verdicts.iter().filter(|verdict| {
+        verdict.disturbance.is_none()
+            && matches!(
+                verdict.question,
+                Question::SameAsHost | Question::Interference
+            )
+    });
+    let (open, decided): (Vec<_>, Vec<_>) =
+        comparisons.partition(|verdict| verdict.outcome == VerdictOutcome::Inconclusive);
+    Some(format!(
+        "{} of {} comparisons inconclusive: about {} would decide them (--until-decided)",
+        open.len(),
+        open.len() + decided.len(),
+        about(after)
+    ))
 }
 
 fn lasted(evaluation: &Evaluation) -> Option<Nanos> {

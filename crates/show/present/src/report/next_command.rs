@@ -17,15 +17,18 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
     let answer = |why: &str, command: String| (why.to_owned(), command);
     if needs_root(evaluation) {
         return answer(
-            "Run it as root: without root no CPU is isolated and no real-time policy is allowed.",
+            "Run the evaluation as root: without root no CPU is isolated and no real-time policy is allowed.",
             format!("sudo {}", again(evaluation, None)),
         );
     }
     if evaluation.state != EvaluationState::Complete {
-        return answer("Let it run to its end.", again(evaluation, None));
+        return answer("Run the evaluation to its end.", again(evaluation, None));
     }
     let Some(best) = best else {
-        return answer("See what this machine lacks.", on("check", evaluation));
+        return answer(
+            "List what is missing on this machine.",
+            on("check", evaluation),
+        );
     };
     if best.by_structure {
         let here = "rampart evaluate".to_owned();
@@ -34,13 +37,24 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
     let unbounded = |finding: &Finding| finding.severity == Severity::Error;
     if evaluation.machine.findings.iter().any(unbounded) {
         return answer(
-            "See all that delays threads on this machine, each with its fix.",
+            "List the causes of latency on this machine, each with its fix.",
             on("check", evaluation),
         );
     }
     if let Some(why) = open(evaluation, best) {
-        let longer = longer(evaluation.settings.total);
-        return (why, again(evaluation, Some(longer)));
+        return match evaluation.comparison.decided_after {
+            Some(after) => (
+                format!(
+                    "{why} Measuring for about {} would decide more.",
+                    about(after)
+                ),
+                again(evaluation, Some(Time::UntilDecided(twice(after)))),
+            ),
+            None => {
+                let longer = longer(evaluation.settings.total);
+                (why, again(evaluation, Some(Time::For(longer))))
+            }
+        };
     }
     match &evaluation.settings.measured {
         Some(plan) if plan.active => answer(
@@ -63,7 +77,7 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
                 ),
             ),
             None => answer(
-                "See what would make this machine better.",
+                "List the settings that would reduce latency.",
                 on("check", evaluation),
             ),
         },
@@ -80,7 +94,7 @@ fn open(evaluation: &Evaluation, best: &BestDomain<'_>) -> Option<String> {
         let all = plural(open.len() + decided.len(), "verdict");
         let are = if open.len() == 1 { "is" } else { "are" };
         return Some(format!(
-            "Measure longer: {} of {all} {are} not decided.",
+            "Measure longer: {} of {all} {are} inconclusive.",
             open.len()
         ));
     }
@@ -125,6 +139,23 @@ fn on(command: &str, evaluation: &Evaluation) -> String {
     }
 }
 
+/// Returns a time in whole minutes, in words.
+pub(super) fn about(time: Nanos) -> String {
+    format!("{} min", time.0.div_ceil(60_000_000_000))
+}
+
+/// Returns twice a time in whole minutes: an estimate may be wrong.
+fn twice(time: Nanos) -> Nanos {
+    Nanos::from_secs(time.0.div_ceil(30_000_000_000) * 60)
+}
+
+/// Another time for the same evaluation.
+#[derive(Debug, Clone, Copy)]
+enum Time {
+    For(Nanos),
+    UntilDecided(Nanos),
+}
+
 /// Returns a longer time: ten times a short one, three times a long one.
 fn longer(total: Nanos) -> Nanos {
     let short = Nanos::from_secs(600);
@@ -132,7 +163,7 @@ fn longer(total: Nanos) -> Nanos {
 }
 
 /// Returns the command of the evaluation without its output options, and with another time.
-fn again(evaluation: &Evaluation, time: Option<Nanos>) -> String {
+fn again(evaluation: &Evaluation, time: Option<Time>) -> String {
     let mut given = evaluation
         .command
         .iter()
@@ -140,12 +171,15 @@ fn again(evaluation: &Evaluation, time: Option<Nanos>) -> String {
     given.next();
     let mut words = vec!["rampart".to_owned(), "evaluate".to_owned()];
     let mut dropped = vec!["--out", "--show-progress", "--color"];
-    dropped.extend(time.map(|_| "--for"));
+    dropped.extend(match time {
+        Some(Time::For(_)) => Some("--for"),
+        Some(Time::UntilDecided(_)) | None => None,
+    });
     while let Some(word) = given.next() {
         let (name, value) = word
             .split_once('=')
             .map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
-        if name == "--json" {
+        if name == "--json" || (name == "--until-decided" && time.is_some()) {
             continue;
         }
         if dropped.contains(&name) {
@@ -156,8 +190,12 @@ fn again(evaluation: &Evaluation, time: Option<Nanos>) -> String {
         }
         words.push(word.clone());
     }
-    if let Some(time) = time {
-        words.extend(["--for".to_owned(), duration(time)]);
+    match time {
+        Some(Time::For(time)) => words.extend(["--for".to_owned(), duration(time)]),
+        Some(Time::UntilDecided(time)) => {
+            words.push(format!("--until-decided={}", duration(time)));
+        }
+        None => {}
     }
     format::shell(&words)
 }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Estimates how long an evaluation has to measure until its open comparisons are decided. Pure.
+
+use std::collections::BTreeSet;
+
+use rampart_model::{
+    Answers, EvaluationSettings, Interval, Nanos, Record, Verdict, VerdictFigures, VerdictOutcome,
+};
+use rampart_stats::ADDED_EVENTS;
+
+/// More data than this many times those of now are no answer.
+const MOST: f64 = 100.0;
+/// Measuring takes longer than what is measured.
+const OVERHEAD: f64 = 1.25;
+
+/// Returns the total time after which the open comparisons of the matrix would be decided if the
+/// machine goes on as it was. `None` if none is open, or if none can be estimated.
+pub(crate) fn decided_after(
+    plan: &EvaluationSettings,
+    records: &[Record],
+    verdicts: &[Verdict],
+) -> Option<Nanos> {
+    let open = verdicts.iter().filter(|verdict| {
+        verdict.outcome == VerdictOutcome::Inconclusive && verdict.disturbance.is_none()
+    });
+    let mut times: Option<f64> = None;
+    let mut needed = BTreeSet::new();
+    for verdict in open {
+        let Some(more) = verdict.figures.as_ref().and_then(times_the_data) else {
+            continue;
+        };
+        times = Some(times.unwrap_or(1.0).max(more));
+        needed.extend(&verdict.records);
+    }
+    let times = times.filter(|times| *times <= MOST)?;
+    let measured: f64 = records
+        .iter()
+        .filter(|record| needed.contains(&record.id))
+        .map(|record| record.exposure.duration.as_secs_f64())
+        .sum();
+    let more = measured * (times - 1.0) * OVERHEAD;
+    Some(plan.total + Nanos((more * 1e9) as u64))
+}
+
+/// Returns by how much the data have to grow, at least 1, for all questions of a comparison. An
+/// interval shrinks with the root of the data.
+fn times_the_data(figures: &VerdictFigures) -> Option<f64> {
+    let (ratios, tolerance, answers) = match figures {
+        VerdictFigures::SameAsHost {
+            ratios,
+            tolerance,
+            answers: Some(answers),
+            ..
+        } => (ratios, tolerance, answers),
+        VerdictFigures::Interference {
+            factors,
+            tolerance,
+            answers: Some(answers),
+            ..
+        } => (factors, tolerance, answers),
+        _ => return None,
+    };
+    let of_quantiles = open_quantiles(answers).map(|quantile| {
+        let (_, ratio) = ratios.iter().find(|(known, _)| *known == quantile)?;
+        Some(growth(&logarithms(ratio), tolerance.ln()))
+    });
+    let of_stalls = answers
+        .stalls
+        .iter()
+        .filter(|answer| answer.outcome == VerdictOutcome::Inconclusive)
+        .map(|answer| {
+            let rate = |events: u64, time: Nanos| events as f64 / time.as_secs_f64().max(1e-9);
+            let added =
+                rate(answer.events.0, answer.observed.0) - rate(answer.events.1, answer.observed.1);
+            let bound = answer.added_at_most;
+            Some(growth(&(added, bound - added), ADDED_EVENTS))
+        });
+    of_quantiles
+        .chain(of_stalls)
+        .try_fold(1.0_f64, |most, one| Some(most.max(one?)))
+}
+
+fn open_quantiles(answers: &Answers) -> impl Iterator<Item = f64> {
+    let open = answers
+        .quantiles
+        .iter()
+        .filter(|answer| answer.outcome == VerdictOutcome::Inconclusive);
+    open.map(|answer| answer.quantile)
+}
+
+/// Returns the logarithm of an estimate, and half the width of its interval.
+fn logarithms(ratio: &Interval) -> (f64, f64) {
+    (ratio.estimate.ln(), (ratio.high / ratio.low).ln() / 2.0)
+}
+
+/// Returns by how much the data have to grow until an interval no longer contains the limit.
+fn growth((estimate, half): &(f64, f64), limit: f64) -> f64 {
+    (half / (limit - estimate).abs().max(1e-6)).powi(2).max(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_gap_to_the_limit_needs_more_data() {
+        // Half of 0.4 wide, 0.1 from the limit: four times the data.
+        assert!((growth(&(0.0, 0.2), 0.1) - 4.0).abs() < 1e-9);
+        assert!((growth(&(0.2, 0.2), 0.1) - 4.0).abs() < 1e-9);
+        // Decided by what is there.
+        assert!((growth(&(0.0, 0.05), 0.1) - 1.0).abs() < 1e-9);
+        // On the limit: not decided by any amount that someone would wait for.
+        assert!(growth(&(0.1, 0.2), 0.1) > MOST);
+    }
+}

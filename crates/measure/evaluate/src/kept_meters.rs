@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Keeps meters and a load up from one run to the next, so that most of the time is measured.
+
+use rampart_domain::{Domain, DomainError, Running, Start};
+use rampart_host::Shield;
+use rampart_load::Load;
+use rampart_model::{
+    Condition, CpuSet, EvaluatedDomain, Finding, MeterSettings, Nanos, Severity, ShieldReport,
+};
+
+/// Warm-up of a meter that has measured before in the same process.
+const REPEATED_WARM_UP: Nanos = Nanos::from_millis(50);
+
+/// Returns whether the meters of an evaluation stay up between runs. A guest or cell keeps its CPUs
+/// busy and is isolated before the others, so with one of them each run starts its own meter. So it
+/// does on an emulated machine, whose CPUs share real ones.
+pub(crate) fn meters_stay_up(domains: &[EvaluatedDomain], emulated: bool) -> bool {
+    !emulated
+        && domains
+            .iter()
+            .all(|domain| !domain.selection.kind.properties().boots)
+}
+
+/// Meters that wait for their next measurement, and the load of the last run.
+#[derive(Debug, Default)]
+pub(crate) struct KeptMeters {
+    /// By index of the domain, in the order in which they were started; `None` during a run.
+    meters: Vec<(usize, Option<Box<dyn Running>>)>,
+    load: Option<KeptLoad>,
+    findings: Vec<Finding>,
+}
+
+#[derive(Debug)]
+struct KeptLoad {
+    condition: Condition,
+    measured: CpuSet,
+    load: Load,
+}
+
+impl KeptMeters {
+    /// Returns the prepared meter of a domain: the one that waits, or a new one.
+    ///
+    /// # Errors
+    /// Returns the error of [`Domain::start`].
+    pub(crate) fn take(
+        &mut self,
+        index: usize,
+        domain: &dyn Domain,
+        start: &Start<'_>,
+    ) -> Result<Box<dyn Running>, DomainError> {
+        if let Some(waiting) = self.slot(index) {
+            let settings = MeterSettings {
+                warm_up: start.plan.warm_up.min(REPEATED_WARM_UP),
+                ..start.plan.clone()
+            };
+            if let Some(mut running) = waiting.take() {
+                if matches!(running.rearm(&settings), Ok(true)) {
+                    return Ok(running);
+                }
+                *waiting = Some(running);
+                self.end();
+            }
+        }
+        domain.start(start)
+    }
+
+    /// Starts the meter of a domain before its first run, so that all runs have the same isolation
+    /// around them. If it fails, the first run starts it, and reports why it fails.
+    pub(crate) fn start(&mut self, index: usize, domain: &dyn Domain, start: &Start<'_>) {
+        if let Ok(running) = domain.start(start) {
+            self.keep(index, running);
+        }
+    }
+
+    fn slot(&mut self, index: usize) -> Option<&mut Option<Box<dyn Running>>> {
+        let mut meters = self.meters.iter_mut();
+        meters.find(|(of, _)| *of == index).map(|(_, slot)| slot)
+    }
+
+    /// Keeps the meter of a domain after its run.
+    pub(crate) fn keep(&mut self, index: usize, running: Box<dyn Running>) {
+        match self.slot(index) {
+            Some(slot) => *slot = Some(running),
+            None => self.meters.push((index, Some(running))),
+        }
+    }
+
+    /// Returns the shields around the meters that wait.
+    pub(crate) fn shields(&self) -> impl Iterator<Item = &Shield> {
+        let up = self
+            .meters
+            .iter()
+            .filter_map(|(_, running)| running.as_ref());
+        up.filter_map(|running| running.shield())
+    }
+
+    /// Returns the load of the last run if it is this one, ready for another run.
+    pub(crate) fn take_load(&mut self, condition: Condition, measured: &CpuSet) -> Option<Load> {
+        let kept = self.load.take()?;
+        if kept.condition != condition || kept.measured != *measured {
+            return None;
+        }
+        let mut load = kept.load;
+        load.begin_run();
+        load.alive().is_ok().then_some(load)
+    }
+
+    /// Keeps the load of a run.
+    pub(crate) fn keep_load(&mut self, condition: Condition, measured: &CpuSet, load: Load) {
+        self.load = Some(KeptLoad {
+            condition,
+            measured: measured.clone(),
+            load,
+        });
+    }
+
+    /// Ends the load, the meter `last`, and all others, the last one first, and removes their
+    /// isolation. Returns the isolation of `last`.
+    ///
+    /// # Errors
+    /// Returns the error of [`Running::finish`] for `last`.
+    pub(crate) fn end_with(
+        &mut self,
+        last: Box<dyn Running>,
+    ) -> Result<Option<ShieldReport>, DomainError> {
+        self.load = None;
+        let report = last.finish();
+        self.end();
+        report
+    }
+
+    /// Ends the load and all meters, the last one first, and removes their isolation.
+    pub(crate) fn end(&mut self) {
+        self.load = None;
+        while let Some((_, running)) = self.meters.pop() {
+            let Some(running) = running else {
+                continue;
+            };
+            let known = running.isolation().map(|report| report.findings);
+            let known = known.unwrap_or_default();
+            match running.finish() {
+                Ok(report) => {
+                    let found = report.into_iter().flat_map(|report| report.findings);
+                    self.findings
+                        .extend(found.filter(|finding| !known.contains(finding)));
+                }
+                Err(error) => self.findings.push(
+                    Finding::new(Severity::Warning, "isolation", error.to_string())
+                        .fix("rampart release"),
+                ),
+            }
+        }
+    }
+
+    /// Returns the findings about the ends so far.
+    pub(crate) fn findings(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+}
+
+impl Drop for KeptMeters {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
