@@ -9,19 +9,24 @@ use rampart_model::{
     NotMeasured, Record, Severity, VariantRecord, VariantSettings,
 };
 
-use crate::MatrixEntry;
 use crate::collect::RecordCollector;
 use crate::completeness::{Missing, missing};
 use crate::effects::judge::judge_effects;
 use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
 use crate::judge::{Evidence, Judging};
+use crate::store::ResultDirectory;
+use crate::{EvaluateError, MatrixEntry};
 
 /// Largest part of the elapsed time for judging between runs and rounds (1 in this many). The
 /// verdicts in the document may be a little behind its records.
 const SHARE_FOR_JUDGING: u32 = 50;
 
-/// Updates a document after each run and round.
+/// Largest part of the elapsed time for collecting and writing the document (1 in this many): it
+/// takes time from a housekeeping CPU, which may be measured.
+const SHARE_FOR_WRITING: u32 = 50;
+
+/// Updates a document after runs and rounds.
 #[derive(Debug)]
 pub(crate) struct DocumentUpdates {
     /// The parts that the settings left out.
@@ -29,6 +34,8 @@ pub(crate) struct DocumentUpdates {
     began: Instant,
     /// The time used for judging.
     spent: Duration,
+    /// The time used for collecting and writing.
+    spent_writing: Duration,
     /// Number of runs in the document.
     runs: usize,
     judging: Judging,
@@ -43,23 +50,36 @@ impl DocumentUpdates {
             planned: evaluation.not_measured.clone(),
             began: Instant::now(),
             spent: Duration::ZERO,
+            spent_writing: Duration::ZERO,
             runs: 0,
             judging: Judging::default(),
             effects_of: None,
         }
     }
 
-    /// Updates after a run or a round: the records always, the verdicts as far as the time allows.
+    /// Updates and writes the document after a run or a round, and its verdicts, as far as the time
+    /// allows.
     pub(crate) fn between(
         &mut self,
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<MatrixEntry, RecordCollector>,
         failures: &Failures,
-    ) {
+        directory: &ResultDirectory,
+    ) -> Result<(), EvaluateError> {
+        let elapsed = self.began.elapsed();
+        if self.spent_writing > elapsed / SHARE_FOR_WRITING {
+            return Ok(());
+        }
+        let begin = Instant::now();
         self.collect(evaluation, collectors, failures);
-        if self.spent <= self.began.elapsed() / SHARE_FOR_JUDGING {
+        self.spent_writing += begin.elapsed();
+        if self.spent <= elapsed / SHARE_FOR_JUDGING {
             self.judge(evaluation, collectors);
         }
+        let begin = Instant::now();
+        let written = directory.write(evaluation);
+        self.spent_writing += begin.elapsed();
+        written
     }
 
     /// Updates records and verdicts at the end.

@@ -428,8 +428,7 @@ impl RunEnvironment<'_> {
             evaluation.findings.extend(kept_meters.findings());
             evaluation.findings.extend(noisy_guests.update());
             evaluation.runs.0 = number + 1;
-            updates.between(evaluation, collectors, &running.failures);
-            self.directory.write(evaluation)?;
+            updates.between(evaluation, collectors, &running.failures, self.directory)?;
         }
         Ok(())
     }
@@ -611,8 +610,7 @@ impl RunEnvironment<'_> {
             evaluation.findings.extend(noisy_guests.update());
             order += 1;
             evaluation.runs.0 = runs + order;
-            updates.between(evaluation, collectors, &running.failures);
-            self.directory.write(evaluation)?;
+            updates.between(evaluation, collectors, &running.failures, self.directory)?;
         }
         Ok(())
     }
