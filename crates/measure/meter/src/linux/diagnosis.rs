@@ -8,7 +8,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{CpuId, CpuSet, Finding, Refusal, RefusalKind, SchedulingPolicy, Severity};
+use rampart_model::{
+    CpuId, CpuSet, Finding, GROUP_BUDGETS_OFF, Refusal, RefusalKind, SchedulingPolicy, Severity,
+};
 
 use super::files::{self, Group};
 use super::privilege::{self, Capability, Resource};
@@ -287,7 +289,7 @@ fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
     )
     .values("a group with the cpu controller", "the root group, or a group without it")
     .fix(format!(
-        "echo $$ > {}/cgroup.procs before starting, or boot with rt_group_sched=0 (Linux 6.16 or later){also}",
+        "echo $$ > {}/cgroup.procs before starting, or boot with {GROUP_BUDGETS_OFF}{also}",
         group.mount.display()
     ));
     Some(refusal(RefusalKind::NoRealTimeBudget, finding))
