@@ -231,4 +231,4 @@ pub use verdict::{
 #[cfg(feature = "std")]
 pub use vital_thread::VitalThread;
 #[cfg(feature = "std")]
-pub use words::{clean, plural, wrapped};
+pub use words::{clean, factor, grouped, plural, quantile_name, wrapped};
