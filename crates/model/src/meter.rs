@@ -546,8 +546,10 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The plan is invalid or unreadable, or has another protocol version.
+    /// The plan is invalid or unreadable.
     BadPlan,
+    /// The programs of the two sides are of different versions, with different protocols.
+    OtherProtocol,
     /// A CPU is not online.
     CpuOffline,
     /// A CPU is outside the cpuset or affinity of the program.

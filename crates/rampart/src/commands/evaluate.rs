@@ -155,19 +155,12 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{}: has no absolute path", path.display()))
 }
 
-/// Returns the exit code. An incomplete evaluation is partial even if a deadline is not met.
+/// Returns the exit code.
 pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
-    if !is_complete(evaluation) {
-        return ExitCode::Partial;
-    }
     let missed = evaluation.verdicts.iter().any(|verdict| {
         verdict.question == Question::Deadline
             && verdict.outcome != VerdictOutcome::Holds
             && evaluation.settings.deadline_is_named(&verdict.domain)
     });
-    if missed {
-        ExitCode::VerdictNegative
-    } else {
-        ExitCode::Success
-    }
+    ExitCode::of_evaluation(is_complete(evaluation), !missed)
 }

@@ -296,7 +296,7 @@ pub fn resolve(
 }
 
 fn mpidr(description: &Description, cpu: CpuId) -> Option<u64> {
-    let same = |known: &&crate::describe::Cpu| known.number == cpu.0;
+    let same = |known: &&crate::describe::TreeCpu| known.number == cpu.0;
     description.cpus.iter().find(same).map(|cpu| cpu.mpidr)
 }
 

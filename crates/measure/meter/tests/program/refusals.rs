@@ -60,11 +60,11 @@ fn refuses_another_protocol_even_with_other_fields() {
     let words = &["version", "found 7", "expected 1"];
     assert_refused(
         &after(std::slice::from_ref(&other)),
-        RefusalKind::BadPlan,
+        RefusalKind::OtherProtocol,
         words,
     );
     let newer = other.replace("\"aligned\"", "\"alignment\"");
-    assert_refused(&after(&[newer]), RefusalKind::BadPlan, words);
+    assert_refused(&after(&[newer]), RefusalKind::OtherProtocol, words);
 }
 
 #[test]
