@@ -87,8 +87,7 @@ fn enable(order: &StartRequest<'_>) -> Result<(), SuperviseError> {
         return Ok(());
     }
     let mark = hypervisor_mark(order.state.path());
-    fs::write(&mark, "rampart up enabled the hypervisor\n")
-        .and_then(|()| File::open(&mark)?.sync_all())
+    rampart_host::replace_file(&mark, b"rampart up enabled the hypervisor\n")
         .map_err(SuperviseError::file("write", &mark))?;
     operate::enable(order.state, &EnableOrder::default()).map_err(refused)?;
     Ok(())
