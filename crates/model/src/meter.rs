@@ -555,9 +555,9 @@ pub enum RefusalKind {
     /// A CPU is outside the cpuset or affinity of the program.
     CpuOutsideCpuset,
     /// A thread does not run on its CPU.
-    AffinityNotGranted,
+    AffinityNotEffective,
     /// The policy was refused for lack of privilege.
-    PolicyNotGranted,
+    PolicyNotEffective,
     /// The policy was refused because the cgroup has no real-time budget
     /// (`CONFIG_RT_GROUP_SCHED`).
     NoRealTimeBudget,

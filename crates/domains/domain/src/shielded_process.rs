@@ -49,11 +49,11 @@ impl Environment {
     ) -> Result<Self, DomainError> {
         let cpus = start.plan.cpus.clone();
         let mut findings = Vec::new();
-        let standing = match isolation {
+        let active = match isolation {
             IsolationChoice::Usual => active_domain(state, &cpus)?,
             IsolationChoice::Bare => None,
         };
-        let shield = if let Some(domain) = standing {
+        let shield = if let Some(domain) = active {
             Some(Shield::of_active_domain(state, &domain)?)
         } else if isolation == IsolationChoice::Bare {
             findings.push(no_isolation_requested(&cpus));

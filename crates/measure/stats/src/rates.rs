@@ -85,7 +85,7 @@ fn dispersion(one: &Events, other: &Events) -> f64 {
     }
 }
 
-/// Stands for infinitely many cycles, of which any number of events is a negligible part.
+/// Approximates infinitely many cycles, of which any number of events is a negligible part.
 const MANY: f64 = 1e9;
 
 /// Returns the mean of Poisson's law at which `events` or fewer occur with the probability `risk`.
@@ -110,7 +110,7 @@ pub struct RateRatio {
     pub observed: (Nanos, Nanos),
     /// The first rate exceeds the second by at most this many events per second, one-sided.
     pub added_at_most: f64,
-    /// The ratio of the rates; `None` if its interval says nothing.
+    /// The ratio of the rates; `None` if its interval is not informative.
     pub ratio: Option<Interval>,
     /// The outcome of this question.
     pub outcome: VerdictOutcome,

@@ -275,8 +275,8 @@ fn domain_of(one: &NotMeasured) -> &str {
     one.what.strip_prefix("domain ").unwrap_or(&one.what)
 }
 
-/// Returns whether a part is missing without a fault: the machine cannot host the domain and nobody
-/// asked for it, or only notes explain it.
+/// Returns whether a part is missing without a fault: the machine cannot host the domain and it was
+/// not requested, or only notes explain it.
 fn is_absent(evaluation: &Evaluation, one: &NotMeasured) -> bool {
     let domain = domain_of(one);
     let planned = evaluation

@@ -214,7 +214,7 @@ fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nan
     thread.join().expect("it ends");
     let mut samples = Vec::new();
     consumer.drain(|part| samples.extend_from_slice(part));
-    // Nobody reads while it runs, and a busy machine has more gaps than the ring has room for.
+    // Nothing reads while it runs, and a busy machine has more gaps than the ring can hold.
     assert!(consumer.lost() == 0 || meter == MeterKind::Noise);
     (
         *outcome,
