@@ -23,11 +23,11 @@ pub struct Description {
     /// `compatible` of the tree, the most specific first.
     pub compatible: Vec<String>,
     /// The CPUs, ordered by number.
-    pub cpus: Vec<Cpu>,
+    pub cpus: Vec<TreeCpu>,
     /// All memory.
     pub memory: Vec<Span>,
     /// Parts of the memory that are already in use.
-    pub reserved: Vec<Reservation>,
+    pub reserved: Vec<ReservedMemory>,
     /// Memory that Linux uses; none if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linux_memory: Option<Vec<Span>>,
@@ -45,7 +45,7 @@ pub struct Description {
 /// One CPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Cpu {
+pub struct TreeCpu {
     /// Linux's number; if it is not known, the index in the tree.
     pub number: u32,
     /// The affinity fields of its MPIDR_EL1.
@@ -62,7 +62,7 @@ pub struct Cpu {
 /// A reserved part of the memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Reservation {
+pub struct ReservedMemory {
     /// The reserved span.
     #[serde(flatten)]
     pub span: Span,
@@ -146,7 +146,7 @@ pub enum InterruptKind {
 /// An interrupt of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Interrupt {
+pub struct DeviceInterrupt {
     /// Kind of the interrupt.
     pub kind: InterruptKind,
     /// INTID, or the first word of the specifier for another controller.
@@ -209,7 +209,7 @@ pub struct Device {
     /// Its address ranges, in the order of the tree, which is significant.
     pub ranges: Vec<AddressRange>,
     /// Its interrupts, in the order of the tree.
-    pub interrupts: Vec<Interrupt>,
+    pub interrupts: Vec<DeviceInterrupt>,
     /// The resources of other devices that it needs.
     pub references: Vec<Reference>,
     /// Its driver in Linux; none if it could not be read.
@@ -229,7 +229,7 @@ impl Device {
 
     /// Returns the INTIDs of its interrupts that can be assigned to a cell.
     pub fn shared_interrupts(&self) -> impl Iterator<Item = u32> + '_ {
-        let shared = |interrupt: &&Interrupt| interrupt.kind == InterruptKind::Shared;
+        let shared = |interrupt: &&DeviceInterrupt| interrupt.kind == InterruptKind::Shared;
         self.interrupts
             .iter()
             .filter(shared)

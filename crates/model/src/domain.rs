@@ -260,6 +260,27 @@ impl DomainSelection {
         }
     }
 
+    /// Returns the guest that only disturbs the others.
+    #[must_use]
+    pub const fn noisy_guest() -> Self {
+        Self {
+            guest: Some(GuestRole::Noisy),
+            ..Self::of(DomainKind::Vm)
+        }
+    }
+
+    /// Returns whether it only disturbs the others, and is not measured.
+    #[must_use]
+    pub fn is_noisy(&self) -> bool {
+        self.guest == Some(GuestRole::Noisy)
+    }
+
+    /// Returns whether its processor is emulated on every machine.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        self.guest == Some(GuestRole::Emulated)
+    }
+
     /// Returns whether an evaluation measures it without being asked: the usual variant of a kind,
     /// and both payloads of a cell, since they answer different questions.
     #[must_use]

@@ -14,8 +14,9 @@ pub enum ExitCode {
     /// Everything was measured, and the verdict on a deadline that the user gave (`--deadline` or
     /// the plan) is not `holds`.
     VerdictNegative = 3,
-    /// A precondition is missing, the machine does not fit the plan, a check found an error, or an
-    /// applied plan is not in effect any more; the message names it and the fix.
+    /// A precondition is missing (`rampart` and `rampart-meter` of different versions among them),
+    /// the machine does not fit the plan, a check found an error, or an applied plan is not in
+    /// effect any more; the message names it and the fix.
     PreconditionMissing = 4,
     /// The work ended early (Ctrl-C, or a part of it failed); results until then are kept.
     Partial = 5,
@@ -46,6 +47,17 @@ impl ExitCode {
             Self::Success
         } else {
             Self::Partial
+        }
+    }
+
+    /// Returns the code of an evaluation. An incomplete one is partial even if a deadline that the
+    /// user gave is not met.
+    #[must_use]
+    pub const fn of_evaluation(complete: bool, meets_deadlines: bool) -> Self {
+        match (complete, meets_deadlines) {
+            (false, _) => Self::Partial,
+            (true, false) => Self::VerdictNegative,
+            (true, true) => Self::Success,
         }
     }
 
@@ -99,6 +111,17 @@ mod tests {
         assert_eq!(ExitCode::of_parts(0, 0), ExitCode::Success);
         assert_eq!(ExitCode::of_parts(1, 2), ExitCode::Partial);
         assert_eq!(ExitCode::of_parts(2, 2), ExitCode::PreconditionMissing);
+    }
+
+    #[test]
+    fn an_incomplete_evaluation_decides_no_deadline() {
+        assert_eq!(ExitCode::of_evaluation(true, true), ExitCode::Success);
+        let missed = ExitCode::of_evaluation(true, false);
+        assert_eq!(missed, ExitCode::VerdictNegative);
+        for meets_deadlines in [true, false] {
+            let code = ExitCode::of_evaluation(false, meets_deadlines);
+            assert_eq!(code, ExitCode::Partial);
+        }
     }
 
     #[test]

@@ -160,9 +160,9 @@ pub use knob::{
 };
 #[cfg(feature = "std")]
 pub use machine::{
-    Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, IdleState, Machine, MemoryNode,
-    OperatingSystem, PreemptionModel, SystemManagementInterrupts, ThrottlingFacts, Topology,
-    Virtualisation,
+    Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, GROUP_BUDGETS_OFF, IdleState, Machine,
+    MemoryNode, OperatingSystem, PreemptionModel, SystemManagementInterrupts, ThrottlingFacts,
+    Topology, Virtualisation,
 };
 #[cfg(feature = "std")]
 pub use meter::{
@@ -231,4 +231,4 @@ pub use verdict::{
 #[cfg(feature = "std")]
 pub use vital_thread::VitalThread;
 #[cfg(feature = "std")]
-pub use words::{clean, plural, wrapped};
+pub use words::{clean, factor, grouped, plural, quantile_name, wrapped};

@@ -140,6 +140,10 @@ pub struct FrequencyFacts {
     pub boost: Option<bool>,
 }
 
+/// The kernel parameter that turns off budgets of control groups (`CONFIG_RT_GROUP_SCHED`), and the
+/// kernels that have it (Documentation/admin-guide/kernel-parameters.txt).
+pub const GROUP_BUDGETS_OFF: &str = "rt_group_sched=0 (Linux 6.16 or later)";
+
 /// Kernel mechanisms that limit the CPU time of real-time threads.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ThrottlingFacts {

@@ -546,16 +546,18 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The plan is invalid or unreadable, or has another protocol version.
+    /// The plan is invalid or unreadable.
     BadPlan,
+    /// The programs of the two sides are of different versions, with different protocols.
+    OtherProtocol,
     /// A CPU is not online.
     CpuOffline,
     /// A CPU is outside the cpuset or affinity of the program.
     CpuOutsideCpuset,
     /// A thread does not run on its CPU.
-    AffinityNotGranted,
+    AffinityNotEffective,
     /// The policy was refused for lack of privilege.
-    PolicyNotGranted,
+    PolicyNotEffective,
     /// The policy was refused because the cgroup has no real-time budget
     /// (`CONFIG_RT_GROUP_SCHED`).
     NoRealTimeBudget,

@@ -68,7 +68,7 @@ pub struct StatusPlan {
     pub real_time: CpuSet,
     /// Findings of its application: settings that differ from the plan.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_granted: Vec<Finding>,
+    pub not_effective: Vec<Finding>,
 }
 
 /// The state of one CPU over the interval.

@@ -51,12 +51,6 @@ impl Nanos {
         self.0 as f64 / 1e9
     }
 
-    /// Returns the length in microseconds, for display and statistics.
-    #[must_use]
-    pub fn as_micros_f64(self) -> f64 {
-        self.0 as f64 / 1e3
-    }
-
     /// Returns `self - other`, or zero if `other` is greater.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Formatting of text: counts with nouns, external texts, lines of limited width.
+//! Formatting of text: counts, quantiles and factors, external texts, lines of limited width.
 
 /// Formats a count with its noun: `1 warning`, `2 warnings`. The plural of `one` ends with `s`.
 #[must_use]
@@ -7,6 +7,42 @@ pub fn plural(count: impl std::fmt::Display, one: &str) -> String {
     let count = count.to_string();
     let ending = if count == "1" { "" } else { "s" };
     format!("{count} {one}{ending}")
+}
+
+/// Formats a count with its thousands apart: `1 234 567`.
+#[must_use]
+pub fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Formats a quantile as a percentile: `p50`, `p99.9`.
+#[must_use]
+pub fn quantile_name(quantile: f64) -> String {
+    // Six decimals of a percentage, without trailing zeros: 0.99999 × 100 is not exact.
+    let text = format!("{:.6}", quantile * 100.0);
+    format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
+}
+
+/// Formats a factor with two or three significant decimals.
+#[must_use]
+pub fn factor(value: f64) -> String {
+    if value >= 100.0 {
+        format!("{value:.0}")
+    } else if value >= 10.0 {
+        format!("{value:.1}")
+    } else if value >= 0.1 {
+        format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
+    }
 }
 
 /// Returns an external text as one printable line: control characters and those that change the
@@ -73,6 +109,37 @@ pub fn wrapped(first: &str, rest: &str, text: &str, width: usize) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn formats_figures() {
+        for (count, text) in [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1 000"),
+            (1_234_567, "1 234 567"),
+        ] {
+            assert_eq!(grouped(count), text);
+        }
+        for (quantile, name) in [
+            (0.5, "p50"),
+            (0.99, "p99"),
+            (0.999, "p99.9"),
+            (0.99999, "p99.999"),
+            (0.999_999, "p99.9999"),
+        ] {
+            assert_eq!(quantile_name(quantile), name);
+        }
+        for (value, text) in [
+            (123.4, "123"),
+            (12.34, "12.3"),
+            (1.234, "1.23"),
+            (0.1, "0.10"),
+            (0.0123, "0.012"),
+            (0.0, "0.000"),
+        ] {
+            assert_eq!(factor(value), text);
+        }
+    }
     use proptest::prelude::*;
 
     #[test]

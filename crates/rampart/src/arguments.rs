@@ -199,7 +199,7 @@ pub(crate) struct Evaluate {
     /// [default: block,cache,cpu; on an emulated machine block,cache; none
     /// without real-time policies; with --on sim also crash:host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    pub(crate) disturb: Option<Vec<Wish>>,
+    pub(crate) disturb: Option<Vec<DisturbArgument>>,
 
     /// Meters: wakeup, noise, fwq, loop; in a cell without an operating system
     /// also irq and mmio. The report leads with the first
@@ -273,13 +273,13 @@ pub(crate) struct Evaluate {
 
 /// One entry of `--disturb`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum DisturbArgument {
     Disturbance(DisturbanceRequest),
     /// Makes the kernel of the host panic.
     Crash,
 }
 
-impl std::str::FromStr for Wish {
+impl std::str::FromStr for DisturbArgument {
     type Err = rampart_model::ParseDisturbanceError;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == "crash:host" {

@@ -180,7 +180,9 @@ fn domain(error: &DomainError) -> ExitCode {
 fn blocks(error: &BlocksError) -> ExitCode {
     match error {
         BlocksError::Refused(refused) => refusal(refused),
-        BlocksError::NotStarted { .. } => ExitCode::PreconditionMissing,
+        BlocksError::NotStarted { .. } | BlocksError::OtherVersion { .. } => {
+            ExitCode::PreconditionMissing
+        }
         _ => ExitCode::Failure,
     }
 }

@@ -231,6 +231,7 @@ fn experiment(
         repetitions: 1,
         run_duration: Nanos::SECOND,
         deadline: Nanos::SECOND,
+        until_decided: None,
         deadline_from_user: false,
         total: Nanos::SECOND,
         seed: 1,

@@ -180,7 +180,7 @@ impl Session {
 
 fn other_protocol(program: &str, ready: &MeterReady) -> Refusal {
     Refusal {
-        kind: RefusalKind::BadPlan,
+        kind: RefusalKind::OtherProtocol,
         finding: Finding::new(
             Severity::Error,
             program,
@@ -278,6 +278,7 @@ mod tests {
         );
         match session.prepare(&plan()) {
             Err(DomainError::Refused(refusal)) => {
+                assert_eq!(refusal.kind, RefusalKind::OtherProtocol);
                 assert!(refusal.finding.to_string().contains("found 99"));
             }
             other => panic!("{other:?}"),

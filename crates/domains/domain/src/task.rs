@@ -6,8 +6,9 @@ use std::process::Command;
 
 use rampart_host::StateDirectory;
 use rampart_model::{
-    Availability, DomainKind, DomainSelection, EffectiveSettings, Finding, Machine, Severity,
+    Availability, DomainKind, DomainSelection, EffectiveSettings, Finding, Machine,
 };
+use rampart_rules::{Rule, rule_of_knob};
 
 use crate::running_process::RunningProcess;
 use crate::session::{Session, Tie};
@@ -76,31 +77,25 @@ pub(crate) fn expected_isolation(machine: &Machine) -> &'static str {
     }
 }
 
+/// The rule about the number of CPUs.
+pub(crate) const ENOUGH_CPUS: Rule = rule_of_knob("enough-cpus");
+
 /// Returns the weaknesses of isolation on this machine, whatever runs inside.
 pub(crate) fn weaknesses(machine: &Machine) -> Vec<Finding> {
     let mut findings = Vec::new();
     if machine.topology.online.len() < 2 {
         findings.push(
-            Finding::new(
-                Severity::Warning,
-                "CPUs",
-                "the only CPU is needed for ordinary work, so it cannot be shielded",
-            )
-            .values("1 online", "at least 2")
-            .fix("add a second CPU to the machine"),
+            ENOUGH_CPUS
+                .finding(
+                    "CPUs",
+                    "the only CPU is needed for ordinary work, so it cannot be isolated",
+                )
+                .values("1 online", "at least 2")
+                .fix("add a second CPU to the machine"),
         );
     }
-    let user = rustix::process::geteuid();
-    if !user.is_root() {
-        findings.push(
-            Finding::new(
-                Severity::Warning,
-                "privilege",
-                "without root the CPUs cannot be isolated, and real-time policies may be refused",
-            )
-            .values(format!("user {}", user.as_raw()), "root")
-            .fix("run the same command with sudo"),
-        );
+    if !rustix::process::geteuid().is_root() {
+        findings.push(rampart_host::root_missing());
     }
     findings
 }

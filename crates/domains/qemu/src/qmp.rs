@@ -283,12 +283,12 @@ mod tests {
         thread::spawn(move || {
             let mut reader = BufReader::new(far.try_clone().expect("a clone"));
             let mut far = far;
-            let mut heard = String::new();
+            let mut request = String::new();
             for line in script {
                 far.write_all(line.as_bytes()).expect("written");
                 far.write_all(b"\n").expect("written");
-                heard.clear();
-                if reader.read_line(&mut heard).expect("read") == 0 {
+                request.clear();
+                if reader.read_line(&mut request).expect("read") == 0 {
                     return;
                 }
             }

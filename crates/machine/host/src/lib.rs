@@ -78,7 +78,7 @@ pub use root::MachineRoot;
 pub use run_program::{CapturedOutput, output_within, run_within};
 pub use shield::{
     ControlGroup, ControlGroupVersion, Shield, ShieldInUse, active_domain,
-    refuse_if_a_plan_is_active, shield_in_use,
+    refuse_if_a_plan_is_active, root_missing, shield_in_use,
 };
 pub use state::StateDirectory;
 pub use tracing::{Interval, Measurer, Source, Span, Trace, TracedSample, Tracing, explain};

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rampart_model::{Finding, Nanos, Severity};
+use rampart_model::{Finding, GROUP_BUDGETS_OFF, Nanos, Severity};
 
 use crate::HostError;
 use crate::changes::{Changes, Setting};
@@ -280,7 +280,7 @@ fn budget_missing(kernel: &dyn Kernel, thread: u32, config: &KernelConfig) -> Op
             path,
             "groups need a real-time budget (CONFIG_RT_GROUP_SCHED), which cgroup v2 cannot set, so the kernel refuses real-time policies outside the root group, for root too",
         )
-        .fix("sysctl kernel.sched_rt_runtime_us=-1, or start the kernel with rt_group_sched=0 (from 6.15), or use one without CONFIG_RT_GROUP_SCHED")
+        .fix(format!("sysctl kernel.sched_rt_runtime_us=-1, or start the kernel with {GROUP_BUDGETS_OFF}, or use one without CONFIG_RT_GROUP_SCHED"))
     })
 }
 

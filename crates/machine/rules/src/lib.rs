@@ -29,7 +29,7 @@ mod plan;
 mod rule;
 mod state;
 
-pub use catalogue::{all, named};
+pub use catalogue::{all, manager_programs, named};
 pub use changes::caches::cache_share_text;
 pub use changes::change_list;
 pub use changes::division::{
@@ -53,6 +53,6 @@ pub use machine::readings;
 pub use machine::readings::{
     Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };
-pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan};
+pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan, rule_of_knob};
 pub use rule::{Rule, RuleBook, all_rules, rule};
 pub use state::{Comparison, STATE_RULES, StateRule, check_state, state_rule};

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every id belongs to one rule, and every rule has one severity.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_host::{
     MachineRoot, read_environment, read_figure_findings, read_knob_values, read_machine,
 };
 use rampart_host::{Watch, observe};
 use rampart_model::{
-    Accelerator, ActiveDomain, ActivePlan, ActivePlanState, CheckState, CpuSet, Finding,
-    IsolationMechanism, Machine, Nanos, Observation, ObservedThread, ResolvedPlan,
-    SchedulingPolicy, Severity,
+    Accelerator, ActiveDomain, ActivePlan, ActivePlanState, CheckState, CpuId, CpuSet, Environment,
+    Finding, IsolationMechanism, Machine, MemoryNode, Nanos, Observation, ObservedThread,
+    ResolvedPlan, ResourceLimits, SchedulingPolicy, Severity,
 };
 use rampart_rules::guest::{
     GUEST_PLACEMENT_RULES, GuestMemory, GuestSetup, GuestSubject, HostFacts, VirtualCpu,
     guest_finding, guest_settings,
 };
 use rampart_rules::{
-    FIGURE_RULES, HARM, Isolation, MANAGER_RULES, Readings, STATE_RULES, Subject, all_rules,
-    by_harm, change_list, check, findings_of, rule,
+    FIGURE_RULES, HARM, Isolation, Location, MANAGER_RULES, ProcessLimits, Readings, STATE_RULES,
+    Subject, all, all_rules, by_harm, change_list, check, findings_of, rule,
 };
 use rampart_status::{Observer, status};
 
@@ -147,6 +147,191 @@ fn an_id_has_one_severity_everywhere() {
         .filter(|id| shown.contains(*id))
         .collect();
     assert!(states.len() > 15, "{states:?}");
+}
+
+/// Rules of a plan, and knobs of another severity that the same property of a machine breaks: what
+/// the plan requests fails, while a machine without a plan has a weakness. The rule's reason names
+/// the knob.
+const DIFFERENT_STATEMENTS: [(&str, &str); 7] = [
+    ("group-budget", "real-time-group-scheduling"),
+    ("kernel-option", "config-cpusets"),
+    ("kernel-option", "config-no-hz-full"),
+    ("kernel-option", "config-resctrl"),
+    ("one-node", "one-memory-node"),
+    ("resource-limits", "locked-memory-limit"),
+    ("resource-limits", "real-time-priority-limit"),
+];
+
+/// A machine as knobs and as plans see it.
+#[derive(Clone)]
+struct Seen {
+    machine: Machine,
+    readings: Readings,
+    environment: Environment,
+}
+
+impl Seen {
+    /// Returns a recorded machine with every kernel option except budgets of groups, the real-time
+    /// CPUs on one of two memory nodes, no other managers, and a caller that no limit applies to.
+    fn fit(root: &MachineRoot, real_time: &CpuSet) -> Self {
+        let mut seen = Self {
+            machine: read_machine(root),
+            readings: read_knob_values(root, real_time),
+            environment: read_environment(root, &[]),
+        };
+        for option in options() {
+            seen.set_option(option, true);
+        }
+        seen.set_budgets(false);
+        seen.readings.programs = Some(BTreeSet::new());
+        seen.environment.managers = Some(Vec::new());
+        seen.set_limits(true);
+        seen.set_nodes(|cpu| u32::from(real_time.contains(cpu)));
+        seen
+    }
+
+    fn set_option(&mut self, option: &str, on: bool) {
+        let options = self.readings.options.get_or_insert_default();
+        options.insert(option.to_owned(), if on { "y" } else { "n" }.to_owned());
+        let options = &mut self.environment.kernel_options;
+        options.insert(option.to_owned(), on);
+    }
+
+    fn set_budgets(&mut self, on: bool) {
+        self.set_option("CONFIG_RT_GROUP_SCHED", on);
+        self.set_option("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED", false);
+        self.machine.throttling.group_scheduling = Some(on);
+        self.machine.throttling.runtime = Some(Nanos::from_millis(950));
+        self.environment.group_budget = on.then_some(Nanos::ZERO);
+    }
+
+    fn set_limits(&mut self, privileged: bool) {
+        self.readings.limits = Some(ProcessLimits {
+            locked_memory: Some(1 << 16),
+            real_time_priority: Some(0),
+            privileged,
+        });
+        self.environment.limits = Some(ResourceLimits {
+            locked_memory: Some(1 << 16),
+            real_time_priority: 0,
+            may_schedule: privileged,
+            may_lock: privileged,
+        });
+    }
+
+    /// Puts each CPU on the memory node with this number.
+    fn set_nodes(&mut self, of: impl Fn(CpuId) -> u32) {
+        let mut nodes: BTreeMap<u32, Vec<CpuId>> = BTreeMap::new();
+        for cpu in &mut self.machine.topology.cpus {
+            cpu.node = Some(of(cpu.id));
+            nodes.entry(of(cpu.id)).or_default().push(cpu.id);
+        }
+        let nodes = nodes.into_iter().map(|(id, cpus)| MemoryNode {
+            id,
+            cpus: cpus.into_iter().collect(),
+            memory: 1 << 30,
+        });
+        self.machine.topology.nodes = nodes.collect();
+    }
+
+    /// Returns the rules that `check` and a plan find broken.
+    fn broken(&self, plan: &rampart_model::Plan) -> BTreeSet<String> {
+        let resolved = rampart_plan::resolve(&self.machine, plan, &self.environment);
+        let subject = Subject {
+            machine: &self.machine,
+            readings: &self.readings,
+        };
+        let of_check = check(subject, &Isolation::of(&resolved), "the test", "test").findings;
+        let of_check = of_check
+            .into_iter()
+            .filter(|found| matches!(found.state, CheckState::Error | CheckState::Warning))
+            .map(|found| found.rule);
+        let of_plan = resolved.findings.into_iter().map(|found| found.finding);
+        let of_plan = of_plan.filter(|finding| !finding.undecided);
+        of_check
+            .chain(of_plan.filter_map(|finding| finding.rule))
+            .collect()
+    }
+}
+
+/// Returns every kernel option of the catalogue.
+fn options() -> BTreeSet<&'static str> {
+    let option = |location| match location {
+        Location::KernelOption(option) => Some(option),
+        _ => None,
+    };
+    all().filter_map(|knob| option(knob.location)).collect()
+}
+
+/// Returns machines that differ from the given one by one property that knobs and plans judge.
+fn with_one_change(fit: &Seen) -> BTreeMap<String, Seen> {
+    let mut changed = BTreeMap::new();
+    let mut add = |name: &str, change: &dyn Fn(&mut Seen)| {
+        let mut seen = fit.clone();
+        change(&mut seen);
+        changed.insert(name.to_owned(), seen);
+    };
+    for option in options() {
+        add(option, &|seen| seen.set_option(option, false));
+    }
+    add("budgets of groups", &|seen| seen.set_budgets(true));
+    add("limits", &|seen| seen.set_limits(false));
+    add("memory nodes", &|seen| seen.set_nodes(|cpu| cpu.0));
+    for knob in all() {
+        let Location::Program(names) = knob.location else {
+            continue;
+        };
+        for name in names {
+            add(name, &|seen| {
+                seen.readings.programs = Some(BTreeSet::from([(*name).to_owned()]));
+                seen.environment.managers = Some(vec![(*name).to_owned()]);
+            });
+        }
+    }
+    changed
+}
+
+#[test]
+fn one_property_of_a_machine_has_one_severity_or_the_difference_is_recorded() {
+    let mut found = BTreeSet::new();
+    for name in RECORDED {
+        let root = MachineRoot::at(rampart_recorded::directory(name));
+        let online = read_machine(&root).topology.online;
+        let cpus: Vec<CpuId> = online.iter().collect();
+        let [.., first, second] = cpus[..] else {
+            panic!("{name} has {} CPUs", cpus.len());
+        };
+        let text = format!(
+            "[boot]\narguments = [\"nohz_full={first}\"]\n\
+             [[domain]]\nname = \"press\"\nkind = \"task\"\ncpus = \"{first},{second}\"\n\
+             policy = {{ fifo = 80 }}\ncache = {{ ways = 1 }}\n"
+        );
+        let plan = rampart_plan::parse(&text, "plan.toml").unwrap_or_else(|e| panic!("{e}"));
+        let fit = Seen::fit(&root, &[first, second].into_iter().collect());
+        let before = fit.broken(&plan);
+        for (change, seen) in with_one_change(&fit) {
+            let after = seen.broken(&plan);
+            let new: Vec<_> = after
+                .difference(&before)
+                .filter_map(|id| rule(id))
+                .collect();
+            for one in &new {
+                for other in &new {
+                    if one.severity > other.severity {
+                        assert!(
+                            DIFFERENT_STATEMENTS.contains(&(one.id, other.id)),
+                            "{change} on {name}: {} and {} differ in severity",
+                            one.id,
+                            other.id
+                        );
+                        assert!(one.reason.contains(other.id), "{}", one.id);
+                        found.insert((one.id, other.id));
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(found, BTreeSet::from(DIFFERENT_STATEMENTS));
 }
 
 /// Returns the findings of `status` on a machine with this plan: as recorded, with foreign threads

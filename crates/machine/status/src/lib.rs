@@ -68,7 +68,7 @@ pub fn status(
             fingerprint: plan.resolved.fingerprint.clone(),
             housekeeping: plan.resolved.housekeeping.clone(),
             real_time: plan.resolved.real_time.clone(),
-            not_granted: plan.findings.clone(),
+            not_effective: plan.findings.clone(),
         }),
         cpus,
         findings,

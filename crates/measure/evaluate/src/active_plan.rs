@@ -81,7 +81,7 @@ mod tests {
     fn active_plan() -> ActivePlan {
         let mut active: ActivePlan = serde_json::from_value(serde_json::json!({
             "schema_version": 1, "tool_version": "0", "state": "active", "applied_at": 0,
-            "boot": "", "file": "standing.toml", "text": "",
+            "boot": "", "file": "active.toml", "text": "",
             "resolved": request(false, false, 0).resolved,
             "domains": [
                 { "name": "press", "kind": "task", "cpus": "2", "isolation": "isolated-partition",
@@ -110,7 +110,7 @@ mod tests {
                 .expect_err("compared")
                 .to_string();
             assert!(
-                why.contains("standing.toml") && why.contains("rampart release"),
+                why.contains("active.toml") && why.contains("rampart release"),
                 "{why}"
             );
         }

@@ -225,14 +225,14 @@ mod tests {
 
     #[test]
     fn blocks_without_effect_are_inconclusive() {
-        for (watched, said) in [
+        for (watched, printed) in [
             (&[1, 2][..], "no stopped CPU shows"),
             (&[2][..], "no stopped CPU was watched"),
         ] {
             for cpu in judged(watched, false) {
                 let found = cpu.transfer.expect("compared");
                 assert_eq!(found.outcome, VerdictOutcome::Inconclusive);
-                assert!(found.statement.contains(said), "{}", found.statement);
+                assert!(found.statement.contains(printed), "{}", found.statement);
             }
         }
     }

@@ -4,12 +4,11 @@
 
 use rampart_model::{
     Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
-    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome,
+    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome, grouped,
 };
 
 use crate::emulated_answers;
 use crate::isolation::isolation;
-use crate::statements::grouped;
 use crate::summary_sentence::sentence;
 
 /// Returns summaries and table. On an `emulated` machine no answer rests on a time.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    Condition, EvaluatedDomain, Evaluation, Exposure, Finding, GuestRole, MeterSettings,
-    NotMeasured, Record, Severity, VariantRecord, VariantSettings,
+    Condition, EvaluatedDomain, Evaluation, Exposure, Finding, MeterSettings, NotMeasured, Record,
+    Severity, VariantRecord, VariantSettings,
 };
 
 use crate::collect::RecordCollector;
@@ -223,8 +223,7 @@ pub(crate) fn empty_record(evaluation: &Evaluation, entry: MatrixEntry) -> Recor
     let meter = &evaluation.settings.meters[entry.meter];
     let condition = evaluation.settings.conditions[entry.condition];
     Record {
-        emulated: evaluation.machine.virtualisation.emulated
-            || domain.selection.guest == Some(GuestRole::Emulated),
+        emulated: evaluation.machine.virtualisation.emulated || domain.selection.is_emulated(),
         id: id_in_variant(
             evaluation.settings.variants.get(entry.variant),
             record_id(domain, meter, condition),

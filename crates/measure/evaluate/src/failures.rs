@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn leaves_out_a_domain_after_two_failures_in_a_row() {
-        let why = Finding::new(Severity::Error, "vm", "it said nothing").fix("look at it");
+        let why = Finding::new(Severity::Error, "vm", "it printed nothing").fix("look at it");
         let mut failures = Failures::default();
         failures.failed("vm", &why);
         assert_eq!(failures.left_out("vm"), None);
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(failures.left_out("vm"), None, "not in a row");
         failures.failed("vm", &why);
         let finding = failures.left_out("vm").expect("left out");
-        assert!(finding.what.contains("it said nothing"), "{finding}");
+        assert!(finding.what.contains("it printed nothing"), "{finding}");
         assert_eq!(finding.fix.as_deref(), Some("look at it"));
         assert_eq!(failures.left_out("task"), None);
         failures.succeeded("vm");

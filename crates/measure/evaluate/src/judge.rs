@@ -21,7 +21,7 @@ use crate::statements;
 use crate::transfer::judge::TransferVerdicts;
 
 /// The samples by record: its valid visits in chronological order. Visits of different records with
-/// the same number are neighbours in time.
+/// the same number are adjacent in time.
 pub type VisitsByRecord<'a> = BTreeMap<String, &'a [Visit]>;
 
 /// The data from which verdicts are derived.

@@ -32,7 +32,7 @@ pub struct MeasureContext<'a> {
     pub tool_version: &'a str,
 }
 
-/// Runs one meter in one domain. Calls `heard` with each batch as it arrives, including warm-up,
+/// Runs one meter in one domain. Calls `received` with each batch as it arrives, including warm-up,
 /// and with `None` a few times a second.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn measure(
     domain: &dyn Domain,
     plan: &MeterSettings,
     context: &MeasureContext<'_>,
-    heard: &mut dyn FnMut(Option<&Batch>),
+    received: &mut dyn FnMut(Option<&Batch>),
     stop: &AtomicBool,
 ) -> Result<Measurement, EvaluateError> {
     let problems = plan.findings();
@@ -99,12 +99,12 @@ pub fn measure(
                     log.append(&batch, (started, started + offset))
                         .map_err(output)?;
                 }
-                heard(Some(&batch));
+                received(Some(&batch));
                 collected.add(&batch);
             }
             Some(MeterEvent::Finished { threads, findings }) => break (threads, findings),
             Some(MeterEvent::Refused(refusal)) => return Err(DomainError::Refused(refusal).into()),
-            Some(MeterEvent::Ready(_)) | None => heard(None),
+            Some(MeterEvent::Ready(_)) | None => received(None),
         }
     };
     let effective_settings = running.effective_settings();

@@ -4,8 +4,8 @@
 
 use rampart_model::{
     Availability, Condition, CpuSet, DomainSelection, EvaluatedDomain, EvaluationSettings, Finding,
-    GuestRole, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterSettings, Nanos,
-    NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferSettings,
+    LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterSettings, Nanos, NotMeasured,
+    PlanEffects, SchedulingPolicy, Severity, TransferSettings,
 };
 use rampart_stats::EFFECT_TOLERANCE;
 
@@ -401,7 +401,7 @@ fn chosen<'a>(
             });
             continue;
         }
-        let target = if selection.guest == Some(GuestRole::Noisy) {
+        let target = if selection.is_noisy() {
             &mut noisy_guests
         } else {
             &mut measured

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Chooses the CPUs for real-time work, and those of each domain. Pure.
 
-use rampart_model::{CpuId, CpuSet, Finding, Machine, Severity};
+use rampart_model::{CpuId, CpuSet, Finding, Machine};
+use rampart_rules::{Rule, rule_of_knob};
 
 use crate::EvaluateError;
+
+/// The rule about siblings of one core.
+const SIBLING_THREADS: Rule = rule_of_knob("sibling-threads");
 
 /// CPUs for real-time work, and the reason for the choice.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,8 +118,7 @@ pub(crate) fn own_cpus(
     let (units, finding) = if cores.len() >= count {
         (cores, None)
     } else {
-        let finding = Finding::new(
-            Severity::Warning,
+        let finding = SIBLING_THREADS.finding(
             "cpus",
             "domains have siblings of one core, and disturb each other through what the core shares",
         )

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    Availability, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, Finding, GuestRole,
-    NotMeasured, PlannedDomain, ResolvedDomain, Severity,
+    Availability, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, Finding, NotMeasured,
+    PlannedDomain, ResolvedDomain, Severity,
 };
 
 use crate::EvaluateError;
@@ -88,10 +88,7 @@ pub(crate) fn plan_domains(
             domains.insert(0, host_beside(&housekeeping, &domains, availability));
         }
     }
-    let noisy = DomainSelection {
-        guest: Some(GuestRole::Noisy),
-        ..DomainSelection::of(DomainKind::Vm)
-    };
+    let noisy = DomainSelection::noisy_guest();
     let wants_noisy_guest = names.named && names.takes(&[&noisy.to_string()]);
     names.check(request)?;
     if real_time.is_empty() {

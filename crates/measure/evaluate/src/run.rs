@@ -66,7 +66,7 @@ pub(crate) struct RunRequest<'a> {
 
 /// The collected messages of the meter.
 #[derive(Default)]
-struct Heard {
+struct MeterOutput {
     record: String,
     started: Option<(Nanos, Nanos)>,
     threads: Vec<ThreadOutcome>,
@@ -102,10 +102,10 @@ pub(crate) fn make_run(
 ) -> RunMade {
     let mut invalid = Vec::new();
     let problem = |what: String| Finding::new(Severity::Error, request.record, what);
-    let mut heard = Heard {
+    let mut received = MeterOutput {
         record: request.record.to_owned(),
         collected: Collected::with_slices(),
-        ..Heard::default()
+        ..MeterOutput::default()
     };
     let mut load_record = LoadRecord::idle();
     let mut failed = None;
@@ -169,7 +169,7 @@ pub(crate) fn make_run(
                         &mut load,
                         (request.plan, patience(request.domain.selection().kind)),
                         &mut log,
-                        &mut heard,
+                        &mut received,
                         &mut || {
                             outside_influence.look();
                             tick();
@@ -215,23 +215,23 @@ pub(crate) fn make_run(
             };
             match finished {
                 Ok(report) => shield = report,
-                Err(error) => heard.findings.push(
+                Err(error) => received.findings.push(
                     Finding::new(Severity::Warning, request.record, error.to_string())
                         .fix("rampart release"),
                 ),
             }
         }
     }
-    let (explained, notes) = explaining.finish(request.plan, &heard.threads, guest.as_ref());
-    heard.findings.extend(notes);
-    for thread in &heard.threads {
+    let (explained, notes) = explaining.finish(request.plan, &received.threads, guest.as_ref());
+    received.findings.extend(notes);
+    for thread in &received.threads {
         invalid.extend(thread_problems(request.record, thread));
         if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
             invalid.push(problem(format!("CPU {}: there is no sample", thread.cpu)));
         }
-        heard.findings.extend(steal::of_thread(thread));
+        received.findings.extend(steal::of_thread(thread));
     }
-    let (started_monotonic, offset) = heard.started.unwrap_or_default();
+    let (started_monotonic, offset) = received.started.unwrap_or_default();
     let run = Run {
         explained,
         guest,
@@ -240,25 +240,25 @@ pub(crate) fn make_run(
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),
         started_monotonic,
-        duration: heard
+        duration: received
             .threads
             .iter()
             .map(|thread| thread.duration)
             .max()
             .unwrap_or_default(),
-        threads: heard.threads,
+        threads: received.threads,
         load: load_record,
         shield,
         effective_settings,
         histogram_log,
         invalid,
-        findings: heard.findings,
+        findings: received.findings,
     };
     // A program that was ended by the same Ctrl-C as this process did not fail.
     tick();
     RunMade {
         run,
-        collected: heard.collected,
+        collected: received.collected,
         failed: failed.filter(|_| !stop.load(Ordering::Relaxed)),
     }
 }
@@ -269,11 +269,11 @@ fn read_messages(
     load: &mut Load,
     (plan, patience): (&MeterSettings, Duration),
     log: &mut HistogramLog,
-    heard: &mut Heard,
+    received: &mut MeterOutput,
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> Result<(), CutOff> {
-    let record = heard.record.clone();
+    let record = received.record.clone();
     let failed = |error: DomainError| CutOff::ByDomain(reason(&record, &error));
     running.go().map_err(failed)?;
     let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + patience;
@@ -288,11 +288,11 @@ fn read_messages(
             Some(MeterEvent::Started {
                 at,
                 realtime_offset,
-            }) => heard.started = Some((at, realtime_offset)),
+            }) => received.started = Some((at, realtime_offset)),
             Some(MeterEvent::Batch(batch)) => {
                 log.append(
                     &batch,
-                    heard
+                    received
                         .started
                         .map_or((batch.at, Nanos::ZERO), |(at, offset)| (at, at + offset)),
                 )
@@ -300,11 +300,11 @@ fn read_messages(
                     let what = format!("the histogram log cannot be written: {error}");
                     CutOff::Here(problem(what))
                 })?;
-                heard.collected.add(&batch);
+                received.collected.add(&batch);
             }
             Some(MeterEvent::Finished { threads, findings }) => {
-                heard.threads = threads;
-                heard.findings = findings;
+                received.threads = threads;
+                received.findings = findings;
                 return Ok(());
             }
             Some(MeterEvent::Refused(refusal)) => {
@@ -512,7 +512,7 @@ mod tests {
             &mut load.expect("no load"),
             (&plan(), Duration::ZERO),
             &mut log,
-            &mut Heard::default(),
+            &mut MeterOutput::default(),
             &mut || {},
             &AtomicBool::new(false),
         );

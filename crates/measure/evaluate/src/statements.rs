@@ -1,29 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The statements of verdicts, each with the figures that it rests on.
 
-use rampart_model::{BlockKind, Exposure, Nanos, VerdictFigures, VerdictOutcome};
+use rampart_model::{
+    BlockKind, Exposure, Nanos, VerdictFigures, VerdictOutcome, factor, grouped, quantile_name,
+};
 use rampart_stats::{
     Compared, FEWEST_WINDOWS, RateRatio, StolenShare, TRANSFER_TOLERANCE, Transfer,
 };
-
-/// Formats a count in groups of three digits: `1 234 567`.
-pub(crate) fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Formats a quantile as `p99.9`.
-pub(crate) fn quantile_name(quantile: f64) -> String {
-    let percent = format!("{:.4}", quantile * 100.0);
-    format!("p{}", percent.trim_end_matches('0').trim_end_matches('.'))
-}
 
 /// Returns the statement on a deadline.
 pub(crate) fn deadline(figures: &VerdictFigures, exposure: &Exposure, emulated: bool) -> String {
@@ -310,27 +293,9 @@ pub(crate) fn too_little(exposure: &Exposure) -> String {
     )
 }
 
-/// Formats a factor with its significant digits.
-pub(crate) fn factor(value: f64) -> String {
-    match value {
-        value if value >= 100.0 => format!("{value:.0}"),
-        value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn formats_figures() {
-        assert_eq!(grouped(1_234_567), "1 234 567");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(quantile_name(0.999), "p99.9");
-        assert_eq!(quantile_name(0.5), "p50");
-        assert_eq!(factor(123.4), "123");
-    }
 
     #[test]
     fn reports_how_many_windows_are_late_although_the_verdict_holds() {

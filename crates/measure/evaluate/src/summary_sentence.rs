@@ -3,11 +3,10 @@
 
 use rampart_model::{
     DisturbanceKind, EvaluatedDomain, EvaluationSettings, MeterKind, Question, Record, Side,
-    Verdict, VerdictFigures, VerdictOutcome,
+    Verdict, VerdictFigures, VerdictOutcome, factor, grouped, quantile_name,
 };
 
 use crate::comparison::Asked;
-use crate::statements::{factor, grouped, quantile_name};
 
 /// Returns the summary of a domain in one sentence: its latency, then what is decided on the host,
 /// loads and blocks, then what is not decided.

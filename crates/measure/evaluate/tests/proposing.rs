@@ -199,7 +199,7 @@ fn the_time_of_a_fix_is_enough() {
         for seconds in 1..180 {
             let with = |total, disturbances: Option<&str>| Request {
                 total: Some(total),
-                disturbances: disturbances.map(|disturb| vec![disturb.parse().expect("a wish")]),
+                disturbances: disturbances.map(|disturb| vec![disturb.parse().expect("a request")]),
                 ..Request::default()
             };
             let total = Nanos::from_secs(seconds);
@@ -263,7 +263,7 @@ fn reports_a_reason_for_each_omitted_part() {
     assert!(reason(&short, &machine).contains("not enough"));
     // A requested one is an error.
     let explicit = Request {
-        disturbances: Some(vec!["block".parse().expect("a wish")]),
+        disturbances: Some(vec!["block".parse().expect("a request")]),
         ..short
     };
     let refused = propose(&machine, &availability(), &explicit).expect_err("too short");

@@ -107,13 +107,13 @@ impl Producer {
     fn update_full_at(&mut self) -> bool {
         let tail = self.shared.tail.0.load(Ordering::Acquire);
         self.full_at = tail.wrapping_add(self.shared.slots.len());
-        let room = self.head != self.full_at;
-        if !room {
+        let has_space = self.head != self.full_at;
+        if !has_space {
             // The producer is the only writer, so no read-modify-write is needed.
             let lost = self.shared.lost.load(Ordering::Relaxed);
             self.shared.lost.store(lost + 1, Ordering::Release);
         }
-        room
+        has_space
     }
 
     /// Counts samples that were lost before they reached the ring.
@@ -191,14 +191,14 @@ mod tests {
         #[test]
         fn behaves_as_a_bounded_queue(capacity in 1usize..40, steps in proptest::collection::vec((any::<bool>(), 0usize..50), 1..60)) {
             let (mut producer, mut consumer) = ring(capacity);
-            let room = capacity.max(2).next_power_of_two();
+            let slots = capacity.max(2).next_power_of_two();
             let mut model = std::collections::VecDeque::new();
             let (mut next, mut lost) = (0, 0);
             for (write, count) in steps {
                 if write {
                     for _ in 0..count {
                         producer.push(sample(next));
-                        if model.len() < room { model.push_back(sample(next)); } else { lost += 1; }
+                        if model.len() < slots { model.push_back(sample(next)); } else { lost += 1; }
                         next += 1;
                     }
                 } else {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ratios of quantiles of two records whose visits are neighbours in time.
+//! Ratios of quantiles of two records whose visits are adjacent in time.
 //!
 //! The statistic is the difference of the logarithms of the quantile of all samples of either side.
 //! Its variance is that of the jackknife (J. W. Tukey 1958; J. Shao and D. Tu, "The Jackknife and
 //! Bootstrap", 1995, §2.3): one number of visits is left out at a time, on both sides, so that what
-//! neighbours in time have in common cancels, and what visits of one side have in common counts.
+//! adjacent visits have in common cancels, and what visits of one side have in common counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -85,7 +85,7 @@ fn dispersion(one: &Events, other: &Events) -> f64 {
     }
 }
 
-/// Stands for infinitely many cycles, of which any number of events is a negligible part.
+/// Approximates infinitely many cycles, of which any number of events is a negligible part.
 const MANY: f64 = 1e9;
 
 /// Returns the mean of Poisson's law at which `events` or fewer occur with the probability `risk`.

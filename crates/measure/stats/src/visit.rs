@@ -45,7 +45,7 @@ impl From<Distribution> for Slice {
 
 /// A few slices of one domain under one condition, without another domain in between.
 ///
-/// Visits of different records with the same number are neighbours in time: they are compared with
+/// Visits of different records with the same number are adjacent in time: they are compared with
 /// each other.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Visit {

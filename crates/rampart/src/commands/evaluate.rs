@@ -15,7 +15,7 @@ use rampart_supervise::PlanFile;
 
 use super::evaluate_plan::{Switch, selections};
 use super::report::render;
-use crate::arguments::{Evaluate, Format, Loads, Wish};
+use crate::arguments::{DisturbArgument, Evaluate, Format, Loads};
 use crate::failure::Failure;
 use crate::{output, progress, signals};
 
@@ -67,18 +67,18 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
 }
 
 fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Failure> {
-    let disturbances = arguments.disturb.as_ref().map(|wishes| {
-        let mut wishes: Vec<_> = wishes
+    let disturbances = arguments.disturb.as_ref().map(|requested| {
+        let mut requested: Vec<_> = requested
             .iter()
-            .filter_map(|wish| match wish {
-                Wish::Disturbance(wish) => Some(wish.clone()),
-                Wish::Crash => None,
+            .filter_map(|one| match one {
+                DisturbArgument::Disturbance(one) => Some(one.clone()),
+                DisturbArgument::Crash => None,
             })
             .collect();
-        if wishes.is_empty() {
-            wishes.push(DisturbanceRequest::Nothing);
+        if requested.is_empty() {
+            requested.push(DisturbanceRequest::Nothing);
         }
-        wishes
+        requested
     });
     let plan = read.map(|read| arguments.plan.request(read, &arguments.domains));
     let domains = match &plan {
@@ -156,19 +156,12 @@ fn absolute(path: &Path) -> anyhow::Result<PathBuf> {
     std::path::absolute(path).with_context(|| format!("{}: has no absolute path", path.display()))
 }
 
-/// Returns the exit code. An incomplete evaluation is partial even if a deadline is not met.
+/// Returns the exit code.
 pub(crate) fn exit_code(evaluation: &Evaluation) -> ExitCode {
-    if !is_complete(evaluation) {
-        return ExitCode::Partial;
-    }
     let missed = evaluation.verdicts.iter().any(|verdict| {
         verdict.question == Question::Deadline
             && verdict.outcome != VerdictOutcome::Holds
             && evaluation.settings.deadline_is_named(&verdict.domain)
     });
-    if missed {
-        ExitCode::VerdictNegative
-    } else {
-        ExitCode::Success
-    }
+    ExitCode::of_evaluation(is_complete(evaluation), !missed)
 }

@@ -17,7 +17,7 @@ use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Se
 use super::evaluate::{default_directory, exit_code, show};
 use super::evaluate_plan::selections;
 use super::on::{Elsewhere, programs};
-use crate::arguments::{Evaluate, ShowProgress, Wish};
+use crate::arguments::{DisturbArgument, Evaluate, ShowProgress};
 use crate::failure::Failure;
 use crate::{output, signals};
 
@@ -30,7 +30,7 @@ fn crash_wanted(arguments: &Evaluate) -> Result<bool, Failure> {
     let named = arguments
         .disturb
         .as_ref()
-        .map(|wishes| wishes.contains(&Wish::Crash));
+        .map(|requested| requested.contains(&DisturbArgument::Crash));
     match (&arguments.on.on, named) {
         (BenchSelection::Sim(_), named) => Ok(named.unwrap_or(true)),
         (_, None | Some(false)) => Ok(false),

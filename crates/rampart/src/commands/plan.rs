@@ -162,13 +162,13 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<ExitCode, Failure> {
 
 fn write_proposal(arguments: &Propose) -> Result<ExitCode, Failure> {
     let machine = read_machine(&arguments.recorded.root()?);
-    let wish = ProposalRequest {
+    let request = ProposalRequest {
         real_time_cpus: arguments.real_time_cpus,
         tasks: arguments.tasks,
         containers: arguments.containers,
         guests: arguments.guests,
     };
-    let proposal = rampart_plan::propose(&machine, &wish)?;
+    let proposal = rampart_plan::propose(&machine, &request)?;
     let text = proposal.to_toml();
     let Some(file) = &arguments.out else {
         output::print(&text)?;

@@ -11,7 +11,7 @@ use super::block::{BlockArguments, BlockOptions};
 use super::blocktest::BlocktestArguments;
 use super::plan;
 use super::status::StatusArguments;
-use crate::arguments::{Check, Domains, Evaluate, Knobs, Loads, Measure, Release, Wish};
+use crate::arguments::{Check, DisturbArgument, Domains, Evaluate, Knobs, Loads, Measure, Release};
 use crate::failure::Failure;
 
 /// Returns a time in a form that is parsed back exactly.
@@ -253,18 +253,18 @@ impl Evaluate {
             .option("work", self.work.map(exact))
             .option("seed", self.seed)
             .flag("explain", self.explain);
-        if let Some(wishes) = &self.disturb {
-            let mut wishes: Vec<String> = wishes
+        if let Some(requested) = &self.disturb {
+            let mut requested: Vec<String> = requested
                 .iter()
-                .filter_map(|wish| match wish {
-                    Wish::Crash => None,
-                    Wish::Disturbance(wish) => Some(wish.to_string()),
+                .filter_map(|one| match one {
+                    DisturbArgument::Crash => None,
+                    DisturbArgument::Disturbance(one) => Some(one.to_string()),
                 })
                 .collect();
-            if wishes.is_empty() {
-                wishes.push("none".to_owned());
+            if requested.is_empty() {
+                requested.push("none".to_owned());
             }
-            builder.list("disturb", wishes);
+            builder.list("disturb", requested);
         }
         builder.finish()
     }

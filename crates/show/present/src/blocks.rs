@@ -9,22 +9,19 @@ use rampart_model::{
 };
 
 use crate::element::{Element, ListItem};
+use crate::format;
 use crate::plan_picture::item;
 
 /// Returns what is about to happen to the CPUs.
 #[must_use]
 pub fn planned_blocks(settings: &BlockSettings, kind: BlockKind) -> String {
-    let how = match kind {
-        BlockKind::Module => "the kernel module blocksys: interrupts and preemption off",
-        BlockKind::Spin => "a spinning thread of FIFO 99: other threads wait, interrupts do not",
-        BlockKind::Cell => "the program of the cell itself: interrupts masked",
-    };
     format!(
-        "Stopping {} for {}, {} in about {}, by {how} (seed {}).",
+        "Stopping {} for {}, {} in about {}, {} (seed {}).",
         settings.cpus.named(),
         settings.length,
         plural(settings.count, "time"),
         settings.duration(),
+        format::block_kind(kind),
         settings.seed,
     )
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parts of a machine that cells can own.
 
-use rampart_model::device_tree::{Description, Device, Interrupt, InterruptKind, RangeUse};
+use rampart_model::device_tree::{Description, Device, DeviceInterrupt, InterruptKind, RangeUse};
 use rampart_model::{ByteSize, Span};
 
 use crate::element::{Element, ListItem, Pair};
@@ -129,7 +129,7 @@ fn device(device: &Device) -> ListItem {
     }
 }
 
-fn interrupt(interrupt: &Interrupt) -> String {
+fn interrupt(interrupt: &DeviceInterrupt) -> String {
     let number = interrupt.number;
     let edge = if interrupt.edge { " edge" } else { "" };
     let through = interrupt.controller.as_deref().unwrap_or("");

@@ -2,9 +2,10 @@
 //! Figures and facts as text.
 
 use rampart_model::{
-    Bench, CpuRecord, Evaluation, EvaluationState, Exposure, Machine, MeasuredPlan, Nanos,
-    PreemptionModel, Record, Series,
+    Bench, BlockKind, CpuRecord, Evaluation, EvaluationState, Exposure, IsolationMechanism,
+    Machine, MeasuredPlan, Nanos, PreemptionModel, Record, Series,
 };
+pub(crate) use rampart_model::{factor, quantile_name};
 
 /// Returns a count with its thousands apart, or in three figures if that would be wide.
 pub(crate) fn count(value: u64) -> String {
@@ -16,17 +17,9 @@ pub(crate) fn count(value: u64) -> String {
     }
 }
 
-/// Returns a count with every digit, its thousands apart.
+/// Returns a count with every digit, its thousands apart and on one line.
 pub(crate) fn grouped(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('\u{a0}');
-        }
-        text.push(digit);
-    }
-    text
+    rampart_model::grouped(value).replace(' ', "\u{a0}")
 }
 
 fn scaled(value: f64, unit: &str) -> String {
@@ -48,26 +41,6 @@ pub(crate) fn time(value: Nanos) -> String {
 /// Returns a time, or a dash for `None`.
 pub(crate) fn time_or_dash(value: Option<Nanos>) -> String {
     value.map_or_else(|| "–".to_owned(), time)
-}
-
-/// Returns the name of a quantile: `p50`, `p99.9`.
-pub(crate) fn quantile_name(quantile: f64) -> String {
-    // Six decimals of a percentage, without trailing zeros: 0.99999 × 100 is not exact.
-    let text = format!("{:.6}", quantile * 100.0);
-    format!("p{}", text.trim_end_matches('0').trim_end_matches('.'))
-}
-
-/// Returns a ratio or factor with two or three significant decimals.
-pub(crate) fn ratio(value: f64) -> String {
-    if value >= 100.0 {
-        format!("{value:.0}")
-    } else if value >= 10.0 {
-        format!("{value:.1}")
-    } else if value >= 0.1 {
-        format!("{value:.2}")
-    } else {
-        format!("{value:.3}")
-    }
 }
 
 /// Returns the samples of a record over the deadline, all CPUs together.
@@ -98,6 +71,26 @@ pub(crate) fn exposure(exposure: &Exposure) -> String {
         plural(exposure.cpus, "CPU", "CPUs"),
         grouped(exposure.missed),
     )
+}
+
+/// Returns what makes blocks, and what is off meanwhile.
+pub(crate) const fn block_kind(kind: BlockKind) -> &'static str {
+    match kind {
+        BlockKind::Module => "by the kernel module blocksys, interrupts and preemption off",
+        BlockKind::Spin => "by a spinning thread of FIFO 99, which interrupts still preempt",
+        BlockKind::Cell => "by the program of the cell itself, interrupts masked",
+    }
+}
+
+/// Returns a mechanism that isolates CPUs.
+pub(crate) const fn isolation(mechanism: IsolationMechanism) -> &'static str {
+    match mechanism {
+        IsolationMechanism::None => "none",
+        IsolationMechanism::AffinityOnly => "affinity only",
+        IsolationMechanism::CpusetV1 => "cpuset (cgroup v1)",
+        IsolationMechanism::IsolatedPartition => "isolated partition (cgroup v2)",
+        IsolationMechanism::Cell => "cell (hypervisor)",
+    }
 }
 
 /// Returns the progress of the evaluation.
@@ -382,14 +375,52 @@ mod tests {
     }
 
     #[test]
-    fn names_quantiles() {
-        for (quantile, name) in [
-            (0.5, "p50"),
-            (0.99, "p99"),
-            (0.999, "p99.9"),
-            (0.99999, "p99.999"),
+    fn a_shell_reads_the_words_back() {
+        let words = ["echo", "it's", "$HOME", "", "a b", "--cpus=1-2,4", "µs"];
+        let words = words.map(str::to_owned);
+        assert_eq!(
+            shell(&words),
+            r"echo 'it'\''s' '$HOME' '' 'a b' --cpus=1-2,4 'µs'"
+        );
+        let command = format!("printf '%s\n' {}", shell(&words));
+        let output = std::process::Command::new("sh")
+            .args(["-c", &command])
+            .output()
+            .expect("sh");
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            words.join("\n") + "\n"
+        );
+    }
+
+    #[test]
+    fn prose_keeps_a_number_with_its_unit() {
+        let text = prose("In 20 ms, 3 of 4 CPUs waited 1.5 µs (95 %). A minute has 60 s.");
+        let expected = "In 20~ms, 3 of 4 CPUs waited 1.5~µs (95~%). A minute has 60~s.";
+        assert_eq!(text.replace('\u{a0}', "~"), expected);
+        assert_eq!(prose("in ms and s"), "in ms and s");
+    }
+
+    #[test]
+    fn sizes_are_in_binary_units() {
+        for (value, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1 KiB"),
+            (1536, "1.5 KiB"),
+            (10 << 20, "10 MiB"),
+            ((1 << 30) + (1 << 28), "1.25 GiB"),
+            (200 << 30, "200 GiB"),
+            (3 << 40, "3 TiB"),
         ] {
-            assert_eq!(quantile_name(quantile), name);
+            assert_eq!(bytes(value).replace('\u{a0}', " "), text);
         }
+    }
+
+    #[test]
+    fn the_part_of_a_block_that_rounds_to_nothing_has_no_sign() {
+        assert_eq!(fraction(-0.004, 2), "0.00");
+        assert_eq!(fraction(-0.25, 2), "−0.25");
+        assert_eq!(fraction(1.0, 2), "1.00");
     }
 }

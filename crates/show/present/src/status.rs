@@ -33,7 +33,7 @@ pub fn status(status: &Status) -> Vec<Element> {
     let mut pairs = Vec::new();
     if let Some(plan) = &status.plan {
         pairs.push(Pair::new("plan", plan_line(plan)));
-        for finding in &plan.not_granted {
+        for finding in &plan.not_effective {
             pairs.push(Pair::new("differs from the plan", finding.to_string()));
         }
     }

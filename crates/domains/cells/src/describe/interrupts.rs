@@ -3,7 +3,7 @@
 //! arm,gic-v3 for the words of an interrupt specifier).
 
 use super::nodes::Nodes;
-use super::{Interrupt, InterruptKind};
+use super::{DeviceInterrupt, InterruptKind};
 
 /// Controllers that forward each interrupt to the GIC with the same number, and are otherwise
 /// active only while the machine sleeps.
@@ -23,8 +23,8 @@ struct Specifier {
 }
 
 /// Returns the interrupts of a device; for a PCI host bridge, including those of its slots' pins.
-pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<Interrupt> {
-    let mut found: Vec<Interrupt> = Vec::new();
+pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<DeviceInterrupt> {
+    let mut found: Vec<DeviceInterrupt> = Vec::new();
     for asked in direct(nodes, node).into_iter().chain(mapped(nodes, node)) {
         let interrupt = resolved_interrupt(nodes, &asked, gic);
         if !found.contains(&interrupt) {
@@ -34,7 +34,7 @@ pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<Interrup
     found
 }
 
-fn resolved_interrupt(nodes: &Nodes, asked: &Specifier, gic: Option<usize>) -> Interrupt {
+fn resolved_interrupt(nodes: &Nodes, asked: &Specifier, gic: Option<usize>) -> DeviceInterrupt {
     let handed_on = nodes.is_compatible(asked.controller, &TRANSPARENT);
     let kind = if Some(asked.controller) == gic || handed_on {
         match asked.words[..] {
@@ -55,14 +55,14 @@ fn resolved_interrupt(nodes: &Nodes, asked: &Specifier, gic: Option<usize>) -> I
     let flags = asked.words.get(2).copied().unwrap_or(0) & 0xf;
     let (kind, number) = kind.unwrap_or((InterruptKind::Elsewhere, 0));
     if kind == InterruptKind::Elsewhere {
-        return Interrupt {
+        return DeviceInterrupt {
             kind,
             number: asked.words.first().copied().unwrap_or(0),
             edge: false,
             controller: Some(nodes.path(asked.controller).to_owned()),
         };
     }
-    Interrupt {
+    DeviceInterrupt {
         kind,
         number,
         // Bits 0 and 1: a rising or falling edge.

@@ -18,8 +18,8 @@ pub(crate) mod spans;
 
 pub use rampart_model::Span;
 pub use rampart_model::device_tree::{
-    AddressRange, Cpu, DESCRIPTION_SCHEMA_VERSION, Description, Device, Driver, Interrupt,
-    InterruptController, InterruptKind, NodeContents, RangeUse, Reference, Reservation,
+    AddressRange, DESCRIPTION_SCHEMA_VERSION, Description, Device, DeviceInterrupt, Driver,
+    InterruptController, InterruptKind, NodeContents, RangeUse, Reference, ReservedMemory, TreeCpu,
 };
 
 pub use nodes::TreeError;

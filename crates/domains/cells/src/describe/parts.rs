@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use super::iomem::Iomem;
 use super::nodes::{Nodes, number};
-use super::{AddressRange, Cpu, InterruptController, Reservation, Span, addresses, spans};
+use super::{AddressRange, InterruptController, ReservedMemory, Span, TreeCpu, addresses, spans};
 
 /// The bits of MPIDR_EL1 that identify a CPU.
 const AFFINITY: u64 = 0xff_00ff_ffff;
@@ -65,20 +65,20 @@ pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> 
 }
 
 /// Returns the CPUs; `numbers` are Linux's, by path of their nodes.
-pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<Cpu> {
+pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<TreeCpu> {
     let Some(all) = nodes.find("/cpus") else {
         return Vec::new();
     };
     let is_cpu = |node: &usize| {
         nodes.string(*node, "device_type").as_deref() == Some("cpu") && nodes.is_enabled(*node)
     };
-    let mut found: Vec<Cpu> = nodes
+    let mut found: Vec<TreeCpu> = nodes
         .children(all)
         .filter(is_cpu)
         .enumerate()
         .filter_map(|(location, node)| {
             let path = nodes.path(node).to_owned();
-            Some(Cpu {
+            Some(TreeCpu {
                 number: numbers.get(&path).copied().unwrap_or(location as u32),
                 mpidr: number(&nodes.words(node, "reg"))? & AFFINITY,
                 path,
@@ -102,23 +102,26 @@ pub(super) fn memory(nodes: &Nodes) -> Vec<Span> {
 }
 
 /// Returns the reserved parts of the memory (3.5, 5.3).
-pub(super) fn reserved(nodes: &Nodes) -> Vec<Reservation> {
-    let listed = nodes.reservations.iter().map(|(start, bytes)| Reservation {
-        span: Span {
-            start: *start,
-            bytes: *bytes,
-        },
-        path: "/memreserve/".to_owned(),
-        no_map: false,
-        for_cells: false,
-    });
-    let mut found: Vec<Reservation> = listed.collect();
+pub(super) fn reserved(nodes: &Nodes) -> Vec<ReservedMemory> {
+    let listed = nodes
+        .reservations
+        .iter()
+        .map(|(start, bytes)| ReservedMemory {
+            span: Span {
+                start: *start,
+                bytes: *bytes,
+            },
+            path: "/memreserve/".to_owned(),
+            no_map: false,
+            for_cells: false,
+        });
+    let mut found: Vec<ReservedMemory> = listed.collect();
     if let Some(all) = nodes.find("/reserved-memory") {
         for node in nodes.children(all).filter(|node| nodes.is_enabled(*node)) {
             let for_cells = nodes.name(node).starts_with("rampart")
                 || nodes.is_compatible(node, &["rampart,cells"]);
             for range in addresses::registers(nodes, node) {
-                found.push(Reservation {
+                found.push(ReservedMemory {
                     span: range.span(),
                     path: nodes.path(node).to_owned(),
                     no_map: nodes.has(node, "no-map"),
@@ -134,7 +137,11 @@ pub(super) fn reserved(nodes: &Nodes) -> Vec<Reservation> {
 
 /// Returns the unused memory. Without `/proc/iomem`, only the memory that the tree reserves for
 /// cells.
-pub(super) fn kept(memory: &[Span], reserved: &[Reservation], iomem: Option<&Iomem>) -> Vec<Span> {
+pub(super) fn kept(
+    memory: &[Span],
+    reserved: &[ReservedMemory],
+    iomem: Option<&Iomem>,
+) -> Vec<Span> {
     let ours: Vec<Span> = reserved
         .iter()
         .filter(|one| one.for_cells && one.no_map)

@@ -6,8 +6,8 @@ use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding};
 
 use super::{
-    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedWish, Writer, pages,
-    problem,
+    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedRequest, Writer,
+    pages, problem,
 };
 use crate::describe::{Description, Span, spans};
 use crate::names::{RegionNames, wrong_name};
@@ -56,7 +56,7 @@ pub(super) fn placed(
     let mut next = BARE_SHARED;
     for (index, requested) in request.shared.iter().enumerate() {
         let (region, name) = match requested {
-            SharedWish::Own {
+            SharedRequest::Own {
                 name,
                 bytes,
                 writer,
@@ -69,7 +69,7 @@ pub(super) fn placed(
                 };
                 (region(physical, bytes, *writer), name.clone())
             }
-            SharedWish::OtherCell { name, cell, region } => {
+            SharedRequest::OtherCell { name, cell, region } => {
                 match region_of_other_cell(in_use, request, index, (cell, region)) {
                     Ok((theirs, called)) => (theirs, name.clone().or(called)),
                     Err(finding) => {

@@ -46,7 +46,7 @@ pub enum Payload {
 
 /// The requested CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CpuWish {
+pub enum CpuSelection {
     /// These CPUs, by Linux's numbers. The first one is started.
     List(CpuSet),
     /// This number of CPUs; the highest that are free.
@@ -65,7 +65,7 @@ pub enum Writer {
 
 /// A requested shared region.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SharedWish {
+pub enum SharedRequest {
     /// A new region of this cell.
     Own {
         /// Name, if any: [`crate::names::wrong_name`].
@@ -94,7 +94,7 @@ pub struct Request {
     /// The program.
     pub payload: Payload,
     /// Its CPUs.
-    pub cpus: CpuWish,
+    pub cpus: CpuSelection,
     /// Size of its own memory in bytes, rounded up to 2 MiB.
     pub memory_bytes: u64,
     /// Devices: the path of a node, its name with or without unit address, or the address.
@@ -102,7 +102,7 @@ pub struct Request {
     /// Single registers or bits of them.
     pub registers: Vec<RegisterGrant>,
     /// Shared regions.
-    pub shared: Vec<SharedWish>,
+    pub shared: Vec<SharedRequest>,
     /// Number of interrupts with which others ring this cell.
     pub bells: u32,
     /// Cells whose first bell this cell rings.
@@ -123,11 +123,11 @@ impl Request {
         Self {
             name: name.to_owned(),
             payload: Payload::Bare,
-            cpus: CpuWish::Count(1),
+            cpus: CpuSelection::Count(1),
             memory_bytes: 2 << 20,
             devices: Vec::new(),
             registers: Vec::new(),
-            shared: vec![SharedWish::Own {
+            shared: vec![SharedRequest::Own {
                 name: None,
                 bytes: 64 << 10,
                 writer: Writer::Cell,
@@ -147,7 +147,7 @@ impl Request {
     /// agent's connection.
     #[must_use]
     pub fn linux(name: &str, memory_bytes: u64) -> Self {
-        let own = |bytes, writer| SharedWish::Own {
+        let own = |bytes, writer| SharedRequest::Own {
             name: None,
             bytes,
             writer,
@@ -296,7 +296,7 @@ pub fn resolve(
 }
 
 fn mpidr(description: &Description, cpu: CpuId) -> Option<u64> {
-    let same = |known: &&crate::describe::Cpu| known.number == cpu.0;
+    let same = |known: &&crate::describe::TreeCpu| known.number == cpu.0;
     description.cpus.iter().find(same).map(|cpu| cpu.mpidr)
 }
 
@@ -353,7 +353,7 @@ fn cpus(
         })
         .collect();
     match &request.cpus {
-        CpuWish::Count(count) => {
+        CpuSelection::Count(count) => {
             let usable: Vec<CpuId> = free.iter().collect();
             let count = *count as usize;
             if count == 0 || usable.len() < count {
@@ -373,7 +373,7 @@ fn cpus(
             }
             Some(usable[usable.len() - count..].to_vec())
         }
-        CpuWish::List(cpus) => {
+        CpuSelection::List(cpus) => {
             let before = found.len();
             for cpu in cpus.iter() {
                 let refusal = if !all.contains(cpu) {

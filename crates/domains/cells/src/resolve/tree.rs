@@ -6,7 +6,7 @@
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_model::{Finding, Severity};
 
-use crate::describe::{Description, Device, Interrupt, InterruptKind, RangeUse, Reference};
+use crate::describe::{Description, Device, DeviceInterrupt, InterruptKind, RangeUse, Reference};
 use crate::linux::{FIRST_PHANDLE, TreeNode};
 use crate::names::RegionNames;
 
@@ -171,7 +171,7 @@ impl Tree<'_> {
     /// Returns the interrupts up to the first that the cell does not get, because drivers identify
     /// them by index.
     fn interrupts(&mut self, device: &Device) -> Option<Property> {
-        let word = |interrupt: &Interrupt| {
+        let word = |interrupt: &DeviceInterrupt| {
             // A shared interrupt of the GIC supports only a rising edge and a high level.
             let flags = if interrupt.edge { 1 } else { 4 };
             (interrupt.kind == InterruptKind::Shared).then(|| [0, interrupt.number - 32, flags])

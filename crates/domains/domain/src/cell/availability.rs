@@ -13,6 +13,7 @@ use rampart_model::{
 
 use super::bare;
 use super::linux::MEMORY_BYTES;
+use crate::task::ENOUGH_CPUS;
 
 /// The program of a cell without an operating system: the measuring loops.
 pub(super) const BARE_PROGRAM: &str = "rampart-cell-meter";
@@ -96,7 +97,8 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
     }
     if machine.topology.usable().len() < 2 {
         found.push(
-            Finding::new(Severity::Error, "machine", "a cell needs a CPU of its own")
+            ENOUGH_CPUS
+                .finding("CPUs", "a cell needs a CPU of its own")
                 .values("1 CPU", "2 CPUs, one of them for the cell"),
         );
     }

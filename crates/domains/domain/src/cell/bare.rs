@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rampart_cells::device::DEVICE;
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
+use rampart_cells::resolve::{CpuSelection, Request, SharedRequest, Writer};
 use rampart_cells::shared_memory::SharedMemory;
 use rampart_host::{OnParentExit, StateDirectory, end_child, spawn_tied};
 use rampart_meter::cell::memory::{CellOutput, LOAD_BYTES, ORDERS_BYTES, OUTPUT_BYTES, Word};
@@ -44,13 +44,13 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
     let bytes = std::fs::read(&program).map_err(DomainError::file("read", &program))?;
     let file = CellFile::create(state, start.name, &availability::order())?;
     let operator = Operator::open()?;
-    let own = |bytes: usize, writer| SharedWish::Own {
+    let own = |bytes: usize, writer| SharedRequest::Own {
         name: None,
         bytes: bytes as u64,
         writer,
     };
     let request = Request {
-        cpus: CpuWish::List(start.plan.cpus.clone()),
+        cpus: CpuSelection::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
             own(OUTPUT_BYTES, Writer::Cell),
@@ -154,7 +154,7 @@ impl Inside for BareCell {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         let mut command = match words.as_slice() {
             ["rampart-meter", "block"] => self.command(&["block", "cell"], &[]),
-            ["rampart-meter", "load", wish @ ..] => self.command(&["load", "cell"], wish),
+            ["rampart-meter", "load", request @ ..] => self.command(&["load", "cell"], request),
             _ => {
                 return Err(DomainError::Unavailable(
                     Finding::new(

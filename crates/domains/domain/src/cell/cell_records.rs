@@ -69,14 +69,8 @@ impl Drop for CellFile {
     }
 }
 
-/// Synchronises the file, so that it survives a crash.
 fn write(path: &Path, text: &str) -> Result<(), DomainError> {
-    let written = || {
-        let mut file = fs::File::create(path)?;
-        std::io::Write::write_all(&mut file, text.as_bytes())?;
-        file.sync_all()
-    };
-    written().map_err(DomainError::file("write", path))
+    rampart_host::replace_file(path, text.as_bytes()).map_err(DomainError::file("write", path))
 }
 
 /// Returns letters, digits and dashes of the domain's name with a unique suffix; at most 32 bytes
@@ -134,7 +128,9 @@ pub fn release_cells(state: &StateDirectory) -> ReleasedCells {
             .file_name()
             .map(|name| name.to_string_lossy().into_owned())
             .unwrap_or_default();
-        if owner == ENABLED || owner_lives(&owner) {
+        // A file that is being written has a dot before its name.
+        let owner = owner.trim_start_matches('.');
+        if owner.starts_with(ENABLED) || owner_lives(owner) {
             continue;
         }
         let name = fs::read_to_string(&path).unwrap_or_default();

@@ -11,7 +11,7 @@ use rampart_cells::linux::{
     CONSOLE_BYTES, FROM_ROOT_BYTES, LinuxCell, LinuxOrder, TO_ROOT_BYTES, initramfs,
 };
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::{CpuWish, Payload, Request, SharedWish, Writer};
+use rampart_cells::resolve::{CpuSelection, Payload, Request, SharedRequest, Writer};
 use rampart_host::StateDirectory;
 use rampart_model::{
     CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity, SignForm, SignInMemory,
@@ -61,14 +61,14 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     let initramfs = initramfs(&meter, &files).map_err(DomainError::file("pack", start.meter))?;
     let file = CellFile::create(state, start.name, &availability::order())?;
     let operator = Operator::open()?;
-    let own = |bytes, writer| SharedWish::Own {
+    let own = |bytes, writer| SharedRequest::Own {
         name: None,
         bytes,
         writer,
     };
     let request = Request {
         payload: Payload::Linux,
-        cpus: CpuWish::List(start.plan.cpus.clone()),
+        cpus: CpuSelection::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
             own(CONSOLE_BYTES, Writer::Cell),

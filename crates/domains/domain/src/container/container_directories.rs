@@ -2,8 +2,7 @@
 //! One directory for each container, created before the container starts, so that after a sudden
 //! end the next start or `rampart release` finds and removes the container.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -73,13 +72,12 @@ impl Container {
 
     fn write_record(&self) -> Result<(), DomainError> {
         let path = self.directory.join(RECORD);
-        let written = File::create(&path).and_then(|mut file| {
-            serde_json::to_writer(&mut file, &self.record)?;
-            file.write_all(b"\n")?;
-            file.sync_all()?;
-            File::open(&self.directory)?.sync_all()
-        });
-        written.map_err(DomainError::file("write the record", path))
+        let written = || {
+            let mut text = serde_json::to_vec(&self.record)?;
+            text.push(b'\n');
+            rampart_host::replace_file(&path, &text)
+        };
+        written().map_err(DomainError::file("write the record", path))
     }
 
     /// Returns the root directory of the runtime's own state.

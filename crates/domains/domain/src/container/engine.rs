@@ -70,7 +70,7 @@ pub(super) struct Engine {
 
 /// Options of an engine for one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct RunOptions {
     /// The CPUs of its control group; `None` for the engine's default.
     pub(super) cpus: Option<CpuSet>,
     /// The control group above its own; `None` for the engine's default.
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// Returns the command that runs the container in the foreground, with the meter's streams.
-    pub(super) fn run(&self, container: &Container, wishes: &Wishes) -> Command {
+    pub(super) fn run(&self, container: &Container, options: &RunOptions) -> Command {
         let mut command = Command::new(&self.program);
         match self.kind {
             ContainerEngine::Embedded => {
@@ -127,7 +127,7 @@ impl Engine {
             }
             ContainerEngine::Podman => {
                 command.args(&self.options);
-                command.args(run_arguments(&container.record.id, wishes));
+                command.args(run_arguments(&container.record.id, options));
                 command.args([
                     "--log-driver",
                     "none",
@@ -138,7 +138,7 @@ impl Engine {
                 command.arg(METER_PATH);
             }
             ContainerEngine::Docker => {
-                command.args(run_arguments(&container.record.id, wishes));
+                command.args(run_arguments(&container.record.id, options));
                 command.args(["--log-driver", "none", "--pull", "never"]);
                 command.arg(container.image());
                 command.arg(METER_PATH);
@@ -213,7 +213,7 @@ fn read_process_file(path: &Path) -> Result<String, DomainError> {
 }
 
 /// Returns the arguments that podman and docker share.
-fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
+fn run_arguments(id: &str, options: &RunOptions) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "run",
         "--name",
@@ -232,19 +232,19 @@ fn run_arguments(id: &str, wishes: &Wishes) -> Vec<String> {
     .to_vec();
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(|&word| word.to_owned()));
     // Engines raise these two to their own maximum, which may exceed the limit here.
-    for (name, most) in [("nofile", wishes.open_files), ("nproc", wishes.processes)] {
+    for (name, most) in [("nofile", options.open_files), ("nproc", options.processes)] {
         add(&["--ulimit", &format!("{name}={most}:{most}")]);
     }
-    match wishes.memory {
+    match options.memory {
         MemoryGrant::Nothing => add(&["--user", "65534:65534"]),
         MemoryGrant::Limit => add(&["--user", "65534:65534", "--ulimit", "memlock=-1:-1"]),
         // Without ambient capabilities in the engine, only root gets a capability.
         MemoryGrant::Capability => add(&["--user", "0:0", "--cap-add", "IPC_LOCK"]),
     }
-    if let Some(cpus) = &wishes.cpus {
+    if let Some(cpus) = &options.cpus {
         add(&["--cpuset-cpus", &cpus.to_string()]);
     }
-    if let Some(parent) = &wishes.parent {
+    if let Some(parent) = &options.parent {
         add(&["--cgroup-parent", parent]);
     }
     arguments
@@ -460,14 +460,14 @@ mod tests {
         let container = Container::create(&state, ContainerEngine::Embedded, Path::new("/nowhere"))
             .expect("container");
         let (id, path) = (container.record.id.clone(), container.directory.clone());
-        let wishes = Wishes {
+        let options = RunOptions {
             cpus: parent.map(|_| "2-3".parse().expect("cpus")),
             parent: parent.map(str::to_owned),
             memory,
             open_files: 1024,
             processes: 4096,
         };
-        let command = engine(kind).run(&container, &wishes);
+        let command = engine(kind).run(&container, &options);
         let words: Vec<String> = command
             .get_args()
             .map(|word| word.to_string_lossy().into_owned())

@@ -21,7 +21,7 @@ use rampart_model::{
 use rustix::process::Resource;
 
 use self::bundle::Contents;
-use self::engine::{Engine, MemoryGrant, Wishes};
+use self::engine::{Engine, MemoryGrant, RunOptions};
 use crate::running_process::RunningProcess;
 use crate::session::{Session, Tie};
 use crate::shielded_process::{self, Environment, IsolationChoice, REAL_TIME_BUDGET};
@@ -82,14 +82,14 @@ impl Domain for ContainerDomain {
         let environment = Environment::raise(&self.state, self.isolation, start)?;
         let container = Container::create(&self.state, self.engine, &engine.program)?;
         let mut prepared = Prepared {
-            wishes: wishes(&engine, &environment, &plan, start),
+            options: run_options(&engine, &environment, &plan, start),
             engine,
             container,
             environment,
         };
         prepared.write(start)?;
         let session = Session::start(
-            prepared.engine.run(&prepared.container, &prepared.wishes),
+            prepared.engine.run(&prepared.container, &prepared.options),
             &prepared.engine.version,
             Tie::InputEnds,
             "reinstall it",
@@ -107,11 +107,11 @@ impl Domain for ContainerDomain {
         if let Some(container) = &running.container {
             running.process = prepared.engine.process(container)?;
         }
-        if let (None, Some(environment)) = (&prepared.wishes.parent, &running.environment) {
+        if let (None, Some(environment)) = (&prepared.options.parent, &running.environment) {
             environment.admit(running.process)?;
         }
         running.place(&plan, &prepared.engine.version)?;
-        note_grants(&mut running, &prepared.engine, prepared.wishes.memory);
+        note_grants(&mut running, &prepared.engine, prepared.options.memory);
         Ok(Box::new(running))
     }
 }
@@ -119,7 +119,7 @@ impl Domain for ContainerDomain {
 /// Everything that is prepared before the container starts.
 struct Prepared {
     engine: Engine,
-    wishes: Wishes,
+    options: RunOptions,
     container: Container,
     environment: Environment,
 }
@@ -130,12 +130,12 @@ impl Prepared {
         bundle::write_root(&self.container.directory, start.meter)?;
         if self.engine.kind == ContainerEngine::Embedded {
             let id = &self.container.record.id;
-            let parent = self.wishes.parent.as_deref().unwrap_or("");
+            let parent = self.options.parent.as_deref().unwrap_or("");
             let contents = Contents {
                 control_group: format!("{parent}/{id}"),
-                cpus: self.wishes.cpus.clone(),
+                cpus: self.options.cpus.clone(),
                 real_time: self.own_budget(start),
-                memory: self.wishes.memory,
+                memory: self.options.memory,
                 seccomp: self.engine.seccomp,
                 architecture: std::env::consts::ARCH.to_owned(),
             };
@@ -148,23 +148,23 @@ impl Prepared {
 impl Prepared {
     /// Without a shield the container's group has no budget, so the container brings its own.
     fn own_budget(&self, start: &Start<'_>) -> Option<Nanos> {
-        let alone = self.wishes.parent.is_none() && start.plan.policy.is_real_time();
+        let alone = self.options.parent.is_none() && start.plan.policy.is_real_time();
         let free = rampart_host::free_real_time_budget().filter(|_| alone)?;
         Some(free.min(REAL_TIME_BUDGET))
     }
 }
 
-fn wishes(
+fn run_options(
     engine: &Engine,
     environment: &Environment,
     plan: &rampart_model::MeterSettings,
     start: &Start<'_>,
-) -> Wishes {
+) -> RunOptions {
     let group = environment
         .shield()
         .and_then(Shield::control_group)
         .filter(|_| engine.takes_parent());
-    Wishes {
+    RunOptions {
         cpus: group.map(|_| start.plan.cpus.clone()),
         parent: group.map(|group| group.path.clone()),
         memory: if plan.lock_memory {

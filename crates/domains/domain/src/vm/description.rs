@@ -68,7 +68,7 @@ pub(super) struct Description {
 
 /// The input of a description.
 #[derive(Debug, Clone)]
-pub(super) struct Wishes<'a> {
+pub(super) struct GuestRequest<'a> {
     pub(super) name: &'a str,
     pub(super) accelerator: Accelerator,
     pub(super) board: Board,
@@ -90,27 +90,27 @@ impl Description {
     /// the host's housekeeping CPUs, each other CPU has a host CPU of its own. The program's other
     /// threads get the remaining housekeeping CPUs, if there are any: a virtual CPU that waits for
     /// its emulator is not dedicated.
-    pub(super) fn real_time(wishes: Wishes<'_>) -> Self {
-        let first = match wishes.housekeeping.first() {
+    pub(super) fn real_time(request: GuestRequest<'_>) -> Self {
+        let first = match request.housekeeping.first() {
             Some(cpu) => CpuSet::single(cpu),
-            None => wishes.cpus.clone(),
+            None => request.cpus.clone(),
         };
         let first = VirtualCpu {
             cpus: first,
             policy: SchedulingPolicy::Other,
         };
-        let policy = if wishes.real_time_policy {
+        let policy = if request.real_time_policy {
             SchedulingPolicy::Fifo(VIRTUAL_CPU_PRIORITY)
         } else {
             SchedulingPolicy::Other
         };
-        let others = wishes.cpus.iter().map(|cpu| VirtualCpu {
+        let others = request.cpus.iter().map(|cpu| VirtualCpu {
             cpus: CpuSet::single(cpu),
             policy,
         });
         let cpus = std::iter::once(first.clone()).chain(others).collect();
-        let rest = wishes.housekeeping.difference(&first.cpus);
-        let mut guest = Self::with(wishes, cpus, true);
+        let rest = request.housekeeping.difference(&first.cpus);
+        let mut guest = Self::with(request, cpus, true);
         if !rest.is_empty() {
             guest.emulator = rest;
         }
@@ -119,28 +119,28 @@ impl Description {
 
     /// Describes a noisy neighbour: `count` CPUs that float over the housekeeping CPUs under the
     /// time-sharing policy.
-    pub(super) fn noisy_neighbour(wishes: Wishes<'_>, count: usize) -> Self {
+    pub(super) fn noisy_neighbour(request: GuestRequest<'_>, count: usize) -> Self {
         let cpu = VirtualCpu {
-            cpus: wishes.housekeeping.clone(),
+            cpus: request.housekeeping.clone(),
             policy: SchedulingPolicy::Other,
         };
         let cpus = vec![cpu; count.max(1)];
-        Self::with(wishes, cpus, false)
+        Self::with(request, cpus, false)
     }
 
-    fn with(wishes: Wishes<'_>, cpus: Vec<VirtualCpu>, real_time: bool) -> Self {
+    fn with(request: GuestRequest<'_>, cpus: Vec<VirtualCpu>, real_time: bool) -> Self {
         Self {
-            name: wishes.name.to_owned(),
-            accelerator: wishes.accelerator,
-            board: wishes.board,
-            memory: wishes.memory,
+            name: request.name.to_owned(),
+            accelerator: request.accelerator,
+            board: request.board,
+            memory: request.memory,
             cpus,
-            emulator: wishes.housekeeping.clone(),
-            housekeeping: wishes.housekeeping.clone(),
-            kernel: wishes.kernel,
-            initramfs: wishes.initramfs,
+            emulator: request.housekeeping.clone(),
+            housekeeping: request.housekeeping.clone(),
+            kernel: request.kernel,
+            initramfs: request.initramfs,
             real_time,
-            emulated: wishes.emulated,
+            emulated: request.emulated,
         }
     }
 
@@ -235,8 +235,8 @@ pub(super) mod tests {
         text.parse().expect("CPUs")
     }
 
-    fn wishes<'a>(cpus: &'a CpuSet, housekeeping: &'a CpuSet) -> Wishes<'a> {
-        Wishes {
+    fn request<'a>(cpus: &'a CpuSet, housekeeping: &'a CpuSet) -> GuestRequest<'a> {
+        GuestRequest {
             name: "vm",
             accelerator: Accelerator::Kvm,
             board: Board::Microvm,
@@ -256,10 +256,10 @@ pub(super) mod tests {
     }
 
     pub(crate) fn example(accelerator: Accelerator, board: Board) -> Description {
-        Description::real_time(Wishes {
+        Description::real_time(GuestRequest {
             accelerator,
             board,
-            ..wishes(&set("2-3"), &set("0-1"))
+            ..request(&set("2-3"), &set("0-1"))
         })
     }
 
@@ -284,7 +284,7 @@ pub(super) mod tests {
         let mut guest = example(Accelerator::Kvm, Board::Microvm);
         assert!(guest.is_dedicated());
         let one = set("0");
-        guest = Description::real_time(wishes(&set("2-3"), &one));
+        guest = Description::real_time(request(&set("2-3"), &one));
         assert_eq!(guest.emulator, one, "there is no other");
         assert!(!guest.is_dedicated());
         guest.emulator = set("1");
@@ -295,7 +295,7 @@ pub(super) mod tests {
 
     #[test]
     fn floats_a_noisy_neighbour_without_isolation() {
-        let guest = Description::noisy_neighbour(wishes(&set("2-3"), &set("0-1")), 2);
+        let guest = Description::noisy_neighbour(request(&set("2-3"), &set("0-1")), 2);
         assert_eq!(guest.emulator, set("0-1"));
         assert_eq!(guest.pinned(), [None, None]);
         assert!(guest.real_time_inside().is_empty());

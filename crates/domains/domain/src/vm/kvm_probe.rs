@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::boot_watch::{Limits, Look, Watch, kvm_runs_no_guest};
-use super::description::{Backing, Description, Wishes};
+use super::description::{Backing, Description, GuestRequest};
 use super::guest_directories::GuestDirectory;
 use super::guest_kernel::GuestKernel;
 use super::host_support::Program;
@@ -182,7 +182,7 @@ fn probe(
     // The guest is ended before it reads the initramfs.
     fs::write(&initramfs, [0; 512]).map_err(DomainError::file("write", &initramfs))?;
     let guest = Description::noisy_neighbour(
-        Wishes {
+        GuestRequest {
             name: "probe",
             accelerator: Accelerator::Kvm,
             board: program.board(Accelerator::Kvm),

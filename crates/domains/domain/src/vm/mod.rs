@@ -35,7 +35,7 @@ use rampart_model::{
 use rampart_rules::guest::{GUEST_PLACEMENT_RULES, guest_kernel_finding};
 use rampart_rules::{Isolation, Subject, findings_of};
 
-use self::description::{Board, Description, Wishes};
+use self::description::{Board, Description, GuestRequest};
 use self::guest::{Guest, Parts};
 use self::guest_kernel::{GuestKernel, KernelLocations};
 use self::host_support::Program;
@@ -207,7 +207,7 @@ fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
     } else {
         NOISY_MEBIBYTES
     };
-    let wishes = Wishes {
+    let request = GuestRequest {
         name: order.name,
         accelerator: accelerator(order.role),
         board: order.board,
@@ -226,9 +226,9 @@ fn describe(order: &Order<'_>, initramfs: &Path) -> Description {
         initramfs: initramfs.to_owned(),
     };
     if real_time {
-        Description::real_time(wishes)
+        Description::real_time(request)
     } else {
-        Description::noisy_neighbour(wishes, order.housekeeping.len().min(NOISY_CPUS))
+        Description::noisy_neighbour(request, order.housekeeping.len().min(NOISY_CPUS))
     }
 }
 

@@ -110,6 +110,21 @@ enum Attempt {
     Refused(Vec<Finding>),
 }
 
+/// Returns the finding of a process that may not isolate CPUs.
+#[must_use]
+pub fn root_missing() -> Finding {
+    Finding::new(
+        Severity::Warning,
+        "privilege",
+        "without root the CPUs cannot be isolated, and real-time policies may be refused; tasks, interrupts and workqueues stay on the CPUs",
+    )
+    .values(
+        format!("user {}", rustix::process::geteuid().as_raw()),
+        "root",
+    )
+    .fix("run the same command with sudo")
+}
+
 impl Shield {
     /// Isolates `cpus` with the strongest mechanism that this machine supports: an isolated partition
     /// of cgroup v2, else cpusets of cgroup v1, else affinity alone. Moves tasks, interrupts and
@@ -145,16 +160,6 @@ impl Shield {
 
     fn without_root(state: &StateDirectory, cpus: &CpuSet) -> Self {
         let kernel: Arc<dyn Kernel> = Arc::new(RunningKernel);
-        let finding = Finding::new(
-            Severity::Warning,
-            "shield",
-            "without root the CPUs cannot be isolated; tasks, interrupts and workqueues stay on them",
-        )
-        .values(
-            format!("user {}", rustix::process::geteuid().as_raw()),
-            "root",
-        )
-        .fix("run the same command with sudo");
         Self {
             changes: Mutex::new(Changes::new(Arc::clone(&kernel), state)),
             hierarchies: Hierarchies::of(&*kernel),
@@ -167,7 +172,7 @@ impl Shield {
                 workqueues: None,
                 tasks_moved: 0,
                 tasks_left: 0,
-                findings: vec![finding],
+                findings: vec![root_missing()],
             },
             group: None,
             admit_to: None,

@@ -57,16 +57,16 @@ fn systemd_accepts_every_line() {
             let Some(output) = tool("systemd-analyze", &arguments, None) else {
                 return;
             };
-            let said = String::from_utf8_lossy(&output.stderr);
+            let printed = String::from_utf8_lossy(&output.stderr);
             // The programs of the domains do not exist on this machine.
-            let wrong: Vec<&str> = said
+            let wrong: Vec<&str> = printed
                 .lines()
                 .filter(|line| !line.contains("is not executable"))
                 .filter(|line| line.contains("rampart") || line.contains("/"))
                 .collect();
             assert!(wrong.is_empty(), "{machine} {means:?}: {wrong:#?}");
             if means != Means::SystemdAlone {
-                assert!(output.status.success(), "{said}");
+                assert!(output.status.success(), "{printed}");
             }
         }
     }
@@ -81,8 +81,8 @@ fn systemd_reports_unknown_lines() {
     let unit = unit.to_str().expect("a path");
     let arguments = ["verify", "--man=no", "--recursive-errors=no", unit];
     if let Some(output) = tool("systemd-analyze", &arguments, None) {
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("Unknown key 'AllowedCPU'"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("Unknown key 'AllowedCPU'"), "{printed}");
     }
 }
 
@@ -123,10 +123,10 @@ fn a_shell_runs_the_script() {
             .expect("a script");
         let output = tool("sh", &[script], Some(directory.path())).expect("a shell");
         assert!(output.status.success(), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(said.lines().count(), containers_of, "{said}");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(printed.lines().count(), containers_of, "{printed}");
         if engine == Engine::Podman {
-            assert!(said.contains("</bin/log><it's; $HOME>"), "{said}");
+            assert!(printed.contains("</bin/log><it's; $HOME>"), "{printed}");
         }
     }
 }
@@ -187,7 +187,7 @@ fn tuned_loads_the_profile() {
         return;
     };
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
     for line in [
         "variables|isolated_cores|2-3,6-7",
         "systemd|cpu_affinity|${housekeeping_cores}",
@@ -198,7 +198,10 @@ fn tuned_loads_the_profile() {
         "sysfs|/sys/devices/virtual/workqueue/cpumask|3",
         "bootloader|cmdline_rampart|+skew_tick=1 isolcpus=managed_irq,domain,2",
     ] {
-        assert!(said.lines().any(|read| read == line), "{line}: {said}");
+        assert!(
+            printed.lines().any(|read| read == line),
+            "{line}: {printed}"
+        );
     }
-    assert!(!said.contains("swappiness"), "{said}");
+    assert!(!printed.contains("swappiness"), "{printed}");
 }

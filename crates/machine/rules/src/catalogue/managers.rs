@@ -152,7 +152,6 @@ pub(super) const KNOBS: &[Knob] = &[
         title: "daemons that save power",
         location: Location::Program(&[
             "power-profiles-daemon",
-            "power-profiles-",
             "tuned-ppd",
             "auto-cpufreq",
             "tlp",
@@ -163,6 +162,17 @@ pub(super) const KNOBS: &[Knob] = &[
         fix: Some("systemctl disable --now of the running daemon"),
         undo: Some("systemctl enable --now of the same daemon"),
         source: "power-profiles-daemon's and tlp's manuals",
+        ..program()
+    },
+    Knob {
+        name: "rt-conf",
+        title: "rt-conf",
+        location: Location::Program(&["rt-conf"]),
+        reason: "rt-conf sets kernel parameters, affinities of interrupts and frequency governors from a file of its own.",
+        cost: "The settings of its file must be set by other means.",
+        fix: Some("snap stop --disable rt-conf"),
+        undo: Some("snap start --enable rt-conf"),
+        source: "rt-conf's manual",
         ..program()
     },
     Knob {

@@ -110,6 +110,17 @@ pub fn named(name: &str) -> Option<&'static Knob> {
     all().find(|knob| knob.name == name)
 }
 
+/// Returns the programs that no machine with a plan should run, as systemd names them.
+pub fn manager_programs() -> impl Iterator<Item = &'static str> {
+    let programs = |knob: &'static Knob| match (knob.location, knob.expected) {
+        (Location::Program(names), Expected::Absent) => names,
+        _ => &[],
+    };
+    all()
+        .filter(|knob| knob.group == KnobGroup::OtherManagers)
+        .flat_map(move |knob| programs(knob).iter().copied())
+}
+
 /// Returns the knob with this name, for constants.
 pub(crate) const fn const_named(name: &str) -> Option<&'static Knob> {
     let mut group = 0;

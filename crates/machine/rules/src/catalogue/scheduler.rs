@@ -106,11 +106,11 @@ pub(super) const KNOBS: &[Knob] = &[
         cost: "Real-time budgets of groups are not available; cgroup v2 does not have them.",
         effect: KnobEffect::AtRestart,
         fix: Some(
-            "sysctl kernel.sched_rt_runtime_us=-1\n{add} rt_group_sched=0  # from 6.15\nuse a kernel without CONFIG_RT_GROUP_SCHED",
+            "sysctl kernel.sched_rt_runtime_us=-1\n{add} rt_group_sched=0  # from 6.16\nuse a kernel without CONFIG_RT_GROUP_SCHED",
         ),
         undo: Some("Remove rt_group_sched=0 from the kernel command line and restart."),
         kernels: Kernels::all(
-            "rt_group_sched= and CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED from 6.15 on",
+            "rt_group_sched= and CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED from 6.16 on",
         ),
         source: "Documentation/admin-guide/cgroup-v2.rst, CPU; moby#22380, runc#2431, systemd#329",
         ..Knob::of(KnobGroup::Scheduler)

@@ -6,6 +6,7 @@ use rampart_model::{CheckLocation, CpuId, CpuSet, PreemptionModel};
 use crate::machine::check::Subject;
 use crate::machine::compare::{cpus_satisfy, expected_text, satisfies};
 use crate::machine::facts::{Judgement, judge};
+use crate::machine::readings::name_in_kernel;
 use crate::{
     Expected, Format, Isolation, KernelThread, Knob, Location, LocationValue, Reading, Unread, When,
 };
@@ -376,7 +377,7 @@ fn program(names: &[&str], expected: Expected, subject: &Subject<'_>) -> Judgeme
     let running: Vec<&str> = names
         .iter()
         .copied()
-        .filter(|name| programs.contains(*name))
+        .filter(|name| programs.contains(name_in_kernel(name)))
         .collect();
     let found = if running.is_empty() {
         "does not run".to_owned()

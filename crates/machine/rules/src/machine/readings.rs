@@ -172,6 +172,12 @@ pub struct Readings {
     pub hosts_guests: bool,
 }
 
+/// Returns the name of a program as the kernel shows it: at most 15 bytes (proc_pid_comm(5)).
+#[must_use]
+pub fn name_in_kernel(program: &str) -> &str {
+    program.get(..15).unwrap_or(program)
+}
+
 impl Readings {
     /// Returns the files that match a template; empty if none exists.
     #[must_use]

@@ -34,7 +34,7 @@ pub(super) const KERNEL_OPTION: Rule = Rule {
     id: "kernel-option",
     severity: Severity::Error,
     title: "The kernel is built with the options that the plan requires",
-    reason: "Without them the plan cannot be applied.",
+    reason: "This plan requests what only the option provides, so it cannot be applied. Without a plan a missing option is a warning (config-cpusets, config-no-hz-full, config-resctrl): the machine may be isolated in another way.",
     source: "Linux Documentation/timers/no_hz.rst, admin-guide/cgroup-v2.rst, filesystems/resctrl.rst",
     ..PLAN_RULE
 };

@@ -10,7 +10,7 @@ pub(super) const RESOURCE_LIMITS: Rule = Rule {
     id: "resource-limits",
     severity: Severity::Error,
     title: "The process that starts the domains may use their priorities and lock their memory",
-    reason: "The kernel refuses a policy above the limit, and page faults are part of the latency of memory that is not locked.",
+    reason: "The kernel refuses a policy above the limit, and page faults are part of the latency of memory that is not locked. Without a plan nothing requests them yet, and a limit is a warning (locked-memory-limit, real-time-priority-limit).",
     source: "sched(7), getrlimit(2)",
     ..PLAN_RULE
 };
@@ -28,7 +28,7 @@ pub(super) const GROUP_BUDGET: Rule = Rule {
     id: "group-budget",
     severity: Severity::Error,
     title: "Control groups have a real-time budget if the kernel requires one",
-    reason: "With CONFIG_RT_GROUP_SCHED the kernel refuses real-time policies in a group without budget, even to root.",
+    reason: "With CONFIG_RT_GROUP_SCHED the kernel refuses real-time policies in a group without budget, even to root, so the domains that request them do not start. Without a plan the option is a warning (real-time-group-scheduling).",
     source: "Linux Documentation/scheduler/sched-rt-group.rst; moby#22380, runc#2431",
     ..PLAN_RULE
 };

@@ -13,7 +13,7 @@ pub(super) const ONE_NODE: Rule = Rule {
     id: "one-node",
     severity: Severity::Error,
     title: "CPUs, memory and devices of a domain are on one memory node",
-    reason: "Access to another node takes longer, over a link that others share.",
+    reason: "Access to another node takes longer, over a link that others share. A plan names the CPUs of one workload; without a plan CPUs on several nodes may belong to several workloads, which is a warning (one-memory-node).",
     source: "KubeVirt realtime; libvirt kbase kvm-realtime",
     ..PLAN_RULE
 };

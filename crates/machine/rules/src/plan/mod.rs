@@ -47,9 +47,12 @@ const UNUSED_WAIVER: Rule = Rule {
     ..REQUIRED
 };
 
-/// Returns the rule of a knob that applies to plans too. Evaluated at compile time, so that an
-/// unknown knob is a build error.
-const fn rule_of_knob(name: &str) -> Rule {
+/// Returns the rule of a knob, for constants: an unknown knob is then a build error.
+///
+/// # Panics
+/// If there is no knob of this name.
+#[must_use]
+pub const fn rule_of_knob(name: &str) -> Rule {
     match crate::catalogue::const_named(name) {
         Some(knob) => knob.rule(),
         None => panic!("no knob of this name"),

@@ -11,7 +11,7 @@ use rampart_cells::linux::{Console, LinuxCell, LinuxOrder};
 use rampart_cells::operate::{
     self, CellState, EnableOrder, OperateError, Operator, StopReason, stop_words,
 };
-use rampart_cells::resolve::{CpuWish, Request, SharedWish, Writer};
+use rampart_cells::resolve::{CpuSelection, Request, SharedRequest, Writer};
 use rampart_host::StateDirectory;
 use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
 
@@ -87,8 +87,7 @@ fn enable(order: &StartRequest<'_>) -> Result<(), SuperviseError> {
         return Ok(());
     }
     let mark = hypervisor_mark(order.state.path());
-    fs::write(&mark, "rampart up enabled the hypervisor\n")
-        .and_then(|()| File::open(&mark)?.sync_all())
+    rampart_host::replace_file(&mark, b"rampart up enabled the hypervisor\n")
         .map_err(SuperviseError::file("write", &mark))?;
     operate::enable(order.state, &EnableOrder::default()).map_err(refused)?;
     Ok(())
@@ -138,10 +137,10 @@ fn request(order: &StartRequest<'_>) -> Request {
         Request::new(&domain.name)
     };
     request.memory_bytes = bytes;
-    request.cpus = CpuWish::List(order.destination.cpus.clone());
+    request.cpus = CpuSelection::List(order.destination.cpus.clone());
     request.devices.clone_from(&domain.devices);
     if !options.shared.is_empty() {
-        let wish = |region: &rampart_model::CellRegion| SharedWish::Own {
+        let request_of = |region: &rampart_model::CellRegion| SharedRequest::Own {
             name: region.name.clone(),
             bytes: region.size.0,
             writer: match region.writer {
@@ -149,7 +148,7 @@ fn request(order: &StartRequest<'_>) -> Request {
                 CellWriter::Root => Writer::Root,
             },
         };
-        let own = options.shared.iter().map(wish);
+        let own = options.shared.iter().map(request_of);
         if rampart_plan::is_linux(domain) {
             // After the regions that every Linux cell has.
             request.shared.extend(own);
@@ -160,7 +159,7 @@ fn request(order: &StartRequest<'_>) -> Request {
     let others = options.reads.iter().filter_map(|read| read.split_once(':'));
     request
         .shared
-        .extend(others.map(|(cell, region)| SharedWish::OtherCell {
+        .extend(others.map(|(cell, region)| SharedRequest::OtherCell {
             name: None,
             cell: cell.to_owned(),
             region: region.to_owned(),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The image: a read-only root file system built from the packages, and the kernel beside it.
 //!
-//! All files belong to user 0, whoever builds it. No script of a package runs; the build writes the
+//! All files belong to user 0, whichever user builds it. No script of a package runs; the build writes the
 //! files that they would have written (users, the list of modules).
 
 use std::fs;

@@ -98,9 +98,8 @@ impl Up {
         };
         let text = serde_json::to_string(&up)
             .map_err(|error| SimError::Image(format!("{}: {error}", path.display())))?;
-        let new = path.with_extension(std::process::id().to_string());
-        fs::write(&new, text).map_err(SimError::file("write", &new))?;
-        fs::rename(&new, &path).map_err(SimError::file("rename to", &path))?;
+        rampart_host::replace_file(&path, text.as_bytes())
+            .map_err(SimError::file("write", &path))?;
         Ok(Self {
             path,
             sim,

@@ -4,7 +4,8 @@
 
 use rampart_model::{
     ChangeEffect, ChangeOutcome, Distribution, EffectOutcome, EffectRatio, Exposure, Nanos,
-    PlanChange, PlanEffect, PlanEffects, PlanVariant, Record, UnwantedActivity, plural,
+    PlanChange, PlanEffect, PlanEffects, PlanVariant, Record, UnwantedActivity, factor, plural,
+    quantile_name,
 };
 use rampart_stats::{
     Basis, EFFECT_QUANTILES, EFFECT_RISK, EFFECT_TOLERANCE, Effect, Resampling, WORST_OF_RUN,
@@ -12,7 +13,6 @@ use rampart_stats::{
 };
 
 use crate::judge::Evidence;
-use crate::statements::{factor, quantile_name};
 
 /// "No difference" is only concluded if a quantile at least this high was compared.
 const TAIL: f64 = 0.99;

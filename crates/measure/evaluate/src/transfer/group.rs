@@ -36,7 +36,7 @@ pub(crate) struct Candidate<'a> {
 
 /// The collected results of the meter on one CPU.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct CpuFigures {
     /// The worst latencies over time, from the first measured batch on.
     pub(crate) timeline: Option<Timeline>,
     /// All samples.
@@ -59,7 +59,7 @@ pub(crate) struct Member {
     pub(crate) started: Option<(Nanos, Instant)>,
     /// End of the newest batch, including warm-up, on the meter's clock: a sign of life.
     pub(crate) last_sign: Option<Nanos>,
-    pub(crate) heard: BTreeMap<CpuId, Heard>,
+    pub(crate) received: BTreeMap<CpuId, CpuFigures>,
     /// The outcomes of the threads; `None` before their end.
     pub(crate) finished: Option<Vec<ThreadOutcome>>,
     /// The relations of its clock to the host's clock, one per exchange; empty if it is the same
@@ -83,7 +83,7 @@ impl Member {
             running: None,
             started: None,
             last_sign: None,
-            heard: BTreeMap::new(),
+            received: BTreeMap::new(),
             finished: None,
             clock: Vec::new(),
             guest: None,
@@ -162,16 +162,16 @@ impl Member {
         if batch.phase == Phase::WarmUp {
             return;
         }
-        let heard = self.heard.entry(batch.cpu).or_default();
+        let received = self.received.entry(batch.cpu).or_default();
         if let Some(series) = batch.series.first() {
             merge_part(
-                (&mut heard.seen, &mut heard.corrected),
+                (&mut received.seen, &mut received.corrected),
                 &series.seen,
                 series.corrected.as_ref(),
             );
         }
-        heard.missed = heard.missed.saturating_add(batch.missed);
-        let timeline = heard.timeline.get_or_insert_with(|| Timeline {
+        received.missed = received.missed.saturating_add(batch.missed);
+        let timeline = received.timeline.get_or_insert_with(|| Timeline {
             start: batch.at,
             slot: slots.length,
             worst: Vec::new(),
@@ -648,7 +648,7 @@ mod tests {
             assert_eq!(member.invalid.len(), 1);
             let found = member.invalid[0].to_string();
             assert!(found.contains("same build"), "{found}");
-            assert!(member.heard.is_empty());
+            assert!(member.received.is_empty());
         }
     }
 }

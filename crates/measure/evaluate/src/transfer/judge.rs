@@ -3,8 +3,8 @@
 
 use rampart_model::{
     Condition, CpuSet, Crossed, Disturbance, DisturbanceKind, EvaluationSettings, Exposure,
-    Finding, GuestRole, Interval, LoadLocation, MeterKind, MeterSettings, Nanos, Question, Side,
-    SignedNanos, TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
+    Finding, Interval, LoadLocation, MeterKind, MeterSettings, Nanos, Question, Side, SignedNanos,
+    TransferRecord, Verdict, VerdictFigures, VerdictOutcome, Watched,
 };
 use rampart_stats::{
     CROSSED, CROSSED_EMULATED, Resampling, Slice, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer,
@@ -194,7 +194,7 @@ impl<'a> Row<'a> {
             .map(|domain| match self.disturbance.kind {
                 DisturbanceKind::Block => self.transfer(&domain.name, &resampling, emulated),
                 DisturbanceKind::Load(_) => {
-                    let emulated = emulated || domain.selection.guest == Some(GuestRole::Emulated);
+                    let emulated = emulated || domain.selection.is_emulated();
                     self.interference(plan, &domain.name, emulated)
                 }
             })

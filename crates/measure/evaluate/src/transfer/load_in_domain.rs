@@ -66,7 +66,7 @@ pub(crate) struct StressorInside {
     cpu: CpuId,
     output: Receiver<String>,
     /// The whole output so far.
-    heard: String,
+    printed: String,
     /// Dropping it ends the meter's own loads, which have a long time limit for this reason.
     input: Option<Box<dyn Write + Send>>,
     /// Dropping it ends the program.
@@ -141,7 +141,7 @@ impl Loading {
         }
         let too_early: Vec<bool> = stressors
             .iter()
-            .map(|stressor| has_ended(&stressor.heard))
+            .map(|stressor| has_ended(&stressor.printed))
             .collect();
         for stressor in &mut stressors {
             stressor.input = None;
@@ -152,7 +152,7 @@ impl Loading {
             .zip(too_early)
             .map(|(mut stressor, too_early)| {
                 stressor.read_to_the_end(limit);
-                let mut record = record_inside(stressor.command, stressor.cpu, &stressor.heard);
+                let mut record = record_inside(stressor.command, stressor.cpu, &stressor.printed);
                 if too_early && record.failure.is_none() {
                     record.failure = Some("it ended before the meters did".to_owned());
                 }
@@ -231,7 +231,7 @@ fn start_inside(
         command,
         cpu,
         output: received,
-        heard: String::new(),
+        printed: String::new(),
         input: Some(input),
         _handle: Some(handle),
     })
@@ -249,13 +249,13 @@ impl StressorInside {
         loop {
             let gone = match self.output.recv_timeout(PAUSE) {
                 Ok(text) => {
-                    self.heard.push_str(&text);
+                    self.printed.push_str(&text);
                     false
                 }
                 Err(RecvTimeoutError::Timeout) => false,
                 Err(RecvTimeoutError::Disconnected) => true,
             };
-            if has_begun(&self.heard) {
+            if has_begun(&self.printed) {
                 return Ok(());
             }
             if gone || Instant::now() > limit || stop.load(Ordering::Relaxed) {
@@ -263,7 +263,7 @@ impl StressorInside {
                 return Err(format!(
                     "its load did not begin within {} ms: {how}, last output: {}",
                     begin.elapsed().as_millis(),
-                    self.heard.lines().last().unwrap_or("nothing")
+                    self.printed.lines().last().unwrap_or("nothing")
                 ));
             }
             tick();
@@ -272,7 +272,7 @@ impl StressorInside {
 
     /// Reads the pending output.
     fn read_output(&mut self) {
-        self.heard.extend(self.output.try_iter());
+        self.printed.extend(self.output.try_iter());
     }
 
     /// Reads the output to its end.
@@ -280,7 +280,7 @@ impl StressorInside {
         loop {
             let patience = limit.saturating_duration_since(Instant::now());
             match self.output.recv_timeout(patience) {
-                Ok(text) => self.heard.push_str(&text),
+                Ok(text) => self.printed.push_str(&text),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -300,7 +300,7 @@ mod tests {
             command: Vec::new(),
             cpu: CpuId(1),
             output: receiver,
-            heard: String::new(),
+            printed: String::new(),
             input: None,
             _handle: None,
         };

@@ -357,7 +357,7 @@ fn wait_until_warm(
                     .all(|member| {
                         member
                             .started
-                            .is_some_and(|(_, heard)| heard.elapsed() >= warm)
+                            .is_some_and(|(_, received)| received.elapsed() >= warm)
                     });
             all_warm
                 || group.is_done()
@@ -410,9 +410,9 @@ fn read_last_events(group: &mut Group, tick: &mut dyn FnMut()) {
 /// Returns the results of a member, one entry for each of its CPUs.
 fn watched(request: &RoundRequest<'_>, member: &Member, index: usize, done: &Done) -> Vec<Watched> {
     let timelines: Vec<&Timeline> = member
-        .heard
+        .received
         .values()
-        .filter_map(|heard| heard.timeline.as_ref())
+        .filter_map(|received| received.timeline.as_ref())
         .collect();
     let cut = match (&done.blocks, request.block, request.disturbance) {
         (Some(made), Some(length), Some(disturbance)) => {
@@ -438,8 +438,8 @@ fn watched(request: &RoundRequest<'_>, member: &Member, index: usize, done: &Don
         .iter()
         .enumerate()
         .map(|(nth, cpu)| {
-            let heard = member.heard.get(&cpu);
-            let timeline = heard.and_then(|heard| heard.timeline.clone());
+            let received = member.received.get(&cpu);
+            let timeline = received.and_then(|received| received.timeline.clone());
             let mut invalid = member.invalid.clone();
             if timeline.is_none() && invalid.is_empty() {
                 invalid.push(Finding::new(
@@ -459,9 +459,11 @@ fn watched(request: &RoundRequest<'_>, member: &Member, index: usize, done: &Don
                 clock: member.clock.clone(),
                 windows: filled(&cut, &timeline),
                 timeline,
-                seen: heard.map(|heard| heard.seen.clone()).unwrap_or_default(),
-                corrected: heard.and_then(|heard| heard.corrected.clone()),
-                missed: heard.map(|heard| heard.missed).unwrap_or_default(),
+                seen: received
+                    .map(|received| received.seen.clone())
+                    .unwrap_or_default(),
+                corrected: received.and_then(|received| received.corrected.clone()),
+                missed: received.map(|received| received.missed).unwrap_or_default(),
                 guest: (nth == 0).then(|| member.guest.clone()).flatten(),
                 cell: (nth == 0).then(|| member.cell.clone()).flatten(),
                 invalid,

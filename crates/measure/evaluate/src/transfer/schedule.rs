@@ -384,7 +384,7 @@ mod tests {
         let requested: Vec<DisturbanceRequest> = if explicit {
             requested
                 .iter()
-                .map(|entry| entry.parse().expect("a wish"))
+                .map(|entry| entry.parse().expect("a request"))
                 .collect()
         } else {
             DisturbanceRequest::usual(&MeasuringCosts::REAL)

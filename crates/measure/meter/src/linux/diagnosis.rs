@@ -8,7 +8,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rampart_model::{CpuId, CpuSet, Finding, Refusal, RefusalKind, SchedulingPolicy, Severity};
+use rampart_model::{
+    CpuId, CpuSet, Finding, GROUP_BUDGETS_OFF, Refusal, RefusalKind, SchedulingPolicy, Severity,
+};
 
 use super::files::{self, Group};
 use super::privilege::{self, Capability, Resource};
@@ -124,7 +126,7 @@ pub(crate) fn affinity(thread: &str, cpu: CpuId, present: &CpuSet) -> Refusal {
         ),
         _ => format!("taskset -cp {cpu} TID, before the request `go`"),
     });
-    refusal(RefusalKind::AffinityNotGranted, finding)
+    refusal(RefusalKind::AffinityNotEffective, finding)
 }
 
 /// Returns the refusal for a thread that is in another control group than before.
@@ -134,7 +136,7 @@ pub(crate) fn control_group(thread: &str, before: &str, present: &str) -> Refusa
         "the thread is in another control group",
     )
     .values(present, before);
-    refusal(RefusalKind::AffinityNotGranted, finding)
+    refusal(RefusalKind::AffinityNotEffective, finding)
 }
 
 /// Returns the refusal for a thread whose placement changed during the measurement.
@@ -168,7 +170,7 @@ pub(crate) fn other_policy(thread: &str, wanted: SchedulingPolicy, present: &str
     )
     .values(present, wanted.to_string())
     .fix(format!("{command}, before the request `go`"));
-    refusal(RefusalKind::PolicyNotGranted, finding)
+    refusal(RefusalKind::PolicyNotEffective, finding)
 }
 
 /// Returns the refusal for a policy that the kernel rejected.
@@ -184,7 +186,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
                 return refused;
             }
             if deadline {
-                return refusal(RefusalKind::PolicyNotGranted, problem(
+                return refusal(RefusalKind::PolicyNotEffective, problem(
                     location,
                     "a deadline thread must be allowed on each CPU of its root domain, which needs a deadline budget; the affinity or cpuset of this thread excludes some CPUs",
                 )
@@ -200,7 +202,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
                 "the kernel refuses the policy although the program has the privilege",
             )
             .values("EPERM", "permission");
-            refusal(RefusalKind::PolicyNotGranted, if seccomp {
+            refusal(RefusalKind::PolicyNotEffective, if seccomp {
                 finding.fix("allow sched_setattr in the seccomp filter of this container")
             } else {
                 finding.fix("dmesg and the audit log, for a security module that forbids it")
@@ -209,7 +211,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
         Some(libc::EBUSY) if deadline => {
             let runtime = files::text("/proc/sys/kernel/sched_rt_runtime_us");
             let period = files::text("/proc/sys/kernel/sched_rt_period_us");
-            refusal(RefusalKind::PolicyNotGranted, problem(
+            refusal(RefusalKind::PolicyNotEffective, problem(
                 location,
                 "admission control refuses: with this thread, deadline threads would reserve more than their share of the CPUs",
             )
@@ -223,7 +225,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
             )
             .fix("use a shorter runtime or a longer period, or end other deadline threads"))
         }
-        Some(libc::EINVAL) if deadline => refusal(RefusalKind::PolicyNotGranted, problem(
+        Some(libc::EINVAL) if deadline => refusal(RefusalKind::PolicyNotEffective, problem(
             location,
             "the kernel does not accept these deadline parameters",
         )
@@ -287,7 +289,7 @@ fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
     )
     .values("a group with the cpu controller", "the root group, or a group without it")
     .fix(format!(
-        "echo $$ > {}/cgroup.procs before starting, or boot with rt_group_sched=0 (Linux 6.16 or later){also}",
+        "echo $$ > {}/cgroup.procs before starting, or boot with {GROUP_BUDGETS_OFF}{also}",
         group.mount.display()
     ));
     Some(refusal(RefusalKind::NoRealTimeBudget, finding))
@@ -326,7 +328,7 @@ fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
             .values("no CAP_SYS_NICE", "CAP_SYS_NICE (no limit replaces it)")
             .fix("run as root (containers: --cap-add SYS_NICE)"),
     };
-    Some(refusal(RefusalKind::PolicyNotGranted, finding))
+    Some(refusal(RefusalKind::PolicyNotEffective, finding))
 }
 
 /// Returns the refusal for memory that cannot be locked.

@@ -32,13 +32,13 @@ impl Backward<'_> {
     /// Maximum length of a [`Backward::pair`]: two numbers, two brackets, two commas.
     pub(super) const LONGEST_PAIR: usize = 2 * Self::LONGEST_NUMBER + 4;
 
-    /// Appends to `out` the text that `write` writes into at most `room` bytes.
-    pub(super) fn append(out: &mut Vec<u8>, room: usize, write: impl FnOnce(&mut Backward<'_>)) {
+    /// Appends to `out` the text that `write` writes into at most `space` bytes.
+    pub(super) fn append(out: &mut Vec<u8>, space: usize, write: impl FnOnce(&mut Backward<'_>)) {
         let begin = out.len();
-        out.resize(begin + room, 0);
+        out.resize(begin + space, 0);
         let text = &mut out[begin..];
         let mut backward = Backward {
-            at: room,
+            at: space,
             text,
             high: u64::MAX,
             high_text: [0; 8],
@@ -47,7 +47,7 @@ impl Backward<'_> {
         write(&mut backward);
         let Backward { text, at, .. } = backward;
         text.copy_within(at.., 0);
-        out.truncate(begin + room - at);
+        out.truncate(begin + space - at);
     }
 
     pub(super) fn bytes(&mut self, bytes: &[u8]) {
@@ -186,16 +186,16 @@ mod tests {
         }
 
         #[test]
-        fn leaves_out_text_that_does_not_fit(room in 0usize..100, numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
+        fn leaves_out_text_that_does_not_fit(space in 0usize..100, numbers in proptest::collection::vec(any::<u64>(), 0..20)) {
             let mut out = Vec::new();
-            Backward::append(&mut out, room, |text| {
+            Backward::append(&mut out, space, |text| {
                 for number in numbers {
                     text.pair(number, number);
                     text.number(number);
                     text.bytes(b"]]");
                 }
             });
-            prop_assert!(out.len() <= room);
+            prop_assert!(out.len() <= space);
         }
     }
 }

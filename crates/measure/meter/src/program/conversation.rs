@@ -107,15 +107,17 @@ impl Requests {
     }
 
     fn wrong_protocol(&self, present: &str) -> Refusal {
-        refuse(
-            Finding::new(
-                Severity::Error,
-                REQUEST,
-                "the request has another protocol version",
-            )
-            .values(present, self.protocol.to_string())
-            .fix("use rampart and rampart-meter of the same version"),
-        )
+        let finding = Finding::new(
+            Severity::Error,
+            REQUEST,
+            "the request has another protocol version",
+        );
+        Refusal {
+            kind: RefusalKind::OtherProtocol,
+            finding: finding
+                .values(present, self.protocol.to_string())
+                .fix("use rampart and rampart-meter of the same version"),
+        }
     }
 }
 

@@ -60,11 +60,11 @@ fn refuses_another_protocol_even_with_other_fields() {
     let words = &["version", "found 7", "expected 1"];
     assert_refused(
         &after(std::slice::from_ref(&other)),
-        RefusalKind::BadPlan,
+        RefusalKind::OtherProtocol,
         words,
     );
     let newer = other.replace("\"aligned\"", "\"alignment\"");
-    assert_refused(&after(&[newer]), RefusalKind::BadPlan, words);
+    assert_refused(&after(&[newer]), RefusalKind::OtherProtocol, words);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn refuses_if_the_caller_did_not_place_the_threads() {
     meter.ask(&MeterRequest::Go {});
     assert_refused(
         &meter.refusal(),
-        RefusalKind::AffinityNotGranted,
+        RefusalKind::AffinityNotEffective,
         &["thread meter/"],
     );
     // Bound to the CPU, but without the requested policy.
@@ -177,7 +177,7 @@ fn refuses_if_the_caller_did_not_place_the_threads() {
     }
     meter.ask(&MeterRequest::Go {});
     let words = &["found other", "expected fifo:5", "chrt -f -p 5"];
-    assert_refused(&meter.refusal(), RefusalKind::PolicyNotGranted, words);
+    assert_refused(&meter.refusal(), RefusalKind::PolicyNotEffective, words);
 }
 
 /// Returns a command for the program without any capability, and the copy that it starts as root.
@@ -224,7 +224,7 @@ fn refuses_a_policy_without_privilege() {
     let words = &["fifo:42", "RLIMIT_RTPRIO", "CAP_SYS_NICE", "rtprio=42"];
     assert_refused(
         &refused(&plan, &mut command),
-        RefusalKind::PolicyNotGranted,
+        RefusalKind::PolicyNotEffective,
         words,
     );
 }
@@ -266,7 +266,7 @@ fn refuses_deadline_threads_without_capability_or_all_cpus() {
         period: Nanos::from_millis(1),
     };
     let refusal = refused(&plan, &mut command);
-    assert_refused(&refusal, RefusalKind::PolicyNotGranted, &["CAP_SYS_NICE"]);
+    assert_refused(&refusal, RefusalKind::PolicyNotEffective, &["CAP_SYS_NICE"]);
     if !is_root() || allowed().len() < 2 {
         return skip("the rest needs root and two CPUs");
     }
@@ -274,7 +274,7 @@ fn refuses_deadline_threads_without_capability_or_all_cpus() {
     let mut command = Command::new("taskset");
     command.args(["-c", &one, PROGRAM]);
     let refusal = refused(&plan, &mut command);
-    assert_refused(&refusal, RefusalKind::PolicyNotGranted, &["root domain"]);
+    assert_refused(&refusal, RefusalKind::PolicyNotEffective, &["root domain"]);
 }
 
 /// A control group for the test, removed afterwards.

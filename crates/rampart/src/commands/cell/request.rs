@@ -2,7 +2,9 @@
 //! The arguments of `rampart cell create`, as a request for resources.
 
 use rampart_cells::names::wrong_name;
-use rampart_cells::resolve::{CpuWish, RegisterFlags, RegisterGrant, Request, SharedWish, Writer};
+use rampart_cells::resolve::{
+    CpuSelection, RegisterFlags, RegisterGrant, Request, SharedRequest, Writer,
+};
 use rampart_model::{ByteSize, Nanos};
 
 use super::Create;
@@ -112,27 +114,27 @@ impl Create {
     pub(super) fn request(&self) -> Result<Request, Failure> {
         let mut request = Request::new(&self.name);
         request.cpus = match (super::super::cpus_here(self.cpus.as_ref())?, self.cpu_count) {
-            (Some(cpus), _) => CpuWish::List(cpus),
-            (None, count) => CpuWish::Count(count.unwrap_or(1)),
+            (Some(cpus), _) => CpuSelection::List(cpus),
+            (None, count) => CpuSelection::Count(count.unwrap_or(1)),
         };
         request.memory_bytes = self.memory.0;
         request.devices.clone_from(&self.device);
         request.registers = self.register.iter().map(|register| register.0).collect();
         if !self.shared.is_empty() {
-            let own = |wish: &Shared| SharedWish::Own {
-                name: wish.name.clone(),
-                bytes: wish.bytes,
-                writer: wish.writer,
+            let own = |region: &Shared| SharedRequest::Own {
+                name: region.name.clone(),
+                bytes: region.bytes,
+                writer: region.writer,
             };
             request.shared = self.shared.iter().map(own).collect();
         }
         let others = self.shared_of.iter();
         request
             .shared
-            .extend(others.map(|wish| SharedWish::OtherCell {
-                name: wish.name.clone(),
-                cell: wish.cell.clone(),
-                region: wish.region.clone(),
+            .extend(others.map(|region| SharedRequest::OtherCell {
+                name: region.name.clone(),
+                cell: region.cell.clone(),
+                region: region.region.clone(),
             }));
         request.bells = self.bells;
         request.rings.clone_from(&self.rings);

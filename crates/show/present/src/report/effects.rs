@@ -44,8 +44,8 @@ fn whole(report: &Report<'_>, effects: &PlanEffects) -> Vec<Element> {
             "A quantile with the plan applied divided by the same quantile without it, measured in turn on the same CPUs \
              under the same policy, with its 95\u{a0}% interval. There is no difference if all intervals are within {} to {} \
              (shaded). {}: {}.",
-            format::ratio(1.0 / effects.tolerance),
-            format::ratio(effects.tolerance),
+            format::factor(1.0 / effects.tolerance),
+            format::factor(effects.tolerance),
             plural(changes.len(), "change"),
             changes.join(", ")
         ))]));

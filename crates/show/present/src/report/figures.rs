@@ -277,13 +277,7 @@ fn title(plan: &MeterSettings) -> String {
 fn mechanisms(record: &Record) -> String {
     let all = once(record.runs.iter().filter(|run| counts(run)).map(|run| {
         let isolation = run.shield.as_ref().map(|shield| shield.isolation);
-        match isolation.unwrap_or(IsolationMechanism::None) {
-            IsolationMechanism::None => "none",
-            IsolationMechanism::AffinityOnly => "affinity only",
-            IsolationMechanism::CpusetV1 => "cpuset",
-            IsolationMechanism::IsolatedPartition => "isolated partition",
-            IsolationMechanism::Cell => "cell",
-        }
+        format::isolation(isolation.unwrap_or(IsolationMechanism::None))
     }));
     if all.is_empty() {
         "–".to_owned()

@@ -348,7 +348,7 @@ fn worst_leak(evaluation: &Evaluation, best: &BestDomain<'_>) -> Option<String> 
         "{} of {} is {} times as long {load} as while idle.",
         format::quantile_name(quantile),
         verdict.domain,
-        format::ratio(factor.estimate)
+        format::factor(factor.estimate)
     ))
 }
 

@@ -164,9 +164,9 @@ pub(crate) fn percent(part: f64) -> f64 {
 fn label(of: &Interval) -> String {
     format!(
         "{}, from {} to {}",
-        format::ratio(of.estimate),
-        format::ratio(of.low),
-        format::ratio(of.high)
+        format::factor(of.estimate),
+        format::factor(of.low),
+        format::factor(of.high)
     )
 }
 

@@ -64,7 +64,7 @@ pub(super) fn matrix(report: &Report<'_>) -> Vec<Element> {
             remark: format!(
                 "Quantile under load divided by the same quantile without it, the largest of those compared: 1 is no effect, \
                  up to {} counts as isolated. own: the load's own domain, no verdict.",
-                format::ratio(tolerance)
+                format::factor(tolerance)
             )
             .into(),
         });
@@ -183,10 +183,7 @@ fn about(of: &Disturbance, round: Option<&TransferRecord>) -> Vec<Text> {
     let count = plural(round.map_or(0, block_count), "block");
     let mut lines = vec![format!("{count} of {}, {location}", format::time(made.length)).into()];
     if made.kind == BlockKind::Spin {
-        lines.push(Text::of(
-            SpanStyle::Wrong,
-            "by a spinning thread, which interrupts still preempt",
-        ));
+        lines.push(Text::of(SpanStyle::Wrong, format::block_kind(made.kind)));
     }
     lines
 }
@@ -216,7 +213,7 @@ fn entry(
             }
             (_, axis) => {
                 drawing = axis.map(|axis| axis.drawing(&leading, drawn));
-                format::ratio
+                format::factor
             }
         };
         let cross = if axis.is_some() { "×" } else { "" };
@@ -339,24 +336,50 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     };
     // Lengths differ by microseconds; lengths with the same text are named once.
     lengths.dedup();
-    let made = |kind: BlockKind| match (kind, kinds.len()) {
-        (BlockKind::Module, 1) => "by the module, interrupts and preemption off",
-        (BlockKind::Module, _) => "by the module",
-        (BlockKind::Spin, 1) => "by a spinning thread, which interrupts still preempt",
-        (BlockKind::Spin, _) => "by a spinning thread",
-        (BlockKind::Cell, 1) => "by the cell itself, interrupts masked",
-        (BlockKind::Cell, _) => "by a cell itself",
-    };
-    let by: Vec<&str> = kinds.iter().map(|kind| made(*kind)).collect();
+    let by: Vec<&str> = kinds.iter().map(|kind| format::block_kind(*kind)).collect();
     format!(
         "0: no part of a block reaches the domain. 1: all of it does. Blocks of {} {}. Each entry rests on {} windows with a \
          block and {} without. Intervals of {:.0}\u{a0}%; up to {} counts as isolated. control: the block's own domain, where \
          it must be felt.",
         lengths.join(", "),
-        by.join(" or "),
+        by.join(", or "),
         format::span(&with),
         format::span(&without),
         confidence * 100.0,
-        format::ratio(tolerance),
+        format::factor(tolerance),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::verdicts;
+
+    #[test]
+    fn every_verdict_on_a_disturbance_has_its_entry_and_is_in_no_other_table() {
+        let text = include_str!("../../tests/documents/transfers.json");
+        let mut evaluation: Evaluation = serde_json::from_str(text).expect("an evaluation");
+        let of_disturbances = evaluation
+            .verdicts
+            .iter()
+            .filter(|verdict| verdict.disturbance.is_some())
+            .count();
+        assert!(of_disturbances > 50, "{of_disturbances}");
+        let report = Report::new(&evaluation);
+        let elements = matrix(&report);
+        let entries = elements.iter().find_map(|element| match element {
+            Element::Matrix(matrix) => Some(&matrix.groups),
+            _ => None,
+        });
+        let entries = entries.expect("a matrix").iter();
+        let entries = entries.flat_map(|group| group.rows.iter().flat_map(|row| &row.entries));
+        let judged = entries.filter(|entry| entry.outcome.is_some()).count();
+        assert_eq!(judged, of_disturbances);
+        let tables = |evaluation: &Evaluation| verdicts::interference(&Report::new(evaluation));
+        let with = tables(&evaluation);
+        evaluation
+            .verdicts
+            .retain(|verdict| verdict.disturbance.is_none());
+        assert_eq!(with, tables(&evaluation));
+    }
 }

@@ -51,16 +51,7 @@ fn effective(first: &Run, runs: &[&Run]) -> Vec<Element> {
         words => words.join(", "),
     };
     let isolation = shield.map_or(IsolationMechanism::None, |shield| shield.isolation);
-    let mut pairs = vec![Pair::new(
-        "isolation",
-        match isolation {
-            IsolationMechanism::None => "none",
-            IsolationMechanism::AffinityOnly => "affinity only",
-            IsolationMechanism::CpusetV1 => "cpuset (cgroup v1)",
-            IsolationMechanism::IsolatedPartition => "isolated partition (cgroup v2)",
-            IsolationMechanism::Cell => "cell (hypervisor)",
-        },
-    )];
+    let mut pairs = vec![Pair::new("isolation", format::isolation(isolation))];
     let mut add = |name: &str, value: &str| {
         if !value.is_empty() {
             pairs.push(Pair::new(name, value));

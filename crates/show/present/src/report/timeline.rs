@@ -4,8 +4,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use rampart_model::{
-    BlockKind, ClockRelation, Distribution, Finding, Nanos, TransferRecord, Verdict,
-    VerdictFigures, Watched, Window, plural,
+    ClockRelation, Distribution, Finding, Nanos, TransferRecord, Verdict, VerdictFigures, Watched,
+    Window, plural,
 };
 
 use super::findings::findings;
@@ -350,11 +350,7 @@ fn facts(round: &TransferRecord, of: &View, domain: &str, verdict: Option<&Verdi
             }
             _ => String::new(),
         };
-        let by = match blocks.kind {
-            BlockKind::Module => "interrupts and preemption off",
-            BlockKind::Spin => "by a spinning thread of FIFO 99",
-            BlockKind::Cell => "by the cell itself, interrupts masked",
-        };
+        let by = format::block_kind(blocks.kind);
         let count = plural(block_count(round), "block");
         let asked = format::time(blocks.length);
         pairs.push(Pair::new(
@@ -415,9 +411,9 @@ fn facts(round: &TransferRecord, of: &View, domain: &str, verdict: Option<&Verdi
                 format!(
                     "{} ×{} ({}–{})",
                     format::quantile_name(*part),
-                    format::ratio(one.estimate),
-                    format::ratio(one.low),
-                    format::ratio(one.high)
+                    format::factor(one.estimate),
+                    format::factor(one.low),
+                    format::factor(one.high)
                 )
             });
             pairs.push(Pair::new("factors", all.collect::<Vec<_>>().join(", ")));
@@ -589,6 +585,26 @@ mod tests {
                 assert_eq!(trace.uncertainty > 0.0, two_clocks, "{} {domain}", round.id);
             }
         }
+    }
+
+    #[test]
+    fn a_round_in_which_nothing_was_measured_still_has_its_blocks() {
+        let mut evaluation = transfers();
+        let mut rounds = evaluation.transfers.iter_mut();
+        let round = rounds.find(|round| round.id.starts_with("block:task"));
+        let round = round.expect("a round");
+        for watched in &mut round.watched {
+            watched.timeline.start = Nanos::ZERO;
+            watched.timeline.worst.clear();
+            watched.windows.clear();
+        }
+        let trace = trace(round, &View::of(round, "host"), 0);
+        assert!(trace.worst.is_empty() && trace.windows.is_empty());
+        assert_eq!(trace.blocks.len(), 20);
+        let begin = trace.blocks[0].from;
+        assert!(begin.abs() < 1e-6, "{begin}");
+        let end = trace.blocks[19].to;
+        assert!(end > begin && end < 10.0, "{end}");
     }
 
     #[test]

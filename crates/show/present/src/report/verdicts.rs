@@ -280,7 +280,7 @@ fn stall_entry(stall: &StallAnswer) -> Entry {
             "{} against {} (≤\u{a0}+{}/s)",
             format::grouped(stall.events.0),
             format::grouped(stall.events.1),
-            format::ratio(stall.added_at_most.max(0.0))
+            format::factor(stall.added_at_most.max(0.0))
         ),
     )
 }
@@ -327,9 +327,9 @@ fn tolerance(verdict: &Verdict) -> Option<f64> {
 
 /// An estimate with the ends of its interval, drawn on the axis.
 pub(super) fn ratio_entry(of: &Interval, axis: RatioAxis, outcome: Outcome, star: &str) -> Entry {
-    let ends = format!(" ({}–{})", format::ratio(of.low), format::ratio(of.high));
+    let ends = format!(" ({}–{})", format::factor(of.low), format::factor(of.high));
     Entry {
-        text: Text::of(SpanStyle::Strong, format::ratio(of.estimate))
+        text: Text::of(SpanStyle::Strong, format::factor(of.estimate))
             .and(SpanStyle::Plain, ends + star),
         drawing: Some(axis.drawing(of, outcome)),
         ..Entry::default()
@@ -435,7 +435,7 @@ pub(super) fn interference(report: &Report<'_>) -> Vec<Element> {
     let tolerated = tolerated.map_or_else(String::new, |tolerance| {
         format!(
             " The isolation counts as holding up to {} (shaded).",
-            format::ratio(tolerance)
+            format::factor(tolerance)
         )
     });
     vec![
@@ -481,13 +481,13 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
     if let Some(tolerance) = verdicts.iter().find_map(|of| tolerance(of)) {
         remark.push_str(&format!(
             " Up to {} counts as the same (shaded).",
-            format::ratio(tolerance)
+            format::factor(tolerance)
         ));
     }
     if let Some(smallest) = detectable {
         remark.push_str(&format!(
             " This exposure can distinguish a ratio of {} from 1.",
-            format::ratio(smallest)
+            format::factor(smallest)
         ));
     }
     let mut elements = vec![

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 pub use images::kernel_image_version;
 use rampart_model::{Environment, HugePages, Interrupt, Nanos, NetworkQueues, ResourceLimits};
+use rampart_rules::readings::name_in_kernel;
 
 use crate::facts::processes::{self, Process};
 use crate::kernel_config::KernelConfig;
@@ -25,22 +26,6 @@ const OPTIONS: [&str; 6] = [
     "CONFIG_KVM",
     "CONFIG_NO_HZ_FULL",
     "CONFIG_X86_CPU_RESCTRL",
-];
-
-/// Programs that move interrupts, tasks or memory, or change idle states and frequencies: the name in
-/// the kernel, at most 15 characters (proc_pid_comm(5)), and the unit.
-const MANAGERS: [(&str, &str); 11] = [
-    ("irqbalance", "irqbalance"),
-    ("tuned", "tuned"),
-    ("tuned-ppd", "tuned-ppd"),
-    ("stalld", "stalld"),
-    ("numad", "numad"),
-    ("ksmtuned", "ksmtuned"),
-    ("thermald", "thermald"),
-    ("auto-cpufreq", "auto-cpufreq"),
-    ("cpufreqd", "cpufreqd"),
-    ("power-profiles-", "power-profiles-daemon"),
-    ("rt-conf", "rt-conf"),
 ];
 
 /// Time for which firmware interrupts are counted. Firmware that polls does so every second or more often.
@@ -95,11 +80,12 @@ pub fn read_environment(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Enviro
 }
 
 fn managers(processes: &[Process]) -> Vec<String> {
-    MANAGERS
-        .iter()
-        .filter(|(name, _)| processes.iter().any(|process| process.name == *name))
-        .map(|(_, unit)| (*unit).to_owned())
-        .collect()
+    let runs = |program: &&str| {
+        let name = name_in_kernel(program);
+        processes.iter().any(|process| process.name == name)
+    };
+    let running = rampart_rules::manager_programs().filter(runs);
+    running.map(str::to_owned).collect()
 }
 
 /// Returns the huge pages of each node (Documentation/admin-guide/mm/hugetlbpage.rst), or of the

@@ -61,7 +61,7 @@ pub(super) fn group_scheduling(machine: &Machine, readings: &Readings) -> Judgem
     if !built {
         return Judgement::is("off", true);
     }
-    // From 6.15 on it can be disabled at boot.
+    // From 6.16 on it can be disabled at boot.
     let off = match readings.kernel_command_line.value("rt_group_sched") {
         Some(value) => matches!(value, "0" | "n" | "off"),
         None => readings.option("CONFIG_RT_GROUP_SCHED_DEFAULT_DISABLED") == Some(true),
