@@ -305,7 +305,7 @@ mod tests {
 
     /// Every option of each command that runs elsewhere, with a value that is not its default.
     const EVERY_OPTION: [&str; 19] = [
-        "evaluate --for=1m --deadline=123us --domains=host,vm:noisy --loads=idle,cpu@same,all \
+        "evaluate --until-decided=30m --for=1m --deadline=123us --domains=host,vm:noisy --loads=idle,cpu@same,all \
          --meters=wakeup,loop --cpus=1-2 --policy=fifo:70 --interval=250us --work=30us --seed=7 \
          --explain --disturb=block:host,cache",
         "evaluate --plan=x --before-after --ablate --domains=press",
