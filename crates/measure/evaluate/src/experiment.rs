@@ -484,24 +484,23 @@ impl RunEnvironment<'_> {
                 .updates
                 .finish(evaluation, collectors, failures);
             let open = open_entries(evaluation, collectors);
-            let of_a_phase = more_runs(&plan, &open, 1, plan.seed).len() as u64;
-            let phases = |until: Nanos| {
+            let fitting = |until: Nanos| {
                 let left = until.saturating_sub(self.stop_condition.elapsed());
-                left.0 / (each.0 * of_a_phase).max(1)
+                left.0 / (each.0 * open.len() as u64).max(1)
             };
             if open.is_empty() || self.stop_condition.check() {
                 break;
             }
-            while phases(next_look) == 0 && next_look < limit {
+            while fitting(next_look) == 0 && next_look < limit {
                 next_look = limit.min(Nanos(next_look.0.saturating_mul(2)));
             }
-            let phases = u32::try_from(phases(next_look)).unwrap_or(u32::MAX);
-            if phases == 0 {
+            let times = u32::try_from(fitting(next_look)).unwrap_or(u32::MAX);
+            if times == 0 {
                 break;
             }
             state_of_runs.running.end();
             kept_domains.renew(&plan.domains);
-            let order = more_runs(&plan, &open, phases, plan.seed.wrapping_add(look));
+            let order = more_runs(&plan, &open, times, plan.seed.wrapping_add(look));
             // The runs of a turn have the same number in all records.
             let number = collectors.values().map(|one| one.next_number).max();
             for collector in collectors.values_mut() {
