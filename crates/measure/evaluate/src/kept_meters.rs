@@ -9,7 +9,7 @@ use rampart_model::{
 };
 
 /// Warm-up of a meter that has measured before in the same process.
-const REPEATED_WARM_UP: Nanos = Nanos::from_millis(50);
+const REPEATED_WARM_UP: Nanos = Nanos::from_millis(30);
 
 /// Returns whether the meters of an evaluation stay up between runs. A guest or cell keeps its CPUs
 /// busy and is isolated before the others, so with one of them each run starts its own meter. So it

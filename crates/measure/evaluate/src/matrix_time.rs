@@ -38,8 +38,8 @@ impl RunLimits {
     pub(crate) const fn of(costs: &MeasuringCosts, stay_up: bool) -> Self {
         if stay_up {
             Self {
-                shortest: Nanos::from_millis(300),
-                repetitions: 12,
+                shortest: Nanos::from_millis(250),
+                repetitions: 20,
                 overhead: costs.repeated_run_overhead,
             }
         } else {
@@ -59,7 +59,7 @@ pub(crate) fn least_time(entries: u64, limits: RunLimits) -> Nanos {
 pub(crate) const fn repetitions_in_a_phase(run: Nanos) -> u32 {
     match PHASE.0 / if run.0 == 0 { 1 } else { run.0 } {
         0 => 1,
-        times if times > 4 => 4,
+        times if times > 6 => 6,
         times => times as u32,
     }
 }
@@ -103,8 +103,13 @@ pub(crate) fn share_time(
     while repetitions >= limits.repetitions && run_for(repetitions) > longest(repetitions) {
         repetitions += 1;
     }
-    // Round down to a tenth of a second.
-    let run = Nanos(run_for(repetitions).0 / 100_000_000 * 100_000_000);
+    // Round down to a tenth of a second, a short run to a hundredth.
+    let unit = if shortest < Nanos::SECOND {
+        10_000_000
+    } else {
+        100_000_000
+    };
+    let run = Nanos(run_for(repetitions).0 / unit * unit);
     Ok((
         u32::try_from(repetitions).unwrap_or(u32::MAX),
         run.min(LONGEST_RUN),
@@ -164,10 +169,10 @@ mod tests {
             .saturating_sub(COSTS.disturbance_budget(COSTS.total));
         let limits = RunLimits::of(COSTS, true);
         let (repetitions, run) = share_time(matrix, 9, limits).expect("fits");
-        assert!(repetitions >= 12, "{repetitions}");
+        assert!(repetitions >= 20, "{repetitions}");
         // Most of the time is measured.
-        assert!(run.0 * 10 > (run + limits.overhead).0 * 7, "{run}");
-        assert_eq!(repetitions_in_a_phase(run), 4);
+        assert!(run.0 * 3 > (run + limits.overhead).0 * 2, "{run}");
+        assert_eq!(repetitions_in_a_phase(run), 6);
     }
 
     #[test]

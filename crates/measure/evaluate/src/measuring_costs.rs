@@ -34,14 +34,14 @@ pub(crate) struct MeasuringCosts {
 impl MeasuringCosts {
     /// The costs on a real machine.
     ///
-    /// Two minutes are enough for a dozen repetitions of the standard matrix. Disturbances get two
+    /// Two minutes are enough for twenty repetitions of the standard matrix. Disturbances get two
     /// fifths of the time: they answer one of the four questions, the matrix answers two. A tenth of a block, the tolerance of an isolation
     /// that holds, is half of the worst quiet latency.
     pub(crate) const REAL: Self = Self {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
         run_overhead: Nanos::from_millis(500),
-        repeated_run_overhead: Nanos::from_millis(150),
+        repeated_run_overhead: Nanos::from_millis(130),
         switch: Nanos::from_secs(1),
         round_overhead: Nanos::from_millis(1300),
         disturbance_percent: 40,
