@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, LoadKind, LoadRecord, MeterKind,
-    MeterSettings, Nanos, Severity, Side, Timeline, TransferRecord, TransferSettings, Watched,
+    BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, GuestRole, LoadKind, LoadRecord,
+    MeterKind, MeterSettings, Nanos, Severity, Side, Timeline, TransferRecord, TransferSettings,
+    Watched,
 };
 
 use super::block_in_domain::Blocking;
@@ -282,12 +283,16 @@ fn load(
     let Some(member) = disturbed(request, group, disturbance, done) else {
         return;
     };
+    let is_emulated_guest = request.candidates.iter().any(|candidate| {
+        candidate.name == disturbance.domain
+            && candidate.domain.selection().guest == Some(GuestRole::Emulated)
+    });
     let load = LoadRequest {
         load: kind,
         duration: WARM_UP + request.duration,
         meter: request.meter,
         scratch: request.scratch,
-        emulated: request.emulated,
+        emulated: request.emulated || is_emulated_guest,
     };
     let mut loading = match Loading::start(&load, member, tick, stop) {
         Ok(loading) => loading,
