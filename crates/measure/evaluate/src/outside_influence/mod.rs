@@ -8,6 +8,7 @@
 mod judge;
 #[cfg(test)]
 mod tests;
+mod unexplained;
 
 use std::time::{Duration, Instant};
 
@@ -18,8 +19,8 @@ use rampart_model::{CpuSet, Finding, IsolationMechanism};
 pub(crate) use self::judge::MeasuredDomain;
 use self::judge::{GroupOfPlan, Judge};
 
-/// Shortest time between two observations during a measurement. An influence that begins and ends
-/// between two observations is not seen.
+/// Shortest time between two observations during a measurement. Of an influence that begins and ends
+/// between two observations only the time of an isolated CPU is seen.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// An influence from outside the experiment.
@@ -31,8 +32,9 @@ pub(crate) struct Influence {
     pub(crate) finding: Finding,
 }
 
-/// Observes the domains that measure at the same time. A kept value needs less time for each
-/// observation of the next measurement of the same domains.
+/// Observes the domains that measure at the same time. Keep it for all measurements in the same
+/// isolation: it then notices an interrupt that was moved between two of them, and needs less time. After a
+/// change of the isolation the routes of interrupts that it knows are old, and a new one is needed.
 #[derive(Debug, Default)]
 pub(crate) struct OutsideInfluence {
     reader: InfluenceReader,

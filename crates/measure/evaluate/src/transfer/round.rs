@@ -17,7 +17,7 @@ use super::block_length::BlockLength;
 use super::group::{Candidate, Group, Member, RunningGroup};
 use super::load_in_domain::{LoadRequest, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
-use crate::outside_influence::{MeasuredDomain, OutsideInfluence};
+use crate::outside_influence::MeasuredDomain;
 use crate::run::GUEST_PATIENCE;
 
 /// Time that meters may be silent beyond the expected end before they count as lost.
@@ -102,7 +102,7 @@ pub(crate) fn make_round(
         );
         group.read_clocks();
         let (running_members, domains) = measured_domains(group);
-        let mut outside_influence = OutsideInfluence::default();
+        let mut outside_influence = std::mem::take(&mut group.outside_influence);
         outside_influence.watch(domains);
         let tick = &mut || {
             outside_influence.look();
@@ -127,6 +127,7 @@ pub(crate) fn make_round(
                 None => done.invalid.push(influence.finding),
             }
         }
+        group.outside_influence = outside_influence;
         group.read_clocks();
         group.read_reports();
         let members = group.members.iter().enumerate();
