@@ -15,6 +15,7 @@ use rampart_host::{
 use rampart_model::{CpuId, CpuSet, Finding, Nanos, SchedulingPolicy, Severity, SignedNanos};
 
 use super::Influence;
+use super::idle::OthersTime;
 use super::unexplained::UnexplainedTime;
 
 /// Share of the time that other programs may use of an isolated CPU: 0.3 ms of 300 ms.
@@ -99,6 +100,7 @@ pub(crate) struct Judge {
     /// By domain, thread and start of the thread.
     used: BTreeMap<(usize, u32, u64), Used>,
     unexplained: UnexplainedTime,
+    others: OthersTime,
     noticed: Vec<Influence>,
 }
 
@@ -117,6 +119,7 @@ impl Judge {
         self.last = snapshot;
         self.used.clear();
         self.unexplained = UnexplainedTime::default();
+        self.others = OthersTime::default();
         self.noticed.clear();
         self.learn();
     }
@@ -225,11 +228,28 @@ impl Judge {
         }
     }
 
-    /// Adds the time of CPUs.
+    /// Adds the time of CPUs and of all programs.
     fn add_times(&mut self, earlier: &InfluenceSnapshot) {
-        for domain in self.domains.iter().enumerate() {
+        let mut measured = CpuSet::new();
+        for (index, domain) in self.domains.iter().enumerate() {
+            measured = measured.union(&domain.cpus);
+            let domain = (index, domain);
             self.unexplained.add(domain, &self.own, earlier, &self.last);
         }
+        let belongs = |thread: &ProgramThread| {
+            let mut groups = self
+                .domains
+                .iter()
+                .filter_map(|one| one.group_of_plan.as_ref());
+            groups.any(|group| group.contains(thread))
+        };
+        self.others
+            .add(&measured, &self.own, belongs, earlier, &self.last);
+    }
+
+    /// Returns a finding if programs of others used the CPUs since the first snapshot.
+    pub(crate) fn others_finding(&self) -> Option<Finding> {
+        self.others.finding()
     }
 
     fn check_placement(&mut self) {

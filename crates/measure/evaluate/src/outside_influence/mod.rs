@@ -5,6 +5,7 @@
 //! docs/verdicts.md states what counts as outside. The machine is read by
 //! [`rampart_host::InfluenceReader`], the judgement is pure ([`judge`]).
 
+mod idle;
 mod judge;
 #[cfg(test)]
 mod tests;
@@ -16,6 +17,7 @@ use rampart_domain::Running;
 use rampart_host::InfluenceReader;
 use rampart_model::{CpuSet, Finding, IsolationMechanism};
 
+pub(crate) use self::idle::not_idle;
 pub(crate) use self::judge::MeasuredDomain;
 use self::judge::{GroupOfPlan, Judge};
 
@@ -75,6 +77,12 @@ impl OutsideInfluence {
         self.judge.add(self.reader.read());
         self.looked = None;
         self.judge.end()
+    }
+
+    /// Returns a warning if programs of others used the CPUs in the measurement that has ended. Only for
+    /// measurements without a load: there it means that the machine was not idle ([`not_idle`]).
+    pub(crate) fn others_finding(&self) -> Option<Finding> {
+        self.judge.others_finding()
     }
 
     /// Returns the findings of [`OutsideInfluence::end`], where only one domain is watched.

@@ -8,6 +8,7 @@ use rampart_host::{
 use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 
 use super::judge::{GroupOfPlan, Judge, MeasuredDomain};
+use super::not_idle;
 
 /// The process of the experiment, and its meter.
 const OWN: u32 = 100;
@@ -452,6 +453,52 @@ fn many_small_real_time_programs_count_together_on_a_shared_cpu() {
     ];
     assert_one(&planted(3), &parts);
     assert!(planted(1).is_empty());
+}
+
+#[test]
+fn others_that_use_the_cpus_without_a_load_are_named() {
+    let found = |change: fn(usize, &mut InfluenceSnapshot)| {
+        let mut judge = Judge::default();
+        for (number, at) in [0, 500, 1_000].into_iter().enumerate() {
+            let mut snapshot = snapshot(at);
+            change(number, &mut snapshot);
+            match number {
+                0 => judge.begin(vec![isolated()], OWN, snapshot),
+                _ => judge.add(snapshot),
+            }
+        }
+        judge.others_finding()
+    };
+    assert_eq!(found(|_, _| {}), None);
+    let compiler = found(|number, snapshot| {
+        for thread in [300, 301] {
+            let compiler = program(thread, 1, 0, 200 * number as u64);
+            let name = "cc1".to_owned();
+            snapshot.programs.push(ProgramThread { name, ..compiler });
+        }
+    });
+    let compiler = compiler.expect("a finding");
+    assert_eq!(
+        compiler.found.as_deref(),
+        Some("`cc1` 0.80 CPUs, all together 0.90 CPUs")
+    );
+    assert_eq!(not_idle(&[compiler.clone()]), Some(&compiler));
+    // Programs that begin and end between two observations.
+    let short = found(|number, snapshot| {
+        let times = snapshot.cpu_times.get_mut(&CpuId(0)).expect("times");
+        times.programs += Nanos::from_millis(400 * number as u64);
+    });
+    let short = short.expect("a finding").found;
+    assert_eq!(
+        short.as_deref(),
+        Some("many programs, or programs that ended soon, all together 0.90 CPUs")
+    );
+    // On the measured CPU ticks may hit the meter alone.
+    let measured = found(|number, snapshot| {
+        let times = snapshot.cpu_times.get_mut(&CpuId(1)).expect("times");
+        times.programs += Nanos::from_millis(400 * number as u64);
+    });
+    assert_eq!(measured, None);
 }
 
 #[test]

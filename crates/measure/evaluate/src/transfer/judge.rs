@@ -12,7 +12,7 @@ use rampart_stats::{
 };
 
 use super::session::faults;
-use crate::interference::judge_interference;
+use crate::interference::{judge_interference, require_idle};
 use crate::questions;
 use crate::statements;
 
@@ -326,7 +326,8 @@ impl<'a> Row<'a> {
         });
         match found {
             Some((outcome, statement, figures)) => {
-                (verdict.outcome, verdict.statement) = (outcome, statement);
+                let findings = quiet.iter().map(|(_, round)| round.findings.as_slice());
+                (verdict.outcome, verdict.statement) = require_idle((outcome, statement), findings);
                 verdict.figures = Some(figures);
             }
             None if !loaded.is_empty() => {

@@ -127,6 +127,9 @@ pub(crate) fn make_round(
                 None => done.invalid.push(influence.finding),
             }
         }
+        if request.disturbance.is_none() {
+            done.findings.extend(outside_influence.others_finding());
+        }
         group.outside_influence = outside_influence;
         group.read_clocks();
         group.read_reports();
