@@ -482,7 +482,7 @@ fn others_that_use_the_cpus_without_a_load_are_named() {
         compiler.found.as_deref(),
         Some("`cc1` 0.80 CPUs, all together 0.90 CPUs")
     );
-    assert_eq!(not_idle(&[compiler.clone()]), Some(&compiler));
+    assert_eq!(not_idle(std::slice::from_ref(&compiler)), Some(&compiler));
     // Programs that begin and end between two observations.
     let short = found(|number, snapshot| {
         let times = snapshot.cpu_times.get_mut(&CpuId(0)).expect("times");
