@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What influences a measurement from outside the experiment is planted: a program on the shielded CPU, a meter
-//! in another cpuset, an interrupt on the shielded CPU. Each makes its run invalid and is named in the document
+//! What influences a measurement from outside the experiment is planted: programs on the shielded CPU, a meter
+//! in another cpuset, a stopped one, an interrupt on the shielded CPU. Each makes its run invalid and is named in the document
 //! and in every text. Jumps of the clocks are judged with invented snapshots in `rampart-evaluate`, because a
 //! test must not set the clock.
 
@@ -15,9 +15,9 @@ use std::time::Duration;
 use rampart_model::{CpuId, Evaluation, Finding, SchedulingPolicy};
 use rampart_tests::limited::{finished, wait_until};
 use rampart_tests::machine_state::MachineState;
-use rampart_tests::processes::KillAtEnd;
+use rampart_tests::processes::{self, KillAtEnd};
 use rampart_tests::programs::{Scratch, evaluation, last_cpu, machine, rampart, stdout};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal};
 
 /// How long an influence lasts: more than the time between two looks at the machine.
 const PLANTED: Duration = Duration::from_millis(800);
@@ -202,6 +202,57 @@ fn a_program_on_the_shielded_cpu_is_named() {
         });
         let cpu = format!("CPU {}", last_cpu());
         assert_named(&evaluation, &texts, &["planted-spin", &cpu, word]);
+    }
+}
+
+/// It may begin and end between two looks at the machine. Only the time of its CPU is then known, and not its
+/// name.
+#[test]
+fn a_short_program_on_the_shielded_cpu_is_noticed() {
+    let Some(_machine) = machine("a_short_program_on_the_shielded_cpu_is_noticed", 2) else {
+        return;
+    };
+    let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+    let (evaluation, _) = evaluated(&options, |scratch| {
+        for _ in 0..3 {
+            let spinner = Spinner::start(scratch.directory.path());
+            let meter = measuring(last_cpu());
+            spinner.join(&meter, SchedulingPolicy::Fifo(98));
+            std::thread::sleep(Duration::from_millis(400));
+        }
+    });
+    let cpu = format!("CPU {}", last_cpu());
+    let found: Vec<String> = invalid(&evaluation)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    let is_it = |text: &String| {
+        text.contains(&cpu) && (text.contains("unknown program") || text.contains("planted-spin"))
+    };
+    assert!(found.iter().any(is_it), "{found:#?}");
+}
+
+#[test]
+fn a_stopped_meter_is_named() {
+    let Some(_machine) = machine("a_stopped_meter_is_named", 2) else {
+        return;
+    };
+    // It is seen while it lasts. The meter itself notices a shorter one.
+    for (length, parts) in [
+        (PLANTED, ["measuring thread of CPU", "stopped by a signal"]),
+        (
+            Duration::from_millis(100),
+            ["stopped by a signal", "SIGSTOP"],
+        ),
+    ] {
+        let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+        let (evaluation, texts) = evaluated(&options, |_| {
+            let meter = measuring(last_cpu());
+            processes::send(meter.process, Signal::STOP);
+            std::thread::sleep(length);
+            processes::send(meter.process, Signal::CONT);
+        });
+        assert_named(&evaluation, &texts, &parts);
     }
 }
 

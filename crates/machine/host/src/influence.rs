@@ -7,22 +7,39 @@
 //! comparison needs. It never reads the present frequency of a CPU, for which some kernels interrupt
 //! that CPU (arch/x86/kernel/cpu/aperfmperf.c).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 
 use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 use rustix::thread::sched_getaffinity;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::facts::is_of_each_cpu;
-use crate::groups::{ControlGroupVersion, Hierarchies};
+use crate::groups::{ControlGroupVersion, Hierarchies, group_in};
 use crate::kernel::RunningKernel;
+use crate::kernel_config::KernelConfig;
 use crate::observe::{TICK, interrupt_table};
 use crate::tasks::TaskStat;
 use crate::{MachineRoot, thread_policy};
 
 /// Files of a CPU in `cpufreq` (Documentation/admin-guide/pm/cpufreq.rst).
-const FREQUENCY_LIMITS: [&str; 3] = ["scaling_governor", "scaling_min_freq", "scaling_max_freq"];
+const FREQUENCY_LIMITS: [&str; 4] = [
+    "scaling_governor",
+    "scaling_min_freq",
+    "scaling_max_freq",
+    "boost",
+];
+/// Files that limit the frequency of all CPUs (the same document, and intel_pstate.rst beside it).
+const FREQUENCY_LIMITS_OF_ALL: [&str; 4] = [
+    "cpufreq/boost",
+    "intel_pstate/no_turbo",
+    "intel_pstate/min_perf_pct",
+    "intel_pstate/max_perf_pct",
+];
 /// Files of a control group that determine its CPUs; each version has some of them.
 const GROUP_FILES: [&str; 7] = [
     "cpuset.cpus",
@@ -52,6 +69,26 @@ pub struct InfluenceSnapshot {
     pub group_files: BTreeMap<String, String>,
     /// The limits of the frequency of the CPUs: path and content of each file.
     pub frequency_limits: BTreeMap<String, String>,
+    /// The time of every CPU of the machine since boot.
+    pub cpu_times: BTreeMap<CpuId, CpuTimes>,
+    /// Whether the idle time of the CPUs is measured, and not counted at ticks, which may always hit the
+    /// meter.
+    pub idle_is_exact: bool,
+    /// The kernel threads that ran last on an isolated CPU: thread, CPU and CPU time.
+    pub kernel_threads: BTreeMap<u32, (CpuId, Nanos)>,
+}
+
+/// The time of a CPU since boot by its use (proc_stat(5)), in whole clock ticks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuTimes {
+    /// Programs, without the kernel's work for them.
+    pub programs: Nanos,
+    /// Idle, also while it waits for a disk.
+    pub idle: Nanos,
+    /// Interrupts and softirqs.
+    pub interrupts: Nanos,
+    /// Time that the hypervisor gave to other machines.
+    pub steal: Nanos,
 }
 
 /// The clocks at one moment.
@@ -126,6 +163,12 @@ pub struct InterruptState {
 pub struct MeasuringThread {
     /// Its process.
     pub process: u32,
+    /// Its state in `/proc/TID/status`, for example `T` if a signal has stopped it.
+    pub state: char,
+    /// The process that traces it.
+    pub tracer: Option<u32>,
+    /// Whether a control group that it is in is frozen.
+    pub frozen: bool,
     /// Its policy.
     pub policy: SchedulingPolicy,
     /// The CPUs that it may use.
@@ -144,9 +187,11 @@ pub struct InfluenceReader {
     isolated: CpuSet,
     measuring: Vec<u32>,
     hierarchies: Hierarchies,
-    /// Processes that are kernel threads. They are not read again: numbers of processes are not
-    /// reused until all others have been used (pid_max of proc_sys_kernel(5)).
+    /// Processes that are kernel threads which do not run on an isolated CPU. They are not read again:
+    /// numbers of processes are not reused until all others have been used (pid_max of
+    /// proc_sys_kernel(5)).
     kernel_threads: BTreeSet<u32>,
+    idle_is_exact: Option<bool>,
     interrupts: BTreeMap<u32, InterruptState>,
     of_each_cpu: BTreeSet<u32>,
 }
@@ -160,6 +205,7 @@ impl Default for InfluenceReader {
             measuring: Vec::new(),
             hierarchies: Hierarchies::of(&RunningKernel),
             kernel_threads: BTreeSet::new(),
+            idle_is_exact: None,
             interrupts: BTreeMap::new(),
             of_each_cpu: BTreeSet::new(),
         }
@@ -174,6 +220,9 @@ impl InfluenceReader {
             self.interrupts.clear();
             self.of_each_cpu.clear();
         }
+        if self.isolated != isolated {
+            self.kernel_threads.clear();
+        }
         (self.cpus, self.isolated, self.measuring) = (cpus, isolated, measuring);
     }
 
@@ -182,8 +231,12 @@ impl InfluenceReader {
         let measuring = self.measuring_threads();
         let group_files = self.group_files(&measuring);
         self.update_interrupts();
+        let (programs, kernel_threads) = self.threads();
         InfluenceSnapshot {
-            programs: self.programs(),
+            programs,
+            kernel_threads,
+            cpu_times: cpu_times(&self.root.text("proc/stat").unwrap_or_default()),
+            idle_is_exact: self.idle_is_exact(),
             interrupts: self.interrupts.clone(),
             frequency_limits: self.frequency_limits(),
             measuring,
@@ -192,8 +245,21 @@ impl InfluenceReader {
         }
     }
 
-    fn programs(&mut self) -> Vec<ProgramThread> {
-        let mut found = Vec::new();
+    /// Returns whether the kernel stops its tick while a CPU is idle, and then measures idle time
+    /// (Documentation/timers/no_hz.rst).
+    fn idle_is_exact(&mut self) -> bool {
+        *self.idle_is_exact.get_or_insert_with(|| {
+            let line = self.root.text("proc/cmdline").unwrap_or_default();
+            let mut options = line.split_whitespace();
+            let is_off = options.any(|option| matches!(option, "nohz=off" | "nohz=no" | "nohz=0"));
+            let config = KernelConfig::read(&self.root);
+            !is_off && config.is_set("CONFIG_HZ_PERIODIC") != Some(true)
+        })
+    }
+
+    /// Returns the threads of programs, and the CPU times of kernel threads on isolated CPUs.
+    fn threads(&mut self) -> (Vec<ProgramThread>, BTreeMap<u32, (CpuId, Nanos)>) {
+        let (mut found, mut of_kernel) = (Vec::new(), BTreeMap::new());
         for process in numbers("/proc") {
             if self.kernel_threads.contains(&process) {
                 continue;
@@ -203,7 +269,14 @@ impl InfluenceReader {
                 continue;
             };
             if stat.is_kernel_thread() {
-                self.kernel_threads.insert(process);
+                let is_close = stat.cpu.is_some_and(|cpu| self.isolated.contains(cpu));
+                if let (Some(cpu), true) = (stat.cpu, is_close) {
+                    let ticks = Nanos(stat.ticks.saturating_mul(TICK.0));
+                    let used = self.exact_time(&directory).unwrap_or(ticks);
+                    of_kernel.insert(process, (cpu, used));
+                } else if self.isolated.is_empty() || stays_off(&stat) {
+                    self.kernel_threads.insert(process);
+                }
             } else if stat.threads == 1 {
                 found.extend(self.program(process, process, &directory, stat));
             } else {
@@ -216,7 +289,7 @@ impl InfluenceReader {
                 }
             }
         }
-        found
+        (found, of_kernel)
     }
 
     fn stat(&self, directory: &str) -> Option<TaskStat> {
@@ -271,9 +344,18 @@ impl InfluenceReader {
             let allowed = sched_getaffinity(Some(own)).ok()?;
             let cpus = 0..rustix::thread::CpuSet::MAX_CPU;
             let status = self.root.text(&format!("proc/{thread}/status"))?;
-            let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+            let field = |name: &str| {
+                let mut lines = status.lines();
+                lines
+                    .find_map(|line| line.strip_prefix(name))
+                    .map(str::trim)
+            };
+            let tracer = field("TracerPid:").and_then(|tracer| tracer.parse().ok());
             let placed = MeasuringThread {
-                process: process?.trim().parse().ok()?,
+                process: field("Tgid:")?.parse().ok()?,
+                state: field("State:")?.chars().next()?,
+                tracer: tracer.filter(|tracer| *tracer != 0),
+                frozen: self.is_frozen(*thread),
                 policy: thread_policy(*thread).ok()?,
                 affinity: cpus
                     .filter(|cpu| allowed.is_set(*cpu))
@@ -313,6 +395,23 @@ impl InfluenceReader {
             }
         }
         files
+    }
+
+    /// Returns whether a control group of a thread is frozen (cgroup-v1/freezer-subsystem.rst and
+    /// cgroup-v2.rst of Documentation/admin-guide).
+    fn is_frozen(&self, thread: u32) -> bool {
+        let groups = self.root.text(&format!("proc/{thread}/cgroup"));
+        let groups = groups.unwrap_or_default();
+        let text = |mount: Option<&Path>, controller: &str, file: &str| {
+            let group = group_in(&groups, controller)?;
+            let directory = mount?.join(group.trim_start_matches('/'));
+            fs::read_to_string(directory.join(file)).ok()
+        };
+        let legacy = self.hierarchies.legacy_with("freezer");
+        let legacy = text(legacy, "freezer", "freezer.state");
+        let unified = text(self.hierarchies.unified.as_deref(), "", "cgroup.events");
+        legacy.is_some_and(|state| state.trim() != "THAWED")
+            || unified.is_some_and(|events| events.lines().any(|line| line == "frozen 1"))
     }
 
     fn update_interrupts(&mut self) {
@@ -360,6 +459,12 @@ impl InfluenceReader {
 
     fn frequency_limits(&self) -> BTreeMap<String, String> {
         let mut limits = BTreeMap::new();
+        for name in FREQUENCY_LIMITS_OF_ALL {
+            let file = format!("sys/devices/system/cpu/{name}");
+            if let Some(value) = self.root.line(&file) {
+                limits.insert(format!("/{file}"), value);
+            }
+        }
         for cpu in self.cpus.iter() {
             let directory = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq");
             if !self.root.exists(&directory) {
@@ -404,6 +509,35 @@ impl InfluenceReader {
             ..best.unwrap_or_default()
         }
     }
+}
+
+/// Returns whether a kernel thread stays on its present CPU. A worker of an unbound pool may not be moved
+/// by others, but runs on several CPUs (Documentation/core-api/workqueue.rst).
+fn stays_off(stat: &TaskStat) -> bool {
+    stat.is_bound() && !stat.name.starts_with("kworker/u")
+}
+
+/// Parses the lines of CPUs in `/proc/stat`.
+fn cpu_times(text: &str) -> BTreeMap<CpuId, CpuTimes> {
+    let time = |line: &str| {
+        let (cpu, fields) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let times: Vec<Nanos> = fields
+            .split_whitespace()
+            .map_while(|field| field.parse::<u64>().ok())
+            .map(|ticks| Nanos(ticks.saturating_mul(TICK.0)))
+            .collect();
+        let [user, nice, _, idle, disk, interrupts, softirqs, steal, ..] = *times.as_slice() else {
+            return None;
+        };
+        let times = CpuTimes {
+            programs: user + nice,
+            idle: idle + disk,
+            interrupts: interrupts + softirqs,
+            steal,
+        };
+        Some((CpuId(cpu.parse().ok()?), times))
+    };
+    text.lines().filter_map(time).collect()
 }
 
 /// Returns the groups of `/proc/PID/cgroup` that determine CPUs: those of the v1 controller `cpuset`
@@ -451,125 +585,4 @@ fn clock_adjustment() -> Option<ClockAdjustment> {
         tick: adjustment.tick.into(),
         frequency: adjustment.freq.into(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interrupts_of_each_cpu_are_left_out() {
-        let files = tempfile::tempdir().expect("a directory");
-        let write = |path: &str, text: &str| {
-            let path = files.path().join(path);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("created");
-            fs::write(path, text).expect("written");
-        };
-        let table = "CPU0 CPU1\n 11: 7 9 GICv3 27 Level arch_timer\n 14: 0 3 GICv3 33 Level uart\n";
-        write("proc/interrupts", table);
-        for (number, hardware, action) in [(11, 27, "arch_timer"), (14, 33, "uart")] {
-            write(&format!("sys/kernel/irq/{number}/chip_name"), "GICv3\n");
-            write(
-                &format!("sys/kernel/irq/{number}/hwirq"),
-                &format!("{hardware}\n"),
-            );
-            write(
-                &format!("sys/kernel/irq/{number}/actions"),
-                &format!("{action}\n"),
-            );
-        }
-        let mut reader = InfluenceReader {
-            root: MachineRoot::at(files.path()),
-            ..InfluenceReader::default()
-        };
-        let cpu: CpuSet = "1".parse().expect("a CPU");
-        reader.watch(cpu.clone(), cpu, Vec::new());
-        for _ in 0..2 {
-            let found = reader.read().interrupts;
-            assert_eq!(found.keys().collect::<Vec<_>>(), [&14]);
-            assert_eq!(found[&14].counts, BTreeMap::from([(CpuId(1), 3)]));
-        }
-    }
-
-    #[test]
-    fn reads_this_program_and_its_placement() {
-        let own = rustix::thread::gettid()
-            .as_raw_nonzero()
-            .get()
-            .unsigned_abs();
-        let root = MachineRoot::system();
-        let cpus: CpuSet = root.value("sys/devices/system/cpu/online").expect("CPUs");
-        let mut reader = InfluenceReader::default();
-        reader.watch(cpus.clone(), cpus.clone(), vec![own, u32::MAX]);
-        let first = reader.read();
-        let thread = |snapshot: &InfluenceSnapshot| {
-            let mut threads = snapshot.programs.iter();
-            threads.find(|one| one.thread == own).cloned()
-        };
-        let before = thread(&first).expect("this thread");
-        assert_eq!(before.process, std::process::id());
-        assert!(before.ticks <= before.exact.unwrap_or(Nanos(u64::MAX)) + TICK + TICK);
-        assert!(first.programs.iter().all(|one| one.process != 2));
-        assert_eq!(first.measuring.keys().collect::<Vec<_>>(), [&own]);
-        let placed = &first.measuring[&own];
-        assert_eq!(placed.process, std::process::id());
-        assert!(placed.affinity.is_subset(&cpus) && !placed.affinity.is_empty());
-        assert_eq!(placed.policy, thread_policy(own).expect("policy"));
-
-        let later = reader.read();
-        let after = thread(&later).expect("this thread");
-        assert!(after.exact >= before.exact && after.start == before.start);
-        let (one, two) = (&first.clocks, &later.clocks);
-        assert!(one.monotonic < two.monotonic && one.raw < two.raw);
-        assert!(one.adjustment.is_none_or(|rate| rate.tick > 0), "{one:?}");
-        assert!(!later.interrupts.is_empty());
-    }
-
-    #[test]
-    fn finds_the_groups_that_determine_cpus() {
-        assert_eq!(
-            cpu_groups("5:cpuset,cpu:/a:b\n4:memory:/m\n1:name=systemd:/\n0::/user.slice\n"),
-            ["cpuset,cpu:/a:b", "v2:/user.slice"]
-        );
-        assert!(cpu_groups("").is_empty());
-    }
-
-    #[test]
-    fn reads_the_cpus_of_an_interrupt_again_only_after_it_came() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let write = |file: &str, text: &str| {
-            let path = directory.path().join(file);
-            fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
-            fs::write(path, text).expect("a file");
-        };
-        let table = |count: u32| {
-            let text = format!("  CPU0 CPU1\n 7: 9 {count} IO-APIC 7-edge disk\nLOC: 1 2 timer\n");
-            write("proc/interrupts", &text);
-        };
-        table(4);
-        write("proc/irq/7/smp_affinity_list", "0\n");
-        write("proc/irq/7/effective_affinity_list", "0\n");
-        write("sys/kernel/irq/7/actions", "disk\n");
-        let mut reader = InfluenceReader {
-            root: MachineRoot::at(directory.path()),
-            ..InfluenceReader::default()
-        };
-        reader.watch(CpuSet::single(CpuId(1)), CpuSet::new(), Vec::new());
-        reader.update_interrupts();
-        let on = |reader: &InfluenceReader| reader.interrupts[&7].effective.to_string();
-        assert_eq!(on(&reader), "0");
-        write("proc/irq/7/effective_affinity_list", "1\n");
-        reader.update_interrupts();
-        assert_eq!(on(&reader), "0");
-        table(5);
-        reader.update_interrupts();
-        assert_eq!(on(&reader), "1");
-        let state = &reader.interrupts[&7];
-        assert_eq!(state.counts, BTreeMap::from([(CpuId(1), 5)]));
-        assert_eq!(
-            (state.action.as_str(), state.affinity.to_string()),
-            ("disk", "0".to_owned())
-        );
-        assert_eq!(reader.interrupts.len(), 1);
-    }
 }

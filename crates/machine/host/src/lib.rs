@@ -58,7 +58,7 @@ pub use facts::{
 };
 pub use groups::control_group_layout;
 pub use influence::{
-    ClockAdjustment, ClockReadings, InfluenceReader, InfluenceSnapshot, InterruptState,
+    ClockAdjustment, ClockReadings, CpuTimes, InfluenceReader, InfluenceSnapshot, InterruptState,
     MeasuringThread, ProgramThread,
 };
 pub use isolated_cpus::reach_isolated_cpus;

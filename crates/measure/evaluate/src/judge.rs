@@ -14,7 +14,7 @@ use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
 use crate::deadline;
 use crate::decided_after::decided_after;
-use crate::interference::{answers, judge_interference, ratios, slices_in};
+use crate::interference::{answers, judge_interference, ratios, require_idle, slices_in};
 use crate::negative_control;
 use crate::questions;
 use crate::statements;
@@ -252,7 +252,12 @@ fn judge_load(
     let asked = questions::interference(plan, &record.settings, &record.domain);
     let found = judge_interference(loaded, quiet, &idle.id, &asked, emulated);
     let (outcome, statement, figures) = match found {
-        Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
+        Some((outcome, statement, figures)) => {
+            let valid = idle.runs.iter().filter(|run| run.invalid.is_empty());
+            let findings = valid.map(|run| run.findings.as_slice());
+            let (outcome, statement) = require_idle((outcome, statement), findings);
+            (outcome, statement, Some(figures))
+        }
         None => (
             VerdictOutcome::Inconclusive,
             statements::too_little(&record.exposure),

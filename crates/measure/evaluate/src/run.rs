@@ -158,6 +158,7 @@ pub(crate) fn make_run(
             match load {
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
+                    load.share_with(&running.measuring_threads());
                     let domain = MeasuredDomain::of(running.as_ref(), &request.plan.cpus);
                     let mut outside_influence = OutsideInfluence::default();
                     outside_influence.watch(vec![domain]);

@@ -63,7 +63,7 @@ pub fn has_begun(output: &str) -> bool {
 #[must_use]
 pub fn has_ended(output: &str) -> bool {
     whole_lines(output).any(|line| {
-        (line.contains(" exited ") && line.contains("(instance")) || cpu_time(line).is_some()
+        (line.contains(" exited ") && line.contains("(instance")) || times(line).is_some()
     })
 }
 
@@ -75,13 +75,32 @@ fn whole_lines(output: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the record of such a stressor from its own report: the CPU time in its metrics line
-/// (stress-ng(1), `--metrics-brief`). Without that line, it did not end normally.
+/// (stress-ng(1), `--metrics-brief`). Without that line, it did not end normally. It fails if it used
+/// less than `share` (0 to 1) of its CPU in the time that it reports, or in `measured` if that is longer.
 #[must_use]
-pub fn record_inside(command: Vec<String>, cpu: CpuId, output: &str) -> StressorRecord {
-    let used = output.lines().find_map(cpu_time);
-    let failure = match used {
-        Some(used) if used > Nanos::ZERO => None,
-        Some(_) => Some("it used no CPU time".to_owned()),
+pub fn record_inside(
+    command: Vec<String>,
+    cpu: CpuId,
+    output: &str,
+    measured: Nanos,
+    share: f64,
+) -> StressorRecord {
+    let times = output.lines().find_map(times);
+    let used = times.map(|times| times.used);
+    let failure = match times {
+        Some(Times { used, .. }) if used == Nanos::ZERO => Some("it used no CPU time".to_owned()),
+        Some(Times { used, real }) => {
+            let real = real.unwrap_or_default().max(measured);
+            let found = used.as_secs_f64() / real.as_secs_f64().max(1e-9);
+            (found < share).then(|| {
+                format!(
+                    "it used CPU {cpu} for {:.0} % of the time ({used} in {real}), needed {:.0} %; \
+                     fix: end other programs on this CPU inside the domain",
+                    found * 100.0,
+                    share * 100.0
+                )
+            })
+        }
         None => {
             let tail: Vec<&str> = output.lines().rev().take(3).collect();
             Some(format!(
@@ -102,24 +121,39 @@ pub fn record_inside(command: Vec<String>, cpu: CpuId, output: &str) -> Stressor
     }
 }
 
-/// Parses the CPU time of a metrics line: `stress-ng: metrc: [18971] cpu  2841  2.00  1.95  0.00
+/// The times in the report of a stressor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Times {
+    /// Its CPU time.
+    used: Nanos,
+    /// The time from its begin to its end, if the report has it.
+    real: Option<Nanos>,
+}
+
+/// Parses the times of a metrics line: `stress-ng: metrc: [18971] cpu  2841  2.00  1.95  0.00
 /// 1418.66  1450.49` has name, operations, real time, user time, system time. Older versions print
 /// `info` instead of `metrc`.
 ///
 /// The meter prints `rampart-meter load: cache ended, CPU time 1950000000 ns`.
-fn cpu_time(line: &str) -> Option<Nanos> {
+fn times(line: &str) -> Option<Times> {
     if let Some(output) = line.strip_prefix(METERS_LINE) {
         let (_, time) = output.split_once(" ended, CPU time ")?;
-        return time.strip_suffix(" ns")?.parse().ok().map(Nanos);
+        return Some(Times {
+            used: Nanos(time.strip_suffix(" ns")?.parse().ok()?),
+            real: None,
+        });
     }
     let words: Vec<&str> = line.split_whitespace().collect();
     let [_, _, _, _, operations, real, user, system, ..] = words.as_slice() else {
         return None;
     };
     operations.parse::<u64>().ok()?;
-    real.parse::<f64>().ok()?;
+    let real = real.parse::<f64>().ok()?;
     let seconds = user.parse::<f64>().ok()? + system.parse::<f64>().ok()?;
-    (seconds.is_finite() && seconds >= 0.0).then_some(Nanos((seconds * 1e9) as u64))
+    (seconds.is_finite() && seconds >= 0.0).then_some(Times {
+        used: Nanos((seconds * 1e9) as u64),
+        real: Some(Nanos((real * 1e9) as u64)),
+    })
 }
 
 #[cfg(test)]
@@ -165,19 +199,40 @@ stress-ng: info:  [18971] successful run completed in 2.00s
 
     #[test]
     fn reads_the_cpu_time_of_the_metrics_line() {
-        let record = record_inside(Vec::new(), CpuId(3), OUTPUT);
+        let record_inside = |output: &str| {
+            let measured = Nanos::from_millis(1500);
+            record_inside(Vec::new(), CpuId(3), output, measured, 0.5)
+        };
+        let record = record_inside(OUTPUT);
         assert_eq!(record.failure, None);
         assert_eq!(record.cpu_time, Nanos::from_millis(1960));
         let broken_off = OUTPUT.lines().take(2).collect::<Vec<_>>().join("\n");
-        let record = record_inside(Vec::new(), CpuId(3), &broken_off);
+        let record = record_inside(&broken_off);
         assert!(
             record
                 .failure
                 .is_some_and(|why| why.contains("dispatching"))
         );
         let idle = OUTPUT.replace("1.95      0.01", "0.00      0.00");
-        assert!(record_inside(Vec::new(), CpuId(3), &idle).failure.is_some());
-        assert!(record_inside(Vec::new(), CpuId(3), "").failure.is_some());
+        assert!(record_inside(&idle).failure.is_some());
+        assert!(record_inside("").failure.is_some());
+    }
+
+    /// Beside a program of others, or under a limit of its group.
+    #[test]
+    fn a_load_that_used_little_of_its_cpu_did_not_run() {
+        let failure = |output: &str, measured: u64, share: f64| {
+            let measured = Nanos::from_millis(measured);
+            record_inside(Vec::new(), CpuId(3), output, measured, share).failure
+        };
+        let starved = OUTPUT.replace("1.95      0.01", "0.10      0.02");
+        let text = failure(&starved, 300, 0.5).expect("a failure");
+        assert!(text.contains("6 % of the time (120 ms in 2 s)"), "{text}");
+        assert_eq!(failure(&starved, 300, 0.05), None);
+        // The meter does not report how long it ran: at least as long as was measured.
+        let ended = "rampart-meter load: cache ended, CPU time 700000000 ns\n";
+        assert_eq!(failure(ended, 1300, 0.5), None);
+        assert!(failure(ended, 1500, 0.5).is_some());
     }
 
     #[test]
@@ -193,8 +248,9 @@ stress-ng: info:  [18971] successful run completed in 2.00s
         assert!(!has_begun(&begun[..20]), "not a whole line");
         let output = [begun, ended].concat();
         assert!(has_ended(&output));
-        let record = record_inside(Vec::new(), CpuId(1), &output);
-        assert_eq!((record.cpu_time.0, record.failure), (950_000_000, None));
-        assert!(record_inside(Vec::new(), CpuId(1), begun).failure.is_some());
+        let record = |output: &str| record_inside(Vec::new(), CpuId(1), output, second, 0.5);
+        let ran = record(&output);
+        assert_eq!((ran.cpu_time.0, ran.failure), (950_000_000, None));
+        assert!(record(begun).failure.is_some());
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A load is one process for each CPU of its location, bound to that CPU: `stress-ng`, or the meter's
 //! own load where that is not installed. It counts as started only when its workers have used CPU
-//! time, and its total CPU time is recorded: a load that did not run must never pass for a quiet
-//! machine.
+//! time, and it fails if it used too small a share of its CPU: a load that did not run must never pass
+//! for a quiet machine.
 //!
 //! A block stops a CPU for a known time. The program `rampart-meter block` makes it, on this kernel
 //! or on another, and reports when each block began and ended.
@@ -16,6 +16,7 @@ mod inside;
 mod load;
 mod proc;
 mod program;
+mod share;
 mod stressor;
 
 pub use blocks::{Blocks, BlocksOutcome, BlocksProgress};
@@ -26,3 +27,4 @@ pub use inside::{
 };
 pub use load::Load;
 pub use program::LoadProgram;
+pub use share::SHARE_NEEDED;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Starts, watches and ends a load.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::fs;
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use rustix::process::Signal;
 use crate::inside::has_begun;
 use crate::proc::{self, Process};
 use crate::program::LoadProgram;
+use crate::share::{Beside, Share};
 use crate::{LoadError, stressor};
 
 /// Time limit for the workers of a load to use [`ENOUGH_TO_COUNT`]. They need milliseconds; on a
@@ -27,11 +28,6 @@ use crate::{LoadError, stressor};
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// CPU time after which a worker counts as running.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
-/// Part of the time that the workers of a load must run or wait for their CPU. They never sleep,
-/// except those of `io`; what stops them makes the load smaller than its name.
-const RUNNABLE_NEEDED: f64 = 0.5;
-/// Shortest time over which that part is judged: some scheduler ticks.
-const RUNNABLE_JUDGED: Duration = Duration::from_millis(200);
 /// Time limit for a load to remove its files before it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of the end of a stressor's output that are kept.
@@ -63,63 +59,20 @@ struct Stressor {
     cpu_time: Nanos,
     /// The CPU time at the start of the present run.
     cpu_time_before: Nanos,
-    /// How long its workers ran or waited for their CPU since they began; `None` before and if the
-    /// load sleeps by itself.
-    runnable: Option<Runnable>,
+    /// The share of the CPU that its workers used in the present run; `None` before the first and if
+    /// the load sleeps by itself.
+    share: Option<Share>,
     failure: Option<String>,
-}
-
-/// Time that workers ran or waited for their CPU.
-#[derive(Debug)]
-struct Runnable {
-    begin: Instant,
-    last: Instant,
-    /// The last count of each process, by its ID.
-    counts: BTreeMap<u32, Nanos>,
-    total: Duration,
-}
-
-impl Runnable {
-    fn new(workers: &[Process]) -> Self {
-        let now = Instant::now();
-        let count = |worker: &Process| Some((worker.id, worker.runnable?));
-        Self {
-            begin: now,
-            last: now,
-            counts: workers.iter().filter_map(count).collect(),
-            total: Duration::ZERO,
-        }
-    }
-
-    /// Adds the time since the last call. Without a count of the kernel the time counts as runnable.
-    fn add(&mut self, workers: &[Process]) {
-        let passed = self.last.elapsed();
-        self.last += passed;
-        let mut grown = Nanos::ZERO;
-        for worker in workers {
-            let Some(count) = worker.runnable else {
-                self.total += passed;
-                return;
-            };
-            let before = self.counts.insert(worker.id, count).unwrap_or_default();
-            grown += count.saturating_sub(before);
-        }
-        // The kernel counts a wait when it ends: a worker that waits all the time has none.
-        let waits = grown == Nanos::ZERO && workers.iter().any(|worker| worker.state == 'R');
-        self.total += if waits { passed } else { grown.into() };
-    }
-
-    /// Returns the part of the time, 0 to 1 for one worker; `None` while it is too short to judge.
-    fn part(&self) -> Option<f64> {
-        let passed = self.last - self.begin;
-        (passed >= RUNNABLE_JUDGED).then(|| self.total.as_secs_f64() / passed.as_secs_f64())
-    }
+    /// Whether the failure is that of the share, which may still grow.
+    starved: bool,
 }
 
 /// The state of a stressor's processes.
 enum Seen {
     /// Its workers run where they should and have used this much CPU time.
     Running(Nanos),
+    /// Its workers use too little of their CPU.
+    Starved { what: String },
     /// There is a problem.
     Problem { what: String },
 }
@@ -212,7 +165,10 @@ impl Load {
         for stressor in &mut load.stressors {
             stressor.wait_until_it_runs()?;
             if condition.load != LoadKind::Io {
-                stressor.runnable = Some(Runnable::new(&stressor.workers()));
+                stressor.begin_share(match condition.location {
+                    Some(LoadLocation::Same) => Beside::Unknown,
+                    Some(LoadLocation::Others) | None => Beside::Nothing,
+                });
             }
         }
         Ok(load)
@@ -223,8 +179,19 @@ impl Load {
         for stressor in &mut self.stressors {
             stressor.observe();
             stressor.cpu_time_before = stressor.cpu_time;
-            if stressor.runnable.is_some() {
-                stressor.runnable = Some(Runnable::new(&stressor.workers()));
+            if let Some(beside) = stressor.share.as_ref().map(Share::beside) {
+                stressor.begin_share(beside);
+            }
+        }
+    }
+
+    /// Names the threads that measure on the CPUs of a load at [`LoadLocation::Same`], for which alone it
+    /// may wait, and begins to count its share of the CPUs again. Without them all waiting counts.
+    pub fn share_with(&mut self, measuring: &[u32]) {
+        for stressor in &mut self.stressors {
+            let share = stressor.share.as_ref();
+            if share.is_some_and(|share| !share.is_alone()) {
+                stressor.begin_share(Beside::Measuring(measuring.to_vec()));
             }
         }
     }
@@ -232,7 +199,7 @@ impl Load {
     /// Checks whether all stressors still run. [`Load::record`] reports a failure too.
     ///
     /// # Errors
-    /// Returns the stressor that has ended, and its output.
+    /// Returns the stressor that has ended or does not run, and its output.
     pub fn alive(&mut self) -> Result<(), Box<Finding>> {
         for stressor in &mut self.stressors {
             stressor.observe();
@@ -353,8 +320,9 @@ impl Stressor {
             cpus: CpuSet::new(),
             cpu_time: Nanos::ZERO,
             cpu_time_before: Nanos::ZERO,
-            runnable: None,
+            share: None,
             failure: None,
+            starved: false,
         })
     }
 
@@ -407,7 +375,7 @@ impl Stressor {
                     ENOUGH_TO_COUNT.as_secs_f64() * 1e3,
                     self.cpu,
                 ),
-                Seen::Problem { what } => what,
+                Seen::Problem { what } | Seen::Starved { what } => what,
             };
             // Missing workers may still start; an ended program does not.
             let ended = self.has_ended();
@@ -437,13 +405,24 @@ impl Stressor {
         all
     }
 
-    /// Records the first problem.
+    /// Begins to count the share of the CPU that its workers use.
+    fn begin_share(&mut self, beside: Beside) {
+        self.look();
+        let workers = self.workers();
+        self.share = Some(Share::begin(self.cpu, beside, self.cpu_time, &workers));
+    }
+
+    /// Records the first problem. A share that was too small may have grown since.
     fn observe(&mut self) {
-        if self.failure.is_none()
-            && let Seen::Problem { what } = self.look()
-        {
-            self.failure = Some(what);
+        if self.failure.is_some() && !self.starved {
+            return;
         }
+        let seen = self.look();
+        self.starved = matches!(seen, Seen::Starved { .. });
+        self.failure = match seen {
+            Seen::Problem { what } | Seen::Starved { what } => Some(what),
+            Seen::Running(_) => None,
+        };
     }
 
     /// Reads the state of the processes: their CPU time and affinity, and whether any is missing.
@@ -477,17 +456,6 @@ impl Stressor {
             );
             return Seen::Problem { what };
         }
-        if let Some(runnable) = &mut self.runnable {
-            runnable.add(&workers);
-            if let Some(part) = runnable.part().filter(|part| *part < RUNNABLE_NEEDED) {
-                let what = format!(
-                    "its workers ran or waited for the CPU for {:.0} % of the time, needed {:.0} %",
-                    part * 100.0,
-                    RUNNABLE_NEEDED * 100.0
-                );
-                return Seen::Problem { what };
-            }
-        }
         let cpus: CpuSet = workers
             .iter()
             .filter_map(|worker| proc::affinity(worker.id))
@@ -500,6 +468,12 @@ impl Stressor {
                     self.cpus, self.cpu
                 );
                 return Seen::Problem { what };
+            }
+        }
+        if let Some(share) = &mut self.share {
+            share.add(self.cpu_time, &workers);
+            if let Some(what) = share.problem() {
+                return Seen::Starved { what };
             }
         }
         Seen::Running(workers.iter().map(|worker| worker.cpu_time).sum())

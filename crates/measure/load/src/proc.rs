@@ -18,9 +18,9 @@ pub(crate) struct Process {
     pub(crate) state: char,
     /// CPU time of the process and of its reaped children.
     pub(crate) cpu_time: Nanos,
-    /// Time on a CPU and on its run queue; `None` if the kernel does not count it
-    /// (`CONFIG_SCHED_INFO`). The wait that lasts at this moment is not included.
-    pub(crate) runnable: Option<Nanos>,
+    /// Time on the run queue of a CPU; `None` if the kernel does not count it (`CONFIG_SCHED_INFO`).
+    /// The wait that lasts at this moment is not included.
+    pub(crate) waited: Option<Nanos>,
 }
 
 impl Process {
@@ -47,7 +47,7 @@ pub(crate) fn group(leader: u32) -> Vec<Process> {
                     id,
                     state: stat.state,
                     cpu_time: cpu_time(&stat, times.map(|(running, _)| running)),
-                    runnable: times.map(|(running, waiting)| running + waiting),
+                    waited: times.map(|(_, waiting)| waiting),
                 }
             })
         })
@@ -104,6 +104,33 @@ fn scheduled_times(process: u32) -> Option<(Nanos, Nanos)> {
         sum = Some((ran + running, waited + waiting));
     }
     sum
+}
+
+/// Returns the CPU time of one thread; `None` if it has ended or the kernel does not count it.
+pub(crate) fn thread_cpu_time(thread: u32) -> Option<Nanos> {
+    let text = fs::read_to_string(format!("/proc/{thread}/schedstat")).ok()?;
+    text.split_whitespace().next()?.parse().ok().map(Nanos)
+}
+
+/// Returns the time of interrupts and the stolen time of a CPU since boot (proc_stat(5)); `None` if
+/// there is no such CPU.
+pub(crate) fn interrupts_and_steal(cpu: CpuId) -> Option<(Nanos, Nanos)> {
+    interrupts_and_steal_of(&fs::read_to_string("/proc/stat").ok()?, cpu)
+}
+
+fn interrupts_and_steal_of(stat: &str, cpu: CpuId) -> Option<(Nanos, Nanos)> {
+    let name = format!("cpu{cpu} ");
+    let fields = stat.lines().find_map(|line| line.strip_prefix(&name))?;
+    let ticks: Vec<u64> = fields
+        .split_whitespace()
+        .map_while(|field| field.parse().ok())
+        .collect();
+    // user nice system idle iowait irq softirq steal.
+    let [_, _, _, _, _, irq, softirq, steal, ..] = ticks.as_slice() else {
+        return None;
+    };
+    let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
+    Some((Nanos((irq + softirq) * tick), Nanos(steal * tick)))
 }
 
 /// Returns the CPUs that a process may use, or `None` if it has ended.
@@ -175,6 +202,16 @@ mod tests {
         );
         assert_eq!(Stat::parse("7 (x"), None);
         assert_eq!(Stat::parse("7 (x) R 1 2"), None);
+    }
+
+    #[test]
+    fn reads_interrupts_and_steal_of_one_cpu() {
+        let stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 1 2 3 4 5 6 7 80 0 0\ncpu11 1 1 1 1 1 1 1 1\n";
+        let found = interrupts_and_steal_of(stat, CpuId(1)).expect("a CPU");
+        let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        assert_eq!(found, (Nanos(13 * tick), Nanos(80 * tick)));
+        assert_eq!(interrupts_and_steal_of(stat, CpuId(2)), None);
+        assert!(interrupts_and_steal(CpuId(u32::MAX)).is_none());
     }
 
     #[test]

@@ -15,14 +15,16 @@ use rampart_host::{
 use rampart_model::{CpuId, CpuSet, Finding, Nanos, SchedulingPolicy, Severity, SignedNanos};
 
 use super::Influence;
+use super::idle::OthersTime;
+use super::unexplained::UnexplainedTime;
 
 /// Share of the time that other programs may use of an isolated CPU: 0.3 ms of 300 ms.
 const PROGRAM_SHARE: f64 = 0.001;
-/// Share of the time that one real-time thread of another program may use of a CPU that ordinary
+/// Share of the time that all real-time threads of other programs together may use of a CPU that ordinary
 /// programs share. Sound servers and the like use less.
 const REAL_TIME_SHARE: f64 = 0.05;
 /// Uncertainty of a CPU time in clock ticks: user and system time are each rounded down.
-const TICKS_UNCERTAINTY: Nanos = Nanos::from_millis(20);
+pub(super) const TICKS_UNCERTAINTY: Nanos = Nanos::from_millis(20);
 /// Smallest change between clocks that counts as a jump.
 const JUMP: Nanos = Nanos::from_micros(100);
 /// Times that an interrupt may still come to a CPU that it was moved away from: on some controllers a
@@ -78,6 +80,13 @@ struct Used {
     thread: ProgramThread,
 }
 
+impl Used {
+    fn is_real_time(&self) -> bool {
+        let policy = self.thread.policy;
+        policy.is_some_and(SchedulingPolicy::is_real_time)
+    }
+}
+
 /// Collects what happened between snapshots.
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
@@ -90,6 +99,8 @@ pub(crate) struct Judge {
     last: InfluenceSnapshot,
     /// By domain, thread and start of the thread.
     used: BTreeMap<(usize, u32, u64), Used>,
+    unexplained: UnexplainedTime,
+    others: OthersTime,
     noticed: Vec<Influence>,
 }
 
@@ -107,6 +118,8 @@ impl Judge {
         self.first = snapshot.clone();
         self.last = snapshot;
         self.used.clear();
+        self.unexplained = UnexplainedTime::default();
+        self.others = OthersTime::default();
         self.noticed.clear();
         self.learn();
     }
@@ -116,6 +129,7 @@ impl Judge {
         let earlier = std::mem::replace(&mut self.last, snapshot);
         self.learn();
         self.add_programs(&earlier);
+        self.add_times(&earlier);
         self.check_placement();
         self.check_files();
         self.check_clocks(&earlier);
@@ -124,10 +138,23 @@ impl Judge {
     /// Returns all influences since the first snapshot.
     pub(crate) fn end(&mut self) -> Vec<Influence> {
         let watched = (self.last.clocks.monotonic).saturating_sub(self.first.clocks.monotonic);
+        // Real-time threads on CPUs without isolation that are no influence on their own.
+        let mut small: BTreeMap<(usize, CpuId), Vec<Used>> = BTreeMap::new();
         for ((domain, ..), used) in std::mem::take(&mut self.used) {
             let isolated = self.domains[domain].isolated;
             let finding = program(&used, watched, isolated);
-            self.notice(Some(domain), finding);
+            if finding.is_none() && !isolated && used.is_real_time() {
+                let of_cpu = small.entry((domain, used.thread.cpu));
+                of_cpu.or_default().push(used);
+            } else {
+                self.notice(Some(domain), finding);
+            }
+        }
+        for ((domain, cpu), used) in small {
+            self.notice(Some(domain), together(cpu, &used, watched));
+        }
+        for (domain, finding) in self.unexplained.findings() {
+            self.notice(Some(domain), [finding]);
         }
         self.check_interrupts();
         self.check_rate();
@@ -201,6 +228,30 @@ impl Judge {
         }
     }
 
+    /// Adds the time of CPUs and of all programs.
+    fn add_times(&mut self, earlier: &InfluenceSnapshot) {
+        let mut measured = CpuSet::new();
+        for (index, domain) in self.domains.iter().enumerate() {
+            measured = measured.union(&domain.cpus);
+            let domain = (index, domain);
+            self.unexplained.add(domain, &self.own, earlier, &self.last);
+        }
+        let belongs = |thread: &ProgramThread| {
+            let mut groups = self
+                .domains
+                .iter()
+                .filter_map(|one| one.group_of_plan.as_ref());
+            groups.any(|group| group.contains(thread))
+        };
+        self.others
+            .add(&measured, &self.own, belongs, earlier, &self.last);
+    }
+
+    /// Returns a finding if programs of others used the CPUs since the first snapshot.
+    pub(crate) fn others_finding(&self) -> Option<Finding> {
+        self.others.finding()
+    }
+
     fn check_placement(&mut self) {
         for index in 0..self.domains.len() {
             for thread in self.domains[index].measuring.clone() {
@@ -209,7 +260,8 @@ impl Judge {
                     self.last.measuring.get(&thread),
                 );
                 if let (Some(before), Some(now)) = placed {
-                    let found = placement(before, now);
+                    let mut found = placement(before, now);
+                    found.extend(stopped(thread, now));
                     self.notice(Some(index), found);
                 }
             }
@@ -241,8 +293,7 @@ impl Judge {
             }
             let of_limits = changed(&self.first.frequency_limits, &self.last.frequency_limits);
             for (file, finding) in of_limits {
-                let is_own = |cpu: CpuId| file.contains(&format!("/cpu{cpu}/"));
-                if domain.cpus.iter().any(is_own) {
+                if cpu_of_file(file).is_none_or(|cpu| domain.cpus.contains(cpu)) {
                     let what = "the limits of the CPU's frequency were changed during the \
                                 measurement";
                     found.push((index, finding(what)));
@@ -367,7 +418,7 @@ fn set_rate(adjustment: ClockAdjustment) -> f64 {
 }
 
 /// Returns the CPU time that a thread used since an earlier snapshot, or a lower bound of it.
-fn time_used(before: Option<&ProgramThread>, now: &ProgramThread) -> Nanos {
+pub(super) fn time_used(before: Option<&ProgramThread>, now: &ProgramThread) -> Nanos {
     let Some(before) = before else {
         return now.exact.unwrap_or(now.ticks);
     };
@@ -381,7 +432,7 @@ fn time_used(before: Option<&ProgramThread>, now: &ProgramThread) -> Nanos {
 /// Returns a finding if another program's thread used more than its share.
 fn program(used: &Used, watched: Nanos, isolated: bool) -> Option<Finding> {
     let Used { time, thread } = used;
-    let is_real_time = thread.policy.is_some_and(SchedulingPolicy::is_real_time);
+    let is_real_time = used.is_real_time();
     let (limit, expected) = if isolated {
         (PROGRAM_SHARE, "at most 0.1 % of the time")
     } else {
@@ -414,6 +465,66 @@ fn program(used: &Used, watched: Nanos, isolated: bool) -> Option<Finding> {
             thread.process
         )),
     )
+}
+
+/// Returns a finding if real-time threads of other programs together used more than their share of a CPU
+/// without isolation.
+fn together(cpu: CpuId, used: &[Used], watched: Nanos) -> Option<Finding> {
+    let time: Nanos = used.iter().map(|used| used.time).sum();
+    let share = time.as_secs_f64() / watched.as_secs_f64().max(1e-9);
+    let most = used.iter().max_by_key(|used| used.time)?;
+    if share <= REAL_TIME_SHARE {
+        return None;
+    }
+    let count = used.len();
+    let Used { thread, .. } = most;
+    Some(
+        Finding::new(
+            Severity::Error,
+            format!("CPU {cpu}"),
+            format!(
+                "{count} real-time threads of programs outside the experiment ran on this CPU during the \
+                 measurement, `{}` most of the time (process {}, thread {})",
+                thread.name, thread.process, thread.thread
+            ),
+        )
+        .values(
+            format!("together {time}, {:.1} % of the time", share.min(1.0) * 100.0),
+            "at most 5 % of the time",
+        )
+        .fix(format!("end these programs, or keep them off CPU {cpu}")),
+    )
+}
+
+/// Returns a finding if a measuring thread does not run, or a debugger may stop it at any time.
+fn stopped(thread: u32, now: &MeasuringThread) -> Option<Finding> {
+    let (found, fix) = if let Some(tracer) = now.tracer {
+        let fix = format!("end process {tracer}");
+        (format!("traced by process {tracer}"), fix)
+    } else if now.frozen {
+        let fix = "keep container engines and other programs from pausing its control group";
+        ("frozen with its control group".to_owned(), fix.to_owned())
+    } else if matches!(now.state, 'T' | 't') {
+        let fix = format!("find the program that sent SIGSTOP to thread {thread}");
+        ("stopped by a signal".to_owned(), fix)
+    } else {
+        return None;
+    };
+    let location = format!("measuring thread of {}", now.affinity.named());
+    let what = "it was stopped or traced by another program during the measurement";
+    Some(
+        Finding::new(Severity::Error, location, what)
+            .values(found, "running")
+            .fix(fix),
+    )
+}
+
+/// Returns the CPU to which a file of the frequency belongs; `None` if it belongs to all.
+fn cpu_of_file(file: &str) -> Option<CpuId> {
+    file.split('/').find_map(|part| {
+        let number = part.strip_prefix("cpu")?;
+        number.parse().ok().map(CpuId)
+    })
 }
 
 /// Returns what differs in the placement of a measuring thread.
@@ -484,7 +595,7 @@ fn clock(what: &str) -> Finding {
     Finding::new(Severity::Error, "clocks", what)
 }
 
-fn difference(later: Nanos, earlier: Nanos) -> i128 {
+pub(super) fn difference(later: Nanos, earlier: Nanos) -> i128 {
     i128::from(later.0) - i128::from(earlier.0)
 }
 

@@ -5,9 +5,11 @@
 //! docs/verdicts.md states what counts as outside. The machine is read by
 //! [`rampart_host::InfluenceReader`], the judgement is pure ([`judge`]).
 
+mod idle;
 mod judge;
 #[cfg(test)]
 mod tests;
+mod unexplained;
 
 use std::time::{Duration, Instant};
 
@@ -15,11 +17,12 @@ use rampart_domain::Running;
 use rampart_host::InfluenceReader;
 use rampart_model::{CpuSet, Finding, IsolationMechanism};
 
+pub(crate) use self::idle::not_idle;
 pub(crate) use self::judge::MeasuredDomain;
 use self::judge::{GroupOfPlan, Judge};
 
-/// Shortest time between two observations during a measurement. An influence that begins and ends
-/// between two observations is not seen.
+/// Shortest time between two observations during a measurement. Of an influence that begins and ends
+/// between two observations only the time of an isolated CPU is seen.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// An influence from outside the experiment.
@@ -31,8 +34,9 @@ pub(crate) struct Influence {
     pub(crate) finding: Finding,
 }
 
-/// Observes the domains that measure at the same time. A kept value needs less time for each
-/// observation of the next measurement of the same domains.
+/// Observes the domains that measure at the same time. Keep it for all measurements in the same
+/// isolation: it then notices an interrupt that was moved between two of them, and needs less time. After a
+/// change of the isolation the routes of interrupts that it knows are old, and a new one is needed.
 #[derive(Debug, Default)]
 pub(crate) struct OutsideInfluence {
     reader: InfluenceReader,
@@ -73,6 +77,12 @@ impl OutsideInfluence {
         self.judge.add(self.reader.read());
         self.looked = None;
         self.judge.end()
+    }
+
+    /// Returns a warning if programs of others used the CPUs in the measurement that has ended. Only for
+    /// measurements without a load: there it means that the machine was not idle ([`not_idle`]).
+    pub(crate) fn others_finding(&self) -> Option<Finding> {
+        self.judge.others_finding()
     }
 
     /// Returns the findings of [`OutsideInfluence::end`], where only one domain is watched.

@@ -2,12 +2,13 @@
 use std::collections::BTreeMap;
 
 use rampart_host::{
-    ClockAdjustment, ClockReadings, InfluenceSnapshot, InterruptState, MeasuringThread,
+    ClockAdjustment, ClockReadings, CpuTimes, InfluenceSnapshot, InterruptState, MeasuringThread,
     ProgramThread,
 };
 use rampart_model::{CpuId, CpuSet, Nanos, SchedulingPolicy};
 
 use super::judge::{GroupOfPlan, Judge, MeasuredDomain};
+use super::not_idle;
 
 /// The process of the experiment, and its meter.
 const OWN: u32 = 100;
@@ -50,12 +51,27 @@ fn snapshot(at: u64) -> InfluenceSnapshot {
     };
     let meter = MeasuringThread {
         process: METER,
+        state: 'S',
+        tracer: None,
+        frozen: false,
         policy: SchedulingPolicy::Fifo(80),
         affinity: CpuSet::single(CpuId(1)),
         control_groups: vec!["cpuset:/rampart-1".to_owned(), "v2:/".to_owned()],
     };
     let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    let used = |percent: u64| at.0 / 100_000_000 * percent;
+    let ticks = |percent: u64| Nanos::from_millis(used(percent) / 10 * 10);
+    let times = |programs: u64, idle: u64, interrupts: u64| CpuTimes {
+        programs: ticks(programs),
+        idle: ticks(idle),
+        interrupts: ticks(interrupts),
+        steal: Nanos::ZERO,
+    };
     InfluenceSnapshot {
+        // What the threads below leave of CPU 1 is the way out of idle states.
+        cpu_times: [(CpuId(0), times(15, 83, 2)), (CpuId(1), times(12, 68, 5))].into(),
+        idle_is_exact: true,
+        kernel_threads: [(9, (CpuId(1), Nanos(at.0 / 10)))].into(),
         clocks: ClockReadings {
             monotonic: Nanos::SECOND + at,
             realtime: Nanos::from_secs(1_000_000) + at,
@@ -66,13 +82,13 @@ fn snapshot(at: u64) -> InfluenceSnapshot {
             source: "tsc".to_owned(),
         },
         programs: vec![
-            program(OWN, 1, 0, at.0 / 1_000_000),
+            program(OWN, 1, 0, used(5)),
             // The meter, a load of the experiment, and one of its workers.
-            program(METER, OWN, 1, at.0 / 10_000_000),
-            program(120, OWN, 1, at.0 / 2_000_000),
-            program(121, 120, 1, at.0 / 2_000_000),
+            program(METER, OWN, 1, used(2)),
+            program(120, OWN, 1, used(5)),
+            program(121, 120, 1, used(5)),
             // Programs of others: on another CPU, and one that sleeps.
-            program(200, 1, 0, at.0 / 1_000_000),
+            program(200, 1, 0, used(10)),
             program(201, 1, 1, 5_000),
         ],
         interrupts: BTreeMap::from([
@@ -85,10 +101,17 @@ fn snapshot(at: u64) -> InfluenceSnapshot {
             file("/sys/fs/cgroup/cpuset/rampart-1/cpuset.cpus", "1"),
             file("/sys/fs/cgroup/cpuset/cpuset.cpus", "0-1"),
         ]),
-        frequency_limits: BTreeMap::from([file(
-            "/sys/devices/system/cpu/cpu1/cpufreq/scaling_max_freq",
-            "3000000",
-        )]),
+        frequency_limits: BTreeMap::from([
+            file(
+                "/sys/devices/system/cpu/cpu1/cpufreq/scaling_max_freq",
+                "3000000",
+            ),
+            file(
+                "/sys/devices/system/cpu/cpu2/cpufreq/scaling_max_freq",
+                "3000000",
+            ),
+            file("/sys/devices/system/cpu/cpufreq/boost", "1"),
+        ]),
     }
 }
 
@@ -302,6 +325,180 @@ fn changed_cpus_of_the_group_and_changed_frequencies_are_named() {
         &change(limit, "800000"),
         &["frequency", "800000", "3000000"],
     );
+    let of_another = "/sys/devices/system/cpu/cpu2/cpufreq/scaling_max_freq";
+    assert!(change(of_another, "800000").is_empty());
+    let boost = "/sys/devices/system/cpu/cpufreq/boost";
+    assert_one(&change(boost, "0"), &["boost", "found 0", "expected 1"]);
+}
+
+#[test]
+fn a_measuring_thread_that_is_stopped_is_named() {
+    let seen = |change: fn(&mut MeasuringThread)| {
+        judged(isolated(), &[0, 500, 1_000], move |number, snapshot| {
+            if number == 1 {
+                change(snapshot.measuring.get_mut(&METER).expect("the meter"));
+            }
+        })
+    };
+    let location = "measuring thread of CPU 1";
+    let stopped = seen(|thread| thread.state = 'T');
+    assert_one(
+        &stopped,
+        &[
+            location,
+            "stopped by a signal",
+            "expected running",
+            "SIGSTOP",
+        ],
+    );
+    let frozen = seen(|thread| (thread.frozen, thread.state) = (true, 'D'));
+    assert_one(&frozen, &[location, "frozen with its control group"]);
+    let traced = seen(|thread| (thread.tracer, thread.state) = (Some(300), 't'));
+    assert_one(&traced, &[location, "traced by process 300"]);
+    assert!(seen(|thread| thread.state = 'R').is_empty());
+}
+
+/// Takes this many ms of the idle time of CPU 1 between the last two snapshots.
+fn busy(milliseconds: u64) -> impl Fn(usize, &mut InfluenceSnapshot) {
+    move |number, snapshot| {
+        let times = snapshot.cpu_times.get_mut(&CpuId(1)).expect("times");
+        if number == 2 {
+            times.idle = times.idle.saturating_sub(Nanos::from_millis(milliseconds));
+        }
+    }
+}
+
+#[test]
+fn a_program_between_two_observations_is_noticed_by_the_time_of_its_cpu() {
+    let times = [0, 500, 1_100];
+    let found = judged(isolated(), &times, busy(400));
+    let parts = [
+        "CPU 1",
+        "an unknown program",
+        "468 ms, 43 %",
+        "at most 20 %",
+    ];
+    assert_one(&found, &parts);
+    assert!(judged(isolated(), &times, busy(100)).is_empty());
+    // A program that was observed explains the time, and is named itself.
+    let named = judged(isolated(), &times, |number, snapshot| {
+        busy(400)(number, snapshot);
+        let used = [0, 0, 400][number];
+        snapshot.programs.push(program(300, 1, 1, used));
+    });
+    assert_one(&named, &["p300"]);
+    // Its exact time is old, as that of a thread that is alone on a CPU without a tick.
+    let alone = judged(isolated(), &times, |number, snapshot| {
+        busy(400)(number, snapshot);
+        let ticks = Nanos::from_millis([0, 0, 400][number]);
+        let own = program(130, OWN, 1, 0);
+        snapshot.programs.push(ProgramThread { ticks, ..own });
+    });
+    assert!(alone.is_empty(), "{alone:?}");
+    // A thread of the experiment ended there, with an unknown last time.
+    let ended = judged(isolated(), &times, |number, snapshot| {
+        busy(400)(number, snapshot);
+        if number < 2 {
+            snapshot.programs.push(program(130, OWN, 1, 1));
+        }
+    });
+    assert!(ended.is_empty(), "{ended:?}");
+    // Idle time that is counted at ticks, and CPUs that others may use.
+    let counted = judged(isolated(), &times, |number, snapshot| {
+        busy(400)(number, snapshot);
+        snapshot.idle_is_exact = false;
+    });
+    assert!(counted.is_empty(), "{counted:?}");
+    let shared = MeasuredDomain {
+        isolated: false,
+        ..isolated()
+    };
+    assert!(judged(shared, &times, busy(400)).is_empty());
+    let of_plan = MeasuredDomain {
+        group_of_plan: Some(GroupOfPlan {
+            unified: false,
+            path: "/rampart-press".to_owned(),
+        }),
+        ..isolated()
+    };
+    assert!(judged(of_plan, &times, busy(400)).is_empty());
+    // Each wakeup is expensive, for the meter and for the interrupt before it.
+    let emulated = judged(isolated(), &times, |number, snapshot| {
+        busy(400)(number, snapshot);
+        let spent = snapshot.clocks.monotonic.saturating_sub(Nanos::SECOND);
+        snapshot.programs[1].exact = Some(Nanos(spent.0 / 5));
+    });
+    assert!(emulated.is_empty(), "{emulated:?}");
+}
+
+#[test]
+fn many_small_real_time_programs_count_together_on_a_shared_cpu() {
+    let shared = || MeasuredDomain {
+        isolated: false,
+        ..isolated()
+    };
+    let planted = |count: u32| {
+        judged(shared(), &[0, 1_000], |number, snapshot| {
+            for thread in 300..300 + count {
+                let used = (40 + u64::from(thread == 301)) * number as u64;
+                snapshot.programs.push(fifo(program(thread, 1, 1, used)));
+            }
+        })
+    };
+    let parts = [
+        "3 real-time threads",
+        "`p301`",
+        "together 121 ms, 12.1 %",
+        "at most 5 %",
+    ];
+    assert_one(&planted(3), &parts);
+    assert!(planted(1).is_empty());
+}
+
+#[test]
+fn others_that_use_the_cpus_without_a_load_are_named() {
+    let found = |change: fn(usize, &mut InfluenceSnapshot)| {
+        let mut judge = Judge::default();
+        for (number, at) in [0, 500, 1_000].into_iter().enumerate() {
+            let mut snapshot = snapshot(at);
+            change(number, &mut snapshot);
+            match number {
+                0 => judge.begin(vec![isolated()], OWN, snapshot),
+                _ => judge.add(snapshot),
+            }
+        }
+        judge.others_finding()
+    };
+    assert_eq!(found(|_, _| {}), None);
+    let compiler = found(|number, snapshot| {
+        for thread in [300, 301] {
+            let compiler = program(thread, 1, 0, 200 * number as u64);
+            let name = "cc1".to_owned();
+            snapshot.programs.push(ProgramThread { name, ..compiler });
+        }
+    });
+    let compiler = compiler.expect("a finding");
+    assert_eq!(
+        compiler.found.as_deref(),
+        Some("`cc1` 0.80 CPUs, all together 0.90 CPUs")
+    );
+    assert_eq!(not_idle(std::slice::from_ref(&compiler)), Some(&compiler));
+    // Programs that begin and end between two observations.
+    let short = found(|number, snapshot| {
+        let times = snapshot.cpu_times.get_mut(&CpuId(0)).expect("times");
+        times.programs += Nanos::from_millis(400 * number as u64);
+    });
+    let short = short.expect("a finding").found;
+    assert_eq!(
+        short.as_deref(),
+        Some("many programs, or programs that ended soon, all together 0.90 CPUs")
+    );
+    // On the measured CPU ticks may hit the meter alone.
+    let measured = found(|number, snapshot| {
+        let times = snapshot.cpu_times.get_mut(&CpuId(1)).expect("times");
+        times.programs += Nanos::from_millis(400 * number as u64);
+    });
+    assert_eq!(measured, None);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rampart_model::{
 
 use crate::collect::merge_part;
 use crate::failures::Failures;
+use crate::outside_influence::OutsideInfluence;
 use crate::run::{GUEST_PATIENCE, reason, thread_problems};
 use crate::steal;
 
@@ -281,6 +282,8 @@ pub(crate) struct Group {
     /// Indices of the members in the order in which they were started.
     order: Vec<usize>,
     slots: Slots,
+    /// Observes the members, in all rounds of their isolation.
+    pub(crate) outside_influence: OutsideInfluence,
 }
 
 impl Group {
@@ -303,6 +306,7 @@ impl Group {
                 .collect(),
             order: (0..candidates.len()).collect(),
             slots: Slots::of(plan),
+            outside_influence: OutsideInfluence::default(),
         };
         let rank = |index: &usize| {
             let kind = candidates[*index].domain.selection().kind;

@@ -11,7 +11,8 @@ use rampart_stats::{
     Visit, transfer,
 };
 
-use crate::interference::judge_interference;
+use super::session::faults;
+use crate::interference::{judge_interference, require_idle};
 use crate::questions;
 use crate::statements;
 
@@ -140,14 +141,40 @@ pub(crate) fn stops(transfer: &Interval, p_value: f64) -> bool {
 /// The rounds of one disturbance.
 struct Row<'a> {
     disturbance: &'a Disturbance,
-    rounds: Vec<&'a TransferRecord>,
+    rounds: Vec<Numbered<'a>>,
     /// The quiet rounds of the same groups, for comparison with loads; empty for blocks.
-    quiet: Vec<&'a TransferRecord>,
+    quiet: Vec<Numbered<'a>>,
+}
+
+/// A round with its number among all rounds of its kind, valid or not, so that rounds with the same
+/// number are neighbours in time. The repetition of an invalid round has the number of that round.
+pub(super) type Numbered<'a> = (u32, &'a TransferRecord);
+
+/// Numbers the rounds of one kind, which is that of the rounds for which `is_it` returns true.
+pub(super) fn numbered<'a>(
+    all: &'a [TransferRecord],
+    is_it: impl Fn(&TransferRecord) -> bool,
+) -> Vec<Numbered<'a>> {
+    let mut found: Vec<Numbered<'a>> = Vec::new();
+    let mut before: Option<&TransferRecord> = None;
+    for round in all {
+        if is_it(round) {
+            // An invalid round is repeated at once.
+            let repeats = before.is_some_and(|before| {
+                is_it(before) && before.group == round.group && faults(before) > 0
+            });
+            let last = found.last().map(|(number, _)| *number);
+            let number = last.map_or(0, |last| last + u32::from(!repeats));
+            found.push((number, round));
+        }
+        before = Some(round);
+    }
+    found
 }
 
 /// The results of one domain in the valid rounds.
 #[derive(Default)]
-struct Shown {
+pub(super) struct Shown {
     exposure: Exposure,
     records: Vec<String>,
     /// Why rounds are not valid.
@@ -156,19 +183,13 @@ struct Shown {
 
 impl<'a> Row<'a> {
     fn new(disturbance: &'a Disturbance, all: &'a [TransferRecord]) -> Self {
-        let rounds: Vec<&TransferRecord> = all
-            .iter()
-            .filter(|round| round.disturbance.as_ref() == Some(disturbance))
-            .collect();
+        let rounds = numbered(all, |round| round.disturbance.as_ref() == Some(disturbance));
         let is_load = disturbance.kind != DisturbanceKind::Block;
-        let quiet = all
-            .iter()
-            .filter(|round| {
-                is_load
-                    && round.disturbance.is_none()
-                    && rounds.iter().any(|own| own.group == round.group)
-            })
-            .collect();
+        let quiet = numbered(all, |round| {
+            is_load
+                && round.disturbance.is_none()
+                && rounds.iter().any(|(_, own)| own.group == round.group)
+        });
         Self {
             disturbance,
             rounds,
@@ -179,7 +200,7 @@ impl<'a> Row<'a> {
     /// Returns the ids of the rounds on which its verdicts rest.
     fn rests_on(&self) -> Vec<String> {
         let rounds = self.rounds.iter().chain(&self.quiet);
-        rounds.map(|round| round.id.clone()).collect()
+        rounds.map(|(_, round)| round.id.clone()).collect()
     }
 
     /// Returns its effect on each domain, in the plan's order.
@@ -204,7 +225,7 @@ impl<'a> Row<'a> {
     fn watches(&self, domain: &str) -> bool {
         self.rounds
             .iter()
-            .any(|round| of_domain(round, domain).next().is_some())
+            .any(|(_, round)| of_domain(round, domain).next().is_some())
     }
 
     fn is_own(&self, domain: &str) -> bool {
@@ -212,7 +233,7 @@ impl<'a> Row<'a> {
     }
 
     /// Returns the rounds with valid figures of this domain, and their summary.
-    fn valid(&self, domain: &str) -> (Vec<&'a TransferRecord>, Shown) {
+    fn valid(&self, domain: &str) -> (Vec<Numbered<'a>>, Shown) {
         valid(&self.rounds, domain)
     }
 
@@ -283,13 +304,13 @@ impl<'a> Row<'a> {
     fn interference(&self, plan: &EvaluationSettings, domain: &str, emulated: bool) -> Verdict {
         let (loaded, mut shown) = self.valid(domain);
         let (quiet, beside) = valid(&self.quiet, domain);
-        let idle = quiet.first().map(|round| round.id.clone());
+        let idle = quiet.first().map(|(_, round)| round.id.clone());
         shown.records.extend(beside.records);
         let mut verdict = self.verdict(Question::Interference, domain, shown);
-        let visits = |rounds: &[&TransferRecord]| -> Vec<Visit> {
-            (0..)
-                .zip(rounds)
-                .map(|(number, round)| visit(number, round, domain))
+        let visits = |rounds: &[Numbered<'_>]| -> Vec<Visit> {
+            rounds
+                .iter()
+                .map(|(number, round)| visit(*number, round, domain))
                 .collect()
         };
         let meter = MeterSettings {
@@ -305,7 +326,8 @@ impl<'a> Row<'a> {
         });
         match found {
             Some((outcome, statement, figures)) => {
-                (verdict.outcome, verdict.statement) = (outcome, statement);
+                let findings = quiet.iter().map(|(_, round)| round.findings.as_slice());
+                (verdict.outcome, verdict.statement) = require_idle((outcome, statement), findings);
                 verdict.figures = Some(figures);
             }
             None if !loaded.is_empty() => {
@@ -327,9 +349,9 @@ fn of_domain<'a>(
         .filter(move |watched| watched.domain == domain)
 }
 
-fn valid<'a>(rounds: &[&'a TransferRecord], domain: &str) -> (Vec<&'a TransferRecord>, Shown) {
+pub(super) fn valid<'a>(rounds: &[Numbered<'a>], domain: &str) -> (Vec<Numbered<'a>>, Shown) {
     let (mut counting, mut shown) = (Vec::new(), Shown::default());
-    for round in rounds {
+    for (number, round) in rounds {
         let of: Vec<&Watched> = round
             .watched
             .iter()
@@ -356,7 +378,7 @@ fn valid<'a>(rounds: &[&'a TransferRecord], domain: &str) -> (Vec<&'a TransferRe
             .max(u32::try_from(of.len()).unwrap_or(u32::MAX));
         exposure.runs += 1;
         shown.records.push(round.id.clone());
-        counting.push(*round);
+        counting.push((*number, *round));
     }
     (counting, shown)
 }
@@ -390,9 +412,9 @@ impl Windows {
     /// Merges the windows of all rounds. Rounds of the same pair in different groups have blocks of
     /// different lengths; their windows are scaled to the first length, so that a part of a block
     /// stays the same part.
-    fn of(rounds: &[&TransferRecord], domain: &str) -> Option<Self> {
+    fn of(rounds: &[Numbered<'_>], domain: &str) -> Option<Self> {
         let mut all: Option<Self> = None;
-        for round in rounds {
+        for (_, round) in rounds {
             let Some(blocks) = &round.blocks else {
                 continue;
             };

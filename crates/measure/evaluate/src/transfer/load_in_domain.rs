@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Inside, InsideProcess};
 use rampart_load::{
-    Load, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
+    Load, SHARE_NEEDED, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
 };
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadLocation, LoadRecord, Nanos, Severity,
@@ -34,6 +34,9 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 const EMULATED_START_PATIENCE: Duration = Duration::from_secs(90);
 /// Time limit for the end of a load beyond the margin, for a slow kernel.
 const END_PATIENCE: Duration = Duration::from_secs(20);
+/// Part of the time that a load inside an emulated domain must run. The meter beside it needs far more
+/// CPU time there.
+const EMULATED_SHARE: f64 = 0.1;
 /// Interval between checks.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -64,6 +67,10 @@ pub(crate) enum Loading {
 pub(crate) struct StressorInside {
     command: Vec<String>,
     cpu: CpuId,
+    /// The time during which it must run.
+    measured: Nanos,
+    /// The part of it that it must use of its CPU.
+    share: f64,
     output: Receiver<String>,
     /// The whole output so far.
     printed: String,
@@ -109,7 +116,7 @@ impl Loading {
             load: request.load,
             location: Some(LoadLocation::Same),
         };
-        Load::start(
+        let mut load = Load::start(
             condition,
             &member.cpus,
             &CpuSet::new(),
@@ -117,8 +124,9 @@ impl Loading {
             request.meter,
             request.scratch,
         )
-        .map(Self::Here)
-        .map_err(|error| problem(error.to_string()))
+        .map_err(|error| problem(error.to_string()))?;
+        load.share_with(&running.measuring_threads());
+        Ok(Self::Here(load))
     }
 
     /// Checks whether it still runs; problems are reported at its end.
@@ -152,7 +160,13 @@ impl Loading {
             .zip(too_early)
             .map(|(mut stressor, too_early)| {
                 stressor.read_to_the_end(limit);
-                let mut record = record_inside(stressor.command, stressor.cpu, &stressor.printed);
+                let mut record = record_inside(
+                    stressor.command,
+                    stressor.cpu,
+                    &stressor.printed,
+                    stressor.measured,
+                    stressor.share,
+                );
                 if too_early && record.failure.is_none() {
                     record.failure = Some("it ended before the meters did".to_owned());
                 }
@@ -230,6 +244,13 @@ fn start_inside(
     Ok(StressorInside {
         command,
         cpu,
+        measured: request.duration,
+        share: match request.load {
+            // It waits for the disk.
+            LoadKind::Io => 0.0,
+            _ if request.emulated => EMULATED_SHARE,
+            _ => SHARE_NEEDED,
+        },
         output: received,
         printed: String::new(),
         input: Some(input),
@@ -299,6 +320,8 @@ mod tests {
         let stressor = StressorInside {
             command: Vec::new(),
             cpu: CpuId(1),
+            measured: Nanos::SECOND,
+            share: SHARE_NEEDED,
             output: receiver,
             printed: String::new(),
             input: None,

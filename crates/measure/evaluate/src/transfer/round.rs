@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, LoadKind, LoadRecord, MeterKind,
-    MeterSettings, Nanos, Severity, Side, Timeline, TransferRecord, TransferSettings, Watched,
+    BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, GuestRole, LoadKind, LoadRecord,
+    MeterKind, MeterSettings, Nanos, Severity, Side, Timeline, TransferRecord, TransferSettings,
+    Watched,
 };
 
 use super::block_in_domain::Blocking;
@@ -16,7 +17,7 @@ use super::block_length::BlockLength;
 use super::group::{Candidate, Group, Member, RunningGroup};
 use super::load_in_domain::{LoadRequest, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
-use crate::outside_influence::{MeasuredDomain, OutsideInfluence};
+use crate::outside_influence::MeasuredDomain;
 use crate::run::GUEST_PATIENCE;
 
 /// Time that meters may be silent beyond the expected end before they count as lost.
@@ -101,7 +102,7 @@ pub(crate) fn make_round(
         );
         group.read_clocks();
         let (running_members, domains) = measured_domains(group);
-        let mut outside_influence = OutsideInfluence::default();
+        let mut outside_influence = std::mem::take(&mut group.outside_influence);
         outside_influence.watch(domains);
         let tick = &mut || {
             outside_influence.look();
@@ -126,6 +127,10 @@ pub(crate) fn make_round(
                 None => done.invalid.push(influence.finding),
             }
         }
+        if request.disturbance.is_none() {
+            done.findings.extend(outside_influence.others_finding());
+        }
+        group.outside_influence = outside_influence;
         group.read_clocks();
         group.read_reports();
         let members = group.members.iter().enumerate();
@@ -282,12 +287,16 @@ fn load(
     let Some(member) = disturbed(request, group, disturbance, done) else {
         return;
     };
+    let is_emulated_guest = request.candidates.iter().any(|candidate| {
+        candidate.name == disturbance.domain
+            && candidate.domain.selection().guest == Some(GuestRole::Emulated)
+    });
     let load = LoadRequest {
         load: kind,
         duration: WARM_UP + request.duration,
         meter: request.meter,
         scratch: request.scratch,
-        emulated: request.emulated,
+        emulated: request.emulated || is_emulated_guest,
     };
     let mut loading = match Loading::start(&load, member, tick, stop) {
         Ok(loading) => loading,

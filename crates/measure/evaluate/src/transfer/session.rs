@@ -94,7 +94,7 @@ pub(crate) fn order(plan: &TransferSettings, seed: u64) -> Vec<PlannedRound> {
 }
 
 /// Returns the number of invalid parts of a round.
-fn faults(record: &TransferRecord) -> usize {
+pub(super) fn faults(record: &TransferRecord) -> usize {
     let watched = record.watched.iter();
     record.invalid.len() + watched.map(|one| one.invalid.len()).sum::<usize>()
 }
