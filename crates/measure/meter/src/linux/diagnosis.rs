@@ -139,14 +139,6 @@ pub(crate) fn control_group(thread: &str, before: &str, present: &str) -> Refusa
     refusal(RefusalKind::AffinityNotEffective, finding)
 }
 
-/// Returns the refusal for a thread of a program that was stopped by a signal during the measurement.
-pub(crate) fn stopped(thread: &str) -> Refusal {
-    let what = "the program was stopped by a signal and continued, since the measurement began";
-    let finding = problem(format!("thread {thread}"), what)
-        .fix("find the program that sent SIGSTOP and SIGCONT to the meter");
-    refusal(RefusalKind::System, finding)
-}
-
 /// Returns the refusal for a thread whose placement changed during the measurement.
 pub(crate) fn changed(refusal: Refusal) -> Refusal {
     let Refusal { kind, mut finding } = refusal;

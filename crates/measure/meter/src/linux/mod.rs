@@ -4,7 +4,6 @@
 
 pub(crate) mod brakes;
 pub(crate) mod clock;
-pub(crate) mod continued;
 pub(crate) mod counter;
 pub(crate) mod cpus;
 pub(crate) mod diagnosis;

@@ -22,7 +22,7 @@ use crate::linux::counter::CounterKind;
 use crate::linux::environment::{ByClock, LinuxThread};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
-use crate::linux::{continued, diagnosis, files, memory_locking, thread_id, usage};
+use crate::linux::{diagnosis, files, memory_locking, thread_id, usage};
 use crate::ring::Producer;
 use crate::timescale::Timescale;
 
@@ -219,9 +219,6 @@ impl Assignment {
                     .map(|()| placement)
             })
             .map_err(diagnosis::changed)?;
-        if continued::was_continued() {
-            return Err(diagnosis::stopped(&name(self.cpu)));
-        }
         let outcome = Outcome {
             policy,
             affinity,
