@@ -178,6 +178,9 @@ pub(crate) fn make_run(
                         stop,
                     );
                     invalid.extend(outside_influence.findings());
+                    if request.condition == Condition::IDLE {
+                        received.findings.extend(outside_influence.others_finding());
+                    }
                     unwanted_activity = earlier.map(|earlier| {
                         let cpus = &request.plan.cpus;
                         unwanted_activity::between(

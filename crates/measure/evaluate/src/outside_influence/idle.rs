@@ -78,19 +78,27 @@ impl OthersTime {
         }
         let most = self.by_name.iter().max_by_key(|(_, time)| **time);
         let culprit = match most {
-            Some((name, time)) if time.0 >= all.0 / 2 => {
-                format!("`{name}` {:.2} CPUs", cpus(*time))
-            }
+            Some((name, time)) if time.0 >= all.0 / 2 => format!("`{name}`"),
             _ => "many programs, or programs that ended soon".to_owned(),
         };
         Some(
             Finding::new(Severity::Warning, "idle measurement", WHAT)
                 .values(
-                    format!("{culprit}, all together {:.2} CPUs", cpus(all)),
+                    // In rough steps, so that the findings of many short runs are the same one.
+                    format!("{culprit}, all together {}", rough(cpus(all))),
                     format!("at most {OTHERS} CPUs"),
                 )
                 .fix("end these programs before the measurement"),
         )
+    }
+}
+
+/// Returns a number of CPUs in words.
+fn rough(cpus: f64) -> &'static str {
+    match cpus {
+        cpus if cpus < 0.75 => "about half a CPU",
+        cpus if cpus < 1.5 => "about a CPU",
+        _ => "several CPUs",
     }
 }
 
