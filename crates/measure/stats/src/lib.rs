@@ -25,7 +25,7 @@ pub use bounds::{
     time_between_bursts, time_between_violations,
 };
 pub use compare::{
-    ADDED_STOLEN, Compared, INTERFERENCE_TOLERANCE, QUANTILES, Questions,
+    ADDED_STOLEN, Compared, INTERFERENCE_TOLERANCE, LONGEST_UNSEEN, QUANTILES, Questions,
     SAME_AS_HOST_TOLERANCE, StolenShare, compare,
 };
 pub use effect::{
