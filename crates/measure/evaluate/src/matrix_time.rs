@@ -8,10 +8,6 @@ use crate::measuring_costs::MeasuringCosts;
 
 /// Longest run, so that a killed evaluation loses little and repetitions stay interleaved.
 const LONGEST_RUN: Nanos = Nanos::from_secs(60);
-/// Time in which the runs of one condition follow each other before another condition comes: a load
-/// starts in half a second.
-const PHASE: Nanos = Nanos::from_secs(2);
-
 /// The limits of runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RunLimits {
@@ -52,16 +48,6 @@ impl RunLimits {
 pub(crate) fn least_time(entries: u64, limits: RunLimits) -> Nanos {
     let each = limits.shortest + limits.overhead;
     Nanos(entries.max(1).saturating_mul(each.0))
-}
-
-/// Returns how often the entries of one condition are measured in turn before another condition
-/// comes.
-pub(crate) const fn repetitions_in_a_phase(run: Nanos) -> u32 {
-    match PHASE.0 / if run.0 == 0 { 1 } else { run.0 } {
-        0 => 1,
-        times if times > 6 => 6,
-        times => times as u32,
-    }
 }
 
 /// Returns the number of repetitions and the measured time of each run.
@@ -172,7 +158,6 @@ mod tests {
         assert!(repetitions >= 20, "{repetitions}");
         // Most of the time is measured.
         assert!(run.0 * 3 > (run + limits.overhead).0 * 2, "{run}");
-        assert_eq!(repetitions_in_a_phase(run), 6);
     }
 
     #[test]
@@ -180,6 +165,5 @@ mod tests {
         let limits = RunLimits::of_new_meters(COSTS);
         let (repetitions, run) = share_time(Nanos::from_secs(86_400), 9, limits).expect("fits");
         assert_eq!((repetitions, run), (159, Nanos::from_millis(59_800)));
-        assert_eq!(repetitions_in_a_phase(run), 1);
     }
 }

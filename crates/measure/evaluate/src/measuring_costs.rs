@@ -47,7 +47,7 @@ impl MeasuringCosts {
         disturbance_percent: 40,
         loads: &[LoadKind::Cpu, LoadKind::Cache],
         disturbing_loads: &[LoadKind::Cache, LoadKind::Cpu],
-        blocks: 40,
+        blocks: 80,
         block_factor: 5,
     };
 

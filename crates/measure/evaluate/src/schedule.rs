@@ -7,8 +7,6 @@ use rampart_model::{EvaluationSettings, LoadKind, VariantSettings};
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::matrix_time::repetitions_in_a_phase;
-
 /// One entry of the matrix, as indices into the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatrixEntry {
@@ -22,12 +20,12 @@ pub struct MatrixEntry {
     pub condition: usize,
 }
 
-/// Returns all runs in order. Conditions follow each other in phases of a few seconds. In a phase
-/// the domains are measured in turn, as often as short runs fit into it, in an order that changes
-/// from turn to turn, so that slow changes of the machine (heat, a co-located workload on the same
-/// host) affect all domains alike. Domains on other CPUs need the load elsewhere, so under a load
-/// those on the same CPUs take turns. Every phase comes once before any comes again. A meter that
-/// cannot measure in a domain has no entry for it.
+/// Returns all runs in order. Each repetition visits every entry once before any entry repeats, so
+/// that slow changes of the machine (heat, a co-located workload on the same host) affect all
+/// domains and conditions alike. Within a condition the domains follow each other directly, in an
+/// order that changes from repetition to repetition, so that no domain is always first. Under a load,
+/// those on the same CPUs follow each other, because the load is elsewhere for the others. A meter
+/// that cannot measure in a domain has no entry for it.
 ///
 /// If variants of a plan are compared, each repetition visits all variants, and all entries in
 /// each. Every second repetition visits the variants in the reverse order of the one before (A B, B
@@ -37,28 +35,20 @@ pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
     let mut order = Vec::new();
     let mut variants = Vec::new();
-    let in_a_phase = if plan.variants.is_empty() {
-        repetitions_in_a_phase(plan.run_duration)
-    } else {
-        1
-    };
-    let mut made = 0;
-    while made < plan.repetitions {
-        let times = in_a_phase.min(plan.repetitions - made);
-        if made % 2 == 0 || in_a_phase > 1 {
+    for repetition in 0..plan.repetitions {
+        if repetition % 2 == 0 {
             variants = order_of_variants(&plan.variants, &mut generator);
         } else {
             variants.reverse();
         }
         for variant in &variants {
-            phases(plan, *variant, times, &mut generator, &mut order);
+            visit(plan, *variant, &mut generator, &mut order);
         }
-        made += times;
     }
     order
 }
 
-/// Returns more runs of these entries, each this often, in phases as [`schedule`] has them.
+/// Returns more runs of these entries, each this often, in the order of [`schedule`].
 pub(crate) fn more(
     plan: &EvaluationSettings,
     entries: &BTreeSet<MatrixEntry>,
@@ -66,23 +56,18 @@ pub(crate) fn more(
     seed: u64,
 ) -> Vec<MatrixEntry> {
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
-    let in_a_phase = repetitions_in_a_phase(plan.run_duration);
     let mut order = Vec::new();
-    let mut left = times;
-    while left > 0 {
-        let now = left.min(in_a_phase);
-        phases(plan, 0, now, &mut generator, &mut order);
-        left -= now;
+    for _ in 0..times {
+        visit(plan, 0, &mut generator, &mut order);
     }
     order.retain(|entry| entries.contains(entry));
     order
 }
 
-/// Appends every entry this many times, by condition.
-fn phases(
+/// Appends every entry once.
+fn visit(
     plan: &EvaluationSettings,
     variant: usize,
-    times: u32,
     generator: &mut rand_pcg::Pcg64Mcg,
     order: &mut Vec<MatrixEntry>,
 ) {
@@ -100,21 +85,16 @@ fn phases(
         domains.shuffle(generator);
         let idle = plan.conditions[condition].load == LoadKind::Idle;
         while let Some(first) = domains.first().copied() {
-            let takes_turns = |domain: &usize| {
-                times == 1 || idle || plan.domains[*domain].cpus == plan.domains[first].cpus
-            };
-            let (mut turn, rest): (Vec<usize>, Vec<usize>) =
-                domains.into_iter().partition(takes_turns);
+            let together =
+                |domain: &usize| idle || plan.domains[*domain].cpus == plan.domains[first].cpus;
+            let (turn, rest): (Vec<usize>, Vec<usize>) = domains.into_iter().partition(together);
             domains = rest;
-            for _ in 0..times {
-                order.extend(turn.iter().map(|domain| MatrixEntry {
-                    variant,
-                    domain: *domain,
-                    meter,
-                    condition,
-                }));
-                turn.shuffle(generator);
-            }
+            order.extend(turn.into_iter().map(|domain| MatrixEntry {
+                variant,
+                domain,
+                meter,
+                condition,
+            }));
         }
     }
 }
@@ -205,45 +185,36 @@ mod tests {
     }
 
     #[test]
-    fn measures_all_conditions_before_repeating_one() {
+    fn visits_every_entry_before_repeating_one() {
         for seed in 0..20 {
-            // Two runs of a second are a phase.
             let order = schedule(&plan(3, 4, seed));
             assert_eq!(order.len(), 24);
-            for all in order.chunks(12) {
-                let conditions: BTreeSet<usize> = all.iter().map(|entry| entry.condition).collect();
-                assert_eq!(conditions.len(), 2);
-                for phase in all.chunks(6) {
+            for repetition in order.chunks(6) {
+                assert_eq!(repetition.iter().collect::<BTreeSet<_>>().len(), 6);
+                for domains in repetition.chunks(3) {
                     assert!(
-                        phase
+                        domains
                             .iter()
-                            .all(|entry| entry.condition == phase[0].condition)
+                            .all(|entry| entry.condition == domains[0].condition)
                     );
-                    for turn in phase.chunks(3) {
-                        assert_eq!(turn.iter().collect::<BTreeSet<_>>().len(), 3);
-                    }
                 }
             }
         }
     }
 
     #[test]
-    fn under_a_load_domains_on_the_same_cpus_take_turns() {
-        let mut plan = plan(3, 4, 1);
-        plan.run_duration = Nanos::from_millis(500);
+    fn under_a_load_domains_on_the_same_cpus_follow_each_other() {
+        let mut plan = plan(3, 20, 1);
         for (domain, cpus) in plan.domains.iter_mut().zip(["0", "1", "1"]) {
             domain.cpus = cpus.parse().expect("CPUs");
         }
-        let order = schedule(&plan);
-        for phase in order.chunks(12) {
-            let on = |entry: &MatrixEntry| plan.domains[entry.domain].cpus.clone();
-            let changes = phase
-                .windows(2)
-                .filter(|pair| on(&pair[0]) != on(&pair[1]))
-                .count();
-            let idle = plan.conditions[phase[0].condition] == Condition::IDLE;
-            assert!(if idle { changes > 1 } else { changes == 1 }, "{phase:?}");
-        }
+        let host_first_or_last = |idle: bool| {
+            schedule(&plan)
+                .chunks(3)
+                .filter(|turn| (plan.conditions[turn[0].condition] == Condition::IDLE) == idle)
+                .all(|turn| turn[1].domain != 0)
+        };
+        assert!(host_first_or_last(false) && !host_first_or_last(true));
     }
 
     #[test]

@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn reports_how_many_windows_are_late_although_the_verdict_holds() {
         let windows = |late: usize| -> Vec<Nanos> {
-            (0..30)
+            (0..100)
                 .map(|index| Nanos(if index < late { 900 } else { 5 }))
                 .collect()
         };
@@ -315,7 +315,7 @@ mod tests {
             .expect("windows");
             (
                 found.outcome,
-                transfer(&found, Nanos(1000), BlockKind::Module, (30, 30)),
+                transfer(&found, Nanos(1000), BlockKind::Module, (100, 100)),
             )
         };
         let (outcome, text) = statement(0, 0);
@@ -324,9 +324,9 @@ mod tests {
         let (outcome, text) = statement(3, 3);
         assert_eq!(outcome, VerdictOutcome::Holds);
         assert!(!text.contains("no block crosses"), "{text}");
-        assert!(text.contains("3 of 30 windows with a block"), "{text}");
+        assert!(text.contains("3 of 100 windows with a block"), "{text}");
         let (outcome, text) = statement(3, 0);
         assert_eq!(outcome, VerdictOutcome::Inconclusive);
-        assert!(text.contains("Up to one block in 4.2"), "{text}");
+        assert!(text.contains("Up to one block in 10.3"), "{text}");
     }
 }

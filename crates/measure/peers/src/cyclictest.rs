@@ -118,6 +118,9 @@ impl Table {
     }
 
     fn parse_footer(&mut self, footer: &str) -> Result<(), &'static str> {
+        if footer.trim() == "Histogram" {
+            return Err("a second histogram begins: give the output of one run");
+        }
         let Some((name, figures)) = footer.split_once(':') else {
             return Ok(());
         };
@@ -126,7 +129,9 @@ impl Table {
             "Avg Latencies" => |column| &mut column.mean,
             "Max Latencies" => |column| &mut column.max,
             "Histogram Overflows" => |column| &mut column.beyond,
-            // `Total` only counts the rows; other lines list cycles.
+            // Without the samples beyond the rows.
+            "Total" => |column| &mut column.in_rows,
+            // The other lines list cycles.
             _ => return Ok(()),
         };
         let mut number = 0;

@@ -2,9 +2,11 @@
 //! Parses the output of `rtla timerlat hist` and `rtla osnoise hist` (kernel documents
 //! `tools/rtla/`).
 
+use std::collections::BTreeSet;
+
 use rampart_model::{Finding, Nanos, Severity};
 
-use crate::table::{Column, width};
+use crate::table::Column;
 use crate::{PeerError, PeerMeasurement};
 
 const EXPECTED: &str = "histogram of rtla";
@@ -14,14 +16,19 @@ const EXPECTED: &str = "histogram of rtla";
 /// The header defines the columns, since CPUs without samples have none. Totals over all CPUs,
 /// which later versions add, are ignored: they mix separate measurements.
 ///
+/// The text does not contain the width of its buckets. It is the distance of adjacent rows only if
+/// the rows of zeros are printed or the rows are dense, see [`Table::width`]. The lines below the
+/// rows are written last: a text without them is incomplete and is reported as such.
+///
 /// # Errors
 /// Returns an error if the header is missing, or a row does not match it.
 pub fn read(text: &str) -> Result<PeerMeasurement, PeerError> {
     let title = title(text)?;
     let unit = unit(text)?;
     let table = Table::read(text)?;
-    let mut findings = table.findings(title);
-    let width = width(table.edges.iter().copied());
+    let mut findings = table.findings(title, text);
+    let (width, width_finding) = table.width(title, unit);
+    findings.extend(width_finding);
     let end = table.edges.iter().copied().max().unwrap_or(0);
     let mut series = Vec::with_capacity(table.columns.len());
     for column in table.columns {
@@ -105,6 +112,8 @@ struct Table {
     columns: Vec<Column>,
     /// The lower edges of the buckets.
     edges: Vec<u64>,
+    /// The lines below the rows that have a figure for every column.
+    footers: BTreeSet<String>,
     /// Whether rtla stopped at a threshold.
     stopped: bool,
 }
@@ -121,8 +130,20 @@ impl Table {
         let mut table = Self {
             columns: columns(header)?,
             edges: Vec::new(),
+            footers: BTreeSet::new(),
             stopped: false,
         };
+        if text
+            .lines()
+            .filter(|line| line.starts_with("# RTLA "))
+            .count()
+            > 1
+        {
+            return Err(missing(
+                "it has the histograms of several runs",
+                "give the output of one run",
+            ));
+        }
         for (number, line) in lines {
             let parsed = table.parse_line(line).map_err(|what| PeerError::Line {
                 line: number + 1,
@@ -162,20 +183,76 @@ impl Table {
             return Ok(false);
         };
         // A column without samples has a dash; without any column there may be a single 0.
+        let mut figures = 0;
         for (column, entry) in self.columns.iter_mut().zip(words) {
             *target(column) = match entry {
                 "-" => None,
                 entry => Some(entry.parse().map_err(|_| "a figure is not a number")?),
             };
+            figures += 1;
+        }
+        if figures == self.columns.len() {
+            self.footers.insert(first.to_owned());
         }
         Ok(true)
     }
 
+    /// Returns the width of a bucket, and a note if the rows do not define it.
+    ///
+    /// The lower edges are multiples of the width, so their greatest common divisor is one too, and
+    /// quantiles by that divisor are upper bounds. It is the width itself if rows of zeros are
+    /// printed, since then no bucket is left out, or if each smaller divisor is refuted by an
+    /// extreme that lies further above the edge of its bucket.
+    fn width(&self, title: &str, unit: u64) -> (u64, Option<Finding>) {
+        let widest = common_divisor(self.edges.iter().copied());
+        let has_zeros = (0..self.edges.len()).any(|row| {
+            let mut columns = self.columns.iter();
+            columns.all(|column| column.counts[row].1 == 0)
+        });
+        let above_edge = self.columns.iter().flat_map(|column| {
+            let mut edges = column
+                .counts
+                .iter()
+                .filter(|row| row.1 > 0)
+                .map(|row| row.0);
+            let (first, last) = (edges.next(), edges.next_back());
+            let last = last.or(first).filter(|_| column.beyond == Some(0));
+            let beyond = |extreme: Option<u64>, edge: Option<u64>| extreme?.checked_sub(edge?);
+            [beyond(column.min, first), beyond(column.max, last)]
+        });
+        let least = above_edge.flatten().max().unwrap_or(0).saturating_add(1);
+        let is_known = has_zeros
+            || widest == 1
+            || (2..=widest)
+                .find(|parts| widest.is_multiple_of(*parts))
+                .is_some_and(|parts| widest / parts < least);
+        let note = (!is_known && !self.edges.is_empty()).then(|| {
+            let width = Nanos(widest.saturating_mul(unit));
+            Finding::new(
+                Severity::Note,
+                format!("rtla {title} hist"),
+                format!(
+                    "the text does not include the width of its buckets; {width}, the widest that fits its rows, is taken, so quantiles and maxima may be too long",
+                ),
+            )
+        });
+        (widest, note)
+    }
+
     /// Returns the findings about the whole table.
-    fn findings(&self, title: &str) -> Vec<Finding> {
+    fn findings(&self, title: &str, text: &str) -> Vec<Finding> {
         let finding =
             |severity, what: &str| Finding::new(severity, format!("rtla {title} hist"), what);
         let mut findings = Vec::new();
+        let is_complete = ["over:", "count:", "min:", "avg:", "max:"]
+            .into_iter()
+            .all(|footer| self.footers.contains(footer));
+        if !is_complete || !text.ends_with('\n') {
+            findings.push(finding(
+                Severity::Warning,
+                "the text ends before the tool's last line: samples, their count or an extreme may be missing",
+            ));
+        }
         if self.stopped {
             findings.push(finding(
                 Severity::Warning,
@@ -196,6 +273,17 @@ impl Table {
         }
         findings
     }
+}
+
+/// Returns the greatest common divisor of the lower edges, or 1.
+fn common_divisor(edges: impl IntoIterator<Item = u64>) -> u64 {
+    let of_two = |mut a: u64, mut b: u64| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    edges.into_iter().fold(0, of_two).max(1)
 }
 
 /// Returns the field for a line below the rows.

@@ -14,21 +14,13 @@ pub(crate) struct Column {
     pub(crate) number: u32,
     pub(crate) counts: Vec<(u64, u64)>,
     pub(crate) beyond: Option<u64>,
+    /// The number of all samples that the tool reports.
     pub(crate) reported: Option<u64>,
+    /// The number of samples in the rows that the tool reports.
+    pub(crate) in_rows: Option<u64>,
     pub(crate) min: Option<u64>,
     pub(crate) mean: Option<u64>,
     pub(crate) max: Option<u64>,
-}
-
-/// Returns the greatest common divisor of the lower edges, or 1.
-pub(crate) fn width(edges: impl IntoIterator<Item = u64>) -> u64 {
-    let gcd = |mut a: u64, mut b: u64| {
-        while b != 0 {
-            (a, b) = (b, a % b);
-        }
-        a
-    };
-    edges.into_iter().fold(0, gcd).max(1)
 }
 
 impl Column {
@@ -62,16 +54,23 @@ impl Column {
                 .map(|(lowest, count)| Bucket(lowest, count))
                 .collect(),
         };
-        if let Some(reported) = self.reported {
-            let counted = samples.saturating_add(self.beyond.unwrap_or(0));
-            if reported != counted {
+        let counted = samples.saturating_add(self.beyond.unwrap_or(0));
+        for (counted, reported, what) in [
+            (
+                counted,
+                self.reported,
+                "the rows and the samples beyond them do not add up to the count that the tool reports",
+            ),
+            (
+                samples,
+                self.in_rows,
+                "the rows do not add up to the total that the tool reports",
+            ),
+        ] {
+            if let Some(reported) = reported.filter(|reported| *reported != counted) {
                 findings.push(
-                    Finding::new(
-                        Severity::Warning,
-                        location,
-                        "the rows and the samples beyond them do not add up to the count that the tool reports",
-                    )
-                    .values(counted.to_string(), reported.to_string()),
+                    Finding::new(Severity::Warning, location.clone(), what)
+                        .values(counted.to_string(), reported.to_string()),
                 );
             }
         }

@@ -294,6 +294,93 @@ fn is_incomplete(read: &PeerMeasurement) -> bool {
 }
 
 #[test]
+fn reports_an_rtla_text_cut_at_any_byte() {
+    for text in [
+        fixture!("rtla/osnoise-hist.txt"),
+        fixture!("rtla/osnoise-hist-empty.txt"),
+        fixture!("rtla/timerlat-hist-b50-two-cpus.txt"),
+        fixture!("rtla/timerlat-hist-nano.txt"),
+        fixture!("rtla/timerlat-hist-thread-only-zeros.txt"),
+    ] {
+        assert!(!is_incomplete(&read_rtla(text).expect("valid output")));
+        for end in 0..text.len() {
+            if let Ok(read) = read_rtla(&text[..end]) {
+                assert!(is_incomplete(&read), "cut at {end} of {}", text.len());
+            }
+        }
+    }
+    let read = read_rtla(fixture!("rtla/osnoise-hist-cut-in-over.txt")).expect("valid output");
+    assert!(is_incomplete(&read), "{read:?}");
+    let read = read_rtla(fixture!("rtla/timerlat-hist-cut-in-max.txt")).expect("valid output");
+    assert!(is_incomplete(&read), "{read:?}");
+}
+
+/// Returns whether a note reports that the width of the buckets is not known.
+fn has_unknown_width(read: &PeerMeasurement) -> bool {
+    read.findings.iter().any(|finding| {
+        finding.severity == Severity::Note && finding.what.contains("width of its buckets")
+    })
+}
+
+#[test]
+fn reports_a_width_that_the_rows_do_not_define() {
+    let read = rtla(fixture!("rtla/osnoise-hist-two-rows.txt"));
+    // Every width that fits the rows divides this one, so that no quantile is too short.
+    assert_eq!(read.bucket, Nanos::from_micros(10));
+    assert!(has_unknown_width(&read), "{:?}", read.findings);
+    assert!(has_unknown_width(&rtla(fixture!(
+        "rtla/osnoise-hist-b20-two-cpus.txt"
+    ))));
+    for defined in [
+        // Adjacent edges, extremes far above the edge of their bucket, rows of zeros.
+        fixture!("rtla/osnoise-hist.txt"),
+        fixture!("rtla/timerlat-hist-b50-two-cpus.txt"),
+        fixture!("rtla/timerlat-hist-nano.txt"),
+        fixture!("rtla/timerlat-hist-thread-only-zeros.txt"),
+    ] {
+        let read = rtla(defined);
+        assert!(!has_unknown_width(&read), "{:?}", read.findings);
+    }
+}
+
+#[test]
+fn refuses_the_outputs_of_two_runs() {
+    assert!(matches!(
+        read_cyclictest(fixture!("cyclictest/two-runs.txt"), false),
+        Err(PeerError::Line { what, .. }) if what.contains("one run")
+    ));
+    let twice = fixture!("rtla/osnoise-hist.txt").repeat(2);
+    assert!(matches!(
+        read_rtla(&twice),
+        Err(PeerError::NotThisTool { fix, .. }) if fix.contains("one run")
+    ));
+}
+
+#[test]
+fn reports_cyclictest_rows_that_differ_from_their_total() {
+    let differs = |text: &str| -> Vec<String> {
+        let read = read_cyclictest(text, false).expect("valid output");
+        let mut findings = read.findings;
+        findings.retain(|finding| finding.what.contains("do not add up to the total"));
+        findings
+            .into_iter()
+            .map(|finding| finding.location)
+            .collect()
+    };
+    assert_eq!(
+        differs(fixture!("cyclictest/row-lost.txt")),
+        ["T-000", "T-001"]
+    );
+    for whole in [
+        fixture!("cyclictest/h-two-threads.txt"),
+        fixture!("cyclictest/H-two-threads.txt"),
+        fixture!("cyclictest/h-nanoseconds.txt"),
+    ] {
+        assert!(differs(whole).is_empty());
+    }
+}
+
+#[test]
 fn reports_a_cyclictest_text_cut_at_any_byte() {
     for text in [
         fixture!("cyclictest/h-two-threads.txt"),

@@ -6,10 +6,14 @@
 
 #[path = "../tests/simulation.rs"]
 mod simulation;
+#[path = "../tests/stolen.rs"]
+mod stolen;
 #[path = "../tests/truth.rs"]
 mod truth;
 
 fn main() {
     let evaluations = std::env::args().nth(1).and_then(|text| text.parse().ok());
-    print!("{}", truth::table(evaluations.unwrap_or(300)));
+    let evaluations = evaluations.unwrap_or(300);
+    println!("{}", truth::table(evaluations));
+    print!("{}", stolen::table(evaluations * 10));
 }

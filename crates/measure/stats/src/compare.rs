@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use rampart_model::{Nanos, VerdictOutcome};
 
-use crate::paired::{Estimate, Paired, QuantileRatio, jackknife_error};
+use crate::paired::{Estimate, Paired, QuantileRatio, groups_of, jackknife_error};
 use crate::rates::{self, Events, RateRatio};
 use crate::risk::Risk;
 use crate::student::student_quantile;
-use crate::visit::{Slice, Visit, by_number};
+use crate::visit::{Slice, Visit, by_number, groups};
 
 /// Largest ratio domain ÷ host at which two records count as the same. It is the upper limit for
 /// equivalent medicines (ratios of 0.80 to 1.25); a deadline only needs the upper side.
@@ -26,6 +26,10 @@ pub const QUANTILES: [f64; 2] = [0.5, 0.99];
 
 /// Stolen time that grows by at most this part of the time counts as unchanged.
 pub const ADDED_STOLEN: f64 = 1e-3;
+
+/// The bound on stolen time covers bursts that were not seen if each takes at most this time.
+/// Longer ones are a question of rates above lengths.
+pub const LONGEST_UNSEEN: Nanos = Nanos::from_millis(1);
 
 /// Probability of detecting the smallest detectable ratio.
 const POWER: f64 = 0.8;
@@ -61,8 +65,11 @@ impl Questions {
 pub struct StolenShare {
     /// The shares of both sides (0 to 1).
     pub shares: (f64, f64),
-    /// The first share exceeds the second by at most this, one-sided.
+    /// The first share exceeds the second by at most this, one-sided. Bursts that were not seen
+    /// are included up to [`Self::unseen_up_to`] each.
     pub added_at_most: f64,
+    /// The longest burst that was not seen for which the bound is valid: [`LONGEST_UNSEEN`].
+    pub unseen_up_to: Nanos,
     /// The outcome of this question.
     pub outcome: VerdictOutcome,
 }
@@ -131,7 +138,7 @@ pub fn compare(above: &[Visit], below: &[Visit], questions: &Questions) -> Optio
         .collect();
     let stolen = questions
         .stolen
-        .then(|| stolen(&one, &other, *tolerance, *alarm, risk));
+        .then(|| stolen(&one, &other, &groups(above, below), questions));
     let answers: Vec<VerdictOutcome> = quantiles
         .iter()
         .map(|answer| answer.outcome)
@@ -172,11 +179,11 @@ fn sum(slice: &Slice) -> f64 {
     mean.0 as f64 * slice.seen.samples as f64
 }
 
-/// Returns the share of the time that all samples took, without the visits of `number`.
-fn share(side: &BTreeMap<u32, Slice>, number: Option<u32>) -> f64 {
+/// Returns the share of the time that all samples took, without the visits of these numbers.
+fn share(side: &BTreeMap<u32, Slice>, without: &[u32]) -> f64 {
     let left = || {
         side.iter()
-            .filter(|(own, _)| Some(**own) != number)
+            .filter(|(own, _)| !without.contains(own))
             .map(|(_, slice)| slice)
     };
     let time: f64 = left().map(|slice| slice.observed.0 as f64).sum();
@@ -186,20 +193,22 @@ fn share(side: &BTreeMap<u32, Slice>, number: Option<u32>) -> f64 {
 fn stolen(
     one: &BTreeMap<u32, Slice>,
     other: &BTreeMap<u32, Slice>,
-    tolerance: f64,
-    alarm: VerdictOutcome,
-    risk: &Risk,
+    groups: &[Vec<u32>],
+    questions: &Questions,
 ) -> StolenShare {
-    let shares = (share(one, None), share(other, None));
-    let mut numbers: Vec<u32> = one.keys().chain(other.keys()).copied().collect();
-    numbers.sort_unstable();
-    numbers.dedup();
-    let fewest = one.len().min(other.len());
+    let Questions {
+        tolerance,
+        alarm,
+        risk,
+        ..
+    } = questions;
+    let shares = (share(one, &[]), share(other, &[]));
+    let fewest = groups_of(groups, one).min(groups_of(groups, other));
     // The excess over what the tolerance allows; negative if the share is within it.
     let excess = |tolerance: f64| {
-        let of = |number| share(one, number) - tolerance * share(other, number);
-        let left: Vec<f64> = numbers.iter().map(|number| of(Some(*number))).collect();
-        (of(None), jackknife_error(&left))
+        let of = |without: &[u32]| share(one, without) - tolerance * share(other, without);
+        let left: Vec<f64> = groups.iter().map(|group| of(group)).collect();
+        (of(&[]), jackknife_error(&left))
     };
     let margin = |risk: f64, error: f64| {
         if fewest < 2 {
@@ -208,14 +217,21 @@ fn stolen(
             student_quantile(1.0 - risk, fewest as f64 - 1.0) * error
         }
     };
+    // The spread between visits shows nothing of bursts that no visit has. At least one was seen
+    // with a probability of 1 − `risk.hold` if they come at this rate or more often.
+    let time: f64 = one.values().map(|slice| slice.observed.as_secs_f64()).sum();
+    let unseen =
+        rates::poisson_upper(0.0, risk.hold) / time.max(1e-12) * LONGEST_UNSEEN.as_secs_f64();
     let (added, added_error) = excess(1.0);
-    let (beyond, beyond_error) = excess(tolerance);
-    let added_at_most = added + margin(risk.hold, added_error);
+    let (beyond, beyond_error) = excess(*tolerance);
+    let added_at_most = added + margin(risk.hold, added_error) + unseen;
     let outcome = if beyond - margin(risk.alarm, beyond_error) > 0.0
         && added - margin(risk.alarm, added_error) > ADDED_STOLEN
     {
-        alarm
-    } else if added_at_most <= ADDED_STOLEN || beyond + margin(risk.hold, beyond_error) <= 0.0 {
+        *alarm
+    } else if added_at_most <= ADDED_STOLEN
+        || beyond + margin(risk.hold, beyond_error) + unseen <= 0.0
+    {
         VerdictOutcome::Holds
     } else {
         VerdictOutcome::Inconclusive
@@ -223,6 +239,7 @@ fn stolen(
     StolenShare {
         shares,
         added_at_most,
+        unseen_up_to: LONGEST_UNSEEN,
         outcome,
     }
 }

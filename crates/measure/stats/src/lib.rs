@@ -25,8 +25,8 @@ pub use bounds::{
     time_between_bursts, time_between_violations,
 };
 pub use compare::{
-    ADDED_STOLEN, Compared, INTERFERENCE_TOLERANCE, QUANTILES, Questions, SAME_AS_HOST_TOLERANCE,
-    StolenShare, compare,
+    ADDED_STOLEN, Compared, INTERFERENCE_TOLERANCE, LONGEST_UNSEEN, QUANTILES, Questions,
+    SAME_AS_HOST_TOLERANCE, StolenShare, compare,
 };
 pub use effect::{
     Basis, EFFECT_QUANTILES, EFFECT_RISK, EFFECT_TOLERANCE, Effect, RatioWith, WORST_OF_RUN,
@@ -38,7 +38,7 @@ pub use rates::{ADDED_EVENTS, RateRatio};
 pub use risk::{ALARM_RISK, HOLD_RISK, Risk};
 pub use spread::Resampling;
 pub use transfer::{
-    CROSSED, CROSSED_EMULATED, FEWEST_WINDOWS, PARTIAL_RISK, TRANSFER_RISK, TRANSFER_TOLERANCE,
-    Transfer, transfer,
+    CROSSED, CROSSED_EMULATED, FEWEST_WINDOWS, PART_TOLERANCE, PART_TOLERANCE_EMULATED,
+    PARTIAL_RISK, TRANSFER_RISK, TRANSFER_TOLERANCE, Transfer, transfer,
 };
 pub use visit::{Slice, Visit};

@@ -3,8 +3,9 @@
 //!
 //! The statistic is the difference of the logarithms of the quantile of all samples of either side.
 //! Its variance is that of the jackknife (J. W. Tukey 1958; J. Shao and D. Tu, "The Jackknife and
-//! Bootstrap", 1995, §2.3): one number of visits is left out at a time, on both sides, so that what
-//! adjacent visits have in common cancels, and what visits of one side have in common counts.
+//! Bootstrap", 1995, §2.3): one group of visits ([`groups`]) is left out at a time, on both sides, so
+//! that what adjacent visits have in common cancels, and what visits of one side have in common
+//! counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +13,7 @@ use rampart_model::{Bucket, Distribution, Interval, Nanos, SAMPLES_BEYOND, Verdi
 
 use crate::risk::Risk;
 use crate::student::student_quantile;
-use crate::visit::{Slice, Visit, by_number};
+use crate::visit::{Slice, Visit, by_number, groups};
 
 /// An interval whose ends differ by more than this factor has no information and is not returned.
 const WIDEST: f64 = 100.0;
@@ -35,8 +36,8 @@ pub struct QuantileRatio {
 #[derive(Debug)]
 pub(crate) struct Paired {
     sides: [Side; 2],
-    /// The numbers of the visits of either side.
-    numbers: Vec<u32>,
+    /// The numbers of the visits of either side, in groups that are left out together.
+    groups: Vec<Vec<u32>>,
 }
 
 #[derive(Debug)]
@@ -90,11 +91,17 @@ impl Side {
         })
     }
 
-    /// Returns the bucket of the quantile without the visits of this number; `None` if no sample is
+    /// Returns the bucket of the quantile without the visits of these numbers; `None` if no sample is
     /// left.
-    fn bucket(&self, quantile: f64, without: Option<u32>) -> Option<Nanos> {
-        let left_out = without.and_then(|number| self.cumulative.get(&number));
-        let up_to = |index: usize| self.whole[index] - left_out.map_or(0, |sums| sums[index]);
+    fn bucket(&self, quantile: f64, without: &[u32]) -> Option<Nanos> {
+        let left_out: Vec<&Vec<u64>> = without
+            .iter()
+            .filter_map(|number| self.cumulative.get(number))
+            .collect();
+        let up_to = |index: usize| {
+            let left_out: u64 = left_out.iter().map(|sums| sums[index]).sum();
+            self.whole[index] - left_out
+        };
         let total = up_to(self.buckets.len() - 1);
         if total == 0 {
             return None;
@@ -133,13 +140,9 @@ impl Paired {
     pub(crate) fn new(numerator: &[Visit], denominator: &[Visit]) -> Option<Self> {
         let (above, below) = (by_number(numerator), by_number(denominator));
         let sides = [Side::new(&above)?, Side::new(&below)?];
-        let numbers: BTreeSet<u32> = sides
-            .iter()
-            .flat_map(|side| side.cumulative.keys().copied())
-            .collect();
         Some(Self {
             sides,
-            numbers: numbers.into_iter().collect(),
+            groups: groups(numerator, denominator),
         })
     }
 
@@ -151,7 +154,7 @@ impl Paired {
         })
     }
 
-    fn ln_ratio(&self, quantile: f64, without: Option<u32>) -> Option<f64> {
+    fn ln_ratio(&self, quantile: f64, without: &[u32]) -> Option<f64> {
         let [above, below] = &self.sides;
         Some(
             above.ln_value(above.bucket(quantile, without)?)
@@ -160,24 +163,28 @@ impl Paired {
     }
 
     /// Returns the ln of the ratio, its standard error, its degrees of freedom, and the ln of what
-    /// the rounding to buckets may add. `None` with fewer than two numbers on a side.
+    /// the rounding to buckets may add. `None` with fewer than two groups on a side.
     pub(crate) fn estimate(&self, quantile: f64) -> Option<Estimate> {
-        let ln_ratio = self.ln_ratio(quantile, None)?;
-        let fewest = self.sides.iter().map(|side| side.cumulative.len()).min()?;
+        let ln_ratio = self.ln_ratio(quantile, &[])?;
+        let fewest = self
+            .sides
+            .iter()
+            .map(|side| groups_of(&self.groups, &side.cumulative))
+            .min()?;
         if fewest < 2 {
             return None;
         }
         let left: Option<Vec<f64>> = self
-            .numbers
+            .groups
             .iter()
-            .map(|number| self.ln_ratio(quantile, Some(*number)))
+            .map(|group| self.ln_ratio(quantile, group))
             .collect();
         let left = left?;
         let error = jackknife_error(&left);
         let rounding = self
             .sides
             .iter()
-            .filter_map(|side| side.bucket(quantile, None))
+            .filter_map(|side| side.bucket(quantile, &[]))
             .map(|bucket| {
                 let (low, high) = (
                     bucket.0.max(1) as f64,
@@ -194,7 +201,7 @@ impl Paired {
         })
     }
 
-    /// Returns the ratio of the quantile in a typical visit, the median of all pairs of visits, with
+    /// Returns the ratio of the quantile in a typical visit, the median over the groups of visits, with
     /// both one-sided bounds at `risk`; `None` if there are too few pairs for bounds.
     ///
     /// A quantile of the tail depends on a few visits of all; a median does not. Its bounds are those
@@ -202,11 +209,15 @@ impl Paired {
     /// Statistical Methods", 1973, §3.6). What happens in a few visits alone is a question of stalls.
     fn typical(&self, quantile: f64, risk: f64, rounding: f64) -> Option<(f64, f64, f64)> {
         let [above, below] = &self.sides;
+        let of_visit = |number: &u32| {
+            Some(above.ln_of_visit(quantile, *number)? - below.ln_of_visit(quantile, *number)?)
+        };
         let mut pairs: Vec<f64> = self
-            .numbers
+            .groups
             .iter()
-            .filter_map(|number| {
-                Some(above.ln_of_visit(quantile, *number)? - below.ln_of_visit(quantile, *number)?)
+            .filter_map(|group| {
+                let own: Vec<f64> = group.iter().filter_map(of_visit).collect();
+                (!own.is_empty()).then(|| own.iter().sum::<f64>() / own.len() as f64)
             })
             .collect();
         pairs.sort_unstable_by(f64::total_cmp);
@@ -312,6 +323,12 @@ impl Estimate {
     }
 }
 
+/// Returns the number of groups of which a side has a visit.
+pub(crate) fn groups_of<T>(groups: &[Vec<u32>], side: &BTreeMap<u32, T>) -> usize {
+    let has = |group: &&Vec<u32>| group.iter().any(|number| side.contains_key(number));
+    groups.iter().filter(has).count()
+}
+
 /// Returns the standard error of a statistic from its values with one unit left out.
 pub(crate) fn jackknife_error(left: &[f64]) -> f64 {
     let count = left.len() as f64;
@@ -361,5 +378,29 @@ mod tests {
         let slower = judged(2);
         assert_ne!(slower.outcome, VerdictOutcome::Holds);
         assert!((slower.ratio.expect("an interval").estimate - 2.0).abs() < 0.02);
+    }
+
+    /// With four visits the limits are those of Student's t with three degrees of freedom: 4.541 at
+    /// 99 % and 10.215 at 99.9 %, where the normal distribution has 2.326 and 3.090.
+    #[test]
+    fn few_visits_widen_an_interval() {
+        let few = Estimate {
+            ln_ratio: 0.2,
+            error: 0.1,
+            freedom: 3.0,
+            rounding: 0.01,
+        };
+        for (risk, quantile) in [(0.01, 4.541), (0.001, 10.215)] {
+            let margin = 0.1 * quantile + 0.01;
+            assert!((few.upper(risk).ln() - 0.2 - margin).abs() < 1e-4);
+            assert!((few.lower(risk).ln() - 0.2 + margin).abs() < 1e-4);
+        }
+    }
+
+    #[test]
+    fn the_jackknife_of_a_mean_is_its_standard_error() {
+        // Means without one of 1, 2, 3, 4: the variance of the mean is (5 ÷ 3) ÷ 4.
+        let left = [3.0, 8.0 / 3.0, 7.0 / 3.0, 2.0];
+        assert!((jackknife_error(&left) - (5.0f64 / 12.0).sqrt()).abs() < 1e-12);
     }
 }

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Compares rates of rare events: stalls, gaps.
 //!
-//! Events come in bursts, so their number varies more than Poisson's law allows. The excess is
-//! estimated from the visits of a side (P. McCullagh and J. A. Nelder, "Generalized Linear Models",
-//! 1989, §6.2.3), and counts are divided by it: a burst counts as one event.
+//! Events come in bursts, so their number varies more than Poisson's law allows.
+//!
+//! - For a ratio, the excess is estimated from the visits of a side (P. McCullagh and J. A. Nelder,
+//!   "Generalized Linear Models", 1989, §6.2.3), and counts are divided by it.
+//! - For a bound, bursts are counted and not events: a visit has one or none. Visits are independent
+//!   whatever happens within one, so the limits are exact.
 
 use rampart_model::{Interval, Nanos, VerdictOutcome};
 
 use crate::beta::{inverse_regularised_beta, regularised_beta};
+use crate::bounds::clopper_pearson;
 use crate::risk::Risk;
 
-/// A rate that grows by at most this many events a second counts as unchanged, however small the
+/// A rate that grows by at most this many bursts a second counts as unchanged, however small the
 /// other one is: a load that adds a stall each second never does.
 pub const ADDED_EVENTS: f64 = 0.9;
 /// A "holds" needs at least this probability of as many events by chance.
@@ -64,6 +68,36 @@ impl Events {
         (sum, self.visits.len() as f64 - 1.0)
     }
 
+    /// Returns the rate of bursts per second and its two one-sided limits, from the number of visits
+    /// with an event. `None` if each visit has one, and for fewer than two visits.
+    ///
+    /// The limits of the share p of such visits are exact (C. J. Clopper and E. S. Pearson,
+    /// Biometrika 26, 1934); bursts that follow Poisson's law have the rate −ln(1 − p) ÷ the time of a
+    /// visit.
+    fn bursts(&self, risk: f64) -> Option<Limits> {
+        let visits = self.visits.len() as u64;
+        let with = self.visits.iter().filter(|visit| visit.0 > 0.0).count() as u64;
+        if visits < 2 || with == visits {
+            return None;
+        }
+        let share = clopper_pearson(with, visits, 1.0 - 2.0 * risk)?;
+        let rate = |share: f64| -(-share).ln_1p() * visits as f64 / self.seconds().max(1e-12);
+        Some(Limits {
+            rate: rate(share.estimate),
+            low: rate(share.low),
+            high: rate(share.high),
+        })
+    }
+
+    /// Returns the rate of events per second and its limits.
+    fn limits(&self, dispersion: f64, risk: f64) -> Limits {
+        Limits {
+            rate: self.rate(),
+            low: self.lower(dispersion, risk),
+            high: self.upper(dispersion, risk),
+        }
+    }
+
     /// Returns the one-sided upper bound of the rate per second.
     fn upper(&self, dispersion: f64, risk: f64) -> f64 {
         dispersion * poisson_upper(self.events() / dispersion, risk) / self.seconds().max(1e-12)
@@ -73,6 +107,21 @@ impl Events {
     fn lower(&self, dispersion: f64, risk: f64) -> f64 {
         dispersion * poisson_lower(self.events() / dispersion, risk) / self.seconds().max(1e-12)
     }
+}
+
+/// A rate per second with two one-sided limits.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    rate: f64,
+    low: f64,
+    high: f64,
+}
+
+/// Returns the upper bound of the excess of one rate over another: both sides together in the worse
+/// direction (G. Y. Zou and A. Donner, Statistics in Medicine 27, 2008).
+fn added_at_most(above: Limits, below: Limits) -> f64 {
+    let margin = (above.high - above.rate).hypot(below.rate - below.low);
+    above.rate - below.rate + margin
 }
 
 /// Returns the variance of the counts of visits divided by that of Poisson's law, at least 1.
@@ -89,7 +138,7 @@ fn dispersion(one: &Events, other: &Events) -> f64 {
 const MANY: f64 = 1e9;
 
 /// Returns the mean of Poisson's law at which `events` or fewer occur with the probability `risk`.
-fn poisson_upper(events: f64, risk: f64) -> f64 {
+pub(crate) fn poisson_upper(events: f64, risk: f64) -> f64 {
     MANY * inverse_regularised_beta(events + 1.0, MANY, 1.0 - risk, risk)
 }
 
@@ -108,7 +157,8 @@ pub struct RateRatio {
     pub events: (u64, u64),
     /// Observed time of both sides.
     pub observed: (Nanos, Nanos),
-    /// The first rate exceeds the second by at most this many events per second, one-sided.
+    /// The first side has at most this many bursts of events per second more, one-sided. All events
+    /// of a visit are one burst.
     pub added_at_most: f64,
     /// The ratio of the rates; `None` if its interval has no information.
     pub ratio: Option<Interval>,
@@ -116,8 +166,8 @@ pub struct RateRatio {
     pub outcome: VerdictOutcome,
 }
 
-/// Answers whether the rate of `above` is at most `tolerance` times that of `below`, or exceeds it
-/// by at most [`ADDED_EVENTS`].
+/// Answers whether the rate of `above` is at most `tolerance` times that of `below`, or its bursts
+/// exceed those of `below` by at most [`ADDED_EVENTS`].
 pub(crate) fn compare(
     above: &Events,
     below: &Events,
@@ -145,13 +195,14 @@ pub(crate) fn compare(
             ratio_of(inverse_regularised_beta(a + 1.0, b, 1.0 - risk, risk))
         }
     };
-    // Both sides together in the worse direction (G. Y. Zou and A. Donner, Statistics in Medicine
-    // 27, 2008).
-    let added = above.rate() - below.rate();
-    let added_at_most = added
-        + ((above.upper(dispersion, risk.hold) - above.rate()).powi(2)
-            + (below.rate() - below.lower(dispersion, risk.hold)).powi(2))
-        .sqrt();
+    // Where bursts cannot be counted, events bound them.
+    let added_at_most = match (above.bursts(risk.hold), below.bursts(risk.hold)) {
+        (Some(above), Some(below)) => added_at_most(above, below),
+        _ => added_at_most(
+            above.limits(dispersion, risk.hold),
+            below.limits(dispersion, risk.hold),
+        ),
+    };
     let by_chance = if a <= 0.0 {
         1.0
     } else {
@@ -178,5 +229,68 @@ pub(crate) fn compare(
         added_at_most,
         ratio: (low > 0.0 && high <= low * 100.0).then_some(ratio),
         outcome,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the answer on events of visits of half a second.
+    fn judged(above: &[u64], below: &[u64]) -> RateRatio {
+        let events =
+            |counts: &[u64]| Events::new(counts.iter().map(|of| (*of, Nanos::from_millis(500))));
+        let (above, below) = (events(above), events(below));
+        compare(
+            &above,
+            &below,
+            1.25,
+            VerdictOutcome::Fails,
+            &Risk::of(52, 1),
+        )
+    }
+
+    /// Many events in one burst show as little as one event. As many that are spread are an alarm.
+    #[test]
+    fn events_of_a_burst_count_as_one() {
+        let none = [0; 14];
+        let (mut burst, mut one) = (none, none);
+        burst[7] = 42;
+        one[3] = 1;
+        assert_eq!(judged(&[3; 14], &none).outcome, VerdictOutcome::Fails);
+        let (burst, one) = (judged(&burst, &none), judged(&one, &none));
+        assert_eq!(burst.outcome, VerdictOutcome::Inconclusive);
+        assert_eq!(burst.added_at_most, one.added_at_most);
+    }
+
+    /// An excess below the tolerated rate that hardly comes by chance does not hold.
+    #[test]
+    fn a_small_excess_that_is_no_chance_does_not_hold() {
+        let visits = |events: usize| -> Vec<u64> {
+            (0..200).map(|visit| u64::from(visit < events)).collect()
+        };
+        // 8 of 9 events on one side: 2 % by chance. 5 of 7: 23 %.
+        let found = judged(&visits(8), &visits(1));
+        assert!(found.added_at_most < ADDED_EVENTS, "{found:?}");
+        assert_eq!(found.outcome, VerdictOutcome::Inconclusive);
+        assert_eq!(
+            judged(&visits(5), &visits(2)).outcome,
+            VerdictOutcome::Holds
+        );
+    }
+
+    /// Without an event the bound is that of Poisson's law: 4.6 events.
+    #[test]
+    fn no_event_has_a_bound() {
+        let found = judged(&[0; 14], &[0; 14]);
+        assert!(
+            (found.added_at_most - 4.605_17 / 7.0).abs() < 1e-4,
+            "{found:?}"
+        );
+        assert_eq!(found.outcome, VerdictOutcome::Holds);
+        assert_eq!(
+            judged(&[0; 10], &[0; 10]).outcome,
+            VerdictOutcome::Inconclusive
+        );
     }
 }

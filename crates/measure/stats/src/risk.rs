@@ -35,3 +35,22 @@ impl Risk {
         1.0 - 2.0 * self.hold
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divides_risks_among_questions_and_looks() {
+        let close = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-12);
+        let one = Risk::of(1, 1);
+        close(one.alarm, 0.01);
+        close(one.hold, 0.01);
+        close(one.confidence(), 0.98);
+        // All questions together have the risk of an alarm, each has that of a false "holds".
+        let all = Risk::of(52, 2);
+        close(all.alarm, 0.01 / 104.0);
+        close(all.hold, 0.005);
+        close(all.confidence(), 0.99);
+    }
+}

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The samples of a record in the order in which they were taken: visits, each with its slices.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rampart_model::{Distribution, Nanos};
 
 /// A short stretch of one measurement, over all measured CPUs together.
@@ -71,8 +73,8 @@ impl Visit {
 
 /// Returns the slices of each number together, in the order of the numbers, without numbers that
 /// have no samples and no time.
-pub(crate) fn by_number(visits: &[Visit]) -> std::collections::BTreeMap<u32, Slice> {
-    let mut whole = std::collections::BTreeMap::<u32, Slice>::new();
+pub(crate) fn by_number(visits: &[Visit]) -> BTreeMap<u32, Slice> {
+    let mut whole = BTreeMap::<u32, Slice>::new();
     for visit in visits {
         for slice in &visit.slices {
             if slice.seen.samples > 0 || slice.observed > Nanos::ZERO {
@@ -81,4 +83,80 @@ pub(crate) fn by_number(visits: &[Visit]) -> std::collections::BTreeMap<u32, Sli
         }
     }
     whole
+}
+
+/// Returns the numbers of the visits of either side in groups. Those of one group are closer in time
+/// to each other than to their counterparts on the other side, so that an influence that lasts as
+/// long as the distance of the sides is common to the group: it is left out as a whole.
+///
+/// Visits of domains in turn are groups of one. If conditions change after several visits, these are
+/// a group.
+pub(crate) fn groups(above: &[Visit], below: &[Visit]) -> Vec<Vec<u32>> {
+    let started = |visits: &[Visit]| -> BTreeMap<u32, Nanos> {
+        let measured = visits.iter().filter(|visit| {
+            let mut slices = visit.slices.iter();
+            slices.any(|slice| slice.seen.samples > 0 || slice.observed > Nanos::ZERO)
+        });
+        measured
+            .map(|visit| (visit.number, visit.started))
+            .collect()
+    };
+    let sides = [started(above), started(below)];
+    let numbers: BTreeSet<u32> = sides.iter().flat_map(|side| side.keys().copied()).collect();
+    let apart = |number: &u32| -> Option<u64> {
+        Some(sides[0].get(number)?.0.abs_diff(sides[1].get(number)?.0))
+    };
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    for number in numbers {
+        let last = groups.last().and_then(|group| group.last()).copied();
+        let is_close = last.is_some_and(|last| {
+            let distance = apart(&last).max(apart(&number)).unwrap_or(0);
+            let steps = sides
+                .iter()
+                .filter_map(|side| Some(side.get(&number)?.0.abs_diff(side.get(&last)?.0)));
+            steps.max().is_some_and(|step| step < distance)
+        });
+        match groups.last_mut() {
+            Some(group) if is_close => group.push(number),
+            _ => groups.push(vec![number]),
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns visits that start at these seconds.
+    fn visits(starts: &[u64]) -> Vec<Visit> {
+        let slice = Slice::from(Distribution::from_values([Nanos(1)]));
+        (0u32..)
+            .zip(starts)
+            .map(|(number, start)| Visit {
+                number,
+                started: Nanos::from_secs(*start),
+                slices: vec![slice.clone()],
+            })
+            .collect()
+    }
+
+    #[test]
+    fn visits_in_turn_are_groups_of_one() {
+        let groups = groups(&visits(&[0, 3, 6, 30]), &visits(&[1, 4, 7, 31]));
+        assert_eq!(groups, [[0], [1], [2], [3]]);
+    }
+
+    #[test]
+    fn visits_of_a_phase_are_a_group() {
+        // Two visits idle, two loaded, and in the opposite order.
+        let groups = groups(&visits(&[0, 3, 24, 27]), &visits(&[8, 11, 16, 19]));
+        assert_eq!(groups, [[0, 1], [2, 3]]);
+    }
+
+    #[test]
+    fn visits_of_unknown_time_are_groups_of_one() {
+        assert_eq!(groups(&visits(&[0; 3]), &visits(&[0; 2])), [[0], [1], [2]]);
+        assert!(groups(&[], &[]).is_empty());
+    }
 }

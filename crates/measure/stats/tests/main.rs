@@ -5,5 +5,6 @@ mod best_domain;
 mod comparison;
 mod equal_copies;
 mod simulation;
+mod stolen;
 mod transfers;
 mod truth;

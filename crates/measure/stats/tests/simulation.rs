@@ -7,7 +7,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 /// Period of the simulated meter.
-pub(crate) const PERIOD: Nanos = Nanos::from_millis(1);
+pub(crate) const PERIOD: Nanos = Nanos::from_micros(500);
 
 /// How latencies of a machine come about.
 #[derive(Clone, Copy)]
@@ -20,8 +20,7 @@ pub(crate) struct Process {
     memory: f64,
     /// Standard deviation of a visit's level, in the same logarithm.
     visit: f64,
-    /// The same of what all domains have in common at a time, and its correlation with the next
-    /// visit.
+    /// The same of what all domains have in common at a time, and its correlation after ten seconds.
     drift: f64,
     drift_memory: f64,
     /// Probability that a slice has a burst of samples ten times as slow, a fiftieth of it.
@@ -120,6 +119,8 @@ pub(crate) struct Planted {
     pub(crate) factor: f64,
     /// Stalls of [`Planted::LENGTH`] that are added per second.
     pub(crate) stalls: f64,
+    /// Latencies of every second slice of a visit are multiplied by this.
+    pub(crate) within: f64,
 }
 
 impl Planted {
@@ -127,6 +128,7 @@ impl Planted {
     pub(crate) const NONE: Self = Self {
         factor: 1.0,
         stalls: 0.0,
+        within: 1.0,
     };
     /// Length of an added stall.
     pub(crate) const LENGTH: Nanos = Nanos::from_millis(3);
@@ -138,13 +140,16 @@ pub(crate) struct Exposure {
     pub(crate) visits: u32,
     pub(crate) slices: u32,
     pub(crate) cycles: u32,
+    /// Visits of every domain under one condition, before the next condition.
+    pub(crate) phase: u32,
 }
 
-/// Two minutes of nine entries: twelve visits of each, of three slices of 300 ms.
+/// Two minutes of nine entries: 14 visits of each, of two slices of 250 ms.
 pub(crate) const TWO_MINUTES: Exposure = Exposure {
-    visits: 12,
-    slices: 3,
-    cycles: 300,
+    visits: 14,
+    slices: 2,
+    cycles: 500,
+    phase: 4,
 };
 
 /// Returns a sample of the standard normal distribution (Box-Muller transform).
@@ -153,7 +158,7 @@ pub(crate) fn normal(generator: &mut Pcg64Mcg) -> f64 {
     (-2.0 * (1.0 - radius).ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
-fn exponential(generator: &mut Pcg64Mcg) -> f64 {
+pub(crate) fn exponential(generator: &mut Pcg64Mcg) -> f64 {
     -(1.0 - generator.random::<f64>()).ln()
 }
 
@@ -161,39 +166,72 @@ fn exponential(generator: &mut Pcg64Mcg) -> f64 {
 pub(crate) struct Machine {
     process: Process,
     generator: Pcg64Mcg,
+    conditions: u32,
+    exposure: Exposure,
+    /// Seconds of a turn: one visit of every domain.
+    turn: f64,
+    /// The common level at each turn.
     drift: Vec<f64>,
 }
 
 impl Machine {
-    pub(crate) fn new(process: Process, exposure: Exposure, seed: u64) -> Self {
+    /// `domains` are visited in turn under one of the `conditions` at a time, for a phase of
+    /// visits each.
+    pub(crate) fn new(
+        process: Process,
+        exposure: Exposure,
+        (domains, conditions): (u32, u32),
+        seed: u64,
+    ) -> Self {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
+        let turn = f64::from(domains * exposure.slices * exposure.cycles) * PERIOD.as_secs_f64();
+        let memory = process.drift_memory.powf(turn / 10.0);
+        let rest = (1.0 - memory.powi(2)).sqrt();
         let mut level = normal(&mut generator);
-        let rest = (1.0 - process.drift_memory.powi(2)).sqrt();
-        let drift = (0..exposure.visits)
+        let turns = exposure.visits.next_multiple_of(exposure.phase) * conditions;
+        let drift = (0..turns)
             .map(|_| {
-                level = process.drift_memory * level + rest * normal(&mut generator);
+                level = memory * level + rest * normal(&mut generator);
                 process.drift * level
             })
             .collect();
         Self {
             process,
             generator,
+            conditions,
+            exposure,
+            turn,
             drift,
         }
     }
 
-    /// Measures a domain.
-    pub(crate) fn measure(&mut self, exposure: Exposure, planted: Planted) -> Vec<Visit> {
+    /// Returns the turn of a visit. Every second round of phases has the opposite order.
+    fn turn(&self, condition: u32, number: u32) -> usize {
+        let phase = self.exposure.phase;
+        let round = number / phase;
+        let place = if round.is_multiple_of(2) {
+            condition
+        } else {
+            self.conditions - 1 - condition
+        };
+        ((round * self.conditions + place) * phase + number % phase) as usize
+    }
+
+    /// Measures a domain under a condition.
+    pub(crate) fn measure(&mut self, domain: u32, condition: u32, planted: Planted) -> Vec<Visit> {
+        let exposure = self.exposure;
         (0..exposure.visits)
             .map(|number| {
                 let process = self.process;
-                let common = self.drift[number as usize];
+                let turn = self.turn(condition, number);
                 let level = (process.centre * planted.factor).ln()
-                    + common
+                    + self.drift[turn]
                     + process.visit * normal(&mut self.generator);
+                let visit = f64::from(exposure.slices * exposure.cycles) * PERIOD.as_secs_f64();
+                let started = turn as f64 * self.turn + f64::from(domain) * visit;
                 Visit {
                     number,
-                    started: Nanos::from_secs(u64::from(number) * 10),
+                    started: Nanos((started * 1e9) as u64),
                     slices: self.slices(exposure, planted, level),
                 }
             })
@@ -208,7 +246,12 @@ impl Machine {
         // Stalls that are left of a burst.
         let mut left = 0.0;
         let per_cycle = PERIOD.as_secs_f64();
-        let slices = (0..exposure.slices).map(|_| {
+        let slices = (0..exposure.slices).map(|slice| {
+            let level = if slice % 2 == 1 {
+                level + planted.within.ln()
+            } else {
+                level
+            };
             let burst = generator.random::<f64>() < process.bursts;
             let (mut seen, mut missing) = (Vec::new(), Vec::new());
             let mut cycle = 0;

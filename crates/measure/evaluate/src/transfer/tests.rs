@@ -76,10 +76,10 @@ fn noise(generator: &mut Pcg64Mcg) -> u64 {
     (usual * if stall { 5.0 } else { 1.0 }).min(QUIET.0 as f64) as u64
 }
 
-/// Returns forty blocks at random times, on the clock of the kernel that makes them.
+/// Returns eighty blocks at random times, on the clock of the kernel that makes them.
 fn blocks(generator: &mut Pcg64Mcg, offset: i64) -> Vec<BlockSpan> {
     let mut at = START.0 + 40_000_000;
-    (0..40)
+    (0..80)
         .map(|sequence| {
             at += generator.random_range(25_000_000..75_000_000);
             let start = Nanos(at.saturating_add_signed(offset));
@@ -105,7 +105,7 @@ fn timeline(
     let mut timeline = Timeline {
         start,
         slot: SLOT,
-        worst: (0..4000).map(|_| Some(Nanos(noise(generator)))).collect(),
+        worst: (0..8000).map(|_| Some(Nanos(noise(generator)))).collect(),
     };
     let stopped = (LENGTH.0 as f64 * part) as u64;
     for span in spans.iter().filter(|_| stopped > 2 * SLOT.0) {
