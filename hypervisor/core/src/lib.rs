@@ -6,12 +6,14 @@
 //! - [`mod@format`]: the binary format of configurations.
 //! - [`configuration`]: checks of configurations; the only way to parse one.
 //! - [`launch`]: checks of the header that the driver fills in.
+//! - [`protocol`]: who owns each CPU and page, and the steps that change it.
 //! - [`state`]: states of cells and CPUs, failures, exit counters, the log.
 //! - [`stage2`]: stage-2 translation; [`memory_transfer`]: moving memory between root and cells.
 //! - [`syndrome`]: decoding of exceptions taken to EL2.
 //! - [`bus`]: access to hardware registers, supplied by the monitor.
 //! - [`registers`]: device registers shared bit by bit.
 //! - [`gic`]: the interrupt controller.
+//! - [`identification`]: the identification registers of a cell.
 //! - [`hypercall`]: decoding and permission of hypercalls.
 //! - [`psci`]: PSCI and other SMCs.
 //!
@@ -21,15 +23,17 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
-mod bounded_lock;
+pub mod bounded_lock;
 pub mod bus;
 pub mod configuration;
 pub mod format;
 pub mod gic;
 pub mod hypercall;
+pub mod identification;
 pub mod interface;
 pub mod launch;
 pub mod memory_transfer;
+pub mod protocol;
 pub mod psci;
 pub mod registers;
 pub mod stage2;

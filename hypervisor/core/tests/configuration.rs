@@ -7,14 +7,13 @@ use crate::support::{
     region, system,
 };
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::configuration::machine_checks::{
-    Cells, check_cell, check_system, doorbell_target,
-};
+use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell, check_system};
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{
     BlobHeader, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, Refusal, RegisterFlags,
     SmcGrant,
 };
+use rampart_hypervisor_core::gic::SpiSet;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, NO_CELL, ROOT};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -309,15 +308,46 @@ fn refuses_the_system_of_another_machine() {
 }
 
 #[test]
+fn refuses_what_the_monitor_cannot_map() {
+    // Memory that it would have to wipe, and registers that it would have to access.
+    const BEYOND: u64 = 1 << 39;
+    let mut blob = system();
+    blob.memory.push(region(BEYOND, BEYOND, MIB, ram()));
+    blob.memory.push(region(BEYOND + MIB, BEYOND + MIB, MIB, device()));
+    let (system, cells) = (read(&blob), [None; MAXIMUM_CELLS]);
+    let check = |change: Change| {
+        let mut new = cell("new", &[1], 0x5000_0000);
+        change(&mut new);
+        let refused = check_cell(&read(&new), &system, &MACHINE, &cells);
+        refused.err().map(|refused| refused.refusal)
+    };
+    assert_eq!(check(|_| {}), None);
+    let beyond: Change = |new| new.memory[1].physical = BEYOND;
+    assert_eq!(check(beyond), Some(Refusal::MemoryRange));
+    // A device is only mapped for the cell.
+    let device: Change =
+        |new| new.memory.push(region(BEYOND + MIB, BEYOND + MIB, 0x1000, device()));
+    assert_eq!(check(device), None);
+    let register: Change = |new| {
+        new.registers = vec![bits(0, 1, 1)];
+        new.registers[0].address = BEYOND + MIB;
+    };
+    assert_eq!(check(register), Some(Refusal::RegisterLocation));
+}
+
+#[test]
 fn a_doorbell_rings_only_if_its_owner_declares_it() {
-    let system = read(&system());
-    let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
-    cells[1] = Some(read(&press()));
+    // As the monitor does for each owner.
+    let declared = SpiSet::none();
+    for owner in [read(&system()), read(&press())] {
+        let doorbells = owner.interrupts.iter().filter(|grant| grant.is_doorbell());
+        doorbells.for_each(|grant| declared.insert(grant.number));
+    }
     let mut caller = cell("caller", &[0x100], 0x5800_0000);
     caller.doorbells =
         [61, 71, 40, 90].map(|interrupt| Doorbell { interrupt, reserved: 0 }).to_vec();
     let caller = read(&caller);
-    let rings = |index| doorbell_target(&caller, index, &system, &cells);
+    let rings = |index| caller.doorbell(index, &declared);
     assert_eq!(rings(0), Some(61), "the root's");
     assert_eq!(rings(1), Some(71), "the cell's");
     assert_eq!(rings(2), None, "an ordinary interrupt of the cell");

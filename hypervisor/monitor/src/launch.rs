@@ -9,13 +9,13 @@ use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::interface::{Header, LAUNCH_PREPARE, Outcome, PAGE_BYTES};
 use rampart_hypervisor_core::launch::Layout;
 
-use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
+use crate::cpu::{Cpu, PER_CPU_BYTES};
 use crate::machine::Machine;
 use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
 };
 use crate::stage1::{Mapping, Usage};
-use crate::{root, stage1, vectors};
+use crate::{features, root, stage1, vectors};
 
 /// Linux's registers at the call; `entry.s` writes and reads it.
 #[derive(Debug, Clone, Copy)]
@@ -70,7 +70,6 @@ extern "C" fn launch(base: u64, index: u64, step: u64, linux: &LinuxState) -> La
 pub(crate) fn abandon_if_launching(cpu: &Cpu) {
     let linux = cpu.launching.swap(0, SeqCst);
     if linux != 0 {
-        cpu.activity.store(Activity::Absent as u32, SeqCst);
         // SAFETY: `enter` has stored the address of the frame, which is still on the stack, above
         // everything pushed since.
         unsafe { abandon_launch(Outcome::Unsuitable as i64, linux) }
@@ -139,7 +138,7 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     cpu.linux_system_control.store(linux.system_control, SeqCst);
     cpu.linux_vectors.store(linux.vectors, SeqCst);
     cpu.linux_hypervisor_control.store(linux.hypervisor_control, SeqCst);
-    cpu.linux_feature_traps.store(linux.feature_traps, SeqCst);
+    features::save(cpu);
     // From here on `handle_fault` handles a fault of the hypervisor.
     write_register!("vbar_el2", vectors::address());
     write_register!("sctlr_el2", read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE);
@@ -160,7 +159,6 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
         return Err(Outcome::try_from(outcome).unwrap_or(Outcome::TimedOut));
     }
     root::begin(machine, cpu);
-    cpu.activity.store(Activity::Running as u32, SeqCst);
     cpu.launching.store(0, SeqCst);
     Ok(())
 }

@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The root: set up at the launch from the system's configuration, and the return of EL2 to Linux.
 
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused, machine_checks};
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{
-    CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
+    CpuPower, CpuStatus, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
 };
 use rampart_hypervisor_core::launch::Layout;
 use rampart_hypervisor_core::memory_transfer;
+use rampart_hypervisor_core::protocol::{CpuState, Leaving, LeavingStep, Work};
 use rampart_hypervisor_core::stage2::{
     MAXIMUM_ADDRESS_BITS, MINIMUM_ADDRESS_BITS, PagePool, Stage2, attributes,
 };
 
-use crate::cpu::{Cpu, Registers, order};
+use crate::cpu::{Cpu, Registers};
 use crate::exits::Context;
-use crate::gic;
 use crate::guest;
 use crate::machine::{Machine, status};
-use crate::manager::{MANAGER, Manager, Shared};
+use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{ADDRESS_BITS, publish_stores, read_register, wait_until, write_register};
 use crate::stage1::{Mapping, Usage};
 use crate::stage2_memory::Tables;
+use crate::{features, gic};
 
 unsafe extern "C" {
     /// `entry.s`: returns EL2 to the stub and continues the caller with `registers`.
@@ -32,12 +34,18 @@ unsafe extern "C" {
 /// Timeout for a CPU that Linux has turned off to be turned off by the firmware, in microseconds.
 const POWER_OFF_MICROSECONDS: u64 = 100_000;
 
-/// Returns the physical address bits of ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), limited to what the
-/// tables support.
-fn address_bits() -> u32 {
+/// Returns the address bits of guests on this CPU: those of ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), limited to
+/// what the tables support.
+///
+/// # Errors
+/// [`Outcome::Unsuitable`] if the CPU has fewer than the tables need.
+fn address_bits() -> Result<u32, Outcome> {
     let range = read_register!("id_aa64mmfr0_el1") as usize & 0xf;
     let bits = [32, 36, 40, 42, 44].get(range).copied().unwrap_or(48);
-    bits.clamp(MINIMUM_ADDRESS_BITS, MAXIMUM_ADDRESS_BITS)
+    if bits < MINIMUM_ADDRESS_BITS {
+        return Err(Outcome::Unsuitable);
+    }
+    Ok(bits.min(MAXIMUM_ADDRESS_BITS))
 }
 
 /// Reads the system's configuration, with the early translation.
@@ -48,6 +56,8 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     let manager = manager.insert(Manager {
         pool: PagePool::new(start, pages as usize),
         stage_2: [const { None }; MAXIMUM_CELLS],
+        work: [Work::Ready; MAXIMUM_CELLS],
+        sources: [(0, 0); MAXIMUM_CELLS],
     });
     let blob = layout.configuration.clone();
     let copy = |target: &mut [u8]| {
@@ -109,7 +119,7 @@ pub(crate) fn discover(
         redistributors: found.redistributors,
         redistributor_bytes: found.redistributor_bytes,
         interrupt_end: found.interrupt_end,
-        address_bits: address_bits(),
+        address_bits: address_bits()?,
         unmaskable: found.unmaskable,
         lowest_mask: found.lowest_mask,
     });
@@ -142,22 +152,29 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     for number in 32..machine.interrupt_end {
         interrupts.insert(number);
     }
+    for grant in system.interrupts.iter().filter(|grant| grant.is_doorbell()) {
+        DOORBELLS.insert(grant.number);
+    }
     // In Linux all CPUs are on.
     let status = machine.status();
     for cpu in &status.cpus {
-        cpu.set_power(CpuPower::On);
+        cpu.set_state(ROOT, CpuPower::On);
     }
     status.initialize(machine.header.cpus());
     publish_stores();
     Ok(())
 }
 
-/// Checks that this CPU is the one in the header.
+/// Checks that this CPU is the one in the header, and that it has the address bits of the one that prepared the
+/// launch: the driver chooses one with the fewest.
 pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
     const AFFINITY: u64 = 0xff_00ff_ffff;
     let index = cpu.index.load(Relaxed) as usize;
     let own = read_register!("mpidr_el1") & AFFINITY;
-    if machine.header.cpus().get(index) == Some(&own) { Ok(()) } else { Err(Outcome::Invalid) }
+    if machine.header.cpus().get(index) != Some(&own) {
+        return Err(Outcome::Invalid);
+    }
+    if address_bits()? < machine.address_bits { Err(Outcome::Unsuitable) } else { Ok(()) }
 }
 
 /// Makes Linux on this CPU the root.
@@ -166,29 +183,66 @@ pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
     guest::configure_traps(machine, cpu, ROOT);
 }
 
-/// Returns EL2 to Linux on this CPU. Active interrupts stay active: the controller is not virtualised, so
-/// Linux ends them itself.
+/// The CPUs that want to leave, and the decision.
+static LEAVING: AtomicU64 = AtomicU64::new(0);
+
+fn leaving() -> Leaving {
+    Leaving::from_word(LEAVING.load(SeqCst))
+}
+
+fn step_leaving(step: impl Fn(Leaving) -> Option<Leaving>) -> bool {
+    let step = |word| step(Leaving::from_word(word)).map(Leaving::word);
+    LEAVING.fetch_update(SeqCst, SeqCst, step).is_ok()
+}
+
+/// Returns whether CPUs that are off turn off, because the others leave.
+pub(crate) fn is_closing() -> bool {
+    leaving().is_closed()
+}
+
+/// Refuses to leave, after a fault of the CPU that decides.
+pub(crate) fn abandon_leaving(cpu: &Cpu) {
+    if cpu.closing.swap(0, SeqCst) != 0 {
+        step_leaving(|leaving| Some(leaving.decide(false)));
+    }
+}
+
+/// Returns EL2 to Linux, on all CPUs of the root or on none: each calls this and waits for the others. Active
+/// interrupts stay active: the controller is not virtualised, so Linux ends them itself.
 pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<(), Outcome> {
-    let machine = context.machine;
+    let (machine, index) = (context.machine, context.index);
     if !machine.status().has_no_cells() {
         return Err(Outcome::WrongState);
     }
-    let cpus = (0..machine.cpu_count()).filter_map(|index| machine.cpu(index));
-    for cpu in cpus.filter(|cpu| cpu.is_parked()) {
-        cpu.exit_state.order.store(order::POWER_OFF, SeqCst);
-        crate::smc::kick(machine, cpu);
-        if !wait_until(POWER_OFF_MICROSECONDS, &mut || !cpu.is_parked()) {
-            return Err(Outcome::TimedOut);
+    if !step_leaving(|leaving| leaving.arrive(index)) {
+        return Err(Outcome::Busy);
+    }
+    let next = || {
+        let cpus = machine.status().cpus[..machine.cpu_count()].iter();
+        leaving().next(index, cpus.map(CpuStatus::cpu_state))
+    };
+    loop {
+        let limit = u64::from(machine.header.rendezvous_microseconds);
+        let waited = wait_until(limit, &mut || next() != LeavingStep::Wait);
+        match next() {
+            LeavingStep::Leave => break,
+            LeavingStep::Refused => return Err(Outcome::TimedOut),
+            LeavingStep::Close if step_leaving(Leaving::close) => close(context),
+            // If it is too late, the CPU that closed decides: its own waits are bounded.
+            LeavingStep::Wait if !waited && step_leaving(|leaving| leaving.withdraw(index)) => {
+                return Err(Outcome::TimedOut);
+            }
+            LeavingStep::Close | LeavingStep::Wait => {}
         }
     }
     let cpu = context.cpu;
+    let _ = machine.status().cpus[index].step(CpuState::leave);
     gic::restore_management(machine, cpu);
-    cpu.activity.store(0, SeqCst);
     // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
     write_register!("s3_4_c12_c11_0", 0);
     write_register!("vttbr_el2", 0);
     write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));
-    write_register!("cptr_el2", cpu.linux_feature_traps.load(Relaxed));
+    features::restore(cpu);
     registers.set(0, Outcome::Success as i64 as u64);
     // SAFETY: the registers are those of the current exit; this stack is not used any more.
     unsafe {
@@ -198,4 +252,25 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
             cpu.linux_vectors.load(Relaxed),
         )
     }
+}
+
+/// Has the firmware turn off the CPUs that are off, and decides.
+fn close(context: &Context<'_>) {
+    let machine = context.machine;
+    context.cpu.closing.store(1, SeqCst);
+    // All CPUs of the root have arrived, so no cell can be created any more.
+    let leaves = machine.status().has_no_cells()
+        && (0..machine.cpu_count())
+            .all(|index| leaving().has_arrived(index) || is_off(machine, index));
+    step_leaving(|leaving| Some(leaving.decide(leaves)));
+    context.cpu.closing.store(0, SeqCst);
+}
+
+fn is_off(machine: &Machine, index: usize) -> bool {
+    let (Some(cpu), Some(affinity)) = (machine.cpu(index), machine.header.cpus().get(index)) else {
+        return false;
+    };
+    crate::smc::kick(machine, cpu);
+    let gone = || machine.status().cpus[index].cpu_state().power == CpuPower::Gone;
+    wait_until(POWER_OFF_MICROSECONDS, &mut || gone() && crate::smc::is_turned_off(*affinity))
 }
