@@ -17,6 +17,11 @@
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
+pub mod launch;
+#[cfg(target_os = "none")]
+mod random;
+pub mod remote;
+#[cfg(target_os = "none")]
 mod translation;
 #[cfg(target_os = "none")]
 pub use bare::*;
