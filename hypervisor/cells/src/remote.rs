@@ -54,6 +54,8 @@ pub const CODE_WORDS: usize = 64;
 pub const INTERRUPTS: usize = 96;
 /// One more than the largest counted number.
 pub const INTERRUPT_END: usize = 288;
+/// If it is not 0, the CPU sleeps between orders, for a millisecond at a time. It uses the physical timer.
+pub const SLEEPS: usize = 386;
 /// The latest steps of a random order, in a ring of [`STEPS`] of two words.
 pub const LATEST: usize = 400;
 /// Number of entries of the ring.
@@ -76,6 +78,12 @@ mod bare {
     use core::arch::{asm, global_asm};
 
     use super::*;
+    use crate::{enable, read_register, wait, write_register};
+
+    /// The interrupt of the physical timer (Arm BSA, B.2).
+    const PHYSICAL_TIMER: u64 = 30;
+    /// Number of looks at the order before the CPU sleeps.
+    const LOOKS: u64 = 20_000;
 
     global_asm!(
         include_str!("remote.s"),
@@ -159,12 +167,17 @@ mod bare {
         let mut done = area.word(NUMBER);
         area.set(ENTRY, remote_entry as *const () as u64);
         area.set(BEGUN, area.word(BEGUN) + 1);
+        let mut looks = 0;
         loop {
             let number = area.word(NUMBER);
             if number == done {
-                core::hint::spin_loop();
+                looks += 1;
+                if looks > LOOKS && area.word(SLEEPS) != 0 {
+                    sleep();
+                }
                 continue;
             }
+            looks = 0;
             area.set(RUNS, 0);
             area.set(BUSY, 0);
             if area.word(KIND) == RANDOM {
@@ -175,6 +188,15 @@ mod bare {
             done = number;
             area.set(DONE, done);
         }
+    }
+
+    /// Sleeps for a millisecond, whatever the last code did to the priority mask.
+    fn sleep() {
+        enable(PHYSICAL_TIMER);
+        write_register!("cntp_tval_el0", read_register!("cntfrq_el0") / 1000);
+        write_register!("cntp_ctl_el0", 1);
+        wait();
+        write_register!("cntp_ctl_el0", 0);
     }
 
     fn run(area: Area) {

@@ -102,7 +102,10 @@ remote_interrupted:
     msr     cntv_tval_el0, x3
     cbnz    x3, 1f
     msr     cntv_ctl_el0, xzr
-1:  ldr     x3, [x0, #{stays_active}]
+1:  cmp     x1, #30
+    b.ne    3f
+    msr     cntp_ctl_el0, xzr
+3:  ldr     x3, [x0, #{stays_active}]
     cbnz    x3, 2f
     // ICC_EOIR1_EL1.
     msr     s3_0_c12_c12_1, x1

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rampart_hypervisor_cells::remote::{
-    AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, KIND, LAUNCHED, NUMBER, ONCE,
-    RANDOM, REPEATED, RESULTS, STOP,
+    AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED, NUMBER,
+    ONCE, RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
 };
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::format::{InterruptGrant, MemoryFlags, MemoryRegion, Platform};
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform};
 use rampart_hypervisor_core::interface::{
     Exit, Header, Hypercall, Outcome, STATUS_BYTES, Status, StopReason,
 };
@@ -52,7 +52,7 @@ const UNEXPECTED: u64 = 4;
 const PATTERN: u64 = 0x1122_3344_5566_7788;
 
 /// Maximum waiting time for something that takes milliseconds on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Instructions.
 pub(crate) const HVC: u32 = 0xd400_0002;
@@ -75,6 +75,31 @@ const RETURN: u32 = 0xd65f_03c0;
 pub(crate) const CPU_OFF: u64 = 0x8400_0002;
 pub(crate) const CPU_ON: u64 = 0xc400_0003;
 pub(crate) const AFFINITY_INFO: u64 = 0xc400_0004;
+
+/// System registers: op0, op1, CRn, CRm, op2.
+pub(crate) mod register {
+    pub(crate) const PRIORITY_MASK: [u32; 5] = [3, 0, 4, 6, 0];
+    pub(crate) const ACKNOWLEDGE: [u32; 5] = [3, 0, 12, 12, 0];
+    pub(crate) const END: [u32; 5] = [3, 0, 12, 12, 1];
+    pub(crate) const BINARY_POINT: [u32; 5] = [3, 0, 12, 12, 3];
+    pub(crate) const CONTROL: [u32; 5] = [3, 0, 12, 12, 4];
+    pub(crate) const ENABLE_GROUP_1: [u32; 5] = [3, 0, 12, 12, 7];
+    /// ICC_SGI1R_EL1, ICC_ASGI1R_EL1 and ICC_SGI0R_EL1.
+    pub(crate) const SEND: [[u32; 5]; 3] = [[3, 0, 12, 11, 5], [3, 0, 12, 11, 6], [3, 0, 12, 11, 7]];
+    pub(crate) const TIMER_VALUE: [u32; 5] = [3, 3, 14, 3, 0];
+    pub(crate) const TIMER_CONTROL: [u32; 5] = [3, 3, 14, 3, 1];
+    pub(crate) const SYSTEM_CONTROL: [u32; 5] = [3, 0, 1, 0, 0];
+    pub(crate) const FEATURE_ACCESS: [u32; 5] = [3, 0, 1, 0, 2];
+    pub(crate) const VECTOR_LENGTH: [u32; 5] = [3, 0, 1, 2, 0];
+    pub(crate) const TRANSLATION_CONTROL: [u32; 5] = [3, 0, 2, 0, 2];
+    pub(crate) const VECTORS: [u32; 5] = [3, 0, 12, 0, 0];
+    pub(crate) const SAVED_STATE: [u32; 5] = [3, 0, 4, 0, 0];
+    pub(crate) const RETURN_ADDRESS: [u32; 5] = [3, 0, 4, 0, 1];
+    pub(crate) const DEBUG_CONTROL: [u32; 5] = [2, 0, 0, 2, 2];
+    pub(crate) const BREAKPOINT: [u32; 5] = [2, 0, 0, 0, 4];
+    pub(crate) const BREAKPOINT_CONTROL: [u32; 5] = [2, 0, 0, 0, 5];
+    pub(crate) const LOCK: [u32; 5] = [2, 0, 1, 0, 4];
+}
 
 /// Returns `msr REGISTER, xN`.
 pub(crate) const fn write_register(
@@ -105,7 +130,8 @@ pub(crate) const MODELS: [Model; 8] = {
         model("cortex-a57", false),
         model("cortex-a57", true),
         model("max", false),
-        model("max", true),
+        // QEMU 7.2 leaves the keys of pointer authentication to EL3 on CPUs that PSCI starts.
+        model("max,pauth=off", true),
         model("cortex-a76", false),
         model("cortex-a76", true),
         model("neoverse-n1", false),
@@ -348,6 +374,7 @@ impl Machine {
     /// Checks that all CPUs run in the hypervisor's root.
     pub(crate) fn expect_launched(&self) -> Attacked {
         for cpu in 0..CPUS as u64 {
+            self.set_value(root(cpu), SLEEPS, 1);
             let launched = self.outcome_of_launch(cpu);
             ensure(launched == Some(0), || format!("the launch on CPU {cpu}: {launched:?}"))?;
         }
@@ -424,6 +451,34 @@ impl Machine {
         self.finish(on)
     }
 
+    /// Executes one load of 64 bits. Returns `None` if it causes an exception.
+    pub(crate) fn load(&self, on: Remote, address: u64) -> Result<Option<u64>, String> {
+        self.access(on, LOAD, address, 0)
+    }
+
+    /// Executes a load or store, x0 from or x1 to the address in x0. Returns x0, or `None` after an exception.
+    pub(crate) fn access(
+        &self,
+        on: Remote,
+        instruction: u32,
+        address: u64,
+        value: u64,
+    ) -> Result<Option<u64>, String> {
+        let before = self.value(on, EXCEPTIONS);
+        let [result, ..] = self.run(on, &[instruction], &[address, value])?;
+        Ok((self.value(on, EXCEPTIONS) == before).then_some(result))
+    }
+
+    /// Writes a register of a device with 32 bits.
+    pub(crate) fn set_device(&self, on: Remote, address: u64, value: u64) -> Attacked {
+        self.access(on, STORE_WORD, address, value).map(|_| ())
+    }
+
+    /// Reads a register of a device with 32 bits; 0 after an exception.
+    pub(crate) fn device(&self, on: Remote, address: u64) -> Result<u64, String> {
+        Ok(self.access(on, LOAD_WORD, address, 0)?.unwrap_or(0))
+    }
+
     /// Makes a hypercall and returns its outcome and results.
     pub(crate) fn call(
         &self,
@@ -439,10 +494,16 @@ impl Machine {
         Ok((x0 as i64, results))
     }
 
-    /// Makes a management call on CPU 0 that must succeed.
+    /// Makes a management call on CPU 0 that must succeed. It is repeated if a CPU did not respond in time: its
+    /// thread may wait for a CPU of the test's machine.
     pub(crate) fn manage(&self, call: Hypercall, cell: u64) -> Attacked {
-        let (outcome, _) = self.call(root(0), call, cell, 0)?;
-        ensure(outcome == 0, || format!("{call:?} of cell {cell}: {}", name(outcome)))
+        let begin = Instant::now();
+        loop {
+            let (outcome, _) = self.call(root(0), call, cell, 0)?;
+            if outcome != Outcome::TimedOut as i64 || begin.elapsed() > PATIENCE {
+                return ensure(outcome == 0, || format!("{call:?} of cell {cell}: {}", name(outcome)));
+            }
+        }
     }
 
     /// Turns a CPU of the root off and waits until it is parked.
@@ -489,6 +550,10 @@ impl Machine {
         for cpu in &blob.cpus {
             self.turn_off(*cpu)?;
         }
+        self.start_parked(blob, program)
+    }
+
+    fn start_parked(&self, blob: &Blob, program: &str) -> Result<u64, String> {
         let cell = self.create(blob)?;
         self.load_and_start(cell, blob, program)?;
         Ok(cell)
@@ -510,12 +575,17 @@ impl Machine {
 
     /// Starts the witness.
     pub(crate) fn start_witness(&self) -> Result<Witness<'_>, String> {
-        self.witness_with(Vec::new())
+        self.start_witness_after(|| Ok(()))
     }
 
-    pub(crate) fn witness_with(&self, interrupts: Vec<InterruptGrant>) -> Result<Witness<'_>, String> {
-        let blob = Blob { interrupts, ..witness() };
-        let number = self.start(&blob, "rampart-cell-irq")?;
+    /// Starts the witness after an attack on its CPU, which is off.
+    pub(crate) fn start_witness_after(
+        &self,
+        attack: impl FnOnce() -> Attacked,
+    ) -> Result<Witness<'_>, String> {
+        self.turn_off(WITNESS_CPU as u64)?;
+        attack()?;
+        let number = self.start_parked(&witness(), "rampart-cell-irq")?;
         for at in (0..PRIVATE_BYTES).step_by(4096) {
             self.set(private() + at, PATTERN ^ at);
         }
@@ -530,7 +600,7 @@ impl Machine {
         let status = self.status();
         let faults = status.failure.iter().filter(|failure| {
             let reason = failure.reason.load(std::sync::atomic::Ordering::Relaxed);
-            [StopReason::Hypervisor, StopReason::Unreachable].map(u32::from).contains(&reason)
+            reason == u32::from(StopReason::Hypervisor)
         });
         let faults = faults.count();
         let logged = status.logged.load(std::sync::atomic::Ordering::Relaxed);
