@@ -130,7 +130,9 @@ fn step(
             arguments[0] = random.value() & !7;
             memory(random, 3)
         }
-        _ => 0xd503_201f, // NOP
+        // NOP, `msr daifclr, #15`, `msr daifset, #15`, WFI.
+        _ if kind == ROOT => 0xd503_201f,
+        _ => [0xd503_201f, 0xd503_4fff, 0xd503_4fdf, 0xd503_207f][random.below(4) as usize],
     };
     let latest = LATEST + 2 * (number as usize % STEPS);
     area.set(latest, u64::from(instruction) | number << 32);

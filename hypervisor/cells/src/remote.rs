@@ -136,9 +136,7 @@ mod bare {
         pub fn set_code(self, index: usize, instruction: u32) {
             // SAFETY: as for `word`; no code runs there now.
             unsafe {
-                ((self.0 + CODE_PAGE) as *mut u32)
-                    .add(index)
-                    .write_volatile(instruction);
+                ((self.0 + CODE_PAGE) as *mut u32).add(index).write_volatile(instruction);
             }
         }
 

@@ -7,10 +7,10 @@ use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{Hypercall, Outcome};
 
 use crate::machine::{
-    AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC,
-    HYPERVISOR, ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE,
-    STORE_WORD, UNMASK, WITNESS, WITNESS_CPU, ensure, name, on, on_with, region, register, root,
-    system, wait_within, write_register,
+    AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
+    ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE, STORE_WORD, UNMASK,
+    WITNESS, WITNESS_CPU, ensure, name, on, on_with, region, register, root, system, wait_within,
+    write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -36,7 +36,11 @@ fn an_interrupt_of_the_root_does_not_reach_a_cell() {
         for interrupt in [INTERRUPT, INTERRUPT + 1] {
             let at = DISTRIBUTOR + ROUTE + 8 * interrupt;
             machine.access(root(0), STORE, at, WITNESS_CPU as u64)?;
-            machine.set_device(root(0), DISTRIBUTOR + PRIORITY + interrupt / 4 * 4, 0x8080_8080)?;
+            machine.set_device(
+                root(0),
+                DISTRIBUTOR + PRIORITY + interrupt / 4 * 4,
+                0x8080_8080,
+            )?;
         }
         // The first is edge-triggered.
         let trigger = DISTRIBUTOR + TRIGGER + INTERRUPT / 16 * 4;
@@ -105,7 +109,9 @@ fn the_root_has_no_access_to_memory_of_others() {
             let loaded = machine.load(root(1), address)?;
             ensure(loaded.is_none(), || format!("the root reads {address:#x}"))?;
             machine.access(root(1), STORE, address, !before)?;
-            ensure(machine.word(address) == before, || format!("the root writes {address:#x}"))?;
+            ensure(machine.word(address) == before, || {
+                format!("the root writes {address:#x}")
+            })?;
             // br x0
             let ran = machine.access(root(1), 0xd61f_0000, address, 0)?;
             ensure(ran.is_none(), || format!("the root executes {address:#x}"))?;
@@ -140,10 +146,14 @@ fn no_cpu_leaves_alone() {
         };
         let (address, value) = witness.secret();
         let loaded = machine.load(root(1), address)?;
-        ensure(loaded != Some(value), || "a CPU that has left reads a cell".to_owned())?;
+        ensure(loaded != Some(value), || {
+            "a CPU that has left reads a cell".to_owned()
+        })?;
         let (outcome, _) = machine.call(root(1), Hypercall::Disable, 0, 0)?;
         let refused = outcome == Outcome::WrongState as i64;
-        ensure(refused, || format!("leaves while a cell exists: {}", name(outcome)))?;
+        ensure(refused, || {
+            format!("leaves while a cell exists: {}", name(outcome))
+        })?;
         witness.check()
     });
 }
@@ -159,7 +169,9 @@ fn all_cpus_leave() {
         }
         for cpu in [1, 0, 3] {
             let [outcome, ..] = machine.finish(root(cpu))?;
-            ensure(outcome == 0, || format!("CPU {cpu}: {}", name(outcome as i64)))?;
+            ensure(outcome == 0, || {
+                format!("CPU {cpu}: {}", name(outcome as i64))
+            })?;
         }
         // Now by the firmware.
         let off = || {
@@ -168,7 +180,9 @@ fn all_cpus_leave() {
         };
         ensure(machine.wait(off), || "CPU 2 is left behind".to_owned())?;
         let loaded = machine.load(root(3), HYPERVISOR)?;
-        ensure(loaded == Some(machine.word(HYPERVISOR)), || "stage 2 remains".to_owned())
+        ensure(loaded == Some(machine.word(HYPERVISOR)), || {
+            "stage 2 remains".to_owned()
+        })
     });
 }
 
@@ -178,7 +192,9 @@ fn memory_beyond_the_monitor_is_refused() {
     let beyond = 1 << 39;
     let mut configuration = system();
     let all = DATA | MemoryFlags::EXECUTE;
-    configuration.memory.push(region(beyond, beyond, CODE_BYTES, all));
+    configuration
+        .memory
+        .push(region(beyond, beyond, CODE_BYTES, all));
     on_with(&MODELS, &configuration, |machine| {
         let launched = machine.outcome_of_launch(0);
         let launched = launched.ok_or("the launch does not end")?;
@@ -192,7 +208,9 @@ fn memory_beyond_the_monitor_is_refused() {
         let mut blob = ONE.blob();
         blob.memory.push(region(beyond, 0x7000_0000, 0x1000, DATA));
         let (outcome, _) = machine.try_create(&blob)?;
-        ensure(outcome < 0, || "a cell has memory beyond the monitor".to_owned())?;
+        ensure(outcome < 0, || {
+            "a cell has memory beyond the monitor".to_owned()
+        })?;
         machine.start_witness()?.check()?;
         machine.turn_on(2)?;
         machine.expect_no_fault()
@@ -229,25 +247,35 @@ fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
             let in_use = || {
                 created = machine.try_create(&ONE.blob());
                 let retried = [Outcome::CpuInUse, Outcome::Busy].map(|outcome| outcome as i64);
-                created.as_ref().is_ok_and(|(outcome, _)| retried.contains(outcome))
+                created
+                    .as_ref()
+                    .is_ok_and(|(outcome, _)| retried.contains(outcome))
             };
             let mut in_use = in_use;
             let until = std::time::Instant::now() + crate::machine::PATIENCE;
             while in_use() && std::time::Instant::now() < until {}
             let (outcome, [cell, ..]) = created?;
-            ensure(outcome == 0, || format!("round {round}: create: {}", name(outcome)))?;
+            ensure(outcome == 0, || {
+                format!("round {round}: create: {}", name(outcome))
+            })?;
             let count = machine.word(COUNT);
             std::thread::sleep(std::time::Duration::from_millis(3));
             let same = machine.word(COUNT) == count;
-            ensure(same, || format!("round {round}: the root runs on a cell's CPU"))?;
+            ensure(same, || {
+                format!("round {round}: the root runs on a cell's CPU")
+            })?;
             machine.write(ONE.memory, &vec![0; CODE_BYTES as usize]);
             machine.load_and_start(cell, &ONE.blob(), "rampart-cell-remote")?;
             let begun = machine.wait(|| machine.value(ONE.cpu(0), ENTRY) != 0);
             ensure(begun, || format!("round {round}: the cell does not begin"))?;
             let same = machine.word(COUNT) == count;
-            ensure(same, || format!("round {round}: the root's program runs in a cell"))?;
+            ensure(same, || {
+                format!("round {round}: the root's program runs in a cell")
+            })?;
             machine.manage(Hypercall::CellDestroy, cell)?;
-            ensure(counts(count), || format!("round {round}: CPU 2 does not return"))?;
+            ensure(counts(count), || {
+                format!("round {round}: CPU 2 does not return")
+            })?;
         }
         machine.end(root(1))?;
         witness.check()?;
@@ -259,7 +287,11 @@ fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
 /// cell never waits.
 #[test]
 fn long_work_delays_no_one() {
-    const BIG: Cell = Cell { name: "big", cpus: &[1], memory: 0x6400_0000 };
+    const BIG: Cell = Cell {
+        name: "big",
+        cpus: &[1],
+        memory: 0x6400_0000,
+    };
     const BIG_BYTES: u64 = 0xb00_0000;
     on(&MODELS[..4], |machine| {
         let witness = machine.start_witness()?;
@@ -293,15 +325,21 @@ fn long_work_delays_no_one() {
             ];
             let arguments = [call_number, first, second, 0, 62_500, 0xf0, 1];
             let [outcome, ..] = machine.run(root(0), &code, &arguments)?;
-            ensure(outcome == 0, || format!("{call:?}: {}", name(outcome as i64)))?;
+            ensure(outcome == 0, || {
+                format!("{call:?}: {}", name(outcome as i64))
+            })?;
             let taken = taken() - before;
-            ensure(taken > 5, || format!("{call:?}: the root takes {taken} interrupts meanwhile"))?;
+            ensure(taken > 5, || {
+                format!("{call:?}: the root takes {taken} interrupts meanwhile")
+            })?;
         }
         machine.end(ONE.cpu(0))?;
         let busy = machine.value(ONE.cpu(0), rampart_hypervisor_cells::remote::BUSY);
         let runs = machine.value(ONE.cpu(0), rampart_hypervisor_cells::remote::RUNS);
         ensure(runs > 100, || format!("a cell makes {runs} calls"))?;
-        ensure(busy == 0, || format!("a cell waits for the root in {busy} of {runs} calls"))?;
+        ensure(busy == 0, || {
+            format!("a cell waits for the root in {busy} of {runs} calls")
+        })?;
         witness.check()
     });
 }
@@ -319,10 +357,14 @@ fn the_root_does_not_see_what_a_stopped_cell_computed() {
         ensure(written, || "the cell does not write".to_owned())?;
         machine.manage(Hypercall::CellStop, cell)?;
         let loaded = machine.load(root(1), ONE.memory + offset)?;
-        ensure(loaded.is_none(), || "the root reads a stopped cell".to_owned())?;
+        ensure(loaded.is_none(), || {
+            "the root reads a stopped cell".to_owned()
+        })?;
         machine.call(root(0), Hypercall::CellLoadable, cell, 0)?;
         let loaded = machine.load(root(1), ONE.memory + offset)?;
-        ensure(loaded != Some(secret), || "the root reads what the cell computed".to_owned())?;
+        ensure(loaded != Some(secret), || {
+            "the root reads what the cell computed".to_owned()
+        })?;
         machine.manage(Hypercall::CellDestroy, cell)
     });
 }
@@ -351,7 +393,10 @@ fn management_calls_at_once_end() {
     });
 }
 
-const OTHER_ON_2: Cell = Cell { cpus: &[2], ..OTHER };
+const OTHER_ON_2: Cell = Cell {
+    cpus: &[2],
+    ..OTHER
+};
 
 /// The root turns itself off, or the machine, while a cell exists.
 #[test]
@@ -362,7 +407,13 @@ fn the_root_does_not_turn_the_machine_off() {
         for (cpu, function) in [(1, 0x8400_0008), (2, 0x8400_0009)] {
             machine.begin(root(cpu), &[SMC], &[function]);
         }
-        for function in [0x8400_000e, 0xc400_000e, 0x8400_0012, 0xc400_0012, 0x8400_000c] {
+        for function in [
+            0x8400_000e,
+            0xc400_000e,
+            0x8400_0012,
+            0xc400_0012,
+            0x8400_000c,
+        ] {
             machine.run(root(0), &[SMC], &[function])?;
         }
         witness.check()?;
@@ -371,4 +422,3 @@ fn the_root_does_not_turn_the_machine_off() {
         machine.expect_running()
     });
 }
-

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rampart_hypervisor_cells::remote::{
-    AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED, NUMBER,
-    ONCE, RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
+    AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED,
+    NUMBER, ONCE, RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
 };
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform};
@@ -85,7 +85,8 @@ pub(crate) mod register {
     pub(crate) const CONTROL: [u32; 5] = [3, 0, 12, 12, 4];
     pub(crate) const ENABLE_GROUP_1: [u32; 5] = [3, 0, 12, 12, 7];
     /// ICC_SGI1R_EL1, ICC_ASGI1R_EL1 and ICC_SGI0R_EL1.
-    pub(crate) const SEND: [[u32; 5]; 3] = [[3, 0, 12, 11, 5], [3, 0, 12, 11, 6], [3, 0, 12, 11, 7]];
+    pub(crate) const SEND: [[u32; 5]; 3] =
+        [[3, 0, 12, 11, 5], [3, 0, 12, 11, 6], [3, 0, 12, 11, 7]];
     pub(crate) const TIMER_VALUE: [u32; 5] = [3, 3, 14, 3, 0];
     pub(crate) const TIMER_CONTROL: [u32; 5] = [3, 3, 14, 3, 1];
     pub(crate) const SYSTEM_CONTROL: [u32; 5] = [3, 0, 1, 0, 0];
@@ -102,10 +103,7 @@ pub(crate) mod register {
 }
 
 /// Returns `msr REGISTER, xN`.
-pub(crate) const fn write_register(
-    [op0, op1, n, m, op2]: [u32; 5],
-    general: u32,
-) -> u32 {
+pub(crate) const fn write_register([op0, op1, n, m, op2]: [u32; 5], general: u32) -> u32 {
     0xd500_0000 | op0 << 19 | op1 << 16 | n << 12 | m << 8 | op2 << 5 | general
 }
 
@@ -124,14 +122,17 @@ pub(crate) struct Model {
 /// The processors that QEMU 7.2 has: without and with VHE, and one with all features.
 pub(crate) const MODELS: [Model; 8] = {
     const fn model(cpu: &'static str, two_security_states: bool) -> Model {
-        Model { cpu, two_security_states }
+        Model {
+            cpu,
+            two_security_states,
+        }
     }
     [
         model("cortex-a57", false),
         model("cortex-a57", true),
         model("max", false),
-        // QEMU 7.2 leaves the keys of pointer authentication to EL3 on CPUs that PSCI starts.
-        model("max,pauth=off", true),
+        // QEMU 7.2 traps these features to EL3 on CPUs that PSCI starts, and nothing is there.
+        model("max,pauth=off,sve=off,sme=off", true),
         model("cortex-a76", false),
         model("cortex-a76", true),
         model("neoverse-n1", false),
@@ -160,7 +161,8 @@ pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine)
     let only = std::env::var("RAMPART_TEST_MODEL").ok();
     let mut failures = Vec::new();
     for model in models {
-        let name = format!("{}-{}", model.cpu, 1 + u32::from(model.two_security_states));
+        let cpu = model.cpu.split(',').next().unwrap_or_default();
+        let name = format!("{cpu}-{}", 1 + u32::from(model.two_security_states));
         if only.as_ref().is_some_and(|only| *only != name) {
             continue;
         }
@@ -175,12 +177,19 @@ pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine)
 }
 
 pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRegion {
-    MemoryRegion { physical, guest, bytes, flags: flags.bits(), reserved: 0 }
+    MemoryRegion {
+        physical,
+        guest,
+        bytes,
+        flags: flags.bits(),
+        reserved: 0,
+    }
 }
 
 pub(crate) const DATA: MemoryFlags = MemoryFlags::READ.union(MemoryFlags::WRITE);
-pub(crate) const LOADED: MemoryFlags =
-    DATA.union(MemoryFlags::EXECUTE).union(MemoryFlags::LOADABLE);
+pub(crate) const LOADED: MemoryFlags = DATA
+    .union(MemoryFlags::EXECUTE)
+    .union(MemoryFlags::LOADABLE);
 
 /// Returns the configuration of the root: all memory and devices.
 pub(crate) fn system() -> Blob {
@@ -213,9 +222,21 @@ pub(crate) struct Cell {
     pub(crate) memory: u64,
 }
 
-pub(crate) const ONE: Cell = Cell { name: "one", cpus: &[2], memory: 0x6100_0000 };
-pub(crate) const OTHER: Cell = Cell { name: "other", cpus: &[1], memory: 0x6200_0000 };
-pub(crate) const PAIR: Cell = Cell { name: "pair", cpus: &[1, 2], memory: 0x6300_0000 };
+pub(crate) const ONE: Cell = Cell {
+    name: "one",
+    cpus: &[2],
+    memory: 0x6100_0000,
+};
+pub(crate) const OTHER: Cell = Cell {
+    name: "other",
+    cpus: &[1],
+    memory: 0x6200_0000,
+};
+pub(crate) const PAIR: Cell = Cell {
+    name: "pair",
+    cpus: &[1, 2],
+    memory: 0x6300_0000,
+};
 
 impl Cell {
     pub(crate) fn blob(&self) -> Blob {
@@ -232,7 +253,10 @@ impl Cell {
     /// The CPU of the cell with this number, 0 for the first.
     pub(crate) fn cpu(&self, number: u64) -> Remote {
         let offset = AREA_OFFSET + number * AREA_BYTES;
-        Remote { area: self.memory + offset, argument: CODE_START + offset }
+        Remote {
+            area: self.memory + offset,
+            argument: CODE_START + offset,
+        }
     }
 }
 
@@ -248,7 +272,10 @@ pub(crate) struct Remote {
 /// A CPU of the root.
 pub(crate) const fn root(cpu: u64) -> Remote {
     let area = AREAS + cpu * AREA_BYTES;
-    Remote { area, argument: area }
+    Remote {
+        area,
+        argument: area,
+    }
 }
 
 /// A running machine.
@@ -266,7 +293,11 @@ impl Machine {
         let programs = directory().join("hypervisor");
         let location = tempfile::tempdir().expect("a directory");
         let path = location.path().join("memory");
-        let memory = File::options().read(true).write(true).create_new(true).open(&path);
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
         let memory = memory.expect("the machine's memory");
         memory.set_len(RAM_BYTES).expect("the machine's memory");
         let mut image = read(&programs, "rampart.bin");
@@ -280,11 +311,19 @@ impl Machine {
         header.mpidrs[..CPUS].copy_from_slice(&[0, 1, 2, 3]);
         header.arrange();
         image[..size_of::<Header>()].copy_from_slice(header.as_bytes());
-        memory.write_all_at(&image, HYPERVISOR - RAM).expect("the image");
+        memory
+            .write_all_at(&image, HYPERVISOR - RAM)
+            .expect("the image");
         let at = HYPERVISOR - RAM + header.configuration;
-        memory.write_all_at(&configuration, at).expect("the configuration");
+        memory
+            .write_all_at(&configuration, at)
+            .expect("the configuration");
 
-        let secure = if model.two_security_states { ",secure=on" } else { "" };
+        let secure = if model.two_security_states {
+            ",secure=on"
+        } else {
+            ""
+        };
         let machine = "virt,virtualization=on,gic-version=3,its=off,memory-backend=ram";
         let mut backend = format!("memory-backend-file,id=ram,size={RAM_BYTES},share=on,mem-path=");
         backend.push_str(escaped(&path).to_str().expect("a path"));
@@ -296,24 +335,36 @@ impl Machine {
         arguments.push(programs.join("rampart-cell-hostile-root").into());
         let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
         let status = HYPERVISOR + header.status;
-        Self { model, qemu: qemu.expect("a machine"), memory, status, _directory: location }
+        Self {
+            model,
+            qemu: qemu.expect("a machine"),
+            memory,
+            status,
+            _directory: location,
+        }
     }
 
     /// Reads a word of the machine's memory.
     pub(crate) fn word(&self, address: u64) -> u64 {
         let mut bytes = [0; 8];
-        self.memory.read_exact_at(&mut bytes, address - RAM).expect("memory");
+        self.memory
+            .read_exact_at(&mut bytes, address - RAM)
+            .expect("memory");
         u64::from_le_bytes(bytes)
     }
 
     /// Writes to the machine's memory, whoever it belongs to.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
-        self.memory.write_all_at(bytes, address - RAM).expect("memory");
+        self.memory
+            .write_all_at(bytes, address - RAM)
+            .expect("memory");
     }
 
     pub(crate) fn bytes(&self, address: u64, count: u64) -> Vec<u8> {
         let mut bytes = vec![0; count as usize];
-        self.memory.read_exact_at(&mut bytes, address - RAM).expect("memory");
+        self.memory
+            .read_exact_at(&mut bytes, address - RAM)
+            .expect("memory");
         bytes
     }
 
@@ -332,8 +383,9 @@ impl Machine {
     fn exits(&self, cpu: usize) -> Vec<u64> {
         let status = self.status();
         let counts = status.cpus[cpu].exits.iter();
-        let mut exits: Vec<u64> =
-            counts.map(|count| count.load(std::sync::atomic::Ordering::Relaxed)).collect();
+        let mut exits: Vec<u64> = counts
+            .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
+            .collect();
         if self.model.two_security_states {
             exits[Exit::Wait as usize] = 0;
         }
@@ -347,17 +399,26 @@ impl Machine {
         let cells = status.cells.iter().map(|cell| cell.condition());
         let cells: Vec<_> = cells.map(|cell| (cell.state, cell.stop_reason)).collect();
         let cpus = status.cpus[..CPUS].iter();
-        let cpus: Vec<_> = cpus.map(|cpu| (cpu.cell(), cpu.power(), cpu.all_exits())).collect();
+        let cpus: Vec<_> = cpus
+            .map(|cpu| (cpu.cell(), cpu.power(), cpu.all_exits()))
+            .collect();
         let logged = (status.logged.load(Relaxed) as usize).min(status.log.len());
-        let log: Vec<u8> = status.log[..logged].iter().map(|byte| byte.load(Relaxed)).collect();
+        let log: Vec<u8> = status.log[..logged]
+            .iter()
+            .map(|byte| byte.load(Relaxed))
+            .collect();
         let registers = self.qemu.qmp().execute(
             "human-monitor-command",
             serde_json::json!({ "command-line": "info registers -a" }),
         );
-        let registers = registers.ok().and_then(|text| text.as_str().map(str::to_owned));
+        let registers = registers
+            .ok()
+            .and_then(|text| text.as_str().map(str::to_owned));
         let registers = registers.unwrap_or_default();
-        let registers: Vec<_> =
-            registers.lines().filter(|line| line.contains("PC=") || line.contains("PSTATE")).collect();
+        let registers: Vec<_> = registers
+            .lines()
+            .filter(|line| line.contains("PC=") || line.contains("PSTATE"))
+            .collect();
         format!(
             "cells {:?}\n  CPUs {cpus:?}\n  log {}\n  {}",
             &cells[1..4],
@@ -376,7 +437,9 @@ impl Machine {
         for cpu in 0..CPUS as u64 {
             self.set_value(root(cpu), SLEEPS, 1);
             let launched = self.outcome_of_launch(cpu);
-            ensure(launched == Some(0), || format!("the launch on CPU {cpu}: {launched:?}"))?;
+            ensure(launched == Some(0), || {
+                format!("the launch on CPU {cpu}: {launched:?}")
+            })?;
         }
         Ok(())
     }
@@ -404,7 +467,11 @@ impl Machine {
             self.set_value(to, CODE + index, word);
         }
         for index in 0..8 {
-            self.set_value(to, ARGUMENTS + index, arguments.get(index).copied().unwrap_or(0));
+            self.set_value(
+                to,
+                ARGUMENTS + index,
+                arguments.get(index).copied().unwrap_or(0),
+            );
         }
         self.set_value(to, KIND, kind);
         self.set_value(to, STOP, 0);
@@ -435,7 +502,9 @@ impl Machine {
 
     /// Waits for the end of the order and returns x0 to x3.
     pub(crate) fn finish(&self, on: Remote) -> Result<[u64; 4], String> {
-        ensure(self.wait(|| self.is_done(on)), || "a CPU does not complete its order".to_owned())?;
+        ensure(self.wait(|| self.is_done(on)), || {
+            "a CPU does not complete its order".to_owned()
+        })?;
         Ok([0, 1, 2, 3].map(|index| self.value(on, RESULTS + index)))
     }
 
@@ -446,7 +515,12 @@ impl Machine {
     }
 
     /// Executes code on a CPU and returns x0 to x3.
-    pub(crate) fn run(&self, on: Remote, code: &[u32], arguments: &[u64]) -> Result<[u64; 4], String> {
+    pub(crate) fn run(
+        &self,
+        on: Remote,
+        code: &[u32],
+        arguments: &[u64],
+    ) -> Result<[u64; 4], String> {
         self.begin(on, code, arguments);
         self.finish(on)
     }
@@ -494,14 +568,17 @@ impl Machine {
         Ok((x0 as i64, results))
     }
 
-    /// Makes a management call on CPU 0 that must succeed. It is repeated if a CPU did not respond in time: its
-    /// thread may wait for a CPU of the test's machine.
+    /// Makes a management call on CPU 0 that must succeed. It is repeated if another CPU is busy or did not respond
+    /// in time: its thread may wait for a CPU of the test's machine.
     pub(crate) fn manage(&self, call: Hypercall, cell: u64) -> Attacked {
         let begin = Instant::now();
         loop {
             let (outcome, _) = self.call(root(0), call, cell, 0)?;
-            if outcome != Outcome::TimedOut as i64 || begin.elapsed() > PATIENCE {
-                return ensure(outcome == 0, || format!("{call:?} of cell {cell}: {}", name(outcome)));
+            let retried = [Outcome::TimedOut, Outcome::Busy].map(|outcome| outcome as i64);
+            if !retried.contains(&outcome) || begin.elapsed() > PATIENCE {
+                return ensure(outcome == 0, || {
+                    format!("{call:?} of cell {cell}: {}", name(outcome))
+                });
             }
         }
     }
@@ -517,7 +594,15 @@ impl Machine {
             let result = self.run(root(0), &[SMC], &[AFFINITY_INFO, cpu, 0]);
             result.is_ok_and(|[result, ..]| result == 1)
         };
-        ensure(self.wait(is_off), || format!("CPU {cpu} of the root does not turn off"))
+        ensure(self.wait(is_off), || {
+            format!("CPU {cpu} of the root does not turn off")
+        })
+    }
+
+    /// Turns a CPU of the root on and waits until it executes orders. It does not sleep: its frame is unused.
+    pub(crate) fn turn_on_awake(&self, cpu: u64) -> Attacked {
+        self.set_value(root(cpu), SLEEPS, 0);
+        self.turn_on(cpu)
     }
 
     /// Turns a CPU of the root on and waits until it executes orders.
@@ -526,7 +611,9 @@ impl Machine {
         let entry = self.value(root(0), ENTRY);
         let on = [CPU_ON, cpu, entry, root(cpu).argument];
         let [result, ..] = self.run(root(0), &[SMC], &on)?;
-        ensure(result == 0, || format!("CPU_ON of CPU {cpu} returns {}", result as i64))?;
+        ensure(result == 0, || {
+            format!("CPU_ON of CPU {cpu} returns {}", result as i64)
+        })?;
         let started = self.wait(|| self.value(root(cpu), BEGUN) != begun);
         ensure(started, || format!("CPU {cpu} does not start in the root"))
     }
@@ -541,7 +628,9 @@ impl Machine {
     pub(crate) fn create(&self, blob: &Blob) -> Result<u64, String> {
         let (outcome, results) = self.try_create(blob)?;
         let name = name(outcome);
-        ensure(outcome == 0, || format!("create of {}: {name} {results:?}", blob.name))?;
+        ensure(outcome == 0, || {
+            format!("create of {}: {name} {results:?}", blob.name)
+        })?;
         Ok(results[0])
     }
 
@@ -561,8 +650,14 @@ impl Machine {
 
     pub(crate) fn load_and_start(&self, cell: u64, blob: &Blob, program: &str) -> Attacked {
         self.manage(Hypercall::CellLoadable, cell)?;
-        self.write(blob.memory[0].physical, &read(&directory().join("hypervisor"), program));
+        self.write_program(blob, program);
         self.manage(Hypercall::CellStart, cell)
+    }
+
+    /// Writes the program of a cell, whoever has its memory.
+    pub(crate) fn write_program(&self, blob: &Blob, program: &str) {
+        let program = read(&directory().join("hypervisor"), program);
+        self.write(blob.memory[0].physical, &program);
     }
 
     /// Starts a hostile cell and waits until it executes orders.
@@ -589,10 +684,17 @@ impl Machine {
         for at in (0..PRIVATE_BYTES).step_by(4096) {
             self.set(private() + at, PATTERN ^ at);
         }
-        let witness = Witness { machine: self, number, exits: Vec::new() };
+        let witness = Witness {
+            machine: self,
+            number,
+            exits: Vec::new(),
+        };
         let ready = self.wait(|| self.word(page()) != 0 && witness.interrupts() > 2);
         ensure(ready, || "the witness does not begin".to_owned())?;
-        Ok(Witness { exits: self.exits(WITNESS_CPU), ..witness })
+        Ok(Witness {
+            exits: self.exits(WITNESS_CPU),
+            ..witness
+        })
     }
 
     /// Checks that the hypervisor has not faulted.
@@ -604,7 +706,9 @@ impl Machine {
         });
         let faults = faults.count();
         let logged = status.logged.load(std::sync::atomic::Ordering::Relaxed);
-        ensure(faults == 0 && logged == 0, || "the hypervisor faulted".to_owned())
+        ensure(faults == 0 && logged == 0, || {
+            "the hypervisor faulted".to_owned()
+        })
     }
 
     /// Checks that QEMU still runs: no one turned the machine off.
@@ -658,9 +762,13 @@ impl Witness<'_> {
         let machine = self.machine;
         let from = self.interrupts();
         let lives = machine.wait(|| self.interrupts() > from + 20);
-        ensure(lives, || "the witness takes no interrupts of its timer".to_owned())?;
+        ensure(lives, || {
+            "the witness takes no interrupts of its timer".to_owned()
+        })?;
         let unexpected = machine.word(page() + 8 * UNEXPECTED);
-        ensure(unexpected == 0, || format!("the witness takes {unexpected} foreign interrupts"))?;
+        ensure(unexpected == 0, || {
+            format!("the witness takes {unexpected} foreign interrupts")
+        })?;
         let exits = machine.exits(WITNESS_CPU);
         ensure(exits == self.exits, || {
             format!("the witness exits: {exits:?}, before {:?}", self.exits)
@@ -668,7 +776,9 @@ impl Witness<'_> {
         let changed = (0..PRIVATE_BYTES)
             .step_by(4096)
             .find(|at| machine.word(private() + at) != PATTERN ^ at);
-        ensure(changed.is_none(), || format!("the witness's memory has changed: {changed:x?}"))
+        ensure(changed.is_none(), || {
+            format!("the witness's memory has changed: {changed:x?}")
+        })
     }
 
     /// Physical address of a word that only the witness may access, and its value.
@@ -690,16 +800,16 @@ pub(crate) fn wait_within(limit: Duration, condition: impl Fn() -> bool) -> bool
 
 /// Returns the name of a hypercall's outcome.
 pub(crate) fn name(outcome: i64) -> String {
-    Outcome::try_from(outcome).map_or_else(|_| outcome.to_string(), |outcome| format!("{outcome:?}"))
+    Outcome::try_from(outcome)
+        .map_or_else(|_| outcome.to_string(), |outcome| format!("{outcome:?}"))
 }
 
 /// Returns code with its return, two instructions in each word.
 fn packed(code: &[u32]) -> Vec<u64> {
     let mut code = code.to_vec();
     code.push(RETURN);
-    let pair = |pair: &[u32]| {
-        u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(RETURN)) << 32
-    };
+    let pair =
+        |pair: &[u32]| u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(RETURN)) << 32;
     code.chunks(2).map(pair).collect()
 }
 
