@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		2
+#define RAMPART_REVISION		3
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL
@@ -106,6 +106,7 @@ struct rampart_header {
 #define RAMPART_WRONG_REVISION		(-10)
 #define RAMPART_CPU_IN_USE		(-11)
 #define RAMPART_UNSUITABLE		(-12)
+#define RAMPART_FAULTED			(-13)
 
 /* rampart_cell_status.state */
 #define RAMPART_CELL_FREE		0
@@ -133,10 +134,13 @@ struct rampart_header {
 #define RAMPART_STOP_UNREACHABLE	27
 #define RAMPART_STOP_HYPERVISOR		28
 
-/* rampart_cpu_status.power, as PSCI AFFINITY_INFO counts it */
+/* rampart_cpu_status.state; the first three as PSCI AFFINITY_INFO counts them */
 #define RAMPART_CPU_ON			0
 #define RAMPART_CPU_OFF			1
 #define RAMPART_CPU_ON_PENDING		2
+#define RAMPART_CPU_STARTING		3
+#define RAMPART_CPU_PARKING		4
+#define RAMPART_CPU_GONE		5
 
 /* rampart_cpu_status.exits */
 #define RAMPART_EXIT_INTERRUPT		0
@@ -174,8 +178,7 @@ struct rampart_cell_status {
 /* One CPU. */
 struct rampart_cpu_status {
 	__u64 mpidr;
-	__u32 cell;
-	__u32 power;
+	__u64 state;			/* bits 0-31 the cell, 32-63 RAMPART_CPU_... */
 	__u64 exits[RAMPART_EXIT_SLOTS];	/* since the cell has the CPU */
 };
 

@@ -1,24 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Locks with a bounded wait.
+//! Locks that know their holder, with a bounded wait.
 
-use spin::{Mutex, MutexGuard};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Attempts to take a lock: some tenths of a second. Holders make a few accesses and are not
-/// interrupted, so a holder that takes longer has faulted on a register that does not respond. The
+/// Attempts to take a lock: some tenths of a second. Holders make a few accesses and are not interrupted. The
 /// margin is for simulated machines, whose CPUs can be descheduled.
 const ATTEMPTS: u32 = 10_000_000;
 
-/// Takes the lock. Returns `None` if its holder does not release it in time.
-#[inline]
-pub(crate) fn lock_bounded<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    if let Some(held) = mutex.try_lock() {
-        return Some(held);
+/// A lock with the number of its holder, not 0. If EL2 faults on a CPU, the handler releases the CPU's locks.
+#[derive(Debug)]
+pub struct HolderLock(AtomicU32);
+
+/// The lock is held until this is dropped.
+#[derive(Debug)]
+pub struct Held<'a>(&'a AtomicU32);
+
+impl HolderLock {
+    /// Creates the lock, which is free.
+    pub const fn new() -> Self {
+        Self(AtomicU32::new(0))
     }
-    for _ in 0..ATTEMPTS {
-        if let Some(held) = mutex.try_lock() {
-            return Some(held);
+
+    /// Takes the lock if it is free.
+    #[inline]
+    pub fn try_take(&self, holder: u32) -> Option<Held<'_>> {
+        self.0.compare_exchange(0, holder, Acquire, Relaxed).ok().map(|_| Held(&self.0))
+    }
+
+    /// Takes the lock. Returns `None` if its holder does not release it in time.
+    #[inline]
+    pub fn take(&self, holder: u32) -> Option<Held<'_>> {
+        match self.try_take(holder) {
+            Some(held) => Some(held),
+            None => self.wait(holder),
         }
-        core::hint::spin_loop();
     }
-    None
+
+    #[cold]
+    fn wait(&self, holder: u32) -> Option<Held<'_>> {
+        (0..ATTEMPTS).find_map(|_| {
+            core::hint::spin_loop();
+            self.try_take(holder)
+        })
+    }
+
+    /// Releases the lock if this is its holder, which has abandoned its work after a fault.
+    pub fn release(&self, holder: u32) {
+        let _ = self.0.compare_exchange(holder, 0, Release, Relaxed);
+    }
+}
+
+impl Default for HolderLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.store(0, Release);
+    }
 }

@@ -35,6 +35,8 @@ pub trait Bus {
     fn read(&self, address: u64, width: Width) -> u64;
     /// Writes a register; bits of the value beyond the width are ignored.
     fn write(&self, address: u64, width: Width, value: u64);
+    /// Returns the number of this CPU as the holder of locks, not 0.
+    fn holder(&self) -> u32;
 }
 
 /// A guest's decoded access to a device.

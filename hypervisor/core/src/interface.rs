@@ -30,7 +30,7 @@ use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 2;
+pub const REVISION: u32 = 3;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
@@ -166,10 +166,12 @@ pub enum Outcome {
     CpuInUse = -11,
     /// The machine lacks a requirement: GICv3, a translation granule, an address size.
     Unsuitable = -12,
+    /// The hypervisor itself faulted during the call; its log has the registers.
+    Faulted = -13,
 }
 
 /// The state of a cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum CellState {
     /// No cell has this number.
@@ -224,16 +226,22 @@ pub enum StopReason {
     Hypervisor = 28,
 }
 
-/// The power state of a CPU, with the numbers of PSCI AFFINITY_INFO.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
+/// What a CPU does. The first three have the numbers of PSCI AFFINITY_INFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoPrimitive, TryFromPrimitive)]
 #[repr(u32)]
 pub enum CpuPower {
     /// The CPU runs its cell.
     On = 0,
     /// The CPU is parked in the hypervisor until it is turned on.
     Off = 1,
-    /// The CPU is being turned on and does not run yet.
+    /// Another CPU is turning the CPU on and sets its entry.
     OnPending = 2,
+    /// The CPU is being turned on and does not run yet.
+    Starting = 3,
+    /// The CPU runs its cell and is ordered to park.
+    Parking = 4,
+    /// The CPU has left the hypervisor.
+    Gone = 5,
 }
 
 /// The reason for an exit from a cell to the hypervisor.
@@ -381,10 +389,9 @@ impl Condition {
 pub struct CpuStatus {
     /// Affinity, as in the header.
     pub mpidr: AtomicU64,
-    /// The cell that owns the CPU.
-    pub cell: AtomicU32,
-    /// [`CpuPower`].
-    pub power: AtomicU32,
+    /// The cell that owns the CPU (bits 0 to 31) and its [`CpuPower`] (bits 32 to 63):
+    /// [`crate::protocol::CpuState`].
+    pub state: AtomicU64,
     /// Exits by [`Exit`]; reset when the CPU changes its owner.
     pub exits: [AtomicU64; EXIT_SLOTS],
 }

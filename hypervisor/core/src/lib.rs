@@ -6,6 +6,7 @@
 //! - [`mod@format`]: the binary format of configurations.
 //! - [`configuration`]: checks of configurations; the only way to parse one.
 //! - [`launch`]: checks of the header that the driver fills in.
+//! - [`protocol`]: who owns each CPU and page, and the steps that change it.
 //! - [`state`]: states of cells and CPUs, failures, exit counters, the log.
 //! - [`stage2`]: stage-2 translation; [`memory_transfer`]: moving memory between root and cells.
 //! - [`syndrome`]: decoding of exceptions taken to EL2.
@@ -21,7 +22,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 
-mod bounded_lock;
+pub mod bounded_lock;
 pub mod bus;
 pub mod configuration;
 pub mod format;
@@ -30,6 +31,7 @@ pub mod hypercall;
 pub mod interface;
 pub mod launch;
 pub mod memory_transfer;
+pub mod protocol;
 pub mod psci;
 pub mod registers;
 pub mod stage2;

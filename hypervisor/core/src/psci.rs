@@ -5,6 +5,7 @@
 use arm_psci::{ErrorCode, FunctionId as Id, MigrateInfoType};
 
 use crate::interface::{CpuPower, Status, StopReason};
+use crate::protocol::Refusal;
 
 /// Result of PSCI_VERSION.
 const VERSION: u64 = 1 << 16 | 1;
@@ -17,7 +18,7 @@ const CONVENTION_VERSION: u32 = 0x8000_0000;
 pub enum PsciAction {
     /// Return this in x0.
     Value(u64),
-    /// Start a CPU whose power state is now [`CpuPower::OnPending`]; return 0.
+    /// Set the entry of a CPU whose state is now [`CpuPower::OnPending`], let it start, and return 0.
     TurnOn {
         /// Index of the CPU in the header.
         cpu: usize,
@@ -143,17 +144,26 @@ fn power(
             if !executes(second) {
                 return error(ErrorCode::InvalidAddress);
             }
-            match caller.status.cpus[cpu].begin_to_turn_on() {
-                Ok(()) => PsciAction::TurnOn { cpu, entry: second, context: third },
-                Err(CpuPower::OnPending) => error(ErrorCode::OnPending),
-                Err(_) => error(ErrorCode::AlreadyOn),
+            match caller.status.cpus[cpu].step(|state| state.turn_on(caller.cell)) {
+                Ok(_) => PsciAction::TurnOn { cpu, entry: second, context: third },
+                Err(Refusal::Power(CpuPower::OnPending | CpuPower::Starting)) => {
+                    error(ErrorCode::OnPending)
+                }
+                Err(Refusal::Power(CpuPower::Gone)) => error(ErrorCode::InternalFailure),
+                Err(Refusal::Power(_)) => error(ErrorCode::AlreadyOn),
+                // It has changed its owner since.
+                Err(Refusal::NotOwner) => error(ErrorCode::InvalidParameters),
             }
         }
         CPU_OFF => PsciAction::TurnOff,
         // Clusters have no power state of their own.
         AFFINITY_INFO => match caller.cpu(first) {
             Some(cpu) if second == 0 => {
-                PsciAction::Value(caller.status.cpus[cpu].power() as u32 as u64)
+                PsciAction::Value(match caller.status.cpus[cpu].cpu_state().power {
+                    CpuPower::On | CpuPower::Parking => CpuPower::On,
+                    CpuPower::Off | CpuPower::Gone => CpuPower::Off,
+                    CpuPower::OnPending | CpuPower::Starting => CpuPower::OnPending,
+                } as u64)
             }
             _ => error(ErrorCode::InvalidParameters),
         },

@@ -5,9 +5,7 @@
 //! The registers of a cell are those of its configuration, in ascending order. The root has the remaining
 //! bits, in [`RootRegisters`], which are computed when a cell is created or destroyed.
 
-use spin::Mutex;
-
-use crate::bounded_lock::lock_bounded;
+use crate::bounded_lock::HolderLock;
 use crate::bus::{Access, Bus, Forbidden};
 use crate::configuration::Configuration;
 use crate::format::{MAXIMUM_REGISTERS, RegisterFlags, RegisterGrant};
@@ -17,17 +15,24 @@ use crate::interface::PAGE_BYTES;
 /// register at many addresses (a PL061's data at 256). A lock is held for two accesses to a device, by
 /// code that is not interrupted and does not wait.
 #[derive(Debug)]
-pub struct Locks([Mutex<()>; 16]);
+pub struct Locks([HolderLock; 16]);
 
 impl Locks {
     /// Creates the locks, unlocked.
     pub const fn none() -> Self {
-        Self([const { Mutex::new(()) }; 16])
+        Self([const { HolderLock::new() }; 16])
     }
 
     #[inline]
-    fn of(&self, address: u64) -> &Mutex<()> {
+    fn of(&self, address: u64) -> &HolderLock {
         &self.0[(address / PAGE_BYTES) as usize % 16]
+    }
+}
+
+impl Locks {
+    /// Releases the locks of a CPU that has abandoned its work after a fault.
+    pub fn release(&self, holder: u32) {
+        self.0.iter().for_each(|lock| lock.release(holder));
     }
 }
 
@@ -95,7 +100,7 @@ fn dispatch(
             bus.write(access.address, access.width, value & writable);
         }
     } else if writable != 0 {
-        let _held = lock_bounded(locks.of(access.address)).ok_or(Forbidden)?;
+        let _held = locks.of(access.address).take(bus.holder()).ok_or(Forbidden)?;
         let kept = bus.read(access.address, access.width) & !writable;
         bus.write(access.address, access.width, kept | value & writable);
     }

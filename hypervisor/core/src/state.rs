@@ -4,17 +4,16 @@
 //!
 //! Every failure ends in [`Status::fail`]: it writes the record, then the state, then the root is notified.
 
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use spin::Mutex;
-
-use crate::bounded_lock::lock_bounded;
+use crate::bounded_lock::HolderLock;
 use crate::configuration::Configuration;
 use crate::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use crate::interface::{
     CellState, CellStatus, Condition, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES,
     MAXIMUM_CPUS, NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
 };
+use crate::protocol::{CpuState, Refusal};
 
 /// An event in the life of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,8 +85,9 @@ pub struct Snapshot {
     pub registers: [u64; 31],
 }
 
-/// Serialises writers of the ring of failures and of the log. It is held for a few stores.
-static WRITING: Mutex<()> = Mutex::new(());
+/// Serialises writers of the ring of failures and of the log. It is held for a few stores. The holder of
+/// the former is one more than the CPU's index.
+pub static WRITING: HolderLock = HolderLock::new();
 
 impl Status {
     /// Initialises the zeroed status pages: no cell, all CPUs with these affinities in the root.
@@ -199,7 +199,7 @@ impl Status {
         snapshot: &Snapshot,
         now: u64,
     ) -> Option<u64> {
-        let _held = lock_bounded(&WRITING)?;
+        let _held = WRITING.take(cpu as u32 + 1)?;
         let number = self.failures.load(Relaxed);
         let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
         slot.sequence.store(0, Relaxed);
@@ -239,10 +239,10 @@ impl Status {
         })
     }
 
-    /// Appends to the log, overwriting the oldest bytes.
+    /// Appends to the log, overwriting the oldest bytes. `holder` is the number of this CPU for locks.
     #[inline(never)]
-    pub fn log(&self, text: &[u8]) {
-        let Some(_held) = lock_bounded(&WRITING) else { return };
+    pub fn log(&self, holder: u32, text: &[u8]) {
+        let Some(_held) = WRITING.take(holder) else { return };
         let mut at = self.logged.load(Relaxed);
         for byte in text {
             self.log[(at % LOG_BYTES as u64) as usize].store(*byte, Relaxed);
@@ -291,35 +291,42 @@ impl CpuStatus {
     /// Returns the cell that owns the CPU.
     #[inline]
     pub fn cell(&self) -> u32 {
-        self.cell.load(Acquire)
+        self.state.load(Acquire) as u32
     }
 
-    /// Assigns the CPU, turned off, to a cell, and resets the exit counters.
-    pub fn assign(&self, cell: u32) {
-        self.exits.iter().for_each(|counter| counter.store(0, Relaxed));
-        self.power.store(CpuPower::Off.into(), Relaxed);
-        self.cell.store(cell, Release);
-    }
-
-    /// Returns the power state. Invalid numbers are never stored.
+    /// Returns the owner and what the CPU does.
     #[inline]
-    pub fn power(&self) -> CpuPower {
-        CpuPower::try_from(self.power.load(Acquire)).unwrap_or(CpuPower::Off)
+    pub fn cpu_state(&self) -> CpuState {
+        CpuState::from_word(self.state.load(SeqCst))
     }
 
-    /// Sets the power state.
-    pub fn set_power(&self, power: CpuPower) {
-        self.power.store(power.into(), Release);
-    }
-
-    /// Changes the power state from off to pending; only one caller succeeds.
+    /// Makes one step of the ownership protocol. Returns the state before it. A CPU that changes its owner
+    /// starts with new exit counters.
     ///
     /// # Errors
-    /// The current power state, if it is not off.
-    pub fn begin_to_turn_on(&self) -> Result<(), CpuPower> {
-        let (off, pending) = (CpuPower::Off.into(), CpuPower::OnPending.into());
-        let exchanged = self.power.compare_exchange(off, pending, AcqRel, Acquire);
-        exchanged.map(drop).map_err(|other| CpuPower::try_from(other).unwrap_or(CpuPower::On))
+    /// That of the step.
+    pub fn step(
+        &self,
+        step: impl Fn(CpuState) -> Result<CpuState, Refusal>,
+    ) -> Result<CpuState, Refusal> {
+        let mut found = self.state.load(SeqCst);
+        loop {
+            let (before, after) = (CpuState::from_word(found), step(CpuState::from_word(found))?);
+            match self.state.compare_exchange(found, after.word(), SeqCst, SeqCst) {
+                Ok(_) => {
+                    if before.cell != after.cell {
+                        self.exits.iter().for_each(|counter| counter.store(0, Relaxed));
+                    }
+                    return Ok(before);
+                }
+                Err(other) => found = other,
+            }
+        }
+    }
+
+    /// Sets the state at the launch, before others use it.
+    pub fn set_state(&self, cell: u32, power: CpuPower) {
+        self.state.store(CpuState { cell, power }.word(), SeqCst);
     }
 }
 

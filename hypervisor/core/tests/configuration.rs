@@ -7,14 +7,13 @@ use crate::support::{
     region, system,
 };
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::configuration::machine_checks::{
-    Cells, check_cell, check_system, doorbell_target,
-};
+use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell, check_system};
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{
     BlobHeader, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, Refusal, RegisterFlags,
     SmcGrant,
 };
+use rampart_hypervisor_core::gic::SpiSet;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, NO_CELL, ROOT};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -310,14 +309,17 @@ fn refuses_the_system_of_another_machine() {
 
 #[test]
 fn a_doorbell_rings_only_if_its_owner_declares_it() {
-    let system = read(&system());
-    let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
-    cells[1] = Some(read(&press()));
+    // As the monitor does for each owner.
+    let declared = SpiSet::none();
+    for owner in [read(&system()), read(&press())] {
+        let doorbells = owner.interrupts.iter().filter(|grant| grant.is_doorbell());
+        doorbells.for_each(|grant| declared.insert(grant.number));
+    }
     let mut caller = cell("caller", &[0x100], 0x5800_0000);
     caller.doorbells =
         [61, 71, 40, 90].map(|interrupt| Doorbell { interrupt, reserved: 0 }).to_vec();
     let caller = read(&caller);
-    let rings = |index| doorbell_target(&caller, index, &system, &cells);
+    let rings = |index| caller.doorbell(index, &declared);
     assert_eq!(rings(0), Some(61), "the root's");
     assert_eq!(rings(1), Some(71), "the cell's");
     assert_eq!(rings(2), None, "an ordinary interrupt of the cell");

@@ -230,6 +230,10 @@ impl Bus for Stuck {
     }
 
     fn write(&self, _: u64, _: Width, _: u64) {}
+
+    fn holder(&self) -> u32 {
+        2
+    }
 }
 
 #[test]
@@ -242,6 +246,11 @@ fn waits_for_a_stuck_lock_holder_are_bounded() {
         let bus = Registers::default();
         assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Err(Forbidden));
         assert_eq!(bus.taken(), []);
+        // The lock of another holder is not released. That of a CPU that faulted is.
+        locks.release(1);
+        assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Err(Forbidden));
+        locks.release(2);
+        assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Ok(0));
         stuck.1.wait();
         assert_eq!(holder.join().expect("no panic"), Ok(0));
         assert_eq!(dispatch(&word(CLOCKS, Some(1)), &own, &locks, &bus), Ok(0));
@@ -271,6 +280,10 @@ impl Bus for Slow {
 
     fn write(&self, _: u64, _: Width, value: u64) {
         self.value.store(value, Ordering::SeqCst);
+    }
+
+    fn holder(&self) -> u32 {
+        3
     }
 }
 

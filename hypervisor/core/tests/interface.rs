@@ -148,7 +148,7 @@ fn structures() -> Vec<Structure> {
             refused_entry reserved cells cpus failure log),
         structure!(CellStatus as "cell_status": condition name cpus starts changed kicked
             watchdog_ticks reserved),
-        structure!(CpuStatus as "cpu_status": mpidr cell power exits),
+        structure!(CpuStatus as "cpu_status": mpidr state exits),
         structure!(Failure as "failure": sequence time cell cpu reason reserved syndrome
             virtual_address guest_address program_counter processor_state registers),
         structure!(BlobHeader as "blob_header": magic revision bytes name entry argument

@@ -9,6 +9,7 @@ use rampart_hypervisor_core::gic::{
     distributor, is_edge_triggered, is_route, lowest_mask, redistributor, redistributor_owner,
     route, send_sgi,
 };
+use rampart_hypervisor_core::interface::CpuPower;
 use rampart_hypervisor_core::psci::Caller;
 
 /// The management interrupt and the maintenance interrupt of the virtual CPU interface.
@@ -187,7 +188,7 @@ fn interrupts_are_routed_only_to_own_cpus() {
     // The caller's CPUs from the status pages.
     let status = zeroed_status();
     status.initialize(&MPIDRS);
-    status.cpus[2].assign(5);
+    status.cpus[2].set_state(5, CpuPower::Off);
     let caller = Caller { status: &status, cell: 5 };
     for (wanted, routed) in [(1, 0x100), (2, 2), (0x100, 2)] {
         let access = Access { address: at, width: Width::Double, write: Some(wanted) };

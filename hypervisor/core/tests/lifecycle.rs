@@ -13,6 +13,7 @@ use rampart_hypervisor_core::interface::{
     MAXIMUM_CPUS, Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
 };
 use rampart_hypervisor_core::launch::watchdog_ticks;
+use rampart_hypervisor_core::protocol::CpuState;
 use rampart_hypervisor_core::psci::{Caller, PsciAction, handle_call};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped, next};
 use zerocopy::FromZeros;
@@ -296,16 +297,18 @@ fn exit_counters_are_reset_for_each_owner() {
     cpu.count(Exit::Psci);
     cpu.count(Exit::Zapped);
     assert_eq!((cpu.exits[Exit::Psci as usize].load(Relaxed), cpu.all_exits()), (2, 3));
-    cpu.assign(4);
-    assert_eq!((cpu.cell(), cpu.all_exits(), cpu.power()), (4, 0, CpuPower::Off));
+    cpu.set_state(0, CpuPower::Off);
+    cpu.step(|state| state.assign(0, 4)).expect("the root's, and off");
+    let (cell, power) = (4, CpuPower::Off);
+    assert_eq!((cpu.cpu_state(), cpu.all_exits()), (CpuState { cell, power }, 0));
 }
 
 #[test]
 fn the_log_keeps_the_latest_bytes() {
     let status = status();
-    status.log(b"first\n");
+    status.log(1, b"first\n");
     let long = "x".repeat(LOG_BYTES);
-    status.log(long.as_bytes());
+    status.log(1, long.as_bytes());
     assert_eq!(status.logged.load(Relaxed), LOG_BYTES as u64 + 6);
     assert!(status.log.iter().all(|byte| byte.load(Relaxed) == b'x'));
 }
@@ -318,9 +321,8 @@ const INVALID: PsciAction = PsciAction::Value(-2_i64 as u64);
 /// Cell 1 has the CPUs 1 and 2.
 fn cell_with_cpus() -> Box<Status> {
     let status = status();
-    status.cpus[1].assign(1);
-    status.cpus[2].assign(1);
-    status.cpus[1].set_power(CpuPower::On);
+    status.cpus[1].set_state(1, CpuPower::On);
+    status.cpus[2].set_state(1, CpuPower::Off);
     status
 }
 
@@ -346,8 +348,12 @@ fn only_own_cpus_are_turned_on_and_only_once() {
     assert_eq!(on(2, 0x2000), PsciAction::TurnOn { cpu: 2, entry: 0x2000, context: 7 });
     assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(2), "pending");
     assert_eq!(on(2, 0x2000), PsciAction::Value(-5_i64 as u64), "ON_PENDING");
-    status.cpus[2].set_power(CpuPower::On);
-    assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(0), "on");
+    for (power, answer) in
+        [(CpuPower::Starting, 2), (CpuPower::Parking, 0), (CpuPower::Gone, 1), (CpuPower::On, 0)]
+    {
+        status.cpus[2].set_state(1, power);
+        assert_eq!(call(&status, [INFO, 2, 0, 0]), PsciAction::Value(answer), "{power:?}");
+    }
     assert_eq!(call(&status, [INFO, 0, 0, 0]), INVALID, "a CPU of the root");
     assert_eq!(call(&status, [INFO, 2, 1, 0]), INVALID, "no higher levels");
     assert_eq!(call(&status, [0x8400_0003, 2, 0x1000, 0]), PsciAction::Value(-4_i64 as u64));
@@ -427,7 +433,7 @@ fn random_calls_cause_no_panic_and_affect_no_foreign_cpu() {
         }
         if let PsciAction::TurnOn { cpu, .. } = call(&status, registers) {
             assert_eq!(cpu, 2);
-            status.cpus[2].set_power(CpuPower::Off);
+            status.cpus[2].set_state(1, CpuPower::Off);
         }
     }
     assert!(
@@ -435,7 +441,7 @@ fn random_calls_cause_no_panic_and_affect_no_foreign_cpu() {
             .cpus
             .iter()
             .enumerate()
-            .all(|(cpu, it)| cpu == 1 || it.power() != CpuPower::OnPending)
+            .all(|(cpu, it)| cpu == 1 || it.cpu_state().power != CpuPower::OnPending)
     );
 }
 

@@ -7,5 +7,6 @@ mod interface;
 mod interrupts;
 mod lifecycle;
 mod memory;
+mod protocol;
 mod size;
 mod support;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
-const LIMIT: usize = 5_499;
+const LIMIT: usize = 5_999;
 
 /// Files of core only for programs of the root (feature `std`), which are not in the image.
 const NOT_IN_IMAGE: [&str; 2] = ["build.rs", "refusal_text.rs"];
@@ -37,7 +37,7 @@ fn lines_below(directory: &Path) -> usize {
 }
 
 #[test]
-fn the_trusted_code_has_fewer_than_5500_lines() {
+fn the_trusted_code_has_fewer_than_6000_lines() {
     assert_eq!(lines("a\n\n  // b\n/* c\n * d */\n  e // f\n"), 2);
     let core = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hypervisor = core.join("..");

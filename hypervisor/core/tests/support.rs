@@ -235,6 +235,10 @@ impl Bus for Registers {
         ));
         self.set(address, width, value);
     }
+
+    fn holder(&self) -> u32 {
+        1
+    }
 }
 
 const _: () = assert!(PAGE_BYTES == 4096);

@@ -3,12 +3,13 @@
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::registers::{Locks, RootRegisters};
-use spin::Mutex;
+
+use crate::guarded::{Guarded, holder};
 
 /// Locks for the read-modify-write of shared registers.
 pub static REGISTER_LOCKS: Locks = Locks::none();
 /// The root's bits of shared registers.
-pub static ROOT_REGISTERS: Mutex<RootRegisters> = Mutex::new(RootRegisters::none());
+pub static ROOT_REGISTERS: Guarded<RootRegisters> = Guarded::new(RootRegisters::none());
 
 /// Device registers, which the monitor has mapped as device memory.
 #[derive(Debug, Clone, Copy)]
@@ -40,5 +41,9 @@ impl Bus for Devices {
                 Width::Double => (address as *mut u64).write_volatile(value),
             }
         }
+    }
+    #[inline]
+    fn holder(&self) -> u32 {
+        holder()
     }
 }

@@ -3,7 +3,6 @@
 
 use core::cell::UnsafeCell;
 use core::ops::Range;
-use core::sync::atomic::{AtomicU32, Ordering::Acquire};
 
 use rampart_hypervisor_core::bus::{Access, Forbidden};
 use rampart_hypervisor_core::configuration::Configuration;
@@ -60,8 +59,6 @@ pub struct Owner {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ExitState {
-    /// The pending order for the CPU: [`PARK`], or another number of the monitor.
-    pub order: AtomicU32,
     owner: UnsafeCell<Option<Owner>>,
 }
 
@@ -79,9 +76,6 @@ impl ExitState {
     }
 }
 
-/// The order to park. While it is pending, the monitor handles every exit.
-pub const PARK: u32 = 1;
-
 /// The exit was handled and the guest continues. The callee-saved registers are unchanged.
 pub const HANDLED: u32 = 0;
 /// The exit was handled and a callee-saved register was changed.
@@ -93,9 +87,7 @@ pub const NOT_HANDLED: u32 = u32::MAX;
 /// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`], or the [`StopReason`] with which the cell fails.
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
-    if exit_state.order.load(Acquire) == PARK {
-        return NOT_HANDLED;
-    }
+    // A CPU that is ordered to park does so when it takes the management interrupt, or with its next instruction.
     // SAFETY: only this CPU uses it.
     let Some(owner) = (unsafe { &*exit_state.owner.get() }) else {
         return NOT_HANDLED;

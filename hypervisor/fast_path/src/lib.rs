@@ -11,8 +11,10 @@
 
 mod devices;
 mod exit;
+mod guarded;
 mod registers;
 
 pub use devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
-pub use exit::{ExitState, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner, PARK};
+pub use exit::{ExitState, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner};
+pub use guarded::{Guarded, holder};
 pub use registers::Registers;

@@ -71,9 +71,13 @@ fn refuse(
     }
 }
 
-/// Returns whether the guest should retry the access, because it only hit a table update (break before
-/// make, Arm ARM D8.17.1). The guest retries until the update is complete; EL2 does not wait.
+/// Returns whether the root should retry the access, because it only hit a table update (break before
+/// make, Arm ARM D8.17.1). The root retries until the update is complete; EL2 does not wait. The tables of a cell
+/// change only while none of its CPUs runs.
 fn should_retry(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
+    if context.cell != ROOT {
+        return false;
+    }
     let kind = if abort == Abort::TableWalk { AccessKind::Read } else { kind };
     if is_permission_fault(read_register!("esr_el2")) {
         return false;
@@ -82,8 +86,5 @@ fn should_retry(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
         return true;
     };
     let translation = manager.as_mut().and_then(|manager| manager.translation(context.cell));
-    translation.is_some_and(|(stage_2, tables)| {
-        // A CPU whose root table is cleared is about to receive the order to park.
-        stage_2.is_zapped(context.index) || stage_2.permits(address(), kind, &tables)
-    })
+    translation.is_some_and(|(stage_2, tables)| stage_2.permits(address(), kind, &tables))
 }

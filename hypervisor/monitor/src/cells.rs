@@ -3,31 +3,37 @@
 //! [`Outcome::Busy`].
 
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::fence;
 
 use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell};
-use rampart_hypervisor_core::configuration::{Configuration, Kind};
-use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal};
+use rampart_hypervisor_core::configuration::{Configuration, Kind as BlobKind};
+use rampart_hypervisor_core::format::{
+    InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal,
+};
 use rampart_hypervisor_core::gic::{SpiSet, change_owner, is_edge_triggered};
 use rampart_hypervisor_core::interface::{
-    CellState, CpuPower, MAXIMUM_CELLS, MAXIMUM_CPUS, NO_CELL, Outcome, PAGE_BYTES, ROOT,
-    StopReason,
+    CellState, CpuPower, MAXIMUM_CELLS, NO_CELL, Outcome, PAGE_BYTES, ROOT, StopReason,
 };
 use rampart_hypervisor_core::launch::watchdog_ticks;
 use rampart_hypervisor_core::memory_transfer;
+use rampart_hypervisor_core::protocol::{
+    CpuState, Kind, Management, OrderedToPark, Phase, Progress, Refusal as NotPossible, Work, World,
+};
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use rampart_hypervisor_fast_path::{Devices, ROOT_REGISTERS};
 
-use crate::cpu::{Cpu, order};
+use crate::cpu::Cpu;
 use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
-use crate::manager::{MANAGER, Manager, Shared};
+use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{instruction, now, read_register, wait_until};
 use crate::smc;
 use crate::stage2_memory::Tables;
+
+/// The part of the memory of a cell that is wiped at a time, in bytes.
+const WIPE_BYTES: u64 = 1 << 20;
 
 /// Timeout for a CPU to park. It parks with its next instruction, but an access to a slow device can delay
 /// it.
@@ -38,17 +44,50 @@ const ACCESS_MICROSECONDS: u64 = 10_000;
 
 type Done = Result<(), Outcome>;
 
-fn with_manager(work: impl FnOnce(&mut Manager) -> Done) -> Done {
-    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
-    work(manager.as_mut().ok_or(Outcome::WrongState)?)
+/// The result of a call that may need another round, with the interrupts of the root open in between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// The call is complete.
+    Complete,
+    /// The root makes the same call again.
+    Again,
 }
 
-fn state(machine: &Machine, cell: u32) -> Result<CellState, Outcome> {
-    let cells = &machine.status().cells;
-    let found = cells.get(cell as usize).filter(|_| cell != ROOT);
-    match found.ok_or(Outcome::NoSuchCell)?.condition().state {
-        CellState::Free => Err(Outcome::NoSuchCell),
-        state => Ok(state),
+/// What the managers' lock guards, for the steps of the ownership protocol.
+struct Held<'a> {
+    machine: &'static Machine,
+    manager: &'a mut Manager,
+}
+
+/// Makes the steps of a call for a cell.
+fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result<Round, Outcome> {
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
+    let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
+    run(&mut Held { machine, manager }, Management::new(kind, cell))
+}
+
+fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Outcome> {
+    let begin = now();
+    let limit = read_register!("cntfrq_el0").saturating_mul(PARK_MICROSECONDS) / 1_000_000;
+    loop {
+        match call.step(held) {
+            Progress::Done(result) => return result.map(|()| Round::Complete),
+            Progress::Later => return Ok(Round::Again),
+            Progress::Wait(cpu) if now().wrapping_sub(begin) > limit => {
+                let (status, empty) = (held.machine.status(), Snapshot::default());
+                status.fail(call.cell, cpu, StopReason::Unreachable, &empty, now());
+                return Err(Outcome::TimedOut);
+            }
+            // Lets other CPUs run first, also on an emulated machine.
+            Progress::Wait(_) => instruction!("yield"),
+            // Another round of parking.
+            Progress::Next
+                if call.phase == Phase::Order(0) && now().wrapping_sub(begin) > limit =>
+            {
+                return Err(Outcome::TimedOut);
+            }
+            Progress::Next => {}
+        }
     }
 }
 
@@ -60,40 +99,66 @@ fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static C
 }
 
 /// Creates a cell from a configuration in the root's memory.
-pub(crate) fn create(machine: &Machine, start: u64, bytes: u64, values: &mut Values) -> Done {
-    with_manager(|manager| {
-        let free = |cell: &u32| state(machine, *cell) == Err(Outcome::NoSuchCell);
-        let number = (1..MAXIMUM_CELLS as u32).find(free).ok_or(Outcome::Exhausted)?;
-        root_can_read(manager, start, bytes).ok_or(Outcome::Invalid)?;
-        // SAFETY: the root's own memory, which the monitor has mapped; the root may write it
-        // concurrently, but only the copy is checked and used.
-        let copy = |target: &mut [u8]| unsafe {
-            core::ptr::copy_nonoverlapping(start as *const u8, target.as_mut_ptr(), target.len());
-        };
-        let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
-        let new = manager.read(number, Kind::Cell, bytes, copy);
-        let fits = |new: &_| check_cell(new, system, &machine.facts(), &live());
-        let new = new.and_then(|new| fits(&new).map(|()| new)).map_err(|refused| {
-            let reason = refused.refusal as u64;
-            *values = [reason, refused.index.into(), refused.other.into()];
-            Outcome::Refused
-        })?;
-        if let Some(index) = new.cpus.iter().position(|mpidr| !has_left_linux(machine, *mpidr)) {
-            *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
-            return Err(Outcome::CpuInUse);
-        }
-        manager.set(number, Some(new));
-        if let Err(outcome) = build(manager, machine, number, &new) {
-            release(manager, machine, number, &new);
-            return Err(outcome);
-        }
-        machine.status().advance(number, Event::Create, now())?;
-        let mask = cpus(machine, number).fold(0, |mask, (index, _)| mask | 1 << index);
-        let timeout = watchdog_ticks(&new, read_register!("cntfrq_el0"));
-        machine.status().describe(number, &new.header.name, mask, timeout)?;
+pub(crate) fn create(
+    machine: &'static Machine,
+    start: u64,
+    bytes: u64,
+    values: &mut Values,
+) -> Result<Round, Outcome> {
+    let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
+    let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
+    let building = |cell: &usize| {
+        matches!(manager.work[*cell], Work::Building(_)) && manager.sources[*cell] == (start, bytes)
+    };
+    let number = match (1..MAXIMUM_CELLS).find(building) {
+        Some(number) => number as u32,
+        None => prepare(manager, machine, start, bytes, values)?,
+    };
+    let round = run(&mut Held { machine, manager }, Management::new(Kind::Create, number))?;
+    if round == Round::Complete {
         *values = [number.into(), 0, NO_CELL.into()];
-        Ok(())
-    })
+    }
+    Ok(round)
+}
+
+/// Copies and checks the configuration of a new cell. Returns the number of the cell, which is still free.
+fn prepare(
+    manager: &mut Manager,
+    machine: &Machine,
+    start: u64,
+    bytes: u64,
+    values: &mut Values,
+) -> Result<u32, Outcome> {
+    // What is wiped depends on the others, so one cell at a time is created or destroyed.
+    if manager.work.iter().any(|work| *work != Work::Ready) {
+        return Err(Outcome::Busy);
+    }
+    let status = machine.status();
+    let free = |cell: &u32| status.cells[*cell as usize].condition().state == CellState::Free;
+    let number = (1..MAXIMUM_CELLS as u32).find(free).ok_or(Outcome::Exhausted)?;
+    root_can_read(manager, start, bytes).ok_or(Outcome::Invalid)?;
+    // SAFETY: the root's own memory, which the monitor has mapped; the root may write it
+    // concurrently, but only the copy is checked and used.
+    let copy = |target: &mut [u8]| unsafe {
+        core::ptr::copy_nonoverlapping(start as *const u8, target.as_mut_ptr(), target.len());
+    };
+    let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
+    let new = manager.read(number, BlobKind::Cell, bytes, copy);
+    let fits = |new: &_| check_cell(new, system, &machine.facts(), &live());
+    let new = new.and_then(|new| fits(&new).map(|()| new)).map_err(|refused| {
+        let reason = refused.refusal as u64;
+        *values = [reason, refused.index.into(), refused.other.into()];
+        Outcome::Refused
+    })?;
+    let parked = CpuState { cell: ROOT, power: CpuPower::Off };
+    let runs = |index: usize| status.cpus[index].cpu_state() != parked;
+    if let Some(index) = indices(machine, &new).position(runs) {
+        *values = [Refusal::CpuOwned as u64, index as u64, ROOT.into()];
+        return Err(Outcome::CpuInUse);
+    }
+    manager.sources[number as usize] = (start, bytes);
+    manager.set(number, Some(new));
+    Ok(number)
 }
 
 /// Returns the existing cells.
@@ -121,228 +186,263 @@ fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
     readable.then_some(())
 }
 
-/// Returns whether a CPU has left Linux.
-fn has_left_linux(machine: &Machine, mpidr: u64) -> bool {
-    let status = machine.status();
-    status.cpu(mpidr).is_some_and(|cpu| {
-        status.cpus[cpu].power() == CpuPower::Off && machine.cpu(cpu).is_some_and(Cpu::is_parked)
-    })
-}
-
 /// Interrupts of cells that were edge-triggered in the root. Linux configures them only when it probes the
 /// device, so they are restored when they return to it.
 static EDGE: SpiSet = SpiSet::none();
 
-/// Moves all resources of the configuration from the root to the cell.
-fn build(manager: &mut Manager, machine: &Machine, number: u32, new: &Configuration<'_>) -> Done {
-    let first = new.cpus.first().copied().unwrap_or(0);
-    for grant in new.interrupts {
-        Shared::of(ROOT).interrupts.remove(grant.number);
-        let edge = is_edge_triggered(machine.distributor, grant.number, &Devices);
-        if edge {
-            EDGE.insert(grant.number);
-        }
-        change_owner(machine.distributor, grant.number, edge, first, &Devices);
-        Shared::of(number).interrupts.insert(grant.number);
+impl World for Held<'_> {
+    fn cpu_count(&self) -> usize {
+        self.machine.cpu_count()
     }
-    let exhausted = |_| Outcome::Exhausted;
-    let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-    memory_transfer::take_from_root(new, root, &mut tables).map_err(exhausted)?;
-    wipe(number, new.memory);
 
-    let mut tables = Tables { pool: &mut manager.pool, cell: number };
-    let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
-    let result = memory_transfer::map_regions(&mut stage_2, new, &mut tables);
-    let result = result.and_then(|()| {
-        indices(machine, new).try_for_each(|index| stage_2.add_cpu(index, &mut tables))
-    });
-    if result.is_err() {
-        stage_2.release(&mut tables);
-        return Err(Outcome::Exhausted);
+    fn cpu(&self, cpu: usize) -> CpuState {
+        self.machine.status().cpus[cpu].cpu_state()
     }
-    for index in indices(machine, new) {
+
+    fn step_cpu(
+        &self,
+        cpu: usize,
+        step: impl Fn(CpuState) -> Result<CpuState, NotPossible>,
+    ) -> Result<CpuState, NotPossible> {
+        self.machine.status().cpus[cpu].step(step)
+    }
+
+    fn state(&self, cell: u32) -> CellState {
+        self.machine.status().cells[cell as usize].condition().state
+    }
+
+    fn advance(&mut self, cell: u32, event: Event) -> Result<CellState, Outcome> {
+        let status = self.machine.status();
+        if event == Event::Destroy {
+            self.manager.set(cell, None);
+        }
+        let state = status.advance(cell, event, now())?;
+        if let (Event::Create, Some(new)) = (event, Shared::of(cell).configuration()) {
+            let timeout = watchdog_ticks(new, read_register!("cntfrq_el0"));
+            status.describe(cell, &new.header.name, self.wanted(cell), timeout)?;
+        }
+        Ok(state)
+    }
+
+    fn wanted(&self, cell: u32) -> u64 {
+        let configuration = Shared::of(cell).configuration();
+        configuration.map_or(0, |of| indices(self.machine, of).fold(0, |mask, cpu| mask | 1 << cpu))
+    }
+
+    fn work(&self, cell: u32) -> Work {
+        self.manager.work[cell as usize]
+    }
+
+    fn set_work(&mut self, cell: u32, work: Work) {
+        self.manager.work[cell as usize] = work;
+    }
+
+    fn zap(&mut self, cell: u32, cpu: usize) {
+        if let Some((stage_2, mut tables)) = self.manager.translation(cell) {
+            stage_2.zap(cpu, &mut tables);
+        }
+    }
+
+    fn kick(&self, cpu: usize) {
+        if let Some(cpu) = self.machine.cpu(cpu) {
+            smc::kick(self.machine, cpu);
+        }
+    }
+
+    fn take(&mut self, cell: u32) -> Done {
+        let machine = self.machine;
+        let new = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        for grant in new.interrupts {
+            Shared::of(ROOT).interrupts.remove(grant.number);
+            if is_edge_triggered(machine.distributor, grant.number, &Devices) {
+                EDGE.insert(grant.number);
+            }
+            reset_interrupt(machine, new, grant);
+            Shared::of(cell).interrupts.insert(grant.number);
+            if grant.is_doorbell() {
+                DOORBELLS.insert(grant.number);
+            }
+        }
+        let (root, mut tables) = self.manager.translation(ROOT).ok_or(Outcome::WrongState)?;
+        let taken = memory_transfer::take_from_root(new, root, &mut tables);
+        taken.map_err(|_| Outcome::Exhausted)?;
+        share_registers(ROOT)
+    }
+
+    fn wipe(&mut self, cell: u32, position: u64) -> Option<u64> {
+        let work = &self.manager.work;
+        // Shared memory of a cell that is ready is in use.
+        let ready = |other: &u32| *other != cell && work[*other as usize] == Work::Ready;
+        let others = || {
+            let others = (1..MAXIMUM_CELLS as u32).filter(ready);
+            others.filter_map(|other| Shared::of(other).configuration())
+        };
+        let mut first = 0;
+        for region in Shared::of(cell).configuration()?.memory {
+            let offset = position - first;
+            if offset < region.bytes && is_wiped(region, others()) {
+                let bytes = WIPE_BYTES.min(region.bytes - offset);
+                zero(region.physical + offset, bytes);
+                return Some(position + bytes);
+            }
+            first += region.bytes;
+            if position < first {
+                return Some(first);
+            }
+        }
+        None
+    }
+
+    fn grant(&mut self, cell: u32) -> Done {
+        let (machine, exhausted) = (self.machine, |_| Outcome::Exhausted);
+        let new = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        let mut tables = Tables { pool: &mut self.manager.pool, cell };
+        let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
+        let result = memory_transfer::map_regions(&mut stage_2, new, &mut tables);
+        let result = result.and_then(|()| {
+            indices(machine, new).try_for_each(|index| stage_2.add_cpu(index, &mut tables))
+        });
+        set_translations(machine, new, &stage_2);
+        self.manager.stage_2[cell as usize] = Some(stage_2);
+        result.map_err(exhausted)
+    }
+
+    fn withdraw(&mut self, cell: u32) {
+        let _ = self.show(cell, false);
+        let (manager, pool) = (&mut self.manager.stage_2, &mut self.manager.pool);
+        if let Some(stage_2) = manager[cell as usize].take() {
+            stage_2.release(&mut Tables { pool, cell });
+        }
+    }
+
+    fn give_back(&mut self, cell: u32) {
+        let machine = self.machine;
+        // If the lock is not available, the root has fewer bits than it could; no cell gets more.
+        let _ = share_registers(cell);
+        let system = Shared::of(ROOT).configuration();
+        let (Some(system), Some(old)) = (system, Shared::of(cell).configuration()) else { return };
+        for grant in old.interrupts {
+            Shared::of(cell).interrupts.remove(grant.number);
+            DOORBELLS.remove(grant.number);
+            let first = machine.header.cpus().first().copied().unwrap_or(0);
+            let edge = EDGE.contains(grant.number);
+            EDGE.remove(grant.number);
+            change_owner(machine.distributor, grant.number, edge, first, &Devices);
+            Shared::of(ROOT).interrupts.insert(grant.number);
+        }
+        let mut others = live();
+        others[cell as usize] = None;
+        let Some((root, mut tables)) = self.manager.translation(ROOT) else { return };
+        // Memory that cannot be mapped stays unmapped: neither the root nor a cell can access it.
+        let _ = memory_transfer::return_to_root(old, system, &others, root, &mut tables);
+        set_translations(machine, old, root);
+    }
+
+    fn show(&mut self, cell: u32, shown: bool) -> Done {
+        let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        let (root, mut tables) = self.manager.translation(ROOT).ok_or(Outcome::WrongState)?;
+        memory_transfer::show_loadable(configuration, shown, root, &mut tables)
+            .map_err(|_| Outcome::Exhausted)
+    }
+
+    fn prepare_start(&mut self, cell: u32) {
+        let machine = self.machine;
+        let Some(configuration) = Shared::of(cell).configuration() else { return };
+        for grant in configuration.interrupts {
+            reset_interrupt(machine, configuration, grant);
+        }
+        if let Some((stage_2, mut tables)) = self.manager.translation(cell) {
+            indices(machine, configuration).for_each(|index| stage_2.restore(index, &mut tables));
+        }
+    }
+
+    fn set_entry(&self, cell: u32, cpu: usize) {
+        if let (Some(of), Some(cpu)) = (Shared::of(cell).configuration(), self.machine.cpu(cpu)) {
+            cpu.entry.store(of.header.entry, SeqCst);
+            cpu.argument.store(of.header.argument, SeqCst);
+        }
+    }
+}
+
+/// Sets the root tables with which CPUs enter their guest.
+fn set_translations(machine: &Machine, of: &Configuration<'_>, stage_2: &Stage2) {
+    for index in indices(machine, of) {
         if let (Some(cpu), Some(root)) = (machine.cpu(index), stage_2.root_of(index)) {
             cpu.translation.store(root, SeqCst);
-            machine.status().cpus[index].assign(number);
         }
     }
-    manager.stage_2[number as usize] = Some(stage_2);
-    share_registers()
+}
+
+/// Resets an interrupt for the cell that owns it.
+fn reset_interrupt(machine: &Machine, of: &Configuration<'_>, grant: &InterruptGrant) {
+    let first = of.cpus.first().copied().unwrap_or(0);
+    let edge = EDGE.contains(grant.number);
+    change_owner(machine.distributor, grant.number, edge, first, &Devices);
 }
 
 fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {
     of.cpus.iter().filter_map(|mpidr| machine.status().cpu(*mpidr))
 }
 
-/// Computes the root's bits of shared registers.
-fn share_registers() -> Done {
-    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others(ROOT))).is_some();
+/// Computes the root's bits of shared registers, without those of this cell.
+fn share_registers(without: u32) -> Done {
+    let others = || {
+        let others = (1..MAXIMUM_CELLS as u32).filter(|cell| *cell != without);
+        others.filter_map(|cell| Shared::of(cell).configuration())
+    };
+    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others())).is_some();
     // Another CPU of the root can hold the lock for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
 
-/// Zeroes the regions that no other cell has, to the point of coherency.
-fn wipe(number: u32, memory: &[MemoryRegion]) {
-    memory.iter().filter(|region| is_wiped(region, others(number))).for_each(zero);
-}
-
-/// Returns the configurations of all other cells.
-fn others(number: u32) -> impl Iterator<Item = &'static Configuration<'static>> {
-    let others = (1..MAXIMUM_CELLS as u32).filter(move |cell| *cell != number);
-    others.filter_map(|cell| Shared::of(cell).configuration())
-}
-
-fn zero(region: &MemoryRegion) {
+/// Zeroes memory, to the point of coherency.
+fn zero(start: u64, bytes: u64) {
     // SAFETY: memory of the configuration, mapped by the monitor. It is unmapped from the root and the
     // cell, so it is not in use; the monitor has no references to shared memory.
-    unsafe { core::ptr::write_bytes(region.physical as *mut u8, 0, region.bytes as usize) }
+    unsafe { core::ptr::write_bytes(start as *mut u8, 0, bytes as usize) }
     // CTR_EL0.DminLine (Arm ARM D24.2.33): words of a line.
     let line = 4 << (read_register!("ctr_el0") >> 16 & 0xf);
-    for at in (region.physical..region.physical + region.bytes).step_by(line) {
+    for at in (start..start + bytes).step_by(line) {
         // SAFETY: cleaning a line changes no value.
         unsafe { core::arch::asm!("dc civac, {}", in(reg) at, options(nostack)) }
     }
     instruction!("dsb sy");
 }
 
-/// Returns all resources of a destroyed cell to the root.
-fn release(manager: &mut Manager, machine: &Machine, number: u32, old: &Configuration<'_>) {
-    if let Some(stage_2) = manager.stage_2[number as usize].take() {
-        let pool = &mut manager.pool;
-        stage_2.release(&mut Tables { pool, cell: number });
-    }
-    wipe(number, old.memory);
-    manager.set(number, None);
-    // If the lock is not available, the root has fewer bits than it could; no cell gets more.
-    let _ = share_registers();
-    for grant in old.interrupts {
-        Shared::of(number).interrupts.remove(grant.number);
-        let first = machine.header.cpus().first().copied().unwrap_or(0);
-        let edge = EDGE.contains(grant.number);
-        EDGE.remove(grant.number);
-        change_owner(machine.distributor, grant.number, edge, first, &Devices);
-        Shared::of(ROOT).interrupts.insert(grant.number);
-    }
-    let system = Shared::of(ROOT).configuration();
-    let (Some(system), Some((root, mut tables))) = (system, manager.translation(ROOT)) else {
-        return;
-    };
-    // Memory that cannot be mapped stays unmapped: neither the root nor a cell can access it.
-    let _ = memory_transfer::return_to_root(old, system, &live(), root, &mut tables);
-    for index in indices(machine, old) {
-        if let (Some(cpu), Some(root)) = (machine.cpu(index), root.root_of(index)) {
-            cpu.translation.store(root, SeqCst);
-            machine.status().cpus[index].assign(ROOT);
-        }
-    }
-}
-
-/// Maps a cell's loadable memory for the root.
-pub(crate) fn loadable(machine: &Machine, cell: u32) -> Done {
-    with_manager(|manager| {
-        state(machine, cell)?;
-        // Refuses a running cell. The other CPUs of a failed cell may not be parked yet.
-        machine.status().advance(cell, Event::Loadable, now())?;
-        park_all(manager, machine, cell)?;
-        show(manager, cell, true)
-    })
-}
-
-/// Maps the loadable memory for the root, or unmaps it.
-fn show(manager: &mut Manager, cell: u32, shown: bool) -> Done {
-    let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
-    let (root, mut tables) = manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-    memory_transfer::show_loadable(configuration, shown, root, &mut tables)
-        .map_err(|_| Outcome::Exhausted)
+/// Maps a cell's loadable memory for the root. Refuses a running cell.
+pub(crate) fn loadable(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
+    manage(machine, Kind::Loadable, cell)
 }
 
 /// Starts a cell at its entry, on its first CPU.
-pub(crate) fn start(machine: &Machine, cell: u32) -> Done {
-    with_manager(|manager| {
-        if state(machine, cell)? == CellState::Running {
-            return Err(Outcome::WrongState);
-        }
-        park_all(manager, machine, cell)?;
-        show(manager, cell, false)?;
-        let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
-        let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
-        for (index, _) in cpus(machine, cell) {
-            stage_2.restore(index, &mut tables);
-        }
-        let first = indices(machine, configuration).next().ok_or(Outcome::Invalid)?;
-        let cpu = machine.cpu(first).ok_or(Outcome::Invalid)?;
-        machine.status().advance(cell, Event::Start, now())?;
-        // Only this CPU can turn it on before the cell runs.
-        let _ = machine.status().cpus[first].begin_to_turn_on();
-        smc::start(machine, cpu, configuration.header.entry, configuration.header.argument);
-        Ok(())
-    })
+pub(crate) fn start(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
+    manage(machine, Kind::Start, cell)
 }
 
 /// Stops a cell: parks its CPUs and keeps its memory.
-pub(crate) fn stop(machine: &Machine, cell: u32) -> Done {
-    with_manager(|manager| {
-        state(machine, cell)?;
-        machine.status().advance(cell, Event::Stop, now())?;
-        park_all(manager, machine, cell)?;
-        show(manager, cell, false)
-    })
+pub(crate) fn stop(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
+    manage(machine, Kind::Stop, cell)
 }
 
 /// Destroys a cell: wipes it and returns its resources to the root.
-pub(crate) fn destroy(machine: &Machine, cell: u32) -> Done {
-    with_manager(|manager| {
-        if state(machine, cell)? == CellState::Running {
-            machine.status().advance(cell, Event::Stop, now())?;
-        }
-        park_all(manager, machine, cell)?;
-        show(manager, cell, false)?;
-        let configuration = *Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
-        release(manager, machine, cell, &configuration);
-        machine.status().advance(cell, Event::Destroy, now())?;
-        Ok(())
-    })
-}
-
-/// Parks all CPUs of a cell whose state is no longer [`CellState::Running`].
-fn park_all(manager: &mut Manager, machine: &Machine, cell: u32) -> Done {
-    // A CPU that is being started reads the state after it has stored that it runs.
-    fence(SeqCst);
-    let mut busy = [false; MAXIMUM_CPUS];
-    for (index, cpu) in cpus(machine, cell).filter(|(_, cpu)| !cpu.is_parked()) {
-        busy[index] = true;
-        cpu.exit_state.order.store(order::PARK, SeqCst);
-    }
-    let (stage_2, mut tables) = manager.translation(cell).ok_or(Outcome::NoSuchCell)?;
-    for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
-        stage_2.zap(index, &mut tables);
-        smc::kick(machine, cpu);
-    }
-    for (index, cpu) in cpus(machine, cell).filter(|(index, _)| busy[*index]) {
-        if !wait_until(PARK_MICROSECONDS, &mut || cpu.is_parked()) {
-            let empty = Snapshot::default();
-            machine.status().fail(cell, index, StopReason::Unreachable, &empty, now());
-            return Err(Outcome::TimedOut);
-        }
-    }
-    Ok(())
+pub(crate) fn destroy(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
+    manage(machine, Kind::Destroy, cell)
 }
 
 /// Orders the other CPUs of a cell to park, after this one failed or ended it. If the manager's lock is
 /// available, their root tables are cleared too; otherwise the root's next call for this cell does it.
 pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
-    let others = || cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
+    let others = cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
     let mut manager = MANAGER.try_lock();
-    let manager = manager.as_mut().and_then(|manager| manager.as_mut());
-    for (_, cpu) in others() {
-        cpu.exit_state.order.store(order::PARK, SeqCst);
-    }
-    if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
-        for (index, _) in others() {
+    for (index, cpu) in others {
+        let found = machine.status().cpus[index].step(|state| state.order_to_park(cell));
+        if !found.is_ok_and(|state| state.ordered() == OrderedToPark::Kick) {
+            continue;
+        }
+        let manager = manager.as_mut().and_then(|manager| manager.as_mut());
+        if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
             stage_2.zap(index, &mut tables);
         }
-    }
-    for (_, cpu) in others() {
         smc::kick(machine, cpu);
     }
 }
@@ -359,7 +459,7 @@ pub(crate) fn notify_root(machine: &Machine) {
 }
 
 /// Fails the cells whose watchdog has expired.
-pub(crate) fn check_watchdogs(machine: &Machine) {
+pub(crate) fn check_watchdogs(machine: &'static Machine) {
     for cell in 1..MAXIMUM_CELLS as u32 {
         if !machine.status().is_overdue(cell, now()) {
             continue;
@@ -368,6 +468,6 @@ pub(crate) fn check_watchdogs(machine: &Machine) {
         machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
         notify_root(machine);
         // If this does not park them, the next call for this cell does.
-        let _ = with_manager(|manager| park_all(manager, machine, cell));
+        let _ = manage(machine, Kind::Park, cell);
     }
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Per-CPU data: [`Cpu`] at the start of the CPU's memory, its stack at the end.
 
-use core::sync::atomic::Ordering::Acquire;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rampart_hypervisor_fast_path::ExitState;
@@ -24,9 +23,13 @@ pub(crate) struct Cpu {
     pub(crate) launching: AtomicU64,
     /// The index in the header.
     pub(crate) index: AtomicU32,
-    /// The [`Activity`].
-    pub(crate) activity: AtomicU32,
-    /// The [`order`], and the owner for exits.
+    /// 1 while the CPU decides whether all leave the hypervisor.
+    pub(crate) closing: AtomicU32,
+    /// 1 while a fault of the hypervisor is handled.
+    pub(crate) faulting: AtomicU32,
+    /// ELR_EL2 of the root's call that is executed, or 0; SPSR_EL2.
+    pub(crate) caller: [AtomicU64; 2],
+    /// The owner for exits.
     pub(crate) exit_state: ExitState,
     /// Physical address of the root table of stage 2.
     pub(crate) translation: AtomicU64,
@@ -50,35 +53,7 @@ pub(crate) struct Cpu {
     pub(crate) linux_feature_traps: AtomicU64,
 }
 
-/// The activity of a CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum Activity {
-    /// The CPU has not entered.
-    Absent = 0,
-    /// The CPU runs its cell.
-    Running = 1,
-    /// The CPU waits for an order.
-    Parked = 2,
-}
-
-/// Orders from other CPUs: [`PARK`], to leave the guest and wait, or one of these.
-pub(crate) mod order {
-    pub(crate) use rampart_hypervisor_fast_path::PARK;
-    /// No order.
-    pub(crate) const NONE: u32 = 0;
-    /// Start at `entry`.
-    pub(crate) const START: u32 = 2;
-    /// Turn off by the firmware, because the hypervisor ends and Linux had turned the CPU off.
-    pub(crate) const POWER_OFF: u32 = 3;
-}
-
 impl Cpu {
-    /// Returns whether the CPU waits for an order.
-    pub(crate) fn is_parked(&self) -> bool {
-        self.activity.load(Acquire) == Activity::Parked as u32
-    }
-
     /// Stores its address in this CPU's TPIDR_EL2 for `vectors.s`; the register is for software use (Arm ARM
     /// D24.2.165).
     pub(crate) fn adopt(&'static self) {

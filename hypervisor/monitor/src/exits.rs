@@ -2,19 +2,22 @@
 //! Handles the exits that the fast path does not handle, and faults of the hypervisor itself.
 
 use core::panic::PanicInfo;
-use core::sync::atomic::Ordering::{Acquire, Relaxed};
+use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
+use rampart_hypervisor_core::interface::{CpuPower, Exit, Outcome, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
-use rampart_hypervisor_core::state::Snapshot;
+use rampart_hypervisor_core::state::{Snapshot, WRITING};
 use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, trap};
 
-use crate::cpu::{Cpu, Registers, order};
+use rampart_hypervisor_core::gic::LOCK;
+use rampart_hypervisor_fast_path::{REGISTER_LOCKS, ROOT_REGISTERS, holder};
+
+use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
-use crate::manager::Shared;
+use crate::manager::{MANAGER, Shared};
 use crate::park::park;
-use crate::registers::{instruction, now, read_register};
-use crate::{aborts, cells, gic, guest, hypercalls, launch, log, smc};
+use crate::registers::{instruction, now, read_register, write_register};
+use crate::{aborts, cells, gic, guest, hypercalls, launch, log, root, smc};
 
 /// The CPU and cell of an exit.
 #[derive(Debug)]
@@ -58,7 +61,7 @@ const FIQ: u64 = 2;
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbidden: u32) {
     let Some(context) = Context::of(cpu) else { return };
-    if cpu.exit_state.order.load(Acquire) == order::PARK {
+    if context.machine.status().cpus[context.index].cpu_state().power == CpuPower::Parking {
         context.count(if kind == SYNCHRONOUS { Exit::Zapped } else { Exit::Management });
         gic::acknowledge_kick(context.machine, cpu);
         return park(context.machine, cpu, registers);
@@ -147,18 +150,48 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
     park(machine, context.cpu, registers);
 }
 
-/// Called by `vectors.s` when the hypervisor itself faults. During the launch, the launch fails; later, the
-/// cell of this CPU fails.
+/// Called by `vectors.s` when the hypervisor itself faults. During the launch, the launch fails. A call of the root
+/// returns an error. Otherwise the cell of this CPU fails. The locks that the CPU holds are released; what its call
+/// has left undone, `destroy` completes.
 #[unsafe(no_mangle)]
 extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
+    let nested = cpu.faulting.swap(1, SeqCst) != 0;
+    let holder = holder();
+    MANAGER.release(holder);
+    ROOT_REGISTERS.release(holder);
+    REGISTER_LOCKS.release(holder);
+    LOCK.release(holder);
+    WRITING.release(holder);
+    WRITING.release(cpu.index.load(Relaxed) + 1);
+    let context = Context::of(cpu);
+    if nested {
+        // This CPU cannot be reset for another owner: nobody gets it any more.
+        if let Some(context) = context {
+            context.machine.status().cpus[context.index].set_state(context.cell, CpuPower::Gone);
+        }
+        loop {
+            instruction!("wfi");
+        }
+    }
     log::write_line(
         "fault in the hypervisor: ESR_EL2, FAR_EL2, ELR_EL2",
         &[read_register!("esr_el2"), read_register!("far_el2"), read_register!("elr_el2")],
     );
     launch::abandon_if_launching(cpu);
+    root::abandon_leaving(cpu);
+    let Some(context) = context else { return };
+    let [address, state] = &cpu.caller;
+    let address = address.swap(0, SeqCst);
+    if address != 0 {
+        write_register!("elr_el2", address);
+        write_register!("spsr_el2", state.load(SeqCst));
+        registers.set(0, Outcome::Faulted as i64 as u64);
+        cpu.faulting.store(0, SeqCst);
+        return;
+    }
     *registers = Registers::ZERO;
-    let Some(context) = Context::of(cpu) else { return };
     fail(&context, registers, StopReason::Hypervisor);
+    cpu.faulting.store(0, SeqCst);
 }
 
 /// Turns a panic into an exception of this level, so that both are handled in the same way. Logs the source

@@ -9,7 +9,7 @@ use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::interface::{Header, LAUNCH_PREPARE, Outcome, PAGE_BYTES};
 use rampart_hypervisor_core::launch::Layout;
 
-use crate::cpu::{Activity, Cpu, PER_CPU_BYTES};
+use crate::cpu::{Cpu, PER_CPU_BYTES};
 use crate::machine::Machine;
 use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
@@ -70,7 +70,6 @@ extern "C" fn launch(base: u64, index: u64, step: u64, linux: &LinuxState) -> La
 pub(crate) fn abandon_if_launching(cpu: &Cpu) {
     let linux = cpu.launching.swap(0, SeqCst);
     if linux != 0 {
-        cpu.activity.store(Activity::Absent as u32, SeqCst);
         // SAFETY: `enter` has stored the address of the frame, which is still on the stack, above
         // everything pushed since.
         unsafe { abandon_launch(Outcome::Unsuitable as i64, linux) }
@@ -160,7 +159,6 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
         return Err(Outcome::try_from(outcome).unwrap_or(Outcome::TimedOut));
     }
     root::begin(machine, cpu);
-    cpu.activity.store(Activity::Running as u32, SeqCst);
     cpu.launching.store(0, SeqCst);
     Ok(())
 }

@@ -7,8 +7,9 @@ use core::cell::UnsafeCell;
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::gic::SpiSet;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, ROOT};
+use rampart_hypervisor_core::protocol::Work;
 use rampart_hypervisor_core::stage2::Stage2;
-use spin::Mutex;
+use rampart_hypervisor_fast_path::Guarded;
 
 use crate::stage2_memory::{Pool, Tables};
 
@@ -36,7 +37,10 @@ static CELLS: [Shared; MAXIMUM_CELLS] = [const {
 /// The manager. CPUs never wait for this lock: they return [`Outcome::Busy`] or retry later.
 ///
 /// [`Outcome::Busy`]: rampart_hypervisor_core::interface::Outcome::Busy
-pub(crate) static MANAGER: Mutex<Option<Manager>> = Mutex::new(None);
+pub(crate) static MANAGER: Guarded<Option<Manager>> = Guarded::new(None);
+
+/// The interrupts that their owners declare as doorbells. Cells read it without a lock.
+pub(crate) static DOORBELLS: SpiSet = SpiSet::none();
 
 impl Shared {
     /// Returns the data of a cell; for an invalid number, which no CPU has, that of the root.
@@ -58,6 +62,11 @@ pub(crate) struct Manager {
     pub(crate) pool: Pool,
     /// Translations by the cell's number.
     pub(crate) stage_2: [Option<Stage2>; MAXIMUM_CELLS],
+    /// The work left to do for each cell.
+    pub(crate) work: [Work; MAXIMUM_CELLS],
+    /// Address and size of the configurations of cells that are being created, in the root's memory: a call with
+    /// the same continues.
+    pub(crate) sources: [(u64, u64); MAXIMUM_CELLS],
 }
 
 impl Manager {

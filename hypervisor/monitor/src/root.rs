@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The root: set up at the launch from the system's configuration, and the return of EL2 to Linux.
 
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused, machine_checks};
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{
-    CpuPower, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
+    CpuPower, CpuStatus, Header, MAXIMUM_CELLS, Outcome, PAGE_BYTES, ROOT, STATUS_BYTES,
 };
 use rampart_hypervisor_core::launch::Layout;
 use rampart_hypervisor_core::memory_transfer;
+use rampart_hypervisor_core::protocol::{CpuState, Leaving, LeavingStep, Work};
 use rampart_hypervisor_core::stage2::{
     MAXIMUM_ADDRESS_BITS, MINIMUM_ADDRESS_BITS, PagePool, Stage2, attributes,
 };
 
-use crate::cpu::{Cpu, Registers, order};
+use crate::cpu::{Cpu, Registers};
 use crate::exits::Context;
 use crate::gic;
 use crate::guest;
 use crate::machine::{Machine, status};
-use crate::manager::{MANAGER, Manager, Shared};
+use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{ADDRESS_BITS, publish_stores, read_register, wait_until, write_register};
 use crate::stage1::{Mapping, Usage};
 use crate::stage2_memory::Tables;
@@ -48,6 +50,8 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
     let manager = manager.insert(Manager {
         pool: PagePool::new(start, pages as usize),
         stage_2: [const { None }; MAXIMUM_CELLS],
+        work: [Work::Ready; MAXIMUM_CELLS],
+        sources: [(0, 0); MAXIMUM_CELLS],
     });
     let blob = layout.configuration.clone();
     let copy = |target: &mut [u8]| {
@@ -142,10 +146,13 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     for number in 32..machine.interrupt_end {
         interrupts.insert(number);
     }
+    for grant in system.interrupts.iter().filter(|grant| grant.is_doorbell()) {
+        DOORBELLS.insert(grant.number);
+    }
     // In Linux all CPUs are on.
     let status = machine.status();
     for cpu in &status.cpus {
-        cpu.set_power(CpuPower::On);
+        cpu.set_state(ROOT, CpuPower::On);
     }
     status.initialize(machine.header.cpus());
     publish_stores();
@@ -166,24 +173,61 @@ pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
     guest::configure_traps(machine, cpu, ROOT);
 }
 
-/// Returns EL2 to Linux on this CPU. Active interrupts stay active: the controller is not virtualised, so
-/// Linux ends them itself.
+/// The CPUs that want to leave, and the decision.
+static LEAVING: AtomicU64 = AtomicU64::new(0);
+
+fn leaving() -> Leaving {
+    Leaving::from_word(LEAVING.load(SeqCst))
+}
+
+fn step_leaving(step: impl Fn(Leaving) -> Option<Leaving>) -> bool {
+    let step = |word| step(Leaving::from_word(word)).map(Leaving::word);
+    LEAVING.fetch_update(SeqCst, SeqCst, step).is_ok()
+}
+
+/// Returns whether CPUs that are off turn off, because the others leave.
+pub(crate) fn is_closing() -> bool {
+    leaving().is_closed()
+}
+
+/// Refuses to leave, after a fault of the CPU that decides.
+pub(crate) fn abandon_leaving(cpu: &Cpu) {
+    if cpu.closing.swap(0, SeqCst) != 0 {
+        step_leaving(|leaving| Some(leaving.decide(false)));
+    }
+}
+
+/// Returns EL2 to Linux, on all CPUs of the root or on none: each calls this and waits for the others. Active
+/// interrupts stay active: the controller is not virtualised, so Linux ends them itself.
 pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<(), Outcome> {
-    let machine = context.machine;
+    let (machine, index) = (context.machine, context.index);
     if !machine.status().has_no_cells() {
         return Err(Outcome::WrongState);
     }
-    let cpus = (0..machine.cpu_count()).filter_map(|index| machine.cpu(index));
-    for cpu in cpus.filter(|cpu| cpu.is_parked()) {
-        cpu.exit_state.order.store(order::POWER_OFF, SeqCst);
-        crate::smc::kick(machine, cpu);
-        if !wait_until(POWER_OFF_MICROSECONDS, &mut || !cpu.is_parked()) {
-            return Err(Outcome::TimedOut);
+    if !step_leaving(|leaving| leaving.arrive(index)) {
+        return Err(Outcome::Busy);
+    }
+    let next = || {
+        let cpus = machine.status().cpus[..machine.cpu_count()].iter();
+        leaving().next(index, cpus.map(CpuStatus::cpu_state))
+    };
+    loop {
+        let limit = u64::from(machine.header.rendezvous_microseconds);
+        let waited = wait_until(limit, &mut || next() != LeavingStep::Wait);
+        match next() {
+            LeavingStep::Leave => break,
+            LeavingStep::Refused => return Err(Outcome::TimedOut),
+            LeavingStep::Close if step_leaving(Leaving::close) => close(context),
+            // If it is too late, the CPU that closed decides: its own waits are bounded.
+            LeavingStep::Wait if !waited && step_leaving(|leaving| leaving.withdraw(index)) => {
+                return Err(Outcome::TimedOut);
+            }
+            LeavingStep::Close | LeavingStep::Wait => {}
         }
     }
     let cpu = context.cpu;
+    let _ = machine.status().cpus[index].step(CpuState::leave);
     gic::restore_management(machine, cpu);
-    cpu.activity.store(0, SeqCst);
     // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
     write_register!("s3_4_c12_c11_0", 0);
     write_register!("vttbr_el2", 0);
@@ -198,4 +242,25 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
             cpu.linux_vectors.load(Relaxed),
         )
     }
+}
+
+/// Has the firmware turn off the CPUs that are off, and decides.
+fn close(context: &Context<'_>) {
+    let machine = context.machine;
+    context.cpu.closing.store(1, SeqCst);
+    // All CPUs of the root have arrived, so no cell can be created any more.
+    let leaves = machine.status().has_no_cells()
+        && (0..machine.cpu_count())
+            .all(|index| leaving().has_arrived(index) || is_off(machine, index));
+    step_leaving(|leaving| Some(leaving.decide(leaves)));
+    context.cpu.closing.store(0, SeqCst);
+}
+
+fn is_off(machine: &Machine, index: usize) -> bool {
+    let (Some(cpu), Some(affinity)) = (machine.cpu(index), machine.header.cpus().get(index)) else {
+        return false;
+    };
+    crate::smc::kick(machine, cpu);
+    let gone = || machine.status().cpus[index].cpu_state().power == CpuPower::Gone;
+    wait_until(POWER_OFF_MICROSECONDS, &mut || gone() && crate::smc::is_turned_off(*affinity))
 }

@@ -2,13 +2,14 @@
 //! Handles SMCs: emulates PSCI and forwards the functions that the configuration permits.
 
 use core::arch::asm;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
-use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
+use rampart_hypervisor_core::interface::{CpuPower, Exit, ROOT, StopReason};
+use rampart_hypervisor_core::protocol::CpuState;
 use rampart_hypervisor_core::psci::{PsciAction, handle_call, is_psci};
 use rampart_hypervisor_core::state::Event;
 
-use crate::cpu::{Cpu, Registers, order};
+use crate::cpu::{Cpu, Registers};
 use crate::exits::Context;
 use crate::machine::Machine;
 use crate::park::park;
@@ -17,6 +18,8 @@ use crate::{cells, gic, guest};
 
 /// PSCI CPU_OFF (Arm DEN 0022, 5.5).
 const CPU_OFF: u64 = 0x8400_0002;
+/// PSCI AFFINITY_INFO (5.7), with the numbers of [`CpuPower`].
+const AFFINITY_INFO: u64 = 0xc400_0004;
 
 /// Handles `smc #0`.
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
@@ -54,15 +57,18 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     }
 }
 
-/// Starts a parked CPU.
-pub(crate) fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
+/// Starts a CPU that this one has claimed.
+fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     cpu.entry.store(entry, Relaxed);
     cpu.argument.store(argument, Relaxed);
-    cpu.exit_state.order.store(order::START, Release);
-    kick(machine, cpu);
+    // Refused if the cell has been ended since.
+    let index = cpu.index.load(Relaxed) as usize;
+    if machine.status().cpus[index].step(CpuState::ready).is_ok() {
+        kick(machine, cpu);
+    }
 }
 
-/// Makes a CPU check its order.
+/// Makes a CPU enter EL2, or look at its state there.
 pub(crate) fn kick(machine: &Machine, cpu: &Cpu) {
     let index = cpu.index.load(Relaxed) as usize;
     if let Some(mpidr) = machine.header.cpus().get(index) {
@@ -102,12 +108,23 @@ fn forward(registers: &mut Registers) {
     }
 }
 
-/// Turns off, by the firmware, a CPU that Linux had turned off, because the hypervisor ends. Returns only if
-/// the firmware refuses.
-pub(crate) fn power_off(machine: &Machine, cpu: &Cpu) {
+/// Turns off this CPU by the firmware, because the hypervisor ends and Linux had turned the CPU off. Returns only
+/// if the firmware refuses.
+pub(crate) fn turn_off(machine: &Machine, cpu: &Cpu) {
     gic::restore_management(machine, cpu);
-    cpu.activity.store(0, Release);
+    call_firmware(CPU_OFF, 0);
+    gic::set_up_management(machine, cpu);
+}
+
+/// Returns whether the firmware has turned off the CPU with this affinity.
+pub(crate) fn is_turned_off(affinity: u64) -> bool {
+    call_firmware(AFFINITY_INFO, affinity) == CpuPower::Off as u64
+}
+
+fn call_firmware(function: u64, argument: u64) -> u64 {
     let mut registers = Registers::ZERO;
-    registers.set(0, CPU_OFF);
+    registers.set(0, function);
+    registers.set(1, argument);
     forward(&mut registers);
+    registers.get(0)
 }

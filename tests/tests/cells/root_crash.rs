@@ -203,7 +203,7 @@ pub(super) fn outlives(seconds: u64, afterwards: Afterwards) {
         "the cell exited to the hypervisor"
     );
     // A restart of the machine would end the cell, so the CPU that requests it is parked instead.
-    let parked = (0..CPU).any(|cpu| after.cpus[cpu].power() == CpuPower::Off);
+    let parked = (0..CPU).any(|cpu| after.cpus[cpu].cpu_state().power == CpuPower::Off);
     assert_eq!(
         parked,
         afterwards == Afterwards::Restarts,

@@ -5,8 +5,7 @@ use core::ops::Range;
 
 use super::{Configuration, Refused, ensure, overlap};
 use crate::format::{
-    InterruptGrant, MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags,
-    RegisterGrant,
+    MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant,
 };
 use crate::gic::DISTRIBUTOR_BYTES;
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
@@ -246,19 +245,4 @@ fn check_bits(one: &RegisterGrant, other: &RegisterGrant) -> Result<(), Refusal>
         return Err(Refusal::RegisterBitsOwned);
     }
     Ok(())
-}
-
-/// Returns the interrupt of the caller's doorbell, if its current owner declares it as a doorbell.
-pub fn doorbell_target(
-    caller: &Configuration<'_>,
-    index: u64,
-    system: &Configuration<'_>,
-    cells: &Cells<'_>,
-) -> Option<u32> {
-    let index = usize::try_from(index).ok()?;
-    let number = caller.doorbells.get(index)?.interrupt;
-    let owner = live(cells).find(|(_, cell)| has_interrupt(cell, number));
-    let owner = owner.map_or(system, |(_, cell)| cell);
-    let rings = |own: &InterruptGrant| own.number == number && own.is_doorbell();
-    owner.interrupts.iter().any(rings).then_some(number)
 }

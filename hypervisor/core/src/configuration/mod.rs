@@ -19,6 +19,7 @@ use crate::format::{
     MAXIMUM_INTERRUPTS, MAXIMUM_MEMORY_REGIONS, MAXIMUM_REGISTERS, MAXIMUM_SMCS, MemoryFlags,
     MemoryRegion, Platform, Refusal, RegisterGrant, SYSTEM_MAGIC, SmcGrant,
 };
+use crate::gic::SpiSet;
 use crate::interface::{MAXIMUM_CPUS, REVISION};
 
 pub(crate) use blob_checks::overlap;
@@ -110,6 +111,13 @@ impl<'a> Configuration<'a> {
         self.memory
             .iter()
             .any(|region| region.flags().contains(MemoryFlags::EXECUTE) && region.maps(guest))
+    }
+
+    /// Returns the interrupt of a doorbell, if its owner, and so this set, declares it as one.
+    pub fn doorbell(&self, index: u64, declared: &SpiSet) -> Option<u32> {
+        let index = usize::try_from(index).ok()?;
+        let number = self.doorbells.get(index)?.interrupt;
+        declared.contains(number).then_some(number)
     }
 
     /// Returns whether this SMC function is forwarded to the firmware.

@@ -2,15 +2,13 @@
 //! The registers that the distributor and the redistributors' second frames have in common: some bits
 //! per interrupt, at the same offsets in both (Arm IHI 0069, 12.8 and 12.10).
 
-use spin::Mutex;
-
 use super::{BEST_PRIORITY, Ownership};
-use crate::bounded_lock::lock_bounded;
+use crate::bounded_lock::HolderLock;
 use crate::bus::{Access, Bus, Width};
 
 /// Lock for read-modify-write of registers in which several cells have bits, one for the whole
 /// controller. It is held for two accesses to a register.
-pub(super) static LOCK: Mutex<()> = Mutex::new(());
+pub static LOCK: HolderLock = HolderLock::new();
 
 // `priority` looks at bit 7 of each byte.
 const _: () = assert!(BEST_PRIORITY == 0x80);
@@ -81,7 +79,7 @@ pub(super) fn modify(address: u64, width: Width, value: u64, mask: u64, bus: &im
     if mask == 0 {
         return;
     }
-    let Some(_held) = lock_bounded(&LOCK) else { return };
+    let Some(_held) = LOCK.take(bus.holder()) else { return };
     let kept = bus.read(address, width) & !mask;
     bus.write(address, width, kept | value & mask);
 }

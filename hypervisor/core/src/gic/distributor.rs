@@ -2,7 +2,6 @@
 //! Accesses to the distributor's frame (Arm IHI 0069, 12.9).
 
 use super::{SpiSet, common_registers};
-use crate::bounded_lock::lock_bounded;
 use crate::bus::{Access, Bus, Width};
 
 const TYPER: u64 = 0x0004;
@@ -66,7 +65,7 @@ pub fn route(
     let _held;
     let mut wanted = value;
     if access.width == Width::Word {
-        let Some(held) = lock_bounded(&common_registers::LOCK) else { return 0 };
+        let Some(held) = common_registers::LOCK.take(bus.holder()) else { return 0 };
         _held = held;
         let shift = 8 * (access.address & 7);
         let mask = access.width.mask() << shift;

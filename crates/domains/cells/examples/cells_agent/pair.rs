@@ -39,7 +39,7 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
     let parked = PAIR
         .cpus
         .iter()
-        .all(|cpu| status.get().cpus[*cpu as usize].power() == CpuPower::Off);
+        .all(|cpu| status.get().cpus[*cpu as usize].cpu_state().power == CpuPower::Off);
     let stopped = (page.word(INTERRUPTS), page.word(SECOND_INTERRUPTS));
     std::thread::sleep(std::time::Duration::from_millis(30));
     let still = stopped == (page.word(INTERRUPTS), page.word(SECOND_INTERRUPTS));

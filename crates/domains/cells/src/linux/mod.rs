@@ -257,8 +257,7 @@ impl LinuxCell {
         let index = |affinity: &u64| {
             let mut cpus = status.get().cpus.iter();
             cpus.position(|cpu| {
-                cpu.mpidr.load(Ordering::Relaxed) == *affinity
-                    && cpu.cell.load(Ordering::Relaxed) == self.number
+                cpu.mpidr.load(Ordering::Relaxed) == *affinity && cpu.cell() == self.number
             })
         };
         let found = self.cpus.iter().filter_map(index);

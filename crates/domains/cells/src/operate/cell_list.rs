@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rampart_hypervisor_core::interface::{
-    CellState, CellStatus, EXIT_SLOTS, Exit, FAILURE_SLOTS, Failure, Status, StopReason,
+    CellState, CellStatus, CpuPower, EXIT_SLOTS, Exit, FAILURE_SLOTS, Failure, Status, StopReason,
 };
 use rampart_model::{CpuReport, ExitCount, FailureReport};
 
@@ -99,10 +99,10 @@ pub(super) fn cpu(status: &Status, index: usize, number: Option<u32>) -> Option<
             count,
         });
     }
-    let power = match cpu.power.load(Ordering::Relaxed) {
-        0 => "on",
-        1 => "off",
-        _ => "on-pending",
+    let power = match cpu.cpu_state().power {
+        CpuPower::On | CpuPower::Parking => "on",
+        CpuPower::Off | CpuPower::Gone => "off",
+        CpuPower::OnPending | CpuPower::Starting => "on-pending",
     };
     Some(CpuReport {
         number,
