@@ -251,6 +251,7 @@ pub fn handle_timer(ticks: u64) {
         write_register!("cntv_tval_el0", ticks);
         count(Word::Interrupts);
     } else {
+        set_shared_word(Word::UnexpectedNumber, interrupt);
         count(Word::Unexpected);
     }
     end(interrupt);

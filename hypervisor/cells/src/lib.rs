@@ -70,6 +70,8 @@ pub enum Word {
     Software = 7,
     /// A number that another cell reads.
     Message = 8,
+    /// The number of the latest unexpected interrupt.
+    UnexpectedNumber = 9,
     /// `Begun` of the second CPU.
     SecondBegun = 16,
     /// `Interrupts` of the second CPU.

@@ -292,7 +292,7 @@ fn long_work_delays_no_one() {
         cpus: &[1],
         memory: 0x6400_0000,
     };
-    const BIG_BYTES: u64 = 0xb00_0000;
+    const BIG_BYTES: u64 = 64 << 20;
     on(&MODELS[..4], |machine| {
         let witness = machine.start_witness()?;
         machine.start_hostile(&ONE, &ONE.blob())?;
@@ -420,5 +420,30 @@ fn the_root_does_not_turn_the_machine_off() {
         machine.begin(root(0), &[SMC], &[CPU_OFF]);
         witness.check()?;
         machine.expect_running()
+    });
+}
+
+/// A cell is destroyed before its CPU has started: the CPU stays off in the root.
+#[test]
+fn a_start_does_not_outlive_its_cell() {
+    on(&MODELS[..4], |machine| {
+        let witness = machine.start_witness()?;
+        machine.turn_off(2)?;
+        let blob = ONE.blob();
+        for round in 0..20 {
+            let cell = machine.create(&blob)?;
+            machine.load_and_start(cell, &blob, "rampart-cell-remote")?;
+            machine.manage(Hypercall::CellDestroy, cell)?;
+            for _ in 0..3 {
+                let [info, ..] = machine.run(root(0), &[SMC], &[AFFINITY_INFO, 2, 0])?;
+                ensure(info == 1, || {
+                    format!("round {round}: the root's CPU is {info}, not off")
+                })?;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        machine.turn_on(2)?;
+        witness.check()?;
+        machine.expect_no_fault()
     });
 }

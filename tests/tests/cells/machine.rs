@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rampart_hypervisor_cells::Word;
 use rampart_hypervisor_cells::remote::{
     AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED,
     NUMBER, ONCE, RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
@@ -47,8 +48,6 @@ pub(crate) const CPUS: usize = 4;
 pub(crate) const WITNESS_CPU: usize = 3;
 pub(crate) const WITNESS: u64 = 0x6000_0000;
 const PERIOD_MICROSECONDS: u64 = 2000;
-const INTERRUPTS: u64 = 1;
-const UNEXPECTED: u64 = 4;
 const PATTERN: u64 = 0x1122_3344_5566_7788;
 
 /// Maximum waiting time for something that takes milliseconds on an idle machine.
@@ -399,9 +398,7 @@ impl Machine {
         let cells = status.cells.iter().map(|cell| cell.condition());
         let cells: Vec<_> = cells.map(|cell| (cell.state, cell.stop_reason)).collect();
         let cpus = status.cpus[..CPUS].iter();
-        let cpus: Vec<_> = cpus
-            .map(|cpu| (cpu.cell(), cpu.power(), cpu.all_exits()))
-            .collect();
+        let cpus: Vec<_> = cpus.map(|cpu| (cpu.cpu_state(), cpu.all_exits())).collect();
         let logged = (status.logged.load(Relaxed) as usize).min(status.log.len());
         let log: Vec<u8> = status.log[..logged]
             .iter()
@@ -753,7 +750,7 @@ pub(crate) struct Witness<'a> {
 
 impl Witness<'_> {
     fn interrupts(&self) -> u64 {
-        self.machine.word(page() + 8 * INTERRUPTS)
+        self.machine.word(page() + 8 * Word::Interrupts as u64)
     }
 
     /// Checks that it takes interrupts of its timer, no other interrupt, without an exit, and that its memory is
@@ -765,9 +762,11 @@ impl Witness<'_> {
         ensure(lives, || {
             "the witness takes no interrupts of its timer".to_owned()
         })?;
-        let unexpected = machine.word(page() + 8 * UNEXPECTED);
+        let word = |word: Word| machine.word(page() + 8 * word as u64);
+        let unexpected = word(Word::Unexpected);
         ensure(unexpected == 0, || {
-            format!("the witness takes {unexpected} foreign interrupts")
+            let number = word(Word::UnexpectedNumber);
+            format!("the witness takes {unexpected} foreign interrupts, the latest is {number}")
         })?;
         let exits = machine.exits(WITNESS_CPU);
         ensure(exits == self.exits, || {

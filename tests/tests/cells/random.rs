@@ -2,7 +2,6 @@
 //! Random steps of the root and of a cell at once (`hypervisor/cells/src/random.rs`), while the root creates, starts,
 //! stops and destroys cells at random. The seed is in the message of a failure.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rampart_hypervisor_cells::remote::{BEGUN, ENTRY, LATEST, ROOT, RUNS, SLEEPS, STEPS, STOP};
@@ -19,6 +18,7 @@ use crate::machine::{
 const SECONDS: &str = "RAMPART_RANDOM_SECONDS";
 const SEED: &str = "RAMPART_RANDOM_SEED";
 const USUAL_SECONDS: u64 = 10;
+const LONG_SECONDS: u64 = 1800;
 
 const MACHINES: [Model; 6] = [
     MODELS[0], MODELS[1], MODELS[2], MODELS[3], MODELS[4], MODELS[7],
@@ -58,7 +58,18 @@ fn environment(name: &str) -> Option<u64> {
 
 #[test]
 fn random_steps_of_root_and_cell_affect_no_one_else() {
-    let time = Duration::from_secs(environment(SECONDS).unwrap_or(USUAL_SECONDS));
+    make(environment(SECONDS).unwrap_or(USUAL_SECONDS));
+}
+
+#[test]
+#[ignore = "takes hours; make test-long runs it"]
+fn random_steps_for_hours_affect_no_one_else() {
+    make(environment(SECONDS).unwrap_or(LONG_SECONDS));
+}
+
+/// Makes random steps in each machine for this time.
+fn make(seconds: u64) {
+    let time = Duration::from_secs(seconds);
     let seed = environment(SEED).unwrap_or_else(|| {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed();
         now.map_or(1, |now| now.as_nanos() as u64 | 1)
@@ -68,6 +79,7 @@ fn random_steps_of_root_and_cell_affect_no_one_else() {
             machine,
             random: Random(seed | 1),
             calls: 0,
+            steps_of_cells: 0,
         };
         let result = steps.all(time);
         let calls = steps.calls;
@@ -88,17 +100,11 @@ fn random_steps_of_root_and_cell_affect_no_one_else() {
     });
 }
 
-#[test]
-#[ignore = "takes hours; make test-long runs it"]
-fn random_steps_for_hours() {
-    // The time is that of the environment.
-    random_steps_of_root_and_cell_affect_no_one_else();
-}
-
 struct Steps<'a> {
     machine: &'a Machine,
     random: Random,
     calls: u64,
+    steps_of_cells: u64,
 }
 
 impl Steps<'_> {
@@ -185,6 +191,7 @@ impl Steps<'_> {
                 machine.begin(root(2), &[SMC], &[CPU_OFF]);
             }
             9 => {
+                self.steps_of_cells += machine.value(ONE.cpu(0), RUNS);
                 machine.set_value(ONE.cpu(0), STOP, 1);
             }
             _ => {
@@ -211,7 +218,7 @@ impl Steps<'_> {
                 machine.manage(Hypercall::CellDestroy, cell)?;
             }
         }
-        let owner = machine.status().cpus[2].cell.load(Relaxed);
+        let owner = machine.status().cpus[2].cell();
         ensure(owner == 0, || format!("CPU 2 belongs to {owner}"))?;
         let [info, ..] = machine.run(root(0), &[SMC], &[AFFINITY_INFO, 2, 0])?;
         if info == 0 {
