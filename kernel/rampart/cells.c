@@ -66,17 +66,20 @@ static int check_memory(const struct rampart_blob_header *blob)
 	return 0;
 }
 
-/* Brings the CPUs back online; logs those that fail. */
-static void return_cpus(const struct cpumask *cpus)
+/* Brings the CPUs back online. Logs those that fail, and returns the last error. */
+static int return_cpus(const struct cpumask *cpus)
 {
-	int cpu, error;
+	int cpu, error, failed = 0;
 
 	for_each_cpu(cpu, cpus) {
 		error = add_cpu(cpu);
-		if (error)
-			pr_err("cannot bring CPU %d online: %d; try: echo 1 >/sys/devices/system/cpu/cpu%d/online\n",
-			       cpu, error, cpu);
+		if (!error)
+			continue;
+		failed = error;
+		pr_err("cannot bring CPU %d online: %d; try: echo 1 >/sys/devices/system/cpu/cpu%d/online\n",
+		       cpu, error, cpu);
 	}
+	return failed;
 }
 
 static int take_cpus(const struct rampart_blob_header *blob, struct cpumask *taken)
@@ -252,9 +255,10 @@ int rampart_cell_destroy(u32 number, struct rampart_answer *answer)
 	rampart.members[number] = NULL;
 	mutex_unlock(&rampart.view);
 	rampart_view_end(member->blob);
-	return_cpus(&member->cpus);
+	/* The cell is destroyed even if a CPU does not come back. */
+	error = return_cpus(&member->cpus);
 	kobject_put(&member->kobject);
-	return 0;
+	return error;
 }
 
 bool rampart_has_cells(void)

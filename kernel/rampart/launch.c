@@ -39,6 +39,9 @@ struct rampart_entry {
 	atomic64_t outcome;
 	atomic_t no_stub;
 	u64 mpidr[NR_CPUS];
+	/* ID_AA64MMFR0_EL1.PARange, and the CPU with the least: it prepares the launch. */
+	u8 range[NR_CPUS];
+	int least;
 };
 
 /* Calls the stub or the hypervisor. */
@@ -125,6 +128,7 @@ static void rampart_probe(void *argument)
 	struct rampart_entry *entry = argument;
 
 	entry->mpidr[smp_processor_id()] = read_cpuid_mpidr() & RAMPART_AFFINITY;
+	entry->range[smp_processor_id()] = read_sysreg(id_aa64mmfr0_el1) & 0xf;
 	/*
 	 * The stub answers unknown calls with HVC_STUB_ERR. KVM, while guests
 	 * run, and other hypervisors answer differently.
@@ -202,9 +206,12 @@ static int rampart_check(const struct rampart_enable *request, struct rampart_en
 		       atomic_read(&entry->no_stub));
 		return -EBUSY;
 	}
+	entry->least = cpumask_first(cpu_online_mask);
 	for_each_online_cpu(cpu) {
 		rampart.index[cpu] = index++;
 		rampart.mpidr[cpu] = entry->mpidr[cpu];
+		if (entry->range[cpu] < entry->range[entry->least])
+			entry->least = cpu;
 	}
 	return 0;
 }
@@ -270,9 +277,7 @@ static void rampart_log_refusal(struct rampart_answer *answer, const struct ramp
 static int rampart_run(struct rampart_entry *entry, struct rampart_enable *request)
 {
 	entry->step = RAMPART_LAUNCH_PREPARE;
-	preempt_disable();
-	rampart_enter(entry);
-	preempt_enable();
+	smp_call_function_single(entry->least, rampart_enter, entry, 1);
 	if (!atomic64_read(&entry->outcome)) {
 		entry->step = RAMPART_LAUNCH_ENTER;
 		on_each_cpu(rampart_enter, entry, 1);

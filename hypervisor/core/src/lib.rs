@@ -13,6 +13,7 @@
 //! - [`bus`]: access to hardware registers, supplied by the monitor.
 //! - [`registers`]: device registers shared bit by bit.
 //! - [`gic`]: the interrupt controller.
+//! - [`identification`]: the identification registers of a cell.
 //! - [`hypercall`]: decoding and permission of hypercalls.
 //! - [`psci`]: PSCI and other SMCs.
 //!
@@ -28,6 +29,7 @@ pub mod configuration;
 pub mod format;
 pub mod gic;
 pub mod hypercall;
+pub mod identification;
 pub mod interface;
 pub mod launch;
 pub mod memory_transfer;

@@ -83,6 +83,13 @@ pub enum SystemRegister {
     Control(ControlRegister),
     /// DC ISW, CSW, CISW.
     SetWay,
+    /// An identification register with Op0 3, Op1 0, CRn 0 and CRm 1 to 7.
+    Identification {
+        /// CRm.
+        crm: u8,
+        /// Op2.
+        op2: u8,
+    },
     /// Any other, with the bits of the syndrome that encode it.
     Unknown(u32),
 }
@@ -236,6 +243,12 @@ pub const fn system(iss: u32) -> SystemAccess {
         SGI1R => SystemRegister::SendGroup1,
         ASGI1R | SGI0R => SystemRegister::SendOther,
         ISW | CSW | CISW => SystemRegister::SetWay,
+        other if other & named(3, 7, 15, 8, 0) == named(3, 0, 0, 0, 0) && other & 0xe != 0 => {
+            SystemRegister::Identification {
+                crm: (other >> 1 & 7) as u8,
+                op2: (other >> 17) as u8 & 7,
+            }
+        }
         other => SystemRegister::Unknown(other),
     };
     SystemAccess { register, general: (iss >> 5 & 0x1f) as u8, read: iss & 1 != 0 }

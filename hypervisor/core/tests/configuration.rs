@@ -308,6 +308,34 @@ fn refuses_the_system_of_another_machine() {
 }
 
 #[test]
+fn refuses_what_the_monitor_cannot_map() {
+    // Memory that it would have to wipe, and registers that it would have to access.
+    const BEYOND: u64 = 1 << 39;
+    let mut blob = system();
+    blob.memory.push(region(BEYOND, BEYOND, MIB, ram()));
+    blob.memory.push(region(BEYOND + MIB, BEYOND + MIB, MIB, device()));
+    let (system, cells) = (read(&blob), [None; MAXIMUM_CELLS]);
+    let check = |change: Change| {
+        let mut new = cell("new", &[1], 0x5000_0000);
+        change(&mut new);
+        let refused = check_cell(&read(&new), &system, &MACHINE, &cells);
+        refused.err().map(|refused| refused.refusal)
+    };
+    assert_eq!(check(|_| {}), None);
+    let beyond: Change = |new| new.memory[1].physical = BEYOND;
+    assert_eq!(check(beyond), Some(Refusal::MemoryRange));
+    // A device is only mapped for the cell.
+    let device: Change =
+        |new| new.memory.push(region(BEYOND + MIB, BEYOND + MIB, 0x1000, device()));
+    assert_eq!(check(device), None);
+    let register: Change = |new| {
+        new.registers = vec![bits(0, 1, 1)];
+        new.registers[0].address = BEYOND + MIB;
+    };
+    assert_eq!(check(register), Some(Refusal::RegisterLocation));
+}
+
+#[test]
 fn a_doorbell_rings_only_if_its_owner_declares_it() {
     // As the monitor does for each owner.
     let declared = SpiSet::none();

@@ -6,8 +6,8 @@ use crate::support::{DISTRIBUTOR, MPIDRS, REDISTRIBUTORS, Registers, zeroed_stat
 use rampart_hypervisor_core::bus::{Access, Width};
 use rampart_hypervisor_core::gic::{
     BEST_PRIORITY, ControlRegister, PrivateMask, SpiSet, change_owner, control_read, control_write,
-    distributor, is_edge_triggered, is_route, lowest_mask, redistributor, redistributor_owner,
-    route, send_sgi,
+    distributor, is_edge_triggered, is_route, keep_routes, lowest_mask, redistributor,
+    redistributor_owner, route, send_sgi,
 };
 use rampart_hypervisor_core::interface::CpuPower;
 use rampart_hypervisor_core::psci::Caller;
@@ -432,4 +432,16 @@ fn an_interrupt_is_reset_when_it_changes_its_owner() {
     assert_eq!(bus.get(DISTRIBUTOR + 0x6000 + 8 * 71, Width::Double), 0x100);
     change_owner(DISTRIBUTOR, 71, true, 0x100, &bus);
     assert!(is_edge_triggered(DISTRIBUTOR, 71, &bus));
+}
+
+#[test]
+fn interrupts_of_the_root_stay_on_its_cpus() {
+    let bus = Registers::default();
+    let at = |number: u64| DISTRIBUTOR + 0x6000 + 8 * number;
+    let routes = [(32, 0), (33, 1), (34, 1 << 31), (35, 0x100), (36, 1)];
+    routes.iter().for_each(|(number, route)| bus.set(at(*number), Width::Double, *route));
+    // CPU 1 goes to a cell that owns interrupt 36.
+    keep_routes(DISTRIBUTOR, 32..36, 0, |affinity| [0, 0x100].contains(&affinity), &bus);
+    let found = routes.map(|(number, _)| bus.get(at(number), Width::Double));
+    assert_eq!(found, [0, 0, 0, 0x100, 1]);
 }

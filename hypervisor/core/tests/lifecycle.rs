@@ -8,6 +8,7 @@ use crate::support::{HYPERVISOR, MPIDRS, device, press, ram, read, zeroed_status
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, NAME_BYTES};
 use rampart_hypervisor_core::hypercall::Call;
+use rampart_hypervisor_core::identification::carried;
 use rampart_hypervisor_core::interface::{
     CellState, Condition, CpuPower, Exit, FAILURE_SLOTS, Header, Hypercall, LOG_BYTES, MAGIC,
     MAXIMUM_CPUS, Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
@@ -490,4 +491,20 @@ fn the_watchdog_timeout_is_in_ticks() {
     let mut endless = press();
     endless.watchdog_milliseconds = u32::MAX;
     assert!(watchdog_ticks(&read(&endless), u64::MAX) > 0);
+}
+
+#[test]
+fn a_cell_sees_only_features_without_state_that_it_would_leave() {
+    let all = u64::MAX;
+    // ID_AA64PFR1: no memory tagging (MTE), no streaming mode (SME).
+    assert_eq!(carried(4, 1, all), 0xff);
+    // ID_AA64PFR0: no SVE, RAS, AMU, MPAM, EL2, EL3; CSV2 is at most 1.
+    assert_eq!(carried(4, 0, all), 0xf10f_0000_0fff_00ff);
+    assert_eq!(carried(4, 0, 0x1100_0000_0100_0022), 0x1100_0000_0100_0022, "as on ARMv8.0");
+    // ID_AA64DFR0: no profiling, trace or branch records.
+    assert_eq!(carried(5, 0, all) >> 32, 0xf0);
+    // Reserved registers, ID_AA64ZFR0, ID_AA64SMFR0, and whatever comes.
+    for (crm, op2) in [(4, 2), (4, 4), (4, 5), (5, 1), (6, 3), (7, 3), (7, 4)] {
+        assert_eq!(carried(crm, op2, all), 0, "{crm} {op2}");
+    }
 }

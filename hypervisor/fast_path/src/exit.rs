@@ -287,7 +287,9 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
             }
         }
         SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
-        SystemRegister::SetWay | SystemRegister::Unknown(_) => return NOT_HANDLED,
+        SystemRegister::SetWay
+        | SystemRegister::Identification { .. }
+        | SystemRegister::Unknown(_) => return NOT_HANDLED,
     }
     advance()
 }

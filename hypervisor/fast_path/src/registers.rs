@@ -4,7 +4,7 @@
 /// Reads a system register.
 #[macro_export]
 macro_rules! read_register {
-    ($name:literal) => {{
+    ($name:expr) => {{
         let value: u64;
         // SAFETY: reading a register that is named in this crate or the monitor has no side effect on memory.
         unsafe {

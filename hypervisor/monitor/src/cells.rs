@@ -4,7 +4,9 @@
 
 use core::sync::atomic::Ordering::SeqCst;
 
-use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell};
+use rampart_hypervisor_core::configuration::machine_checks::{
+    Cells, MONITOR_ADDRESS_BITS, check_cell,
+};
 use rampart_hypervisor_core::configuration::{Configuration, Kind as BlobKind};
 use rampart_hypervisor_core::format::{
     InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal,
@@ -37,7 +39,7 @@ const WIPE_BYTES: u64 = 1 << 20;
 
 /// Timeout for a CPU to park. It parks with its next instruction, but an access to a slow device can delay
 /// it.
-const PARK_MICROSECONDS: u64 = 100_000;
+const PARK_MICROSECONDS: u64 = 500_000;
 
 /// Timeout for another CPU's access to one register.
 const ACCESS_MICROSECONDS: u64 = 10_000;
@@ -180,6 +182,7 @@ fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
             && end <= region.physical + region.bytes
     };
     let readable = bytes <= MAXIMUM_BLOB_BYTES as u64
+        && end <= 1 << MONITOR_ADDRESS_BITS
         && system.memory.iter().any(within)
         && (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
             .all(|page| stage_2.permits(page * PAGE_BYTES, AccessKind::Read, &tables));
@@ -241,6 +244,8 @@ impl World for Held<'_> {
         if let Some((stage_2, mut tables)) = self.manager.translation(cell) {
             stage_2.zap(cpu, &mut tables);
         }
+        // Also instructions that the CPU has fetched before.
+        instruction!("ic ialluis", "dsb ish");
     }
 
     fn kick(&self, cpu: usize) {
@@ -252,6 +257,7 @@ impl World for Held<'_> {
     fn take(&mut self, cell: u32) -> Done {
         let machine = self.machine;
         let new = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        gic::isolate(machine, indices(machine, new))?;
         for grant in new.interrupts {
             Shared::of(ROOT).interrupts.remove(grant.number);
             if is_edge_triggered(machine.distributor, grant.number, &Devices) {
@@ -348,6 +354,8 @@ impl World for Held<'_> {
     fn prepare_start(&mut self, cell: u32) {
         let machine = self.machine;
         let Some(configuration) = Shared::of(cell).configuration() else { return };
+        // Again: when the cell was created, another CPU of the root may have been about to write a route.
+        let _ = gic::isolate(machine, indices(machine, configuration));
         for grant in configuration.interrupts {
             reset_interrupt(machine, configuration, grant);
         }

@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 use rampart_hypervisor_fast_path::ExitState;
 pub(crate) use rampart_hypervisor_fast_path::Registers;
 
+use crate::features::SAVED;
 use crate::launch::LinuxState;
 use crate::registers::write_register;
 
@@ -49,8 +50,8 @@ pub(crate) struct Cpu {
     pub(crate) linux_vectors: AtomicU64,
     /// HCR_EL2 of Linux's stub.
     pub(crate) linux_hypervisor_control: AtomicU64,
-    /// CPTR_EL2 of Linux's stub.
-    pub(crate) linux_feature_traps: AtomicU64,
+    /// Registers of EL2 of Linux's stub, for `features.rs`.
+    pub(crate) linux_features: [AtomicU64; SAVED],
 }
 
 impl Cpu {

@@ -7,9 +7,10 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rampart_hypervisor_core::interface::{CpuPower, Exit, Outcome, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::{Snapshot, WRITING};
-use rampart_hypervisor_core::syndrome::{SystemRegister, Trap, trap};
+use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, trap};
 
 use rampart_hypervisor_core::gic::LOCK;
+use rampart_hypervisor_core::identification::carried;
 use rampart_hypervisor_fast_path::{REGISTER_LOCKS, ROOT_REGISTERS, holder};
 
 use crate::cpu::{Cpu, Registers};
@@ -17,7 +18,7 @@ use crate::machine::Machine;
 use crate::manager::{MANAGER, Shared};
 use crate::park::park;
 use crate::registers::{instruction, now, read_register, write_register};
-use crate::{aborts, cells, gic, guest, hypercalls, launch, log, root, smc};
+use crate::{aborts, cells, features, gic, guest, hypercalls, launch, log, root, smc};
 
 /// The CPU and cell of an exit.
 #[derive(Debug)]
@@ -86,7 +87,7 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
 
 fn synchronous(context: &Context<'_>, registers: &mut Registers) {
     match trap(read_register!("esr_el2")) {
-        Trap::SystemRegister(access) => system_register(context, registers, access.register),
+        Trap::SystemRegister(access) => system_register(context, registers, &access),
         Trap::DataAbort(abort) => aborts::data(context, registers, &abort),
         Trap::InstructionAbort(abort) => aborts::instruction(context, registers, abort),
         Trap::Smc => smc::handle(context, registers),
@@ -113,8 +114,15 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
     }
 }
 
-fn system_register(context: &Context<'_>, registers: &mut Registers, register: SystemRegister) {
-    let (exit, reason) = if register == SystemRegister::SetWay {
+fn system_register(context: &Context<'_>, registers: &mut Registers, access: &SystemAccess) {
+    if let SystemRegister::Identification { crm, op2 } = access.register
+        && access.read
+    {
+        context.count(Exit::SystemRegister);
+        registers.set(access.general, carried(crm, op2, features::read(crm, op2)));
+        return guest::advance();
+    }
+    let (exit, reason) = if access.register == SystemRegister::SetWay {
         (Exit::SetWay, StopReason::SetWay)
     } else {
         (Exit::SystemRegister, StopReason::SystemRegister)

@@ -7,13 +7,15 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
-use rampart_hypervisor_core::gic::{ORDINARY_PRIORITY, lowest_mask};
-use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome};
+use rampart_hypervisor_core::gic::{LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask};
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT};
+use rampart_hypervisor_core::psci::Caller;
 
 use rampart_hypervisor_fast_path::Devices;
 
 use crate::cpu::Cpu;
 use crate::machine::Machine;
+use crate::manager::Shared;
 use crate::registers::{
     hypervisor_control as hcr, instruction, read_register, synchronise, wait_until, write_register,
 };
@@ -242,10 +244,11 @@ pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) {
 /// Resets this CPU's private interrupts and CPU interface, so that nothing of its last owner remains.
 pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
-    let private = machine.private().0.into();
+    let private: u64 = machine.private().0.into();
     write(frame + GICD_ICENABLER, private);
     write(frame + GICD_ICPENDR, private);
-    write(frame + GICD_ICACTIVER, private);
+    // A cell may have acknowledged the management interrupt, which is not signalled again while it is active.
+    write(frame + GICD_ICACTIVER, private | 1 << machine.management());
     for word in 0..8 {
         // The last byte of its word is the management interrupt's and keeps the highest priority.
         let own = if word == machine.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
@@ -272,6 +275,35 @@ pub(crate) fn enable_wakeup(machine: &Machine, on: bool) {
         write_register!("s3_0_c12_c12_7", u64::from(on));
         synchronise();
     }
+}
+
+/// Prepares CPUs for a cell: routes the root's interrupts to another CPU of the root, and turns off LPIs, which the
+/// root's tables could deliver there.
+///
+/// # Errors
+/// [`Outcome::Unsuitable`] if a redistributor does not turn off LPIs.
+pub(crate) fn isolate(machine: &Machine, cpus: impl Iterator<Item = usize>) -> Result<(), Outcome> {
+    for frame in cpus.filter_map(|cpu| machine.redistributors.get(cpu)) {
+        // GICR_CTLR.EnableLPIs (12.11.2).
+        write(frame + GICD_CTLR, read(frame + GICD_CTLR) & !1);
+        if read(frame + GICD_CTLR) & 1 != 0 {
+            return Err(Outcome::Unsuitable);
+        }
+    }
+    let caller = Caller { status: machine.status(), cell: ROOT };
+    let mut own = machine.header.cpus().iter().filter(|affinity| caller.cpu(**affinity).is_some());
+    let to = own.next().copied().ok_or(Outcome::Invalid)?;
+    let numbers = 32..machine.interrupt_end.min(LAST_SPI + 1);
+    let root = &Shared::of(ROOT).interrupts;
+    let numbers = numbers.filter(|number| root.contains(*number));
+    keep_routes(
+        machine.distributor,
+        numbers,
+        to,
+        |affinity| caller.cpu(affinity).is_some(),
+        &Devices,
+    );
+    Ok(())
 }
 
 /// Sets a shared interrupt pending.

@@ -8,6 +8,7 @@ use rampart_hypervisor_core::interface::ROOT;
 use rampart_hypervisor_fast_path::Owner;
 
 use crate::cpu::{Cpu, Registers};
+use crate::features;
 use crate::machine::Machine;
 use crate::manager::Shared;
 use crate::registers::{
@@ -51,15 +52,26 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     set_owner(machine, cpu, cell);
     let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
+        features::restore(cpu);
         // Linux's value plus stage 2. Linux takes its SErrors itself.
         let taken = hcr::GENERAL_EXCEPTIONS | hcr::HOST | hcr::IRQ | hcr::FIQ | hcr::SERROR;
         let linux = cpu.linux_hypervisor_control.load(Relaxed) & !taken;
-        linux | hcr::STAGE_2 | hcr::TRAP_SMC | hcr::TRAP_SET_WAY | hcr::AARCH64 | unmaskable
+        linux
+            | hcr::STAGE_2
+            | hcr::TRAP_SMC
+            | hcr::TRAP_IMPLEMENTATION
+            | hcr::TRAP_AUXILIARY
+            | hcr::TRAP_SET_WAY
+            | hcr::AARCH64
+            | unmaskable
     } else {
+        features::hide();
         hcr::STAGE_2
             | hcr::SET_WAY_CLEANS
             | hcr::SERROR
             | hcr::TRAP_SMC
+            | hcr::TRAP_IDENTIFICATION
+            | hcr::TRAP_ERRORS
             | hcr::TRAP_IMPLEMENTATION
             | hcr::TRAP_AUXILIARY
             | hcr::TRAP_SET_WAY
@@ -96,6 +108,8 @@ fn translation_control(machine: &Machine) -> u64 {
 
 /// Clears the registers of the last owner, and disables its timers, debug and counters.
 pub(crate) fn wipe() {
+    features::end();
+    features::hide();
     // CNTP_CTL_EL0 and CNTV_CTL_EL0 (D24.10.14, D24.10.25); CNTVOFF_EL2 is 0 for all cells.
     write_register!("cntp_ctl_el0", 0);
     write_register!("cntv_ctl_el0", 0);
@@ -117,8 +131,7 @@ pub(crate) fn wipe() {
     wipe_debug();
     wipe_keys();
     // ID_AA64DFR0_EL1.PMUVer: PMCR_EL0.P, .C and .D reset the counters; none counts or interrupts.
-    let counters = read_register!("id_aa64dfr0_el1") >> 8 & 0xf;
-    if counters != 0 && counters != 0xf {
+    if features::has_counters() {
         write_register!("pmcntenclr_el0", 0xffff_ffff);
         write_register!("pmintenclr_el1", 0xffff_ffff);
         write_register!("pmovsclr_el0", 0xffff_ffff);
@@ -169,7 +182,9 @@ fn wipe_debug() {
 
 /// Clears the keys of pointer authentication, if ID_AA64ISAR1_EL1 (D24.2.64: APA, API, GPA, GPI) has it.
 fn wipe_keys() {
-    if read_register!("id_aa64isar1_el1") & 0xff00_0ff0 == 0 {
+    // ID_AA64ISAR2_EL1: APA3, GPA3.
+    let newer = features::read(6, 2) & 0xff00;
+    if read_register!("id_aa64isar1_el1") & 0xff00_0ff0 | newer == 0 {
         return;
     }
     // APIA, APIB, APDA, APDB and APGA, the lower and the higher half of each.

@@ -15,7 +15,7 @@ use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
 };
 use crate::stage1::{Mapping, Usage};
-use crate::{root, stage1, vectors};
+use crate::{features, root, stage1, vectors};
 
 /// Linux's registers at the call; `entry.s` writes and reads it.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +138,7 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     cpu.linux_system_control.store(linux.system_control, SeqCst);
     cpu.linux_vectors.store(linux.vectors, SeqCst);
     cpu.linux_hypervisor_control.store(linux.hypervisor_control, SeqCst);
-    cpu.linux_feature_traps.store(linux.feature_traps, SeqCst);
+    features::save(cpu);
     // From here on `handle_fault` handles a fault of the hypervisor.
     write_register!("vbar_el2", vectors::address());
     write_register!("sctlr_el2", read_register!("sctlr_el2") | WRITE_NEVER_EXECUTE);

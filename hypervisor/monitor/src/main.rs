@@ -12,6 +12,7 @@ mod aborts;
 mod cells;
 mod cpu;
 mod exits;
+mod features;
 mod gic;
 mod guest;
 mod hypercalls;

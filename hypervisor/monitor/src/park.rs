@@ -22,7 +22,8 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         write_register!("hcr_el2", hcr::AARCH64 | hcr::IRQ | hcr::FIQ | hcr::SERROR);
         // No walks of tables that may soon be reused.
         write_register!("vttbr_el2", 0);
-        instruction!("isb", "dsb sy");
+        // An error that the last owner caused is taken here, and not with the next one (`handle_fault`).
+        instruction!("isb", "dsb sy", "msr daifclr, #4", "isb", "msr daifset, #4");
         // Last: a CPU that is off may get another owner, or be started, at once.
         let _ = status.step(CpuState::park);
         gic::enable_wakeup(machine, true);

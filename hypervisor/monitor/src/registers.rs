@@ -3,6 +3,8 @@
 //! Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the GIC architecture
 //! specification (IHI 0069).
 
+use rampart_hypervisor_core::configuration::machine_checks::MONITOR_ADDRESS_BITS;
+
 pub(crate) use rampart_hypervisor_fast_path::{instruction, read_register, write_register};
 
 /// HCR_EL2 (D24.2.53).
@@ -19,7 +21,8 @@ pub(crate) mod hypervisor_control {
     pub(crate) const SERROR: u64 = 1 << 5;
     /// TWI: a WFI that would sleep is trapped.
     pub(crate) const TRAP_WAIT: u64 = 1 << 13;
-    // TID3 to TID0 stay 0: the identification registers do not trap.
+    /// TID3: the identification registers are trapped.
+    pub(crate) const TRAP_IDENTIFICATION: u64 = 1 << 18;
     /// TSC: SMC of EL1 is trapped.
     pub(crate) const TRAP_SMC: u64 = 1 << 19;
     /// TIDCP: the implementation's own registers are trapped.
@@ -34,6 +37,8 @@ pub(crate) mod hypervisor_control {
     pub(crate) const AARCH64: u64 = 1 << 31;
     /// E2H: the kernel runs at EL2 (VHE).
     pub(crate) const HOST: u64 = 1 << 34;
+    /// TLOR and TERR: limited ordering regions and error records are trapped.
+    pub(crate) const TRAP_ERRORS: u64 = 3 << 35;
     /// APK and API: pointer authentication is not trapped.
     pub(crate) const POINTER_AUTHENTICATION: u64 = 3 << 40;
 }
@@ -48,8 +53,8 @@ pub(crate) const WRITE_NEVER_EXECUTE: u64 = 1 << 19;
 /// MAIR_EL2 (D24.2.111): index 0 is normal write-back memory; index 1 is device memory, nGnRE.
 pub(crate) const MEMORY_ATTRIBUTES: u64 = 0x04_ff;
 
-/// Address bits for T0SZ of TCR_EL2: 39, so that the first level of tables is one page.
-pub(crate) const ADDRESS_BITS: u64 = 39;
+/// Address bits for T0SZ of TCR_EL2, so that the first level of tables is one page.
+pub(crate) const ADDRESS_BITS: u64 = MONITOR_ADDRESS_BITS as u64;
 /// TCR_EL2 (D24.2.176) without PS: tables in normal write-back memory, inner shareable, 4 KiB.
 pub(crate) const TRANSLATION_CONTROL: u64 =
     1 << 31 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - ADDRESS_BITS);

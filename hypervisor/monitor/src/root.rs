@@ -18,13 +18,13 @@ use rampart_hypervisor_core::stage2::{
 
 use crate::cpu::{Cpu, Registers};
 use crate::exits::Context;
-use crate::gic;
 use crate::guest;
 use crate::machine::{Machine, status};
 use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{ADDRESS_BITS, publish_stores, read_register, wait_until, write_register};
 use crate::stage1::{Mapping, Usage};
 use crate::stage2_memory::Tables;
+use crate::{features, gic};
 
 unsafe extern "C" {
     /// `entry.s`: returns EL2 to the stub and continues the caller with `registers`.
@@ -34,12 +34,18 @@ unsafe extern "C" {
 /// Timeout for a CPU that Linux has turned off to be turned off by the firmware, in microseconds.
 const POWER_OFF_MICROSECONDS: u64 = 100_000;
 
-/// Returns the physical address bits of ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), limited to what the
-/// tables support.
-fn address_bits() -> u32 {
+/// Returns the address bits of guests on this CPU: those of ID_AA64MMFR0_EL1.PARange (Arm ARM D24.2.187), limited to
+/// what the tables support.
+///
+/// # Errors
+/// [`Outcome::Unsuitable`] if the CPU has fewer than the tables need.
+fn address_bits() -> Result<u32, Outcome> {
     let range = read_register!("id_aa64mmfr0_el1") as usize & 0xf;
     let bits = [32, 36, 40, 42, 44].get(range).copied().unwrap_or(48);
-    bits.clamp(MINIMUM_ADDRESS_BITS, MAXIMUM_ADDRESS_BITS)
+    if bits < MINIMUM_ADDRESS_BITS {
+        return Err(Outcome::Unsuitable);
+    }
+    Ok(bits.min(MAXIMUM_ADDRESS_BITS))
 }
 
 /// Reads the system's configuration, with the early translation.
@@ -113,7 +119,7 @@ pub(crate) fn discover(
         redistributors: found.redistributors,
         redistributor_bytes: found.redistributor_bytes,
         interrupt_end: found.interrupt_end,
-        address_bits: address_bits(),
+        address_bits: address_bits()?,
         unmaskable: found.unmaskable,
         lowest_mask: found.lowest_mask,
     });
@@ -159,12 +165,16 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     Ok(())
 }
 
-/// Checks that this CPU is the one in the header.
+/// Checks that this CPU is the one in the header, and that it has the address bits of the one that prepared the
+/// launch: the driver chooses one with the fewest.
 pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
     const AFFINITY: u64 = 0xff_00ff_ffff;
     let index = cpu.index.load(Relaxed) as usize;
     let own = read_register!("mpidr_el1") & AFFINITY;
-    if machine.header.cpus().get(index) == Some(&own) { Ok(()) } else { Err(Outcome::Invalid) }
+    if machine.header.cpus().get(index) != Some(&own) {
+        return Err(Outcome::Invalid);
+    }
+    if address_bits()? < machine.address_bits { Err(Outcome::Unsuitable) } else { Ok(()) }
 }
 
 /// Makes Linux on this CPU the root.
@@ -232,7 +242,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
     write_register!("s3_4_c12_c11_0", 0);
     write_register!("vttbr_el2", 0);
     write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));
-    write_register!("cptr_el2", cpu.linux_feature_traps.load(Relaxed));
+    features::restore(cpu);
     registers.set(0, Outcome::Success as i64 as u64);
     // SAFETY: the registers are those of the current exit; this stack is not used any more.
     unsafe {

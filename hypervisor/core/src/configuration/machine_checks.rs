@@ -10,6 +10,9 @@ use crate::format::{
 use crate::gic::DISTRIBUTOR_BYTES;
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
+/// Number of address bits that the monitor maps for itself: it wipes memory and accesses shared registers.
+pub const MONITOR_ADDRESS_BITS: u32 = 39;
+
 /// The properties of the machine, read at the launch.
 #[derive(Debug, Clone)]
 pub struct Machine<'a> {
@@ -129,7 +132,9 @@ fn memory_of_root(
     system: &Configuration<'_>,
     machine: &Machine<'_>,
 ) -> Result<(), Refusal> {
-    if !reachable(region, machine) {
+    let wiped = !region.flags().contains(MemoryFlags::DEVICE);
+    let mapped = region.physical + region.bytes <= 1 << MONITOR_ADDRESS_BITS;
+    if !reachable(region, machine) || wiped && !mapped {
         return Err(Refusal::MemoryRange);
     }
     // Accesses to the guest addresses of the controller must trap.
@@ -166,9 +171,10 @@ fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
 /// Returns whether the page of a shared register is a device page of the root.
 fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> bool {
     let wanted = MemoryFlags::DEVICE | MemoryFlags::READ | MemoryFlags::WRITE;
+    let mapped = register.address >> MONITOR_ADDRESS_BITS == 0;
     let holds =
         |root: &MemoryRegion| root.flags().contains(wanted) && holds_page_of(root, register);
-    system.memory.iter().any(holds)
+    mapped && system.memory.iter().any(holds)
 }
 
 /// Checks a new cell against an existing one.

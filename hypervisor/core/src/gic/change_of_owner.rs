@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Resets a shared interrupt that changes its owner.
+//! Resets a shared interrupt that changes its owner, and routes those of a CPU that does.
 
 use super::common_registers::modify;
 use crate::bus::{Bus, Width};
@@ -46,4 +46,22 @@ pub fn change_owner(base: u64, number: u32, edge: bool, cpu: u64, bus: &impl Bus
     modify(base + CONFIGURATION + pair, Width::Word, trigger, 1 << shift, bus);
     bus.write(base + PRIORITY + u64::from(number), Width::Byte, ORDINARY_PRIORITY);
     bus.write(base + ROUTE + 8 * u64::from(number), Width::Double, cpu);
+}
+
+/// Routes these interrupts to the CPU with affinity `to`, unless they are routed to one that `is_own`: a CPU of
+/// their owner. Interrupts for any CPU (Interrupt_Routing_Mode) are routed there too, because no affinity has that
+/// bit.
+pub fn keep_routes(
+    base: u64,
+    numbers: impl Iterator<Item = u32>,
+    to: u64,
+    is_own: impl Fn(u64) -> bool,
+    bus: &impl Bus,
+) {
+    for number in numbers {
+        let register = base + ROUTE + 8 * u64::from(number);
+        if !is_own(bus.read(register, Width::Double)) {
+            bus.write(register, Width::Double, to);
+        }
+    }
 }

@@ -15,7 +15,7 @@ mod ownership;
 mod redistributor;
 mod sgi;
 
-pub use change_of_owner::{ORDINARY_PRIORITY, change_owner, is_edge_triggered};
+pub use change_of_owner::{ORDINARY_PRIORITY, change_owner, is_edge_triggered, keep_routes};
 pub use common_registers::LOCK;
 pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
 pub use distributor::{distributor, is_route, route};

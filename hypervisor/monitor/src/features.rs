@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Features of newer architectures: registers of EL2 that permit them to Linux, and that a cell, which does not
+//! see them, must not inherit; and what their last user left running. Registers are named by their encoding,
+//! because assemblers for ARMv8.0 do not know them.
+
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::cpu::Cpu;
+use crate::registers::{instruction, read_register, synchronise, write_register};
+
+/// Number of registers of EL2 that are saved for Linux.
+pub(crate) const SAVED: usize = 8;
+
+/// CPTR_EL2 without VHE (D24.2.35): bits that are 1 without their feature, which are the traps of SVE (TZ, bit 8)
+/// and SME (TSM, bit 12); and for cells of trace (TTA) and activity monitors (TAM).
+const TRAP_VECTORS: u64 = 0x33ff;
+const TRAP_STREAMING: u64 = 1 << 12;
+const TRAP_TRACE: u64 = 1 << 20 | 1 << 30;
+/// MDCR_EL2 (D24.3.17): TPMS and TTRF trap profiling and trace filtering. The buffers (E2PB, E2TB) belong to EL2.
+const TRAP_PROFILING: u64 = 1 << 14 | 1 << 19;
+
+fn field(register: u64, lowest: u32) -> u64 {
+    register >> lowest & 0xf
+}
+
+/// Reads an identification register of the CPU.
+pub(crate) fn read(crm: u8, op2: u8) -> u64 {
+    macro_rules! read {
+        ($($crm:literal: $($op2:literal)*),*) => {
+            match (crm, op2) {
+                $($(($crm, $op2) => read_register!(concat!("s3_0_c0_c", $crm, "_", $op2)),)*)*
+                _ => 0,
+            }
+        };
+    }
+    read!(1: 0 1 2 3 4 5 6 7, 2: 0 1 2 3 4 5 6 7, 3: 0 1 2 4 5 6, 4: 0 1, 5: 0, 6: 0 1 2, 7: 0 1 2)
+}
+
+/// Calls with each register of EL2 that exists here: its index, and whether it is to be 0 for cells.
+macro_rules! each_saved {
+    ($($index:literal $name:literal if $feature:expr;)*) => {
+        /// Saves the registers as Linux has set them.
+        pub(crate) fn save(cpu: &Cpu) {
+            $(if $feature { cpu.linux_features[$index].store(read_register!($name), Relaxed); })*
+        }
+
+        /// Restores the registers for Linux.
+        pub(crate) fn restore(cpu: &Cpu) {
+            $(if $feature { write_register!($name, cpu.linux_features[$index].load(Relaxed)); })*
+        }
+
+        /// Hides the features from a cell, or from nobody while the CPU is parked.
+        pub(crate) fn hide() {
+            $(if $feature { write_register!($name, 0); })*
+            write_register!("cptr_el2", TRAP_VECTORS | TRAP_TRACE);
+            // HPMN: all counters (PMCR_EL0.N) are the guest's.
+            let counters = if has_counters() { read_register!("pmcr_el0") >> 11 & 0x1f } else { 0 };
+            write_register!("mdcr_el2", TRAP_PROFILING | counters);
+        }
+    };
+}
+
+/// Returns whether the CPU has counters of events: ID_AA64DFR0_EL1.PMUVer.
+pub(crate) fn has_counters() -> bool {
+    !matches!(field(read(5, 0), 8), 0 | 0xf)
+}
+
+fn has_fine_traps() -> bool {
+    field(read(7, 0), 56) != 0
+}
+
+each_saved! {
+    0 "mdcr_el2" if true;
+    // HCRX_EL2, if ID_AA64MMFR1_EL1.HCX.
+    1 "s3_4_c1_c2_2" if field(read(7, 1), 40) != 0;
+    // HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2: with 0, newer registers trap.
+    2 "s3_4_c1_c1_4" if has_fine_traps();
+    3 "s3_4_c1_c1_5" if has_fine_traps();
+    4 "s3_4_c1_c1_6" if has_fine_traps();
+    5 "s3_4_c3_c1_4" if has_fine_traps();
+    6 "s3_4_c3_c1_5" if has_fine_traps();
+    // CPTR_EL2, which `hide` sets.
+    7 "cptr_el2" if true;
+}
+
+/// Ends what the last owner of the CPU has left running: streaming mode, in which EL2 could not clear the vector
+/// registers, and buffers that the CPU writes by itself.
+pub(crate) fn end() {
+    if field(read(4, 1), 24) != 0 {
+        // ID_AA64PFR1_EL1.SME: SVCR = 0.
+        write_register!("cptr_el2", TRAP_VECTORS & !TRAP_STREAMING);
+        synchronise();
+        write_register!("s3_3_c4_c2_2", 0);
+    }
+    let debug = read(5, 0);
+    // ID_AA64DFR0_EL1.PMSVer: PMSCR_EL1 and PMBLIMITR_EL1, unless the firmware owns the buffer (PMBIDR_EL1.P).
+    if field(debug, 32) != 0 && read_register!("s3_0_c9_c10_7") & 1 << 4 == 0 {
+        write_register!("s3_0_c9_c9_0", 0);
+        instruction!("isb", "hint #17", "dsb nsh");
+        write_register!("s3_0_c9_c10_0", 0);
+    }
+    // TraceBuffer: TRFCR_EL1 and TRBLIMITR_EL1 (TRBIDR_EL1.P).
+    if field(debug, 44) != 0 && read_register!("s3_0_c9_c11_7") & 1 << 4 == 0 {
+        write_register!("s3_0_c1_c2_1", 0);
+        instruction!("isb", "hint #18", "dsb nsh");
+        write_register!("s3_0_c9_c11_0", 0);
+    }
+    // BRBE: BRBCR_EL1, and BRB IALL.
+    if field(debug, 52) != 0 {
+        write_register!("s2_1_c9_c0_0", 0);
+        instruction!("isb", "sys #1, c7, c2, #4");
+    }
+    synchronise();
+}
