@@ -2,7 +2,6 @@
 //! Attacks of a hostile root on a cell, and on the hypervisor.
 
 use rampart_hypervisor_cells::remote::{ENTRY, INTERRUPTS, TIMER_TICKS};
-use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{Hypercall, Outcome};
 
@@ -243,18 +242,14 @@ fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
         let counts = |from: u64| machine.wait(|| machine.word(COUNT) > from + 3);
         ensure(counts(0), || "CPU 2 does not start".to_owned())?;
         for round in 0..12 {
-            let mut created = Err("never tried".to_owned());
-            let in_use = || {
-                created = machine.try_create(&ONE.blob());
+            let clock = machine.clock();
+            let (outcome, [cell, ..]) = loop {
+                let created = machine.try_create(&ONE.blob())?;
                 let retried = [Outcome::CpuInUse, Outcome::Busy].map(|outcome| outcome as i64);
-                created
-                    .as_ref()
-                    .is_ok_and(|(outcome, _)| retried.contains(outcome))
+                if !retried.contains(&created.0) || clock.is_over(machine) {
+                    break created;
+                }
             };
-            let mut in_use = in_use;
-            let until = std::time::Instant::now() + crate::machine::PATIENCE;
-            while in_use() && std::time::Instant::now() < until {}
-            let (outcome, [cell, ..]) = created?;
             ensure(outcome == 0, || {
                 format!("round {round}: create: {}", name(outcome))
             })?;
