@@ -3,7 +3,8 @@
  * rampart: launches the partitioning hypervisor under an unpatched kernel, and
  * moves CPUs and memory between Linux and cells.
  *
- * Locking: rampart.lock serialises all calls and thereby all hypercalls.
+ * Locking: rampart.lock serialises all calls and thereby all hypercalls, except
+ * that of the watcher (status.c), which ends before the hypervisor does.
  * rampart.view guards the data for mmap(2), see view.c.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt

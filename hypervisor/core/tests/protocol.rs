@@ -185,7 +185,8 @@ impl World for Stepped<'_> {
     }
 
     fn wipe(&mut self, cell: u32, position: u64) -> Option<u64> {
-        let quiet = self.is_quiet(cell) && !self.cell(cell).cell_maps;
+        let cleared = matches!(World::work(self, cell), Work::Clearing(_));
+        let quiet = self.is_quiet(cell) && (cleared || !self.cell(cell).cell_maps);
         self.expect(quiet, "memory is wiped while its cell can write it");
         if position == 0 {
             return Some(1);
@@ -216,8 +217,8 @@ impl World for Stepped<'_> {
     fn show(&mut self, cell: u32, shown: bool) -> Result<(), Outcome> {
         let quiet = self.is_quiet(cell);
         self.expect(quiet, "the root gets memory that a cell can write");
-        // Loading replaces what the cell has left: see `sealed` in the threat model.
-        let _ = shown;
+        let left = self.cell(cell).content == Content::Cell;
+        self.expect(!shown || !left, "the root sees what a cell has computed");
         Ok(())
     }
 

@@ -61,8 +61,8 @@ struct Held<'a> {
     manager: &'a mut Manager,
 }
 
-/// Makes the steps of a call for a cell.
-fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result<Round, Outcome> {
+/// Makes the steps of a call for a cell that exists.
+pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result<Round, Outcome> {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     run(&mut Held { machine, manager }, Management::new(kind, cell))
@@ -277,16 +277,20 @@ impl World for Held<'_> {
 
     fn wipe(&mut self, cell: u32, position: u64) -> Option<u64> {
         let work = &self.manager.work;
-        // Shared memory of a cell that is ready is in use.
-        let ready = |other: &u32| *other != cell && work[*other as usize] == Work::Ready;
+        // Shared memory of a cell that is neither being created nor destroyed is in use.
+        let keeps = |other: &u32| {
+            *other != cell && matches!(work[*other as usize], Work::Ready | Work::Clearing(_))
+        };
         let others = || {
-            let others = (1..MAXIMUM_CELLS as u32).filter(ready);
+            let others = (1..MAXIMUM_CELLS as u32).filter(keeps);
             others.filter_map(|other| Shared::of(other).configuration())
         };
+        let clears = matches!(work[cell as usize], Work::Clearing(_));
+        let kept = |region: &MemoryRegion| clears && region.flags().contains(MemoryFlags::SHARED);
         let mut first = 0;
         for region in Shared::of(cell).configuration()?.memory {
             let offset = position - first;
-            if offset < region.bytes && is_wiped(region, others()) {
+            if offset < region.bytes && is_wiped(region, others()) && !kept(region) {
                 let bytes = WIPE_BYTES.min(region.bytes - offset);
                 zero(region.physical + offset, bytes);
                 return Some(position + bytes);
@@ -415,26 +419,6 @@ fn zero(start: u64, bytes: u64) {
         unsafe { core::arch::asm!("dc civac, {}", in(reg) at, options(nostack)) }
     }
     instruction!("dsb sy");
-}
-
-/// Maps a cell's loadable memory for the root. Refuses a running cell.
-pub(crate) fn loadable(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
-    manage(machine, Kind::Loadable, cell)
-}
-
-/// Starts a cell at its entry, on its first CPU.
-pub(crate) fn start(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
-    manage(machine, Kind::Start, cell)
-}
-
-/// Stops a cell: parks its CPUs and keeps its memory.
-pub(crate) fn stop(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
-    manage(machine, Kind::Stop, cell)
-}
-
-/// Destroys a cell: wipes it and returns its resources to the root.
-pub(crate) fn destroy(machine: &'static Machine, cell: u32) -> Result<Round, Outcome> {
-    manage(machine, Kind::Destroy, cell)
 }
 
 /// Orders the other CPUs of a cell to park, after this one failed or ended it. If the manager's lock is

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rampart_hypervisor_core::hypercall::Call;
 use rampart_hypervisor_core::interface::{Outcome, REVISION, ROOT};
+use rampart_hypervisor_core::protocol::Kind;
 
 use crate::cells::Round;
 use crate::cpu::Registers;
@@ -72,10 +73,10 @@ fn execute(
         }
         Call::Disable => root::leave(context, registers)?,
         Call::Create { start, bytes } => return cells::create(machine, start, bytes, values),
-        Call::Loadable(cell) => return cells::loadable(machine, cell),
-        Call::Start(cell) => return cells::start(machine, cell),
-        Call::Stop(cell) => return cells::stop(machine, cell),
-        Call::Destroy(cell) => return cells::destroy(machine, cell),
+        Call::Loadable(cell) => return cells::manage(machine, Kind::Loadable, cell),
+        Call::Start(cell) => return cells::manage(machine, Kind::Start, cell),
+        Call::Stop(cell) => return cells::manage(machine, Kind::Stop, cell),
+        Call::Destroy(cell) => return cells::manage(machine, Kind::Destroy, cell),
     }
     Ok(Round::Complete)
 }

@@ -9,7 +9,10 @@ use rampart_hypervisor_core::protocol::CpuState;
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
 use crate::registers::{hypervisor_control as hcr, instruction, write_register};
-use crate::{gic, guest, root, smc};
+use crate::{gic, guest, root, smc, stage2_memory};
+
+/// No cell has this number.
+const UNUSED_VMID: u32 = 0xff;
 
 /// Waits until the CPU is started, and sets `registers` for the start.
 pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registers) {
@@ -19,9 +22,9 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         guest::wipe();
         cpu.faulting.store(0, SeqCst);
         // Only interrupts routed to EL2 end a WFI here (Arm ARM D1.6.2). They are masked, so none is taken.
-        write_register!("hcr_el2", hcr::AARCH64 | hcr::IRQ | hcr::FIQ | hcr::SERROR);
+        write_register!("hcr_el2", hcr::STAGE_2 | hcr::AARCH64 | hcr::IRQ | hcr::FIQ | hcr::SERROR);
         // No walks of tables that may soon be reused.
-        write_register!("vttbr_el2", 0);
+        write_register!("vttbr_el2", stage2_memory::base(stage2_memory::no_tables(), UNUSED_VMID));
         // An error that the last owner caused is taken here, and not with the next one (`handle_fault`).
         instruction!("isb", "dsb sy", "msr daifclr, #4", "isb", "msr daifset, #4");
         // Last: a CPU that is off may get another owner, or be started, at once.

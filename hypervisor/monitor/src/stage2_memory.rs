@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory for stage-2 tables, and the TLBs that cache them.
 
+use core::sync::atomic::AtomicU64;
+
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_hypervisor_core::stage2::{PagePool, TableMemory};
 
@@ -23,6 +25,17 @@ pub(crate) fn base(root: u64, cell: u32) -> u64 {
     root | u64::from(cell) << 48
 }
 
+/// Root tables without an entry, never written, as many as a guest can have: speculative walks find nothing.
+#[repr(C, align(65536))]
+struct NoTables([AtomicU64; 1 << 13]);
+
+static NO_TABLES: NoTables = NoTables([const { AtomicU64::new(0) }; 1 << 13]);
+
+/// Returns root tables for a CPU without a guest, and while VTTBR_EL2 selects only a VMID.
+pub(crate) fn no_tables() -> u64 {
+    (&raw const NO_TABLES.0) as u64
+}
+
 impl TableMemory for Tables<'_> {
     fn allocate(&mut self, pages: usize) -> Option<u64> {
         let start = self.pool.allocate(pages)?;
@@ -43,6 +56,10 @@ impl TableMemory for Tables<'_> {
     }
 
     fn write(&mut self, table: u64, index: usize, entry: u64) {
+        // A walk that finds a valid entry must also find what it points to.
+        if entry & 1 != 0 {
+            instruction!("dsb ishst");
+        }
         // SAFETY: as above. With a single store a table walk sees the old entry or the new one.
         unsafe { (table as *mut u64).add(index).write_volatile(entry) }
     }
@@ -52,7 +69,7 @@ impl TableMemory for Tables<'_> {
         // otherwise.
         let own = read_register!("vttbr_el2");
         instruction!("dsb ishst");
-        write_register!("vttbr_el2", base(0, self.cell));
+        write_register!("vttbr_el2", base(no_tables(), self.cell));
         synchronise();
         instruction!("tlbi vmalls12e1is", "dsb ish");
         write_register!("vttbr_el2", own);

@@ -33,6 +33,8 @@ pub enum Work {
     Claiming,
     /// Its memory, which nobody can access, is being wiped for the cell.
     Building(u64),
+    /// Its private memory is being wiped, because the cell has run and the root is to load it again.
+    Clearing(u64),
     /// Its memory, which nobody can access, is being wiped for the root.
     Releasing(u64),
     /// Everything is being returned to the root.
@@ -138,7 +140,7 @@ impl Management {
                 }
                 Err(outcome) => self.undo(world, outcome),
             },
-            Phase::Wipe => Ok(self.wipe(world)),
+            Phase::Wipe => self.wipe(world),
             Phase::Grant => match world.grant(cell) {
                 Ok(()) => {
                     world.set_work(cell, Work::Ready);
@@ -238,6 +240,17 @@ impl Management {
                 world.set_work(cell, Work::Returning);
                 return self.go(Phase::GiveBack);
             }
+            // The cell may end itself at any time, and would then have to be cleared.
+            (Kind::Loadable, _) if world.state(cell) == CellState::Running => {
+                return Err(Outcome::WrongState);
+            }
+            // The cell has been loaded or has run: the root must not see what it has left.
+            (Kind::Loadable, Work::Ready)
+                if matches!(world.state(cell), CellState::Stopped | CellState::Failed) =>
+            {
+                world.set_work(cell, Work::Clearing(0));
+            }
+            (Kind::Loadable | Kind::Destroy, Work::Clearing(_)) => {}
             (Kind::Destroy, Work::Building(_)) => {
                 world.set_work(cell, Work::Releasing(0));
                 return self.go(Phase::Withdraw);
@@ -273,6 +286,7 @@ impl Management {
             return self.go(Phase::Order(0));
         }
         match self.kind {
+            Kind::Loadable if world.work(cell) != Work::Ready => self.go(Phase::Wipe),
             Kind::Loadable => world.show(cell, true).map(|()| DONE),
             Kind::Stop => world.show(cell, false).map(|()| DONE),
             Kind::Start => {
@@ -289,26 +303,29 @@ impl Management {
     }
 
     /// Zeroes a part of the memory. The position is kept with the cell, so any CPU of the root continues.
-    fn wipe(&mut self, world: &mut impl World) -> Progress {
-        let (cell, work) = (self.cell, world.work(self.cell));
-        let (Work::Building(position) | Work::Releasing(position)) = work else {
-            return Progress::Done(Err(Outcome::WrongState));
+    fn wipe(&mut self, world: &mut impl World) -> Result<Progress, Outcome> {
+        let cell = self.cell;
+        let (position, wiped): (u64, fn(u64) -> Work) = match world.work(cell) {
+            Work::Building(position) => (position, Work::Building),
+            Work::Clearing(position) => (position, Work::Clearing),
+            Work::Releasing(position) => (position, Work::Releasing),
+            _ => return Err(Outcome::WrongState),
         };
-        let building = matches!(work, Work::Building(_));
-        match world.wipe(cell, position) {
-            Some(next) if building => world.set_work(cell, Work::Building(next)),
-            Some(next) => world.set_work(cell, Work::Releasing(next)),
-            None if building => {
-                self.phase = Phase::Grant;
-                return Progress::Next;
+        if let Some(next) = world.wipe(cell, position) {
+            world.set_work(cell, wiped(next));
+            return Ok(Progress::Later);
+        }
+        match world.work(cell) {
+            Work::Building(_) => self.go(Phase::Grant),
+            Work::Clearing(_) => {
+                world.set_work(cell, Work::Ready);
+                world.show(cell, true).map(|()| DONE)
             }
-            None => {
+            _ => {
                 world.set_work(cell, Work::Returning);
-                self.phase = Phase::GiveBack;
-                return Progress::Next;
+                self.go(Phase::GiveBack)
             }
         }
-        Progress::Later
     }
 
     /// Returns everything to the root after a creation failed. The memory was not used by the cell.
