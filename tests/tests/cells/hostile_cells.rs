@@ -540,9 +540,11 @@ fn cells_that_fail_at_once_are_restarted() {
                 ensure(machine.wait(failed), || {
                     format!("cell {} does not fail", cell.name)
                 })?;
-                let begun = machine.value(cell.cpu(0), BEGUN);
-                machine.load_and_start(*number, blob, "rampart-cell-remote")?;
-                let starts = machine.wait(|| machine.value(cell.cpu(0), BEGUN) != begun);
+                machine.manage(Hypercall::CellLoadable, *number)?;
+                machine.write_program(blob, "rampart-cell-remote");
+                machine.set_value(cell.cpu(0), BEGUN, 0);
+                machine.manage(Hypercall::CellStart, *number)?;
+                let starts = machine.wait(|| machine.value(cell.cpu(0), BEGUN) != 0);
                 ensure(starts, || {
                     format!("cell {} does not start again", cell.name)
                 })?;
