@@ -170,7 +170,7 @@ fn bells_in_a_loop_delay_no_management_call() {
         interrupts: vec![grant],
         ..system()
     };
-    on_with(&MODELS[..4], &system, |machine| {
+    on_with(&MODELS[..3], &system, |machine| {
         machine.expect_launched()?;
         let witness = machine.start_witness()?;
         let doorbells = vec![Doorbell {
@@ -457,7 +457,7 @@ fn a_cpu_whose_own_translation_faults_returns() {
 /// Two cells share a region. The reader writes it, one is destroyed under the other, and a new one gets it.
 #[test]
 fn a_shared_region_has_one_writer_and_no_past() {
-    on(&MODELS[..4], |machine| {
+    on(&MODELS[..3], |machine| {
         let witness = machine.start_witness()?;
         let physical = 0x6700_0000;
         let shared = |flags: MemoryFlags, cell: &crate::machine::Cell| {
@@ -521,7 +521,7 @@ fn a_shared_region_has_one_writer_and_no_past() {
 /// Two cells fail at once, again and again, while the root restarts them.
 #[test]
 fn cells_that_fail_at_once_are_restarted() {
-    on(&MODELS[..4], |machine| {
+    on(&MODELS[..3], |machine| {
         let witness = machine.start_witness()?;
         let blobs = [(ONE, ONE.blob()), (OTHER, OTHER.blob())];
         let mut cells = Vec::new();

@@ -288,7 +288,7 @@ fn long_work_delays_no_one() {
         memory: 0x6400_0000,
     };
     const BIG_BYTES: u64 = 64 << 20;
-    on(&MODELS[..4], |machine| {
+    on(&MODELS[..3], |machine| {
         let witness = machine.start_witness()?;
         machine.start_hostile(&ONE, &ONE.blob())?;
         machine.turn_off(1)?;
@@ -367,7 +367,7 @@ fn the_root_does_not_see_what_a_stopped_cell_computed() {
 /// All CPUs of the root make management calls at once.
 #[test]
 fn management_calls_at_once_end() {
-    on(&MODELS[..4], |machine| {
+    on(&MODELS[..3], |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
         let bytes = OTHER_ON_2.blob().bytes();
@@ -396,7 +396,7 @@ const OTHER_ON_2: Cell = Cell {
 /// The root turns itself off, or the machine, while a cell exists.
 #[test]
 fn the_root_does_not_turn_the_machine_off() {
-    on(&MODELS[..4], |machine| {
+    on(&MODELS[..3], |machine| {
         let witness = machine.start_witness()?;
         // SYSTEM_OFF, SYSTEM_RESET, CPU_OFF, and functions of newer versions.
         for (cpu, function) in [(1, 0x8400_0008), (2, 0x8400_0009)] {
@@ -421,7 +421,7 @@ fn the_root_does_not_turn_the_machine_off() {
 /// A cell is destroyed before its CPU has started: the CPU stays off in the root.
 #[test]
 fn a_start_does_not_outlive_its_cell() {
-    on(&MODELS[..4], |machine| {
+    on(&MODELS[..3], |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
         let blob = ONE.blob();

@@ -119,8 +119,9 @@ pub(crate) struct Model {
     pub(crate) two_security_states: bool,
 }
 
-/// The processors that QEMU 7.2 has: without and with VHE, and one with all features.
-pub(crate) const MODELS: [Model; 8] = {
+/// The processors that QEMU 7.2 has: without and with VHE, and one with all features. `max` is not there with two
+/// security states: on CPUs that PSCI starts, QEMU traps registers of new features to EL3, where nothing is.
+pub(crate) const MODELS: [Model; 7] = {
     const fn model(cpu: &'static str, two_security_states: bool) -> Model {
         Model {
             cpu,
@@ -131,8 +132,6 @@ pub(crate) const MODELS: [Model; 8] = {
         model("cortex-a57", false),
         model("cortex-a57", true),
         model("max", false),
-        // QEMU 7.2 traps these features to EL3 on CPUs that PSCI starts, and nothing is there.
-        model("max,pauth=off,sve=off,sme=off", true),
         model("cortex-a76", false),
         model("cortex-a76", true),
         model("neoverse-n1", false),
@@ -161,8 +160,7 @@ pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine)
     let only = std::env::var("RAMPART_TEST_MODEL").ok();
     let mut failures = Vec::new();
     for model in models {
-        let cpu = model.cpu.split(',').next().unwrap_or_default();
-        let name = format!("{cpu}-{}", 1 + u32::from(model.two_security_states));
+        let name = format!("{}-{}", model.cpu, 1 + u32::from(model.two_security_states));
         if only.as_ref().is_some_and(|only| *only != name) {
             continue;
         }
