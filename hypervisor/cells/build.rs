@@ -9,6 +9,8 @@ fn main() {
     let directory = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     println!("cargo:rustc-link-arg-bins=-T{directory}/cell.ld");
     // The load address of QEMU for a kernel that is not Linux.
-    println!("cargo:rustc-link-arg-bin=rampart-cell-launcher=--defsym=cell_base=0x40080000");
+    for program in ["launcher", "hostile-root"] {
+        println!("cargo:rustc-link-arg-bin=rampart-cell-{program}=--defsym=cell_base=0x40080000");
+    }
     println!("cargo:rustc-link-arg-bins=--oformat=binary");
 }

@@ -15,7 +15,7 @@ use crate::{DIRECTORY, ORDERS, OTHER_CELL, Order, SHARED, Word};
 global_asm!(include_str!("entry.s"));
 
 /// GICR of the first CPU, on QEMU's `virt`; the frames of the others follow.
-const REDISTRIBUTORS: u64 = 0x080a_0000;
+pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
 /// GICD on QEMU's `virt`.
 pub const DISTRIBUTOR: u64 = 0x0800_0000;
 /// The virtual timer's interrupt (Arm BSA, B.2).
@@ -251,6 +251,7 @@ pub fn handle_timer(ticks: u64) {
         write_register!("cntv_tval_el0", ticks);
         count(Word::Interrupts);
     } else {
+        set_shared_word(Word::UnexpectedNumber, interrupt);
         count(Word::Unexpected);
     }
     end(interrupt);

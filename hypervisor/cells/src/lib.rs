@@ -17,6 +17,11 @@
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
+pub mod launch;
+#[cfg(target_os = "none")]
+mod random;
+pub mod remote;
+#[cfg(target_os = "none")]
 mod translation;
 #[cfg(target_os = "none")]
 pub use bare::*;
@@ -65,6 +70,8 @@ pub enum Word {
     Software = 7,
     /// A number that another cell reads.
     Message = 8,
+    /// The number of the latest unexpected interrupt.
+    UnexpectedNumber = 9,
     /// `Begun` of the second CPU.
     SecondBegun = 16,
     /// `Interrupts` of the second CPU.

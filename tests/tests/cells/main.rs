@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The hypervisor with a real kernel in the simulated arm64 machine: cells and their isolation.
+//! The hypervisor in the simulated arm64 machine, with a real kernel as root and with a hostile one: cells and their
+//! isolation.
 
 mod command;
 mod crash;
+mod hostile_cells;
+mod hostile_root;
 mod isolation;
 mod linux;
+mod machine;
+mod random;
 mod root_crash;
 mod shared_memory;
 mod two_security_states;

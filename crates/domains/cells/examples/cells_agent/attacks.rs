@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use rampart_cells::device::Device;
-use rampart_hypervisor_core::interface::{CellState, StopReason};
+use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
 
 use crate::support::{
     BEGUN, CODE, CODE_BYTES, Done, HYPERVISOR, INTERRUPTS, PATIENCE, RESULT, SECOND, beside,
@@ -142,11 +142,46 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
     }
     let begin = Instant::now();
     device.destroy(cell)?;
+    let took = begin.elapsed();
     report(
-        true,
-        &format!("{name}: its CPU is back after {:?}", begin.elapsed()),
+        is_back(device, SECOND.cpu())?,
+        &format!("{name}: its CPU is back after {took:?}"),
     );
+    let stops = stops_of_root()?;
+    let what = format!("{name}: {stops} interrupts that stop a CPU of the root");
+    report(stops == 0, &what);
     Ok(())
+}
+
+/// Returns whether the CPU belongs to the root, and whether a thread runs on it.
+fn is_back(device: &Device, cpu: usize) -> Result<bool, Box<dyn std::error::Error>> {
+    let owner = device.status()?.get().cpus[cpu].cell();
+    let runs_there = std::thread::spawn(move || {
+        // SAFETY: the set lives on this stack and has room for the CPU; the calls change only this thread.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) == 0
+                && libc::sched_getcpu() == cpu as i32
+        }
+    });
+    Ok(owner == ROOT && runs_there.join().is_ok_and(|runs| runs))
+}
+
+/// Returns how many of the software interrupts 2 and 3 Linux has taken on all CPUs: they stop a CPU, so that Linux
+/// sends none while it runs (arch/arm64/kernel/smp.c, `enum ipi_msg_type`).
+fn stops_of_root() -> Result<u64, Box<dyn std::error::Error>> {
+    let counts = std::fs::read_to_string("/proc/interrupts")?;
+    let is_stop = |line: &&str| line.contains("CPU stop");
+    let lines: Vec<&str> = counts.lines().filter(is_stop).collect();
+    if lines.is_empty() {
+        return Err("/proc/interrupts has no interrupts that stop a CPU".into());
+    }
+    let numbers = |line: &&str| -> u64 {
+        let words = line.split_whitespace().skip(1);
+        words.map_while(|word| word.parse::<u64>().ok()).sum()
+    };
+    Ok(lines.iter().map(numbers).sum())
 }
 
 /// Runs all attacks one after the other, each in a new cell.

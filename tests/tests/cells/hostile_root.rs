@@ -1,0 +1,444 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Attacks of a hostile root on a cell, and on the hypervisor.
+
+use rampart_hypervisor_cells::remote::{ENTRY, INTERRUPTS, TIMER_TICKS};
+use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_hypervisor_core::interface::{Hypercall, Outcome};
+
+use crate::machine::{
+    AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
+    ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE, STORE_WORD, UNMASK,
+    WITNESS, WITNESS_CPU, ensure, name, on, on_with, region, register, root, system, wait_within,
+    write_register,
+};
+
+/// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
+const INTERRUPT: u64 = 250;
+/// Offsets in the distributor and in a redistributor's second frame (Arm IHI 0069, 12.9 and 12.11).
+const ENABLE: u64 = 0x100;
+const SET_PENDING: u64 = 0x200;
+const SET_ACTIVE: u64 = 0x300;
+const PRIORITY: u64 = 0x400;
+const TRIGGER: u64 = 0xc00;
+const ROUTE: u64 = 0x6000;
+
+fn private_frame(cpu: u64) -> u64 {
+    REDISTRIBUTORS + cpu * 0x2_0000 + 0x1_0000
+}
+
+/// The root routes an interrupt of its own to the witness's CPU before the witness exists, and sets it pending for
+/// ever, with both triggers.
+#[test]
+fn an_interrupt_of_the_root_does_not_reach_a_cell() {
+    on(&MODELS, |machine| {
+        let (word, bit) = (INTERRUPT / 32 * 4, 1 << (INTERRUPT % 32));
+        for interrupt in [INTERRUPT, INTERRUPT + 1] {
+            let at = DISTRIBUTOR + ROUTE + 8 * interrupt;
+            machine.access(root(0), STORE, at, WITNESS_CPU as u64)?;
+            machine.set_device(
+                root(0),
+                DISTRIBUTOR + PRIORITY + interrupt / 4 * 4,
+                0x8080_8080,
+            )?;
+        }
+        // The first is edge-triggered.
+        let trigger = DISTRIBUTOR + TRIGGER + INTERRUPT / 16 * 4;
+        machine.set_device(root(0), trigger, 2 << (INTERRUPT % 16 * 2))?;
+        machine.set_device(root(0), DISTRIBUTOR + ENABLE + word, 3 * bit)?;
+        let witness = machine.start_witness_after(|| {
+            machine.set_device(root(0), DISTRIBUTOR + SET_PENDING + word, 3 * bit)
+        })?;
+        witness.check()?;
+        let at = DISTRIBUTOR + SET_PENDING + word;
+        machine.repeat(root(0), &[STORE_WORD], &[at, 3 * bit]);
+        let checked = witness.check();
+        machine.end(root(0))?;
+        checked?;
+        machine.manage(Hypercall::CellDestroy, witness.number)?;
+        machine.turn_on(WITNESS_CPU as u64)
+    });
+}
+
+/// The root sets private interrupts pending, active and enabled for the witness's CPU: while the CPU is off, and while
+/// the witness runs. It sends software interrupts.
+#[test]
+fn private_interrupts_of_a_parked_cpu_do_not_reach_its_next_owner() {
+    on(&MODELS, |machine| {
+        let frame = private_frame(WITNESS_CPU as u64);
+        let plant = || {
+            for word in 0..8 {
+                machine.set_device(root(0), frame + PRIORITY + 4 * word, 0)?;
+            }
+            machine.set_device(root(0), frame + TRIGGER + 4, u64::from(u32::MAX))?;
+            machine.set_device(root(0), frame + SET_PENDING, 0x00c0_ffff)?;
+            machine.set_device(root(0), frame + SET_ACTIVE, 1 << 27 | 1 << 30)?;
+            machine.set_device(root(0), frame + ENABLE, u64::from(u32::MAX))
+        };
+        let witness = machine.start_witness_after(plant)?;
+        witness.check()?;
+        plant()?;
+        send_all(machine)?;
+        witness.check()?;
+        machine.manage(Hypercall::CellDestroy, witness.number)?;
+        machine.turn_on(WITNESS_CPU as u64)
+    });
+}
+
+/// Sends software interrupts of all numbers by all registers to all CPUs.
+fn send_all(machine: &Machine) -> crate::machine::Attacked {
+    for number in 0..16 {
+        for send in register::SEND {
+            for value in [0xf, 1 << 40] {
+                let value = value | number << 24;
+                machine.run(root(0), &[write_register(send, 0), ISB], &[value])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The root reads, writes and executes memory of the witness and of the hypervisor, and uses both as arguments.
+#[test]
+fn the_root_has_no_access_to_memory_of_others() {
+    on(&MODELS, |machine| {
+        let witness = machine.start_witness()?;
+        let (secret, _) = witness.secret();
+        for address in [WITNESS, secret, HYPERVISOR, HYPERVISOR + 0x10_0000] {
+            let before = machine.word(address);
+            let loaded = machine.load(root(1), address)?;
+            ensure(loaded.is_none(), || format!("the root reads {address:#x}"))?;
+            machine.access(root(1), STORE, address, !before)?;
+            ensure(machine.word(address) == before, || {
+                format!("the root writes {address:#x}")
+            })?;
+            // br x0
+            let ran = machine.access(root(1), 0xd61f_0000, address, 0)?;
+            ensure(ran.is_none(), || format!("the root executes {address:#x}"))?;
+            for bytes in [0, 8, 200, 4096, 1 << 20, u64::MAX - 8] {
+                let (outcome, _) = machine.call(root(1), Hypercall::CellCreate, address, bytes)?;
+                ensure(outcome < 0, || format!("creates from {address:#x}"))?;
+            }
+        }
+        for start in [0, DISTRIBUTOR, BLOBS + 1, u64::MAX, 1 << 40, 1 << 47] {
+            let (outcome, _) = machine.call(root(1), Hypercall::CellCreate, start, 4096)?;
+            ensure(outcome < 0, || format!("creates from {start:#x}"))?;
+        }
+        witness.check()?;
+        machine.expect_no_fault()
+    });
+}
+
+/// One CPU of the root leaves, another makes a cell, and the first reads it.
+#[test]
+fn no_cpu_leaves_alone() {
+    on(&MODELS, |machine| {
+        // It may wait for the others, and fail.
+        let (left, _) = machine.call(root(1), Hypercall::Disable, 0, 0)?;
+        let witness = match machine.start_witness() {
+            Ok(witness) => witness,
+            // All or none: with a CPU that has left no cell may be created.
+            Err(error) if left == 0 => {
+                ensure(machine.is_done(root(0)), || error)?;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let (address, value) = witness.secret();
+        let loaded = machine.load(root(1), address)?;
+        ensure(loaded != Some(value), || {
+            "a CPU that has left reads a cell".to_owned()
+        })?;
+        let (outcome, _) = machine.call(root(1), Hypercall::Disable, 0, 0)?;
+        let refused = outcome == Outcome::WrongState as i64;
+        ensure(refused, || {
+            format!("leaves while a cell exists: {}", name(outcome))
+        })?;
+        witness.check()
+    });
+}
+
+/// All CPUs leave, one of them turned off; in each order.
+#[test]
+fn all_cpus_leave() {
+    on(&MODELS, |machine| {
+        machine.turn_off(2)?;
+        let disable = u64::from(u32::from(Hypercall::Disable));
+        for cpu in [1, 0, 3] {
+            machine.begin(root(cpu), &[HVC], &[disable]);
+        }
+        for cpu in [1, 0, 3] {
+            let [outcome, ..] = machine.finish(root(cpu))?;
+            ensure(outcome == 0, || {
+                format!("CPU {cpu}: {}", name(outcome as i64))
+            })?;
+        }
+        // Now by the firmware.
+        let off = || {
+            let result = machine.run(root(0), &[SMC], &[AFFINITY_INFO, 2, 0]);
+            result.is_ok_and(|[result, ..]| result == 1)
+        };
+        ensure(machine.wait(off), || "CPU 2 is left behind".to_owned())?;
+        let loaded = machine.load(root(3), HYPERVISOR)?;
+        ensure(loaded == Some(machine.word(HYPERVISOR)), || {
+            "stage 2 remains".to_owned()
+        })
+    });
+}
+
+/// The configuration has memory that the monitor cannot map.
+#[test]
+fn memory_beyond_the_monitor_is_refused() {
+    let beyond = 1 << 39;
+    let mut configuration = system();
+    let all = DATA | MemoryFlags::EXECUTE;
+    configuration
+        .memory
+        .push(region(beyond, beyond, CODE_BYTES, all));
+    on_with(&MODELS, &configuration, |machine| {
+        let launched = machine.outcome_of_launch(0);
+        let launched = launched.ok_or("the launch does not end")?;
+        if launched != 0 {
+            let expected = [Outcome::Refused, Outcome::Unsuitable, Outcome::Exhausted];
+            let expected = expected.iter().any(|outcome| *outcome as i64 == launched);
+            return ensure(expected, || format!("the launch: {}", name(launched)));
+        }
+        machine.expect_launched()?;
+        machine.turn_off(2)?;
+        let mut blob = ONE.blob();
+        blob.memory.push(region(beyond, 0x7000_0000, 0x1000, DATA));
+        let (outcome, _) = machine.try_create(&blob)?;
+        ensure(outcome < 0, || {
+            "a cell has memory beyond the monitor".to_owned()
+        })?;
+        machine.start_witness()?.check()?;
+        machine.turn_on(2)?;
+        machine.expect_no_fault()
+    });
+}
+
+/// One CPU of the root turns another on for ever, which turns itself off at once, while a third makes and destroys a
+/// cell with it.
+#[test]
+fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
+    /// Increments the word at x0 and turns itself off.
+    const PROGRAM: [u32; 7] = [
+        0xf940_0001, // ldr x1, [x0]
+        0x9100_0421, // add x1, x1, #1
+        0xf900_0001, // str x1, [x0]
+        0x52b0_8000, // movz w0, #0x8400, lsl #16
+        0x7280_0040, // movk w0, #2
+        SMC,
+        0x17ff_fffa, // b to the start
+    ];
+    const AT: u64 = BLOBS + 0x8000;
+    const COUNT: u64 = AT + 0x1000;
+    on(&MODELS, |machine| {
+        let witness = machine.start_witness()?;
+        machine.turn_off(2)?;
+        for (index, instruction) in (0..).zip(PROGRAM) {
+            machine.write(AT + 4 * index, &instruction.to_le_bytes());
+        }
+        machine.repeat(root(1), &[SMC], &[CPU_ON, 2, AT, COUNT]);
+        let counts = |from: u64| machine.wait(|| machine.word(COUNT) > from + 3);
+        ensure(counts(0), || "CPU 2 does not start".to_owned())?;
+        for round in 0..12 {
+            let clock = machine.clock();
+            let (outcome, [cell, ..]) = loop {
+                let created = machine.try_create(&ONE.blob())?;
+                let retried = [Outcome::CpuInUse, Outcome::Busy].map(|outcome| outcome as i64);
+                if !retried.contains(&created.0) || clock.is_over(machine) {
+                    break created;
+                }
+            };
+            ensure(outcome == 0, || {
+                format!("round {round}: create: {}", name(outcome))
+            })?;
+            let count = machine.word(COUNT);
+            std::thread::sleep(std::time::Duration::from_millis(3));
+            let same = machine.word(COUNT) == count;
+            ensure(same, || {
+                format!("round {round}: the root runs on a cell's CPU")
+            })?;
+            machine.write(ONE.memory, &vec![0; CODE_BYTES as usize]);
+            machine.load_and_start(cell, &ONE.blob(), "rampart-cell-remote")?;
+            let begun = machine.wait(|| machine.value(ONE.cpu(0), ENTRY) != 0);
+            ensure(begun, || format!("round {round}: the cell does not begin"))?;
+            let same = machine.word(COUNT) == count;
+            ensure(same, || {
+                format!("round {round}: the root's program runs in a cell")
+            })?;
+            machine.manage(Hypercall::CellDestroy, cell)?;
+            ensure(counts(count), || {
+                format!("round {round}: CPU 2 does not return")
+            })?;
+        }
+        machine.end(root(1))?;
+        witness.check()?;
+        machine.expect_no_fault()
+    });
+}
+
+/// The root creates a cell with much memory. Interrupts of the root's timer are taken meanwhile, and a bell of another
+/// cell never waits.
+#[test]
+fn long_work_delays_no_one() {
+    const BIG: Cell = Cell {
+        name: "big",
+        cpus: &[1],
+        memory: 0x6400_0000,
+    };
+    const BIG_BYTES: u64 = 64 << 20;
+    on(&MODELS[..3], |machine| {
+        let witness = machine.start_witness()?;
+        machine.start_hostile(&ONE, &ONE.blob())?;
+        machine.turn_off(1)?;
+        let mut blob = BIG.blob();
+        blob.memory[0].bytes = BIG_BYTES;
+        let bytes = blob.bytes();
+        machine.write(BLOBS, &bytes);
+        let bell = u64::from(u32::from(Hypercall::Doorbell));
+        machine.repeat(ONE.cpu(0), &[HVC], &[bell, 0]);
+        let enable = private_frame(0) + ENABLE;
+        machine.set_device(root(0), enable, 1 << 27)?;
+        machine.set_value(root(0), TIMER_TICKS, 62_500);
+        let taken = || machine.value(root(0), INTERRUPTS + 27);
+        for call in [Hypercall::CellCreate, Hypercall::CellDestroy] {
+            let (first, second) = match call {
+                Hypercall::CellCreate => (BLOBS, bytes.len() as u64),
+                _ => (3, 0),
+            };
+            let call_number = u64::from(u32::from(call));
+            let before = taken();
+            let code = [
+                write_register(register::PRIORITY_MASK, 5),
+                write_register(register::ENABLE_GROUP_1, 6),
+                write_register(register::TIMER_VALUE, 4),
+                write_register(register::TIMER_CONTROL, 6),
+                UNMASK,
+                HVC,
+                MASK,
+            ];
+            let arguments = [call_number, first, second, 0, 62_500, 0xf0, 1];
+            let [outcome, ..] = machine.run(root(0), &code, &arguments)?;
+            ensure(outcome == 0, || {
+                format!("{call:?}: {}", name(outcome as i64))
+            })?;
+            let taken = taken() - before;
+            ensure(taken > 5, || {
+                format!("{call:?}: the root takes {taken} interrupts meanwhile")
+            })?;
+        }
+        machine.end(ONE.cpu(0))?;
+        let busy = machine.value(ONE.cpu(0), rampart_hypervisor_cells::remote::BUSY);
+        let runs = machine.value(ONE.cpu(0), rampart_hypervisor_cells::remote::RUNS);
+        ensure(runs > 100, || format!("a cell makes {runs} calls"))?;
+        ensure(busy == 0, || {
+            format!("a cell waits for the root in {busy} of {runs} calls")
+        })?;
+        witness.check()
+    });
+}
+
+/// What a cell has computed stays its own after it was stopped.
+#[test]
+fn the_root_does_not_see_what_a_stopped_cell_computed() {
+    on(&MODELS[..2], |machine| {
+        let cell = machine.start_hostile(&ONE, &ONE.blob())?;
+        let secret = 0x5ec2_e700_0000_0001;
+        let offset = 0x8_0000;
+        let at = crate::machine::CODE_START + offset;
+        machine.access(ONE.cpu(0), STORE, at, secret)?;
+        let written = machine.word(ONE.memory + offset) == secret;
+        ensure(written, || "the cell does not write".to_owned())?;
+        machine.manage(Hypercall::CellStop, cell)?;
+        let loaded = machine.load(root(1), ONE.memory + offset)?;
+        ensure(loaded.is_none(), || {
+            "the root reads a stopped cell".to_owned()
+        })?;
+        machine.call(root(0), Hypercall::CellLoadable, cell, 0)?;
+        let loaded = machine.load(root(1), ONE.memory + offset)?;
+        ensure(loaded != Some(secret), || {
+            "the root reads what the cell computed".to_owned()
+        })?;
+        machine.manage(Hypercall::CellDestroy, cell)
+    });
+}
+
+/// All CPUs of the root make management calls at once.
+#[test]
+fn management_calls_at_once_end() {
+    on(&MODELS[..3], |machine| {
+        let witness = machine.start_witness()?;
+        machine.turn_off(2)?;
+        let bytes = OTHER_ON_2.blob().bytes();
+        machine.write(BLOBS, &bytes);
+        let number = |call: Hypercall| u64::from(u32::from(call));
+        // Create, load, start, stop, destroy: hvc, then with the same cell.
+        let create = [number(Hypercall::CellCreate), BLOBS, bytes.len() as u64];
+        machine.repeat(root(0), &[HVC], &create);
+        machine.repeat(root(1), &[HVC], &[number(Hypercall::CellDestroy), 2]);
+        let ran = wait_within(std::time::Duration::from_secs(2), || false);
+        ensure(!ran, || unreachable!())?;
+        machine.end(root(0))?;
+        machine.end(root(1))?;
+        machine.call(root(0), Hypercall::CellDestroy, 2, 0)?;
+        machine.turn_on(2)?;
+        witness.check()?;
+        machine.expect_no_fault()
+    });
+}
+
+const OTHER_ON_2: Cell = Cell {
+    cpus: &[2],
+    ..OTHER
+};
+
+/// The root turns itself off, or the machine, while a cell exists.
+#[test]
+fn the_root_does_not_turn_the_machine_off() {
+    on(&MODELS[..3], |machine| {
+        let witness = machine.start_witness()?;
+        // SYSTEM_OFF, SYSTEM_RESET, CPU_OFF, and functions of newer versions.
+        for (cpu, function) in [(1, 0x8400_0008), (2, 0x8400_0009)] {
+            machine.begin(root(cpu), &[SMC], &[function]);
+        }
+        for function in [
+            0x8400_000e,
+            0xc400_000e,
+            0x8400_0012,
+            0xc400_0012,
+            0x8400_000c,
+        ] {
+            machine.run(root(0), &[SMC], &[function])?;
+        }
+        witness.check()?;
+        machine.begin(root(0), &[SMC], &[CPU_OFF]);
+        witness.check()?;
+        machine.expect_running()
+    });
+}
+
+/// A cell is destroyed before its CPU has started: the CPU stays off in the root.
+#[test]
+fn a_start_does_not_outlive_its_cell() {
+    on(&MODELS[..3], |machine| {
+        let witness = machine.start_witness()?;
+        machine.turn_off(2)?;
+        let blob = ONE.blob();
+        for round in 0..20 {
+            let cell = machine.create(&blob)?;
+            machine.load_and_start(cell, &blob, "rampart-cell-remote")?;
+            machine.manage(Hypercall::CellDestroy, cell)?;
+            for _ in 0..3 {
+                let [info, ..] = machine.run(root(0), &[SMC], &[AFFINITY_INFO, 2, 0])?;
+                ensure(info == 1, || {
+                    format!("round {round}: the root's CPU is {info}, not off")
+                })?;
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        }
+        machine.turn_on(2)?;
+        witness.check()?;
+        machine.expect_no_fault()
+    });
+}

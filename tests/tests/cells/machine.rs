@@ -1,0 +1,868 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A simulated machine without an operating system, whose root and cells execute instructions of the test
+//! (`hypervisor/cells/src/remote.rs`). The machine's memory is a file that the test reads and writes. QEMU
+//! emulates all of it, so the hypervisor is the real image.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rampart_hypervisor_cells::Word;
+use rampart_hypervisor_cells::remote::{
+    AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED,
+    NUMBER, ONCE, RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
+};
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform};
+use rampart_hypervisor_core::interface::{
+    Exit, Header, Hypercall, Outcome, STATUS_BYTES, Status, StopReason,
+};
+use rampart_qemu::{Qemu, escaped};
+use rampart_tests::programs::{beside_others, directory};
+use zerocopy::{FromBytes as _, IntoBytes as _};
+
+/// QEMU, hw/arm/virt.c: `base_memmap`.
+pub(crate) const DISTRIBUTOR: u64 = 0x0800_0000;
+pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
+pub(crate) const PORT: u64 = 0x0900_0000;
+pub(crate) const DEVICES_END: u64 = 0x0a00_4000;
+pub(crate) const RAM: u64 = 0x4000_0000;
+pub(crate) const RAM_BYTES: u64 = 1 << 30;
+/// Load address of QEMU for a kernel that is not Linux.
+const AREAS: u64 = 0x5000_0000;
+/// Memory of the root for configurations.
+pub(crate) const BLOBS: u64 = 0x5100_0000;
+pub(crate) const HYPERVISOR: u64 = 0x7000_0000;
+pub(crate) const HYPERVISOR_BYTES: u64 = 8 << 20;
+/// Guest addresses in all cells: loadable memory, the area of the first CPU in it, the page that `irq.rs` writes,
+/// and memory that is not loaded.
+pub(crate) const CODE_START: u64 = 0x4000_0000;
+pub(crate) const CODE_BYTES: u64 = 2 << 20;
+const AREA_OFFSET: u64 = 0x10_0000;
+pub(crate) const SHARED: u64 = 0x5000_0000;
+pub(crate) const PRIVATE: u64 = 0x6000_0000;
+pub(crate) const PRIVATE_BYTES: u64 = 1 << 20;
+pub(crate) const CPUS: usize = 4;
+/// The witness's CPU, memory and number.
+pub(crate) const WITNESS_CPU: usize = 3;
+pub(crate) const WITNESS: u64 = 0x6000_0000;
+const PERIOD_MICROSECONDS: u64 = 2000;
+const PATTERN: u64 = 0x1122_3344_5566_7788;
+
+/// Maximum waiting time for something that takes milliseconds on an idle machine: CPU time of QEMU, and time.
+const CPU_TIME: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Instructions.
+pub(crate) const HVC: u32 = 0xd400_0002;
+pub(crate) const SMC: u32 = 0xd400_0003;
+pub(crate) const WFI: u32 = 0xd503_207f;
+pub(crate) const ISB: u32 = 0xd503_3fdf;
+/// `b .`
+pub(crate) const SPIN: u32 = 0x1400_0000;
+/// `ldr x0, [x0]`, `ldr w0, [x0]`, `str x1, [x0]`, `str w1, [x0]`
+pub(crate) const LOAD: u32 = 0xf940_0000;
+pub(crate) const LOAD_WORD: u32 = 0xb940_0000;
+pub(crate) const STORE: u32 = 0xf900_0001;
+pub(crate) const STORE_WORD: u32 = 0xb900_0001;
+/// `msr daifset, #15` and `msr daifclr, #15`.
+pub(crate) const MASK: u32 = 0xd503_4fdf;
+pub(crate) const UNMASK: u32 = 0xd503_4fff;
+const RETURN: u32 = 0xd65f_03c0;
+
+/// PSCI (Arm DEN 0022).
+pub(crate) const CPU_OFF: u64 = 0x8400_0002;
+pub(crate) const CPU_ON: u64 = 0xc400_0003;
+pub(crate) const AFFINITY_INFO: u64 = 0xc400_0004;
+
+/// System registers: op0, op1, CRn, CRm, op2.
+pub(crate) mod register {
+    pub(crate) const PRIORITY_MASK: [u32; 5] = [3, 0, 4, 6, 0];
+    pub(crate) const ACKNOWLEDGE: [u32; 5] = [3, 0, 12, 12, 0];
+    pub(crate) const END: [u32; 5] = [3, 0, 12, 12, 1];
+    pub(crate) const BINARY_POINT: [u32; 5] = [3, 0, 12, 12, 3];
+    pub(crate) const CONTROL: [u32; 5] = [3, 0, 12, 12, 4];
+    pub(crate) const ENABLE_GROUP_1: [u32; 5] = [3, 0, 12, 12, 7];
+    /// ICC_SGI1R_EL1, ICC_ASGI1R_EL1 and ICC_SGI0R_EL1.
+    pub(crate) const SEND: [[u32; 5]; 3] =
+        [[3, 0, 12, 11, 5], [3, 0, 12, 11, 6], [3, 0, 12, 11, 7]];
+    pub(crate) const TIMER_VALUE: [u32; 5] = [3, 3, 14, 3, 0];
+    pub(crate) const TIMER_CONTROL: [u32; 5] = [3, 3, 14, 3, 1];
+    pub(crate) const SYSTEM_CONTROL: [u32; 5] = [3, 0, 1, 0, 0];
+    pub(crate) const FEATURE_ACCESS: [u32; 5] = [3, 0, 1, 0, 2];
+    pub(crate) const VECTOR_LENGTH: [u32; 5] = [3, 0, 1, 2, 0];
+    pub(crate) const TRANSLATION_CONTROL: [u32; 5] = [3, 0, 2, 0, 2];
+    pub(crate) const VECTORS: [u32; 5] = [3, 0, 12, 0, 0];
+    pub(crate) const SAVED_STATE: [u32; 5] = [3, 0, 4, 0, 0];
+    pub(crate) const RETURN_ADDRESS: [u32; 5] = [3, 0, 4, 0, 1];
+    pub(crate) const DEBUG_CONTROL: [u32; 5] = [2, 0, 0, 2, 2];
+    pub(crate) const BREAKPOINT: [u32; 5] = [2, 0, 0, 0, 4];
+    pub(crate) const BREAKPOINT_CONTROL: [u32; 5] = [2, 0, 0, 0, 5];
+    pub(crate) const LOCK: [u32; 5] = [2, 0, 1, 0, 4];
+}
+
+/// Returns `msr REGISTER, xN`.
+pub(crate) const fn write_register([op0, op1, n, m, op2]: [u32; 5], general: u32) -> u32 {
+    0xd500_0000 | op0 << 19 | op1 << 16 | n << 12 | m << 8 | op2 << 5 | general
+}
+
+/// Returns `mrs xN, REGISTER`.
+pub(crate) const fn read_register(register: [u32; 5], general: u32) -> u32 {
+    write_register(register, general) | 1 << 21
+}
+
+/// A processor of QEMU, and whether the interrupt controller has two security states.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Model {
+    pub(crate) cpu: &'static str,
+    pub(crate) two_security_states: bool,
+}
+
+/// The processors that QEMU 7.2 has: without and with VHE, and one with all features. `max` is not there with two
+/// security states: on CPUs that PSCI starts, QEMU traps registers of new features to EL3, where nothing is.
+pub(crate) const MODELS: [Model; 7] = {
+    const fn model(cpu: &'static str, two_security_states: bool) -> Model {
+        Model {
+            cpu,
+            two_security_states,
+        }
+    }
+    [
+        model("cortex-a57", false),
+        model("cortex-a57", true),
+        model("max", false),
+        model("cortex-a76", false),
+        model("cortex-a76", true),
+        model("neoverse-n1", false),
+        model("neoverse-n1", true),
+    ]
+};
+
+/// The result of an attack: what is wrong.
+pub(crate) type Attacked = Result<(), String>;
+
+pub(crate) fn ensure(condition: bool, what: impl FnOnce() -> String) -> Attacked {
+    if condition { Ok(()) } else { Err(what()) }
+}
+
+/// Runs an attack in a new machine for each of the models, and reports all that fail.
+pub(crate) fn on(models: &[Model], attack: impl Fn(&Machine) -> Attacked) {
+    on_with(models, &system(), |machine| {
+        machine.expect_launched()?;
+        attack(machine)
+    });
+}
+
+/// Like [`on`], with another configuration of the system and before the launch is checked.
+pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine) -> Attacked) {
+    // For a person who looks for one machine.
+    let only = std::env::var("RAMPART_TEST_MODEL").ok();
+    let mut failures = Vec::new();
+    for model in models {
+        let name = format!("{}-{}", model.cpu, 1 + u32::from(model.two_security_states));
+        if only.as_ref().is_some_and(|only| *only != name) {
+            continue;
+        }
+        let _slot = beside_others();
+        let mut machine = Machine::boot(*model, system);
+        // On a busy machine a CPU may enter too late: try again.
+        if machine.outcome_of_launch(0) == Some(Outcome::TimedOut as i64) {
+            machine = Machine::boot(*model, system);
+        }
+        if let Err(error) = attack(&machine) {
+            failures.push(format!("{name}: {error}\n  {}", machine.description()));
+        }
+        machine.qemu.kill();
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRegion {
+    MemoryRegion {
+        physical,
+        guest,
+        bytes,
+        flags: flags.bits(),
+        reserved: 0,
+    }
+}
+
+pub(crate) const DATA: MemoryFlags = MemoryFlags::READ.union(MemoryFlags::WRITE);
+pub(crate) const LOADED: MemoryFlags = DATA
+    .union(MemoryFlags::EXECUTE)
+    .union(MemoryFlags::LOADABLE);
+
+/// Returns the configuration of the root: all memory and devices.
+pub(crate) fn system() -> Blob {
+    let after = HYPERVISOR + HYPERVISOR_BYTES;
+    let all = DATA | MemoryFlags::EXECUTE;
+    Blob {
+        name: "root".to_owned(),
+        platform: Some(Platform {
+            distributor: DISTRIBUTOR,
+            redistributors: REDISTRIBUTORS,
+            redistributor_bytes: CPUS as u64 * 0x2_0000,
+            event_interrupt: 0,
+            reserved: 0,
+        }),
+        cpus: (0..CPUS as u64).collect(),
+        memory: vec![
+            region(PORT, PORT, DEVICES_END - PORT, DATA | MemoryFlags::DEVICE),
+            region(RAM, RAM, HYPERVISOR - RAM, all),
+            region(after, after, RAM + RAM_BYTES - after, all),
+        ],
+        ..Blob::default()
+    }
+}
+
+/// A hostile cell with its memory: the program `remote.rs`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cell {
+    pub(crate) name: &'static str,
+    pub(crate) cpus: &'static [u64],
+    pub(crate) memory: u64,
+}
+
+pub(crate) const ONE: Cell = Cell {
+    name: "one",
+    cpus: &[2],
+    memory: 0x6100_0000,
+};
+pub(crate) const OTHER: Cell = Cell {
+    name: "other",
+    cpus: &[1],
+    memory: 0x6200_0000,
+};
+pub(crate) const PAIR: Cell = Cell {
+    name: "pair",
+    cpus: &[1, 2],
+    memory: 0x6300_0000,
+};
+
+impl Cell {
+    pub(crate) fn blob(&self) -> Blob {
+        Blob {
+            name: self.name.to_owned(),
+            entry: CODE_START,
+            argument: CODE_START + AREA_OFFSET,
+            cpus: self.cpus.to_vec(),
+            memory: vec![region(self.memory, CODE_START, CODE_BYTES, LOADED)],
+            ..Blob::default()
+        }
+    }
+
+    /// The CPU of the cell with this number, 0 for the first.
+    pub(crate) fn cpu(&self, number: u64) -> Remote {
+        let offset = AREA_OFFSET + number * AREA_BYTES;
+        Remote {
+            area: self.memory + offset,
+            argument: CODE_START + offset,
+        }
+    }
+}
+
+/// A CPU that executes instructions of the test.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Remote {
+    /// Physical address of its area.
+    area: u64,
+    /// Address of its area for the program.
+    pub(crate) argument: u64,
+}
+
+/// A CPU of the root.
+pub(crate) const fn root(cpu: u64) -> Remote {
+    let area = AREAS + cpu * AREA_BYTES;
+    Remote {
+        area,
+        argument: area,
+    }
+}
+
+/// A running machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) model: Model,
+    qemu: Qemu,
+    memory: File,
+    status: u64,
+    _directory: tempfile::TempDir,
+}
+
+impl Machine {
+    fn boot(model: Model, system: &Blob) -> Self {
+        let programs = directory().join("hypervisor");
+        let location = tempfile::tempdir().expect("a directory");
+        let path = location.path().join("memory");
+        let memory = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path);
+        let memory = memory.expect("the machine's memory");
+        memory.set_len(RAM_BYTES).expect("the machine's memory");
+        let mut image = read(&programs, "rampart.bin");
+        let (mut header, _) = Header::read_from_prefix(&image).expect("a header");
+        let configuration = system.bytes();
+        header.physical_base = HYPERVISOR;
+        header.memory_bytes = HYPERVISOR_BYTES;
+        header.configuration_bytes = configuration.len() as u64;
+        header.cpu_count = CPUS as u32;
+        header.rendezvous_microseconds = 10_000_000;
+        header.mpidrs[..CPUS].copy_from_slice(&[0, 1, 2, 3]);
+        header.arrange();
+        image[..size_of::<Header>()].copy_from_slice(header.as_bytes());
+        memory
+            .write_all_at(&image, HYPERVISOR - RAM)
+            .expect("the image");
+        let at = HYPERVISOR - RAM + header.configuration;
+        memory
+            .write_all_at(&configuration, at)
+            .expect("the configuration");
+
+        let secure = if model.two_security_states {
+            ",secure=on"
+        } else {
+            ""
+        };
+        let machine = "virt,virtualization=on,gic-version=3,its=off,memory-backend=ram";
+        let mut backend = format!("memory-backend-file,id=ram,size={RAM_BYTES},share=on,mem-path=");
+        backend.push_str(escaped(&path).to_str().expect("a path"));
+        let mut arguments: Vec<std::ffi::OsString> = Vec::new();
+        arguments.extend(["-machine".into(), format!("{machine}{secure}").into()]);
+        arguments.extend(["-object".into(), backend.into(), "-m".into(), "1024".into()]);
+        arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
+        arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);
+        arguments.push(programs.join("rampart-cell-hostile-root").into());
+        let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
+        let status = HYPERVISOR + header.status;
+        Self {
+            model,
+            qemu: qemu.expect("a machine"),
+            memory,
+            status,
+            _directory: location,
+        }
+    }
+
+    /// Reads a word of the machine's memory.
+    pub(crate) fn word(&self, address: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.memory
+            .read_exact_at(&mut bytes, address - RAM)
+            .expect("memory");
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Writes to the machine's memory, whoever it belongs to.
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
+        self.memory
+            .write_all_at(bytes, address - RAM)
+            .expect("memory");
+    }
+
+    pub(crate) fn bytes(&self, address: u64, count: u64) -> Vec<u8> {
+        let mut bytes = vec![0; count as usize];
+        self.memory
+            .read_exact_at(&mut bytes, address - RAM)
+            .expect("memory");
+        bytes
+    }
+
+    fn set(&self, address: u64, value: u64) {
+        self.write(address, &value.to_le_bytes());
+    }
+
+    /// Reads the hypervisor's status pages.
+    pub(crate) fn status(&self) -> Box<Status> {
+        let bytes = self.bytes(self.status, STATUS_BYTES as u64);
+        let status = Status::read_from_bytes(&bytes[..size_of::<Status>()]);
+        Box::new(status.expect("the status"))
+    }
+
+    /// Returns the number of a CPU's exits by their reason.
+    fn exits(&self, cpu: usize) -> Vec<u64> {
+        let status = self.status();
+        let counts = status.cpus[cpu].exits.iter();
+        let mut exits: Vec<u64> = counts
+            .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
+            .collect();
+        if self.model.two_security_states {
+            exits[Exit::Wait as usize] = 0;
+        }
+        exits
+    }
+
+    /// Returns what a person needs to understand a failure.
+    fn description(&self) -> String {
+        use std::sync::atomic::Ordering::Relaxed;
+        let status = self.status();
+        let cells = status.cells.iter().map(|cell| cell.condition());
+        let cells: Vec<_> = cells.map(|cell| (cell.state, cell.stop_reason)).collect();
+        let cpus = status.cpus[..CPUS].iter();
+        let cpus: Vec<_> = cpus.map(|cpu| (cpu.cpu_state(), cpu.all_exits())).collect();
+        let logged = (status.logged.load(Relaxed) as usize).min(status.log.len());
+        let log: Vec<u8> = status.log[..logged]
+            .iter()
+            .map(|byte| byte.load(Relaxed))
+            .collect();
+        let registers = self.qemu.qmp().execute(
+            "human-monitor-command",
+            serde_json::json!({ "command-line": "info registers -a" }),
+        );
+        let registers = registers
+            .ok()
+            .and_then(|text| text.as_str().map(str::to_owned));
+        let registers = registers.unwrap_or_default();
+        let registers: Vec<_> = registers
+            .lines()
+            .filter(|line| line.contains("PC=") || line.contains("PSTATE"))
+            .collect();
+        format!(
+            "cells {:?}\n  CPUs {cpus:?}\n  log {}\n  {}",
+            &cells[1..4],
+            String::from_utf8_lossy(&log),
+            registers.join("\n  ")
+        )
+    }
+
+    /// Waits for the condition, long enough also on a busy machine. Returns whether it became true.
+    pub(crate) fn wait(&self, condition: impl Fn() -> bool) -> bool {
+        let clock = self.clock();
+        while !condition() {
+            if clock.is_over(self) {
+                return condition();
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        true
+    }
+
+    /// Starts to measure a waiting time.
+    pub(crate) fn clock(&self) -> Clock {
+        Clock {
+            begin: Instant::now(),
+            used: self.used(),
+        }
+    }
+
+    /// Returns the CPU time that QEMU has used, from proc_pid_stat(5): user and system time, in ticks of 10 ms.
+    fn used(&self) -> Duration {
+        let path = format!("/proc/{}/stat", self.qemu.process());
+        let stat = std::fs::read_to_string(path).unwrap_or_default();
+        let fields = stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace();
+        let ticks: u64 = fields
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<u64>().ok())
+            .sum();
+        Duration::from_millis(10 * ticks)
+    }
+
+    /// Checks that all CPUs run in the hypervisor's root.
+    pub(crate) fn expect_launched(&self) -> Attacked {
+        for cpu in 0..CPUS as u64 {
+            self.set_value(root(cpu), SLEEPS, 1);
+            let launched = self.outcome_of_launch(cpu);
+            ensure(launched == Some(0), || {
+                format!("the launch on CPU {cpu}: {launched:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the outcome of the launch on a CPU.
+    pub(crate) fn outcome_of_launch(&self, cpu: u64) -> Option<i64> {
+        let launched = || self.value(root(cpu), LAUNCHED);
+        self.wait(|| launched() != 0 && self.value(root(cpu), BEGUN) != 0)
+            .then(|| launched() as i64 - 100)
+    }
+
+    /// Reads a word of a CPU's area.
+    pub(crate) fn value(&self, of: Remote, index: usize) -> u64 {
+        self.word(of.area + 8 * index as u64)
+    }
+
+    pub(crate) fn set_value(&self, of: Remote, index: usize, value: u64) {
+        self.set(of.area + 8 * index as u64, value);
+    }
+
+    fn give(&self, to: Remote, kind: u64, words: &[u64], arguments: &[u64]) -> u64 {
+        assert!(words.len() <= CODE_WORDS && arguments.len() <= 8);
+        for index in 0..CODE_WORDS {
+            let word = words.get(index).copied().unwrap_or(0);
+            self.set_value(to, CODE + index, word);
+        }
+        for index in 0..8 {
+            self.set_value(
+                to,
+                ARGUMENTS + index,
+                arguments.get(index).copied().unwrap_or(0),
+            );
+        }
+        self.set_value(to, KIND, kind);
+        self.set_value(to, STOP, 0);
+        let number = self.value(to, NUMBER) + 1;
+        self.set_value(to, NUMBER, number);
+        number
+    }
+
+    /// Begins to execute code on a CPU, with arguments in x0 to x7.
+    pub(crate) fn begin(&self, on: Remote, code: &[u32], arguments: &[u64]) -> u64 {
+        self.give(on, ONCE, &packed(code), arguments)
+    }
+
+    /// Begins to execute code until [`Machine::end`].
+    pub(crate) fn repeat(&self, on: Remote, code: &[u32], arguments: &[u64]) -> u64 {
+        self.give(on, REPEATED, &packed(code), arguments)
+    }
+
+    /// Begins random steps (`hypervisor/cells/src/random.rs`).
+    pub(crate) fn random(&self, on: Remote, addresses: &[u64], arguments: &[u64]) -> u64 {
+        self.give(on, RANDOM, addresses, arguments)
+    }
+
+    /// Returns whether a CPU has completed its order.
+    pub(crate) fn is_done(&self, on: Remote) -> bool {
+        self.value(on, DONE) == self.value(on, NUMBER)
+    }
+
+    /// Waits for the end of the order and returns x0 to x3.
+    pub(crate) fn finish(&self, on: Remote) -> Result<[u64; 4], String> {
+        ensure(self.wait(|| self.is_done(on)), || {
+            "a CPU does not complete its order".to_owned()
+        })?;
+        Ok([0, 1, 2, 3].map(|index| self.value(on, RESULTS + index)))
+    }
+
+    /// Ends a repeated order.
+    pub(crate) fn end(&self, on: Remote) -> Attacked {
+        self.set_value(on, STOP, 1);
+        self.finish(on).map(|_| ())
+    }
+
+    /// Executes code on a CPU and returns x0 to x3.
+    pub(crate) fn run(
+        &self,
+        on: Remote,
+        code: &[u32],
+        arguments: &[u64],
+    ) -> Result<[u64; 4], String> {
+        self.begin(on, code, arguments);
+        self.finish(on)
+    }
+
+    /// Executes one load of 64 bits. Returns `None` if it causes an exception.
+    pub(crate) fn load(&self, on: Remote, address: u64) -> Result<Option<u64>, String> {
+        self.access(on, LOAD, address, 0)
+    }
+
+    /// Executes a load or store, x0 from or x1 to the address in x0. Returns x0, or `None` after an exception.
+    pub(crate) fn access(
+        &self,
+        on: Remote,
+        instruction: u32,
+        address: u64,
+        value: u64,
+    ) -> Result<Option<u64>, String> {
+        let before = self.value(on, EXCEPTIONS);
+        let [result, ..] = self.run(on, &[instruction], &[address, value])?;
+        Ok((self.value(on, EXCEPTIONS) == before).then_some(result))
+    }
+
+    /// Writes a register of a device with 32 bits.
+    pub(crate) fn set_device(&self, on: Remote, address: u64, value: u64) -> Attacked {
+        self.access(on, STORE_WORD, address, value).map(|_| ())
+    }
+
+    /// Reads a register of a device with 32 bits; 0 after an exception.
+    pub(crate) fn device(&self, on: Remote, address: u64) -> Result<u64, String> {
+        Ok(self.access(on, LOAD_WORD, address, 0)?.unwrap_or(0))
+    }
+
+    /// Makes a hypercall and returns its outcome and results.
+    pub(crate) fn call(
+        &self,
+        on: Remote,
+        call: Hypercall,
+        first: u64,
+        second: u64,
+    ) -> Result<(i64, [u64; 3]), String> {
+        let function = u64::from(u32::from(call));
+        let [x0, results @ ..] = self
+            .run(on, &[HVC], &[function, first, second])
+            .map_err(|error| format!("{call:?}: {error}"))?;
+        Ok((x0 as i64, results))
+    }
+
+    /// Makes a management call on CPU 0 that must succeed. It is repeated if another CPU is busy or did not respond
+    /// in time: its thread may wait for a CPU of the test's machine.
+    pub(crate) fn manage(&self, call: Hypercall, cell: u64) -> Attacked {
+        let clock = self.clock();
+        loop {
+            let (outcome, _) = self.call(root(0), call, cell, 0)?;
+            let retried = [Outcome::TimedOut, Outcome::Busy].map(|outcome| outcome as i64);
+            if !retried.contains(&outcome) || clock.is_over(self) {
+                return ensure(outcome == 0, || {
+                    format!("{call:?} of cell {cell}: {}", name(outcome))
+                });
+            }
+        }
+    }
+
+    /// Turns a CPU of the root off and waits until it is parked.
+    pub(crate) fn turn_off(&self, cpu: u64) -> Attacked {
+        self.begin(root(cpu), &[SMC], &[CPU_OFF]);
+        self.expect_off(cpu)
+    }
+
+    pub(crate) fn expect_off(&self, cpu: u64) -> Attacked {
+        let is_off = || {
+            let result = self.run(root(0), &[SMC], &[AFFINITY_INFO, cpu, 0]);
+            result.is_ok_and(|[result, ..]| result == 1)
+        };
+        ensure(self.wait(is_off), || {
+            format!("CPU {cpu} of the root does not turn off")
+        })
+    }
+
+    /// Turns a CPU of the root on and waits until it executes orders. It does not sleep: its frame is unused.
+    pub(crate) fn turn_on_awake(&self, cpu: u64) -> Attacked {
+        self.set_value(root(cpu), SLEEPS, 0);
+        self.turn_on(cpu)
+    }
+
+    /// Turns a CPU of the root on and waits until it executes orders.
+    pub(crate) fn turn_on(&self, cpu: u64) -> Attacked {
+        let begun = self.value(root(cpu), BEGUN);
+        let entry = self.value(root(0), ENTRY);
+        let on = [CPU_ON, cpu, entry, root(cpu).argument];
+        let [result, ..] = self.run(root(0), &[SMC], &on)?;
+        ensure(result == 0, || {
+            format!("CPU_ON of CPU {cpu} returns {}", result as i64)
+        })?;
+        let started = self.wait(|| self.value(root(cpu), BEGUN) != begun);
+        ensure(started, || format!("CPU {cpu} does not start in the root"))
+    }
+
+    /// Writes a configuration to the root's memory and creates the cell; its CPUs must be off.
+    pub(crate) fn try_create(&self, blob: &Blob) -> Result<(i64, [u64; 3]), String> {
+        let bytes = blob.bytes();
+        self.write(BLOBS, &bytes);
+        self.call(root(0), Hypercall::CellCreate, BLOBS, bytes.len() as u64)
+    }
+
+    pub(crate) fn create(&self, blob: &Blob) -> Result<u64, String> {
+        let (outcome, results) = self.try_create(blob)?;
+        let name = name(outcome);
+        ensure(outcome == 0, || {
+            format!("create of {}: {name} {results:?}", blob.name)
+        })?;
+        Ok(results[0])
+    }
+
+    /// Turns off the cell's CPUs, creates, loads and starts it. Returns its number.
+    pub(crate) fn start(&self, blob: &Blob, program: &str) -> Result<u64, String> {
+        for cpu in &blob.cpus {
+            self.turn_off(*cpu)?;
+        }
+        self.start_parked(blob, program)
+    }
+
+    fn start_parked(&self, blob: &Blob, program: &str) -> Result<u64, String> {
+        let cell = self.create(blob)?;
+        self.load_and_start(cell, blob, program)?;
+        Ok(cell)
+    }
+
+    pub(crate) fn load_and_start(&self, cell: u64, blob: &Blob, program: &str) -> Attacked {
+        self.manage(Hypercall::CellLoadable, cell)?;
+        self.write_program(blob, program);
+        self.manage(Hypercall::CellStart, cell)
+    }
+
+    /// Writes the program of a cell, whoever has its memory.
+    pub(crate) fn write_program(&self, blob: &Blob, program: &str) {
+        let program = read(&directory().join("hypervisor"), program);
+        self.write(blob.memory[0].physical, &program);
+    }
+
+    /// Starts a hostile cell and waits until it executes orders.
+    pub(crate) fn start_hostile(&self, cell: &Cell, blob: &Blob) -> Result<u64, String> {
+        let number = self.start(blob, "rampart-cell-remote")?;
+        let begun = self.wait(|| self.value(cell.cpu(0), BEGUN) != 0);
+        ensure(begun, || format!("cell {} does not begin", cell.name))?;
+        Ok(number)
+    }
+
+    /// Starts the witness.
+    pub(crate) fn start_witness(&self) -> Result<Witness<'_>, String> {
+        self.start_witness_after(|| Ok(()))
+    }
+
+    /// Starts the witness after an attack on its CPU, which is off.
+    pub(crate) fn start_witness_after(
+        &self,
+        attack: impl FnOnce() -> Attacked,
+    ) -> Result<Witness<'_>, String> {
+        self.turn_off(WITNESS_CPU as u64)?;
+        attack()?;
+        let number = self.start_parked(&witness(), "rampart-cell-irq")?;
+        for at in (0..PRIVATE_BYTES).step_by(4096) {
+            self.set(private() + at, PATTERN ^ at);
+        }
+        let witness = Witness {
+            machine: self,
+            number,
+            exits: Vec::new(),
+        };
+        let ready = self.wait(|| self.word(page()) != 0 && witness.interrupts() > 2);
+        ensure(ready, || "the witness does not begin".to_owned())?;
+        Ok(Witness {
+            exits: self.exits(WITNESS_CPU),
+            ..witness
+        })
+    }
+
+    /// Checks that the hypervisor has not faulted.
+    pub(crate) fn expect_no_fault(&self) -> Attacked {
+        let status = self.status();
+        let faults = status.failure.iter().filter(|failure| {
+            let reason = failure.reason.load(std::sync::atomic::Ordering::Relaxed);
+            reason == u32::from(StopReason::Hypervisor)
+        });
+        let faults = faults.count();
+        let logged = status.logged.load(std::sync::atomic::Ordering::Relaxed);
+        ensure(faults == 0 && logged == 0, || {
+            "the hypervisor faulted".to_owned()
+        })
+    }
+
+    /// Checks that QEMU still runs: no one turned the machine off.
+    pub(crate) fn expect_running(&self) -> Attacked {
+        let ended = self.qemu.ended();
+        ensure(ended.is_none(), || format!("the machine ended: {ended:?}"))
+    }
+}
+
+fn page() -> u64 {
+    WITNESS + CODE_BYTES
+}
+
+fn private() -> u64 {
+    page() + 0x1000
+}
+
+/// Returns the configuration of the witness: the program `irq.rs`.
+fn witness() -> Blob {
+    let shared = DATA | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
+    Blob {
+        name: "witness".to_owned(),
+        entry: CODE_START,
+        argument: PERIOD_MICROSECONDS,
+        cpus: vec![WITNESS_CPU as u64],
+        memory: vec![
+            region(WITNESS, CODE_START, CODE_BYTES, LOADED),
+            region(page(), SHARED, 0x1000, shared),
+            region(private(), PRIVATE, PRIVATE_BYTES, DATA),
+        ],
+        ..Blob::default()
+    }
+}
+
+/// The cell that no attack may affect.
+#[derive(Debug)]
+pub(crate) struct Witness<'a> {
+    machine: &'a Machine,
+    pub(crate) number: u64,
+    exits: Vec<u64>,
+}
+
+impl Witness<'_> {
+    fn interrupts(&self) -> u64 {
+        self.machine.word(page() + 8 * Word::Interrupts as u64)
+    }
+
+    /// Checks that it takes interrupts of its timer, no other interrupt, without an exit, and that its memory is
+    /// unchanged.
+    pub(crate) fn check(&self) -> Attacked {
+        let machine = self.machine;
+        let from = self.interrupts();
+        let lives = machine.wait(|| self.interrupts() > from + 20);
+        ensure(lives, || {
+            "the witness takes no interrupts of its timer".to_owned()
+        })?;
+        let word = |word: Word| machine.word(page() + 8 * word as u64);
+        let unexpected = word(Word::Unexpected);
+        ensure(unexpected == 0, || {
+            let number = word(Word::UnexpectedNumber);
+            format!("the witness takes {unexpected} foreign interrupts, the latest is {number}")
+        })?;
+        let exits = machine.exits(WITNESS_CPU);
+        ensure(exits == self.exits, || {
+            format!("the witness exits: {exits:?}, before {:?}", self.exits)
+        })?;
+        let changed = (0..PRIVATE_BYTES)
+            .step_by(4096)
+            .find(|at| machine.word(private() + at) != PATTERN ^ at);
+        ensure(changed.is_none(), || {
+            format!("the witness's memory has changed: {changed:x?}")
+        })
+    }
+
+    /// Physical address of a word that only the witness may access, and its value.
+    pub(crate) fn secret(&self) -> (u64, u64) {
+        (private(), PATTERN)
+    }
+}
+
+/// The start of a waiting time.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    begin: Instant,
+    used: Duration,
+}
+
+impl Clock {
+    /// Returns whether the maximum waiting time is over.
+    pub(crate) fn is_over(&self, machine: &Machine) -> bool {
+        machine.used().saturating_sub(self.used) > CPU_TIME || self.begin.elapsed() > PATIENCE
+    }
+}
+
+pub(crate) fn wait_within(limit: Duration, condition: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !condition() {
+        if begin.elapsed() > limit {
+            return condition();
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    true
+}
+
+/// Returns the name of a hypercall's outcome.
+pub(crate) fn name(outcome: i64) -> String {
+    Outcome::try_from(outcome)
+        .map_or_else(|_| outcome.to_string(), |outcome| format!("{outcome:?}"))
+}
+
+/// Returns code with its return, two instructions in each word.
+fn packed(code: &[u32]) -> Vec<u64> {
+    let mut code = code.to_vec();
+    code.push(RETURN);
+    let pair =
+        |pair: &[u32]| u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(RETURN)) << 32;
+    code.chunks(2).map(pair).collect()
+}
+
+fn read(directory: &Path, name: &str) -> Vec<u8> {
+    let path = directory.join(name);
+    std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make hypervisor`", path.display()))
+}
