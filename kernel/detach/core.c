@@ -343,6 +343,7 @@ static_assert(offsetof(struct stub_data, flush_done) == STUB_FLUSH_DONE);
 static_assert(offsetof(struct stub_data, doorbell) == STUB_DOORBELL);
 static_assert(offsetof(struct stub_data, destination) == STUB_DESTINATION);
 static_assert(offsetof(struct stub_data, x2apic) == STUB_X2APIC);
+static_assert(offsetof(struct stub_data, barrier) == STUB_BARRIER);
 static_assert(offsetof(struct stub_data, components) == STUB_COMPONENTS);
 static_assert(offsetof(struct stub_data, user_cr3) == STUB_USER_CR3);
 static_assert(offsetof(struct stub_data, idle_cr3) == STUB_IDLE_CR3);

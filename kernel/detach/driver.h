@@ -46,7 +46,7 @@ struct detach_core {
 	void *tables[DETACH_MOST_TABLES];
 	unsigned int table_count;
 
-	/* Held while a thread uses the CPU; guards mm and thread. */
+	/* Held while a thread uses the CPU; guards mm, and thread together with lock. */
 	struct mutex use;
 	struct mm_struct *mm;
 	struct mmu_notifier notifier;
@@ -100,6 +100,8 @@ void detach_fill_doorbell(struct detach_core *core);
 
 /* take.c */
 extern const char detach_takeover[];
+extern u64 detach_takeover_entry;
+extern u64 detach_takeover_cr3;
 struct detach_core *detach_take(int cpu);
 int detach_give(struct detach_core *core);
 int detach_take_begin(void);

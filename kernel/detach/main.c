@@ -64,6 +64,8 @@ static long detach_query_state(struct detach_opening *opening, void __user *addr
 {
 	struct rampart_detach_state state = { .cpu = -1 };
 	struct detach_core *core = detach_of(opening);
+	unsigned long flags;
+	struct pid *thread;
 
 	state.events = atomic_read(&detach_events);
 	WRITE_ONCE(opening->events, state.events);
@@ -77,13 +79,11 @@ static long detach_query_state(struct detach_opening *opening, void __user *addr
 		state.kicks = READ_ONCE(data->kicks);
 		state.interrupts = READ_ONCE(data->interrupts);
 		state.flushes = READ_ONCE(core->flushes);
-		/* The thread may end a run meanwhile; its number is for people. */
-		if (mutex_trylock(&core->use)) {
-			state.thread = pid_vnr(core->thread);
-			mutex_unlock(&core->use);
-		} else {
-			state.thread = pid_vnr(READ_ONCE(core->thread));
-		}
+		raw_spin_lock_irqsave(&core->lock, flags);
+		thread = get_pid(core->thread);
+		raw_spin_unlock_irqrestore(&core->lock, flags);
+		state.thread = pid_vnr(thread);
+		put_pid(thread);
 		detach_core_put(core);
 	}
 	return copy_to_user(address, &state, sizeof(state)) ? -EFAULT : 0;

@@ -27,7 +27,7 @@ struct rampart_detach_machine {
 #define RAMPART_DETACH_TAKEN	1	/* taken, no thread */
 #define RAMPART_DETACH_RUNNING	2	/* a thread runs */
 #define RAMPART_DETACH_STOPPED	3	/* its thread is in Linux: a system call, a fault */
-#define RAMPART_DETACH_FAILED	4	/* did not answer and was halted; it can only be given back */
+#define RAMPART_DETACH_FAILED	4	/* did not answer and was halted */
 
 /* The CPU of this file. */
 struct rampart_detach_state {
@@ -67,6 +67,7 @@ struct rampart_detach_registers {
  * RAMPART_DETACH_RUN fails with
  *   ENXIO	if the file has no CPU
  *   EBUSY	if another thread uses it
+ *   EIO		if the CPU failed
  *   EINVAL	with unknown flags, if rip is no user address, if the buffer is too
  *		small, or without RAMPART_DETACH_BEGIN if the caller is not detached
  *   EOPNOTSUPP	if the thread has a state that is not carried (shadow stack, 32 bits)

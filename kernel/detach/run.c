@@ -207,6 +207,18 @@ static void detach_restore_bases(const struct stub_data *data)
 	preempt_enable();
 }
 
+static void detach_set_thread(struct detach_core *core, struct pid *thread)
+{
+	struct pid *before;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&core->lock, flags);
+	before = core->thread;
+	core->thread = thread;
+	raw_spin_unlock_irqrestore(&core->lock, flags);
+	put_pid(before);
+}
+
 /* Nothing of the thread stays in memory of the CPU. */
 static void detach_attach(struct detach_core *core)
 {
@@ -216,22 +228,22 @@ static void detach_attach(struct detach_core *core)
 	memset(&core->data->frame, 0, sizeof(core->data->frame));
 	core->data->fs_base = 0;
 	core->data->gs_base = 0;
-	put_pid(core->thread);
-	core->thread = NULL;
+	detach_set_thread(core, NULL);
 }
 
 static int detach_run_begin(struct detach_core *core, const struct rampart_detach_run *run)
 {
 	int error;
 
+	if (READ_ONCE(core->failed))
+		return -EIO;
 	if (detach_is_used(core))
 		return -EBUSY;
 	error = detach_bind(core);
 	error = error ?: detach_begin(core, run);
 	if (error)
 		return error;
-	put_pid(core->thread);
-	core->thread = get_pid(task_pid(current));
+	detach_set_thread(core, get_pid(task_pid(current)));
 	return 0;
 }
 

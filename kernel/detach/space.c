@@ -11,7 +11,6 @@
 #include <linux/mem_encrypt.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
-#include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <asm/pgtable.h>
 #include <asm/trap_pf.h>
@@ -150,10 +149,10 @@ static void detach_release_space(struct mmu_notifier *notifier, struct mm_struct
 
 static const struct mmu_notifier_ops detach_notifier = {
 	.release = detach_release_space,
-#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 6, 0)
-	.invalidate_range = detach_invalidate,
-#else
+#ifdef DETACH_HAS_SECONDARY_TLBS
 	.arch_invalidate_secondary_tlbs = detach_invalidate,
+#else
+	.invalidate_range = detach_invalidate,
 #endif
 };
 
@@ -181,6 +180,7 @@ int detach_bind(struct detach_core *core)
 	if (error)
 		return error;
 	core->mm = current->mm;
+	core->data->barrier = boot_cpu_has(X86_FEATURE_IBPB);
 	raw_spin_lock_irqsave(&core->lock, flags);
 	core->user_entries = current->mm->pgd;
 	raw_spin_unlock_irqrestore(&core->lock, flags);
@@ -205,7 +205,7 @@ int detach_fix_fault(u64 address, u64 error, bool *fixed)
 	/* fixup_user_fault() does not check the permission to execute. */
 	area = error & X86_PF_INSTR ? find_vma(mm, address) : NULL;
 	if (!(error & X86_PF_INSTR) ||
-	    (area && area->vm_start <= address && area->vm_flags & VM_EXEC))
+	    (area && address >= area->vm_start && area->vm_flags & VM_EXEC))
 		result = fixup_user_fault(mm, address, flags, &unlocked);
 	mmap_read_unlock(mm);
 	*fixed = !result;

@@ -72,7 +72,7 @@ stub_entry:
 4:	movl	$STUB_STATE_STOPPED, data(STUB_STATE)
 	jmp	idle
 
-/* Waits for a command. An NMI in this range goes on at its begin, so that none is lost before the HLT. */
+/* Waits for a command. An NMI in this range goes on at its begin, so that none is lost. */
 idle:
 	cmpl	$STUB_COMMAND_RUN, data(STUB_COMMAND)
 	je	resume
@@ -85,6 +85,17 @@ resume:
 	cmpl	$0, data(STUB_FRESH)
 	je	1f
 	movl	$0, data(STUB_FRESH)
+	/* Nothing that the last process left in the CPU is to be measured by this one. */
+	cmpl	$0, data(STUB_BARRIER)
+	je	2f
+	movl	$0, data(STUB_BARRIER)
+	movl	$MSR_IA32_PRED_CMD, %ecx
+	movl	$PRED_CMD_IBPB, %eax
+	xorl	%edx, %edx
+	wrmsr
+2:	pushq	$__KERNEL_DS
+	verw	(%rsp)
+	addq	$8, %rsp
 	movl	data(STUB_COMPONENTS), %eax
 	movl	data(STUB_COMPONENTS + 4), %edx
 	xrstor64 (begin + STUB_EXTENDED)(%rip)

@@ -30,6 +30,7 @@
 #define STUB_DOORBELL		0x018
 #define STUB_DESTINATION	0x01c
 #define STUB_X2APIC		0x020
+#define STUB_BARRIER		0x024
 #define STUB_COMPONENTS		0x028
 #define STUB_USER_CR3		0x030
 #define STUB_IDLE_CR3		0x038
@@ -101,7 +102,7 @@ struct stub_data {
 	u32 doorbell;
 	u32 destination;
 	u32 x2apic;
-	u32 reserved_1;
+	u32 barrier;
 	u64 components;
 	u64 user_cr3;
 	u64 idle_cr3;

@@ -15,7 +15,7 @@
 #endif
 
 	.text
-	/* No page boundary within. Filled with INT3, not by a jump, which objtool would not know. */
+	/* No page boundary within. Filled with INT3: objtool would not know a jump. */
 	.balign	64, 0xcc
 SYM_CODE_START_NOALIGN(detach_takeover)
 	UNWIND_HINT_UNDEFINED

@@ -91,7 +91,7 @@ ACTION(flag_direction, "std; movl $39, %%eax; syscall; ud2")
 ACTION(flag_iopl, "pushfq; orq $0x3000, (%%rsp); popfq; cli")
 
 /*
- * Far returns: to 32-bit code, to ring 0, to the task, to none. QEMU before 9.1 reads
+ * Far returns and IRET: to 32-bit code, to ring 0, to the task, to none. QEMU before 9.1 reads
  * their stack as the supervisor, which SMAP refuses, and Linux reports a bug for a
  * thread that is not detached too. So they need a machine without SMAP.
  */
@@ -230,7 +230,7 @@ static const struct action actions[] = {
 	ONE(jump_end), ONE(write_null), ONE(jump_stack), ONE(stack_null_call),
 	ONE(stack_data_call), ONE(stack_not_canonical_call), ONE(stack_data_push),
 	ONE(stack_odd_fault), ONE(stack_null_int), ONE(stack_selector_call),
-	ONE(stack_selector_int), ONE(flag_step), ONE(flag_step_stack), ONE(flag_nested),
+	ONE(stack_selector_int), ONE(flag_step), ONE(flag_step_stack), WITHOUT_SMAP(flag_nested),
 	ONE(flag_alignment), ONE(flag_direction), ONE(flag_iopl), WITHOUT_SMAP(far_user32),
 	WITHOUT_SMAP(far_kernel), WITHOUT_SMAP(far_task), WITHOUT_SMAP(far_ldt),
 	WITHOUT_SMAP(return_kernel), ONE(bad_mxcsr),
