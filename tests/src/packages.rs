@@ -29,7 +29,8 @@ pub fn cache() -> PathBuf {
 pub fn cache_of(architecture: &str) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache");
-    let cache = cache.unwrap_or_else(home)
+    let cache = cache
+        .unwrap_or_else(home)
         .join("rampart/sim/apt")
         .join(architecture);
     if newest(&cache.join("archives"), "linux-image-6.1").is_none() {

@@ -222,7 +222,7 @@ static void test_calls(int cpu)
 static volatile int *volatile pages;
 static volatile int replaced, seen, stale;
 
-#define REPLACED 1000
+#define REPLACED 300
 
 static void read_pages(void *unused)
 {

@@ -109,10 +109,18 @@ fn compile(to: &Path) {
     let library = root.join("crates/domains/detached/c");
     for (name, source) in [
         ("control_loop", library.join("examples/control_loop.c")),
-        ("detach-test", root.join("kernel/detach/tests/detach-test.c")),
+        (
+            "detach-test",
+            root.join("kernel/detach/tests/detach-test.c"),
+        ),
     ] {
         let output = Command::new("cc")
-            .args(["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-infinite-recursion"])
+            .args([
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-Wno-infinite-recursion",
+            ])
             .args(["-Werror", "-O2", "-static", "-pthread", "-I"])
             .arg(&library)
             .arg("-I")
@@ -140,7 +148,11 @@ fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
         archive.character_device("dev/console", 0o600, (5, 1))?;
         archive.file("init", 0o755, first.as_bytes())?;
         archive.file("bin/busybox", 0o755, &read(shell))?;
-        archive.file("bin/sh", 0o755, b"#!/bin/busybox sh\nexec /bin/busybox sh \"$@\"\n")?;
+        archive.file(
+            "bin/sh",
+            0o755,
+            b"#!/bin/busybox sh\nexec /bin/busybox sh \"$@\"\n",
+        )?;
         archive.file("detach.ko", 0o644, &read(module))?;
         for program in ["control_loop", "detach-test"] {
             archive.file(program, 0o755, &read(&location.join(program)))?;
@@ -183,7 +195,10 @@ impl Machine {
             .args(["-no-reboot", "-serial", "stdio", "-d", "tid", "-D"])
             .arg(there.join("interrupts.%d"))
             .arg("-monitor")
-            .arg(format!("unix:{},server=on,wait=off", there.join("monitor").display()))
+            .arg(format!(
+                "unix:{},server=on,wait=off",
+                there.join("monitor").display()
+            ))
             .arg("-kernel")
             .arg(there.join(format!("boot/vmlinuz-{release}")))
             .arg("-initrd")
@@ -209,7 +224,8 @@ impl Machine {
     fn wait_for(&mut self, wanted: &str) {
         loop {
             let line = self.lines.recv_timeout(SILENCE);
-            let line = line.unwrap_or_else(|error| panic!("no {wanted:?}: {error}\n{}", self.output));
+            let line =
+                line.unwrap_or_else(|error| panic!("no {wanted:?}: {error}\n{}", self.output));
             let found = line.trim_end().ends_with(wanted);
             self.output += &line;
             self.output.push('\n');
@@ -228,7 +244,9 @@ impl Machine {
     /// Runs a command of QEMU's monitor and returns its output.
     fn monitor(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(self.location.path().join("monitor")).expect("QEMU");
-        stream.set_read_timeout(Some(SILENCE)).expect("a time limit");
+        stream
+            .set_read_timeout(Some(SILENCE))
+            .expect("a time limit");
         read_prompt(&mut stream);
         stream
             .write_all(format!("{command}\n").as_bytes())
@@ -242,7 +260,9 @@ impl Machine {
         let head = format!("CPU #{cpu}: thread_id=");
         let thread = text.lines().find_map(|line| line.split(&head).nth(1));
         let thread = thread.unwrap_or_else(|| panic!("no CPU {cpu}: {text}"));
-        self.location.path().join(format!("interrupts.{}", thread.trim()))
+        self.location
+            .path()
+            .join(format!("interrupts.{}", thread.trim()))
     }
 
     /// Runs a step of the script with QEMU's log of interrupts and exceptions, and returns how many bytes
@@ -267,12 +287,18 @@ impl Machine {
         self.wait_for("finished");
         let limit = Instant::now() + SILENCE;
         while self.qemu.0.try_wait().expect("a child").is_none() {
-            assert!(Instant::now() < limit, "the machine does not end:\n{}", self.output);
+            assert!(
+                Instant::now() < limit,
+                "the machine does not end:\n{}",
+                self.output
+            );
             thread::sleep(Duration::from_millis(20));
         }
         assert!(!self.output.contains("FAILED"), "{}", self.output);
         // What Linux prints for the signals of hostile threads is no error of the kernel.
-        let log = self.output.replace("general protection fault ip:", "signal ip:");
+        let log = self
+            .output
+            .replace("general protection fault ip:", "signal ip:");
         let errors = kernel_errors(&log, &["log "]);
         assert!(errors.is_empty(), "{errors:#?}\n{}", self.output);
         self.output
@@ -319,13 +345,22 @@ fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
     let script = [LOOP, &repeat(12, 10)].concat();
     let mut machine = Machine::boot(&script, true, EPYC);
     let detached = machine.log_step("detached");
-    assert_eq!(detached[CPU], 0, "{detached:?} bytes: interrupts on CPU {CPU}");
+    assert_eq!(
+        detached[CPU], 0,
+        "{detached:?} bytes: interrupts on CPU {CPU}"
+    );
     for other in [0, 1, 3] {
-        assert!(detached[other] > 0, "{detached:?} bytes: nothing on CPU {other}");
+        assert!(
+            detached[other] > 0,
+            "{detached:?} bytes: nothing on CPU {other}"
+        );
     }
     // The same log shows the CPU's interrupts when Linux has it again.
     let attached = machine.log_step("attached");
-    assert!(attached[CPU] > 0, "{attached:?} bytes: nothing on CPU {CPU}");
+    assert!(
+        attached[CPU] > 0,
+        "{attached:?} bytes: nothing on CPU {CPU}"
+    );
     let output = machine.end();
     for expected in [
         "attached 0 worst",
