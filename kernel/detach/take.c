@@ -78,6 +78,13 @@ static void detach_fill_registers(struct detach_core *core)
 	/* The first use of tiles is a fault. */
 	if (boot_cpu_has(X86_FEATURE_XFD))
 		detach_register(core, MSR_IA32_XFD, BIT_ULL(18));
+	/* What the last process had: ENQCMD faults, and there is no shadow stack. */
+	if (boot_cpu_has(X86_FEATURE_ENQCMD))
+		detach_register(core, MSR_IA32_PASID, 0);
+#ifdef X86_FEATURE_USER_SHSTK
+	if (boot_cpu_has(X86_FEATURE_USER_SHSTK))
+		detach_register(core, MSR_IA32_U_CET, 0);
+#endif
 	detach_keep(core, MSR_IA32_SPEC_CTRL, boot_cpu_has(X86_FEATURE_MSR_SPEC_CTRL));
 	detach_keep(core, MSR_HWP_REQUEST, boot_cpu_has(X86_FEATURE_HWP));
 	/* Class of service of caches and memory bandwidth. */
