@@ -49,7 +49,7 @@ static void detach_send(u32 apic_id, u32 command)
 	if (machine->x2apic) {
 		/* The WRMSR does not order earlier stores. */
 		asm volatile("mfence; lfence" : : : "memory");
-		wrmsrl(APIC_BASE_MSR + (APIC_ICR >> 4), (u64)apic_id << 32 | command);
+		wrmsrq(APIC_BASE_MSR + (APIC_ICR >> 4), (u64)apic_id << 32 | command);
 	} else {
 		for (turn = 0; turn < 1000 && readl(machine->apic + APIC_ICR) & APIC_ICR_BUSY;
 		     turn++)
@@ -201,7 +201,7 @@ int detach_machine_begin(void)
 		pr_err("an extended state of %u bytes is not supported\n", machine->state_bytes);
 		return -ENODEV;
 	}
-	rdmsrl(MSR_IA32_APICBASE, base);
+	rdmsrq(MSR_IA32_APICBASE, base);
 	machine->x2apic = base & X2APIC_ENABLE;
 	machine->apic_address = base & MSR_IA32_APICBASE_BASE;
 	machine->apic = ioremap(machine->apic_address, PAGE_SIZE);

@@ -13,9 +13,16 @@
 #include <linux/swait.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+#include <asm/msr.h>
 
 #include "rampart-detach.h"
 #include "stub.h"
+
+#ifndef DETACH_HAS_RDMSRQ
+#define rdmsrq			rdmsrl
+#define wrmsrq			wrmsrl
+#define rdmsrq_safe_on_cpu	rdmsrl_safe_on_cpu
+#endif
 
 /* Time for a CPU to answer. Some callers are atomic, so it is below the timeouts of watchdogs. */
 #define DETACH_ANSWER_NS	(4ULL * NSEC_PER_SEC)

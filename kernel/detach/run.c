@@ -62,7 +62,7 @@ static int detach_begin(struct detach_core *core, const struct rampart_detach_ru
 	if (boot_cpu_has(X86_FEATURE_USER_SHSTK)) {
 		u64 value;
 
-		rdmsrl(MSR_IA32_U_CET, value);
+		rdmsrq(MSR_IA32_U_CET, value);
 		if (value)
 			return -EOPNOTSUPP;
 	}
@@ -76,8 +76,8 @@ static int detach_begin(struct detach_core *core, const struct rampart_detach_ru
 	}
 	*(u64 *)(extended + EXTENDED_COMPONENTS) = components & detach_machine.components;
 	preempt_disable();
-	rdmsrl(MSR_FS_BASE, data->fs_base);
-	rdmsrl(MSR_KERNEL_GS_BASE, data->gs_base);
+	rdmsrq(MSR_FS_BASE, data->fs_base);
+	rdmsrq(MSR_KERNEL_GS_BASE, data->gs_base);
 	preempt_enable();
 	data->fresh = 1;
 	return 0;
@@ -198,12 +198,12 @@ static void detach_restore_bases(const struct stub_data *data)
 	if (!boot_cpu_has(X86_FEATURE_FSGSBASE))
 		return;
 	preempt_disable();
-	rdmsrl(MSR_FS_BASE, fs);
-	rdmsrl(MSR_KERNEL_GS_BASE, gs);
+	rdmsrq(MSR_FS_BASE, fs);
+	rdmsrq(MSR_KERNEL_GS_BASE, gs);
 	if (fs != data->fs_base)
-		wrmsrl(MSR_FS_BASE, data->fs_base);
+		wrmsrq(MSR_FS_BASE, data->fs_base);
 	if (gs != data->gs_base)
-		wrmsrl(MSR_KERNEL_GS_BASE, data->gs_base);
+		wrmsrq(MSR_KERNEL_GS_BASE, data->gs_base);
 	preempt_enable();
 }
 

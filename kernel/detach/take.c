@@ -59,7 +59,7 @@ static void detach_keep(struct detach_core *core, u32 number, bool present)
 {
 	u64 value;
 
-	if (present && !rdmsrl_safe_on_cpu(core->cpu, number, &value))
+	if (present && !rdmsrq_safe_on_cpu(core->cpu, number, &value))
 		detach_register(core, number, value);
 }
 
