@@ -246,18 +246,22 @@ static void test_coherence(void)
 {
 	struct rampart_detach_state state;
 	pthread_t thread;
+	char *pool;
 	int turn;
 
+	/* Other page frames than those that are replaced. */
+	pool = mmap(NULL, (REPLACED + 1) * 4096, PROT_READ | PROT_WRITE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	pages = mmap(NULL, 16 * 4096, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	pthread_create(&thread, NULL, detached_reader, NULL);
 	for (turn = 1; turn <= REPLACED; turn++) {
-		volatile int *page = &pages[(turn % 16) * 1024];
+		int *page = (int *)&pages[(turn % 16) * 1024];
 
-		if (mmap((void *)page, 4096, PROT_READ | PROT_WRITE,
-			 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0) != page)
+		*(int *)(pool + turn * 4096) = turn;
+		if (mremap(pool + turn * 4096, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, page) !=
+		    page)
 			break;
-		*page = turn;
 		replaced = turn;
 		while (seen < turn)
 			sched_yield();
