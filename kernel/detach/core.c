@@ -16,6 +16,9 @@
 #include <linux/mm.h>
 #include <linux/slab.h>
 #include <asm/apic.h>
+#ifdef DETACH_HAS_CPUID_HEADER
+#include <asm/cpuid/api.h>
+#endif
 #include <asm/desc.h>
 #include <asm/fpu/xcr.h>
 #include <asm/irqdomain.h>
