@@ -35,6 +35,7 @@ static struct desc_ptr takeover_idt;
 static int takeover_cpu = -1;
 static void (*linux_play_dead)(void);
 static enum cpuhp_state detach_hotplug;
+static struct workqueue_struct *detach_givers;
 
 /* On the CPU that goes offline. */
 static void notrace detach_play_dead(void)
@@ -134,6 +135,11 @@ static bool detach_enter(struct detach_core *core)
 	return false;
 }
 
+static bool detach_has_answered(const struct detach_core *core)
+{
+	return READ_ONCE(core->data->flush_done) == core->data->flush_wanted;
+}
+
 static void detach_listed(struct detach_core *core, bool listed)
 {
 	unsigned long flags;
@@ -202,7 +208,12 @@ struct detach_core *detach_take(int cpu)
 	WRITE_ONCE(takeover_cpu, -1);
 	/* Nothing of Linux stays mapped. */
 	WRITE_ONCE(core->idle_space[511], 0);
-	detach_kick(core);
+	core->data->flush_wanted++;
+	if (!detach_wait(core, detach_has_answered)) {
+		detach_online(cpu);
+		error = -EIO;
+		goto put;
+	}
 	core->data->kicks = 0;
 	detach_listed(core, true);
 	mutex_unlock(&detach_lock);
@@ -254,7 +265,7 @@ int detach_give(struct detach_core *core)
 	detach_unbind(core);
 	mutex_unlock(&core->use);
 	kref_get(&core->references);
-	queue_work(system_unbound_wq, &core->give);
+	queue_work(detach_givers, &core->give);
 	if (!wait_for_completion_timeout(&core->given, 30 * HZ))
 		pr_err("CPU %d is not online after 30 s\n", core->cpu);
 	detach_core_put(core);
@@ -305,10 +316,15 @@ int detach_take_begin(void)
 	takeover_gates = (gate_desc *)get_zeroed_page(GFP_KERNEL);
 	if (!takeover_gates)
 		return -ENOMEM;
+	detach_givers = alloc_workqueue("rampart-detach", WQ_UNBOUND, 0);
+	if (!detach_givers) {
+		error = -ENOMEM;
+		goto free;
+	}
 	error = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "rampart/detach:prepare",
 					  detach_coming_online, NULL);
 	if (error < 0)
-		goto free;
+		goto destroy;
 	detach_hotplug = error;
 	error = register_reboot_notifier(&detach_reboot_block);
 	if (error)
@@ -322,6 +338,8 @@ unregister:
 	unregister_reboot_notifier(&detach_reboot_block);
 remove:
 	cpuhp_remove_state_nocalls(detach_hotplug);
+destroy:
+	destroy_workqueue(detach_givers);
 free:
 	free_page((unsigned long)takeover_gates);
 	return error;
@@ -332,5 +350,6 @@ void detach_take_end(void)
 	unregister_pm_notifier(&detach_suspend_block);
 	unregister_reboot_notifier(&detach_reboot_block);
 	cpuhp_remove_state_nocalls(detach_hotplug);
+	destroy_workqueue(detach_givers);
 	free_page((unsigned long)takeover_gates);
 }

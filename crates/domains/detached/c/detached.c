@@ -187,6 +187,9 @@ static int needs_attachment(uint64_t number)
 	case SYS_pkey_alloc:
 	case SYS_restart_syscall:
 	case SYS_rseq:
+	/* uretprobe and uprobe, which older headers do not have. */
+	case 335:
+	case 336:
 		return 1;
 	default:
 		return 0;
