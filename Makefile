@@ -161,7 +161,7 @@ test-programs: setup-test $(PAGE) ## Build the programs for both architectures; 
 .PHONY: test-modules
 test-modules: setup-test ## Build the kernel module for old and new kernels; warnings are errors
 	$(heading) 'kernel modules'
-	$(within) kernel/build --check --out target/modules x86_64 bookworm sid
+	$(within) kernel/build --check --out target/modules x86_64 bookworm bookworm/stock sid
 	$(within) kernel/build --check --out target/modules aarch64 bookworm bookworm/stock sid
 
 .PHONY: test-code
@@ -169,6 +169,7 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 	$(heading) 'unit, property, documentation and end-to-end tests'
 	scripts/build aarch64
 	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
+	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
 	scripts/hypervisor
 	# A run that was killed on this machine may have left a CPU to itself, which the tests need.
 	[ "$$(id -u)" != 0 ] || bin/rampart release
@@ -180,6 +181,7 @@ test-long: setup-test build modules ## Run the tests that take too long for `mak
 	$(heading) 'long tests'
 	scripts/build aarch64
 	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
+	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
 	scripts/hypervisor
 	cargo test --locked --package rampart-tests --test simulated --test cells \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored

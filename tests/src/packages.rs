@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Packages of Debian, fetched with the package lists of the simulated arm64 machine.
+//! Packages of Debian, fetched with the package lists of the simulated machines.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,24 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// If the image cannot be built.
 #[must_use]
 pub fn cache() -> PathBuf {
+    cache_of("aarch64")
+}
+
+/// Returns the same for the simulated machine of an architecture.
+///
+/// # Panics
+/// If the image cannot be built.
+#[must_use]
+pub fn cache_of(architecture: &str) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let home = || PathBuf::from(std::env::var_os("HOME").expect("HOME")).join(".cache");
-    let cache = cache.unwrap_or_else(home).join("rampart/sim/apt/aarch64");
+    let cache = cache
+        .unwrap_or_else(home)
+        .join("rampart/sim/apt")
+        .join(architecture);
     if newest(&cache.join("archives"), "linux-image-6.1").is_none() {
         let built = Command::new(directory().join("rampart"))
-            .args(["sim", "--architecture", "aarch64", "build"])
+            .args(["sim", "--architecture", architecture, "build"])
             .finish_within(LIMIT, Vec::new())
             .expect("rampart starts");
         assert_eq!(exit_code(&built), 0);
@@ -52,10 +64,14 @@ pub fn newest(directory: &Path, begin: &str) -> Option<PathBuf> {
 /// # Panics
 /// If it does not start or takes longer than ten minutes.
 pub fn apt(program: &str, arguments: &[&str], directory: &Path) -> Output {
+    apt_of("aarch64", program, arguments, directory)
+}
+
+fn apt_of(architecture: &str, program: &str, arguments: &[&str], directory: &Path) -> Output {
     fs::create_dir_all(directory).expect("a directory");
     Command::new(program)
         .args(arguments)
-        .env("APT_CONFIG", cache().join("apt.conf"))
+        .env("APT_CONFIG", cache_of(architecture).join("apt.conf"))
         .current_dir(directory)
         .finish_within(LIMIT, Vec::new())
         .unwrap_or_else(|error| panic!("{program}: {error}"))
@@ -65,9 +81,15 @@ pub fn apt(program: &str, arguments: &[&str], directory: &Path) -> Output {
 /// Debian does not have it.
 #[must_use]
 pub fn fetched(name: &str, directory: &Path) -> Option<PathBuf> {
+    fetched_of("aarch64", name, directory)
+}
+
+/// Returns the same for an architecture.
+#[must_use]
+pub fn fetched_of(architecture: &str, name: &str, directory: &Path) -> Option<PathBuf> {
     let begin = format!("{name}_");
     if newest(directory, &begin).is_none() {
-        apt("apt-get", &["download", name], directory);
+        apt_of(architecture, "apt-get", &["download", name], directory);
     }
     newest(directory, &begin)
 }

@@ -3,6 +3,7 @@
 
 mod aarch64;
 mod blocks;
+mod detach;
 mod joining;
 mod long;
 mod run_and_up;

@@ -144,12 +144,12 @@ pub(crate) struct Exposure {
     pub(crate) phase: u32,
 }
 
-/// Two minutes of nine entries: 14 visits of each, of two slices of 250 ms.
+/// Two minutes of nine entries: 22 visits of each, of two slices of 135 ms.
 pub(crate) const TWO_MINUTES: Exposure = Exposure {
-    visits: 14,
+    visits: 22,
     slices: 2,
-    cycles: 500,
-    phase: 4,
+    cycles: 270,
+    phase: 1,
 };
 
 /// Returns a sample of the standard normal distribution (Box-Muller transform).

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+/*
+ * A detached thread has two halves. One runs on the taken CPU, on the thread's
+ * stack. The other waits in an ioctl of the driver, on a second stack, and
+ * executes system calls for the first one. To attach, the second half returns
+ * from a signal frame that it makes: rt_sigreturn(2) restores all registers and
+ * the signal mask at once, so that a signal is delivered with the right ones.
+ *
+ * The second half uses no libc: errno and locks are the first half's.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/rseq.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include "detached.h"
+#include "rampart-detach.h"
+
+#ifndef __x86_64__
+#error "librampart-detach is for x86-64"
+#endif
+
+#define STACK_BYTES	65536
+/* A system call that Linux does not have: the thread asks to be attached. */
+#define ATTACH_CALL	0x72640001
+
+/* Flags of a signal frame, and marks of its extended state: asm/ucontext.h, asm/sigcontext.h. */
+#define FRAME_FLAGS	7
+#define FRAME_MAGIC_1	0x46505853U
+#define FRAME_MAGIC_2	0x46505845U
+#define FRAME_SOFTWARE	464
+
+struct frame_marks {
+	uint32_t magic;
+	uint32_t bytes_with_end;
+	uint64_t components;
+	uint32_t bytes;
+	uint32_t padding[7];
+};
+
+struct rampart_detached {
+	int descriptor;
+	volatile int is_detached;
+	enum rampart_system_calls system_calls;
+	struct rampart_detach_machine machine;
+	struct rampart_detach_run run;
+	uint64_t signals;
+	/* The thread's memory of the C library; the first half may change the register. */
+	char *thread;
+	void *stack;
+	unsigned char *extended;
+	ucontext_t frame;
+};
+
+static long call(long number, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 asm("r10") = d;
+	register long r8 asm("r8") = e;
+	register long r9 asm("r9") = f;
+	long result;
+
+	asm volatile("syscall"
+		     : "=a"(result)
+		     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+		     : "rcx", "r11", "memory");
+	return result;
+}
+
+/*
+ * Saves the stack pointer in *saved, calls loop(argument) on another stack, and
+ * returns as often as rampart_detached_return is reached with that stack pointer.
+ */
+long rampart_detached_switch(uint64_t *saved, void *stack, void (*loop)(void *), void *argument);
+void rampart_detached_return(void);
+
+asm(".text\n"
+    ".globl rampart_detached_switch, rampart_detached_return\n"
+    ".hidden rampart_detached_switch, rampart_detached_return\n"
+    ".type rampart_detached_switch, @function\n"
+    "rampart_detached_switch:\n"
+    "	endbr64\n"
+    "	pushq %rbp\n"
+    "	pushq %rbx\n"
+    "	pushq %r12\n"
+    "	pushq %r13\n"
+    "	pushq %r14\n"
+    "	pushq %r15\n"
+    "	movq %rsp, (%rdi)\n"
+    "	movq %rsi, %rsp\n"
+    "	movq %rcx, %rdi\n"
+    "	call *%rdx\n"
+    "	ud2\n"
+    ".type rampart_detached_return, @function\n"
+    "rampart_detached_return:\n"
+    "	popq %r15\n"
+    "	popq %r14\n"
+    "	popq %r13\n"
+    "	popq %r12\n"
+    "	popq %rbx\n"
+    "	popq %rbp\n"
+    "	ret\n");
+
+/*
+ * Linux keeps the number of the CPU in the thread's rseq area, which would be
+ * that of the second half: rseq(2). Unregistered, the C library asks the CPU.
+ */
+static void set_rseq(const struct rampart_detached *detached, int registered)
+{
+	long bytes = __rseq_size > 32 ? __rseq_size : 32;
+
+	if (__rseq_size)
+		call(SYS_rseq, (long)(detached->thread + __rseq_offset), bytes,
+		     registered ? 0 : RSEQ_FLAG_UNREGISTER, RSEQ_SIG, 0, 0);
+}
+
+static void set_signals(const uint64_t *set, uint64_t *before)
+{
+	call(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)before, sizeof(*set), 0, 0);
+}
+
+/* Continues as the first half, attached, with the registers of the last exit. */
+static void attach(struct rampart_detached *detached) __attribute__((noreturn));
+static void attach(struct rampart_detached *detached)
+{
+	struct frame_marks *marks = (void *)(detached->extended + FRAME_SOFTWARE);
+	ucontext_t *frame = &detached->frame;
+	uint32_t bytes = detached->machine.state_bytes;
+	const uint32_t end = FRAME_MAGIC_2;
+
+	memset(frame, 0, sizeof(*frame));
+	memset(marks, 0, sizeof(*marks));
+	marks->magic = FRAME_MAGIC_1;
+	marks->bytes_with_end = bytes + sizeof(end);
+	marks->components = detached->machine.state_components;
+	marks->bytes = bytes;
+	memcpy(detached->extended + bytes, &end, sizeof(end));
+	frame->uc_flags = FRAME_FLAGS;
+	call(SYS_sigaltstack, 0, (long)&frame->uc_stack, 0, 0, 0, 0);
+	/* Both are in the order of struct sigcontext. */
+	memcpy(frame->uc_mcontext.gregs, &detached->run.registers,
+	       sizeof(detached->run.registers));
+	/* Selectors of 64-bit code and of the stack. */
+	frame->uc_mcontext.gregs[REG_CSGSFS] = 0x33 | 0x2bLL << 48;
+	frame->uc_mcontext.fpregs = (void *)detached->extended;
+	memcpy(&frame->uc_sigmask, &detached->signals, sizeof(detached->signals));
+	set_rseq(detached, 1);
+	detached->is_detached = 0;
+	asm volatile("movq %0, %%rsp\n"
+		     "movl %1, %%eax\n"
+		     "syscall\n"
+		     "ud2"
+		     :
+		     : "r"(frame), "i"(SYS_rt_sigreturn)
+		     : "memory");
+	__builtin_unreachable();
+}
+
+/* Returns whether a system call must be executed by the thread itself, with its own registers. */
+static int needs_attachment(uint64_t number)
+{
+	switch (number) {
+	case SYS_rt_sigprocmask:
+	case SYS_rt_sigreturn:
+	case SYS_rt_sigtimedwait:
+	case SYS_rt_sigsuspend:
+	case SYS_sigaltstack:
+	case SYS_pause:
+	case SYS_clone:
+	case SYS_fork:
+	case SYS_vfork:
+	case SYS_clone3:
+	case SYS_execve:
+	case SYS_execveat:
+	case SYS_exit:
+	case SYS_exit_group:
+	case SYS_arch_prctl:
+	case SYS_prctl:
+	case SYS_pkey_alloc:
+	case SYS_restart_syscall:
+	case SYS_rseq:
+	/* uretprobe and uprobe, which older headers do not have. */
+	case 335:
+	case 336:
+		return 1;
+	default:
+		return 0;
+	}
+}
+
+static void system_call(struct rampart_detached *detached)
+{
+	struct rampart_detach_registers *registers = &detached->run.registers;
+
+	if (registers->rax == ATTACH_CALL) {
+		registers->rax = 0;
+	} else if (detached->system_calls == RAMPART_REFUSED) {
+		registers->rax = -ENOSYS;
+		return;
+	} else if (detached->system_calls == RAMPART_PROXIED && !needs_attachment(registers->rax)) {
+		registers->rax = call(registers->rax, registers->rdi, registers->rsi,
+				      registers->rdx, registers->r10, registers->r8,
+				      registers->r9);
+		return;
+	} else {
+		/* The instruction SYSCALL again. */
+		registers->rip -= 2;
+	}
+	call(SYS_ioctl, detached->descriptor, RAMPART_DETACH_LEAVE, 0, 0, 0, 0);
+	attach(detached);
+}
+
+/* The second half. */
+static void serve(void *argument)
+{
+	struct rampart_detached *detached = argument;
+	struct rampart_detach_run *run = &detached->run;
+	long error;
+
+	for (;;) {
+		error = call(SYS_ioctl, detached->descriptor, RAMPART_DETACH_RUN, (long)run, 0, 0,
+			     0);
+		if (error && run->flags & RAMPART_DETACH_BEGIN) {
+			/* Nothing ran: the first half returns with the error. */
+			asm volatile("movq %0, %%rsp\n"
+				     "jmp rampart_detached_return"
+				     :
+				     : "r"(run->registers.rsp), "a"(error)
+				     : "memory");
+			__builtin_unreachable();
+		}
+		run->flags = 0;
+		if (error) /* The CPU was given back during a system call. */
+			attach(detached);
+		switch (run->exit) {
+		case RAMPART_DETACH_SYSTEM_CALL:
+			system_call(detached);
+			break;
+		case RAMPART_DETACH_LOST:
+			/* There is nothing to continue with. */
+			call(SYS_kill, call(SYS_getpid, 0, 0, 0, 0, 0, 0), SIGKILL, 0, 0, 0, 0);
+			break;
+		default:
+			attach(detached);
+		}
+	}
+}
+
+int rampart_detach(struct rampart_detached *detached)
+{
+	struct rampart_detach_run *run = &detached->run;
+	const uint64_t all = ~0ULL;
+	long error;
+
+	if (detached->is_detached)
+		return 0;
+	set_signals(&all, &detached->signals);
+	detached->thread = __builtin_thread_pointer();
+	set_rseq(detached, 0);
+	memset(run, 0, sizeof(*run));
+	run->flags = RAMPART_DETACH_BEGIN;
+	run->signals = detached->signals;
+	run->buffer = (uintptr_t)detached->extended;
+	run->bytes = detached->machine.state_bytes;
+	run->registers.rip = (uintptr_t)rampart_detached_return;
+	asm volatile("stmxcsr %0" : "=m"(run->mxcsr));
+	asm volatile("fnstcw %0" : "=m"(run->fcw));
+	detached->is_detached = 1;
+	error = rampart_detached_switch((uint64_t *)&run->registers.rsp,
+					(char *)detached->stack + STACK_BYTES, serve, detached);
+	if (!error)
+		return 0;
+	detached->is_detached = 0;
+	set_rseq(detached, 1);
+	set_signals(&detached->signals, 0);
+	errno = -error;
+	return -1;
+}
+
+void rampart_reattach(struct rampart_detached *detached)
+{
+	if (detached->is_detached)
+		call(ATTACH_CALL, 0, 0, 0, 0, 0, 0);
+}
+
+int rampart_is_detached(const struct rampart_detached *detached)
+{
+	return detached->is_detached;
+}
+
+int rampart_run_detached(struct rampart_detached *detached, void (*function)(void *),
+			 void *argument)
+{
+	if (rampart_detach(detached))
+		return -1;
+	function(argument);
+	rampart_reattach(detached);
+	return 0;
+}
+
+struct rampart_detached *rampart_detached_from_descriptor(int descriptor)
+{
+	struct rampart_detached *detached = calloc(1, sizeof(*detached));
+	size_t bytes;
+
+	if (!detached)
+		return NULL;
+	detached->descriptor = descriptor;
+	if (ioctl(descriptor, RAMPART_DETACH_MACHINE, &detached->machine))
+		goto free;
+	if (detached->machine.version != RAMPART_DETACH_VERSION) {
+		errno = EPROTO;
+		goto free;
+	}
+	bytes = detached->machine.state_bytes + sizeof(uint32_t);
+	detached->extended = aligned_alloc(64, (bytes + 63) / 64 * 64);
+	detached->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (detached->extended && detached->stack != MAP_FAILED)
+		return detached;
+	if (detached->stack != MAP_FAILED)
+		munmap(detached->stack, STACK_BYTES);
+	free(detached->extended);
+free:
+	free(detached);
+	return NULL;
+}
+
+struct rampart_detached *rampart_detached_take(int cpu)
+{
+	struct rampart_detached *detached = NULL;
+	int descriptor = open("/dev/rampart-detach", O_RDWR | O_CLOEXEC);
+	int error;
+
+	if (descriptor < 0)
+		return NULL;
+	if (!ioctl(descriptor, RAMPART_DETACH_TAKE, cpu))
+		detached = rampart_detached_from_descriptor(descriptor);
+	if (!detached) {
+		error = errno;
+		close(descriptor);
+		errno = error;
+	}
+	return detached;
+}
+
+void rampart_detached_close(struct rampart_detached *detached)
+{
+	rampart_reattach(detached);
+	close(detached->descriptor);
+	munmap(detached->stack, STACK_BYTES);
+	free(detached->extended);
+	free(detached);
+}
+
+void rampart_detached_on_system_calls(struct rampart_detached *detached,
+				      enum rampart_system_calls what)
+{
+	detached->system_calls = what;
+}
+
+int rampart_detached_counts(const struct rampart_detached *detached,
+			    struct rampart_counts *counts)
+{
+	struct rampart_detach_state state;
+
+	if (ioctl(detached->descriptor, RAMPART_DETACH_STATE, &state))
+		return -1;
+	*counts = (struct rampart_counts){
+		.system_calls = state.system_calls,
+		.faults = state.faults,
+		.kicks = state.kicks,
+		.flushes = state.flushes,
+		.interrupts = state.interrupts,
+	};
+	return 0;
+}
+
+uint64_t rampart_clock(const struct rampart_detached *detached)
+{
+	uint32_t low, high;
+
+	asm volatile("lfence; rdtsc" : "=a"(low), "=d"(high) : : "memory");
+	return (unsigned __int128)((uint64_t)high << 32 | low) * 1000000 /
+	       detached->machine.counter_khz;
+}
+
+void rampart_sleep_until(const struct rampart_detached *detached, uint64_t time)
+{
+	while (rampart_clock(detached) < time)
+		asm volatile("pause");
+}

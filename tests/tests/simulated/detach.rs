@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Detached threads on Debian's x86-64 kernels, with and without PREEMPT_RT: a control loop under load without an
+//! interrupt on its CPU, hostile threads, and the CPU given back whatever ends its holder. The machine is the kernel
+//! with a shell (Debian's busybox-static) as its first program, so that QEMU's own log of interrupts, one file for
+//! each CPU, belongs to this test alone.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rampart_initramfs::Archive;
+use rampart_tests::hypervisor::kernel_errors;
+use rampart_tests::limited::Limited as _;
+use rampart_tests::packages::{cache_of, fetched_of, unpack};
+use rampart_tests::processes::KillAtEnd;
+use rampart_tests::programs::{beside_others, directory};
+
+/// The CPU that is taken.
+const CPU: usize = 2;
+
+/// How long the machine may be silent.
+const SILENCE: Duration = Duration::from_secs(200);
+
+/// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
+const BEGIN: &str = r#"#!/bin/busybox sh
+for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true; do
+    /bin/busybox ln -s busybox /bin/$program
+done
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+dmesg -n 1
+echo "release $(cat /proc/sys/kernel/osrelease)"
+taken=/sys/devices/virtual/misc/rampart-detach/taken
+wait_for() {
+    for turn in $(seq 300); do
+        [ "$(cat $1)" = "$2" ] && return
+        sleep 0.1
+    done
+    echo "FAILED  $1 is $(cat $1), not $2"
+}
+step() { echo "step $1"; read answer; }
+insmod /detach.ko || echo 'FAILED  not loaded'
+dmesg -c >/dev/null
+"#;
+
+/// The example under load; then what ends it.
+const LOOP: &str = r#"
+/control_loop 2 3 && echo 'the example ends'
+/control_loop 2 1000 & holder=$!
+wait_for /sys/devices/virtual/misc/rampart-detach/running 2
+# New processes, memory and page tables, on all CPUs that Linux has.
+for worker in 1 2 3; do
+    (while :; do dd if=/dev/zero of=/tmp/$worker bs=64k count=50 2>/dev/null; true; done) &
+    workers="$workers $!"
+done
+step detached
+sleep 3
+step end
+kill $workers
+rmmod detach 2>/dev/null && echo 'FAILED  unloaded while a CPU is taken'
+echo 0 >/sys/devices/system/cpu/cpu3/online && echo 1 >/sys/devices/system/cpu/cpu3/online ||
+    echo 'FAILED  another CPU does not go offline and online'
+kill -9 $holder
+wait_for /sys/devices/system/cpu/online 0-3
+wait_for $taken ''
+echo 'given back'
+step attached
+taskset -c 2 sh -c 'for turn in $(seq 20); do true; done; sleep 1'
+step end
+"#;
+
+const ALL: &str = r#"
+/detach-test all 2
+"#;
+
+const END: &str = r#"
+wait_for /sys/devices/system/cpu/online 0-3
+rmmod detach && insmod /detach.ko || echo 'FAILED  not unloaded and loaded again'
+dmesg | sed 's/^/log /'
+# The machine ends with a taken CPU.
+/control_loop 2 1000 & wait_for $taken 2
+echo finished
+poweroff -f
+"#;
+
+/// Returns the newest release that modules are built for, with or without PREEMPT_RT.
+fn release(real_time: bool) -> String {
+    let modules = directory().join("modules");
+    let releases = fs::read_dir(&modules)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make modules`", modules.display()));
+    releases
+        .flatten()
+        .filter(|entry| entry.path().join("detach.ko").exists())
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|release| release.ends_with("-rt-amd64") == real_time)
+        .max()
+        .expect("no module `detach`; run `kernel/build --out bin/modules x86_64 bookworm bookworm/stock`")
+}
+
+/// Compiles the example and the test program.
+fn compile(to: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let library = root.join("crates/domains/detached/c");
+    for (name, source) in [
+        ("control_loop", library.join("examples/control_loop.c")),
+        (
+            "detach-test",
+            root.join("kernel/detach/tests/detach-test.c"),
+        ),
+    ] {
+        let output = Command::new("cc")
+            .args([
+                "-Wall",
+                "-Wextra",
+                "-Wno-unused-parameter",
+                "-Wno-infinite-recursion",
+            ])
+            .args(["-Werror", "-O2", "-static", "-pthread", "-I"])
+            .arg(&library)
+            .arg("-I")
+            .arg(root.join("kernel/detach"))
+            .arg("-o")
+            .arg(to.join(name))
+            .arg(source)
+            .arg(library.join("detached.c"))
+            .finish()
+            .expect("cc starts");
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
+    let read =
+        |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let shells = ["bin/busybox", "usr/bin/busybox"].map(|path| location.join(path));
+    let shell = shells.iter().find(|path| path.exists()).expect("busybox");
+    let first = [BEGIN, script, END].concat();
+    let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
+        for directory in ["proc", "sys", "dev", "tmp"] {
+            archive.directory(directory)?;
+        }
+        archive.character_device("dev/console", 0o600, (5, 1))?;
+        archive.file("init", 0o755, first.as_bytes())?;
+        archive.file("bin/busybox", 0o755, &read(shell))?;
+        archive.file(
+            "bin/sh",
+            0o755,
+            b"#!/bin/busybox sh\nexec /bin/busybox sh \"$@\"\n",
+        )?;
+        archive.file("detach.ko", 0o644, &read(module))?;
+        for program in ["control_loop", "detach-test"] {
+            archive.file(program, 0o755, &read(&location.join(program)))?;
+        }
+        Ok(())
+    };
+    let mut archive = Archive::new(Vec::new());
+    written(&mut archive).expect("an archive in memory");
+    archive.finish().expect("an archive in memory")
+}
+
+/// A running machine.
+struct Machine {
+    qemu: KillAtEnd,
+    location: tempfile::TempDir,
+    lines: Receiver<String>,
+    output: String,
+}
+
+impl Machine {
+    fn boot(script: &str, real_time: bool, cpu: &str) -> Self {
+        let release = release(real_time);
+        let location = tempfile::tempdir().expect("a directory");
+        let there = location.path();
+        for (name, pattern) in [
+            (format!("linux-image-{release}"), "./boot/vmlinuz-*"),
+            ("busybox-static".to_owned(), "*/busybox"),
+        ] {
+            let package = fetched_of("x86_64", &name, &cache_of("x86_64").join("stock-kernel"));
+            let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
+            unpack(&package, pattern, there);
+        }
+        compile(there);
+        let module = directory().join("modules").join(&release).join("detach.ko");
+        let archive = there.join("initramfs");
+        fs::write(&archive, initramfs(script, there, &module)).expect("written");
+        let qemu = Command::new("qemu-system-x86_64")
+            .args(["-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", cpu])
+            .args(["-smp", "4", "-m", "1024", "-nodefaults", "-display", "none"])
+            .args(["-no-reboot", "-serial", "stdio", "-d", "tid", "-D"])
+            .arg(there.join("interrupts.%d"))
+            .arg("-monitor")
+            .arg(format!(
+                "unix:{},server=on,wait=off",
+                there.join("monitor").display()
+            ))
+            .arg("-kernel")
+            .arg(there.join(format!("boot/vmlinuz-{release}")))
+            .arg("-initrd")
+            .arg(&archive)
+            .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("qemu-system-x86_64 starts");
+        let mut qemu = KillAtEnd(qemu);
+        let lines = read_lines(&mut qemu.0);
+        let mut machine = Self {
+            qemu,
+            location,
+            lines,
+            output: String::new(),
+        };
+        machine.wait_for(&format!("release {release}"));
+        machine
+    }
+
+    /// Reads until a line with this content.
+    fn wait_for(&mut self, wanted: &str) {
+        loop {
+            let line = self.lines.recv_timeout(SILENCE);
+            let line =
+                line.unwrap_or_else(|error| panic!("no {wanted:?}: {error}\n{}", self.output));
+            let found = line.trim_end().ends_with(wanted);
+            self.output += &line;
+            self.output.push('\n');
+            if found {
+                return;
+            }
+        }
+    }
+
+    /// Lets the script go on after a step.
+    fn go_on(&mut self) {
+        let input = self.qemu.0.stdin.as_mut().expect("a pipe");
+        input.write_all(b"\n").expect("QEMU reads");
+    }
+
+    /// Runs a command of QEMU's monitor and returns its output.
+    fn monitor(&self, command: &str) -> String {
+        let mut stream = UnixStream::connect(self.location.path().join("monitor")).expect("QEMU");
+        stream
+            .set_read_timeout(Some(SILENCE))
+            .expect("a time limit");
+        read_prompt(&mut stream);
+        stream
+            .write_all(format!("{command}\n").as_bytes())
+            .expect("QEMU reads");
+        read_prompt(&mut stream)
+    }
+
+    /// Returns the file of a CPU's log of interrupts.
+    fn log_of(&self, cpu: usize) -> PathBuf {
+        let text = self.monitor("info cpus");
+        let head = format!("CPU #{cpu}: thread_id=");
+        let thread = text.lines().find_map(|line| line.split(&head).nth(1));
+        let thread = thread.unwrap_or_else(|| panic!("no CPU {cpu}: {text}"));
+        self.location
+            .path()
+            .join(format!("interrupts.{}", thread.trim()))
+    }
+
+    /// Runs a step of the script with QEMU's log of interrupts and exceptions, and returns how many bytes
+    /// each CPU logged.
+    fn log_step(&mut self, name: &str) -> [u64; 4] {
+        let bytes = |machine: &Self| {
+            [0, 1, 2, 3].map(|cpu| fs::metadata(machine.log_of(cpu)).map_or(0, |file| file.len()))
+        };
+        self.wait_for(&format!("step {name}"));
+        let before = bytes(self);
+        self.monitor("log int,tid");
+        self.go_on();
+        self.wait_for("step end");
+        self.monitor("log tid");
+        let after = bytes(self);
+        self.go_on();
+        [0, 1, 2, 3].map(|cpu: usize| after[cpu] - before[cpu])
+    }
+
+    /// Waits for the end of the machine and returns its output.
+    fn end(mut self) -> String {
+        self.wait_for("finished");
+        let limit = Instant::now() + SILENCE;
+        while self.qemu.0.try_wait().expect("a child").is_none() {
+            assert!(
+                Instant::now() < limit,
+                "the machine does not end:\n{}",
+                self.output
+            );
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!self.output.contains("FAILED"), "{}", self.output);
+        // What Linux prints for the signals of hostile threads is no error of the kernel.
+        let log = self
+            .output
+            .replace("general protection fault ip:", "signal ip:");
+        let errors = kernel_errors(&log, &["log "]);
+        assert!(errors.is_empty(), "{errors:#?}\n{}", self.output);
+        self.output
+    }
+}
+
+fn read_lines(child: &mut Child) -> Receiver<String> {
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in output.split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).replace('\r', "");
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Reads until QEMU's monitor waits for a command.
+fn read_prompt(stream: &mut UnixStream) -> String {
+    let mut text = Vec::new();
+    let mut byte = [0];
+    while !text.ends_with(b"\n(qemu) ") && text != b"(qemu) " {
+        stream.read_exact(&mut byte).expect("QEMU answers");
+        text.push(byte[0]);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn repeat(times: u32, fuzz: u32) -> String {
+    format!("/detach-test repeat 2 {times}\n/detach-test fuzz 2 {fuzz} 1000\n")
+}
+
+/// EPYC has SMAP and no page-table isolation; Skylake has page-table isolation and protection keys. Without
+/// `hypervisor` Linux uses the CPU as on a real machine.
+const EPYC: &str = "EPYC,-hypervisor,check=off";
+const SKYLAKE: &str = "Skylake-Server,-hypervisor,-smap,check=off";
+
+#[test]
+fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
+    let _machine = beside_others();
+    let script = [LOOP, &repeat(12, 10)].concat();
+    let mut machine = Machine::boot(&script, true, EPYC);
+    let detached = machine.log_step("detached");
+    assert_eq!(
+        detached[CPU], 0,
+        "{detached:?} bytes: interrupts on CPU {CPU}"
+    );
+    for other in [0, 1, 3] {
+        assert!(
+            detached[other] > 0,
+            "{detached:?} bytes: nothing on CPU {other}"
+        );
+    }
+    // The same log shows the CPU's interrupts when Linux has it again.
+    let attached = machine.log_step("attached");
+    assert!(
+        attached[CPU] > 0,
+        "{attached:?} bytes: nothing on CPU {CPU}"
+    );
+    let output = machine.end();
+    for expected in [
+        "attached 0 worst",
+        "system calls 1 faults 0 kicks ",
+        " flushes 0 interrupts 0",
+        "the example ends",
+        "given back",
+        "ok      taken and given back 12 times",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
+}
+
+#[test]
+fn hostile_threads_harm_neither_kernel_nor_cpu() {
+    let _machine = beside_others();
+    for (real_time, cpu) in [(true, EPYC), (false, SKYLAKE)] {
+        let output = Machine::boot(ALL, real_time, cpu).end();
+        assert!(output.contains("\n0 failed"), "{output}");
+        assert_eq!(output.contains("far_kernel"), cpu == SKYLAKE, "{output}");
+    }
+}
+
+#[test]
+#[ignore = "it takes an hour; make test-long runs it"]
+fn a_cpu_is_taken_and_given_back_a_thousand_times() {
+    let _machine = beside_others();
+    for (real_time, cpu) in [(true, EPYC), (false, SKYLAKE)] {
+        let output = Machine::boot(&repeat(1000, 5000), real_time, cpu).end();
+        for expected in ["taken and given back 1000 times", "5000 random programs"] {
+            assert!(output.contains(expected), "no {expected:?}:\n{output}");
+        }
+    }
+}
