@@ -446,7 +446,7 @@ fn a_cpu_whose_own_translation_faults_returns() {
                 // Without translation: vectors beyond the physical address size, then an undefined instruction.
                 (
                     "no vectors",
-                    [u64::MAX & !0x7ff, 0],
+                    [!0x7ff, 0],
                     vec![write(register::VECTORS, 0), ISB, 0],
                 ),
             ],

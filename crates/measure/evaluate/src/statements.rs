@@ -163,8 +163,9 @@ fn stolen(found: &StolenShare) -> String {
     );
     if found.added_at_most.is_finite() {
         format!(
-            "{shares} (at most {} more)",
-            percent(found.added_at_most.max(0.0))
+            "{shares} (at most {} more, without unseen gaps over {})",
+            percent(found.added_at_most.max(0.0)),
+            found.unseen_up_to
         )
     } else {
         shares
