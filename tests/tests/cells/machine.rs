@@ -10,11 +10,10 @@ use std::time::{Duration, Instant};
 
 use rampart_hypervisor_cells::Word;
 use rampart_hypervisor_cells::remote::{
-    AREA_BYTES, ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED,
-    NUMBER, ONCE, RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
+    ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED, NUMBER, ONCE,
+    RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
 };
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform};
 use rampart_hypervisor_core::interface::{
     Exit, Header, Hypercall, Outcome, STATUS_BYTES, Status, StopReason,
 };
@@ -22,95 +21,14 @@ use rampart_qemu::{Qemu, escaped};
 use rampart_tests::programs::{beside_others, directory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
-/// QEMU, hw/arm/virt.c: `base_memmap`.
-pub(crate) const DISTRIBUTOR: u64 = 0x0800_0000;
-pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
-pub(crate) const PORT: u64 = 0x0900_0000;
-pub(crate) const DEVICES_END: u64 = 0x0a00_4000;
-pub(crate) const RAM: u64 = 0x4000_0000;
-pub(crate) const RAM_BYTES: u64 = 1 << 30;
-/// Load address of QEMU for a kernel that is not Linux.
-const AREAS: u64 = 0x5000_0000;
-/// Memory of the root for configurations.
-pub(crate) const BLOBS: u64 = 0x5100_0000;
-pub(crate) const HYPERVISOR: u64 = 0x7000_0000;
-pub(crate) const HYPERVISOR_BYTES: u64 = 8 << 20;
-/// Guest addresses in all cells: loadable memory, the area of the first CPU in it, the page that `irq.rs` writes,
-/// and memory that is not loaded.
-pub(crate) const CODE_START: u64 = 0x4000_0000;
-pub(crate) const CODE_BYTES: u64 = 2 << 20;
-const AREA_OFFSET: u64 = 0x10_0000;
-pub(crate) const SHARED: u64 = 0x5000_0000;
-pub(crate) const PRIVATE: u64 = 0x6000_0000;
-pub(crate) const PRIVATE_BYTES: u64 = 1 << 20;
-pub(crate) const CPUS: usize = 4;
-/// The witness's CPU, memory and number.
-pub(crate) const WITNESS_CPU: usize = 3;
-pub(crate) const WITNESS: u64 = 0x6000_0000;
-const PERIOD_MICROSECONDS: u64 = 2000;
+pub(crate) use crate::configurations::*;
+pub(crate) use crate::instructions::*;
+
 const PATTERN: u64 = 0x1122_3344_5566_7788;
 
 /// Maximum waiting time for something that takes milliseconds on an idle machine: CPU time of QEMU, and time.
 const CPU_TIME: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Instructions.
-pub(crate) const HVC: u32 = 0xd400_0002;
-pub(crate) const SMC: u32 = 0xd400_0003;
-pub(crate) const WFI: u32 = 0xd503_207f;
-pub(crate) const ISB: u32 = 0xd503_3fdf;
-/// `b .`
-pub(crate) const SPIN: u32 = 0x1400_0000;
-/// `ldr x0, [x0]`, `ldr w0, [x0]`, `str x1, [x0]`, `str w1, [x0]`
-pub(crate) const LOAD: u32 = 0xf940_0000;
-pub(crate) const LOAD_WORD: u32 = 0xb940_0000;
-pub(crate) const STORE: u32 = 0xf900_0001;
-pub(crate) const STORE_WORD: u32 = 0xb900_0001;
-/// `msr daifset, #15` and `msr daifclr, #15`.
-pub(crate) const MASK: u32 = 0xd503_4fdf;
-pub(crate) const UNMASK: u32 = 0xd503_4fff;
-const RETURN: u32 = 0xd65f_03c0;
-
-/// PSCI (Arm DEN 0022).
-pub(crate) const CPU_OFF: u64 = 0x8400_0002;
-pub(crate) const CPU_ON: u64 = 0xc400_0003;
-pub(crate) const AFFINITY_INFO: u64 = 0xc400_0004;
-
-/// System registers: op0, op1, CRn, CRm, op2.
-pub(crate) mod register {
-    pub(crate) const PRIORITY_MASK: [u32; 5] = [3, 0, 4, 6, 0];
-    pub(crate) const ACKNOWLEDGE: [u32; 5] = [3, 0, 12, 12, 0];
-    pub(crate) const END: [u32; 5] = [3, 0, 12, 12, 1];
-    pub(crate) const BINARY_POINT: [u32; 5] = [3, 0, 12, 12, 3];
-    pub(crate) const CONTROL: [u32; 5] = [3, 0, 12, 12, 4];
-    pub(crate) const ENABLE_GROUP_1: [u32; 5] = [3, 0, 12, 12, 7];
-    /// ICC_SGI1R_EL1, ICC_ASGI1R_EL1 and ICC_SGI0R_EL1.
-    pub(crate) const SEND: [[u32; 5]; 3] =
-        [[3, 0, 12, 11, 5], [3, 0, 12, 11, 6], [3, 0, 12, 11, 7]];
-    pub(crate) const TIMER_VALUE: [u32; 5] = [3, 3, 14, 3, 0];
-    pub(crate) const TIMER_CONTROL: [u32; 5] = [3, 3, 14, 3, 1];
-    pub(crate) const SYSTEM_CONTROL: [u32; 5] = [3, 0, 1, 0, 0];
-    pub(crate) const FEATURE_ACCESS: [u32; 5] = [3, 0, 1, 0, 2];
-    pub(crate) const VECTOR_LENGTH: [u32; 5] = [3, 0, 1, 2, 0];
-    pub(crate) const TRANSLATION_CONTROL: [u32; 5] = [3, 0, 2, 0, 2];
-    pub(crate) const VECTORS: [u32; 5] = [3, 0, 12, 0, 0];
-    pub(crate) const SAVED_STATE: [u32; 5] = [3, 0, 4, 0, 0];
-    pub(crate) const RETURN_ADDRESS: [u32; 5] = [3, 0, 4, 0, 1];
-    pub(crate) const DEBUG_CONTROL: [u32; 5] = [2, 0, 0, 2, 2];
-    pub(crate) const BREAKPOINT: [u32; 5] = [2, 0, 0, 0, 4];
-    pub(crate) const BREAKPOINT_CONTROL: [u32; 5] = [2, 0, 0, 0, 5];
-    pub(crate) const LOCK: [u32; 5] = [2, 0, 1, 0, 4];
-}
-
-/// Returns `msr REGISTER, xN`.
-pub(crate) const fn write_register([op0, op1, n, m, op2]: [u32; 5], general: u32) -> u32 {
-    0xd500_0000 | op0 << 19 | op1 << 16 | n << 12 | m << 8 | op2 << 5 | general
-}
-
-/// Returns `mrs xN, REGISTER`.
-pub(crate) const fn read_register(register: [u32; 5], general: u32) -> u32 {
-    write_register(register, general) | 1 << 21
-}
 
 /// A processor of QEMU, and whether the interrupt controller has two security states.
 #[derive(Debug, Clone, Copy)]
@@ -176,108 +94,6 @@ pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine)
         machine.qemu.kill();
     }
     assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRegion {
-    MemoryRegion {
-        physical,
-        guest,
-        bytes,
-        flags: flags.bits(),
-        reserved: 0,
-    }
-}
-
-pub(crate) const DATA: MemoryFlags = MemoryFlags::READ.union(MemoryFlags::WRITE);
-pub(crate) const LOADED: MemoryFlags = DATA
-    .union(MemoryFlags::EXECUTE)
-    .union(MemoryFlags::LOADABLE);
-
-/// Returns the configuration of the root: all memory and devices.
-pub(crate) fn system() -> Blob {
-    let after = HYPERVISOR + HYPERVISOR_BYTES;
-    let all = DATA | MemoryFlags::EXECUTE;
-    Blob {
-        name: "root".to_owned(),
-        platform: Some(Platform {
-            distributor: DISTRIBUTOR,
-            redistributors: REDISTRIBUTORS,
-            redistributor_bytes: CPUS as u64 * 0x2_0000,
-            event_interrupt: 0,
-            reserved: 0,
-        }),
-        cpus: (0..CPUS as u64).collect(),
-        memory: vec![
-            region(PORT, PORT, DEVICES_END - PORT, DATA | MemoryFlags::DEVICE),
-            region(RAM, RAM, HYPERVISOR - RAM, all),
-            region(after, after, RAM + RAM_BYTES - after, all),
-        ],
-        ..Blob::default()
-    }
-}
-
-/// A hostile cell with its memory: the program `remote.rs`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell {
-    pub(crate) name: &'static str,
-    pub(crate) cpus: &'static [u64],
-    pub(crate) memory: u64,
-}
-
-pub(crate) const ONE: Cell = Cell {
-    name: "one",
-    cpus: &[2],
-    memory: 0x6100_0000,
-};
-pub(crate) const OTHER: Cell = Cell {
-    name: "other",
-    cpus: &[1],
-    memory: 0x6200_0000,
-};
-pub(crate) const PAIR: Cell = Cell {
-    name: "pair",
-    cpus: &[1, 2],
-    memory: 0x6300_0000,
-};
-
-impl Cell {
-    pub(crate) fn blob(&self) -> Blob {
-        Blob {
-            name: self.name.to_owned(),
-            entry: CODE_START,
-            argument: CODE_START + AREA_OFFSET,
-            cpus: self.cpus.to_vec(),
-            memory: vec![region(self.memory, CODE_START, CODE_BYTES, LOADED)],
-            ..Blob::default()
-        }
-    }
-
-    /// The CPU of the cell with this number, 0 for the first.
-    pub(crate) fn cpu(&self, number: u64) -> Remote {
-        let offset = AREA_OFFSET + number * AREA_BYTES;
-        Remote {
-            area: self.memory + offset,
-            argument: CODE_START + offset,
-        }
-    }
-}
-
-/// A CPU that executes instructions of the test.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Remote {
-    /// Physical address of its area.
-    area: u64,
-    /// Address of its area for the program.
-    pub(crate) argument: u64,
-}
-
-/// A CPU of the root.
-pub(crate) const fn root(cpu: u64) -> Remote {
-    let area = AREAS + cpu * AREA_BYTES;
-    Remote {
-        area,
-        argument: area,
-    }
 }
 
 /// A running machine.
@@ -750,31 +566,6 @@ impl Machine {
     }
 }
 
-fn page() -> u64 {
-    WITNESS + CODE_BYTES
-}
-
-fn private() -> u64 {
-    page() + 0x1000
-}
-
-/// Returns the configuration of the witness: the program `irq.rs`.
-fn witness() -> Blob {
-    let shared = DATA | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
-    Blob {
-        name: "witness".to_owned(),
-        entry: CODE_START,
-        argument: PERIOD_MICROSECONDS,
-        cpus: vec![WITNESS_CPU as u64],
-        memory: vec![
-            region(WITNESS, CODE_START, CODE_BYTES, LOADED),
-            region(page(), SHARED, 0x1000, shared),
-            region(private(), PRIVATE, PRIVATE_BYTES, DATA),
-        ],
-        ..Blob::default()
-    }
-}
-
 /// The cell that no attack may affect.
 #[derive(Debug)]
 pub(crate) struct Witness<'a> {
@@ -850,15 +641,6 @@ pub(crate) fn wait_within(limit: Duration, condition: impl Fn() -> bool) -> bool
 pub(crate) fn name(outcome: i64) -> String {
     Outcome::try_from(outcome)
         .map_or_else(|_| outcome.to_string(), |outcome| format!("{outcome:?}"))
-}
-
-/// Returns code with its return, two instructions in each word.
-fn packed(code: &[u32]) -> Vec<u64> {
-    let mut code = code.to_vec();
-    code.push(RETURN);
-    let pair =
-        |pair: &[u32]| u64::from(pair[0]) | u64::from(pair.get(1).copied().unwrap_or(RETURN)) << 32;
-    code.chunks(2).map(pair).collect()
 }
 
 fn read(directory: &Path, name: &str) -> Vec<u8> {

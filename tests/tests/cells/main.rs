@@ -3,9 +3,11 @@
 //! isolation.
 
 mod command;
+mod configurations;
 mod crash;
 mod hostile_cells;
 mod hostile_root;
+mod instructions;
 mod isolation;
 mod linux;
 mod machine;
