@@ -422,10 +422,14 @@ fn a_cpu_in_streaming_mode_returns() {
 }
 
 /// The same for a CPU whose own translation faults before it reads a table: it takes exceptions for ever and reads no
-/// memory.
+/// memory. With two security states such a CPU does not return (docs/hypervisor.md, limits).
 #[test]
 fn a_cpu_whose_own_translation_faults_returns() {
-    on(&MODELS, |machine| {
+    let one_state: Vec<_> = MODELS
+        .into_iter()
+        .filter(|model| !model.two_security_states)
+        .collect();
+    on(&one_state, |machine| {
         let write = write_register;
         let set = vec![
             write(register::TRANSLATION_CONTROL, 1),
