@@ -47,8 +47,8 @@ Environment:
   NO_COLOR               if set, output has no colour
 
 Examples:
-  rampart check                          is this machine fit for real time?
-  rampart evaluate                       measure every domain for two minutes
+  rampart check                          check this machine for real-time work
+  rampart evaluate                       measure all domains in two minutes
   rampart plan propose --out plan.toml   write a plan for this machine
   rampart apply plan.toml                apply it
   rampart evaluate --plan plan.toml      measure its domains";
@@ -115,11 +115,11 @@ pub(crate) enum Command {
     Status(crate::commands::status::StatusArguments),
     /// Partition an arm64 machine into cells under a hypervisor
     Cell(crate::commands::cell::CellArguments),
-    /// Build, boot and enter the simulated machine
+    /// Build and run the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Show a measurement of rtla or cyclictest from its output
     Import(crate::commands::import::Import),
-    /// Take back the active plan and the changes of killed runs
+    /// Undo the active plan and the changes of killed runs
     Release(Release),
     /// Write a plan or a guest as configuration of another tool
     Export(crate::commands::export::Export),
@@ -149,7 +149,7 @@ Examples:
   rampart evaluate --for 1h --deadline 100us  exit code 3 if it is not met
   rampart evaluate --loads idle,cpu@same,io   other loads and their CPUs
   rampart evaluate --meters wakeup,noise,loop
-  rampart evaluate --for 5m --disturb block   which domains a stop reaches
+  rampart evaluate --for 5m --disturb block   which domains a block reaches
   rampart evaluate --domains host,container:podman
   rampart evaluate --plan plan.toml --before-after
                                               effects of applying a plan
@@ -202,7 +202,7 @@ pub(crate) struct Evaluate {
     pub(crate) disturb: Option<Vec<DisturbArgument>>,
 
     /// Meters: wakeup, noise, fwq, loop; in a cell without an operating system
-    /// also irq and mmio. The report leads with the first
+    /// also irq and mmio. The report begins with the first
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) meters: Vec<MeterKind>,
 
@@ -342,7 +342,7 @@ pub(crate) struct Measure {
     #[arg(long = "for", value_name = "DURATION", default_value = "10s")]
     pub(crate) duration: Nanos,
 
-    /// How long to run before; reported apart
+    /// Length of the warm-up, which is reported separately
     #[arg(long, value_name = "DURATION", default_value = "500ms")]
     pub(crate) warm_up: Nanos,
 

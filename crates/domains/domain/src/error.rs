@@ -79,7 +79,7 @@ pub enum DomainError {
     },
     /// A helper program such as `runc` failed.
     #[error(
-        "`{command}` failed: {status}{}; fix: run the command yourself and correct what it reports",
+        "`{command}` failed: {status}{}; fix: run the command in a shell, and fix the error that it prints",
         stderr_end(.stderr)
     )]
     Helper {

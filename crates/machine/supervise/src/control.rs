@@ -238,7 +238,7 @@ pub fn down(
     record.container = None;
     files.write(&record)?;
     Ok(DownOutcome::Ended(format!(
-        "{how}; the supervisor was dead or did not answer"
+        "{how}; the supervisor had ended or did not answer"
     )))
 }
 

@@ -176,7 +176,7 @@ impl Ssh {
             .and_then(|seconds| seconds.parse().ok());
         match up {
             Some(up) if up < silent.as_secs_f64() => Some(format!(
-                "the machine has booted since: it is up for {up:.0} s, and was last heard of {:.0} s ago",
+                "the machine has booted since: it is up for {up:.0} s, and last answered {:.0} s ago",
                 silent.as_secs_f64()
             )),
             Some(_) => None,

@@ -21,7 +21,7 @@ const PLACE: &str = "explanation of the worst samples";
 
 /// The cause of a sample that is too short for the uncertainty between the clocks of guest and
 /// host.
-const TOO_SHORT: &str = "shorter than what the clocks of guest and host leave open";
+const TOO_SHORT: &str = "shorter than the uncertainty of the clocks of guest and host";
 
 /// A trace during a run, or the reason why there is none.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ fn from_outside(guest: &GuestReport) -> Finding {
         Severity::Note,
         PLACE,
         format!(
-            "the trace is that of the guest's host: it names what took the CPU from the thread of the virtual CPU, and does not see the guest's own kernel. The clocks are known to each other to ±{uncertainty}, and no sample shorter than twice that is explained"
+            "the trace is that of the guest's host: it names what took the CPU from the thread of the virtual CPU, and does not see the guest's own kernel. The offset of the clocks is known to ±{uncertainty}, and no sample shorter than twice that is explained"
         ),
     )
 }

@@ -445,7 +445,7 @@ fn requested(
     if !real_time {
         not_measured.push(undisturbed(
             "under a time-sharing policy latencies depend on everything that runs, so that missing isolation is hard to detect",
-            "run it as root, or insist with --disturb block",
+            "run as root, or add --disturb block",
         ));
         return None;
     }

@@ -17,7 +17,7 @@ const EXPECTED: &str = "histogram of rtla";
 /// which later versions add, are ignored: they mix separate measurements.
 ///
 /// The text does not contain the width of its buckets. It is the distance of adjacent rows only if
-/// the rows of zeros are printed or the rows are dense, see [`Table::width`]. The lines below the
+/// the rows of zeros are printed or the rows are dense, otherwise a note reports it. The lines below the
 /// rows are written last: a text without them is incomplete and is reported as such.
 ///
 /// # Errors

@@ -347,7 +347,7 @@ fn renders_the_transfer_matrix_in_80_columns() {
 }
 
 #[test]
-fn reports_a_control_that_was_not_felt() {
+fn reports_a_control_without_effect() {
     let mut evaluation = documents::named("transfers").clone();
     let control = "transfer/task/wakeup/block:task";
     let felt = junit(&evaluation);
@@ -360,7 +360,7 @@ fn reports_a_control_that_was_not_felt() {
     verdict.outcome = VerdictOutcome::Inconclusive;
     let skipped = |report: &str| report.matches("<skipped ").count();
     assert_eq!(skipped(&junit(&evaluation)), skipped(&felt) + 1);
-    assert!(plain(&evaluation, 100).contains("NOT FELT"));
+    assert!(plain(&evaluation, 100).contains("NO EFFECT"));
 }
 
 #[test]

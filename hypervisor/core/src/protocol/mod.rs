@@ -45,7 +45,7 @@ pub trait World {
     /// Returns the state of a cell.
     fn state(&self, cell: u32) -> CellState;
 
-    /// Changes the state of a cell ([`crate::state::Status::advance`]).
+    /// Changes the state of a cell (`Status::advance` of `state.rs`).
     ///
     /// # Errors
     /// As for [`crate::state::next`].

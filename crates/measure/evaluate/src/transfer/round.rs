@@ -378,7 +378,7 @@ fn wait_until_warm(
     if !all_warm && !stop.load(Ordering::Relaxed) {
         group.give_up(
             |member| member.started.is_none(),
-            "its meter did not come to measure",
+            "its meter did not start to measure",
         );
         done.fail(&request.id, "not every meter came to measure");
     }
@@ -410,7 +410,7 @@ fn read_last_events(group: &mut Group, tick: &mut dyn FnMut()) {
     let limit = Instant::now() + PATIENCE;
     group.read_until(|group| group.is_done() || Instant::now() > limit, tick);
     let what = format!(
-        "nothing was heard of its meter for {} s after its time was over",
+        "its meter sent nothing for {} s after its time was over",
         PATIENCE.as_secs()
     );
     group.give_up(|_| true, &what);

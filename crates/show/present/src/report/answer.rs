@@ -361,7 +361,7 @@ fn evidence(
             about.push_str(if felt {
                 " (control)"
             } else {
-                " (control not felt)"
+                " (control failed)"
             });
         }
         let (outcome, word) = if control {

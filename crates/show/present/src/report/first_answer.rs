@@ -109,14 +109,14 @@ fn reason(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
         }
         Criterion::Latency => format!("Latency is higher in {others}"),
         Criterion::Isolation if best.by_structure => {
-            format!("Other work or blocks elsewhere reach {others}")
+            format!("Not isolated from work or blocks in other domains: {others}")
         }
-        Criterion::Isolation => format!("Loads or blocks elsewhere reach {others}"),
+        Criterion::Isolation => format!("Not isolated from loads or blocks elsewhere: {others}"),
         Criterion::Crash => format!("A crash of the host ends {others}"),
     };
     if best.domains.len() > 1 {
         let equals = listed(&best.domains, "and");
-        reason.push_str(&format!(", and between {equals} no difference was shown"));
+        reason.push_str(&format!(". No difference between {equals} was shown"));
     }
     reason + "."
 }

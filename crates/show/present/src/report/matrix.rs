@@ -268,7 +268,7 @@ fn mark(verdict: &Verdict) -> (Outcome, &'static str, String) {
         return if transfer_matrix::is_felt(verdict) {
             (Outcome::Own, "●", "control".to_owned())
         } else {
-            (Outcome::Fails, "✗", "NOT\u{a0}FELT".to_owned())
+            (Outcome::Fails, "✗", "NO\u{a0}EFFECT".to_owned())
         };
     }
     if transfer_matrix::is_own(verdict) {
@@ -340,7 +340,7 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     format!(
         "0: no part of a block reaches the domain. 1: all of it does. Blocks of {} {}. Each entry rests on {} windows with a \
          block and {} without. Intervals of {:.0}\u{a0}%; up to {} counts as isolated. control: the block's own domain, where \
-         it must be felt.",
+         it must have an effect.",
         lengths.join(", "),
         by.join(", or "),
         format::span(&with),

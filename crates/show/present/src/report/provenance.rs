@@ -31,7 +31,7 @@ pub(super) fn reading(report: &Report<'_>) -> Vec<Element> {
         ),
         (
             "exposure",
-            "The samples, time and runs behind a figure. Ten times the time bounds a chance ten times as tight. Sampling \
+            "The samples, time and runs behind a figure. Ten times the time gives a bound on the time between bursts that is ten times as long. Sampling \
              faster does not lengthen the time between misses.",
         ),
         (
@@ -46,15 +46,16 @@ pub(super) fn reading(report: &Report<'_>) -> Vec<Element> {
         ),
         (
             "interval",
-            "Computed by resampling whole batches of a second or more, because successive samples are strongly dependent.",
+            "Comparisons: from the spread between visits, because successive samples depend on each other. Blocks and effects \
+             of a plan: by resampling.",
         ),
     ];
     if !transfer_matrix::disturbances(report.evaluation).is_empty() {
         words.extend([
             (
                 "block",
-                "One CPU is stopped for a known time, again and again at random times. A domain that shares the CPU with the \
-                 blocked domain, or needs a lock that it held, is late by as much.",
+                "One CPU is stopped for a known time, repeatedly at random moments. A domain that shares the CPU with the \
+                 blocked domain, or needs a lock that the domain held, is late by the same time.",
             ),
             (
                 "transfer τ",

@@ -95,7 +95,7 @@ pub(super) fn deadline(report: &Report<'_>) -> Vec<Element> {
         )
     });
     columns.push(figure(if by_visits { "visits" } else { "chance" }));
-    columns.extend(["between", "sure"].map(figure));
+    columns.extend(["between", "confidence"].map(figure));
     columns.push(Column::new(ColumnKind::Text, "exposure").detail());
     let rows = verdicts.into_iter().map(|verdict| {
         let bare = verdict.figures.is_none();
@@ -180,8 +180,8 @@ fn reached(report: &Report<'_>) -> Vec<Element> {
         figure("worst"),
         figure("cycles"),
         figure("would meet"),
-        figure("over the next lower"),
-        figure("worse ones apart"),
+        figure("over the next lower deadline"),
+        figure("time between worse"),
     ];
     let rows = all.iter().filter_map(|reached| {
         let record = report.evaluation.record(&reached.record)?;
