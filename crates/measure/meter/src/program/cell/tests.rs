@@ -275,8 +275,8 @@ fn runs_the_other_loops() {
         values.sort_unstable();
         values[values.len() / 2]
     };
-    let trapped = median(|sample| sample.value.into());
-    let mapped = median(|sample| sample.start.into());
+    let trapped = median(|sample| sample.value);
+    let mapped = median(|sample| sample.start);
     assert!(trapped > mapped && mapped > 0, "{samples:?}");
     // Lengths are in nanoseconds: the measured part and little more. A thread that starts late on a
     // busy machine measures less, so the test tries several times.
