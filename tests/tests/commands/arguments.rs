@@ -201,7 +201,6 @@ fn the_meter_refuses_invalid_settings() {
         "not json".to_owned(),
         "{}".to_owned(),
         r#"{"go":{}}"#.to_owned(),
-        request(good).replace(r#""protocol":1"#, r#""protocol":99"#),
         replaced(r#""wakeup""#, r#""ruler""#),
         replaced(r#""cpus":"0""#, r#""cpus":"""#),
         replaced(r#""cpus":"0""#, r#""cpus":"a-b""#),
@@ -219,6 +218,10 @@ fn the_meter_refuses_invalid_settings() {
         assert!(answer.contains("bad-plan"), "{line}: {answer}");
         assert!(!stderr(&output).contains("panicked"), "{line}");
     }
+    // A program of another version is missing, and its settings may be valid.
+    let output = meter(&request(good).replace(r#""protocol":1"#, r#""protocol":99"#));
+    assert_eq!(exit_code(&output), 4, "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("other-protocol"));
 }
 
 fn meter(line: &str) -> Output {
