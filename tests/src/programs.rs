@@ -237,7 +237,9 @@ fn append(file: &Path, line: &str) {
 /// # Panics
 /// If the lock file cannot be created or locked.
 pub fn machine(test: &str, cpus: usize) -> Option<Machine> {
-    is_root_with_cpus(test, cpus).then(alone)
+    // First alone: the isolation of another test may keep this process off a CPU.
+    let machine = alone();
+    is_root_with_cpus(test, cpus).then_some(machine)
 }
 
 /// Returns whether this process is root and may use so many CPUs, and reports the reason if not.

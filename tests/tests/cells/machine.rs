@@ -136,7 +136,7 @@ impl Machine {
         header.memory_bytes = HYPERVISOR_BYTES;
         header.configuration_bytes = configuration.len() as u64;
         header.cpu_count = CPUS as u32;
-        header.rendezvous_microseconds = 10_000_000;
+        header.rendezvous_microseconds = 2_000_000;
         header.mpidrs[..CPUS].copy_from_slice(&[0, 1, 2, 3]);
         header.arrange();
         image[..size_of::<Header>()].copy_from_slice(header.as_bytes());

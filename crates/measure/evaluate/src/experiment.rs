@@ -39,7 +39,7 @@ use crate::transfer::session::{self, Environment, PlannedRound, Repeats};
 use crate::{EvaluateError, MatrixEntry, Proposal, Request, propose, schedule};
 
 /// An entry whose runs failed this often is not tried again.
-const FAILURES_BEFORE_GIVING_UP: usize = 2;
+const FAILURES_BEFORE_GIVING_UP: usize = 6;
 
 /// The environment of an evaluation: programs, output, options.
 #[derive(Debug)]
