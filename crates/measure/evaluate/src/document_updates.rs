@@ -57,17 +57,17 @@ impl DocumentUpdates {
         }
     }
 
-    /// Updates and writes the document after a run or a round, and its verdicts, as far as the time
-    /// allows.
+    /// Updates and writes the document after a run or a round, as far as the time allows or `always`,
+    /// and its verdicts, as far as the time allows.
     pub(crate) fn between(
         &mut self,
         evaluation: &mut Evaluation,
         collectors: &BTreeMap<MatrixEntry, RecordCollector>,
         failures: &Failures,
-        directory: &ResultDirectory,
+        (directory, always): (&ResultDirectory, bool),
     ) -> Result<(), EvaluateError> {
         let elapsed = self.began.elapsed();
-        if self.spent_writing > elapsed / SHARE_FOR_WRITING {
+        if !always && self.spent_writing > elapsed / SHARE_FOR_WRITING {
             return Ok(());
         }
         let begin = Instant::now();

@@ -428,7 +428,8 @@ impl RunEnvironment<'_> {
             evaluation.findings.extend(kept_meters.findings());
             evaluation.findings.extend(noisy_guests.update());
             evaluation.runs.0 = number + 1;
-            updates.between(evaluation, collectors, &running.failures, self.directory)?;
+            let directory = (self.directory, !keep);
+            updates.between(evaluation, collectors, &running.failures, directory)?;
         }
         Ok(())
     }
@@ -609,7 +610,8 @@ impl RunEnvironment<'_> {
             evaluation.findings.extend(noisy_guests.update());
             order += 1;
             evaluation.runs.0 = runs + order;
-            updates.between(evaluation, collectors, &running.failures, self.directory)?;
+            let directory = (self.directory, true);
+            updates.between(evaluation, collectors, &running.failures, directory)?;
         }
         Ok(())
     }
