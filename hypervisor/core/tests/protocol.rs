@@ -521,7 +521,7 @@ impl Model for Machine {
                         || (cell.root_maps && !cell.cell_maps && !state.words.iter().any(owns))
                 })
             }),
-            Property::always("after leaving nobody is left behind", |_, state: &State| {
+            Property::always("after leaving no CPU is left behind", |_, state: &State| {
                 let left = state.at.contains(&At::Linux);
                 let decided = Leaving::from_word(state.leaving).is_decided();
                 let out = |at: &At| {
