@@ -20,7 +20,10 @@ describe("cells in a browser", { skip }, () => {
       assert.match(await isolation(page, "cache:cell", "cell").innerText(), /○ own/);
       await isolation(page, "block:cell", "task").locator("button").click();
       await settled(page);
-      assert.match(await page.locator("#pair").innerText(), /by the program of the cell itself, interrupts masked/);
+      assert.match(
+        await page.locator("#pair").innerText(),
+        /by the program of the cell itself, interrupts masked/,
+      );
       await isolation(page, "cache:cell:linux", "host").locator("button").click();
       await settled(page);
       assert.match(
