@@ -5,6 +5,7 @@
 //! - `active_plan`: the active plan, and the destinations of programs.
 //! - `restart`, `thread_rules`: when a program is restarted, and which CPUs and policy a thread gets
 //!   by its name; pure.
+//! - `program_placement`: moves processes into a domain of the active plan.
 //! - `program`: one module for each kind of program: task, container, guest, cell.
 //! - `supervisor`: the process that watches one program.
 //! - `control`: `up` and `down`, which start and end supervisors.
@@ -30,6 +31,7 @@ mod error;
 mod log;
 mod plan_file;
 mod program;
+mod program_placement;
 mod record;
 mod release;
 mod restart;
@@ -41,6 +43,7 @@ pub use active_plan::{Destination, HOUSEKEEPING, LoadedPlan};
 pub use control::{DownOutcome, Launcher, UpOutcome, down, up};
 pub use error::SuperviseError;
 pub use plan_file::{PlanFile, PlanFileError, read_plan_text};
+pub use program_placement::{PlacementTarget, execute_there};
 pub use record::{Liveness, liveness, supervised, supervised_all};
 pub use release::release;
 pub use restart::{Decision, RunEnd, decide};
