@@ -341,7 +341,7 @@ fn a_program_on_the_cpu_of_a_round_is_named_and_the_round_is_repeated() {
         "--disturb",
         "cpu",
         "--for",
-        "40s",
+        "60s",
     ];
     // While the isolation is up, this test may not use that CPU.
     let cpu = last_cpu();
