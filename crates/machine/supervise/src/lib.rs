@@ -11,18 +11,7 @@
 //! - `control`: `up` and `down`, which start and end supervisors.
 //! - `record`, `log`: the state of each domain, and the output of its program, on disk.
 //!
-//! # Why not systemd
-//!
-//! Transient units of systemd could replace the restart rule, the log and the detached start: some
-//! 250 lines. They cannot replace the rest. A cell has no process. A guest needs its virtual CPUs
-//! placed through QMP while they are stopped. A container belongs to its engine. Threads are placed
-//! by name, and a task must not execute an instruction outside its domain. systemd also owns the
-//! control groups of its units, while a domain is an isolated partition directly below the root
-//! (systemd, "Control Group APIs and Delegation": each group has one writer), so partitions would
-//! have to move below delegated slices. The simulated machines and many boards have no systemd;
-//! this supervisor would remain for them, and each kind would be started in two ways. One way is
-//! less to maintain. With systemd, `rampart export systemd --plan` writes native units, and a unit can
-//! run `rampart up --foreground NAME`.
+//! ARCHITECTURE.md has the reason why systemd does not do this.
 #![forbid(unsafe_code)]
 
 mod active_plan;

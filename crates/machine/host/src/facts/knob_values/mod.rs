@@ -52,7 +52,9 @@ pub fn read_knob_values(root: &MachineRoot, real_time: &CpuSet) -> Readings {
         interrupts: interrupts::read(root),
         programs,
         limits: root.is_system().then(|| limits(root)),
-        hosts_guests: root.exists("dev/kvm"),
+        hosts_guests: ["dev/kvm", "sys/module/kvm_intel", "sys/module/kvm_amd"]
+            .iter()
+            .any(|path| root.exists(path)),
     }
 }
 
