@@ -28,9 +28,18 @@ cd /cells
 
 const CELLS: &str = r#"
 ./cells_agent cells . root alarm failures || echo 'FAILED  cells'
+$bb dmesg -c | $bb sed 's/^/log /'
+./cells_agent guest || echo 'FAILED  guest'
+# KVM warns that its code at EL2 does not answer.
+$bb dmesg -c >/dev/null
 ./cells_agent leave 10 || echo 'FAILED  leave'
 echo 9010000.pl031 >/sys/bus/amba/drivers/rtc-pl031/unbind || echo 'FAILED  the clock is still bound'
 ./cells_agent enable || echo 'FAILED  enable'
+$bb dmesg -c | $bb sed 's/^/log /'
+for state in freeze mem disk; do
+    echo $state >/sys/power/state 2>/dev/null && echo "FAILED  $state"
+done
+$bb dmesg -c | $bb grep -c 'cannot suspend while the hypervisor is enabled' | $bb sed 's/^/refusals to suspend: /'
 ./linux_agent device /kernel /rampart-meter || echo 'FAILED  linux_agent'
 ./cells_agent disable || echo 'FAILED  disable'
 [ "$($bb cat /sys/devices/system/cpu/online)" = 0-3 ] || echo 'FAILED  CPUs are offline'
@@ -165,7 +174,10 @@ fn the_hypervisor_runs_on_an_ordinary_kernel() {
             "timer: no exit for an interrupt",
             "a device of the cell: no exit for an interrupt",
             "failures: the root learns of a failure in time",
+            "guest: no guest runs while the hypervisor is enabled",
+            "guest: a guest runs after the hypervisor has ended",
             "disabled 10 times under load",
+            "refusals to suspend: 3",
             "ok  device: its interrupts arrive",
             "ok  device: no exit for its interrupts",
             "finished",

@@ -8,6 +8,7 @@
 mod addresses;
 mod devices;
 mod findings;
+pub(crate) mod firmware;
 mod flattened;
 mod interrupts;
 mod iomem;
