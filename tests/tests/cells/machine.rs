@@ -142,11 +142,13 @@ impl Machine {
         } else {
             ""
         };
+        // Memory with tags, for CPUs that have them.
+        let tags = if model.cpu == "max" { ",mte=on" } else { "" };
         let machine = "virt,virtualization=on,gic-version=3,its=off,memory-backend=ram";
         let mut backend = format!("memory-backend-file,id=ram,size={RAM_BYTES},share=on,mem-path=");
         backend.push_str(escaped(&path).to_str().expect("a path"));
         let mut arguments: Vec<std::ffi::OsString> = Vec::new();
-        arguments.extend(["-machine".into(), format!("{machine}{secure}").into()]);
+        arguments.extend(["-machine".into(), format!("{machine}{secure}{tags}").into()]);
         arguments.extend(["-object".into(), backend.into(), "-m".into(), "1024".into()]);
         arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
         arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);

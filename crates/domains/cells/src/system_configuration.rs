@@ -168,7 +168,7 @@ impl Machine {
             }
         };
         let named = self.device_pages();
-        let mut add_devices = |from: u64, to: u64, add: &mut dyn FnMut(u64, u64, MemoryFlags)| {
+        let add_devices = |from: u64, to: u64, add: &mut dyn FnMut(u64, u64, MemoryFlags)| {
             for (start, after) in &named {
                 add(from.max(*start), to.min(*after), device);
             }
