@@ -101,7 +101,8 @@ pub fn show_loadable(
 ) -> Result<(), Exhausted> {
     let cacheable = Attributes::MEMATTR_NORMAL_INNER_WB | Attributes::MEMATTR_NORMAL_OUTER_WB;
     let uncached = Attributes::MEMATTR_NORMAL_INNER_NC | Attributes::MEMATTR_NORMAL_OUTER_NC;
-    let rights = attributes(MemoryFlags::READ | MemoryFlags::WRITE).difference(cacheable) | uncached;
+    let rights =
+        attributes(MemoryFlags::READ | MemoryFlags::WRITE).difference(cacheable) | uncached;
     for region in cell.memory.iter().filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
     {
         let (start, bytes) = (region.physical, region.bytes);

@@ -479,7 +479,9 @@ fn a_cpu_that_does_not_return_affects_no_one_else() {
             let ends = outcome == Outcome::TimedOut as i64;
             ensure(ends, || format!("{call:?}: {}", name(outcome)))?;
         }
-        let reason = machine.status().cells[cell as usize].condition().stop_reason;
+        let reason = machine.status().cells[cell as usize]
+            .condition()
+            .stop_reason;
         ensure(reason == StopReason::Unreachable, || {
             format!("the cell ended by {reason:?}")
         })?;

@@ -149,7 +149,10 @@ fn run(script: &str, kernel_arguments: &str, model: [&str; 2]) -> String {
     fs::write(&archive, initramfs(script, &kernel, &busybox, &module)).expect("written");
     let output = Command::new("qemu-system-aarch64")
         .arg("-machine")
-        .arg(format!("virt,virtualization=on,gic-version=3,its=off{}", model[0]))
+        .arg(format!(
+            "virt,virtualization=on,gic-version=3,its=off{}",
+            model[0]
+        ))
         .args(["-cpu", model[1], "-smp", "4", "-m", "1024"])
         .args(["-nodefaults", "-display", "none", "-no-reboot"])
         .args(["-serial", "stdio", "-kernel"])
@@ -209,6 +212,10 @@ fn refuses_a_kernel_at_el2_with_a_fix() {
 
 #[test]
 fn an_ordinary_kernel_runs_in_a_cell_on_a_cpu_with_memory_tags() {
-    let output = run(NEWEST, "kvm-arm.mode=nvhe", [",mte=on", "max,pauth-impdef=on"]);
+    let output = run(
+        NEWEST,
+        "kvm-arm.mode=nvhe",
+        [",mte=on", "max,pauth-impdef=on"],
+    );
     assert_contains(&output, &["ok  device: its interrupts arrive", "finished"]);
 }

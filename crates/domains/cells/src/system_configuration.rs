@@ -5,7 +5,9 @@
 use std::path::Path;
 
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::format::{MAXIMUM_MEMORY_REGIONS, MemoryFlags, MemoryRegion, Platform, SmcGrant};
+use rampart_hypervisor_core::format::{
+    MAXIMUM_MEMORY_REGIONS, MemoryFlags, MemoryRegion, Platform, SmcGrant,
+};
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
 use rampart_model::{Finding, Severity};
@@ -132,7 +134,10 @@ impl Machine {
             distributor: (controller.distributor.start, controller.distributor.bytes),
             redistributors: (region.start, region.bytes),
             cpus: description.cpus.iter().map(|cpu| cpu.mpidr).collect(),
-            devices: devices.iter().map(|span| (span.start, span.bytes)).collect(),
+            devices: devices
+                .iter()
+                .map(|span| (span.start, span.bytes))
+                .collect(),
             firmware_calls: Vec::new(),
             address_bits: bits.max(*ADDRESS_BITS.start()),
             event_interrupt: free.first().copied().unwrap_or(0),

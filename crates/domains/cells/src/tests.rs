@@ -107,10 +107,16 @@ fn root_has_the_firmware_calls_that_the_tree_names() {
     let calls = |machine: &Machine| -> Vec<(u32, u32)> {
         let blob = machine.system((0x7000_0000, 0x80_0000));
         blob.checked().expect("the hypervisor would read it");
-        blob.smcs.iter().map(|grant| (grant.first, grant.last)).collect()
+        blob.smcs
+            .iter()
+            .map(|grant| (grant.first, grant.last))
+            .collect()
     };
     let of_architecture = (0x8000_0001, 0x8000_ffff);
-    assert_eq!(calls(&machine), [of_architecture, (0x8200_0010, 0x8200_0010)]);
+    assert_eq!(
+        calls(&machine),
+        [of_architecture, (0x8200_0010, 0x8200_0010)]
+    );
     fs::write(tree.path().join("firmware/optee/method"), "smc\0").expect("written");
     let machine = Machine::read(tree.path(), 40).expect("a machine");
     assert!(calls(&machine).contains(&(0x3200_0000, 0x3fff_ffff)));
@@ -121,7 +127,9 @@ fn many_devices_fit_into_a_configuration() {
     let tree = tempfile::tempdir().expect("a directory");
     virt(tree.path());
     let machine = Machine::read(tree.path(), 40).expect("a machine");
-    let devices = (0..1000).map(|index| (0x1000_0000 + index * 0x1_0000, 0x100)).collect();
+    let devices = (0..1000)
+        .map(|index| (0x1000_0000 + index * 0x1_0000, 0x100))
+        .collect();
     let machine = Machine { devices, ..machine };
     let blob = machine.system((0x7000_0000, 0x80_0000));
     blob.checked().expect("the hypervisor would read it");

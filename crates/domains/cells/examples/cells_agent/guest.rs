@@ -31,7 +31,11 @@ const CODE: [u32; 3] = [0xd282_0000, 0xb900_0000, 0x1400_0000];
 fn call(file: &File, request: u64, argument: u64) -> Result<i32, Error> {
     // SAFETY: an argument is a number or the address of what the request reads or writes, which its caller has.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, argument) };
-    if result < 0 { Err(Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 fn created(file: &File, request: u64) -> Result<File, Error> {
@@ -49,7 +53,11 @@ fn mapped(file: Option<&File>, bytes: usize) -> Result<*mut u32, Error> {
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, which is never unmapped.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, descriptor, 0) };
-    if at == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(at.cast()) }
+    if at == libc::MAP_FAILED {
+        Err(Error::last_os_error())
+    } else {
+        Ok(at.cast())
+    }
 }
 
 /// Creates a virtual machine with a CPU, and runs it. Returns whether its store arrived, with the machine.
@@ -86,10 +94,16 @@ pub(crate) fn excluded(device: &Device) -> Done {
     let (stored, machine) = run()?;
     report(stored, "guest: a guest of KVM runs without the hypervisor");
     let refused = enable(device).is_err() && !device.state()?.is_enabled();
-    report(refused, "guest: the hypervisor is not enabled while a guest exists");
+    report(
+        refused,
+        "guest: the hypervisor is not enabled while a guest exists",
+    );
     drop(machine);
     enable(device)?;
-    report(!runs(), "guest: no guest runs while the hypervisor is enabled");
+    report(
+        !runs(),
+        "guest: no guest runs while the hypervisor is enabled",
+    );
     device.disable()?;
     report(runs(), "guest: a guest runs after the hypervisor has ended");
     Ok(())

@@ -32,7 +32,10 @@ pub(crate) fn calls(sources: &Sources) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for node in (1..nodes.len()).filter(|node| nodes.is_enabled(*node)) {
         // Without the property the binding has only SMC.
-        if nodes.string(node, "method").is_some_and(|method| method != "smc") {
+        if nodes
+            .string(node, "method")
+            .is_some_and(|method| method != "smc")
+        {
             continue;
         }
         if nodes.is_compatible(node, &SCMI) {
