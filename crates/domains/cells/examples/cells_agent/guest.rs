@@ -51,7 +51,7 @@ fn mapped(file: Option<&File>, bytes: usize) -> Result<*mut u32, Error> {
         None => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
     };
     let rights = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, which is never unmapped.
+    // SAFETY: a new mapping; its user unmaps it or keeps it.
     let at = unsafe { libc::mmap(std::ptr::null_mut(), bytes, rights, flags, descriptor, 0) };
     if at == libc::MAP_FAILED {
         Err(Error::last_os_error())
@@ -75,10 +75,15 @@ fn run() -> Result<(bool, [File; 2]), Error> {
     call(&cpu, INITIALISE, target.as_ptr() as u64)?;
     let entry = [PROGRAM_COUNTER, (&raw const MEMORY_START) as u64];
     call(&cpu, SET_REGISTER, entry.as_ptr() as u64)?;
-    let state = mapped(Some(&cpu), call(&kvm, VCPU_MMAP_SIZE, 0)? as usize)?;
+    let bytes = call(&kvm, VCPU_MMAP_SIZE, 0)? as usize;
+    let state = mapped(Some(&cpu), bytes)?;
     call(&cpu, RUN, 0)?;
-    // SAFETY: the mapping of `struct kvm_run`.
-    let reason = unsafe { state.add(EXIT_REASON).read_volatile() };
+    // SAFETY: the mapping of `struct kvm_run`, which nothing uses afterwards; it would keep the machine.
+    let reason = unsafe {
+        let reason = state.add(EXIT_REASON).read_volatile();
+        libc::munmap(state.cast(), bytes);
+        reason
+    };
     Ok((reason == ACCESSED_DEVICE, [machine, cpu]))
 }
 
