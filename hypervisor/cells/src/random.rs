@@ -17,6 +17,9 @@ const STORE: u32 = 0x3900_0001;
 /// `msr REGISTER, x0`; bit 21 makes it `mrs`.
 const WRITE_REGISTER: u32 = 0xd500_0000;
 const IS_READ: u32 = 1 << 21;
+/// Registers of the interrupt controller that change an interrupt at once: group, enable, pending, active, priority of
+/// the timer, trigger.
+const CONTROLS: [u64; 9] = [0x80, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380, 0x418, 0xc04];
 const HYPERCALLS: u64 = 0xc600_5200;
 const DESTROY: u64 = 0xc600_5205;
 const PSCI: u64 = 0x8400_0000;
@@ -111,10 +114,11 @@ fn step(
         24..36 => system_register(random, kind),
         36..56 => {
             let device = addresses[random.below(addresses.len() as u64) as usize];
-            let offset = match random.below(3) {
+            let offset = match random.below(4) {
                 0 => random.below(0x1000),
                 1 => 0x1_0000 + random.below(0x1000),
-                _ => random.below(0x2_0000),
+                2 => random.below(0x2_0000),
+                _ => CONTROLS[random.below(CONTROLS.len() as u64) as usize],
             };
             let size = if random.below(8) == 0 { random.below(4) } else { 2 };
             arguments[0] = device + (offset >> size << size);
