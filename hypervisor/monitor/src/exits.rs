@@ -142,6 +142,10 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
         // Skipped, because it would affect other cells' lines. A running kernel does not need it: it is for
         // turning caches off.
         guest::advance();
+    } else if access.read {
+        // Linux reads ACTLR_EL1 for each virtual CPU of KVM, and does not expect an exception.
+        registers.set(access.general, 0);
+        guest::advance();
     } else {
         guest::inject_undefined();
     }
