@@ -143,6 +143,11 @@ fn step(
     if instruction == WRITE_REGISTER | register(3, 0, 12, 12, 3) {
         arguments[0] &= 7;
     }
+    // For ICC_EOIR1_EL1 it takes numbers of LPIs as those of shared interrupts, and accesses memory beyond its arrays
+    // (icc_eoir_write, icc_deactivate_irq, gicv3_update).
+    if instruction == WRITE_REGISTER | register(3, 0, 12, 12, 1) {
+        arguments[0] &= 0x1fff;
+    }
     let latest = LATEST + 2 * (number as usize % STEPS);
     area.set(latest, u64::from(instruction) | number << 32);
     area.set(latest + 1, arguments[0]);
