@@ -102,9 +102,10 @@ fn same_part(same: &Asked<'_>, parts: &mut Parts) {
         VerdictOutcome::Holds => parts.decided.push("as good as the host".to_owned()),
         VerdictOutcome::Fails => {
             let worse = Asked::conditions(&same.with(VerdictOutcome::Fails));
-            parts
-                .decided
-                .push(format!("worse than the host under {worse}"));
+            parts.decided.push(match same.what_fails() {
+                Some(subjects) => format!("{subjects} worse than on the host under {worse}"),
+                None => format!("worse than the host under {worse}"),
+            });
         }
         _ => match same.decided_so_far() {
             Some((decided, open)) => {
@@ -160,7 +161,9 @@ fn blocks_parts(
             felt.join(", ")
         ));
     } else if open {
-        parts.open.push("isolation from blocks in other domains".to_owned());
+        parts
+            .open
+            .push("isolation from blocks in other domains".to_owned());
     } else if !elsewhere.is_empty() {
         let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
@@ -188,7 +191,9 @@ fn blocks_parts(
                 .decided
                 .push("not stopped by a block of the host's kernel under it".to_owned()),
             VerdictOutcome::Inconclusive => {
-                parts.open.push("blocks of the host's kernel under it".to_owned());
+                parts
+                    .open
+                    .push("blocks of the host's kernel under it".to_owned());
             }
         }
     }
