@@ -14,6 +14,7 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/reboot.h>
+#include <linux/suspend.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -175,6 +176,24 @@ static struct notifier_block rampart_reboot_block = {
 	.notifier_call = rampart_reboot,
 };
 
+/*
+ * Refuses to suspend and to hibernate while the hypervisor is enabled: the firmware and the resumed
+ * image would return without it.
+ */
+static int rampart_sleep(struct notifier_block *block, unsigned long event, void *unused)
+{
+	if (event != PM_SUSPEND_PREPARE && event != PM_HIBERNATION_PREPARE)
+		return NOTIFY_DONE;
+	if (!READ_ONCE(rampart.enabled))
+		return NOTIFY_DONE;
+	pr_err("cannot suspend while the hypervisor is enabled; run rampart cell disable first\n");
+	return notifier_from_errno(-EBUSY);
+}
+
+static struct notifier_block rampart_sleep_block = {
+	.notifier_call = rampart_sleep,
+};
+
 static int __init rampart_init(void)
 {
 	int error = misc_register(&rampart_device);
@@ -187,8 +206,13 @@ static int __init rampart_init(void)
 	error = register_reboot_notifier(&rampart_reboot_block);
 	if (error)
 		goto end;
+	error = register_pm_notifier(&rampart_sleep_block);
+	if (error)
+		goto reboots;
 	return 0;
 
+reboots:
+	unregister_reboot_notifier(&rampart_reboot_block);
 end:
 	rampart_status_end();
 deregister:
@@ -199,6 +223,7 @@ deregister:
 /* Not called while the hypervisor is enabled: it holds a reference to the module. */
 static void __exit rampart_end(void)
 {
+	unregister_pm_notifier(&rampart_sleep_block);
 	unregister_reboot_notifier(&rampart_reboot_block);
 	rampart_status_end();
 	misc_deregister(&rampart_device);

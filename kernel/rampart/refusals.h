@@ -45,7 +45,8 @@ static const char *const rampart_refusals[] = {
 		"another cell has the register with a different width or behaviour",
 	[RAMPART_REFUSAL_REGISTER_LOCATION] =
 		"the register is not in a device page that the root can share",
-	[RAMPART_REFUSAL_SMC_RANGE] = "the range of SMC functions is empty or includes PSCI",
+	[RAMPART_REFUSAL_SMC_RANGE] =
+		"the range of SMC functions is empty, includes PSCI, or has functions of the root",
 	[RAMPART_REFUSAL_DOORBELL_RANGE] = "the doorbell is not a shared peripheral interrupt",
 	[RAMPART_REFUSAL_TOO_MANY_SHARED] = "the hypervisor has no space for more shared registers",
 	[RAMPART_REFUSAL_PLATFORM_SHAPE] =

@@ -17,6 +17,9 @@ const STORE: u32 = 0x3900_0001;
 /// `msr REGISTER, x0`; bit 21 makes it `mrs`.
 const WRITE_REGISTER: u32 = 0xd500_0000;
 const IS_READ: u32 = 1 << 21;
+/// Registers of the interrupt controller that change an interrupt at once: group, enable, pending, active, priority of
+/// the timer, trigger.
+const CONTROLS: [u64; 9] = [0x80, 0x100, 0x180, 0x200, 0x280, 0x300, 0x380, 0x418, 0xc04];
 const HYPERCALLS: u64 = 0xc600_5200;
 const DESTROY: u64 = 0xc600_5205;
 const PSCI: u64 = 0x8400_0000;
@@ -111,10 +114,11 @@ fn step(
         24..36 => system_register(random, kind),
         36..56 => {
             let device = addresses[random.below(addresses.len() as u64) as usize];
-            let offset = match random.below(3) {
+            let offset = match random.below(4) {
                 0 => random.below(0x1000),
                 1 => 0x1_0000 + random.below(0x1000),
-                _ => random.below(0x2_0000),
+                2 => random.below(0x2_0000),
+                _ => CONTROLS[random.below(CONTROLS.len() as u64) as usize],
             };
             let size = if random.below(8) == 0 { random.below(4) } else { 2 };
             arguments[0] = device + (offset >> size << size);
@@ -134,6 +138,16 @@ fn step(
         _ if kind == ROOT => 0xd503_201f,
         _ => [0xd503_201f, 0xd503_4fff, 0xd503_4fdf, 0xd503_207f][random.below(4) as usize],
     };
+    // QEMU 7.2 compares ICC_BPR1_EL1 with its minimum before it takes the lowest three bits, and fails an assertion
+    // if these are 0 then (hw/intc/arm_gicv3_cpuif.c, icc_bpr_write and icc_gprio_mask).
+    if instruction == WRITE_REGISTER | register(3, 0, 12, 12, 3) {
+        arguments[0] &= 7;
+    }
+    // For ICC_EOIR1_EL1 it takes numbers of LPIs as those of shared interrupts, and accesses memory beyond its arrays
+    // (icc_eoir_write, icc_deactivate_irq, gicv3_update).
+    if instruction == WRITE_REGISTER | register(3, 0, 12, 12, 1) {
+        arguments[0] &= 0x1fff;
+    }
     let latest = LATEST + 2 * (number as usize % STEPS);
     area.set(latest, u64::from(instruction) | number << 32);
     area.set(latest + 1, arguments[0]);

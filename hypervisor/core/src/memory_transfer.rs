@@ -10,7 +10,7 @@ use crate::configuration::{Configuration, overlap};
 use crate::format::{MemoryFlags, MemoryRegion};
 use crate::interface::PAGE_BYTES;
 use crate::registers::pages;
-use crate::stage2::{Exhausted, Stage2, TableMemory, attributes};
+use crate::stage2::{Attributes, Exhausted, Stage2, TableMemory, attributes};
 
 /// Maps all regions of a configuration, for the root or for a cell. The interrupt controller and pages
 /// of shared registers stay unmapped, so that accesses to them trap.
@@ -88,7 +88,8 @@ fn ranges(cell: &Configuration<'_>) -> impl Iterator<Item = (u64, u64)> {
     cell.memory.iter().map(MemoryRegion::physical_range).chain(pages)
 }
 
-/// Maps the loadable memory of a stopped cell for the root, readable and writable, or unmaps it.
+/// Maps the loadable memory of a stopped cell for the root, readable and writable, or unmaps it. It is not cacheable
+/// for the root, so that no line of the root is written back over the memory of the running cell.
 ///
 /// # Errors
 /// [`Exhausted`].
@@ -98,7 +99,10 @@ pub fn show_loadable(
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    let rights = attributes(MemoryFlags::READ | MemoryFlags::WRITE);
+    let cacheable = Attributes::MEMATTR_NORMAL_INNER_WB | Attributes::MEMATTR_NORMAL_OUTER_WB;
+    let uncached = Attributes::MEMATTR_NORMAL_INNER_NC | Attributes::MEMATTR_NORMAL_OUTER_NC;
+    let rights =
+        attributes(MemoryFlags::READ | MemoryFlags::WRITE).difference(cacheable) | uncached;
     for region in cell.memory.iter().filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
     {
         let (start, bytes) = (region.physical, region.bytes);

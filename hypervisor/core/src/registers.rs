@@ -13,19 +13,21 @@ use crate::interface::PAGE_BYTES;
 
 /// Locks for atomic read-modify-write, one for all registers of a page, because some devices have one
 /// register at many addresses (a PL061's data at 256). A lock is held for two accesses to a device, by
-/// code that is not interrupted and does not wait.
+/// code that is not interrupted and does not wait. Only pages 4 MiB apart have the same lock.
 #[derive(Debug)]
-pub struct Locks([HolderLock; 16]);
+pub struct Locks([HolderLock; LOCKS]);
+
+const LOCKS: usize = 1024;
 
 impl Locks {
     /// Creates the locks, unlocked.
     pub const fn none() -> Self {
-        Self([const { HolderLock::new() }; 16])
+        Self([const { HolderLock::new() }; LOCKS])
     }
 
     #[inline]
     fn of(&self, address: u64) -> &HolderLock {
-        &self.0[(address / PAGE_BYTES) as usize % 16]
+        &self.0[(address / PAGE_BYTES) as usize % LOCKS]
     }
 }
 

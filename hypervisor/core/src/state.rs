@@ -52,6 +52,8 @@ pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> 
         (Loadable, Event::Stop) => Ok(Stopped),
         (Created | Stopped | Failed, Event::Stop) => Ok(state),
         (Running, Event::Fail(_)) => Ok(Failed),
+        // One of its CPUs did not park.
+        (Stopped, Event::Fail(StopReason::Unreachable)) => Ok(Failed),
         (_, Event::Destroy) => Ok(Free),
         _ => Err(Outcome::WrongState),
     }

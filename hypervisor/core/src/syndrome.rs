@@ -83,6 +83,8 @@ pub enum SystemRegister {
     Control(ControlRegister),
     /// DC ISW, CSW, CISW.
     SetWay,
+    /// The OS lock and what traps with it (MDCR_EL2.TDOSA): Op0 2, Op1 0, CRn 1.
+    DebugLock,
     /// An identification register with Op0 3, Op1 0, CRn 0 and CRm 1 to 7.
     Identification {
         /// CRm.
@@ -243,6 +245,7 @@ pub const fn system(iss: u32) -> SystemAccess {
         SGI1R => SystemRegister::SendGroup1,
         ASGI1R | SGI0R => SystemRegister::SendOther,
         ISW | CSW | CISW => SystemRegister::SetWay,
+        other if other & named(3, 7, 15, 0, 0) == named(2, 0, 1, 0, 0) => SystemRegister::DebugLock,
         other if other & named(3, 7, 15, 8, 0) == named(3, 0, 0, 0, 0) && other & 0xe != 0 => {
             SystemRegister::Identification {
                 crm: (other >> 1 & 7) as u8,

@@ -185,6 +185,23 @@ fn against(change: Change) -> Result<(), Refused> {
 }
 
 #[test]
+fn a_cell_never_calls_the_roots_functions_of_the_firmware() {
+    let smcs = [(0x8000_0001, 0x8000_ffff), (0xc200_0000, 0xc200_0fff)];
+    let mut root = system();
+    root.smcs = smcs.map(|(first, last)| SmcGrant { first, last }).to_vec();
+    let check = |first, last| {
+        let mut new = cell("second", &[0x100], 0x5800_0000);
+        new.smcs = vec![SmcGrant { first, last }];
+        check_cell(&read(&new), &read(&root), &MACHINE, &[None; MAXIMUM_CELLS])
+    };
+    let refused = check(0xc200_0fff, 0xc200_1000).expect_err("the first is the root's");
+    assert_eq!((refused.refusal, refused.other), (Refusal::SmcRange, ROOT));
+    assert_eq!(check(0x0, 0x7fff_ffff), Ok(()));
+    assert_eq!(check(0xc200_1000, 0xc200_1000), Ok(()));
+    assert_eq!(check(0x8000_8000, 0x8000_8000), Ok(()), "a workaround for the CPU");
+}
+
+#[test]
 fn accepts_a_second_cell() {
     assert_eq!(against(|_| ()), Ok(()));
     // Bits of the same registers that the first cell neither reads nor writes.

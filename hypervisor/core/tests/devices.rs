@@ -103,6 +103,11 @@ fn decodes_exception_classes() {
     for crm in [6, 10, 14] {
         assert_eq!(named(1, 0, 7, crm, 2), SystemRegister::SetWay);
     }
+    // OSLAR_EL1, OSLSR_EL1, OSDLR_EL1, DBGPRCR_EL1; MDSCR_EL1 is none of them.
+    for crm in [0, 1, 3, 4] {
+        assert_eq!(named(2, 0, 1, crm, 4), SystemRegister::DebugLock);
+    }
+    assert!(matches!(named(2, 0, 0, 2, 2), SystemRegister::Unknown(_)));
     for (crm, op2, register) in [
         (8, 0, ControlRegister::Group0Pending),
         (8, 2, ControlRegister::Group0Pending),

@@ -122,6 +122,8 @@ fn every_event_in_every_state_has_a_result() {
             assert_eq!(next(state, event), answer, "{state:?} {event:?}");
         }
     }
+    // A cell that the root has stopped, of which a CPU did not park.
+    assert_eq!(next(Stopped, Event::Fail(StopReason::Unreachable)), Ok(Failed));
 }
 
 #[test]

@@ -233,6 +233,10 @@ fn the_root_can_access_only_mapped_loadable_memory() {
     assert!(root.permits(0x5000_0000, AccessKind::Write, &tables));
     assert!(!root.permits(0x5000_0000, AccessKind::Execute, &tables));
     assert!(!root.permits(0x5080_0000, AccessKind::Read, &tables), "not loadable");
+    let shown = root.translate(0x5000_0000, &tables).expect("mapped").attributes;
+    let cached = Attributes::MEMATTR_NORMAL_INNER_WB | Attributes::MEMATTR_NORMAL_OUTER_WB;
+    let uncached = Attributes::MEMATTR_NORMAL_INNER_NC | Attributes::MEMATTR_NORMAL_OUTER_NC;
+    assert_eq!(shown & cached, uncached, "a line of the root could be written back later");
     show_loadable(&cell, false, &mut root, &mut tables).expect("pages");
     assert_eq!(mapped(&root, &tables), taken);
     let no_cells = [None; MAXIMUM_CELLS];

@@ -288,6 +288,7 @@ fn system_register(owner: &Owner, registers: &mut Registers, syndrome: u32) -> u
         }
         SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
         SystemRegister::SetWay
+        | SystemRegister::DebugLock
         | SystemRegister::Identification { .. }
         | SystemRegister::Unknown(_) => return NOT_HANDLED,
     }

@@ -122,6 +122,14 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
         registers.set(access.general, carried(crm, op2, features::read(crm, op2)));
         return guest::advance();
     }
+    // The OS lock of a cell stays open: while it is closed, MDSCR_EL1 can turn on halting debug.
+    if access.register == SystemRegister::DebugLock && context.cell != ROOT {
+        context.count(Exit::SystemRegister);
+        if access.read {
+            registers.set(access.general, 0);
+        }
+        return guest::advance();
+    }
     let (exit, reason) = if access.register == SystemRegister::SetWay {
         (Exit::SetWay, StopReason::SetWay)
     } else {
@@ -133,6 +141,10 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
     } else if reason == StopReason::SetWay {
         // Skipped, because it would affect other cells' lines. A running kernel does not need it: it is for
         // turning caches off.
+        guest::advance();
+    } else if access.read {
+        // Linux reads ACTLR_EL1 for each virtual CPU of KVM, and does not expect an exception.
+        registers.set(access.general, 0);
         guest::advance();
     } else {
         guest::inject_undefined();

@@ -16,8 +16,9 @@ pub(crate) const SAVED: usize = 8;
 const TRAP_VECTORS: u64 = 0x33ff;
 const TRAP_STREAMING: u64 = 1 << 12;
 const TRAP_TRACE: u64 = 1 << 20 | 1 << 30;
-/// MDCR_EL2 (D24.3.17): TPMS and TTRF trap profiling and trace filtering. The buffers (E2PB, E2TB) belong to EL2.
-const TRAP_PROFILING: u64 = 1 << 14 | 1 << 19;
+/// MDCR_EL2 (D24.3.17): TPMS and TTRF trap profiling and trace filtering, TDOSA the OS lock. The buffers (E2PB, E2TB)
+/// belong to EL2.
+const TRAP_DEBUG: u64 = 1 << 14 | 1 << 19 | 1 << 10;
 
 fn field(register: u64, lowest: u32) -> u64 {
     register >> lowest & 0xf
@@ -55,7 +56,7 @@ macro_rules! each_saved {
             write_register!("cptr_el2", TRAP_VECTORS | TRAP_TRACE);
             // HPMN: all counters (PMCR_EL0.N) are the guest's.
             let counters = if has_counters() { read_register!("pmcr_el0") >> 11 & 0x1f } else { 0 };
-            write_register!("mdcr_el2", TRAP_PROFILING | counters);
+            write_register!("mdcr_el2", TRAP_DEBUG | counters);
         }
     };
 }

@@ -232,13 +232,15 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
     synchronise();
 }
 
-/// Clears the pending management interrupt, so that the guest never takes it.
-pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) {
-    let frame = private_frame(machine, cpu);
-    write(frame + GICD_ICPENDR, 1 << machine.management());
+/// Clears the pending management interrupt, so that the guest never takes it. Returns whether it was pending.
+pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) -> bool {
+    let (frame, bit) = (private_frame(machine, cpu), 1 << machine.management());
+    let pending = read(frame + GICD_ICPENDR) & bit != 0;
+    write(frame + GICD_ICPENDR, bit);
     // Reading back ensures that the write has taken effect (12.1.6).
     let _ = read(frame + GICD_ICPENDR);
     instruction!("dsb sy");
+    pending
 }
 
 /// Resets this CPU's private interrupts and CPU interface, so that nothing of its last owner remains.

@@ -121,7 +121,7 @@ pub(crate) fn wipe() {
                 ".irp name, ttbr0_el1, ttbr1_el1, tcr_el1, mair_el1, amair_el1, vbar_el1, ",
                 "contextidr_el1, cpacr_el1, csselr_el1, esr_el1, far_el1, afsr0_el1, afsr1_el1, ",
                 "par_el1, elr_el1, spsr_el1, sp_el0, sp_el1, tpidr_el0, tpidrro_el0, tpidr_el1, ",
-                "cntp_cval_el0, cntv_cval_el0, cntkctl_el1, mdccint_el1, oslar_el1, osdlr_el1"
+                "cntp_cval_el0, cntv_cval_el0, cntkctl_el1, mdccint_el1, osdlr_el1"
             ),
             "msr \\name, xzr",
             ".endr",
@@ -151,10 +151,12 @@ pub(crate) fn wipe() {
     synchronise();
 }
 
-/// Clears single step, breakpoints and watchpoints (D24.3). Their numbers are ID_AA64DFR0_EL1.BRPs and .WRPs
-/// plus one.
+/// Clears halting debug, single step, breakpoints and watchpoints (D24.3). The numbers of the latter are
+/// ID_AA64DFR0_EL1.BRPs and .WRPs plus one.
 fn wipe_debug() {
-    write_register!("mdscr_el1", 0);
+    // MDSCR_EL1.HDE, with which HLT stops the CPU for ever, is writable only while the OS lock is closed.
+    write_register!("oslar_el1", 1);
+    instruction!("isb", "msr mdscr_el1, xzr", "isb", "msr oslar_el1, xzr");
     let features = read_register!("id_aa64dfr0_el1");
     macro_rules! clear {
         ($kind:literal, $last:expr) => {

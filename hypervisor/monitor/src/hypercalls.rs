@@ -14,13 +14,18 @@ use crate::manager::DOORBELLS;
 use crate::registers::{now, read_register, write_register};
 use crate::{cells, gic, root};
 
+/// The calls of Linux's KVM, without their lowest byte, and its result `ARM_EXCEPTION_HYP_GONE` (asm/kvm_asm.h).
+const KVM_CALLS: u64 = 0xc6_0000;
+const HYPERVISOR_GONE: u64 = 0xbad_ca11;
+
 /// The results in x1 to x3.
 pub(crate) type Values = [u64; 3];
 
 /// Handles `hvc #0`.
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let [x0, x1, x2, x3, ..] = *registers.all();
-    let mut values = [x1, x2, x3];
+    // KVM calls the hypervisor in its place: a guest is not run, because EL2 is gone (HVC_STUB_ERR).
+    let mut values = [if x0 >> 8 == KVM_CALLS { HYPERVISOR_GONE } else { x1 }, x2, x3];
     let status = context.machine.status();
     let address = read_register!("elr_el2");
     if context.cell == ROOT {

@@ -8,9 +8,11 @@ use rampart_hypervisor_core::protocol::CpuState;
 
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
-use crate::registers::{hypervisor_control as hcr, instruction, write_register};
+use crate::registers::{hypervisor_control as hcr, instruction, wait_until, write_register};
 use crate::{gic, guest, root, smc, stage2_memory};
 
+/// Timeout for the management interrupt of a CPU that has just started this one.
+const KICK_MICROSECONDS: u64 = 10_000;
 /// No cell has this number.
 const UNUSED_VMID: u32 = 0xff;
 
@@ -51,6 +53,7 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
 /// Waits until another CPU starts this one.
 fn wait(machine: &Machine, cpu: &Cpu) {
     let status = &machine.status().cpus[cpu.index.load(Relaxed) as usize];
+    let mut kicked = false;
     while status.step(CpuState::begin).is_err() {
         if root::is_closing() && status.step(CpuState::turn_off).is_ok() {
             smc::turn_off(machine, cpu);
@@ -58,9 +61,11 @@ fn wait(machine: &Machine, cpu: &Cpu) {
             let _ = status.step(CpuState::park);
         }
         instruction!("dsb sy", "wfi");
-        gic::acknowledge_kick(machine, cpu);
+        kicked = gic::acknowledge_kick(machine, cpu);
     }
-    gic::acknowledge_kick(machine, cpu);
+    // The CPU that started this one, which was awake, has yet to interrupt it: the guest must not take that.
+    let mut arrives = || kicked || gic::acknowledge_kick(machine, cpu);
+    wait_until(KICK_MICROSECONDS, &mut arrives);
 }
 
 /// Returns whether the cell is running; the root always is.

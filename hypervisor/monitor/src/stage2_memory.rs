@@ -71,7 +71,8 @@ impl TableMemory for Tables<'_> {
         instruction!("dsb ishst");
         write_register!("vttbr_el2", base(no_tables(), self.cell));
         synchronise();
-        instruction!("tlbi vmalls12e1is", "dsb ish");
+        // Twice: on some CPUs the first one misses an entry that is used at the same time (Arm erratum 1286807).
+        instruction!("tlbi vmalls12e1is", "dsb ish", "tlbi vmalls12e1is", "dsb ish");
         write_register!("vttbr_el2", own);
         synchronise();
     }

@@ -421,40 +421,89 @@ fn a_cpu_in_streaming_mode_returns() {
     });
 }
 
-/// The same for a CPU whose own translation faults before it reads a table: it takes exceptions for ever and reads no
-/// memory. With two security states such a CPU does not return (docs/hypervisor.md, limits).
+/// States in which a CPU takes exceptions for ever and reads no memory, because its own translation faults before it
+/// reads a table.
+fn states_without_memory() -> Vec<State> {
+    let write = write_register;
+    let set = vec![
+        write(register::TRANSLATION_CONTROL, 1),
+        write(register::SYSTEM_CONTROL, 0),
+        ISB,
+    ];
+    vec![
+        // EPD0 and EPD1; T0SZ and T1SZ.
+        (
+            "no tables",
+            [0x30d0_0801, 25 | 1 << 7 | 25 << 16 | 1 << 23],
+            set.clone(),
+        ),
+        ("a size out of range", [0x30d0_0801, 0], set.clone()),
+        ("all of SCTLR_EL1", [u64::MAX, 0], set),
+        // Without translation: vectors beyond the physical address size, then an undefined instruction.
+        (
+            "no vectors",
+            [!0x7ff, 0],
+            vec![write(register::VECTORS, 0), ISB, 0],
+        ),
+    ]
+}
+
+fn with_security_states(two: bool) -> Vec<crate::machine::Model> {
+    let mut models = MODELS.to_vec();
+    models.retain(|model| model.two_security_states == two);
+    models
+}
+
+/// With one security state such a CPU returns.
 #[test]
 fn a_cpu_whose_own_translation_faults_returns() {
-    let one_state: Vec<_> = MODELS
-        .into_iter()
-        .filter(|model| !model.two_security_states)
-        .collect();
-    on(&one_state, |machine| {
-        let write = write_register;
-        let set = vec![
-            write(register::TRANSLATION_CONTROL, 1),
-            write(register::SYSTEM_CONTROL, 0),
-            ISB,
-        ];
-        expect_returns(
-            machine,
-            vec![
-                // EPD0 and EPD1; T0SZ and T1SZ.
-                (
-                    "no tables",
-                    [0x30d0_0801, 25 | 1 << 7 | 25 << 16 | 1 << 23],
-                    set.clone(),
-                ),
-                ("a size out of range", [0x30d0_0801, 0], set.clone()),
-                ("all of SCTLR_EL1", [u64::MAX, 0], set),
-                // Without translation: vectors beyond the physical address size, then an undefined instruction.
-                (
-                    "no vectors",
-                    [!0x7ff, 0],
-                    vec![write(register::VECTORS, 0), ISB, 0],
-                ),
-            ],
-        )
+    on(&with_security_states(false), |machine| {
+        expect_returns(machine, states_without_memory())
+    });
+}
+
+/// With two security states it does not (docs/hypervisor.md, limits): the root gets an answer, the memory stays with
+/// the cell, and the rest of the machine continues.
+#[test]
+fn a_cpu_that_does_not_return_affects_no_one_else() {
+    use rampart_hypervisor_core::interface::{Outcome, StopReason};
+    on(&with_security_states(true), |machine| {
+        let witness = machine.start_witness()?;
+        let (_, arguments, code) = states_without_memory().remove(0);
+        let code = [&[MASK], &code[..], &[SPIN]].concat();
+        // On a busy machine the CPU may not have come so far when it is taken.
+        let mut kept = None;
+        for _ in 0..10 {
+            let cell = machine.start_hostile(&ONE, &ONE.blob())?;
+            machine.begin(ONE.cpu(0), &code, &arguments);
+            std::thread::sleep(Duration::from_millis(50));
+            let (outcome, _) = machine.call(root(0), Hypercall::CellStop, cell, 0)?;
+            if outcome == Outcome::TimedOut as i64 {
+                kept = Some(cell);
+                break;
+            }
+            machine.manage(Hypercall::CellDestroy, cell)?;
+            machine.turn_on(2)?;
+        }
+        let cell = kept.ok_or("the CPU is always taken")?;
+        let (outcome, _) = machine.call(root(0), Hypercall::CellDestroy, cell, 0)?;
+        let ends = outcome == Outcome::TimedOut as i64;
+        ensure(ends, || format!("destroy: {}", name(outcome)))?;
+        let reason = machine.status().cells[cell as usize]
+            .condition()
+            .stop_reason;
+        ensure(reason == StopReason::Unreachable, || {
+            format!("the cell ended by {reason:?}")
+        })?;
+        let read = machine.load(root(0), ONE.memory)?;
+        ensure(read.is_none(), || {
+            "the root reads memory that a CPU may still use".to_owned()
+        })?;
+        let other = machine.start_hostile(&OTHER, &OTHER.blob())?;
+        machine.manage(Hypercall::CellDestroy, other)?;
+        machine.turn_on(1)?;
+        witness.check()?;
+        machine.expect_no_fault()
     });
 }
 

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Builds the configuration of the hypervisor's root from the description of the machine. All
-//! addresses except memory and the interrupt controller are devices of the root.
+//! Builds the configuration of the hypervisor's root from the description of the machine. The root has the memory
+//! and the devices that the device tree names, except the interrupt controller.
 
 use std::path::Path;
 
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform, SmcGrant};
+use rampart_hypervisor_core::format::{
+    MAXIMUM_MEMORY_REGIONS, MemoryFlags, MemoryRegion, Platform, SmcGrant,
+};
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
 use rampart_model::{Finding, Severity};
 use rampart_rules::cells::CELL_INTERRUPT_CONTROLLER;
 
-use crate::describe::{Description, Sources, TreeError, describe};
+use crate::describe::{AddressRange, Description, Sources, TreeError, describe, firmware};
 use crate::resolve::InUse;
 
 /// Two frames per CPU, four with virtual LPIs (Arm IHI 0069, 12.1).
@@ -41,6 +43,10 @@ pub struct SystemParts {
     pub redistributors: (u64, u64),
     /// Affinities of the CPUs, in Linux's order.
     pub cpus: Vec<u64>,
+    /// Start and size of the registers and windows of devices.
+    pub devices: Vec<(u64, u64)>,
+    /// The firmware's functions that the tree names, besides PSCI: the first and the last of each range.
+    pub firmware_calls: Vec<(u32, u32)>,
     /// Number of physical address bits; devices end at this limit.
     pub address_bits: u32,
     /// A shared interrupt without a device, with which the hypervisor notifies the root; 0 for
@@ -61,6 +67,7 @@ impl SystemParts {
         };
         let machine = Self::of(&describe(&sources))?;
         Ok(Self {
+            firmware_calls: firmware::calls(&sources),
             address_bits,
             ..machine
         })
@@ -95,9 +102,10 @@ impl SystemParts {
                     .fix("check the device tree: rampart cell describe"),
             ));
         };
-        let devices = description.devices.iter().flat_map(|device| &device.ranges);
-        let spans = devices.map(|range| range.span());
-        let highest = spans.chain(description.memory.iter().copied());
+        let enabled = description.devices.iter().filter(|device| device.enabled);
+        let ranges = enabled.flat_map(|device| &device.ranges);
+        let devices: Vec<_> = ranges.map(AddressRange::span).collect();
+        let highest = devices.iter().chain(&description.memory);
         let end = highest.map(|span| span.end()).max().unwrap_or(0);
         let bits = u64::BITS - end.saturating_sub(1).leading_zeros();
         if bits > *ADDRESS_BITS.end() {
@@ -125,6 +133,11 @@ impl SystemParts {
             distributor: (controller.distributor.start, controller.distributor.bytes),
             redistributors: (region.start, region.bytes),
             cpus: description.cpus.iter().map(|cpu| cpu.mpidr).collect(),
+            devices: devices
+                .iter()
+                .map(|span| (span.start, span.bytes))
+                .collect(),
+            firmware_calls: Vec::new(),
             address_bits: bits.max(*ADDRESS_BITS.start()),
             event_interrupt: free.first().copied().unwrap_or(0),
         })
@@ -158,8 +171,14 @@ impl SystemParts {
                 });
             }
         };
+        let named = self.device_pages();
+        let add_devices = |from: u64, to: u64, add: &mut dyn FnMut(u64, u64, MemoryFlags)| {
+            for (start, after) in &named {
+                add(from.max(*start), to.min(*after), device);
+            }
+        };
         for (start, bytes, is_memory) in taken {
-            add(device_from, start, device);
+            add_devices(device_from, start, &mut add);
             let after = (start + bytes).next_multiple_of(PAGE_BYTES);
             if is_memory {
                 add(start, after.min(hypervisor.0), all);
@@ -167,7 +186,7 @@ impl SystemParts {
             }
             device_from = after;
         }
-        add(device_from, end, device);
+        add_devices(device_from, end, &mut add);
         Blob {
             name: "root".to_owned(),
             platform: Some(Platform {
@@ -181,11 +200,39 @@ impl SystemParts {
             cpus: self.cpus.clone(),
             memory: regions,
             // Calls of the architecture: workarounds for processor errata (Arm DEN 0028, 7).
-            smcs: vec![SmcGrant {
-                first: 0x8000_0001,
-                last: 0x8000_ffff,
-            }],
+            smcs: std::iter::once((0x8000_0001, 0x8000_ffff))
+                .chain(self.firmware_calls.iter().copied())
+                .map(|(first, last)| SmcGrant { first, last })
+                .collect(),
             ..Blob::default()
         }
+    }
+
+    /// Returns the pages of devices as (start, end), ascending and apart from each other. If there are too many for
+    /// a configuration, the smallest gaps between them are included.
+    fn device_pages(&self) -> Vec<(u64, u64)> {
+        let page = |(start, bytes): &(u64, u64)| {
+            let end = start.saturating_add(*bytes).div_ceil(PAGE_BYTES);
+            (start / PAGE_BYTES * PAGE_BYTES, end * PAGE_BYTES)
+        };
+        let mut all: Vec<_> = self.devices.iter().map(page).collect();
+        all.sort_unstable();
+        let mut pages: Vec<(u64, u64)> = Vec::new();
+        for (start, end) in all {
+            match pages.last_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(*last),
+                _ => pages.push((start, end)),
+            }
+        }
+        // Each memory splits one of them at most.
+        let most = MAXIMUM_MEMORY_REGIONS - 3 * self.memory.len().min(40) - 4;
+        while pages.len() > most {
+            let gap = |index: &usize| pages[index + 1].0 - pages[*index].1;
+            let Some(index) = (0..pages.len() - 1).min_by_key(gap) else {
+                break;
+            };
+            pages[index].1 = pages.remove(index + 1).1;
+        }
+        pages
     }
 }

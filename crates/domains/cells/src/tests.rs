@@ -29,7 +29,17 @@ fn virt(tree: &Path) {
         "memory@40000000/reg",
         &[0, 0x4000_0000, 0, 0x4000_0000],
     );
-    text("intc@8000000/compatible", "arm,gic-v3");
+    for (path, compatible) in [
+        ("pl031@9010800", "arm,pl031"),
+        ("firmware/scmi", "arm,scmi-smc"),
+        ("firmware/optee", "linaro,optee-tz"),
+        ("intc@8000000", "arm,gic-v3"),
+    ] {
+        text(&format!("{path}/compatible"), compatible);
+    }
+    property(tree, "pl031@9010800/reg", &[0, 0x0901_0800, 0, 0x1000]);
+    property(tree, "firmware/scmi/arm,smc-id", &[0x8200_0010]);
+    text("firmware/optee/method", "hvc");
     let frames = [0, 0x0800_0000, 0, 0x1_0000, 0, 0x080a_0000, 0, 0x00f6_0000];
     property(tree, "intc@8000000/reg", &frames);
     property(tree, "cpus/#address-cells", &[1]);
@@ -42,7 +52,7 @@ fn virt(tree: &Path) {
 }
 
 #[test]
-fn root_has_everything_except_hypervisor_and_interrupt_controller() {
+fn root_has_what_the_tree_names_except_hypervisor_and_interrupt_controller() {
     let tree = tempfile::tempdir().expect("a directory");
     virt(tree.path());
     let machine = SystemParts::read(tree.path(), 40).expect("a machine");
@@ -63,19 +73,20 @@ fn root_has_everything_except_hypervisor_and_interrupt_controller() {
         0x08ff_ffff,
         0x7000_0000,
         0x707f_ffff,
+        // Not named by the tree: it may be an alias of memory, or a device with DMA.
+        0,
+        0x0801_0000,
+        0x0900_ffff,
+        0x0901_2000,
+        0x3fff_ffff,
+        0x8000_0000,
         1 << 40,
     ];
     for address in unassigned {
         assert_eq!(has(address), None, "{address:#x}");
     }
-    for address in [
-        0,
-        0x0801_0000,
-        0x0900_0000,
-        0x3fff_ffff,
-        0x8000_0000,
-        (1 << 40) - 1,
-    ] {
+    // Whole pages.
+    for address in [0x0901_0000, 0x0901_0800, 0x0901_1fff] {
         let flags = has(address).unwrap_or_else(|| panic!("nothing at {address:#x}"));
         assert!(flags.contains(MemoryFlags::DEVICE), "{address:#x}");
         assert!(!flags.contains(MemoryFlags::EXECUTE), "{address:#x}");
@@ -85,6 +96,48 @@ fn root_has_everything_except_hypervisor_and_interrupt_controller() {
         assert!(!flags.contains(MemoryFlags::DEVICE), "{address:#x}");
         assert!(flags.contains(MemoryFlags::EXECUTE), "{address:#x}");
     }
+}
+
+#[test]
+fn root_has_the_firmware_calls_that_the_tree_names() {
+    let tree = tempfile::tempdir().expect("a directory");
+    virt(tree.path());
+    let machine = SystemParts::read(tree.path(), 40).expect("a machine");
+    // Those of the architecture, and SCMI by SMC; OP-TEE is called by HVC here.
+    let calls = |machine: &Machine| -> Vec<(u32, u32)> {
+        let blob = machine.system((0x7000_0000, 0x80_0000));
+        blob.checked().expect("the hypervisor would read it");
+        blob.smcs
+            .iter()
+            .map(|grant| (grant.first, grant.last))
+            .collect()
+    };
+    let of_architecture = (0x8000_0001, 0x8000_ffff);
+    assert_eq!(
+        calls(&machine),
+        [of_architecture, (0x8200_0010, 0x8200_0010)]
+    );
+    fs::write(tree.path().join("firmware/optee/method"), "smc\0").expect("written");
+    let machine = SystemParts::read(tree.path(), 40).expect("a machine");
+    assert!(calls(&machine).contains(&(0x3200_0000, 0x3fff_ffff)));
+}
+
+#[test]
+fn many_devices_fit_into_a_configuration() {
+    let tree = tempfile::tempdir().expect("a directory");
+    virt(tree.path());
+    let machine = SystemParts::read(tree.path(), 40).expect("a machine");
+    let devices = (0..1000)
+        .map(|index| (0x1000_0000 + index * 0x1_0000, 0x100))
+        .collect();
+    let machine = SystemParts { devices, ..machine };
+    let blob = machine.system((0x7000_0000, 0x80_0000));
+    blob.checked().expect("the hypervisor would read it");
+    let has = |address: u64| {
+        let mut regions = blob.memory.iter();
+        regions.any(|region| (region.physical..region.physical + region.bytes).contains(&address))
+    };
+    assert!((0..1000).all(|index| has(0x1000_0000 + index * 0x1_0000)));
 }
 
 #[test]

@@ -64,6 +64,8 @@ extern "C" fn cell_main(argument: u64) {
     let ticks = state.ticks;
     // SAFETY: interrupts are still masked.
     unsafe { *STATE.0.get() = state }
+    // Software interrupts too, so that one from elsewhere is counted.
+    (0..16).for_each(enable);
     enable(TIMER);
     arm_timer(ticks);
     unmask();

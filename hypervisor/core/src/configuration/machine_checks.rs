@@ -5,13 +5,16 @@ use core::ops::Range;
 
 use super::{Configuration, Refused, ensure, overlap};
 use crate::format::{
-    MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant,
+    MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant, SmcGrant,
 };
 use crate::gic::DISTRIBUTOR_BYTES;
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
 /// Number of address bits that the monitor maps for itself: it wipes memory and accesses shared registers.
 pub const MONITOR_ADDRESS_BITS: u32 = 39;
+
+/// The owner of a function of the firmware (Arm DEN 0028, 2.5); 0 is the architecture.
+const OWNER: u32 = 0x3f << 24;
 
 /// The properties of the machine, read at the launch.
 #[derive(Debug, Clone)]
@@ -77,6 +80,14 @@ pub fn check_cell(
         ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
         let owned = grant.number == event || has_interrupt(system, grant.number);
         ensure(!owned, Refused::with(Refusal::InterruptOwned, index, ROOT))?;
+    }
+    for (index, calls) in new.smcs.iter().enumerate() {
+        // Those of the architecture (owner 0) concern only the caller's CPU.
+        let owned = |own: &SmcGrant| {
+            own.first & OWNER != 0 && own.first <= calls.last && calls.first <= own.last
+        };
+        let refused = Refused::with(Refusal::SmcRange, index, ROOT);
+        ensure(!system.smcs.iter().any(owned), refused)?;
     }
     for (number, cell) in live(cells) {
         ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;

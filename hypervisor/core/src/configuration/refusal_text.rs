@@ -52,7 +52,9 @@ impl Refusal {
             Self::RegisterLocation => {
                 "the register is not in a device page that the root can share"
             }
-            Self::SmcRange => "the range of SMC functions is empty or includes PSCI",
+            Self::SmcRange => {
+                "the range of SMC functions is empty, includes PSCI, or has functions of the root"
+            }
             Self::DoorbellRange => "the doorbell is not a shared peripheral interrupt",
             Self::TooManyShared => "the hypervisor has no space for more shared registers",
             Self::PlatformShape => "the interrupt controller's frames are unaligned or overlap",

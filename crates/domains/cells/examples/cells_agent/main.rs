@@ -2,7 +2,7 @@
 //! Tests cells in a booted root that does not use the memory from 0x7000_0000 (`mem=`):
 //!
 //! ```text
-//! cells_agent enable | disable | refused | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
+//! cells_agent enable | disable | refused | guest | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
 //! ```
 //!
 //! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`.
@@ -13,6 +13,7 @@ mod attacks;
 mod bells;
 mod bits;
 mod failures;
+mod guest;
 mod launch;
 mod memory;
 mod pair;
@@ -108,6 +109,7 @@ fn main() -> Done {
             Ok(())
         }
         ["refused"] => launch::refused(&device),
+        ["guest"] => guest::excluded(&device),
         ["leave", count] => launch::leave(&device, count.parse()?),
         ["cells", directory, ref only @ ..] => cells(&device, Path::new(directory), only),
         ["turns", count, directory] => turns::turns(&device, count.parse()?, Path::new(directory)),

@@ -27,8 +27,9 @@ pub(super) fn all(
     let mut found = Vec::new();
     for node in 1..nodes.len() {
         let path = nodes.path(node);
-        let apart = ["/cpus/", "/memory@", "/reserved-memory/", "/memory"];
-        if apart.iter().any(|start| path.starts_with(start)) || !nodes.has(node, "compatible") {
+        let apart = ["/cpus/", "/memory@", "/reserved-memory/"];
+        let is_apart = path == "/memory" || apart.iter().any(|start| path.starts_with(start));
+        if is_apart || !nodes.has(node, "compatible") {
             continue;
         }
         let mut ranges = addresses::registers(nodes, node);

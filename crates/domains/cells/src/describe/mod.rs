@@ -8,6 +8,7 @@
 mod addresses;
 mod description_sources;
 mod devices;
+pub(crate) mod firmware;
 mod flattened;
 mod interrupts;
 mod iomem;
