@@ -2,9 +2,12 @@
 //! The comparison of the domains: a table of questions, after OSADL's talk at the Embedded Open Source
 //! Summit 2023, and a summary of each domain. Both rest on the verdicts of the first meter alone.
 
+use std::collections::BTreeMap;
+
 use rampart_model::{
     Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
-    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome, grouped,
+    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictFigures, VerdictOutcome,
+    grouped, quantile_name,
 };
 
 use crate::emulated_answers;
@@ -221,7 +224,10 @@ impl<'a> Asked<'a> {
                 format!("{} under {}. ", words.good, Self::conditions(&held))
             };
             (
-                NOT_ENOUGH_DATA.to_owned(),
+                self.decided_so_far().map_or_else(
+                    || NOT_ENOUGH_DATA.to_owned(),
+                    |(decided, open)| format!("{decided} {}, {open} open", words.yes),
+                ),
                 Some(VerdictOutcome::Inconclusive),
                 format!("{so_far}not enough data under {open}, measure longer"),
             )
@@ -230,6 +236,36 @@ impl<'a> Asked<'a> {
             verdicts: self.0.iter().map(|verdict| verdict.id.clone()).collect(),
             ..answered(domain, &answer, outcome, &reason)
         }
+    }
+}
+
+impl Asked<'_> {
+    /// Returns the subjects that hold under every condition, and those that are open, where no
+    /// verdict fails and not all hold: `p50` and `p99 and stalls`. `None` if all are open.
+    pub(crate) fn decided_so_far(&self) -> Option<(String, String)> {
+        let mut holds: BTreeMap<String, bool> = BTreeMap::new();
+        for verdict in &self.0 {
+            let answers = match verdict.figures.as_ref()? {
+                VerdictFigures::SameAsHost { answers, .. }
+                | VerdictFigures::Interference { answers, .. } => answers.as_ref()?,
+                _ => return None,
+            };
+            let quantiles = answers.quantiles.iter();
+            let quantiles = quantiles.map(|one| (quantile_name(one.quantile), one.outcome));
+            let stalls = answers.stalls.iter();
+            let stalls = stalls.map(|one| ("stalls".to_owned(), one.outcome));
+            let stolen = answers.stolen.iter();
+            let stolen = stolen.map(|one| ("stolen time".to_owned(), one.outcome));
+            for (subject, outcome) in quantiles.chain(stalls).chain(stolen) {
+                *holds.entry(subject).or_insert(true) &= outcome == VerdictOutcome::Holds;
+            }
+        }
+        let named = |wanted: bool| {
+            let subjects = holds.iter().filter(|(_, holds)| **holds == wanted);
+            let subjects: Vec<&str> = subjects.map(|(subject, _)| subject.as_str()).collect();
+            (!subjects.is_empty()).then(|| subjects.join(" and "))
+        };
+        Some((named(true)?, named(false)?))
     }
 }
 
