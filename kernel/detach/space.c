@@ -29,8 +29,9 @@ void detach_unbind(struct detach_core *core)
 	lockdep_assert_held(&core->use);
 	if (!core->mm)
 		return;
-	mmu_notifier_unregister(&core->notifier, core->mm);
+	/* No thread runs. The notifier holds the last reference. */
 	detach_space_unbind(core);
+	mmu_notifier_unregister(&core->notifier, core->mm);
 	core->mm = NULL;
 }
 

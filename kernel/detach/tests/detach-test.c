@@ -3,9 +3,11 @@
  * Tests /dev/rampart-detach and librampart-detach on the running machine, which
  * must be a simulated one. Build it static, as root, with the module loaded:
  *
- *   detach-test all CPU            every check but the next two
+ *   detach-test all CPU            every check but the next three
  *   detach-test repeat CPU COUNT   takes, uses and gives back
  *   detach-test fuzz CPU COUNT SEED  random instructions and registers
+ *   detach-test kexec KERNEL INITRAMFS COMMAND-LINE
+ *                                  boots another kernel, whatever is taken
  *
  * Prints a line for each check; exits 1 if any failed.
  */
@@ -24,6 +26,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/reboot.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -594,6 +597,18 @@ static void run_repeat(int cpu, int times)
 	check(!bad, "taken and given back %d times", times);
 }
 
+static int run_kexec(const char *kernel, const char *archive, const char *command_line)
+{
+	int files[] = { open(kernel, O_RDONLY), open(archive, O_RDONLY) };
+
+	if (syscall(SYS_kexec_file_load, files[0], files[1], strlen(command_line) + 1, command_line,
+		    0L))
+		check(0, "the kernel is not loaded: %s", strerror(errno));
+	else if (reboot(0x45584543 /* LINUX_REBOOT_CMD_KEXEC */))
+		check(0, "the kernel is not booted: %s", strerror(errno));
+	return 1;
+}
+
 int main(int arguments, char **argument)
 {
 	int cpu = arguments > 2 ? atoi(argument[2]) : 0;
@@ -607,8 +622,11 @@ int main(int arguments, char **argument)
 			return 1;
 		test_fuzz(atoi(argument[3]), strtoull(argument[4], NULL, 10));
 		give();
+	} else if (arguments == 5 && !strcmp(argument[1], "kexec")) {
+		return run_kexec(argument[2], argument[3], argument[4]);
 	} else {
-		fprintf(stderr, "usage: detach-test all CPU | repeat CPU COUNT | fuzz CPU COUNT SEED\n");
+		fprintf(stderr, "usage: detach-test all CPU | repeat CPU COUNT | fuzz CPU COUNT SEED |"
+			" kexec KERNEL INITRAMFS COMMAND-LINE\n");
 		return 2;
 	}
 	printf("%d failed\n", failures);
