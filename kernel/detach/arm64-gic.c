@@ -109,19 +109,18 @@ static bool detach_try_doorbell(struct device_node *node, u32 number)
 static int detach_doorbell_begin(struct device_node *node)
 {
 	void __iomem *distributor = of_iomap(node, 0);
-	u32 number, end, trials;
+	u32 number, trials;
 
 	if (!distributor)
 		return -ENOMEM;
 	/* The last numbers are special. */
-	end = min_t(u32, GICD_TYPER_SPIS(readl(distributor + GICD_TYPER)), 1020);
+	number = min_t(u32, GICD_TYPER_SPIS(readl(distributor + GICD_TYPER)), 1020);
 	iounmap(distributor);
 	init_completion(&detach_tried);
-	for (number = end - 1, trials = 0; number >= FIRST_SHARED && trials < MOST_TRIALS; number--)
-		if (detach_try_doorbell(node, number))
+	for (trials = 0; number > FIRST_SHARED && trials < MOST_TRIALS; trials++) {
+		if (detach_try_doorbell(node, --number))
 			return 0;
-		else
-			trials++;
+	}
 	pr_err("no shared interrupt is free\n");
 	return -EBUSY;
 }

@@ -414,8 +414,8 @@ save:
 	msr	ttbr1_el1, x1
 	isb
 	/* No value of the thread stays in a general register. */
-	.irp	number, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, \
-		24, 25, 26, 27, 28, 29, 30
+	.irp	number, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, \
+		23, 24, 25, 26, 27, 28, 29, 30
 	mov	x\number, xzr
 	.endr
 	mov	w1, #STUB_STATE_STOPPED

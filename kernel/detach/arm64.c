@@ -84,10 +84,10 @@ static bool detach_turn_off(struct detach_core *core)
 	WRITE_ONCE(core->data->command, STUB_COMMAND_OFF);
 	do {
 		detach_kick(core);
-		for (turn = 0; turn < 10; turn++) {
+		for (turn = 0; turn < 40; turn++) {
 			if (detach_is_off(core))
 				return true;
-			udelay(20);
+			udelay(5);
 		}
 	} while (ktime_get_ns() < end);
 	return false;
@@ -222,8 +222,8 @@ static void detach_fill_tables(struct detach_core *core)
 	directory[0] = virt_to_phys(table) | 3;
 	table[STUB_CODE >> 12] = virt_to_phys(core->arch.code) | normal | PTE_RDONLY;
 	table[STUB_DATA >> 12] = virt_to_phys(data) | normal | PTE_PXN;
-	table[STUB_DISTRIBUTOR >> 12] = detach_machine.distributor | common | PTE_PXN |
-					PTE_ATTRINDX(MT_DEVICE_nGnRE);
+	table[STUB_DISTRIBUTOR >> 12] = detach_machine.distributor | common |
+					pgprot_val(pgprot_device(__pgprot(0)));
 
 	data->tcr = (data->tcr & ~(TCR_UPPER | TCR_NO_LOWER)) | TCR_STUB;
 	data->sctlr &= ~(SCTLR_USER_MASK | SCTLR_NOT_CARRIED);

@@ -40,7 +40,7 @@ struct rampart_detach_state {
 	__u64 system_calls;
 	__u64 faults;		/* page faults and other exceptions */
 	__u64 kicks;		/* interrupts that the module sent */
-	__u64 flushes;		/* of translations, because the process changed its memory; x86-64 */
+	__u64 flushes;		/* of translations, when the process changed its memory; x86-64 */
 	__u64 interrupts;	/* any other interrupt; expected: 0 */
 };
 

@@ -63,7 +63,8 @@ int detach_space_new(struct detach_core *core)
 		return -ENOMEM;
 	error = detach_map(core, base + STUB_CODE, __sme_pa(core->arch.code));
 	error = error ?: detach_map(core, base + STUB_DATA, __sme_pa(core->data) | writable);
-	error = error ?: detach_map(core, base + STUB_STACKS, __sme_pa(core->arch.stacks) | writable);
+	error = error ?: detach_map(core, base + STUB_STACKS,
+				    __sme_pa(core->arch.stacks) | writable);
 	error = error ?: detach_map(core, base + STUB_IDT, __sme_pa(core->arch.idt) | _PAGE_NX);
 	error = error ?: detach_map(core, base + STUB_EXTENDED,
 				    __sme_pa(core->extended) | writable);
