@@ -485,6 +485,15 @@ static void test_hostile(void)
 	check(!status && serves(), "every system call can be proxied: %x", status);
 }
 
+/* Who waits for this program sees that it goes on. */
+static void report_progress(int done)
+{
+	if (done % 100 == 99) {
+		printf("%d done\n", done + 1);
+		fflush(stdout);
+	}
+}
+
 static uint64_t next_random(uint64_t *state)
 {
 	uint64_t value = *state += 0x9e3779b97f4a7c15;
@@ -533,6 +542,7 @@ static void test_fuzz(int times, uint64_t seed)
 	for (one = 0; one < times; one++) {
 		uint64_t this = seed + one;
 
+		report_progress(one);
 		status = in_process(run_random, &this, 200);
 		if (status > 0 || !serves()) {
 			check(0, "seed %llu: status %x", (unsigned long long)this, status);
@@ -581,6 +591,7 @@ static void run_repeat(int cpu, int times)
 	for (one = 0; one < times; one++) {
 		cpu_set_t set;
 
+		report_progress(one);
 		if (take(cpu)) {
 			check(0, "turn %d: not taken: %s", one, strerror(errno));
 			return;
