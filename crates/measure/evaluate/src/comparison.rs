@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use rampart_model::{
     Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
-    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictFigures, VerdictOutcome,
-    grouped, quantile_name,
+    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome, grouped, quantile_name,
 };
 
 use crate::emulated_answers;
@@ -245,11 +244,7 @@ impl Asked<'_> {
     pub(crate) fn decided_so_far(&self) -> Option<(String, String)> {
         let mut holds: BTreeMap<String, bool> = BTreeMap::new();
         for verdict in &self.0 {
-            let answers = match verdict.figures.as_ref()? {
-                VerdictFigures::SameAsHost { answers, .. }
-                | VerdictFigures::Interference { answers, .. } => answers.as_ref()?,
-                _ => return None,
-            };
+            let answers = verdict.figures.as_ref()?.answers()?;
             let quantiles = answers.quantiles.iter();
             let quantiles = quantiles.map(|one| (quantile_name(one.quantile), one.outcome));
             let stalls = answers.stalls.iter();
@@ -335,5 +330,55 @@ fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> Compar
     ComparisonEntry {
         verdicts: crashed.iter().map(|verdict| verdict.id.clone()).collect(),
         ..entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::VerdictOutcome::{Holds, Inconclusive};
+    use rampart_model::{Answers, Condition, Exposure, QuantileAnswer, VerdictFigures};
+
+    fn verdict(p50: VerdictOutcome, p99: VerdictOutcome) -> Verdict {
+        let answer = |quantile, outcome| QuantileAnswer { quantile, outcome };
+        Verdict {
+            id: String::new(),
+            question: Question::SameAsHost,
+            domain: "task".to_owned(),
+            meter: MeterKind::Wakeup,
+            condition: Condition::IDLE,
+            disturbance: None,
+            outcome: Inconclusive,
+            statement: String::new(),
+            figures: Some(VerdictFigures::SameAsHost {
+                host: String::new(),
+                ratios: Vec::new(),
+                tolerance: 1.25,
+                batches: (1, 1),
+                smallest_detectable: None,
+                answers: Some(Answers {
+                    quantiles: vec![answer(0.5, p50), answer(0.99, p99)],
+                    ..Answers::default()
+                }),
+            }),
+            exposure: Exposure::default(),
+            records: Vec::new(),
+        }
+    }
+
+    /// What holds under one condition and is open under another is open.
+    #[test]
+    fn an_open_comparison_has_the_answers_that_hold_under_every_condition() {
+        let so_far = |verdicts: &[Verdict]| {
+            let asked = Asked(verdicts.iter().collect());
+            asked.decided_so_far()
+        };
+        let (typical, none) = (
+            verdict(Holds, Inconclusive),
+            verdict(Inconclusive, Inconclusive),
+        );
+        let decided = Some(("p50".to_owned(), "p99".to_owned()));
+        assert_eq!(so_far(&[typical.clone(), verdict(Holds, Holds)]), decided);
+        assert_eq!(so_far(&[typical, none]), None);
     }
 }

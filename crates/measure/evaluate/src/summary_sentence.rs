@@ -160,7 +160,9 @@ fn blocks_parts(
             felt.join(", ")
         ));
     } else if open {
-        parts.open.push("isolation from blocks in other domains".to_owned());
+        parts
+            .open
+            .push("isolation from blocks in other domains".to_owned());
     } else if !elsewhere.is_empty() {
         let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
@@ -188,7 +190,9 @@ fn blocks_parts(
                 .decided
                 .push("not stopped by a block of the host's kernel under it".to_owned()),
             VerdictOutcome::Inconclusive => {
-                parts.open.push("blocks of the host's kernel under it".to_owned());
+                parts
+                    .open
+                    .push("blocks of the host's kernel under it".to_owned());
             }
         }
     }

@@ -259,17 +259,28 @@ fn shown<'a>(
         })
 }
 
-/// Returns the ratio domain ÷ host that decides, and the tolerated ratio.
+/// Returns the ratio domain ÷ host that decides, and the tolerated ratio; `None` if the answer on it is
+/// open.
 fn ratio_to_host(verdict: &Verdict) -> Option<(Interval, f64)> {
     let Some(VerdictFigures::SameAsHost {
-        ratios, tolerance, ..
+        ratios,
+        tolerance,
+        answers,
+        ..
     }) = &verdict.figures
     else {
         return None;
     };
+    let is_open = |quantile: f64| {
+        let answers = answers.iter().flat_map(|answers| &answers.quantiles);
+        answers.into_iter().any(|answer| {
+            answer.quantile == quantile && answer.outcome == VerdictOutcome::Inconclusive
+        })
+    };
     let decides = ratios
         .iter()
         .filter(|(quantile, _)| *quantile <= HIGHEST_QUANTILE)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .filter(|(quantile, _)| !is_open(*quantile))?;
     Some((decides.1, *tolerance))
 }

@@ -96,7 +96,9 @@ impl BlockLength {
         duration: Nanos,
         seed: u64,
     ) -> BlockSettings {
-        let count = self.fitting(plan, duration).clamp(FEWEST_BLOCKS, u64::from(plan.blocks).max(FEWEST_BLOCKS));
+        let count = self
+            .fitting(plan, duration)
+            .clamp(FEWEST_BLOCKS, u64::from(plan.blocks).max(FEWEST_BLOCKS));
         BlockSettings {
             cpus: cpus.clone(),
             length: self.length,
@@ -204,11 +206,19 @@ mod tests {
         let of = |seconds| {
             let duration = Nanos::from_secs(seconds);
             let block = BlockLength::of(&plan(), &record, duration).expect("a length");
-            (block, block.plan(&CpuSet::single(CpuId(1)), &plan(), duration, 1).count)
+            (
+                block,
+                block
+                    .plan(&CpuSet::single(CpuId(1)), &plan(), duration, 1)
+                    .count,
+            )
         };
         assert_eq!(of(60).0.length, Nanos::from_millis(40));
         let (block, count) = of(6);
-        assert!(block.length < Nanos::from_millis(25) && count >= 40, "{block:?} {count}");
+        assert!(
+            block.length < Nanos::from_millis(25) && count >= 40,
+            "{block:?} {count}"
+        );
         assert_eq!(block.findings("x").len(), 1);
         assert_eq!(of(1).0.length, Nanos::from_millis(5));
     }

@@ -23,7 +23,7 @@ use super::housekeeping::{self, Housekeeping};
 use super::thread::{self, Assignment, Boundary, Command, Outcome, Report};
 use crate::linux::counter::{self, CounterKind};
 use crate::linux::usage::Steal;
-use crate::linux::{clock, diagnosis, memory_locking, scheduling, wake};
+use crate::linux::{clock, continued, diagnosis, memory_locking, scheduling, wake};
 use crate::ring::ring;
 use crate::timescale::Timescale;
 
@@ -210,6 +210,7 @@ impl Session {
         reports: &Sender<(CpuId, Report)>,
     ) -> Result<(), Refusal> {
         wake::prepare();
+        continued::watch();
         let whole = Arc::clone(&self.plan);
         for (location, cpu) in whole.cpus.iter().enumerate() {
             // Each thread only knows its own period.
