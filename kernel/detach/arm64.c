@@ -31,6 +31,9 @@
 
 #include "driver.h"
 
+/* Time for a CPU to end and to start, where the caller may sleep. */
+#define PATIENCE_NS	(20ULL * NSEC_PER_SEC)
+
 /* Flags that a thread may have: conditions, tag checks off, timing, speculation, branch type. */
 #define PSTATE_USER	(0xf0000000 | BIT(25) | BIT(24) | BIT(12) | BIT(11) | BIT(10))
 
@@ -74,39 +77,42 @@ static bool detach_is_off(const struct detach_core *core)
 	       PSCI_0_2_AFFINITY_LEVEL_OFF;
 }
 
-/* Makes the stub end. Returns whether the CPU is off. */
-static bool detach_turn_off(struct detach_core *core)
+static void detach_ask_off(struct detach_core *core)
 {
-	u64 end = ktime_get_ns() + DETACH_ANSWER_NS / 4;
-	int turn;
-
 	WRITE_ONCE(core->data->stop, 1);
 	WRITE_ONCE(core->data->command, STUB_COMMAND_OFF);
-	do {
-		detach_kick(core);
-		for (turn = 0; turn < 40; turn++) {
-			if (detach_is_off(core))
-				return true;
-			udelay(5);
-		}
-	} while (ktime_get_ns() < end);
-	return false;
 }
 
 void detach_halt(struct detach_core *core)
 {
+	u64 end = ktime_get_ns() + DETACH_ANSWER_NS;
+
 	WRITE_ONCE(core->failed, true);
-	if (!detach_turn_off(core)) {
+	detach_ask_off(core);
+	do {
+		detach_kick(core);
+		udelay(5);
+		core->lost = !detach_is_off(core);
+	} while (core->lost && ktime_get_ns() < end);
+	if (core->lost)
 		pr_err("CPU %d cannot be turned off\n", core->cpu);
-		core->lost = true;
-	}
 	WRITE_ONCE(core->data->state, STUB_STATE_CRASHED);
 	swake_up_one(&core->waiters);
 }
 
 bool detach_prepare_online(struct detach_core *core)
 {
-	return !core->lost && (detach_is_off(core) || detach_turn_off(core));
+	u64 end = ktime_get_ns() + PATIENCE_NS;
+
+	detach_ask_off(core);
+	while (!detach_is_off(core)) {
+		if (ktime_get_ns() > end)
+			return false;
+		detach_kick(core);
+		usleep_range(50, 100);
+	}
+	core->lost = false;
+	return true;
 }
 
 int detach_offline(struct detach_core *core)
@@ -124,7 +130,7 @@ static bool detach_is_kicked(const struct detach_core *core)
 
 bool detach_enter(struct detach_core *core)
 {
-	u64 end = ktime_get_ns() + DETACH_ANSWER_NS;
+	u64 end = ktime_get_ns() + PATIENCE_NS;
 	u64 entry = virt_to_phys(core->arch.code) + (stub_entry - stub_begin);
 	s32 outcome;
 
