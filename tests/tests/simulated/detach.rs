@@ -267,8 +267,9 @@ impl Machine {
         let module = directory().join("modules").join(&release).join("detach.ko");
         let archive = there.join("initramfs");
         let kernel = there.join(format!("boot/vmlinuz-{release}"));
-        // Those that measure the loop also boot another kernel.
-        let second = script.contains(LOOP).then_some(kernel.as_path());
+        // Those that measure the loop also boot another kernel. Debian's 6.1 for arm64 has no kexec_file_load(2).
+        let boots_second = script.contains(LOOP) && architecture == "x86_64";
+        let second = boots_second.then_some(kernel.as_path());
         fs::write(&archive, initramfs(script, there, &module, second)).expect("written");
         let qemu = Command::new(format!("qemu-system-{architecture}"))
             .args(["-machine", kind.machine, "-accel", "tcg,thread=multi"])
@@ -464,7 +465,8 @@ fn has_compiler(test: &str) -> bool {
 fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
     let _machine = beside_others();
     let script = [LOOP, &repeat(12, 10)].concat();
-    check_loop(Machine::boot(&script, true, EPYC));
+    let output = check_loop(Machine::boot(&script, true, EPYC));
+    assert!(output.contains("second kernel with CPUs 0-3"), "{output}");
 }
 
 #[test]
@@ -476,7 +478,7 @@ fn a_loop_on_arm64_has_no_interrupt_and_its_cpu_is_given_back() {
     }
 }
 
-fn check_loop(mut machine: Machine) {
+fn check_loop(mut machine: Machine) -> String {
     let detached = machine.log_step("detached");
     assert_eq!(
         detached[CPU], 0,
@@ -502,10 +504,10 @@ fn check_loop(mut machine: Machine) {
         "the example ends",
         "given back",
         "ok      taken and given back 12 times",
-        "second kernel with CPUs 0-3",
     ] {
         assert!(output.contains(expected), "no {expected:?}:\n{output}");
     }
+    output
 }
 
 #[test]
