@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockKind, Condition, Disturbance, Exposure, MeterKind, Nanos, SignedNanos};
+use crate::{
+    BlockKind, Condition, Disturbance, Exposure, MeterKind, Nanos, SignedNanos, quantile_name,
+};
 
 /// The question of a verdict.
 #[derive(
@@ -176,6 +178,18 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// Returns the subject of each answer, `p50`, `p99`, `stalls` or `stolen time`, and the answer.
+    #[must_use]
+    pub fn by_subject(&self) -> Vec<(String, VerdictOutcome)> {
+        let quantiles = self.quantiles.iter();
+        let quantiles = quantiles.map(|one| (quantile_name(one.quantile), one.outcome));
+        let stalls = self.stalls.iter();
+        let stalls = stalls.map(|one| ("stalls".to_owned(), one.outcome));
+        let stolen = self.stolen.iter();
+        let stolen = stolen.map(|one| ("stolen time".to_owned(), one.outcome));
+        quantiles.chain(stalls).chain(stolen).collect()
+    }
+
     /// Makes the answers with this outcome inconclusive.
     pub fn take_back(&mut self, outcome: VerdictOutcome) {
         let quantiles = self.quantiles.iter_mut().map(|answer| &mut answer.outcome);

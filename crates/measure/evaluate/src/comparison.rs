@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
-    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome, grouped, quantile_name,
+    Answers, Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain,
+    EvaluationSettings, MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictFigures,
+    VerdictOutcome, grouped, quantile_name,
 };
 
 use crate::emulated_answers;
@@ -186,6 +187,10 @@ impl<'a> Asked<'a> {
         ]
         .concat();
         let held = self.with(VerdictOutcome::Holds);
+        let no = match self.what_fails() {
+            Some(subjects) => format!("{}: {subjects}", words.no.0),
+            None => words.no.0.to_owned(),
+        };
         let (answer, outcome, reason) = if self.0.is_empty() {
             (
                 "not measured".to_owned(),
@@ -194,18 +199,13 @@ impl<'a> Asked<'a> {
             )
         } else if bad.len() == self.0.len() {
             (
-                words.no.0.to_owned(),
+                no,
                 Some(words.no.1),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if !bad.is_empty() {
             (
-                format!(
-                    "{} ({} of {} conditions)",
-                    words.no.0,
-                    bad.len(),
-                    self.0.len()
-                ),
+                format!("{no} ({} of {} conditions)", bad.len(), self.0.len()),
                 Some(VerdictOutcome::Leaks),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
@@ -245,13 +245,7 @@ impl Asked<'_> {
         let mut holds: BTreeMap<String, bool> = BTreeMap::new();
         for verdict in &self.0 {
             let answers = verdict.figures.as_ref()?.answers()?;
-            let quantiles = answers.quantiles.iter();
-            let quantiles = quantiles.map(|one| (quantile_name(one.quantile), one.outcome));
-            let stalls = answers.stalls.iter();
-            let stalls = stalls.map(|one| ("stalls".to_owned(), one.outcome));
-            let stolen = answers.stolen.iter();
-            let stolen = stolen.map(|one| ("stolen time".to_owned(), one.outcome));
-            for (subject, outcome) in quantiles.chain(stalls).chain(stolen) {
+            for (subject, outcome) in answers.by_subject() {
                 *holds.entry(subject).or_insert(true) &= outcome == VerdictOutcome::Holds;
             }
         }
@@ -261,6 +255,22 @@ impl Asked<'_> {
             (!subjects.is_empty()).then(|| subjects.join(" and "))
         };
         Some((named(true)?, named(false)?))
+    }
+
+    /// Returns the subjects that fail or leak under some condition: `p50 and stalls`. `None` if no
+    /// verdict has answers, or each subject fails.
+    pub(crate) fn what_fails(&self) -> Option<String> {
+        let mut fails: BTreeMap<String, bool> = BTreeMap::new();
+        for verdict in &self.0 {
+            let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
+            for (subject, outcome) in answers.into_iter().flat_map(Answers::by_subject) {
+                let bad = matches!(outcome, VerdictOutcome::Fails | VerdictOutcome::Leaks);
+                *fails.entry(subject).or_insert(false) |= bad;
+            }
+        }
+        let failing = fails.iter().filter(|(_, fails)| **fails);
+        let failing: Vec<&str> = failing.map(|(subject, _)| subject.as_str()).collect();
+        (!failing.is_empty() && failing.len() < fails.len()).then(|| failing.join(" and "))
     }
 }
 
@@ -337,7 +347,7 @@ fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> Compar
 mod tests {
     use super::*;
     use rampart_model::VerdictOutcome::{Holds, Inconclusive};
-    use rampart_model::{Answers, Condition, Exposure, QuantileAnswer, VerdictFigures};
+    use rampart_model::{Condition, Exposure, QuantileAnswer};
 
     fn verdict(p50: VerdictOutcome, p99: VerdictOutcome) -> Verdict {
         let answer = |quantile, outcome| QuantileAnswer { quantile, outcome };
@@ -379,6 +389,10 @@ mod tests {
         );
         let decided = Some(("p50".to_owned(), "p99".to_owned()));
         assert_eq!(so_far(&[typical.clone(), verdict(Holds, Holds)]), decided);
-        assert_eq!(so_far(&[typical, none]), None);
+        assert_eq!(so_far(&[typical.clone(), none]), None);
+        let slower = verdict(VerdictOutcome::Fails, Holds);
+        let what_fails = |verdicts: &[&Verdict]| Asked(verdicts.to_vec()).what_fails();
+        assert_eq!(what_fails(&[&typical, &slower]).as_deref(), Some("p50"));
+        assert_eq!(what_fails(&[&typical]), None);
     }
 }

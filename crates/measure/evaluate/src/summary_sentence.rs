@@ -102,9 +102,10 @@ fn same_part(same: &Asked<'_>, parts: &mut Parts) {
         VerdictOutcome::Holds => parts.decided.push("as good as the host".to_owned()),
         VerdictOutcome::Fails => {
             let worse = Asked::conditions(&same.with(VerdictOutcome::Fails));
-            parts
-                .decided
-                .push(format!("worse than the host under {worse}"));
+            parts.decided.push(match same.what_fails() {
+                Some(subjects) => format!("{subjects} worse than on the host under {worse}"),
+                None => format!("worse than the host under {worse}"),
+            });
         }
         _ => match same.decided_so_far() {
             Some((decided, open)) => {

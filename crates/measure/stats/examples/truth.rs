@@ -4,6 +4,8 @@
 
 #![expect(clippy::print_stdout, reason = "it prints the table")]
 
+#[path = "../tests/recorded.rs"]
+mod recorded;
 #[path = "../tests/simulation.rs"]
 mod simulation;
 #[path = "../tests/stolen.rs"]
@@ -15,5 +17,6 @@ fn main() {
     let evaluations = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let evaluations = evaluations.unwrap_or(300);
     println!("{}", truth::table(evaluations));
-    print!("{}", stolen::table(evaluations * 10));
+    println!("{}", stolen::table(evaluations * 10));
+    print!("{}", recorded::table(evaluations));
 }

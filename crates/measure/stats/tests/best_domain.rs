@@ -143,6 +143,16 @@ fn a_failed_comparison_rules_out_without_a_ratio() {
     let found = best(&evaluation);
     assert_eq!(found.ruled_out, [("container", Criterion::Latency)]);
     assert_eq!(found.domains, ["host", "task"]);
+    // Only its typical latency is worse.
+    let mut answers = Answers::default();
+    for (quantile, outcome) in [(0.5, VerdictOutcome::Fails), (0.99, VerdictOutcome::Holds)] {
+        answers.quantiles.push(QuantileAnswer { quantile, outcome });
+    }
+    let figures = &mut to_host(&mut evaluation, "container", "cpu@others").figures;
+    if let Some(VerdictFigures::SameAsHost { answers: own, .. }) = figures {
+        *own = Some(answers);
+    }
+    assert!(best(&evaluation).ruled_out.is_empty());
 }
 
 #[test]

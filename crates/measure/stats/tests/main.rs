@@ -4,6 +4,7 @@
 mod best_domain;
 mod comparison;
 mod equal_copies;
+mod recorded;
 mod simulation;
 mod stolen;
 mod transfers;
