@@ -535,6 +535,24 @@ static void run_random(const void *argument)
 	}
 }
 
+/* An endless loop with every flag of the processor's state. */
+static void run_all_flags(const void *unused)
+{
+	struct rampart_detach_run run = { .flags = RAMPART_DETACH_BEGIN, .fcw = INITIAL_FCW };
+	static unsigned char extended[4096] __attribute__((aligned(64)));
+	char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC,
+			  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	memcpy(code, endless_code, sizeof(endless_code));
+	__builtin___clear_cache(code, code + sizeof(endless_code));
+	*pc_of(&run.registers) = (uintptr_t)code;
+	*flags_of(&run.registers) = ~0ULL;
+	run.buffer = (uintptr_t)extended;
+	run.bytes = sizeof(extended);
+	ioctl(device, RAMPART_DETACH_RUN, &run);
+	_exit(98);
+}
+
 static void test_fuzz(int times, uint64_t seed)
 {
 	int bad = 0, one, status;
@@ -576,6 +594,7 @@ static int run_all(int cpu)
 	test_signals();
 	test_stop();
 	test_hostile();
+	check(in_process(run_all_flags, NULL, 500) == -1 && serves(), "no flag masks interrupts");
 	test_fuzz(30, 1);
 	check(!state_of(device).interrupts, "no interrupt arrived");
 	check(!ioctl(device, RAMPART_DETACH_GIVE), "the CPU is given back");

@@ -20,6 +20,11 @@ static uint64_t *pc_of(struct rampart_detach_registers *registers)
 	return (uint64_t *)&registers->pc;
 }
 
+static uint64_t *flags_of(struct rampart_detach_registers *registers)
+{
+	return (uint64_t *)&registers->pstate;
+}
+
 static uint64_t *result_of(struct rampart_detach_registers *registers)
 {
 	return (uint64_t *)&registers->x[0];

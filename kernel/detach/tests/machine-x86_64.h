@@ -18,6 +18,11 @@ static uint64_t *pc_of(struct rampart_detach_registers *registers)
 	return (uint64_t *)&registers->rip;
 }
 
+static uint64_t *flags_of(struct rampart_detach_registers *registers)
+{
+	return (uint64_t *)&registers->rflags;
+}
+
 static uint64_t *result_of(struct rampart_detach_registers *registers)
 {
 	return (uint64_t *)&registers->rax;
