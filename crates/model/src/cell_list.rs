@@ -4,7 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSet, Span};
+use crate::{AddressSpan, CpuSet};
 
 /// Number of a CPU's exits to the hypervisor for one reason, since its cell was created.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -63,7 +63,7 @@ pub struct FailureReport {
 pub struct MemoryReport {
     /// Physical location.
     #[serde(flatten)]
-    pub span: Span,
+    pub span: AddressSpan,
     /// Start address in the cell's address space.
     pub guest: u64,
     /// `own`, `shared` or `device`.

@@ -5,7 +5,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Finding, Span};
+use crate::{AddressSpan, Finding};
 
 /// Version of [`Description`] as a document.
 pub const DESCRIPTION_SCHEMA_VERSION: u32 = 1;
@@ -25,19 +25,19 @@ pub struct Description {
     /// The CPUs, ordered by number.
     pub cpus: Vec<TreeCpu>,
     /// All memory.
-    pub memory: Vec<Span>,
+    pub memory: Vec<AddressSpan>,
     /// Parts of the memory that are already in use.
     pub reserved: Vec<ReservedMemory>,
     /// Memory that Linux uses; none if it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub linux_memory: Option<Vec<Span>>,
+    pub linux_memory: Option<Vec<AddressSpan>>,
     /// Unused memory: available to the hypervisor and its cells.
-    pub kept: Vec<Span>,
+    pub kept: Vec<AddressSpan>,
     /// The interrupt controller; none if it is not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_controller: Option<InterruptController>,
     /// The devices with registers accessible to the CPUs or with interrupts.
-    pub devices: Vec<Device>,
+    pub devices: Vec<TreeDevice>,
     /// Problems for cells, and resources that devices share.
     pub findings: Vec<Finding>,
 }
@@ -65,7 +65,7 @@ pub struct TreeCpu {
 pub struct ReservedMemory {
     /// The reserved span.
     #[serde(flatten)]
-    pub span: Span,
+    pub span: AddressSpan,
     /// The node that reserves it; `/memreserve/` for the tree's own list.
     pub path: String,
     /// Whether Linux does not map it.
@@ -84,11 +84,11 @@ pub struct InterruptController {
     /// Path of its node.
     pub path: String,
     /// GICD.
-    pub distributor: Span,
+    pub distributor: AddressSpan,
     /// The regions of GICR; none in version 2.
-    pub redistributors: Vec<Span>,
+    pub redistributors: Vec<AddressSpan>,
     /// The registers of each of its ITSs.
-    pub translation_services: Vec<Span>,
+    pub translation_services: Vec<AddressSpan>,
 }
 
 /// The purpose of an address range.
@@ -119,8 +119,8 @@ pub struct AddressRange {
 impl AddressRange {
     /// Returns the range without its purpose and name.
     #[must_use]
-    pub const fn span(&self) -> Span {
-        Span {
+    pub const fn span(&self) -> AddressSpan {
+        AddressSpan {
             start: self.start,
             bytes: self.bytes,
         }
@@ -178,7 +178,7 @@ pub struct Reference {
 pub struct NodeContents {
     /// Properties without addresses, interrupts and references.
     pub properties: Vec<(String, Vec<u8>)>,
-    /// Properties that reference other nodes, except those in [`Device::references`], with the path
+    /// Properties that reference other nodes, except those in [`TreeDevice::references`], with the path
     /// of the first node.
     pub elsewhere: Vec<(String, String)>,
 }
@@ -199,7 +199,7 @@ pub struct Driver {
 /// A device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Device {
+pub struct TreeDevice {
     /// Path of its node.
     pub path: String,
     /// Its `compatible` strings, the most specific first.
@@ -220,7 +220,7 @@ pub struct Device {
     pub contents: NodeContents,
 }
 
-impl Device {
+impl TreeDevice {
     /// Returns the name of its node, with the unit address.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -4,9 +4,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Availability, Bench, Condition, CpuSet, CrashRecord, DomainKind, DomainSelection, Finding,
-    Machine, MeterSettings, Nanos, PlanEffects, PlanVariant, Record, SchedulingPolicy,
-    TransferRecord, TransferSettings, Verdict, VerdictOutcome,
+    Availability, Bench, Condition, CpuSet, CrashRecord, Disturbance, DomainKind, DomainSelection,
+    Finding, LoadKind, Machine, MeterKind, MeterSettings, Nanos, PlanChange, PlanEffects,
+    PlanVariant, Record, SchedulingPolicy, TransferRecord, TransferSettings, Verdict,
+    VerdictOutcome,
 };
 
 /// Version of the document. A reader refuses a newer version; within a version fields are only
@@ -128,11 +129,47 @@ impl EvaluationSettings {
     }
 }
 
+/// A part of an evaluation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvaluationPart {
+    /// The domain with this name.
+    Domain(String),
+    /// The domain with this name, from its second failure on.
+    DomainAfterFailures(String),
+    /// A meter in a domain.
+    Meter {
+        /// The domain.
+        domain: String,
+        /// The meter.
+        meter: MeterKind,
+    },
+    /// A load as a condition.
+    Load(LoadKind),
+    /// The loads of `stress-ng`, which those of the meter replace.
+    LoadsOfStressNg,
+    /// All disturbances between domains.
+    Disturbances,
+    /// One disturbance between domains.
+    Disturbance(Disturbance),
+    /// The record with this id.
+    Record(String),
+    /// A round, for some of its domains.
+    Round {
+        /// `DISTURBANCE/GROUP`, or `quiet/GROUP`.
+        id: String,
+        /// The domains.
+        domains: Vec<String>,
+    },
+    /// A change of the plan in the comparison of its effects.
+    Change(PlanChange),
+}
+
 /// A part that was not measured, with the reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotMeasured {
-    /// A domain, a condition or an entry of the matrix.
-    pub what: String,
+    /// The part.
+    pub part: EvaluationPart,
     /// The reasons, with their fixes.
     pub findings: Vec<Finding>,
 }

@@ -144,8 +144,8 @@ pub use environment::{
 #[cfg(feature = "std")]
 pub use evaluation::{
     Comparison, ComparisonEntry, ComparisonRow, EVALUATION_SCHEMA_VERSION, EvaluatedDomain,
-    Evaluation, EvaluationSettings, EvaluationState, MeasuredPlan, NegativeControl, NotMeasured,
-    ReachedDeadlines, VariantSettings,
+    Evaluation, EvaluationPart, EvaluationSettings, EvaluationState, MeasuredPlan, NegativeControl,
+    NotMeasured, ReachedDeadlines, VariantSettings,
 };
 #[cfg(feature = "std")]
 pub use exit_code::ExitCode;
@@ -198,7 +198,7 @@ pub use record::{
 #[cfg(feature = "std")]
 pub use release::{ReleaseReport, Restored};
 #[cfg(feature = "std")]
-pub use span::Span;
+pub use span::AddressSpan;
 #[cfg(feature = "std")]
 pub use status::{
     CountStatus, CpuStatus, DomainStatus, NoiseSource, NoiseSourceKind, ProgramState,

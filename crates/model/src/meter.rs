@@ -195,6 +195,25 @@ pub enum Series {
     MappedAccess,
 }
 
+impl Series {
+    /// Returns the series as one word, as in documents.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Lateness => "lateness",
+            Self::Gap => "gap",
+            Self::Excess => "excess",
+            Self::StartJitter => "start-jitter",
+            Self::Response => "response",
+            Self::PeriodLate => "period-late",
+            Self::PeriodEarly => "period-early",
+            Self::Delivery => "delivery",
+            Self::TrappedAccess => "trapped-access",
+            Self::MappedAccess => "mapped-access",
+        }
+    }
+}
+
 /// The setter of CPU and policy of the measuring threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
-pub struct Span {
+pub struct AddressSpan {
     /// Start address.
     pub start: u64,
     /// Its size in bytes.
     pub bytes: u64,
 }
 
-impl Span {
+impl AddressSpan {
     /// Returns the span from `start` up to, but not including, `end`.
     #[must_use]
     pub const fn between(start: u64, end: u64) -> Self {
@@ -44,7 +44,7 @@ impl Span {
     }
 }
 
-impl std::fmt::Display for Span {
+impl std::fmt::Display for AddressSpan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:#x}-{:#x}", self.start, self.end().wrapping_sub(1))
     }

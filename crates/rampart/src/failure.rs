@@ -5,6 +5,8 @@
 
 use std::error::Error;
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 
 use rampart_agent::AgentError;
 use rampart_bench::BenchError;
@@ -197,6 +199,7 @@ fn evaluate(error: &EvaluateError) -> ExitCode {
         | EvaluateError::TooShortForDisturbances { .. }
         | EvaluateError::NoSuchDisturbance { .. }
         | EvaluateError::BadPlan { .. }
+        | EvaluateError::InvalidCpus(_)
         | EvaluateError::OutputTaken { .. } => ExitCode::Usage,
         EvaluateError::NoCpu
         | EvaluateError::DomainUnavailable { .. }
@@ -205,6 +208,7 @@ fn evaluate(error: &EvaluateError) -> ExitCode {
         | EvaluateError::AnotherPlanIsActive { .. } => ExitCode::PreconditionMissing,
         EvaluateError::Host(error) => host(error),
         EvaluateError::Domain(error) => domain(error),
+        EvaluateError::Blocks(error) => blocks(error),
         _ => ExitCode::Failure,
     }
 }
@@ -272,6 +276,18 @@ fn sim(error: &SimError) -> ExitCode {
         | SimError::Hung { .. } => ExitCode::MachineLost,
         _ => ExitCode::Failure,
     }
+}
+
+/// Returns the exit code of a program on another machine as shells define it: its exit status, or
+/// 128 plus its signal. `None` means that a second signal ended this command.
+pub(crate) fn code_of(status: Option<ExitStatus>) -> std::process::ExitCode {
+    let Some(status) = status else {
+        return ExitCode::Interrupted.into();
+    };
+    let signal = status.signal().map(|signal| 128 + signal);
+    let code = status.code().or(signal).unwrap_or_default();
+    // An exit status has eight bits.
+    std::process::ExitCode::from(code.to_le_bytes()[0])
 }
 
 #[cfg(test)]
@@ -348,5 +364,14 @@ mod tests {
         assert_eq!(Failure::report_each(Vec::new(), 2), ExitCode::Success);
         assert_eq!(Failure::report_each(one(), 2), ExitCode::Partial);
         assert_eq!(Failure::report_each(one(), 1), ExitCode::Usage);
+    }
+
+    #[test]
+    fn maps_exit_statuses_and_signals_to_exit_codes() {
+        let code = |raw| format!("{:?}", code_of(Some(ExitStatus::from_raw(raw))));
+        let expected = |code: u8| format!("{:?}", std::process::ExitCode::from(code));
+        assert_eq!(code(0), expected(0));
+        assert_eq!(code(7 << 8), expected(7));
+        assert_eq!(code(9), expected(137));
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rampart_evaluate::{Observer, Progress};
-use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, plural};
+use rampart_model::{Evaluation, Nanos, Run, TransferRecord};
 
 use crate::arguments::ShowProgress;
 use crate::output;
@@ -74,53 +74,28 @@ impl EvaluationProgress {
         self.bar.finish_and_clear();
     }
 
-    fn reasons(&self, location: &str, reasons: &[Finding]) {
-        for reason in reasons {
-            self.line(&format!("{location}: INVALID: {reason}"));
+    /// A bar shows no results, only why one is invalid.
+    fn result(&self, (result, reasons): (String, Vec<String>)) {
+        if self.style == Style::Lines {
+            output::say(&result);
         }
+        self.lines(&reasons);
     }
 
-    fn line(&self, text: &str) {
-        match self.style {
-            Style::Bar => self.bar.suspend(|| output::say(text)),
-            Style::Lines => output::say(text),
-            Style::None => {}
+    fn lines(&self, lines: &[String]) {
+        for text in lines {
+            match self.style {
+                Style::Bar => self.bar.suspend(|| output::say(text)),
+                Style::Lines => output::say(text),
+                Style::None => {}
+            }
         }
     }
 }
 
 impl Observer for EvaluationProgress {
     fn planned(&mut self, evaluation: &Evaluation) {
-        let plan = &evaluation.settings;
-        let list = |words: Vec<String>| words.join(", ");
-        self.line(&format!(
-            "Measuring {} with {} under {}: {} of {} in about {}.",
-            list(
-                plan.domains
-                    .iter()
-                    .map(|domain| format!("{} ({})", domain.name, domain.cpus.named()))
-                    .collect()
-            ),
-            list(
-                plan.meters
-                    .iter()
-                    .map(|meter| meter.meter.to_string())
-                    .collect()
-            ),
-            list(plan.conditions.iter().map(ToString::to_string).collect()),
-            plural(evaluation.runs.1, "run"),
-            plan.run_duration,
-            plan.total,
-        ));
-        if let Some(effects) = &evaluation.plan_effects {
-            let changes = plural(effects.changes.len(), "change");
-            let parts = plan.variants.len().saturating_sub(1);
-            self.line(&format!(
-                "The plan, {changes}, is applied and released in turn, {} each, and compared with {}.",
-                plural(plan.repetitions, "time"),
-                plural(parts, "other state")
-            ));
-        }
+        self.lines(&rampart_present::planned_lines(evaluation));
     }
 
     fn progress(&mut self, progress: &Progress) {
@@ -142,51 +117,11 @@ impl Observer for EvaluationProgress {
     }
 
     fn run_made(&mut self, record: &str, run: &Run) {
-        let worst = run
-            .threads
-            .iter()
-            .filter_map(|thread| thread.worst.first())
-            .map(|event| event.value)
-            .max();
-        let samples: u64 = run.threads.iter().map(|thread| thread.samples).sum();
-        if self.style == Style::Lines {
-            let worst = worst.map_or_else(|| "none".to_owned(), |worst| worst.to_string());
-            self.line(&format!(
-                "run {:>3}  {record}: {samples} samples in {}, worst {worst}",
-                run.order + 1,
-                run.duration
-            ));
-        }
-        self.reasons(&format!("run {:>3}  {record}", run.order + 1), &run.invalid);
+        self.result(rampart_present::run_lines(record, run));
     }
 
     fn round_made(&mut self, round: &TransferRecord) {
-        let location = format!("round {:>3}  {}", round.order + 1, round.id);
-        if self.style == Style::Lines {
-            let worst: Vec<String> = round
-                .watched
-                .iter()
-                .map(|watched| {
-                    let worst = watched
-                        .seen
-                        .max
-                        .map_or("none".to_owned(), |max| max.to_string());
-                    format!("{} {worst}", watched.domain)
-                })
-                .collect();
-            let blocks = round.blocks.as_ref().map_or_else(String::new, |blocks| {
-                format!(", {} blocks of {}", blocks.spans.len(), blocks.length)
-            });
-            self.line(&format!(
-                "{location}: {}{blocks}; worst: {}",
-                round.duration,
-                worst.join(", ")
-            ));
-        }
-        self.reasons(&location, &round.invalid);
-        for watched in &round.watched {
-            self.reasons(&format!("{location}, {}", watched.domain), &watched.invalid);
-        }
+        self.result(rampart_present::round_lines(round));
     }
 }
 

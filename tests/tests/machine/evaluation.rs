@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use rampart_model::{Evaluation, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome};
+use rampart_model::{
+    Evaluation, EvaluationPart, EvaluationState, Nanos, Question, VerdictFigures, VerdictOutcome,
+};
 use rampart_tests::documents::assert_valid;
 use rampart_tests::limited::{self, Limited as _, ended};
 use rampart_tests::machine_state::MachineState;
@@ -616,7 +618,7 @@ fn measures_as_much_as_possible_without_root() {
     let container = document
         .not_measured
         .iter()
-        .find(|gap| gap.what == "domain container");
+        .find(|gap| gap.part == EvaluationPart::Domain("container".to_owned()));
     assert!(
         container.is_some_and(|gap| gap.findings[0].fix.is_some()),
         "{container:?}"

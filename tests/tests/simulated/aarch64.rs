@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rampart_model::{
-    Availability, BlockKind, Evaluation, MeterKind, Nanos, PreemptionModel, Question, Record,
-    SignPath, TransferRecord, VerdictOutcome,
+    Availability, BlockKind, Evaluation, EvaluationPart, MeterKind, Nanos, PreemptionModel,
+    Question, Record, SignPath, TransferRecord, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::processes::KillAtEnd;
@@ -365,9 +365,12 @@ fn assert_bare_metal_meters(evaluation: &Evaluation) {
             _ => assert!(cell.all_exits() >= 64 * record.exposure.samples, "{cell:?}"),
         }
         for domain in ["host", "task", "container", "cell:linux"] {
-            let what = format!("{domain}/{meter}");
+            let part = EvaluationPart::Meter {
+                domain: domain.to_owned(),
+                meter,
+            };
             let mut gaps = evaluation.not_measured.iter();
-            let gap = gaps.find(|gap| gap.what == what).expect("a reason");
+            let gap = gaps.find(|gap| gap.part == part).expect("a reason");
             assert!(
                 gap.findings[0].what.contains("not measured here"),
                 "{gap:?}"

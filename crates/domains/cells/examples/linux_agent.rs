@@ -20,11 +20,13 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
 use rampart_cells::device::Device;
-use rampart_cells::linux::{LinuxCell, LinuxError, LinuxOrder, LinuxRegions, Span, initramfs};
+use rampart_cells::linux::{
+    AddressSpan, LinuxCell, LinuxError, LinuxOrder, LinuxRegions, initramfs,
+};
 use rampart_cells::names::RegionNames;
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::Request;
-use rampart_cells::system_configuration::Machine;
+use rampart_cells::resolve::CellRequest;
+use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::interface::{Exit, StopReason};
 use rampart_model::{
     CpuId, CpuSet, METER_PROTOCOL_VERSION, MeterEvent, MeterKind, MeterRequest, MeterSettings,
@@ -33,7 +35,7 @@ use rampart_model::{
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
 /// 128 MiB for Linux, including its shared regions.
-const SPAN: Span = Span {
+const SPAN: AddressSpan = AddressSpan {
     start: 0x7100_0000,
     bytes: 132 << 20,
 };
@@ -334,7 +336,7 @@ fn two_cpus(parts: &Parts) -> Result<()> {
 
 fn enable() -> Result<Device> {
     let device = Device::open()?;
-    let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
+    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
     let blob = machine.system(HYPERVISOR).checked();
     let blob = blob.map_err(|refused| format!("{refused:?}"))?;
     device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
@@ -390,9 +392,9 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
 fn device(kernel: &str, meter: &str) -> Result<()> {
     let parts = Parts::read(kernel, meter)?;
     let operator = Operator::open()?;
-    let request = Request {
+    let request = CellRequest {
         devices: vec![CLOCK.to_owned()],
-        ..Request::linux("clock", SPAN.bytes - (4 << 20))
+        ..CellRequest::linux("clock", SPAN.bytes - (4 << 20))
     };
     let resolved = operator.resolved(&request, &CpuSet::new());
     let resolved = resolved.map_err(|error| format!("{error:?}"))?;

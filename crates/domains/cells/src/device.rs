@@ -21,7 +21,7 @@ pub const DEVICE: &str = "/dev/rampart";
 
 /// The reason why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum DeviceError {
     /// The device cannot be opened.
     #[error("cannot open {path}: {source}; fix: modprobe rampart")]
     Open {
@@ -99,7 +99,7 @@ struct Load {
 
 #[derive(Debug, Default)]
 #[repr(C)]
-struct CellRequest {
+struct CellArgument {
     cell: u32,
     reserved: u32,
     answer: Answer,
@@ -161,10 +161,10 @@ const ENABLE: u32 = command(0xa1, READ_WRITE, size_of::<Enable>());
 const DISABLE: u32 = command(0xa2, 0, 0);
 const CREATE: u32 = command(0xa3, READ_WRITE, size_of::<Create>());
 const LOAD: u32 = command(0xa4, READ_WRITE, size_of::<Load>());
-const START: u32 = command(0xa5, READ_WRITE, size_of::<CellRequest>());
-const STOP: u32 = command(0xa6, READ_WRITE, size_of::<CellRequest>());
-const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<CellRequest>());
-const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<CellRequest>());
+const START: u32 = command(0xa5, READ_WRITE, size_of::<CellArgument>());
+const STOP: u32 = command(0xa6, READ_WRITE, size_of::<CellArgument>());
+const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<CellArgument>());
+const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<CellArgument>());
 const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
 /// The driver's device, opened.
@@ -176,13 +176,13 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if the driver is not loaded, or the caller lacks the permission.
-    pub fn open() -> Result<Self, Error> {
+    pub fn open() -> Result<Self, DeviceError> {
         Self::open_at(Path::new(DEVICE))
     }
 
-    fn open_at(path: &Path) -> Result<Self, Error> {
+    fn open_at(path: &Path) -> Result<Self, DeviceError> {
         let file = OpenOptions::new().read(true).write(true).open(path);
-        file.map(Self).map_err(|source| Error::Open {
+        file.map(Self).map_err(|source| DeviceError::Open {
             path: path.display().to_string(),
             source,
         })
@@ -194,7 +194,7 @@ impl Device {
         command: u32,
         request: &mut T,
         answer: impl Fn(&T) -> Answer,
-    ) -> Result<Answer, Error> {
+    ) -> Result<Answer, DeviceError> {
         // SAFETY: the command encodes the size of the request, which matches the driver; the memory
         // that it points to lives until the call returns.
         let result = unsafe {
@@ -210,7 +210,7 @@ impl Device {
             return Ok(answer);
         }
         if source.raw_os_error() != Some(libc::EREMOTEIO) {
-            return Err(Error::Driver { what, source });
+            return Err(DeviceError::Driver { what, source });
         }
         let outcome = Outcome::try_from(answer.outcome).unwrap_or(Outcome::NotSupported);
         let [refusal, index, _] = answer.values;
@@ -218,12 +218,12 @@ impl Device {
             .ok()
             .and_then(|refusal| Refusal::try_from(refusal).ok());
         Err(match (outcome, refusal) {
-            (Outcome::Refused, Some(refusal)) => Error::Refused {
+            (Outcome::Refused, Some(refusal)) => DeviceError::Refused {
                 what,
                 refusal,
                 index,
             },
-            _ => Error::Hypervisor { what, outcome },
+            _ => DeviceError::Hypervisor { what, outcome },
         })
     }
 
@@ -231,7 +231,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns the refusal of the driver or of the hypervisor; the machine is then unchanged.
-    pub fn enable(&self, memory: u64, bytes: u64, configuration: &[u8]) -> Result<(), Error> {
+    pub fn enable(&self, memory: u64, bytes: u64, configuration: &[u8]) -> Result<(), DeviceError> {
         let mut request = Enable {
             memory,
             memory_bytes: bytes,
@@ -247,7 +247,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error while cells exist.
-    pub fn disable(&self) -> Result<(), Error> {
+    pub fn disable(&self) -> Result<(), DeviceError> {
         self.call("disable", DISABLE, &mut (), |()| Answer::default())?;
         Ok(())
     }
@@ -256,7 +256,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns the refusal of the driver or of the hypervisor; Linux then has the CPUs again.
-    pub fn create(&self, configuration: &[u8]) -> Result<u32, Error> {
+    pub fn create(&self, configuration: &[u8]) -> Result<u32, DeviceError> {
         self.create_named(configuration, &RegionNames::default())
     }
 
@@ -264,7 +264,11 @@ impl Device {
     ///
     /// # Errors
     /// As [`Self::create`]; E2BIG for more than 4 KiB of names.
-    pub fn create_named(&self, configuration: &[u8], names: &RegionNames) -> Result<u32, Error> {
+    pub fn create_named(
+        &self,
+        configuration: &[u8],
+        names: &RegionNames,
+    ) -> Result<u32, DeviceError> {
         let names = names.bytes();
         let mut request = Create {
             configuration: configuration.as_ptr() as u64,
@@ -281,7 +285,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if the cell runs, or has no such memory.
-    pub fn load(&self, cell: u32, guest: u64, data: &[u8]) -> Result<(), Error> {
+    pub fn load(&self, cell: u32, guest: u64, data: &[u8]) -> Result<(), DeviceError> {
         let mut request = Load {
             cell,
             reserved: 0,
@@ -294,10 +298,10 @@ impl Device {
         Ok(())
     }
 
-    fn cell(&self, what: &'static str, command: u32, cell: u32) -> Result<(), Error> {
-        let mut request = CellRequest {
+    fn cell(&self, what: &'static str, command: u32, cell: u32) -> Result<(), DeviceError> {
+        let mut request = CellArgument {
             cell,
-            ..CellRequest::default()
+            ..CellArgument::default()
         };
         self.call(what, command, &mut request, |request| request.answer)?;
         Ok(())
@@ -307,7 +311,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if the cell runs or was never loaded.
-    pub fn start(&self, cell: u32) -> Result<(), Error> {
+    pub fn start(&self, cell: u32) -> Result<(), DeviceError> {
         self.cell("start", START, cell)
     }
 
@@ -315,7 +319,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if a CPU does not stop in time.
-    pub fn stop(&self, cell: u32) -> Result<(), Error> {
+    pub fn stop(&self, cell: u32) -> Result<(), DeviceError> {
         self.cell("stop", STOP, cell)
     }
 
@@ -323,7 +327,7 @@ impl Device {
     ///
     /// # Errors
     /// As [`Device::stop`].
-    pub fn destroy(&self, cell: u32) -> Result<(), Error> {
+    pub fn destroy(&self, cell: u32) -> Result<(), DeviceError> {
         self.cell("destroy", DESTROY, cell)
     }
 
@@ -331,7 +335,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if the driver has another revision.
-    pub fn state(&self) -> Result<State, Error> {
+    pub fn state(&self) -> Result<State, DeviceError> {
         let mut state = State::default();
         self.call("state", STATE, &mut state, |_| Answer::default())?;
         Ok(state)
@@ -343,7 +347,7 @@ impl Device {
     ///
     /// # Errors
     /// ENODEV while the hypervisor is not enabled, ENOENT if there is no such cell.
-    pub fn configuration(&self, cell: u32) -> Result<GivenBlob, Error> {
+    pub fn configuration(&self, cell: u32) -> Result<GivenBlob, DeviceError> {
         let mut words = vec![0_u64; MAXIMUM_BLOB_BYTES / 8];
         let mut names = vec![0; MAXIMUM_NAMES_BYTES];
         let mut request = GivenConfiguration {
@@ -386,7 +390,7 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if there is no such doorbell, or no cell uses the interrupt as a bell.
-    pub fn ring(&self, index: u32) -> Result<(), Error> {
+    pub fn ring(&self, index: u32) -> Result<(), DeviceError> {
         // The request has the format of a request about a cell.
         self.cell("ring", DOORBELL, index)
     }

@@ -9,6 +9,7 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform, SmcGr
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
 use rampart_model::{Finding, Severity};
+use rampart_rules::cells::CELL_INTERRUPT_CONTROLLER;
 
 use crate::describe::{Description, Sources, TreeError, describe};
 use crate::resolve::InUse;
@@ -20,7 +21,7 @@ const ADDRESS_BITS: std::ops::RangeInclusive<u32> = 39..=43;
 
 /// The reason why there is no configuration for the machine.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum SystemConfigurationError {
     /// There is no device tree.
     #[error(transparent)]
     Tree(#[from] TreeError),
@@ -31,7 +32,7 @@ pub enum Error {
 
 /// The parts of the machine that the hypervisor needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Machine {
+pub struct SystemParts {
     /// Start and size of each memory, in bytes, ascending.
     pub memory: Vec<(u64, u64)>,
     /// Start and size of GICD.
@@ -47,12 +48,12 @@ pub struct Machine {
     pub event_interrupt: u32,
 }
 
-impl Machine {
+impl SystemParts {
     /// Reads a device tree: `/proc/device-tree` or a copy.
     ///
     /// # Errors
     /// Returns an error if the tree is missing or incomplete.
-    pub fn read(tree: &Path, address_bits: u32) -> Result<Self, Error> {
+    pub fn read(tree: &Path, address_bits: u32) -> Result<Self, SystemConfigurationError> {
         let sources = if tree == Path::new("/proc/device-tree") {
             Sources::of_this_machine()?
         } else {
@@ -70,15 +71,13 @@ impl Machine {
     /// # Errors
     /// Returns an error if there is no GICv3 with contiguous redistributors, or if an address is
     /// beyond the range of the hypervisor's tables.
-    pub fn of(description: &Description) -> Result<Self, Error> {
-        let in_the_way = |location: &str| {
-            let mut findings = description.findings.iter();
-            findings
-                .find(|one| one.severity == Severity::Error && one.location.starts_with(location))
-                .cloned()
-        };
-        if let Some(finding) = in_the_way("interrupt controller") {
-            return Err(Error::Unsuitable(finding));
+    pub fn of(description: &Description) -> Result<Self, SystemConfigurationError> {
+        let mut findings = description.findings.iter();
+        let unsuitable = findings
+            .find(|one| one.rule.as_deref() == Some(CELL_INTERRUPT_CONTROLLER.id))
+            .cloned();
+        if let Some(finding) = unsuitable {
+            return Err(SystemConfigurationError::Unsuitable(finding));
         }
         let controller = description.interrupt_controller.as_ref();
         let (Some(controller), Some(region)) = (
@@ -90,7 +89,7 @@ impl Machine {
                 "interrupt controller",
                 "its reg has no redistributors",
             );
-            return Err(Error::Unsuitable(
+            return Err(SystemConfigurationError::Unsuitable(
                 finding
                     .values("one range", "GICD and GICR")
                     .fix("check the device tree: rampart cell describe"),
@@ -107,7 +106,7 @@ impl Machine {
                 format!("address {:#x}", end.saturating_sub(1)),
                 "it is beyond the hypervisor's tables",
             );
-            return Err(Error::Unsuitable(
+            return Err(SystemConfigurationError::Unsuitable(
                 finding
                     .values(
                         format!("{bits} bits"),

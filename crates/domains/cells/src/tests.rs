@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rampart_hypervisor_core::format::MemoryFlags;
 
-use crate::system_configuration::Machine;
+use crate::system_configuration::SystemParts;
 
 fn property(tree: &Path, name: &str, words: &[u32]) {
     let path = tree.join(name);
@@ -45,7 +45,7 @@ fn virt(tree: &Path) {
 fn root_has_everything_except_hypervisor_and_interrupt_controller() {
     let tree = tempfile::tempdir().expect("a directory");
     virt(tree.path());
-    let machine = Machine::read(tree.path(), 40).expect("a machine");
+    let machine = SystemParts::read(tree.path(), 40).expect("a machine");
     assert_eq!(machine.cpus, [0, 1, 2, 3]);
     let blob = machine.system((0x7000_0000, 0x80_0000));
     blob.checked().expect("the hypervisor would read it");
@@ -91,7 +91,7 @@ fn root_has_everything_except_hypervisor_and_interrupt_controller() {
 fn reports_missing_parts() {
     let tree = tempfile::tempdir().expect("a directory");
     let error_text = |tree: &Path| {
-        let error = Machine::read(tree, 40).expect_err("not whole");
+        let error = SystemParts::read(tree, 40).expect_err("not whole");
         error.to_string()
     };
     let text = error_text(tree.path());

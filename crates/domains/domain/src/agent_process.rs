@@ -7,14 +7,14 @@ use std::time::Duration;
 use rampart_agent::AgentProcess;
 
 use crate::InsideProcess;
-use crate::session::{MeterProcess, Streams};
+use crate::session::{MeterProcess, MeterStreams};
 
 /// Time limit for the agent to end a killed program.
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Splits a started program into its streams and its process.
-pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn MeterProcess>) {
-    let streams = Streams {
+pub(crate) fn started(started: AgentProcess) -> (MeterStreams, Box<dyn MeterProcess>) {
+    let streams = MeterStreams {
         input: Some(Box::new(started.stdin)),
         output: Some(Box::new(started.stdout)),
         errors: Some(Box::new(started.stderr)),
@@ -23,7 +23,7 @@ pub(crate) fn started(started: AgentProcess) -> (Streams, Box<dyn MeterProcess>)
 }
 
 /// Returns a program for a caller that keeps its input and output; its standard error is discarded.
-pub(crate) fn kept(streams: Streams, program: Box<dyn MeterProcess>) -> InsideProcess {
+pub(crate) fn kept(streams: MeterStreams, program: Box<dyn MeterProcess>) -> InsideProcess {
     InsideProcess {
         input: streams.input.unwrap_or_else(|| Box::new(std::io::sink())),
         output: streams.output.unwrap_or_else(|| Box::new(std::io::empty())),

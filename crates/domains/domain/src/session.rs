@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rampart_host::{OnParentExit, spawn_tied};
 use rampart_meter::client::{Client, ClientError, abridged};
-pub(crate) use rampart_meter::client::{MeterProcess, Streams};
+pub(crate) use rampart_meter::client::{MeterProcess, MeterStreams};
 use rampart_model::{
     Finding, METER_PROTOCOL_VERSION, MeterEvent, MeterReady, MeterRequest, MeterSettings, Refusal,
     RefusalKind, Severity,
@@ -62,12 +62,16 @@ impl Session {
             fix: fix.to_owned(),
         };
         let mut child = spawned.map_err(not_started)?;
-        let streams = Streams::of(&mut child);
+        let streams = MeterStreams::of(&mut child);
         Ok(Self::over(program, streams, Box::new(child)))
     }
 
     /// Opens a session over the streams of a program that was started elsewhere.
-    pub(crate) fn over(program: &str, streams: Streams, process: Box<dyn MeterProcess>) -> Self {
+    pub(crate) fn over(
+        program: &str,
+        streams: MeterStreams,
+        process: Box<dyn MeterProcess>,
+    ) -> Self {
         Self {
             program: program.to_owned(),
             client: Client::new(streams, process),

@@ -27,7 +27,7 @@ const NAME_WORDS: usize = NAME_BYTES / 8;
 
 /// A region with a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct DirectoryEntry<'a> {
     /// 1 to [`NAME_BYTES`] bytes without a 0.
     pub name: &'a str,
     /// Start address of the region in the cell's address space.
@@ -65,7 +65,7 @@ fn packed(name: &str) -> Option<[u64; NAME_WORDS]> {
 }
 
 /// Writes all entries. Returns `false` if a name is invalid or the page is too small.
-pub fn write(memory: &[AtomicU64], entries: &[Entry<'_>]) -> bool {
+pub fn write(memory: &[AtomicU64], entries: &[DirectoryEntry<'_>]) -> bool {
     if memory.len() < FIRST + entries.len() * ENTRY_WORDS || entries.len() > MAXIMUM_ENTRIES {
         return false;
     }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn finds_regions_by_whole_names() {
         let memory = page(DIRECTORY_BYTES / 8);
-        let entry = |name, start, writable| Entry {
+        let entry = |name, start, writable| DirectoryEntry {
             name,
             start,
             bytes: 4096,
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn refuses_invalid_names_and_too_many_entries() {
-        let entry = |name| Entry {
+        let entry = |name| DirectoryEntry {
             name,
             start: 0,
             bytes: 1,

@@ -38,7 +38,7 @@ mod replace_file;
 mod root;
 mod run_program;
 mod shield;
-mod state;
+mod state_directory;
 mod systemd;
 mod tasks;
 mod tracing;
@@ -80,5 +80,7 @@ pub use shield::{
     ControlGroup, ControlGroupVersion, Shield, ShieldInUse, active_domain,
     refuse_if_a_plan_is_active, root_missing, shield_in_use,
 };
-pub use state::StateDirectory;
-pub use tracing::{Interval, Measurer, Source, Span, Trace, TracedSample, Tracing, explain};
+pub use state_directory::StateDirectory;
+pub use tracing::{
+    KernelTrace, Measurer, Source, TraceInterval, TraceSpan, TracedSample, Tracing, explain,
+};

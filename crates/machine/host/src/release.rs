@@ -9,7 +9,7 @@ use crate::active_plan;
 use crate::journal::{self, Header, JOURNAL_VERSION, Recorded};
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
-use crate::state::is_root;
+use crate::state_directory::is_root;
 use crate::undo::undo;
 use crate::{HostError, StateDirectory};
 

@@ -28,13 +28,13 @@ pub use cell::is_linux;
 pub use error::PlanError;
 pub use export::libvirt_elements;
 pub use export::{
-    DomainField, Engine, Exported, ExportedFile, MARK, MachineField, Means, Subject, containers,
-    kubernetes, libvirt, systemd, tuned,
+    DomainField, Engine, ExportSubject, Exported, ExportedFile, MARK, MachineField, Means,
+    containers, kubernetes, libvirt, systemd, tuned,
 };
 pub use fingerprint::{difference, fingerprint};
 pub use locations::DomainLines;
 pub use parse::parse;
-pub use propose::{Proposal, ProposalRequest, ProposeError, propose};
+pub use propose::{PlanProposal, ProposalRequest, ProposeError, propose};
 pub use resolve::resolve;
 pub use write::write;
 

@@ -30,14 +30,14 @@ pub struct ProposalRequest {
 
 /// A proposed plan with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proposal {
+pub struct PlanProposal {
     /// The plan.
     pub plan: Plan,
     /// Reasons for each domain, by its name.
     pub reasons: BTreeMap<String, Vec<String>>,
 }
 
-impl Proposal {
+impl PlanProposal {
     /// Returns the plan's file, with the reasons as comments.
     #[must_use]
     pub fn to_toml(&self) -> String {
@@ -86,7 +86,7 @@ const MOST: u32 = 8192;
 ///
 /// # Errors
 /// If the machine has too few cores for the request.
-pub fn propose(machine: &Machine, request: &ProposalRequest) -> Result<Proposal, ProposeError> {
+pub fn propose(machine: &Machine, request: &ProposalRequest) -> Result<PlanProposal, ProposeError> {
     let kinds = kinds(request);
     let sizes = match request.real_time_cpus {
         Some(cpus) => vec![shared_out(&kinds, cpus)?],
@@ -194,7 +194,7 @@ fn whole_cores(machine: &Machine, cpus: &CpuSet) -> CpuSet {
     })
 }
 
-fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Proposal {
+fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> PlanProposal {
     let taken = choices.iter().fold(CpuSet::new(), |all, choice| {
         all.union(&whole_cores(machine, &choice.cpus))
     });
@@ -229,7 +229,7 @@ fn assemble(machine: &Machine, kinds: &[DomainKind], choices: &[Choice]) -> Prop
     if restart {
         plan.boot.reboot = Reboot::Plan;
     }
-    Proposal { plan, reasons }
+    PlanProposal { plan, reasons }
 }
 
 /// Returns the name of the kind, with a number if there are several.

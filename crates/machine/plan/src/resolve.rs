@@ -217,7 +217,7 @@ fn ownership(
     } else if housekeeping.contains(cpu) {
         ownership.role = CpuRole::Housekeeping;
     } else if claims.service.contains(cpu) {
-        let served = plan
+        let owner = plan
             .domains
             .iter()
             .find(|domain| domain.service_cpus().contains(cpu));
@@ -227,8 +227,8 @@ fn ownership(
                 .as_ref()
                 .is_some_and(|cpus| cpus.contains(cpu))
         };
-        ownership.owner = served.map(|domain| domain.name.clone());
-        ownership.role = if served.is_some_and(emulator) {
+        ownership.owner = owner.map(|domain| domain.name.clone());
+        ownership.role = if owner.is_some_and(emulator) {
             CpuRole::Emulator
         } else {
             CpuRole::Service

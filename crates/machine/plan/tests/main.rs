@@ -2,6 +2,7 @@
 //! Tests of the public functions: parsing, resolving, judging, proposing and exporting plans.
 
 mod documents;
+mod example_machines;
 mod exports;
 mod parsing;
 mod pictures;
@@ -9,4 +10,3 @@ mod properties;
 mod proposals;
 mod rules;
 mod selectors;
-mod support;

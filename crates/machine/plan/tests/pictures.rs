@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Pictures of resolved plans: 2 and 128 CPUs in 80 columns, and a page with escaped texts.
 
-use crate::support::{self, machine, quad, recorded, resolve, resolve_in};
+use crate::example_machines::{self, machine, quad, recorded, resolve, resolve_in};
 use rampart_model::{KnobAction, KnobChoice, ResolvedPlan};
 use rampart_present::{TerminalOptions, plan_page, plan_picture};
 
@@ -50,7 +50,7 @@ fn draws_128_cpus_in_80_columns() {
             level: 2,
             kind: rampart_model::CacheKind::Unified,
             size: 1 << 20,
-            shared_by: support::cpus(core),
+            shared_by: example_machines::cpus(core),
         });
     }
     let plan = "[[domain]]\nname = \"a\"\nkind = \"task\"\ncpus = { count = 12 }\n[[domain]]\nname = \"g\"\nkind = \"vm\"\nvcpus = { count = 30, policy = { fifo = 1 } }\nmemory = { size = \"64MiB\" }\n";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Properties of every plan on every machine.
 
-use crate::support::{self, machine, recorded};
+use crate::example_machines::{self, machine, recorded};
 use proptest::prelude::*;
 use rampart_model::{
     CpuId, CpuRequest, CpuRole, CpuSelector, CpuSet, DomainKind, Enforcement, Environment,
@@ -199,7 +199,7 @@ fn machines() -> impl Strategy<Value = rampart_model::Machine> {
             &["0-1,4-5", "2-3,6-7"],
             &["0-7"],
         ),
-        index => recorded(support::RECORDED[index - 2]).0,
+        index => recorded(example_machines::RECORDED[index - 2]).0,
     })
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Proposed plans break no rule on the machine that they are proposed for.
 
-use crate::support::{self, RECORDED, cpus, quad, recorded, threads};
+use crate::example_machines::{self, RECORDED, cpus, quad, recorded, threads};
 use rampart_model::{CpuRole, DomainKind, PlanFinding};
 use rampart_plan::{ProposalRequest, ProposeError, parse, propose, resolve};
 
@@ -138,6 +138,6 @@ fn reports_requests_that_the_machine_cannot_meet() {
         ..ProposalRequest::default()
     };
     assert!(propose(&quad, &absurd).is_err());
-    let none = support::machine(&[], &[], &[]);
+    let none = example_machines::machine(&[], &[], &[]);
     assert!(propose(&none, &ProposalRequest::default()).is_err());
 }

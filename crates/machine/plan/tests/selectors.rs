@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPUs that are selected by property, and the remaining CPUs.
 
-use crate::support::{broken, cpus, machine, one, quad, resolve, threads};
+use crate::example_machines::{broken, cpus, machine, one, quad, resolve, threads};
 use rampart_model::{CpuRole, ResolvedPlan};
 
 fn selecting(name: &str, selector: &str) -> String {

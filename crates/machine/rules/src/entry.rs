@@ -25,6 +25,8 @@ pub fn catalogue_document(tool_version: &str) -> KnobCatalogue {
 pub fn rule_entry(rule: Rule) -> Option<RuleEntry> {
     let book = match rule.book {
         RuleBook::Machine | RuleBook::Guest => return None,
+        RuleBook::Cells => "Machines with cells",
+        RuleBook::Caller => "The user who runs a command",
         RuleBook::Plan => "Plans",
         RuleBook::State => "The state of an active plan",
     };

@@ -9,13 +9,16 @@
 //! - `machine`: compares a machine ([`Readings`]) with the catalogue: all of it (`check`), or the
 //!   rules that affect figures of an evaluation (`figures`).
 //! - [`guest`]: the settings of a KVM guest and of its host.
+//! - [`cells`]: a machine that hosts cells. `caller`: the user who runs a command.
 //! - `plan`, `state`: judgements of a plan before, and of its state after it is applied.
 //! - `changes`: the changes that applying a plan makes, and the shares of caches in ways.
 //!
 //! **Invariant:** this crate does no IO. It reads no file and writes none.
 #![forbid(unsafe_code)]
 
+mod caller;
 mod catalogue;
+pub mod cells;
 mod changes;
 mod choice;
 mod distribution;
@@ -29,6 +32,7 @@ mod plan;
 mod rule;
 mod state;
 
+pub use caller::{CONTAINER_NEEDS_ROOT, ISOLATION_NEEDS_ROOT, ROOT_RULES};
 pub use catalogue::{all, manager_programs, named};
 pub use changes::caches::cache_share_text;
 pub use changes::change_list;
@@ -51,8 +55,8 @@ pub use machine::harm::{HARM, by_harm, harm};
 pub use machine::kernel_command_line::{IsolatedCpus, KernelCommandLine};
 pub use machine::readings;
 pub use machine::readings::{
-    Interrupt, KernelThread, LocationValue, ProcessLimits, Reading, Readings, Unread,
+    InterruptReading, KernelThreadReading, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };
 pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan, rule_of_knob};
 pub use rule::{Rule, RuleBook, all_rules, rule};
-pub use state::{Comparison, STATE_RULES, StateRule, check_state, state_rule};
+pub use state::{STATE_RULES, StateComparison, StateRule, check_state, state_rule};

@@ -32,6 +32,10 @@ pub enum RuleBook {
     Machine,
     /// A KVM guest and its host's readiness for it.
     Guest,
+    /// A machine that hosts cells.
+    Cells,
+    /// The user who runs a command.
+    Caller,
     /// A plan before it is applied.
     Plan,
     /// The active plan compared with the machine.
@@ -68,6 +72,8 @@ pub fn all_rules() -> impl Iterator<Item = Rule> {
     let of_states = crate::STATE_RULES.into_iter().map(|rule| rule.rule);
     crate::all()
         .map(crate::Knob::rule)
+        .chain(crate::cells::CELL_RULES)
+        .chain(crate::ROOT_RULES)
         .chain(of_plans)
         .chain(of_states)
 }

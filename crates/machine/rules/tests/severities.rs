@@ -12,8 +12,9 @@ use rampart_model::{
     Finding, IsolationMechanism, Machine, MemoryNode, Nanos, Observation, ObservedThread,
     ResolvedPlan, ResourceLimits, SchedulingPolicy, Severity,
 };
+use rampart_rules::cells::{CELL_DRIVER, CELL_RULES, check_description};
 use rampart_rules::guest::{
-    GUEST_PLACEMENT_RULES, GuestMemory, GuestSetup, GuestSubject, HostFacts, VirtualCpu,
+    GUEST_PLACEMENT_RULES, GuestMemoryPages, GuestSetup, GuestSubject, HostFacts, VirtualCpu,
     guest_finding, guest_settings,
 };
 use rampart_rules::{
@@ -147,6 +148,55 @@ fn an_id_has_one_severity_everywhere() {
         .filter(|id| shown.contains(*id))
         .collect();
     assert!(states.len() > 15, "{states:?}");
+}
+
+/// Device trees without and with an unfit interrupt controller, whose devices share everything.
+#[test]
+fn findings_about_cells_have_the_severity_of_their_rule() {
+    let device = |path: &str| {
+        serde_json::json!({
+            "path": path, "compatible": [], "enabled": true, "references": [],
+            "ranges": [{"start": 0x4000_0000_u64, "bytes": 0x10, "purpose": "registers"}],
+            "interrupts": [{"number": 40, "kind": "shared", "edge": false}],
+        })
+    };
+    let near = |mut device: serde_json::Value| {
+        device["ranges"][0]["start"] = 0x4000_0100_u64.into();
+        device
+    };
+    let controller = |version: u32, regions: usize| {
+        serde_json::json!({
+            "version": version, "path": "/intc", "distributor": {"start": 0, "bytes": 1},
+            "redistributors": vec![serde_json::json!({"start": 0, "bytes": 1}); regions],
+            "translation-services": [{"start": 0, "bytes": 1}],
+        })
+    };
+    let mut shown = BTreeSet::new();
+    for (controller, linux) in [
+        (serde_json::Value::Null, true),
+        (controller(2, 0), true),
+        (controller(3, 2), false),
+    ] {
+        let description = serde_json::json!({
+            "schema-version": 1, "compatible": [], "reserved": [], "kept": [], "findings": [],
+            "cpus": [{"number": 0, "mpidr": 0, "path": "/cpus/cpu@0", "compatible": []}],
+            "memory": [{"start": 0x4000_0000_u64, "bytes": 0x4000_0000_u64}],
+            "linux-memory": linux.then(Vec::<()>::new), "interrupt-controller": controller,
+            "devices": [device("/a"), device("/b"), near(device("/c"))],
+        });
+        let description = serde_json::from_value(description).expect("a description");
+        for finding in check_description(&description) {
+            assert_severity("cell describe", &finding);
+            shown.extend(finding.rule);
+        }
+    }
+    let expected = CELL_RULES.iter().map(|rule| rule.id);
+    // The driver is no part of the description.
+    let expected: BTreeSet<String> = expected
+        .filter(|id| *id != CELL_DRIVER.id)
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(shown, expected);
 }
 
 /// Rules of a plan, and knobs of another severity that the same property of a machine breaks: what
@@ -505,7 +555,7 @@ fn guest(machine: &Machine, readings: &Readings, isolation: &Isolation) -> Vec<F
         facts: &facts,
         guest: GuestSetup {
             accelerator: Accelerator::Kvm,
-            memory: GuestMemory {
+            memory: GuestMemoryPages {
                 mebibytes: 512,
                 huge_page: None,
             },

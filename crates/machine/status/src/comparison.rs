@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{ActiveDomain, ActivePlan, Nanos, Observation};
-use rampart_rules::Comparison;
+use rampart_rules::StateComparison;
 
 /// The process name of meters.
 const METER: &str = "rampart-meter";
@@ -15,7 +15,7 @@ pub(crate) fn compare<'a>(
     earlier: &'a Observation,
     later: &'a Observation,
     process: Option<u32>,
-) -> Comparison<'a> {
+) -> StateComparison<'a> {
     let before: BTreeMap<(u32, u64), Nanos> = earlier
         .threads
         .iter()
@@ -31,7 +31,7 @@ pub(crate) fn compare<'a>(
         .iter()
         .filter(|thread| thread.thread == thread.process && thread.name == METER)
         .map(|thread| thread.process);
-    Comparison {
+    StateComparison {
         plan,
         planned: plan.and_then(|plan| rampart_plan::parse(&plan.text, &plan.file).ok()),
         earlier,

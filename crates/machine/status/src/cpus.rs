@@ -9,10 +9,10 @@ use rampart_model::{
     ObservedInterrupt, ThreadStatus, is_device_softirq,
 };
 
-use rampart_rules::Comparison;
+use rampart_rules::StateComparison;
 
 /// Returns the state of every CPU of the plan and of the machine.
-pub(crate) fn all(comparison: &Comparison<'_>) -> Vec<CpuStatus> {
+pub(crate) fn all(comparison: &StateComparison<'_>) -> Vec<CpuStatus> {
     let planned: CpuSet = comparison
         .plan
         .iter()
@@ -23,7 +23,7 @@ pub(crate) fn all(comparison: &Comparison<'_>) -> Vec<CpuStatus> {
     all.iter().map(|cpu| one(comparison, cpu)).collect()
 }
 
-fn one(comparison: &Comparison<'_>, cpu: CpuId) -> CpuStatus {
+fn one(comparison: &StateComparison<'_>, cpu: CpuId) -> CpuStatus {
     let ownership = comparison.plan.and_then(|plan| plan.resolved.cpu(cpu));
     let interrupts = interrupts(comparison, cpu);
     let softirqs = softirqs(comparison, cpu);
@@ -43,7 +43,7 @@ fn one(comparison: &Comparison<'_>, cpu: CpuId) -> CpuStatus {
     }
 }
 
-fn busy(comparison: &Comparison<'_>, cpu: CpuId) -> f64 {
+fn busy(comparison: &StateComparison<'_>, cpu: CpuId) -> f64 {
     let (Some(before), Some(after)) = (
         comparison.earlier.cpus.get(&cpu),
         comparison.later.cpus.get(&cpu),
@@ -59,7 +59,7 @@ fn busy(comparison: &Comparison<'_>, cpu: CpuId) -> f64 {
     }
 }
 
-fn threads(comparison: &Comparison<'_>, cpu: CpuId) -> Vec<ThreadStatus> {
+fn threads(comparison: &StateComparison<'_>, cpu: CpuId) -> Vec<ThreadStatus> {
     let mut threads: Vec<ThreadStatus> = comparison
         .later
         .threads
@@ -93,7 +93,7 @@ fn most_frequent_first(mut counts: Vec<CountStatus>) -> Vec<CountStatus> {
     counts
 }
 
-fn interrupts(comparison: &Comparison<'_>, cpu: CpuId) -> Vec<CountStatus> {
+fn interrupts(comparison: &StateComparison<'_>, cpu: CpuId) -> Vec<CountStatus> {
     let before: BTreeMap<&str, &ObservedInterrupt> = comparison
         .earlier
         .interrupts
@@ -118,7 +118,7 @@ fn interrupts(comparison: &Comparison<'_>, cpu: CpuId) -> Vec<CountStatus> {
     most_frequent_first(counts.collect())
 }
 
-fn softirqs(comparison: &Comparison<'_>, cpu: CpuId) -> Vec<CountStatus> {
+fn softirqs(comparison: &StateComparison<'_>, cpu: CpuId) -> Vec<CountStatus> {
     let counts = comparison.later.softirqs.iter().map(|softirq| {
         let before = comparison
             .earlier
@@ -135,7 +135,7 @@ fn softirqs(comparison: &Comparison<'_>, cpu: CpuId) -> Vec<CountStatus> {
 }
 
 fn noise_sources(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     cpu: CpuId,
     interrupts: &[CountStatus],
     softirqs: &[CountStatus],
@@ -193,7 +193,7 @@ fn noise_sources(
 }
 
 /// Returns whether the plan gives an interrupt to a domain.
-fn owns(comparison: &Comparison<'_>, domain: &str, interrupt: &str) -> bool {
+fn owns(comparison: &StateComparison<'_>, domain: &str, interrupt: &str) -> bool {
     comparison.plan.is_some_and(|plan| {
         plan.resolved.interrupts.iter().any(|planned| {
             planned.number.to_string() == interrupt && planned.owner.as_deref() == Some(domain)

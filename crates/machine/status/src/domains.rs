@@ -2,11 +2,11 @@
 //! The state of each domain: isolation, threads, program.
 
 use rampart_model::{ActivePlan, DomainStatus, ObservedProgram, ProgramStatus, StatusFinding};
-use rampart_rules::{Comparison, state_rule};
+use rampart_rules::{StateComparison, state_rule};
 
 /// Returns the state of every domain of the plan.
 pub(crate) fn all(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     findings: &[StatusFinding],
 ) -> Vec<DomainStatus> {

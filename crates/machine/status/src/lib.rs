@@ -9,10 +9,10 @@
 mod comparison;
 mod cpus;
 mod domains;
+#[cfg(test)]
+mod example_plan;
 mod latency;
 mod metrics;
-#[cfg(test)]
-mod support;
 #[cfg(test)]
 mod tests;
 mod totals;

@@ -7,7 +7,7 @@ use rampart_model::{
     ProgramState, SchedulingPolicy, Schemata, Severity, Status, StepKind, SupervisedState, WayMask,
 };
 
-use crate::support::{GROUP, after, after_with, location, observation, plan, step, thread};
+use crate::example_plan::{GROUP, after, after_with, location, observation, plan, step, thread};
 use crate::{Latencies, Observer, Totals, classic, open_metrics, open_metrics_once, status};
 
 fn rules(status: &Status) -> Vec<&str> {

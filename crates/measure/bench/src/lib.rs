@@ -18,6 +18,7 @@ mod run;
 mod selection;
 pub mod sim;
 mod ssh;
+mod standard_streams;
 #[cfg(test)]
 mod tests;
 
@@ -29,3 +30,4 @@ pub use results::{Results, Unpacked};
 pub use run::{Ended, Patience, run};
 pub use selection::{BenchSelection, ParseBenchError, SshHost};
 pub use ssh::Ssh;
+pub use standard_streams::{has_terminal, run_with_standard_streams};

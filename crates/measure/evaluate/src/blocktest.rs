@@ -21,7 +21,7 @@ const AFTERMATH: Nanos = Nanos::from_millis(2);
 
 /// The worst latencies of each watched CPU over time, as reported by a meter.
 #[derive(Debug)]
-pub struct BlocktestLatencies {
+pub(crate) struct BlocktestLatencies {
     slot: Nanos,
     timelines: BTreeMap<CpuId, Timeline>,
 }
@@ -29,7 +29,7 @@ pub struct BlocktestLatencies {
 impl BlocktestLatencies {
     /// Creates an empty record for a meter whose timeline has slots of this length.
     #[must_use]
-    pub const fn new(slot: Nanos) -> Self {
+    pub(crate) const fn new(slot: Nanos) -> Self {
         Self {
             slot,
             timelines: BTreeMap::new(),
@@ -37,7 +37,7 @@ impl BlocktestLatencies {
     }
 
     /// Adds a batch of the meter on this kernel, unless it is warm-up.
-    pub fn hear(&mut self, batch: &Batch) {
+    pub(crate) fn hear(&mut self, batch: &Batch) {
         if batch.phase == Phase::WarmUp {
             return;
         }
@@ -51,7 +51,7 @@ impl BlocktestLatencies {
 
     /// Returns the end of the data, or `None` if there is none.
     #[must_use]
-    pub fn end(&self) -> Option<Nanos> {
+    pub(crate) fn end(&self) -> Option<Nanos> {
         self.timelines
             .values()
             .map(|timeline| timeline.start + Nanos(timeline.slot.0 * timeline.worst.len() as u64))
@@ -62,7 +62,7 @@ impl BlocktestLatencies {
     /// measured with a period of `interval`. A stopped CPU that is watched is the positive control:
     /// if no stopped CPU shows its blocks, nothing follows about the others.
     #[must_use]
-    pub fn judge(
+    pub(crate) fn judge(
         &self,
         made: &BlocksMade,
         stopped: &CpuSet,

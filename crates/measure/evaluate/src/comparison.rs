@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rampart_model::{
     Answers, Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain,
     EvaluationSettings, MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictFigures,
-    VerdictOutcome, grouped, quantile_name,
+    VerdictOutcome, grouped,
 };
 
 use crate::emulated_answers;

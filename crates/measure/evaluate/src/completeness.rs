@@ -2,7 +2,8 @@
 //! Checks whether everything that was planned was measured. Pure.
 
 use rampart_model::{
-    Disturbance, Evaluation, EvaluationState, Finding, TransferGroup, TransferRecord,
+    Disturbance, Evaluation, EvaluationPart, EvaluationState, Finding, TransferGroup,
+    TransferRecord,
 };
 
 use crate::document_updates::{id_in_variant, record_id};
@@ -18,8 +19,7 @@ pub fn is_complete(evaluation: &Evaluation) -> bool {
 /// A planned record or round without a valid run.
 #[derive(Debug)]
 pub(crate) struct Missing {
-    /// `record DOMAIN/METER/CONDITION`, or `round DISTURBANCE/GROUP in DOMAIN, DOMAIN`.
-    pub(crate) what: String,
+    pub(crate) part: EvaluationPart,
     /// The domains for which it is missing, named as in the failure counts: per variant
     /// ([`id_in_variant`]).
     domains: Vec<String>,
@@ -94,7 +94,7 @@ fn missing_entry(
     let reasons: Vec<Finding> = runs.flat_map(|run| run.invalid.clone()).collect();
     let name = vec![domain];
     Some(Missing {
-        what: format!("record {id}"),
+        part: EvaluationPart::Record(id),
         unexplained: if reasons.is_empty() {
             name.clone()
         } else {
@@ -150,7 +150,10 @@ fn missing_round(
     }
     let by = disturbance.map_or_else(|| "quiet".to_owned(), ToString::to_string);
     Some(Missing {
-        what: format!("round {by}/{number} in {}", domains.join(", ")),
+        part: EvaluationPart::Round {
+            id: format!("{by}/{number}"),
+            domains: domains.clone(),
+        },
         domains,
         reasons,
         unexplained,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rampart_model::{
-    Condition, EvaluatedDomain, Evaluation, Exposure, Finding, MeterSettings, NotMeasured, Record,
-    Severity, VariantRecord, VariantSettings,
+    Condition, EvaluatedDomain, Evaluation, EvaluationPart, Exposure, Finding, MeterSettings,
+    NotMeasured, Record, Severity, VariantRecord, VariantSettings,
 };
 
 use crate::collect::RecordCollector;
@@ -185,14 +185,18 @@ fn gaps(missing: Vec<Missing>, failures: &Failures, compared: bool) -> Vec<NotMe
             } else {
                 "the evaluation ended before its turn came"
             };
+            let location = match &one.part {
+                EvaluationPart::Record(id) | EvaluationPart::Round { id, .. } => id.as_str(),
+                _ => "",
+            };
             findings.push(
-                Finding::new(Severity::Note, one.what.as_str(), what).fix(
+                Finding::new(Severity::Note, location, what).fix(
                     "let it run to its end, or give it more time with --for, or fewer --domains, --loads or --meters",
                 ),
             );
         }
         NotMeasured {
-            what: one.what,
+            part: one.part,
             findings,
         }
     };
@@ -267,13 +271,20 @@ mod tests {
         Finding::new(Severity::Error, "vm", "it did not answer")
     }
 
-    /// Returns `WHAT: REASON` for everything that was not measured. The result must agree with the
-    /// exit code.
-    fn gaps_of(mut evaluation: Evaluation, failures: &Failures) -> Vec<String> {
+    fn round(domains: &[&str]) -> EvaluationPart {
+        EvaluationPart::Round {
+            id: "block:host/0".to_owned(),
+            domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
+        }
+    }
+
+    /// Returns everything that was not measured, each with its first reason. The result must agree
+    /// with the exit code.
+    fn gaps_of(mut evaluation: Evaluation, failures: &Failures) -> Vec<(EvaluationPart, String)> {
         DocumentUpdates::new(&evaluation).collect(&mut evaluation, &BTreeMap::new(), failures);
         let gaps = &evaluation.not_measured;
         assert_eq!(is_complete(&evaluation), gaps.is_empty(), "{gaps:?}");
-        let first = |gap: &NotMeasured| format!("{}: {}", gap.what, gap.findings[0].what);
+        let first = |gap: &NotMeasured| (gap.part.clone(), gap.findings[0].what.clone());
         gaps.iter().map(first).collect()
     }
 
@@ -294,17 +305,15 @@ mod tests {
         vm.expect("the guest").invalid = vec![why()];
         assert_eq!(
             gaps_of(partly, &none),
-            ["round block:host/0 in vm: it did not answer"]
+            [(round(&["vm"]), "it did not answer".to_owned())]
         );
 
         let mut cut = complete();
         cut.transfers.truncate(1);
         let all = gaps_of(cut, &none);
         assert!(all.len() > 4, "{all:?}");
-        assert_eq!(
-            all[0],
-            "round block:host/0 in host, task, container, vm: the evaluation ended before its turn came"
-        );
+        let ended = "the evaluation ended before its turn came".to_owned();
+        assert_eq!(all[0], (round(&["host", "task", "container", "vm"]), ended));
     }
 
     #[test]
@@ -322,7 +331,14 @@ mod tests {
             .retain(|record| record.id != "vm/wakeup/idle");
         let all = gaps_of(without, &failures);
         assert_eq!(all.len(), 2, "{all:?}");
-        assert!(all[0].starts_with("domain vm, from its second failure on"));
-        assert!(all[1].starts_with("record vm/wakeup/idle: it failed 2 times"));
+        assert_eq!(
+            all[0].0,
+            EvaluationPart::DomainAfterFailures("vm".to_owned())
+        );
+        assert_eq!(
+            all[1].0,
+            EvaluationPart::Record("vm/wakeup/idle".to_owned())
+        );
+        assert!(all[1].1.starts_with("it failed 2 times"), "{all:?}");
     }
 }

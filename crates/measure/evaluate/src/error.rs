@@ -5,7 +5,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rampart_model::{Condition, CpuSet, Finding, Nanos};
+use rampart_load::BlocksError;
+use rampart_model::{Condition, CpuSet, Finding, Nanos, ParseCpuSetError};
 
 /// An error that ends an evaluation.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +99,12 @@ pub enum EvaluateError {
         /// The file of the active plan.
         active: String,
     },
+    /// A list of CPUs does not fit the machine.
+    #[error(transparent)]
+    InvalidCpus(ParseCpuSetError),
+    /// The blocks of a test failed.
+    #[error(transparent)]
+    Blocks(#[from] BlocksError),
     /// The machine cannot be changed, or an active plan prevents it.
     #[error(transparent)]
     Host(#[from] rampart_host::HostError),

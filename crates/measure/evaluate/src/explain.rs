@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use rampart_host::{Measurer, StateDirectory, Trace, TracedSample, Tracing};
+use rampart_host::{KernelTrace, Measurer, StateDirectory, TracedSample, Tracing};
 use rampart_model::{
     CauseKind, CpuId, CpuSet, DomainKind, ExplainedWorst, Finding, GuestReport, GuestThreadRole,
     MeterDetail, MeterSettings, Nanos, Severity, ThreadOutcome,
@@ -112,7 +112,7 @@ fn begin(plan: &MeterSettings, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<F
 
 /// A guest as its host sees it.
 struct HostView<'a> {
-    trace: &'a Trace,
+    trace: &'a KernelTrace,
     guest: &'a GuestReport,
 }
 
@@ -170,7 +170,7 @@ fn from_outside(guest: &GuestReport) -> Finding {
     )
 }
 
-fn cost(trace: &Trace) -> Finding {
+fn cost(trace: &KernelTrace) -> Finding {
     Finding::new(
         Severity::Note,
         PLACE,
@@ -213,7 +213,7 @@ fn worst(plan: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use rampart_host::{Interval, Source};
+    use rampart_host::{Source, TraceInterval};
     use rampart_model::{
         Accelerator, ClockRelation, GuestThread, SchedulingPolicy, SignedNanos, WorstEvent,
     };
@@ -260,7 +260,7 @@ mod tests {
 
     /// Explains a sample: a planted thread ran on the host's CPU from 110.1 to 110.3 s.
     fn explained(guest: &GuestReport) -> ExplainedWorst {
-        let interval = |name: &str, start, end| Interval {
+        let interval = |name: &str, start, end| TraceInterval {
             kind: CauseKind::Thread,
             name: name.into(),
             start: Nanos::from_millis(start),
@@ -271,7 +271,7 @@ mod tests {
             interval("planted:5", 110_100, 110_300),
             interval("CPU 1/KVM:9", 110_300, 111_000),
         ];
-        let trace = Trace {
+        let trace = KernelTrace {
             source: Source::Osnoise,
             intervals: [(CpuId(1), intervals)].into(),
             lost: BTreeMap::new(),

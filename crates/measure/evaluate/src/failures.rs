@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{Finding, NotMeasured, Severity};
+use rampart_model::{EvaluationPart, Finding, NotMeasured, Severity};
 
 /// A domain that failed this often in a row is left out.
 const MOST_IN_A_ROW: u32 = 2;
@@ -58,7 +58,7 @@ impl Failures {
             .filter(|domain| matters(domain))
             .filter_map(|domain| {
                 Some(NotMeasured {
-                    what: format!("domain {domain}, from its second failure on"),
+                    part: EvaluationPart::DomainAfterFailures(domain.clone()),
                     findings: vec![self.left_out(domain)?],
                 })
             })

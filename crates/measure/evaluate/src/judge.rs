@@ -108,7 +108,16 @@ impl Judging {
             control,
         } = matrix.clone();
         self.matrix = Some((runs, matrix));
-        verdicts.extend(self.transfers.judge(plan, transfers, emulated));
+        let mut of_rounds = self.transfers.judge(plan, transfers, emulated);
+        // Blocks have positive controls of their own.
+        if let Some(control) = &control {
+            for verdict in &mut of_rounds {
+                if verdict.question == Question::Interference {
+                    negative_control::apply(control, verdict);
+                }
+            }
+        }
+        verdicts.extend(of_rounds);
         let decided_after = (!emulated).then(|| decided_after(plan, records, &verdicts));
         let comparison = Comparison {
             control,

@@ -8,6 +8,8 @@
 
 mod active_plan;
 mod blocktest;
+mod blocktest_run;
+mod check;
 mod collect;
 mod comparison;
 mod completeness;
@@ -29,6 +31,7 @@ mod isolation;
 mod judge;
 mod kept_meters;
 mod load_program;
+mod low_rate_meters;
 mod matrix_time;
 mod measure;
 mod measuring_costs;
@@ -51,7 +54,8 @@ mod unwanted_activity;
 
 pub use schedule::{MatrixEntry, schedule};
 
-pub use blocktest::BlocktestLatencies;
+pub use blocktest_run::{BlocktestRequest, blocktest};
+pub use check::check;
 pub use completeness::is_complete;
 pub use crash_host::CRASH_SIGNS;
 pub use crash_record::{confirm_crash, signs_in_memory};
@@ -60,6 +64,7 @@ pub use effects::{PlanRequest, PlanSwitch};
 pub use error::EvaluateError;
 pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
 pub use judge::{Evidence, Judged, VisitsByRecord, add_crash, judge};
+pub use low_rate_meters::{BatchReceiver, LowRateMeters};
 pub use measure::{MeasureContext, measure};
 pub use propose::{Proposal, Request, propose};
 pub use propose_cpus::{ProposedCpus, propose_cpus};

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use rampart_load::LoadProgram;
-use rampart_model::{Finding, Machine, NotMeasured, Severity};
+use rampart_model::{EvaluationPart, Finding, Machine, NotMeasured, Severity};
 use rampart_rules::{Package, install};
 
 /// Returns the loads of `stress-ng` as not measured, with the reason and the fix, if the program
@@ -16,7 +16,7 @@ pub(crate) fn stand_in(machine: &Machine, meter: &Path) -> Option<NotMeasured> {
     };
     let what = format!("{reason}; the loads are those of {}", program.version());
     Some(NotMeasured {
-        what: "loads by stress-ng".to_owned(),
+        part: EvaluationPart::LoadsOfStressNg,
         findings: vec![
             Finding::new(Severity::Note, "stress-ng", what)
                 .fix(install(&machine.operating_system, Package::StressNg)),

@@ -3,9 +3,9 @@
 //! Pure.
 
 use rampart_model::{
-    Availability, Condition, CpuSet, DomainSelection, EvaluatedDomain, EvaluationSettings, Finding,
-    LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind, MeterSettings, Nanos, NotMeasured,
-    PlanEffects, SchedulingPolicy, Severity, TransferSettings,
+    Availability, Condition, CpuSet, DomainSelection, EvaluatedDomain, EvaluationPart,
+    EvaluationSettings, Finding, LoadKind, LoadLocation, Machine, MeasuredPlan, MeterKind,
+    MeterSettings, Nanos, NotMeasured, PlanEffects, SchedulingPolicy, Severity, TransferSettings,
 };
 use rampart_stats::EFFECT_TOLERANCE;
 
@@ -211,7 +211,10 @@ fn meters(
             .iter()
             .partition(|domain| meter.measures_in(&domain.selection));
         left_out.extend(cannot.into_iter().map(|domain| NotMeasured {
-            what: format!("{}/{meter}", domain.name),
+            part: EvaluationPart::Meter {
+                domain: domain.name.clone(),
+                meter: *meter,
+            },
             findings: vec![meter.not_here(&domain.name)],
         }));
         if !can.is_empty() {
@@ -381,7 +384,7 @@ fn chosen<'a>(
                 });
             }
             not_measured.push(NotMeasured {
-                what: format!("domain {selection}"),
+                part: EvaluationPart::Domain(selection.to_string()),
                 findings: availability.findings.clone(),
             });
             continue;
@@ -393,7 +396,7 @@ fn chosen<'a>(
         };
         if times == 0 {
             not_measured.push(NotMeasured {
-                what: format!("domain {selection}"),
+                part: EvaluationPart::Domain(selection.to_string()),
                 findings: vec![
                     Finding::new(Severity::Note, "--domains", "not requested")
                         .fix(format!("rampart evaluate --domains host,{selection}")),
@@ -472,13 +475,10 @@ fn no_disturbances(
     Ok(None)
 }
 
-/// The document's name of the part about disturbances.
-const DISTURBANCES: &str = "disturbances between domains";
-
 /// Returns an entry for disturbances that are not measured, with the reason and the fix.
 fn undisturbed(why: &str, fix: &str) -> NotMeasured {
     NotMeasured {
-        what: DISTURBANCES.to_owned(),
+        part: EvaluationPart::Disturbances,
         findings: vec![Finding::new(Severity::Note, "--disturb", why).fix(fix)],
     }
 }
@@ -509,15 +509,19 @@ fn disturbances(
     })?;
     Ok(match planned {
         Planned::Transfers { plan, left_out } => {
-            not_measured.extend(left_out.into_iter().map(|(name, finding)| NotMeasured {
-                what: format!("disturbance {name}"),
-                findings: vec![finding],
-            }));
+            not_measured.extend(
+                left_out
+                    .into_iter()
+                    .map(|(disturbance, finding)| NotMeasured {
+                        part: EvaluationPart::Disturbance(disturbance),
+                        findings: vec![finding],
+                    }),
+            );
             Some(plan)
         }
         Planned::Nothing(finding) => {
             not_measured.push(NotMeasured {
-                what: DISTURBANCES.to_owned(),
+                part: EvaluationPart::Disturbances,
                 findings: vec![finding],
             });
             None
@@ -551,7 +555,7 @@ fn conditions(
             .filter(|load| *load != LoadKind::Idle && !standard.contains(load));
         for load in left_out {
             not_measured.push(NotMeasured {
-                what: format!("load {}", load.word()),
+                part: EvaluationPart::Load(load),
                 findings: vec![
                     Finding::new(Severity::Note, "--loads", "not part of the standard matrix")
                         .fix(format!("rampart evaluate --loads idle,{}", load.word())),

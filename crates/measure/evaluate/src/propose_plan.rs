@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use rampart_model::{
-    Availability, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, Finding, NotMeasured,
-    PlannedDomain, ResolvedDomain, Severity,
+    Availability, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, EvaluationPart, Finding,
+    NotMeasured, PlannedDomain, ResolvedDomain, Severity,
 };
 
 use crate::EvaluateError;
@@ -61,7 +61,7 @@ pub(crate) fn plan_domains(
             Err(reasons) => {
                 unavailable.extend(reasons.clone());
                 not_measured.push(NotMeasured {
-                    what: format!("domain {}", domain.name),
+                    part: EvaluationPart::Domain(domain.name.clone()),
                     findings: reasons,
                 });
             }
@@ -77,7 +77,7 @@ pub(crate) fn plan_domains(
     if !request.plan.domains.iter().any(|one| one.name == host) && names.takes(&[host]) {
         if housekeeping.is_empty() {
             not_measured.push(NotMeasured {
-                what: "domain host".to_owned(),
+                part: EvaluationPart::Domain(host.to_owned()),
                 findings: vec![Finding::new(
                     Severity::Note,
                     request.file.as_str(),
@@ -255,7 +255,7 @@ fn host_beside(
 
 fn not_asked_for(name: &str) -> NotMeasured {
     NotMeasured {
-        what: format!("domain {name}"),
+        part: EvaluationPart::Domain(name.to_owned()),
         findings: vec![
             Finding::new(Severity::Note, "--domains", "not requested")
                 .fix(format!("rampart evaluate --domains host,{name}")),

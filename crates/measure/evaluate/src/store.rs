@@ -294,7 +294,7 @@ impl HistogramLog {
             .begin_log_with(&mut text, &mut serializer)
             .map_err(|error| io::Error::other(error.to_string()))?;
         for series in &batch.series {
-            let name = format!("cpu{}.{}", batch.cpu, series_word(series.series));
+            let name = format!("cpu{}.{}", batch.cpu, series.series.word());
             let corrected = series
                 .corrected
                 .as_ref()
@@ -318,13 +318,6 @@ impl HistogramLog {
         }
         Ok(())
     }
-}
-
-fn series_word(series: rampart_model::Series) -> String {
-    serde_json::to_value(series)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }
 
 /// Converts a distribution to a histogram of the library. The bucket layout is the same, so no

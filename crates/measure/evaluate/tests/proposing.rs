@@ -4,8 +4,8 @@
 use rampart_evaluate::{DisturbanceRequest, EvaluateError, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, EvaluationSettings, GuestRole,
-    Machine, MeterKind, Nanos, SchedulingPolicy,
+    Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, EvaluationPart,
+    EvaluationSettings, GuestRole, Machine, MeterKind, Nanos, SchedulingPolicy,
 };
 
 /// Returns this machine with other processors: `cores` of `threads` siblings each, numbered as
@@ -214,13 +214,16 @@ fn the_time_of_a_fix_is_enough() {
                 continue;
             };
             let of_disturbances = |gap: &&rampart_model::NotMeasured| {
-                gap.what.starts_with("who disturbs") || gap.what.starts_with("disturbance ")
+                matches!(
+                    gap.part,
+                    EvaluationPart::Disturbances | EvaluationPart::Disturbance(_)
+                )
             };
             for gap in proposal.not_measured.iter().filter(of_disturbances) {
                 let fix = gap.findings[0].fix.as_deref().expect("a fix");
                 let again = proposed(&machine, &with(time_in(fix), None));
                 assert!(again.plan.transfer.is_some(), "{seconds} s: {fix}");
-                let still = again.not_measured.iter().any(|one| one.what == gap.what);
+                let still = again.not_measured.iter().any(|one| one.part == gap.part);
                 assert!(!still, "{seconds} s: {fix}");
             }
         }
@@ -235,7 +238,7 @@ fn reports_a_reason_for_each_omitted_part() {
         proposal
             .not_measured
             .into_iter()
-            .find(|gap| gap.what == "disturbances between domains")
+            .find(|gap| gap.part == EvaluationPart::Disturbances)
             .expect("a reason")
             .findings[0]
             .to_string()
@@ -293,9 +296,13 @@ fn measures_meters_without_a_kernel_only_in_cells() {
         plan, not_measured, ..
     } = propose(&machine, &available, &request).expect("a plan");
     assert_eq!(plan.meters.len(), 2);
-    let left_out: Vec<&str> = not_measured.iter().map(|gap| gap.what.as_str()).collect();
-    assert!(left_out.contains(&"task/irq"), "{left_out:?}");
-    assert!(!left_out.contains(&"cell/irq"), "{left_out:?}");
+    let irq_in = |domain: &str| EvaluationPart::Meter {
+        domain: domain.to_owned(),
+        meter: MeterKind::Irq,
+    };
+    let left_out: Vec<_> = not_measured.into_iter().map(|gap| gap.part).collect();
+    assert!(left_out.contains(&irq_in("task")), "{left_out:?}");
+    assert!(!left_out.contains(&irq_in("cell")), "{left_out:?}");
 
     // If no domain can, nothing can be measured.
     request.domains.pop();
@@ -310,6 +317,6 @@ fn measures_meters_without_a_kernel_only_in_cells() {
     request.meters.push(MeterKind::Wakeup);
     let proposal = propose(&machine, &available, &request).expect("a plan");
     assert_eq!(proposal.plan.meters.len(), 1);
-    let left_out = proposal.not_measured.iter();
-    assert!(left_out.map(|gap| &gap.what).any(|what| what == "task/irq"));
+    let mut left_out = proposal.not_measured.iter();
+    assert!(left_out.any(|gap| gap.part == irq_in("task")));
 }

@@ -4,8 +4,8 @@
 use rampart_evaluate::{EvaluateError, PlanRequest, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Availability, ChangeStep, DomainKind, DomainSelection, GuestRole, Machine, Nanos, Plan,
-    PlanVariant, PlannedDomain, SchedulingPolicy, StepAction, StepKind,
+    Availability, ChangeStep, DomainKind, DomainSelection, EvaluationPart, GuestRole, Machine,
+    Nanos, Plan, PlanVariant, PlannedDomain, SchedulingPolicy, StepAction, StepKind,
 };
 
 /// Returns this machine with processors 0 to 4.
@@ -126,8 +126,8 @@ fn keeps_cpus_policy_and_deadline_of_each_domain() {
     assert_eq!(matrix.deadline_of("press"), Nanos::from_micros(100));
     assert!(matrix.deadline_is_named("press") && !matrix.deadline_is_named("log"));
     assert_eq!(matrix.deadline_of("log"), matrix.deadline);
-    let missing = |what: &str| proposal.not_measured.iter().any(|one| one.what == what);
-    assert!(missing("domain vision"));
+    let vision = EvaluationPart::Domain("vision".to_owned());
+    assert!(proposal.not_measured.iter().any(|one| one.part == vision));
     let transfer = matrix.transfer.as_ref().expect("disturbances");
     assert_eq!(transfer.groups[0].participants.len(), 3);
     assert!(matrix.variants.is_empty() && proposal.plan_effects.is_none());
@@ -189,10 +189,10 @@ fn a_comparison_uses_the_whole_time_and_reports_its_need() {
     );
     let effects = proposal.plan_effects.expect("effects");
     assert_eq!(effects.changes.len(), 2);
-    assert_eq!(
-        effects.not_compared[0].what,
-        "kernel command line nohz_full"
-    );
+    let EvaluationPart::Change(change) = &effects.not_compared[0].part else {
+        panic!("{:?}", effects.not_compared[0]);
+    };
+    assert_eq!(change.to_string(), "kernel command line nohz_full");
 
     let refused = proposed(compared(false, true), Some(10)).expect_err("too short");
     assert!(

@@ -5,10 +5,11 @@
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rampart_host::{OnParentExit, Shield, spawn_tied};
-use rampart_meter::client::{Client, ClientError, MeterProcess, Streams, abridged};
+use rampart_meter::client::{Client, ClientError, MeterProcess, MeterStreams, abridged};
 use rampart_model::{
     BLOCKER_PROTOCOL_VERSION, BlockKind, BlockSettings, BlockSpan, BlockerEvent, BlockerRequest,
     BlocksMade, Finding, Nanos,
@@ -20,6 +21,8 @@ use crate::BlocksError;
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 /// Time limit for the program to report its blocks after the last one.
 const END_PATIENCE: Duration = Duration::from_secs(10);
+/// How much later than planned a block may come before its program counts as hung.
+const DELAY_LIMIT: Duration = Duration::from_secs(30);
 /// The real-time budget per second of a process in a shield, which `CONFIG_RT_GROUP_SCHED`
 /// requires. A spinning blocker uses at most half of the time.
 const REAL_TIME_BUDGET: Nanos = Nanos::from_millis(600);
@@ -124,7 +127,7 @@ impl Blocks {
             })?;
         let process = child.id();
         // From here on, dropping `blocks` ends the program.
-        let mut blocks = Self::new(name, plan, Streams::of(&mut child), Box::new(child));
+        let mut blocks = Self::new(name, plan, MeterStreams::of(&mut child), Box::new(child));
         let spins = match plan.kind {
             Some(kind) => kind == BlockKind::Spin,
             None => !Path::new(DEVICE).exists(),
@@ -152,7 +155,7 @@ impl Blocks {
         handle: Box<dyn Send>,
         plan: &BlockSettings,
     ) -> Result<Self, BlocksError> {
-        let streams = Streams {
+        let streams = MeterStreams {
             input: Some(input),
             output: Some(output),
             errors: None,
@@ -166,7 +169,7 @@ impl Blocks {
     fn new(
         name: String,
         plan: &BlockSettings,
-        streams: Streams,
+        streams: MeterStreams,
         process: Box<dyn MeterProcess>,
     ) -> Self {
         Self {
@@ -225,6 +228,44 @@ impl Blocks {
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
+    }
+
+    /// Makes the whole series, or the part until `stop` is set. `made` gets the number of blocks so
+    /// far.
+    ///
+    /// # Errors
+    /// As [`Self::go`], [`Self::poll`] and [`Self::finish`], and if the next block is overdue.
+    pub fn run(
+        mut self,
+        settings: &BlockSettings,
+        stop: &AtomicBool,
+        made: &mut dyn FnMut(u32),
+    ) -> Result<BlocksOutcome, BlocksError> {
+        self.go()?;
+        // A random pause is at most 1.5 times its mean.
+        let one = Duration::from_nanos(settings.length.0.saturating_add(settings.pause.0));
+        let limit = one.saturating_mul(2) + DELAY_LIMIT;
+        let mut received = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            match self.poll(Duration::from_millis(200))? {
+                Some(BlocksProgress::Finished) => break,
+                Some(BlocksProgress::Made(spans)) => {
+                    if let Some(last) = spans.last() {
+                        received = Instant::now();
+                        made(last.sequence + 1);
+                    }
+                }
+                None if received.elapsed() >= limit => {
+                    return Err(BlocksError::Silent {
+                        program: "rampart-meter block".to_owned(),
+                        what: "make its next block",
+                        waited: limit,
+                    });
+                }
+                None => {}
+            }
+        }
+        self.finish()
     }
 
     /// Starts the series: the first block comes after a pause.
@@ -452,7 +493,7 @@ mod tests {
     fn reports_a_silent_program_with_a_fix() {
         let (near, _far) = std::os::unix::net::UnixStream::pair().expect("sockets");
         let output = near.try_clone().expect("a clone");
-        let streams = Streams {
+        let streams = MeterStreams {
             input: Some(Box::new(near)),
             output: Some(Box::new(output)),
             errors: None,

@@ -14,8 +14,8 @@ mod blocks_error;
 mod error;
 mod inside;
 mod load;
+mod load_program;
 mod proc;
-mod program;
 mod share;
 mod stressor;
 
@@ -26,5 +26,5 @@ pub use inside::{
     METERS_OWN, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
 };
 pub use load::Load;
-pub use program::LoadProgram;
+pub use load_program::LoadProgram;
 pub use share::SHARE_NEEDED;

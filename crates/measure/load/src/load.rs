@@ -18,8 +18,8 @@ use rampart_model::{
 use rustix::process::Signal;
 
 use crate::inside::has_begun;
+use crate::load_program::LoadProgram;
 use crate::proc::{self, Process};
-use crate::program::LoadProgram;
 use crate::share::{Beside, Share};
 use crate::{LoadError, stressor};
 

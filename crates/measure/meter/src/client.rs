@@ -64,7 +64,7 @@ impl MeterProcess for Child {
 }
 
 /// The standard streams of a program.
-pub struct Streams {
+pub struct MeterStreams {
     /// Standard input.
     pub input: Option<Box<dyn Write + Send>>,
     /// Standard output.
@@ -73,13 +73,13 @@ pub struct Streams {
     pub errors: Option<Box<dyn Read + Send>>,
 }
 
-impl std::fmt::Debug for Streams {
+impl std::fmt::Debug for MeterStreams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Streams").finish_non_exhaustive()
+        f.debug_struct("MeterStreams").finish_non_exhaustive()
     }
 }
 
-impl Streams {
+impl MeterStreams {
     /// Takes the piped streams of a child.
     pub fn of(child: &mut Child) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl<Event> std::fmt::Debug for Client<Event> {
 impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
     /// Creates a client for the streams of a program.
     #[must_use]
-    pub fn new(streams: Streams, process: Box<dyn MeterProcess>) -> Self {
+    pub fn new(streams: MeterStreams, process: Box<dyn MeterProcess>) -> Self {
         let (sender, lines) = sync_channel(WAITING_EVENTS);
         if let Some(output) = streams.output {
             thread::spawn(move || read_lines(output, &sender));

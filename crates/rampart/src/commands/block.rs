@@ -2,13 +2,11 @@
 //! `rampart block`: stops CPUs for a known time.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use indicatif::ProgressBar;
 use rampart_host::{MachineRoot, read_machine};
-use rampart_load::{Blocks, BlocksError, BlocksProgress};
+use rampart_load::Blocks;
 use rampart_model::{
     BLOCKING_SCHEMA_VERSION, BlockKind, BlockSettings, BlockSpread, Blocking, CpuList, CpuSet,
     ExitCode, Nanos,
@@ -29,9 +27,6 @@ Examples:
   rampart block --cpus 1,2 --length 500us --count 1000 --spread even
   rampart block --cpus 1 --kind spin   without the kernel module
   rampart blocktest --cpus 1           also measure which CPUs are affected";
-
-/// How much later than planned a block may come before its program counts as hung.
-const DELAY_LIMIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -166,15 +161,22 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;
     let settings = arguments.blocks.settings()?;
     let stop = signals::stop_flag()?;
-    let mut blocks = prepare(&program, &settings)?;
+    let blocks = prepare(&program, &settings)?;
     let style = progress::style(arguments.show_progress);
     let bar = progress::bar(style, u64::from(settings.count));
-    let result = blocks
-        .go()
-        .and_then(|()| follow(&mut blocks, &settings, (style, &bar), &stop));
+    let mut printed = Instant::now();
+    let mut made = |count: u32| {
+        let text = format!("block {count} of {}", settings.count);
+        if style == Style::Lines && printed.elapsed() >= Duration::from_secs(5) {
+            printed = Instant::now();
+            output::say(&text);
+        }
+        bar.set_position(count.into());
+        bar.set_message(text);
+    };
+    let outcome = blocks.run(&settings, &stop, &mut made);
     bar.finish_and_clear();
-    result?;
-    let outcome = blocks.finish()?;
+    let outcome = outcome?;
     let document = Blocking {
         schema_version: BLOCKING_SCHEMA_VERSION,
         tool_version: super::VERSION.to_owned(),
@@ -199,46 +201,4 @@ pub(crate) fn prepare(program: &Path, settings: &BlockSettings) -> Result<Blocks
     let blocks = Blocks::start(program, settings)?;
     output::say(&rampart_present::planned_blocks(settings, blocks.kind()));
     Ok(blocks)
-}
-
-/// Waits until all blocks are made or `stop` is set.
-fn follow(
-    blocks: &mut Blocks,
-    settings: &BlockSettings,
-    (style, bar): (Style, &ProgressBar),
-    stop: &AtomicBool,
-) -> Result<(), BlocksError> {
-    let mut printed = Instant::now();
-    // A random pause is at most 1.5 times its mean.
-    let one = Duration::from_nanos(settings.length.0.saturating_add(settings.pause.0));
-    let limit = one.saturating_mul(2) + DELAY_LIMIT;
-    let mut received = Instant::now();
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let last = match blocks.poll(Duration::from_millis(200))? {
-            Some(BlocksProgress::Finished) => return Ok(()),
-            Some(BlocksProgress::Made(spans)) => spans.last().copied(),
-            None => None,
-        };
-        let Some(last) = last else {
-            if received.elapsed() >= limit {
-                return Err(BlocksError::Silent {
-                    program: "rampart-meter block".to_owned(),
-                    what: "make its next block",
-                    waited: limit,
-                });
-            }
-            continue;
-        };
-        received = Instant::now();
-        let number = last.sequence + 1;
-        bar.set_position(number.into());
-        bar.set_message(format!("block {number} of {}", settings.count));
-        if style == Style::Lines && printed.elapsed() >= Duration::from_secs(5) {
-            printed = Instant::now();
-            output::say(&format!("block {number} of {}", settings.count));
-        }
-    }
 }

@@ -51,7 +51,7 @@ fn id(name: &str) -> Result<&'static str, Failure> {
 
 /// Returns one knob with its value on this machine, if that can be read.
 fn on_this_machine(knob: &KnobEntry) -> Vec<Element> {
-    let check = super::check::check(&MachineRoot::system(), None).ok();
+    let check = rampart_evaluate::check(&MachineRoot::system(), None, super::VERSION).ok();
     let finding = check.as_ref().and_then(|check| {
         let of_knob = |finding: &&CheckFinding| finding.rule == knob.name;
         check.findings.iter().find(of_knob)

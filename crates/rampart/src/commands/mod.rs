@@ -26,7 +26,6 @@ pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod shield;
 pub(crate) mod sim;
-mod sim_program;
 pub(crate) mod status;
 pub(crate) mod up;
 

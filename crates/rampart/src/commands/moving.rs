@@ -2,13 +2,11 @@
 //! `rampart move`: moves running processes and threads into a domain of the active plan.
 
 use clap::Args;
-use rampart_host::{
-    StateDirectory, ThreadPlacement, descendants, is_leader, place_process, place_thread,
-};
-use rampart_model::{CpuList, CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
-use rampart_supervise::{Destination, LoadedPlan};
+use rampart_host::{StateDirectory, descendants};
+use rampart_model::{CpuList, ExitCode, PlacedThread, SchedulingPolicy};
+use rampart_supervise::PlacementTarget;
 
-use super::run::{choose, no_plan, on_cpus, print_notes};
+use super::run::print_notes;
 use crate::failure::Failure;
 use crate::output;
 
@@ -71,10 +69,17 @@ pub(crate) struct MoveArguments {
 }
 
 pub(crate) fn run(arguments: &MoveArguments) -> Result<ExitCode, Failure> {
-    let target = Target::of(arguments)?;
+    let cpus = super::cpus_here(arguments.cpus.as_ref())?;
+    let target = PlacementTarget::find(&StateDirectory::standard(), arguments.to.as_deref(), cpus)?;
+    if let Some(warning) = target.warning() {
+        output::finding(&warning);
+    }
+    let (policy, nice) = (arguments.policy, arguments.nice);
+    // An invalid placement is an error before any thread is moved.
+    target.placement(0, policy, nice)?;
     let mut placed = Vec::new();
     for number in numbers(arguments) {
-        match target.placement(number, arguments) {
+        match target.move_there(number, arguments.thread, policy, nice) {
             Ok(threads) => placed.extend(threads),
             Err(finding) => placed.push(PlacedThread {
                 thread: number,
@@ -111,69 +116,4 @@ fn numbers(arguments: &MoveArguments) -> Vec<u32> {
         }
     }
     all
-}
-
-/// Where threads are moved to.
-enum Target {
-    Domain(Box<(LoadedPlan, Destination, Option<CpuSet>)>),
-    /// CPUs, if no plan is active.
-    Cpus(CpuSet),
-}
-
-impl Target {
-    fn of(arguments: &MoveArguments) -> Result<Self, Failure> {
-        let state = StateDirectory::standard();
-        let cpus = super::cpus_here(arguments.cpus.as_ref())?;
-        let plan = match (&arguments.to, &cpus) {
-            (None, Some(cpus)) => match LoadedPlan::load(&state)? {
-                Some(plan) => plan,
-                None => {
-                    output::finding(&no_plan(cpus));
-                    return Ok(Self::Cpus(cpus.clone()));
-                }
-            },
-            (None, None) => {
-                return Err(Failure::usage(
-                    "move: no domain is given; fix: add --to DOMAIN",
-                ));
-            }
-            (Some(_), _) => LoadedPlan::required(&state)?,
-        };
-        let destination = choose(&plan, arguments.to.as_deref(), cpus.as_ref())?;
-        // An invalid placement is an error before any thread is moved.
-        plan.placement(&destination, 0, cpus.as_ref(), None, None)?;
-        Ok(Self::Domain(Box::new((plan, destination, cpus))))
-    }
-
-    fn placement(
-        &self,
-        number: u32,
-        arguments: &MoveArguments,
-    ) -> Result<Vec<PlacedThread>, Finding> {
-        let refused =
-            |what: String| Finding::new(Severity::Error, format!("process {number}"), what);
-        if !arguments.thread && is_leader(number) == Some(false) {
-            return Err(refused("it is a thread, not a process".to_owned()).fix("add --thread"));
-        }
-        let location: ThreadPlacement = match self {
-            Self::Cpus(cpus) => on_cpus(cpus, arguments.policy, arguments.nice),
-            Self::Domain(target) => {
-                let (plan, destination, cpus) = target.as_ref();
-                plan.placement(
-                    destination,
-                    number,
-                    cpus.as_ref(),
-                    arguments.policy,
-                    arguments.nice,
-                )
-                .map_err(|error| refused(error.to_string()))?
-            }
-        };
-        let placed = if arguments.thread {
-            place_thread(number, &location).map(|thread| vec![thread])
-        } else {
-            place_process(number, &location)
-        };
-        placed.map_err(|error| refused(error.to_string()))
-    }
 }

@@ -9,15 +9,17 @@ use std::time::Duration;
 use clap::Args;
 use rampart_agent::AgentOutput;
 use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
-use rampart_bench::{BenchSelection, Machine, Patience, Programs, Ssh, TrackedStream, carry};
+use rampart_bench::{
+    BenchSelection, Machine, Patience, Programs, Ssh, TrackedStream, carry, has_terminal,
+    run_with_standard_streams,
+};
 use rampart_model::{Bench, CpuList, ExitCode, Nanos, ResolvedPlan};
 
 use super::plan::{Action, refuse_existing, write_page, write_plan};
 use super::plan_argument::PlanArgument;
 use super::recorded::RecordedMachine;
-use super::sim_program::{has_terminal, run_on_terminal};
 use crate::arguments::Command;
-use crate::failure::Failure;
+use crate::failure::{Failure, code_of};
 use crate::{output, signals};
 
 /// Options that choose the machine of a command.
@@ -307,7 +309,8 @@ impl<'a> Remote<'a> {
             }
             let machine = self.machine(&AtomicBool::new(false))?;
             let argv = self.command_line(machine.as_ref(), colour)?;
-            return run_on_terminal(machine.as_ref(), argv);
+            let status = run_with_standard_streams(machine.as_ref(), argv, true, output::say)?;
+            return Ok(code_of(status));
         }
         let stop = signals::stop_flag()?;
         let machine = self.machine(&stop)?;

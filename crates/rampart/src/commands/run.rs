@@ -3,14 +3,12 @@
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Command, Stdio};
 
 use clap::Args;
-use rampart_host::{PlacementGroup, StateDirectory, ThreadPlacement, place_process};
-use rampart_model::{CpuList, CpuSet, ExitCode, Finding, PlacedThread, SchedulingPolicy, Severity};
+use rampart_host::StateDirectory;
+use rampart_model::{CpuList, ExitCode, PlacedThread, SchedulingPolicy};
 use rampart_present::ProgramDestination;
-use rampart_supervise::{Destination, LoadedPlan};
+use rampart_supervise::{LoadedPlan, PlacementTarget, execute_there};
 
 use crate::failure::Failure;
 use crate::output;
@@ -87,107 +85,13 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
             "run: no program is given; fix: rampart run DOMAIN -- PROGRAM",
         ));
     }
-    let location = placement(state, arguments)?;
-    enter(&location, &arguments.command, arguments.launched)
-}
-
-/// Moves this process and executes the program. Returns only on failure.
-pub(super) fn enter(
-    location: &ThreadPlacement,
-    words: &[String],
-    launched: bool,
-) -> Result<ExitCode, Failure> {
-    let Some((program, rest)) = words.split_first() else {
-        return Err(Failure::usage("no program is given"));
-    };
-    let placed = place_process(std::process::id(), location)?;
-    for thread in placed {
-        if let Some(finding) = thread.refused {
-            return Err(Failure::precondition(finding));
-        }
+    let cpus = super::cpus_here(arguments.cpus.as_ref())?;
+    let target = PlacementTarget::find(state, arguments.domain.as_deref(), cpus)?;
+    if let Some(warning) = target.warning() {
+        output::finding(&warning);
     }
-    let mut command = Command::new(program);
-    command.args(rest);
-    if launched {
-        command.stdin(Stdio::null());
-    }
-    let cause = command.exec();
-    Err(Failure::precondition(format!(
-        "cannot start {program}: {cause}; fix: give the path of an executable file"
-    )))
-}
-
-fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadPlacement, Failure> {
-    let asked = super::cpus_here(arguments.cpus.as_ref())?;
-    let cpus = asked.as_ref();
-    let plan = match (&arguments.domain, cpus) {
-        (None, Some(cpus)) => match LoadedPlan::load(state)? {
-            Some(plan) => plan,
-            None => {
-                output::finding(&no_plan(cpus));
-                return Ok(on_cpus(cpus, arguments.policy, arguments.nice));
-            }
-        },
-        _ => LoadedPlan::required(state)?,
-    };
-    let destination = choose(&plan, arguments.domain.as_deref(), cpus)?;
-    let own = std::process::id();
-    Ok(plan.placement(&destination, own, cpus, arguments.policy, arguments.nice)?)
-}
-
-/// Returns the destination of this name, or the one with these CPUs, or the only domain.
-pub(super) fn choose(
-    plan: &LoadedPlan,
-    name: Option<&str>,
-    cpus: Option<&CpuSet>,
-) -> Result<Destination, Failure> {
-    if let Some(name) = name {
-        return Ok(plan.destination(name)?);
-    }
-    let all = plan.destinations();
-    let found = match cpus {
-        Some(cpus) => all
-            .iter()
-            .find(|destination| !cpus.is_empty() && cpus.is_subset(&destination.cpus)),
-        // The last destination is housekeeping.
-        None if all.len() == 2 => all.first(),
-        None => None,
-    };
-    found.cloned().ok_or_else(|| {
-        let names: Vec<&str> = all
-            .iter()
-            .map(|destination| destination.name.as_str())
-            .collect();
-        let what = match cpus {
-            Some(cpus) => format!("no domain of the plan has all of {}", cpus.named()),
-            None => "the plan has several domains".to_owned(),
-        };
-        Failure::usage(format!("{what}; fix: name one of {}", names.join(", ")))
-    })
-}
-
-/// Returns a placement on CPUs, without a domain.
-pub(super) fn on_cpus(
-    cpus: &CpuSet,
-    policy: Option<SchedulingPolicy>,
-    nice: Option<i32>,
-) -> ThreadPlacement {
-    ThreadPlacement {
-        group: PlacementGroup::AsIs,
-        cpus: Some(cpus.clone()),
-        policy,
-        nice,
-    }
-}
-
-/// Returns the warning that no plan isolates the CPUs.
-pub(super) fn no_plan(cpus: &CpuSet) -> Finding {
-    Finding::new(
-        Severity::Warning,
-        cpus.named().to_string(),
-        "no plan is active: other programs, interrupts and kernel threads also run on these CPUs",
-    )
-    .fix("rampart apply PLAN")
+    let placement = target.placement(std::process::id(), arguments.policy, arguments.nice)?;
+    Err(execute_there(&placement, &arguments.command, !arguments.launched).into())
 }
 
 /// Prints the notes about placements that differ from the request, each once.

@@ -4,9 +4,9 @@
 use clap::Args;
 use rampart_host::StateDirectory;
 use rampart_model::{CpuList, ExitCode, SchedulingPolicy};
-use rampart_supervise::{LoadedPlan, SHIELD_DOMAIN, shield, unshield};
+use rampart_supervise::{LoadedPlan, SHIELD_DOMAIN, execute_there, shield, unshield};
 
-use super::{VERSION, apply, release, run};
+use super::{VERSION, apply, release};
 use crate::failure::Failure;
 use crate::output;
 
@@ -65,5 +65,5 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     let loaded = LoadedPlan::required(&state)?;
     let destination = loaded.destination(SHIELD_DOMAIN)?;
     let location = loaded.placement(&destination, std::process::id(), None, None, None)?;
-    run::enter(&location, &arguments.command, false)
+    Err(execute_there(&location, &arguments.command, true).into())
 }

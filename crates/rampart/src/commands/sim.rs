@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rampart_bench::Machine;
 use rampart_bench::sim::{
     Architecture, BuildStep, CarriedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
     USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
 };
+use rampart_bench::{Machine, has_terminal, run_with_standard_streams};
 use rampart_model::{CpuId, CpuList, CpuSet, ExitCode, ParseCpuSetError};
 
-use super::sim_program::{run_program, run_shell};
-use crate::failure::Failure;
+use crate::failure::{Failure, code_of};
 use crate::progress::Style;
 use crate::{output, progress, signals};
 
@@ -218,12 +217,22 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<std::process::ExitCode, Fa
         Action::Build => build(architecture).map(Into::into),
         Action::Up(machine) => up(architecture, machine).map(Into::into),
         Action::Shell(machine) => {
+            if !has_terminal() {
+                return Err(Failure::usage(
+                    "sim shell: standard input and output must be a terminal; fix: rampart sim \
+                     run -- bash -c COMMANDS",
+                ));
+            }
             let entered = enter(architecture, machine)?;
-            run_shell(entered.as_ref())
+            let argv = ["bash", "--login"].map(str::to_owned).to_vec();
+            let status = run_with_standard_streams(entered.as_ref(), argv, true, output::say)?;
+            Ok(code_of(status))
         }
         Action::Run(run) => {
             let entered = enter(architecture, &run.machine)?;
-            run_program(entered.as_ref(), &run.command)
+            let argv = run.command.clone();
+            let status = run_with_standard_streams(entered.as_ref(), argv, false, output::say)?;
+            Ok(code_of(status))
         }
         Action::Down => {
             Up::take_down(architecture)?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parts of a machine that cells can own.
 
-use rampart_model::device_tree::{Description, Device, DeviceInterrupt, InterruptKind, RangeUse};
-use rampart_model::{ByteSize, Span};
+use rampart_model::device_tree::{
+    Description, DeviceInterrupt, InterruptKind, RangeUse, TreeDevice,
+};
+use rampart_model::{AddressSpan, ByteSize};
 
 use crate::element::{Element, ListItem, Pair};
 use crate::plan_picture::{item, lines_table};
@@ -25,7 +27,7 @@ pub fn cell_description(description: &Description, all: bool) -> Vec<Element> {
         controller(description),
         Element::heading(2, "Devices"),
     ];
-    let shown = |device: &&Device| all || device.enabled;
+    let shown = |device: &&TreeDevice| all || device.enabled;
     let items: Vec<ListItem> = description
         .devices
         .iter()
@@ -67,7 +69,7 @@ fn cpus(description: &Description) -> Element {
 }
 
 fn memory(description: &Description) -> Element {
-    let line = |what: &str, span: &Span, path: &str| {
+    let line = |what: &str, span: &AddressSpan, path: &str| {
         let text = format!("{span}, {}  {path}", ByteSize(span.bytes));
         item(what, text.trim_end())
     };
@@ -87,7 +89,7 @@ fn controller(description: &Description) -> Element {
     let Some(controller) = &description.interrupt_controller else {
         return Element::paragraph("unknown");
     };
-    let spans = |spans: &[Span]| spans.iter().map(|span| span.to_string().into()).collect();
+    let spans = |spans: &[AddressSpan]| spans.iter().map(|span| span.to_string().into()).collect();
     let version = format!("GICv{}  {}", controller.version, controller.path);
     let mut pairs = vec![
         Pair::new("version", version),
@@ -99,7 +101,7 @@ fn controller(description: &Description) -> Element {
     Element::Pairs { pairs }
 }
 
-fn device(device: &Device) -> ListItem {
+fn device(device: &TreeDevice) -> ListItem {
     let mut text = device.compatible.first().cloned().unwrap_or_default();
     let linux = device.linux.as_ref();
     if let Some(driver) = linux.and_then(|linux| linux.driver.as_ref()) {

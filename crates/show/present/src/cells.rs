@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cells of a machine under the hypervisor.
 
-use rampart_model::{CellListEntry, CpuSet, FailureReport, Finding, MemoryReport, Span};
+use rampart_model::{AddressSpan, CellListEntry, CpuSet, FailureReport, Finding, MemoryReport};
 use serde::Serialize;
 
 use crate::element::{Column, ColumnKind, Element, Entry, ListItem, Pair, Row, Table, TableStyle};
@@ -12,7 +12,7 @@ use crate::plan_picture::item;
 pub struct CellMemory {
     /// Its physical location.
     #[serde(flatten)]
-    pub span: Span,
+    pub span: AddressSpan,
     /// Start address in the cell's address space.
     pub guest: u64,
     /// Name of a shared region.

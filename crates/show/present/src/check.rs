@@ -169,7 +169,7 @@ pub(crate) fn fix_items(fix: &str) -> impl Iterator<Item = ListItem> {
 mod tests {
     use rampart_host::{MachineRoot, read_knob_values, read_machine};
     use rampart_model::CpuSet;
-    use rampart_rules::{Isolation, Subject};
+    use rampart_rules::Subject;
 
     use crate::{TerminalOptions, terminal};
 
@@ -179,16 +179,11 @@ mod tests {
         let real_time: CpuSet = real_time.parse().expect("CPUs");
         let machine = read_machine(&root);
         let readings = read_knob_values(&root, &real_time);
-        let isolation = Isolation {
-            housekeeping: machine.topology.online.difference(&real_time),
-            has_guests: readings.hosts_guests,
-            real_time,
-            ..Isolation::default()
-        };
         let subject = Subject {
             machine: &machine,
             readings: &readings,
         };
+        let isolation = subject.isolation(real_time);
         let check = rampart_rules::check(subject, &isolation, "named with --cpus", "test");
         let text = terminal(&super::check(&check, verbose), TerminalOptions::default());
         for line in text.lines() {

@@ -284,22 +284,6 @@ pub(crate) const fn series_words(series: Series) -> &'static str {
     }
 }
 
-/// Returns a series as one word.
-pub(crate) const fn series_word(series: Series) -> &'static str {
-    match series {
-        Series::Lateness => "lateness",
-        Series::Gap => "gap",
-        Series::Excess => "excess",
-        Series::StartJitter => "start-jitter",
-        Series::Response => "response",
-        Series::PeriodLate => "period-late",
-        Series::PeriodEarly => "period-early",
-        Series::Delivery => "delivery",
-        Series::TrappedAccess => "trapped-access",
-        Series::MappedAccess => "mapped-access",
-    }
-}
-
 /// Returns a small probability as one in so many.
 pub(crate) fn chance(probability: f64) -> String {
     if probability.is_nan() || probability <= 0.0 {

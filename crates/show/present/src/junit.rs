@@ -6,6 +6,7 @@ use std::time::Duration;
 use quick_junit::{NonSuccessKind, Property, Report, TestCase, TestCaseStatus, TestSuite};
 use rampart_model::{Evaluation, NotMeasured, Question, Verdict, VerdictOutcome};
 
+use crate::report::part_words;
 use crate::{format, transfer_matrix};
 
 /// Returns the evaluation as JUnit XML: a suite for each domain, a test case for each verdict.
@@ -88,7 +89,7 @@ fn not_measured_case(not_measured: &NotMeasured) -> TestCase {
     let mut status = TestCaseStatus::skipped();
     status.set_message(reasons.join("; "));
     status.set_type("not measured");
-    let mut case = TestCase::new(not_measured.what.as_str(), status);
+    let mut case = TestCase::new(part_words(&not_measured.part), status);
     case.set_classname("not measured");
     case
 }

@@ -34,7 +34,7 @@ pub fn measurement(measurement: &Measurement) -> Vec<Element> {
     let mut rows = Vec::new();
     for cpu in &measurement.cpus {
         for series in &cpu.series {
-            let name = format::series_word(series.series).replace('-', " ");
+            let name = series.series.word().replace('-', " ");
             rows.push(row(cpu.cpu.to_string(), name, &series.seen));
             if let Some(corrected) = &series.corrected {
                 rows.push(row(String::new(), "  corrected".to_owned(), corrected));
@@ -196,7 +196,7 @@ pub fn measurement_csv(measurement: &Measurement) -> String {
     let mut text = String::from("cpu,series,view,lowest_ns,highest_ns,count\n");
     for cpu in &measurement.cpus {
         for series in &cpu.series {
-            let word = format::series_word(series.series);
+            let word = series.series.word();
             let views = [
                 ("seen", Some(&series.seen)),
                 ("corrected", series.corrected.as_ref()),

@@ -61,14 +61,8 @@ pub fn status(status: &Status) -> Vec<Element> {
     }
     elements.push(Element::heading(2, "CPUs"));
     let rows = status.cpus.iter().map(|cpu| {
-        vec![
-            cpu.cpu.to_string(),
-            cpu_owner(cpu),
-            format!("{:.0} %", 100.0 * cpu.busy),
-            format!("{:.0}", cpu.interrupts_per_second),
-            format!("{:.0}", cpu.softirqs_per_second),
-            busiest_threads(cpu, 3),
-        ]
+        let threads = [busiest_threads(cpu, 3)];
+        cpu_entries(cpu).into_iter().chain(threads).collect()
     });
     elements.push(lines_table(
         &[
@@ -160,9 +154,19 @@ fn program(domain: &DomainStatus) -> String {
     text
 }
 
+/// Returns the number of a CPU, its owner, its load, interrupts and softirqs.
+pub(crate) fn cpu_entries(cpu: &CpuStatus) -> [String; 5] {
+    [
+        cpu.cpu.to_string(),
+        cpu_owner(cpu),
+        format!("{:.0} %", 100.0 * cpu.busy),
+        format!("{:.0}", cpu.interrupts_per_second),
+        format!("{:.0}", cpu.softirqs_per_second),
+    ]
+}
+
 /// Returns the owner of a CPU with its role.
-#[must_use]
-pub fn cpu_owner(cpu: &CpuStatus) -> String {
+fn cpu_owner(cpu: &CpuStatus) -> String {
     let role = cpu.role.map(|role| role.to_string());
     match (&cpu.owner, role) {
         _ if !cpu.online => "offline".to_owned(),
@@ -174,8 +178,7 @@ pub fn cpu_owner(cpu: &CpuStatus) -> String {
 }
 
 /// Returns the busiest threads of a CPU with their CPU time, at most `shown`.
-#[must_use]
-pub fn busiest_threads(cpu: &CpuStatus, shown: usize) -> String {
+pub(crate) fn busiest_threads(cpu: &CpuStatus, shown: usize) -> String {
     let names: Vec<String> = cpu
         .threads
         .iter()

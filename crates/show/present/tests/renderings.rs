@@ -2,8 +2,9 @@
 //! Every rendering of every test document.
 
 use rampart_model::{
-    Bench, Distribution, Evaluation, EvaluationState, Finding, MEASUREMENT_SCHEMA_VERSION,
-    Measurement, MeterKind, Nanos, Question, Series, Severity, Verdict, VerdictOutcome,
+    Bench, Distribution, Evaluation, EvaluationPart, EvaluationState, Finding,
+    MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos, Question, Series, Severity, Verdict,
+    VerdictOutcome,
 };
 use rampart_present::{
     Element, TerminalOptions, html, json, junit, markdown, measurement, report, terminal,
@@ -137,12 +138,14 @@ fn what_harms_most_is_an_error_then_a_measured_load_then_a_warning() {
 #[test]
 fn what_a_machine_does_not_have_is_one_line() {
     let mut evaluation = documents::named("full").clone();
-    evaluation.not_measured.retain(|one| one.what == "vm");
+    evaluation
+        .not_measured
+        .retain(|one| one.part == EvaluationPart::Domain("vm".to_owned()));
     let text = plain(&evaluation, 80);
     assert!(text.contains("not reached: vm."), "{text}");
     assert!(!text.contains("virtualisation"), "{text}");
     // A domain that was to be measured is not missing by nature.
-    evaluation.not_measured[0].what = "task".to_owned();
+    evaluation.not_measured[0].part = EvaluationPart::Domain("task".to_owned());
     assert!(plain(&evaluation, 80).contains("error: /dev/kvm"));
 }
 

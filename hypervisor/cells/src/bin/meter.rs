@@ -15,7 +15,7 @@ use rampart_hypervisor_cells::{
     DISTRIBUTOR, SHARED, TIMER, access_ticks, cacheable, enable, read_register, unmask,
     write_register,
 };
-use rampart_meter::cell::blocks::Blocks;
+use rampart_meter::cell::blocks::BlockMaker;
 use rampart_meter::cell::loads::Loads;
 use rampart_meter::cell::memory::{
     CellOutput, LOAD_BYTES, LOAD_START, ORDERS_BYTES, OUTPUT_BYTES, REVISION, Word,
@@ -127,7 +127,7 @@ impl Hardware for CellHardware {
 struct Handler {
     hardware: CellHardware,
     output: CellOutput<'static>,
-    blocks: Blocks<'static>,
+    blocks: BlockMaker<'static>,
 }
 
 struct Slot(UnsafeCell<Option<Handler>>);
@@ -155,7 +155,7 @@ extern "C" fn cell_main(_: u64) {
 
 /// Executes orders in a loop. Returns if it cannot start: the root waits for the revision with a timeout.
 fn run(output: CellOutput<'static>, orders: Orders<'static>, hardware: CellHardware) {
-    let Some(blocks) = Blocks::new(&output, orders) else {
+    let Some(blocks) = BlockMaker::new(&output, orders) else {
         return;
     };
     let Some(memory) = cacheable(LOAD_START, LOAD_BYTES as u64) else {

@@ -6,9 +6,9 @@ mod kernel_log;
 mod leftovers;
 mod outgoing;
 mod port;
-mod program;
 mod session;
 mod signals;
+mod started_program;
 
 use std::ffi::OsString;
 use std::io;

@@ -13,8 +13,8 @@ use rustix::process::{Signal, WaitOptions, wait};
 
 use super::ServeOptions;
 use super::outgoing::Outgoing;
-use super::program::{OutputStream, Program};
 use super::signals::Signals;
+use super::started_program::{OutputStream, Program};
 use crate::frame::{Decoder, Frame, Kind, Malformed, greeting};
 use crate::payloads::{AGENT_PROTOCOL_VERSION, AgentCommand, AgentHello, TerminalSize};
 

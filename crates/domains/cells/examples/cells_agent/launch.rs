@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_cells::device::{Device, Error};
+use rampart_cells::device::{Device, DeviceError};
 use rampart_hypervisor_core::format::{MemoryFlags, Refusal};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 
@@ -60,7 +60,7 @@ pub(crate) fn refused(device: &Device) -> Done {
         let answer = device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob.bytes());
         let reached = matches!(
             &answer,
-            Err(Error::Refused { refusal, index, .. }) if *refusal == wanted && *index == entry as u64
+            Err(DeviceError::Refused { refusal, index, .. }) if *refusal == wanted && *index == entry as u64
         );
         let gone = !device.state()?.is_enabled();
         report(

@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use rampart_cells::device::{Device, Error};
-use rampart_cells::system_configuration::Machine;
+use rampart_cells::device::{Device, DeviceError};
+use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion,
@@ -242,7 +242,7 @@ impl Plan {
         device: &Device,
         argument: u64,
         program: &[u8],
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, DeviceError> {
         start(device, &self.blob(argument), program)
     }
 
@@ -266,7 +266,7 @@ impl Plan {
 }
 
 /// Creates, loads and starts a cell; returns its number.
-pub(crate) fn start(device: &Device, blob: &Blob, program: &[u8]) -> Result<u32, Error> {
+pub(crate) fn start(device: &Device, blob: &Blob, program: &[u8]) -> Result<u32, DeviceError> {
     let cell = device.create(&blob.bytes())?;
     let begun = device
         .load(cell, CODE, program)
@@ -294,7 +294,7 @@ pub(crate) fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -
 /// Returns the system's configuration: the whole machine, an interrupt for notifications of the
 /// root, and the root's doorbells, which are the bells of two cells.
 pub(crate) fn system() -> Result<Blob, Box<dyn std::error::Error>> {
-    let machine = Machine::read(Path::new("/proc/device-tree"), 40)?;
+    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
     let mut blob = machine.system(HYPERVISOR);
     if let Some(platform) = &mut blob.platform {
         platform.event_interrupt = EVENT;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::nodes::Nodes;
-use super::{Device, Driver, NodeContents, Reference, addresses, interrupts};
+use super::{Driver, NodeContents, Reference, TreeDevice, addresses, interrupts};
 
 /// Properties that reference other devices, and the property of the other device with the number of
 /// argument words.
@@ -23,7 +23,7 @@ pub(super) fn all(
     nodes: &Nodes,
     gic: Option<usize>,
     drivers: &BTreeMap<String, Driver>,
-) -> Vec<Device> {
+) -> Vec<TreeDevice> {
     let mut found = Vec::new();
     for node in 1..nodes.len() {
         let path = nodes.path(node);
@@ -37,7 +37,7 @@ pub(super) fn all(
         if ranges.is_empty() && interrupts.is_empty() {
             continue;
         }
-        found.push(Device {
+        found.push(TreeDevice {
             path: path.to_owned(),
             compatible: nodes.strings(node, "compatible"),
             enabled: nodes.is_enabled(node),
@@ -48,9 +48,9 @@ pub(super) fn all(
             contents: contents(nodes, node),
         });
     }
-    let location = |device: &Device| device.ranges.iter().map(|range| range.start).min();
+    let location = |device: &TreeDevice| device.ranges.iter().map(|range| range.start).min();
     found.sort_by(|one, other| {
-        let key = |device: &Device| (location(device).unwrap_or(u64::MAX), device.path.clone());
+        let key = |device: &TreeDevice| (location(device).unwrap_or(u64::MAX), device.path.clone());
         key(one).cmp(&key(other))
     });
     found

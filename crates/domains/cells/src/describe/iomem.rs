@@ -2,7 +2,7 @@
 //! Parses `/proc/iomem`: Linux's use of the physical address space
 //! (Documentation/filesystems/proc.rst). Without privilege it shows zeros.
 
-use super::{Span, spans};
+use super::{AddressSpan, spans};
 
 /// The driver's name for the hypervisor's memory in this file.
 const HYPERVISOR: &str = "rampart hypervisor";
@@ -12,7 +12,7 @@ const HYPERVISOR: &str = "rampart hypervisor";
 struct Line {
     /// Nesting depth; 0 for the outermost resources.
     depth: usize,
-    span: Span,
+    span: AddressSpan,
     name: String,
 }
 
@@ -33,13 +33,13 @@ impl Iomem {
     }
 
     /// Returns the parts named `System RAM`.
-    pub(super) fn linux_memory(&self) -> Vec<Span> {
+    pub(super) fn linux_memory(&self) -> Vec<AddressSpan> {
         let ram = self.outermost().filter(|line| line.name == "System RAM");
         spans::united(ram.map(|line| line.span).collect())
     }
 
     /// Returns all used parts except the hypervisor's.
-    pub(super) fn taken(&self) -> Vec<Span> {
+    pub(super) fn taken(&self) -> Vec<AddressSpan> {
         let taken = self.outermost().filter(|line| line.name != HYPERVISOR);
         taken.map(|line| line.span).collect()
     }
@@ -53,7 +53,7 @@ fn line(text: &str) -> Option<Line> {
     let (first, last) = (number(first)?, number(last)?);
     Some(Line {
         depth,
-        span: Span::between(first, last.checked_add(1)?),
+        span: AddressSpan::between(first, last.checked_add(1)?),
         name: name.trim().to_owned(),
     })
 }
@@ -76,17 +76,17 @@ mod tests {
         let iomem = Iomem::parse(VIRT).expect("addresses");
         assert_eq!(
             iomem.linux_memory(),
-            [Span::between(0x4000_0000, 0x7000_0000)]
+            [AddressSpan::between(0x4000_0000, 0x7000_0000)]
         );
         assert!(
             !iomem
                 .taken()
-                .contains(&Span::between(0x7000_0000, 0x7080_0000))
+                .contains(&AddressSpan::between(0x7000_0000, 0x7080_0000))
         );
         assert!(
             iomem
                 .taken()
-                .contains(&Span::between(0x7800_0000, 0x7810_0000))
+                .contains(&AddressSpan::between(0x7800_0000, 0x7810_0000))
         );
         assert_eq!(Iomem::parse("00000000-00000000 : System RAM\n"), None);
         assert_eq!(Iomem::parse(""), None);

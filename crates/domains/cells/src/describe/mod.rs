@@ -6,39 +6,39 @@
 //! [`Sources`] is the input; [`describe`] is a pure function of it.
 
 mod addresses;
+mod description_sources;
 mod devices;
-mod findings;
 mod flattened;
 mod interrupts;
 mod iomem;
 mod nodes;
-mod parts;
-mod source;
 pub(crate) mod spans;
+mod tree_resources;
 
-pub use rampart_model::Span;
+pub use rampart_model::AddressSpan;
 pub use rampart_model::device_tree::{
-    AddressRange, DESCRIPTION_SCHEMA_VERSION, Description, Device, DeviceInterrupt, Driver,
+    AddressRange, DESCRIPTION_SCHEMA_VERSION, Description, DeviceInterrupt, Driver,
     InterruptController, InterruptKind, NodeContents, RangeUse, Reference, ReservedMemory, TreeCpu,
+    TreeDevice,
 };
 
+pub use description_sources::Sources;
 pub use nodes::TreeError;
-pub use source::Sources;
 
 /// Describes a machine. A pure function.
 #[must_use]
 pub fn describe(sources: &Sources) -> Description {
     let nodes = &sources.nodes;
-    let gic = parts::controller(nodes);
-    let memory = parts::memory(nodes);
-    let reserved = parts::reserved(nodes);
+    let gic = tree_resources::controller(nodes);
+    let memory = tree_resources::memory(nodes);
+    let reserved = tree_resources::reserved(nodes);
     let linux_memory = sources.iomem.as_ref().map(iomem::Iomem::linux_memory);
-    let kept = parts::kept(&memory, &reserved, sources.iomem.as_ref());
+    let kept = tree_resources::kept(&memory, &reserved, sources.iomem.as_ref());
     let mut description = Description {
         schema_version: DESCRIPTION_SCHEMA_VERSION,
         model: nodes.string(0, "model"),
         compatible: nodes.strings(0, "compatible"),
-        cpus: parts::cpus(nodes, &sources.cpu_numbers),
+        cpus: tree_resources::cpus(nodes, &sources.cpu_numbers),
         memory,
         reserved,
         linux_memory,
@@ -47,6 +47,6 @@ pub fn describe(sources: &Sources) -> Description {
         devices: devices::all(nodes, gic.map(|(node, _)| node), &sources.drivers),
         findings: Vec::new(),
     };
-    description.findings = findings::of(&description);
+    description.findings = rampart_rules::cells::check_description(&description);
     description
 }

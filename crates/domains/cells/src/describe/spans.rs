@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Unions, differences and intersections of parts of the address space.
 
-use super::Span;
+use super::AddressSpan;
 
 /// Merges adjacent and overlapping parts; ascending.
-pub(crate) fn united(mut spans: Vec<Span>) -> Vec<Span> {
+pub(crate) fn united(mut spans: Vec<AddressSpan>) -> Vec<AddressSpan> {
     spans.retain(|span| span.bytes != 0);
     spans.sort_unstable();
-    let mut all: Vec<Span> = Vec::new();
+    let mut all: Vec<AddressSpan> = Vec::new();
     for span in spans {
         match all.last_mut() {
             Some(last) if span.start <= last.end() => {
-                *last = Span::between(last.start, last.end().max(span.end()));
+                *last = AddressSpan::between(last.start, last.end().max(span.end()));
             }
             _ => all.push(span),
         }
@@ -20,18 +20,18 @@ pub(crate) fn united(mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// Returns the parts of `spans` that are in none of `taken`, ascending.
-pub(crate) fn without(spans: &[Span], taken: &[Span]) -> Vec<Span> {
+pub(crate) fn without(spans: &[AddressSpan], taken: &[AddressSpan]) -> Vec<AddressSpan> {
     let mut left = united(spans.to_vec());
     for hole in taken.iter().filter(|hole| hole.bytes != 0) {
         left = left
             .into_iter()
             .flat_map(|span| {
                 if !span.meets(hole) {
-                    return [span, Span::between(0, 0)];
+                    return [span, AddressSpan::between(0, 0)];
                 }
                 [
-                    Span::between(span.start, hole.start),
-                    Span::between(hole.end(), span.end()),
+                    AddressSpan::between(span.start, hole.start),
+                    AddressSpan::between(hole.end(), span.end()),
                 ]
             })
             .filter(|span| span.bytes != 0)
@@ -41,7 +41,7 @@ pub(crate) fn without(spans: &[Span], taken: &[Span]) -> Vec<Span> {
 }
 
 /// Returns the intersection.
-pub(crate) fn common(one: &[Span], other: &[Span]) -> Vec<Span> {
+pub(crate) fn common(one: &[AddressSpan], other: &[AddressSpan]) -> Vec<AddressSpan> {
     let outside = without(one, other);
     without(one, &outside)
 }
@@ -50,8 +50,8 @@ pub(crate) fn common(one: &[Span], other: &[Span]) -> Vec<Span> {
 mod tests {
     use super::*;
 
-    fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
-        let span = |(start, end): &(u64, u64)| Span::between(*start, *end);
+    fn spans(pairs: &[(u64, u64)]) -> Vec<AddressSpan> {
+        let span = |(start, end): &(u64, u64)| AddressSpan::between(*start, *end);
         pairs.iter().map(span).collect()
     }
 

@@ -7,14 +7,14 @@ use rampart_agent::AgentError;
 use rampart_hypervisor_core::configuration::Refused;
 use rampart_hypervisor_core::interface::{CellState, StopReason};
 
-use crate::device::Error;
+use crate::device::DeviceError;
 
 /// The reason why Linux does not run in a cell.
 #[derive(Debug, thiserror::Error)]
 pub enum LinuxError {
     /// The driver or the hypervisor failed.
     #[error(transparent)]
-    Device(#[from] Error),
+    Device(#[from] DeviceError),
     /// The kernel image is unusable.
     #[error(
         "unusable kernel image: {0}; fix: use an arm64 Image such as /boot/vmlinuz-RELEASE of Debian"

@@ -4,6 +4,7 @@
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
+use rampart_model::AddressSpan;
 
 use super::image::KernelImage;
 use super::{ALIGNMENT, LinuxError};
@@ -22,40 +23,17 @@ const TREE_BYTES: u64 = 2 << 20;
 /// Memory that Linux needs besides its image and its initramfs before it runs programs, in bytes.
 const LEAST_FREE: u64 = 32 << 20;
 
-/// A part of physical memory, which a Linux cell sees at the same address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// Start address.
-    pub start: u64,
-    /// Size in bytes.
-    pub bytes: u64,
-}
-
-impl Span {
-    /// Returns the end address, exclusive.
-    #[must_use]
-    pub const fn end(&self) -> u64 {
-        self.start + self.bytes
-    }
-}
-
-impl std::fmt::Display for Span {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:#x}+{:#x}", self.start, self.bytes)
-    }
-}
-
-/// The regions of a Linux cell.
+/// The regions of a Linux cell, which it sees at their physical addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinuxRegions {
     /// Own memory of the cell.
-    pub memory: Span,
+    pub memory: AddressSpan,
     /// Shared: the kernel log, as records.
-    pub console: Span,
+    pub console: AddressSpan,
     /// Shared: data from the agent.
-    pub to_root: Span,
+    pub to_root: AddressSpan,
     /// Shared: data to the agent.
-    pub from_root: Span,
+    pub from_root: AddressSpan,
 }
 
 impl LinuxRegions {
@@ -84,7 +62,7 @@ impl LinuxRegions {
             if physical != guest {
                 return Err(LinuxError::Moved { physical, guest });
             }
-            Ok(Span {
+            Ok(AddressSpan {
                 start: guest,
                 bytes,
             })
@@ -111,19 +89,19 @@ impl LinuxRegions {
     ///
     /// # Errors
     /// Returns an error if the span is not aligned to 2 MiB, or is too small.
-    pub fn within(span: Span) -> Result<Self, LinuxError> {
+    pub fn within(span: AddressSpan) -> Result<Self, LinuxError> {
         let aligned = span.start.is_multiple_of(ALIGNMENT) && span.bytes.is_multiple_of(ALIGNMENT);
         let shared = (CONSOLE_BYTES + TO_ROOT_BYTES + FROM_ROOT_BYTES).next_multiple_of(ALIGNMENT);
         if !aligned || span.bytes <= shared {
             return Err(LinuxError::Unaligned { start: span.start });
         }
-        let memory = Span {
+        let memory = AddressSpan {
             start: span.start,
             bytes: span.bytes - shared,
         };
         let mut start = memory.end();
         let mut next = |bytes| {
-            let span = Span { start, bytes };
+            let span = AddressSpan { start, bytes };
             start += bytes;
             span
         };
@@ -138,7 +116,7 @@ impl LinuxRegions {
     /// Returns the configuration of a cell with only these regions and CPUs (by affinity).
     #[must_use]
     pub fn configuration(&self, name: &str, cpus: &[u64]) -> Blob {
-        let region = |span: Span, flags: MemoryFlags| MemoryRegion {
+        let region = |span: AddressSpan, flags: MemoryFlags| MemoryRegion {
             physical: span.start,
             guest: span.start,
             bytes: span.bytes,
@@ -184,7 +162,7 @@ pub struct Layout {
     /// Start of the kernel, which is also its entry.
     pub kernel: u64,
     /// Location of the initramfs.
-    pub initramfs: Span,
+    pub initramfs: AddressSpan,
     /// Start of the device tree.
     pub tree: u64,
 }
@@ -194,9 +172,13 @@ impl Layout {
     ///
     /// # Errors
     /// Returns an error if the remaining memory is too small for Linux.
-    pub fn of(memory: Span, image: &KernelImage, initramfs_bytes: u64) -> Result<Self, LinuxError> {
+    pub fn of(
+        memory: AddressSpan,
+        image: &KernelImage,
+        initramfs_bytes: u64,
+    ) -> Result<Self, LinuxError> {
         let kernel = memory.start + image.text_offset;
-        let initramfs = Span {
+        let initramfs = AddressSpan {
             start: (kernel + image.memory_bytes).next_multiple_of(ALIGNMENT),
             bytes: initramfs_bytes,
         };
@@ -220,7 +202,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    const SPAN: Span = Span {
+    const SPAN: AddressSpan = AddressSpan {
         start: 0x7400_0000,
         bytes: 0x800_0000,
     };
@@ -245,7 +227,7 @@ mod tests {
     #[test]
     fn refuses_a_span_that_is_too_small() {
         for (start, bytes) in [(0x7410_0000, 0x800_0000), (0x7400_0000, ALIGNMENT)] {
-            assert!(LinuxRegions::within(Span { start, bytes }).is_err());
+            assert!(LinuxRegions::within(AddressSpan { start, bytes }).is_err());
         }
     }
 
@@ -262,7 +244,7 @@ mod tests {
         assert!(layout.initramfs.start.is_multiple_of(ALIGNMENT));
         assert!(layout.tree >= layout.initramfs.end());
         assert!(layout.tree + TREE_BYTES <= SPAN.end());
-        let small = Span {
+        let small = AddressSpan {
             bytes: 0x400_0000,
             ..SPAN
         };

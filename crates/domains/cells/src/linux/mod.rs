@@ -25,7 +25,8 @@ pub use console::Console;
 pub use error::LinuxError;
 pub use image::KernelImage;
 pub use initramfs::initramfs;
-pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, Span, TO_ROOT_BYTES};
+pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, TO_ROOT_BYTES};
+pub use rampart_model::AddressSpan;
 pub use tree::{FIRST_PHANDLE, TreeContents, TreeNode, device_tree};
 
 use crate::device::Device;
@@ -188,7 +189,7 @@ impl LinuxCell {
     pub fn agent(&self, patience: Duration) -> Result<Agent, LinuxError> {
         // Two writers of one section would overwrite each other's data.
         self.hang_up();
-        let map = |span: Span, writable| {
+        let map = |span: AddressSpan, writable| {
             let mapped = self
                 .device
                 .map_shared(span.start, span.bytes as usize, writable);

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use rampart_host::{StateDirectory, load_module, offer_firmware, release_driver};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding, ReleaseReport, Severity};
+use rampart_rules::cells::CELL_MEMORY;
 
 use super::{OperateError, Operator, offline, problems, wrong_architecture};
-use crate::describe::{Description, Sources, Span, describe, spans};
+use crate::describe::{AddressSpan, Description, Sources, describe, spans};
 use crate::device::DEVICE;
-use crate::system_configuration::Machine;
+use crate::system_configuration::SystemParts;
 
 /// Default size of the hypervisor's memory: its image, its tables and space for some cells.
 const DEFAULT_BYTES: u64 = 8 << 20;
@@ -40,7 +41,7 @@ pub struct EnableOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Enabled {
     /// The hypervisor's memory.
-    pub memory: Span,
+    pub memory: AddressSpan,
     /// Whether the hypervisor was enabled before.
     pub already: bool,
 }
@@ -82,14 +83,15 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     let memory = hypervisor_span(&description, order.memory_bytes.unwrap_or(DEFAULT_BYTES));
     if let Err(finding) = &memory {
         // The description already reports a machine without any reserved memory.
-        if found.iter().all(|known| known.location != "memory") {
+        let same = |known: &Finding| known.rule == finding.rule && !known.undecided;
+        if !found.iter().any(same) {
             found.push(finding.clone());
         }
     }
     let (true, Ok(memory)) = (found.is_empty(), memory) else {
         return Err(OperateError::Refused(found));
     };
-    let machine = Machine::of(&description)?;
+    let machine = SystemParts::of(&description)?;
     let blob = machine.system((memory.start, memory.bytes));
     let blob = blob.checked().map_err(|refused| {
         OperateError::refused(
@@ -164,7 +166,7 @@ fn already_enabled() -> Option<Enabled> {
     }
     let state = Operator::open().ok()?.device().state().ok()?;
     state.is_enabled().then_some(Enabled {
-        memory: Span {
+        memory: AddressSpan {
             start: state.memory,
             bytes: state.memory_bytes,
         },
@@ -173,10 +175,10 @@ fn already_enabled() -> Option<Enabled> {
 }
 
 /// Returns the highest aligned span within one GiB, so that the memory below stays contiguous for cells.
-fn hypervisor_span(description: &Description, bytes: u64) -> Result<Span, Finding> {
+fn hypervisor_span(description: &Description, bytes: u64) -> Result<AddressSpan, Finding> {
     const GIB: u64 = 1 << 30;
     let bytes = bytes.max(1).next_multiple_of(MEMORY_ALIGNMENT);
-    let within = |span: &Span| {
+    let within = |span: &AddressSpan| {
         let end = span.end() & !(MEMORY_ALIGNMENT - 1);
         let start = end.checked_sub(bytes)?;
         let start = if start / GIB == (end - 1) / GIB {
@@ -185,14 +187,13 @@ fn hypervisor_span(description: &Description, bytes: u64) -> Result<Span, Findin
             // The end of the GiB in which it would begin.
             ((start / GIB + 1) * GIB).checked_sub(bytes)?
         };
-        (start >= span.start && bytes <= GIB).then_some(Span { start, bytes })
+        (start >= span.start && bytes <= GIB).then_some(AddressSpan { start, bytes })
     };
     let found = description.kept.iter().rev().find_map(within);
     found.ok_or_else(|| {
         let kept = spans::united(description.kept.clone());
         let largest = kept.iter().map(|span| span.bytes).max().unwrap_or(0);
-        Finding::new(
-            Severity::Error,
+        CELL_MEMORY.finding(
             "memory",
             "the memory reserved from Linux is too small for the hypervisor",
         )

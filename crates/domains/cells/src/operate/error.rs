@@ -85,21 +85,23 @@ impl From<HostError> for OperateError {
     }
 }
 
-impl From<system_configuration::Error> for OperateError {
-    fn from(error: system_configuration::Error) -> Self {
+impl From<system_configuration::SystemConfigurationError> for OperateError {
+    fn from(error: system_configuration::SystemConfigurationError) -> Self {
         match error {
-            system_configuration::Error::Tree(error) => error.into(),
-            system_configuration::Error::Unsuitable(finding) => Self::refused(finding),
+            system_configuration::SystemConfigurationError::Tree(error) => error.into(),
+            system_configuration::SystemConfigurationError::Unsuitable(finding) => {
+                Self::refused(finding)
+            }
         }
     }
 }
 
 /// Converts a refusal of the driver or of the hypervisor, with the driver's messages from the
 /// kernel log.
-pub(super) fn from_device(error: &device::Error, messages: &[String]) -> OperateError {
+pub(super) fn from_device(error: &device::DeviceError, messages: &[String]) -> OperateError {
     let messages = messages.join("; ");
     let finding = match error {
-        device::Error::Open { path, source } => {
+        device::DeviceError::Open { path, source } => {
             Finding::new(Severity::Error, path.clone(), source.to_string()).fix(
                 match source.kind() {
                     std::io::ErrorKind::PermissionDenied => "run the command as root",
@@ -107,7 +109,7 @@ pub(super) fn from_device(error: &device::Error, messages: &[String]) -> Operate
                 },
             )
         }
-        device::Error::Driver { what, source } => {
+        device::DeviceError::Driver { what, source } => {
             let reason = if messages.is_empty() {
                 source.to_string()
             } else {
@@ -129,7 +131,7 @@ pub(super) fn from_device(error: &device::Error, messages: &[String]) -> Operate
             };
             Finding::new(Severity::Error, format!("/dev/rampart, {what}"), reason).fix(fix)
         }
-        device::Error::Hypervisor { what, outcome } => Finding::new(
+        device::DeviceError::Hypervisor { what, outcome } => Finding::new(
             Severity::Error,
             format!("hypervisor, {what}"),
             if messages.is_empty() {
@@ -140,7 +142,7 @@ pub(super) fn from_device(error: &device::Error, messages: &[String]) -> Operate
         )
         .values(format!("{outcome:?}"), "Success")
         .fix(fix_of(*outcome)),
-        device::Error::Refused {
+        device::DeviceError::Refused {
             what,
             refusal,
             index,

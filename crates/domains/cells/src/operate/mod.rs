@@ -8,6 +8,7 @@ mod console;
 mod enable;
 mod error;
 mod log;
+mod regions;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +16,12 @@ use std::fs;
 use rampart_hypervisor_core::format::MemoryFlags;
 pub use rampart_hypervisor_core::interface::{CellState, StopReason};
 use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, Severity};
-use rampart_ring::directory::{self, Entry};
+use rampart_ring::directory::{self, DirectoryEntry};
+use rampart_rules::cells::CELL_MACHINE;
 
-use crate::describe::{Description, Sources, Span, describe};
+use crate::describe::{AddressSpan, Description, Sources, describe};
 use crate::device::{self, Device};
-use crate::resolve::{CellInUse, InUse, Request, Resolved, resolve};
-use crate::shared_memory::SharedMemory;
+use crate::resolve::{CellInUse, CellRequest, InUse, Resolved, resolve};
 
 pub use crate::linux::Console;
 pub use cell_list::{state_of, state_word, stop_words};
@@ -30,6 +31,7 @@ pub use error::OperateError;
 
 use error::from_device;
 use log::KernelLog;
+pub use regions::read_program;
 
 /// The opened driver, with the hypervisor enabled or not.
 #[derive(Debug)]
@@ -59,7 +61,7 @@ impl Operator {
     /// Calls the driver; adds its reason from the kernel log if it refuses.
     fn call<T>(
         &self,
-        call: impl FnOnce(&Device) -> Result<T, device::Error>,
+        call: impl FnOnce(&Device) -> Result<T, device::DeviceError>,
     ) -> Result<T, OperateError> {
         let mut log = KernelLog::from_now();
         call(&self.device).map_err(|error| from_device(&error, &log.messages()))
@@ -123,7 +125,7 @@ impl Operator {
     /// Returns all findings that prevent the cell.
     pub fn resolved(
         &self,
-        request: &Request,
+        request: &CellRequest,
         housekeeping: &CpuSet,
     ) -> Result<Resolved, OperateError> {
         let mut in_use = self.required()?;
@@ -152,11 +154,11 @@ impl Operator {
         let Some(location) = &resolved.directory else {
             return Ok(());
         };
-        let entries: Vec<Entry<'_>> = resolved
+        let entries: Vec<DirectoryEntry<'_>> = resolved
             .shared
             .iter()
             .filter_map(|region| {
-                Some(Entry {
+                Some(DirectoryEntry {
                     name: resolved.names.of(region)?,
                     start: region.guest,
                     bytes: region.bytes,
@@ -188,48 +190,6 @@ impl Operator {
         )))
     }
 
-    /// Maps a shared region of a cell, by its name or by its number from 0. Writable if the root is
-    /// its writer.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such cell or region.
-    pub fn region(&self, name: &str, wanted: &str) -> Result<SharedMemory, OperateError> {
-        let cell = self.cell(name)?;
-        let location = format!("cell {name}, shared region {wanted}");
-        let Some(region) = cell.region(wanted) else {
-            let names: Vec<&str> = cell.names.all().collect();
-            return Err(OperateError::Usage(
-                Finding::new(Severity::Error, location, "no such region")
-                    .values(
-                        format!("`{wanted}`"),
-                        format!(
-                            "one of {}, or a number below {}",
-                            if names.is_empty() {
-                                "no names".to_owned()
-                            } else {
-                                names.join(", ")
-                            },
-                            cell.shared().count()
-                        ),
-                    )
-                    .fix(format!(
-                        "rampart cell list --verbose, for the regions of {name}"
-                    )),
-            ));
-        };
-        let writable = region.flags().contains(MemoryFlags::ROOT_WRITE);
-        let mapped = self
-            .device
-            .map_shared(region.physical, region.bytes as usize, writable);
-        mapped.map_err(|error| {
-            OperateError::refused(
-                Finding::new(Severity::Error, location, format!("cannot map it: {error}")).fix(
-                    format!("rampart cell list, for whether {name} still exists"),
-                ),
-            )
-        })
-    }
-
     /// Writes to the memory of a cell that does not run, at an address in the cell's address space,
     /// by default at the start of its memory.
     ///
@@ -253,11 +213,11 @@ impl Operator {
         }
         let at = at.unwrap_or(cell.configuration.entry);
         let holds = |region: &&rampart_hypervisor_core::format::MemoryRegion| {
-            Span {
+            AddressSpan {
                 start: region.guest,
                 bytes: region.bytes,
             }
-            .holds(&Span {
+            .holds(&AddressSpan {
                 start: at,
                 bytes: data.len() as u64,
             })
@@ -267,7 +227,7 @@ impl Operator {
             let spans: Vec<String> = memory
                 .filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
                 .map(|region| {
-                    Span {
+                    AddressSpan {
                         start: region.guest,
                         bytes: region.bytes,
                     }
@@ -334,7 +294,7 @@ impl Operator {
     fn status(&self) -> Result<device::StatusPages, OperateError> {
         self.device.status().map_err(|source| {
             from_device(
-                &device::Error::Driver {
+                &device::DeviceError::Driver {
                     what: "status",
                     source,
                 },
@@ -398,7 +358,7 @@ fn reported(
         MemoryReport {
             name: cell.names.of(region).map(str::to_owned),
             writer: writer(region.flags()).map(str::to_owned),
-            span: Span {
+            span: AddressSpan {
                 start: region.physical,
                 bytes: region.bytes,
             },
@@ -476,13 +436,10 @@ fn offline() -> CpuSet {
 
 /// Returns the finding for machines of other architectures.
 pub(crate) fn wrong_architecture() -> Finding {
-    Finding::new(
-        Severity::Error,
-        "this machine",
-        "cells need an arm64 machine with a GICv3",
-    )
-    .values(std::env::consts::ARCH, "aarch64")
-    .fix("rampart sim --architecture aarch64 run -- COMMAND, on a simulated machine")
+    CELL_MACHINE
+        .finding("this machine", "cells need an arm64 machine with a GICv3")
+        .values(std::env::consts::ARCH, "aarch64")
+        .fix("rampart sim --architecture aarch64 run -- COMMAND, on a simulated machine")
 }
 
 /// Returns the findings that the machine's description contains.

@@ -6,8 +6,10 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_model::{Finding, Severity};
 
-use super::{CellInUse, InUse, Request, problem};
-use crate::describe::{AddressRange, Description, Device, InterruptKind, RangeUse, Span, spans};
+use super::{CellInUse, CellRequest, InUse, problem};
+use crate::describe::{
+    AddressRange, AddressSpan, Description, InterruptKind, RangeUse, TreeDevice, spans,
+};
 
 /// The effective settings of a cell's devices.
 #[derive(Debug, Default)]
@@ -20,10 +22,10 @@ pub(super) struct EffectiveSettings {
 pub(super) fn effective_settings(
     description: &Description,
     in_use: &InUse,
-    request: &Request,
+    request: &CellRequest,
     found: &mut Vec<Finding>,
 ) -> EffectiveSettings {
-    let mut chosen: Vec<&Device> = Vec::new();
+    let mut chosen: Vec<&TreeDevice> = Vec::new();
     for requested in &request.devices {
         match device(description, requested) {
             Ok(device) if chosen.iter().any(|other| other.path == device.path) => {}
@@ -68,11 +70,11 @@ pub(super) fn effective_settings(
 }
 
 /// Returns the requested device.
-fn device<'a>(description: &'a Description, requested: &str) -> Result<&'a Device, String> {
+fn device<'a>(description: &'a Description, requested: &str) -> Result<&'a TreeDevice, String> {
     let address = requested
         .strip_prefix("0x")
         .and_then(|digits| u64::from_str_radix(digits, 16).ok());
-    let is_meant = |device: &&Device| {
+    let is_meant = |device: &&TreeDevice| {
         let name = device.name();
         let plain = name.split_once('@').map_or(name, |(plain, _)| plain);
         device.path == requested
@@ -85,7 +87,7 @@ fn device<'a>(description: &'a Description, requested: &str) -> Result<&'a Devic
                     .is_some_and(|range| range.start == address)
             })
     };
-    let all: Vec<&Device> = description.devices.iter().filter(is_meant).collect();
+    let all: Vec<&TreeDevice> = description.devices.iter().filter(is_meant).collect();
     match all[..] {
         [] => Err("the device tree has no such device".to_owned()),
         [one] => Ok(one),
@@ -101,17 +103,17 @@ fn device<'a>(description: &'a Description, requested: &str) -> Result<&'a Devic
     }
 }
 
-fn in_pages(span: &Span) -> Span {
+fn in_pages(span: &AddressSpan) -> AddressSpan {
     let start = span.start & !(PAGE_BYTES - 1);
-    Span::between(start, span.end().next_multiple_of(PAGE_BYTES))
+    AddressSpan::between(start, span.end().next_multiple_of(PAGE_BYTES))
 }
 
 fn refusals(
     description: &Description,
     in_use: &InUse,
-    request: &Request,
-    device: &Device,
-    chosen: &[&Device],
+    request: &CellRequest,
+    device: &TreeDevice,
+    chosen: &[&TreeDevice],
     found: &mut Vec<Finding>,
 ) {
     let location = format!("cell {}, device {}", request.name, device.path);
@@ -193,17 +195,17 @@ fn refusals(
 /// Adds findings about other enabled devices in the same pages or with the same interrupts.
 fn sharing_devices(
     description: &Description,
-    device: &Device,
-    chosen: &[&Device],
+    device: &TreeDevice,
+    chosen: &[&TreeDevice],
     location: &str,
     found: &mut Vec<Finding>,
 ) {
-    let own: Vec<Span> = device
+    let own: Vec<AddressSpan> = device
         .ranges
         .iter()
         .map(|range| in_pages(&range.span()))
         .collect();
-    let related = |other: &Device| {
+    let related = |other: &TreeDevice| {
         let above = format!("{}/", other.path);
         let below = format!("{}/", device.path);
         device.path.starts_with(&above) || other.path.starts_with(&below)
@@ -214,7 +216,7 @@ fn sharing_devices(
         if chosen.iter().any(|one| one.path == other.path) || related(other) {
             continue;
         }
-        let theirs: Vec<Span> = other.ranges.iter().map(AddressRange::span).collect();
+        let theirs: Vec<AddressSpan> = other.ranges.iter().map(AddressRange::span).collect();
         if !spans::common(&own, &theirs).is_empty() {
             beside.push(other.path.as_str());
         }
@@ -254,11 +256,11 @@ fn sharing_devices(
 }
 
 /// Adds findings about cells that have the device.
-fn owners(in_use: &InUse, device: &Device, location: &str, found: &mut Vec<Finding>) {
+fn owners(in_use: &InUse, device: &TreeDevice, location: &str, found: &mut Vec<Finding>) {
     let has = |cell: &&CellInUse| {
         let memory = cell.configuration.memory.iter();
-        let spans: Vec<Span> = memory
-            .map(|region| Span {
+        let spans: Vec<AddressSpan> = memory
+            .map(|region| AddressSpan {
                 start: region.physical,
                 bytes: region.bytes,
             })
@@ -266,12 +268,12 @@ fn owners(in_use: &InUse, device: &Device, location: &str, found: &mut Vec<Findi
         let ranges = device.ranges.iter().map(|range| in_pages(&range.span()));
         let interrupts = &cell.configuration.interrupts;
         let registers = cell.configuration.registers.iter().map(|register| {
-            in_pages(&Span {
+            in_pages(&AddressSpan {
                 start: register.address,
                 bytes: register.width.into(),
             })
         });
-        let registers: Vec<Span> = registers.collect();
+        let registers: Vec<AddressSpan> = registers.collect();
         ranges.clone().any(|range| {
             spans
                 .iter()

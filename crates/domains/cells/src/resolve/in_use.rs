@@ -7,8 +7,8 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_hypervisor_core::interface::ROOT;
 use rampart_model::CpuSet;
 
-use crate::describe::{Description, Span};
-use crate::device::{Device, Error};
+use crate::describe::{AddressSpan, Description};
+use crate::device::{Device, DeviceError};
 use crate::names::RegionNames;
 
 /// An existing cell.
@@ -49,7 +49,7 @@ impl CellInUse {
 #[derive(Debug, Clone, Default)]
 pub struct InUse {
     /// Memory of the hypervisor.
-    pub hypervisor: Option<Span>,
+    pub hypervisor: Option<AddressSpan>,
     /// The interrupt with which the hypervisor notifies the root; 0 for none.
     pub event_interrupt: u32,
     /// The existing cells.
@@ -83,13 +83,13 @@ impl InUse {
     ///
     /// # Errors
     /// Returns the errors of the driver.
-    pub fn read(device: &Device) -> Result<Self, Error> {
+    pub fn read(device: &Device) -> Result<Self, DeviceError> {
         let state = device.state()?;
         let mut in_use = Self::default();
         if !state.is_enabled() {
             return Ok(in_use);
         }
-        in_use.hypervisor = Some(Span {
+        in_use.hypervisor = Some(AddressSpan {
             start: state.memory,
             bytes: state.memory_bytes,
         });
@@ -117,12 +117,12 @@ impl InUse {
 
     /// Returns the physical memory that is in use, besides that of Linux.
     #[must_use]
-    pub fn memory(&self) -> Vec<Span> {
+    pub fn memory(&self) -> Vec<AddressSpan> {
         let regions = self
             .cells
             .iter()
             .flat_map(|cell| &cell.configuration.memory);
-        let spans = regions.map(|region| Span {
+        let spans = regions.map(|region| AddressSpan {
             start: region.physical,
             bytes: region.bytes,
         });
@@ -137,7 +137,7 @@ impl InUse {
         let mut taken: Vec<u32> = description
             .devices
             .iter()
-            .flat_map(crate::describe::Device::shared_interrupts)
+            .flat_map(crate::describe::TreeDevice::shared_interrupts)
             .collect();
         let highest = taken.iter().copied().max().unwrap_or(0);
         taken.push(self.event_interrupt);

@@ -6,10 +6,10 @@ use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding};
 
 use super::{
-    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, InUse, Payload, Request, SharedRequest, Writer,
+    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, CellRequest, InUse, Payload, SharedRequest, Writer,
     pages, problem,
 };
-use crate::describe::{Description, Span, spans};
+use crate::describe::{AddressSpan, Description, spans};
 use crate::names::{RegionNames, wrong_name};
 
 /// The location of all regions.
@@ -25,7 +25,7 @@ pub(super) struct Placed {
 pub(super) fn placed(
     description: &Description,
     in_use: &InUse,
-    request: &Request,
+    request: &CellRequest,
     found: &mut Vec<Finding>,
 ) -> Placed {
     let mut free = spans::without(&description.kept, &in_use.memory());
@@ -124,7 +124,7 @@ pub(super) fn placed(
 /// Returns a region of an existing cell with read permission, and its name in that cell.
 fn region_of_other_cell(
     in_use: &InUse,
-    request: &Request,
+    request: &CellRequest,
     index: usize,
     (cell, wanted): (&str, &str),
 ) -> Result<(MemoryRegion, Option<String>), Finding> {
@@ -165,7 +165,7 @@ fn region_of_other_cell(
 
 /// Sets the name of a region if it is valid and not used by another region of the cell.
 fn call(
-    request: &Request,
+    request: &CellRequest,
     index: usize,
     region: &MemoryRegion,
     name: &str,
@@ -205,31 +205,31 @@ fn region(physical: u64, bytes: u64, writer: Writer) -> MemoryRegion {
 
 /// Takes whole blocks out of the free memory, at the lowest address possible. Returns their start,
 /// or `None` if there is not enough memory.
-pub(crate) fn first_fit(free: &mut Vec<Span>, bytes: u64) -> Option<u64> {
+pub(crate) fn first_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
     let start = free.iter().find_map(|span| {
         let start = span.start.checked_next_multiple_of(MEMORY_ALIGNMENT)?;
         let end = start.checked_add(bytes)?;
         (end <= span.end()).then_some(start)
     })?;
-    *free = spans::without(free, &[Span { start, bytes }]);
+    *free = spans::without(free, &[AddressSpan { start, bytes }]);
     Some(start)
 }
 
 /// Takes pages out of the free memory, at the highest address possible, to keep blocks whole.
 /// Returns their start, or `None` if there is not enough memory.
-fn last_fit(free: &mut Vec<Span>, bytes: u64) -> Option<u64> {
+fn last_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
     let start = free.iter().rev().find_map(|span| {
         let end = span.end() & !(pages(1) - 1);
         let start = end.checked_sub(bytes)?;
         (start >= span.start).then_some(start)
     })?;
-    *free = spans::without(free, &[Span { start, bytes }]);
+    *free = spans::without(free, &[AddressSpan { start, bytes }]);
     Some(start)
 }
 
 fn too_little(
-    request: &Request,
-    free: &[Span],
+    request: &CellRequest,
+    free: &[AddressSpan],
     bytes: u64,
     description: &Description,
     what: &str,

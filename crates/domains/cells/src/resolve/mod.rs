@@ -88,7 +88,7 @@ pub enum SharedRequest {
 
 /// The requested properties of a cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct CellRequest {
     /// Name: letters, digits, `-`, `_` and `.`, at most 32.
     pub name: String,
     /// The program.
@@ -115,7 +115,7 @@ pub struct Request {
     pub argument: u64,
 }
 
-impl Request {
+impl CellRequest {
     /// Returns a request for a program without an operating system on one CPU, with 2 MiB of memory
     /// and 64 KiB that it writes and the root reads.
     #[must_use]
@@ -141,7 +141,7 @@ impl Request {
     }
 }
 
-impl Request {
+impl CellRequest {
     /// Returns a request for a Linux on one CPU with the standard regions shared with the root
     /// ([`crate::linux::LinuxRegions::of`]): its console and one region per direction of the
     /// agent's connection.
@@ -205,7 +205,7 @@ fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
 pub fn resolve(
     description: &Description,
     in_use: &InUse,
-    request: &Request,
+    request: &CellRequest,
 ) -> Result<Resolved, Vec<Finding>> {
     let mut found = Vec::new();
     name(request, in_use, &mut found);
@@ -300,7 +300,7 @@ fn mpidr(description: &Description, cpu: CpuId) -> Option<u64> {
     description.cpus.iter().find(same).map(|cpu| cpu.mpidr)
 }
 
-fn name(request: &Request, in_use: &InUse, found: &mut Vec<Finding>) {
+fn name(request: &CellRequest, in_use: &InUse, found: &mut Vec<Finding>) {
     let name = &request.name;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES || !name.chars().all(allowed) || name == "root" {
@@ -328,7 +328,7 @@ fn name(request: &Request, in_use: &InUse, found: &mut Vec<Finding>) {
 fn cpus(
     description: &Description,
     in_use: &InUse,
-    request: &Request,
+    request: &CellRequest,
     found: &mut Vec<Finding>,
 ) -> Option<Vec<CpuId>> {
     let location = format!("cell {}, CPUs", request.name);
@@ -430,7 +430,7 @@ fn cpus(
 fn bells(
     description: &Description,
     in_use: &InUse,
-    request: &Request,
+    request: &CellRequest,
     taken: &[u32],
     found: &mut Vec<Finding>,
 ) -> (Vec<u32>, Vec<Doorbell>) {

@@ -6,7 +6,9 @@
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_model::{Finding, Severity};
 
-use crate::describe::{Description, Device, DeviceInterrupt, InterruptKind, RangeUse, Reference};
+use crate::describe::{
+    Description, DeviceInterrupt, InterruptKind, RangeUse, Reference, TreeDevice,
+};
 use crate::linux::{FIRST_PHANDLE, TreeNode};
 use crate::names::RegionNames;
 
@@ -53,8 +55,8 @@ pub(super) fn devices(
     paths: &[String],
     found: &mut Vec<Finding>,
 ) -> Vec<TreeNode> {
-    let has = |device: &&Device| paths.contains(&device.path);
-    let devices: Vec<&Device> = description.devices.iter().filter(has).collect();
+    let has = |device: &&TreeDevice| paths.contains(&device.path);
+    let devices: Vec<&TreeDevice> = description.devices.iter().filter(has).collect();
     let mut tree = Tree {
         cell,
         paths: devices.iter().map(|device| device.path.as_str()).collect(),
@@ -109,12 +111,12 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    fn finding(&self, device: &Device, severity: Severity, what: String) -> Finding {
+    fn finding(&self, device: &TreeDevice, severity: Severity, what: String) -> Finding {
         let location = format!("cell {}, device {}", self.cell, device.path);
         Finding::new(severity, location, what)
     }
 
-    fn node(&mut self, device: &Device) -> TreeNode {
+    fn node(&mut self, device: &TreeDevice) -> TreeNode {
         let name = device.name();
         let plain = name.split_once('@').map_or(name, |(plain, _)| plain);
         let ranges = device.ranges.iter();
@@ -170,7 +172,7 @@ impl Tree<'_> {
 
     /// Returns the interrupts up to the first that the cell does not get, because drivers identify
     /// them by index.
-    fn interrupts(&mut self, device: &Device) -> Option<Property> {
+    fn interrupts(&mut self, device: &TreeDevice) -> Option<Property> {
         let word = |interrupt: &DeviceInterrupt| {
             // A shared interrupt of the GIC supports only a rising edge and a high level.
             let flags = if interrupt.edge { 1 } else { 4 };
@@ -205,7 +207,7 @@ impl Tree<'_> {
 
     /// Returns the value of a property with references, or `None` if a referenced node is not
     /// available.
-    fn references(&mut self, device: &Device, property: &str) -> Option<Vec<u8>> {
+    fn references(&mut self, device: &TreeDevice, property: &str) -> Option<Vec<u8>> {
         let mut value = Vec::new();
         for reference in device
             .references
@@ -238,7 +240,7 @@ impl Tree<'_> {
         Some(FIRST_PHANDLE + devices + location as u32)
     }
 
-    fn missing(&mut self, device: &Device, property: &str, path: &str) {
+    fn missing(&mut self, device: &TreeDevice, property: &str, path: &str) {
         let what = format!("its Linux gets the device without `{property}`");
         if property.starts_with("pinctrl") {
             // They were set before Linux started and stay unchanged.

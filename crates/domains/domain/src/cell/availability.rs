@@ -10,6 +10,7 @@ use rampart_host::program_file_directories;
 use rampart_model::{
     Availability, CellPayload, DomainKind, DomainSelection, Finding, Machine, Severity,
 };
+use rampart_rules::cells::{CELL_DRIVER, CELL_MACHINE, CELL_MEMORY};
 
 use super::bare;
 use super::linux::MEMORY_BYTES;
@@ -58,13 +59,10 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
     if machine.architecture != "aarch64" {
         // The other findings would not help.
         return vec![
-            Finding::new(
-                Severity::Error,
-                "architecture",
-                "the partitioning hypervisor does not support this architecture",
-            )
-            .values(machine.architecture.clone(), "aarch64")
-            .fix("measure cells on an arm64 machine: --on ssh:HOST or --on sim:aarch64"),
+            CELL_MACHINE
+                .finding("architecture", "cells need an arm64 machine with a GICv3")
+                .values(machine.architecture.clone(), "aarch64")
+                .fix("measure cells on an arm64 machine: --on ssh:HOST or --on sim:aarch64"),
         ];
     }
     let mut found = Vec::new();
@@ -83,12 +81,10 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
         Ok(sources) => {
             let description = describe(&sources);
             keep(memory(&description, payload));
-            let problems = description.findings.iter();
-            found.extend(
-                problems
-                    .filter(|one| one.severity == Severity::Error && one.location != "memory")
-                    .cloned(),
-            );
+            let problems = description.findings.into_iter();
+            found.extend(problems.filter(|one| {
+                one.severity == Severity::Error && one.rule.as_deref() != Some(CELL_MEMORY.id)
+            }));
         }
         Err(error) => found.push(
             Finding::new(Severity::Error, "device tree", error.to_string())
@@ -118,8 +114,7 @@ fn driver(machine: &Machine) -> Result<(), Box<Finding>> {
         return Ok(());
     }
     Err(Box::new(
-        Finding::new(
-            Severity::Error,
+        CELL_DRIVER.finding(
             DEVICE,
             "the driver that launches the hypervisor is missing",
         )
@@ -140,8 +135,7 @@ fn memory(description: &Description, payload: CellPayload) -> Result<(), Box<Fin
     }
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
     Err(Box::new(
-        Finding::new(
-            Severity::Error,
+        CELL_MEMORY.finding(
             "memory",
             "too little memory is reserved for the hypervisor and a cell",
         )

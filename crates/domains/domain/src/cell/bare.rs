@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rampart_cells::device::DEVICE;
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::{CpuSelection, Request, SharedRequest, Writer};
+use rampart_cells::resolve::{CellRequest, CpuSelection, SharedRequest, Writer};
 use rampart_cells::shared_memory::SharedMemory;
 use rampart_host::{OnParentExit, StateDirectory, end_child, spawn_tied};
 use rampart_meter::cell::memory::{CellOutput, LOAD_BYTES, ORDERS_BYTES, OUTPUT_BYTES, Word};
@@ -49,14 +49,14 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
         bytes: bytes as u64,
         writer,
     };
-    let request = Request {
+    let request = CellRequest {
         cpus: CpuSelection::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
             own(OUTPUT_BYTES, Writer::Cell),
             own(ORDERS_BYTES, Writer::Root),
         ],
-        ..Request::new(file.name())
+        ..CellRequest::new(file.name())
     };
     let resolved = operator.resolved(&request, start.housekeeping)?;
     let locations = match resolved.shared.as_slice() {

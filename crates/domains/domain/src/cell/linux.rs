@@ -11,7 +11,7 @@ use rampart_cells::linux::{
     CONSOLE_BYTES, FROM_ROOT_BYTES, LinuxCell, LinuxOrder, TO_ROOT_BYTES, initramfs,
 };
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::{CpuSelection, Payload, Request, SharedRequest, Writer};
+use rampart_cells::resolve::{CellRequest, CpuSelection, Payload, SharedRequest, Writer};
 use rampart_host::StateDirectory;
 use rampart_model::{
     CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity, SignForm, SignInMemory,
@@ -21,7 +21,7 @@ use super::availability;
 use super::cell_records::CellFile;
 use super::launched_cell::Launched;
 use crate::kernel_modules::{self, Module, ModuleTree};
-use crate::session::{MeterProcess, Session, Streams};
+use crate::session::{MeterProcess, MeterStreams, Session};
 use crate::{DomainError, Inside, InsideProcess, Start, agent_process};
 
 /// Memory of a cell with Linux in bytes, for its kernel and the meter.
@@ -66,7 +66,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         bytes,
         writer,
     };
-    let request = Request {
+    let request = CellRequest {
         payload: Payload::Linux,
         cpus: CpuSelection::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
@@ -75,7 +75,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
             own(TO_ROOT_BYTES, Writer::Cell),
             own(FROM_ROOT_BYTES, Writer::Root),
         ],
-        ..Request::new(file.name())
+        ..CellRequest::new(file.name())
     };
     let resolved = operator.resolved(&request, start.housekeeping)?;
     let cell = LinuxCell::boot(LinuxOrder {
@@ -139,7 +139,10 @@ fn one_cpu(cell: &str) -> Finding {
 }
 
 impl LinuxInside {
-    fn start(&self, command: &[String]) -> Result<(Streams, Box<dyn MeterProcess>), DomainError> {
+    fn start(
+        &self,
+        command: &[String],
+    ) -> Result<(MeterStreams, Box<dyn MeterProcess>), DomainError> {
         let mut argv = command.to_vec();
         match argv.first().map(String::as_str) {
             Some("rampart-meter") => INIT.clone_into(&mut argv[0]),

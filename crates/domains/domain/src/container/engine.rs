@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_model::{ContainerEngine, CpuSet, Finding, Machine, Severity};
-use rampart_rules::Package;
+use rampart_rules::{CONTAINER_NEEDS_ROOT, Package};
 use rustix::process::Resource;
 
 use super::bundle::METER_PATH;
@@ -412,13 +412,10 @@ pub(super) fn availability(
     let user = rustix::process::geteuid();
     if !user.is_root() {
         findings.push(
-            Finding::new(
-                Severity::Error,
-                "privilege",
-                "placing the threads of a container needs root",
-            )
-            .values(format!("user {}", user.as_raw()), "root")
-            .fix("run the same command with sudo"),
+            CONTAINER_NEEDS_ROOT
+                .finding("privilege", "placing the threads of a container needs root")
+                .values(format!("user {}", user.as_raw()), "root")
+                .fix("run the same command with sudo"),
         );
         return (None, findings);
     }

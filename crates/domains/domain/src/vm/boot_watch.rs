@@ -5,9 +5,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rampart_model::{Accelerator, Finding, Severity};
+use rampart_model::{Accelerator, Finding};
 use rampart_qemu::Qemu;
 use serde_json::json;
+
+use super::host_support::KVM;
 
 /// On every 64-bit Linux the addresses from here on, the upper half, belong to the kernel.
 const UPPER_HALF: u64 = 0x8000_0000_0000_0000;
@@ -241,7 +243,7 @@ pub(super) fn kvm_runs_no_guest(failure: &Failure) -> Finding {
     if failure.stderr != "nothing" {
         what.push_str(&format!("; QEMU reports: {}", failure.stderr));
     }
-    Finding::new(Severity::Error, "/dev/kvm", what)
+    KVM.finding("/dev/kvm", what)
         .values("no guest boots", "a guest that boots")
         .fix("measure `vm:tcg` (emulated, without deadline verdicts), or `--on sim`; in a guest, enable nested virtualisation in its hypervisor")
 }

@@ -26,7 +26,7 @@ use super::qemu_arguments::{AGENT_SOCKET, arguments};
 use super::thread_placement::GuestThreads;
 use crate::agent_process;
 use crate::kernel_modules::Module;
-use crate::session::{MeterProcess, Streams};
+use crate::session::{MeterProcess, MeterStreams};
 use crate::shielded_process::Environment;
 use crate::{DomainError, Inside, InsideProcess, process_settings};
 
@@ -230,7 +230,7 @@ impl Guest {
     pub(super) fn start(
         &self,
         command: &[String],
-    ) -> Result<(Streams, Box<dyn MeterProcess>), DomainError> {
+    ) -> Result<(MeterStreams, Box<dyn MeterProcess>), DomainError> {
         let mut argv = command.to_vec();
         match argv.first().map(String::as_str) {
             Some("rampart-meter") => INIT.clone_into(&mut argv[0]),

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rampart_model::{Accelerator, CpuSet, Finding, Severity, Topology};
-use rampart_rules::Package;
+use rampart_rules::{Package, Rule, named, rule_of_knob};
 use rustix::process::Resource;
 
 use super::description::{Backing, Board};
@@ -79,24 +79,24 @@ fn is_executable(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
+/// The rule of findings about KVM.
+pub(super) const KVM: Rule = rule_of_knob("kvm");
+
 /// Checks that this process may use `/dev/kvm`.
 pub(super) fn kvm() -> Result<(), Box<Finding>> {
     let path = Path::new("/dev/kvm");
     let opened = fs::File::options().read(true).write(true).open(path);
     opened.map(|_| ()).map_err(|cause| {
-        let finding = Finding::new(
-            Severity::Error,
-            "/dev/kvm",
-            format!("cannot use KVM: {cause}"),
-        );
+        let finding = KVM.finding("/dev/kvm", format!("cannot use KVM: {cause}"));
         Box::new(if path.exists() {
             finding
                 .values("not readable and writable", "readable and writable")
                 .fix("run the same command as root, or join the group of the device: usermod -aG kvm $USER")
         } else {
-            finding.values("missing", "a character device").fix(
-                "enable virtualisation in the firmware (in a guest: nested virtualisation in its hypervisor), then run modprobe kvm_intel or modprobe kvm_amd",
-            )
+            let fix = named(KVM.id).and_then(|knob| knob.fix);
+            finding
+                .values("missing", "a character device")
+                .fix(fix.unwrap_or_default())
         })
     })
 }

@@ -125,7 +125,7 @@ pub(super) fn kvm_boots_a_guest(
     let answer = match answer {
         Some(answer) => answer,
         None => {
-            let against = probe(state, program, kernel, machine).map_err(not_found_out)?;
+            let against = probe(state, program, kernel, machine).map_err(undetermined)?;
             let answer = Answer { question, against };
             if answer.question.is_complete() {
                 write(&file, &answer);
@@ -142,7 +142,7 @@ pub(super) fn kvm_boots_a_guest(
 }
 
 /// Returns the finding if another cause prevented the probe.
-fn not_found_out(error: DomainError) -> Box<Finding> {
+fn undetermined(error: DomainError) -> Box<Finding> {
     Box::new(
         Finding::new(
             Severity::Error,

@@ -86,7 +86,7 @@ fn mounted(changes: &mut Changes, domain: &str) -> Result<Allocation, HostError>
     }
     if present == Some(CacheControl::NotMounted) {
         let point = Path::new(allocation::USUAL_POINT);
-        let fix = "look at `dmesg | grep resctrl`, or leave `cache` out of the plan";
+        let fix = "run `dmesg | grep resctrl`, or remove `cache` from the plan";
         mounts::mount(changes, allocation::KIND, point, MOUNT, fix)?;
         if let Some(CacheControl::Mounted(allocation)) = read() {
             return Ok(allocation);

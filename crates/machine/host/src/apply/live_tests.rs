@@ -13,7 +13,7 @@ use crate::fake::{FakeKernel, Layout, directory};
 use crate::kernel::{Kernel as _, RunningKernel};
 use crate::release::release_locked;
 use crate::shield::live_tests::{Disk, machine_lock};
-use crate::state::is_root;
+use crate::state_directory::is_root;
 use crate::{StateDirectory, active_plan};
 
 const PAGES: &str = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";

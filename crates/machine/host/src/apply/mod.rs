@@ -3,13 +3,13 @@
 //! stays in effect after the process has ended, until [`crate::release`].
 
 mod caches;
+mod knob_step;
 mod left_to_others;
 #[cfg(test)]
 mod live_tests;
 mod only_one_plan;
 #[cfg(test)]
 mod resource_tests;
-mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -31,7 +31,7 @@ use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
 use crate::release::release_first;
 use crate::shield::{self, ControlGroupVersion, Raised};
-use crate::state::is_root;
+use crate::state_directory::is_root;
 use crate::systemd;
 use crate::{HostError, StateDirectory, journal};
 
@@ -184,16 +184,17 @@ fn make(
 ) -> Result<(), HostError> {
     let kernel = changes.kernel();
     let steps: Vec<ChangeStep> = plan.changes.to_apply().cloned().collect();
-    let (first, others): (Vec<_>, Vec<_>) = steps.into_iter().partition(steps::is_before_isolation);
+    let (first, others): (Vec<_>, Vec<_>) =
+        steps.into_iter().partition(knob_step::is_before_isolation);
     for step in &first {
         progress(step);
-        plan.findings.extend(steps::make(changes, step)?);
+        plan.findings.extend(knob_step::make(changes, step)?);
     }
     raise_isolation_of_all(changes, &*kernel, plan, &others, progress)?;
     caches::share(changes, plan, &others, progress)?;
     for step in others.iter().filter(|step| step.kind == StepKind::Knob) {
         progress(step);
-        plan.findings.extend(steps::make(changes, step)?);
+        plan.findings.extend(knob_step::make(changes, step)?);
     }
     Ok(())
 }

@@ -151,7 +151,7 @@ fn a_process_enters_a_group_with_all_its_threads() {
 
 #[test]
 fn a_real_time_policy_leaves_a_group_without_budget() {
-    if !crate::state::is_root() || crate::free_real_time_budget().is_none() {
+    if !crate::state_directory::is_root() || crate::free_real_time_budget().is_none() {
         return;
     }
     let Some(group) = Group::new("cpu") else {
@@ -184,7 +184,7 @@ fn a_real_time_policy_leaves_a_group_without_budget() {
 /// Returns a v2 hierarchy with the cpuset controller in which groups can be created.
 fn unified() -> Option<PathBuf> {
     let root = Hierarchies::of(&RunningKernel).unified?;
-    crate::state::is_root().then_some(root)
+    crate::state_directory::is_root().then_some(root)
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rampart_model::{CpuSet, IsolationMechanism, Nanos};
+use rampart_rules::ISOLATION_NEEDS_ROOT;
 
 use super::Shield;
 use crate::groups::Hierarchies;
@@ -79,7 +80,8 @@ fn split() -> Option<(CpuSet, CpuSet)> {
     let last = online.iter().next_back()?;
     let shielded = CpuSet::single(last);
     let housekeeping = online.difference(&shielded);
-    (crate::state::is_root() && !housekeeping.is_empty()).then_some((shielded, housekeeping))
+    (crate::state_directory::is_root() && !housekeeping.is_empty())
+        .then_some((shielded, housekeeping))
 }
 
 /// Takes the machine's lock, and waits for it up to five minutes.
@@ -389,7 +391,8 @@ fn without_root_a_shield_only_binds_processes() {
     let state = StateDirectory::at(directory.path().join("state"));
     let shield = Shield::without_root(&state, &shielded);
     assert_eq!(shield.report().isolation, IsolationMechanism::AffinityOnly);
-    assert!(shield.report().findings[0].to_string().contains("sudo"));
+    let rule = shield.report().findings[0].rule.clone();
+    assert_eq!(rule.as_deref(), Some(ISOLATION_NEEDS_ROOT.id));
     let mut command = Command::new("sleep");
     command.arg("60");
     let mut inside = spawn_tied(command, OnParentExit::Kill).expect("sleep");

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rampart_model::{CpuSet, Finding, IsolationMechanism, Severity, ShieldReport};
+use rampart_rules::ISOLATION_NEEDS_ROOT;
 
 use crate::changes::Changes;
 use crate::groups::{self, Hierarchies};
@@ -31,7 +32,7 @@ use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::real_time;
 use crate::release::release_first;
-use crate::state::is_root;
+use crate::state_directory::is_root;
 use crate::tasks::{self, Task};
 use crate::undo::Undone;
 use crate::{HostError, RealTimeBudget, StateDirectory};
@@ -113,8 +114,7 @@ enum Attempt {
 /// Returns the finding of a process that may not isolate CPUs.
 #[must_use]
 pub fn root_missing() -> Finding {
-    Finding::new(
-        Severity::Warning,
+    ISOLATION_NEEDS_ROOT.finding(
         "privilege",
         "without root the CPUs cannot be isolated, and real-time policies may be refused; tasks, interrupts and workqueues stay on the CPUs",
     )

@@ -13,7 +13,7 @@ use crate::changes::Changes;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
-use crate::state::is_root;
+use crate::state_directory::is_root;
 use crate::{HostError, StateDirectory, active_plan};
 
 impl Shield {

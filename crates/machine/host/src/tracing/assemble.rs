@@ -10,7 +10,7 @@ use super::line::{Line, moment, parse};
 
 /// A time in which a thread, interrupt or softirq had a CPU, including what interrupted it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interval {
+pub struct TraceInterval {
     /// The kind; [`CauseKind::Unseen`] for the idle loop.
     pub kind: CauseKind,
     /// Its name.
@@ -55,7 +55,7 @@ pub(super) struct Assembler {
     /// The time of the last event.
     last: Nanos,
     /// In the order of their ends.
-    pub(super) intervals: VecDeque<Interval>,
+    pub(super) intervals: VecDeque<TraceInterval>,
     /// Number of events that the kernel lost.
     pub(super) lost: u64,
     /// Number of the oldest intervals dropped here.
@@ -63,14 +63,14 @@ pub(super) struct Assembler {
     /// End of the newest dropped interval: before it the record has gaps.
     dropped_until: Nanos,
     /// Times of lost events: from the last event before to the first after them.
-    gaps: Vec<Span>,
+    gaps: Vec<TraceSpan>,
     /// Start of a time of lost events that no event has ended yet.
     missing_since: Option<Nanos>,
 }
 
 /// A span of time (`CLOCK_MONOTONIC`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
+pub struct TraceSpan {
     /// Start.
     pub start: Nanos,
     /// End.
@@ -88,7 +88,7 @@ impl Assembler {
                 rest,
             }) => {
                 if let Some(start) = self.missing_since.take() {
-                    self.missed(Span { start, end: at });
+                    self.missed(TraceSpan { start, end: at });
                 }
                 if let Some(thread) = thread.filter(|_| !name.ends_with("_noise")) {
                     self.correct(thread);
@@ -107,7 +107,7 @@ impl Assembler {
         }
     }
 
-    fn missed(&mut self, gap: Span) {
+    fn missed(&mut self, gap: TraceSpan) {
         let full = self.gaps.len() >= MOST_LOST;
         match self.gaps.last_mut() {
             Some(last) if full || gap.start <= last.end => {
@@ -119,15 +119,15 @@ impl Assembler {
 
     /// Returns the intervals of the CPU, and the times that are not or not completely known, both in
     /// the order of time.
-    pub(super) fn finish(mut self) -> (Vec<Interval>, Vec<Span>) {
+    pub(super) fn finish(mut self) -> (Vec<TraceInterval>, Vec<TraceSpan>) {
         if let Some(start) = self.missing_since.take() {
             let end = Nanos(u64::MAX);
-            self.missed(Span { start, end });
+            self.missed(TraceSpan { start, end });
         }
         let mut lost = Vec::with_capacity(self.gaps.len() + 1);
         if self.dropped > 0 {
             let (start, end) = (Nanos::ZERO, self.dropped_until);
-            lost.push(Span { start, end });
+            lost.push(TraceSpan { start, end });
         }
         lost.extend(self.gaps);
         (self.intervals.into(), lost)
@@ -215,7 +215,7 @@ impl Assembler {
         let idle = kind == CauseKind::Thread && name.ends_with(":0");
         let kind = if idle { CauseKind::Unseen } else { kind };
         let name = self.name(if idle { IDLE } else { name });
-        self.keep(Interval {
+        self.keep(TraceInterval {
             kind,
             name,
             start: at.saturating_sub(gross),
@@ -261,7 +261,7 @@ impl Assembler {
             0 => (CauseKind::Unseen, self.name(IDLE)),
             _ => (CauseKind::Thread, self.name(&format!("{name}:{number}"))),
         };
-        self.keep(Interval {
+        self.keep(TraceInterval {
             kind,
             name,
             start,
@@ -283,7 +283,7 @@ impl Assembler {
             .iter()
             .rposition(|(open, number, ..)| (*open, *number) == (kind, key))?;
         let (kind, _, name, start) = self.open.drain(location..).next()?;
-        self.keep(Interval {
+        self.keep(TraceInterval {
             kind,
             name,
             start,
@@ -297,7 +297,7 @@ impl Assembler {
         let (name, rest) = rest.split_once("() delta_ns: ")?;
         let length = Nanos(first_word(rest).parse().ok()?);
         let name = self.name(name);
-        self.keep(Interval {
+        self.keep(TraceInterval {
             kind: CauseKind::Nmi,
             name,
             start: at.saturating_sub(length),
@@ -317,7 +317,7 @@ impl Assembler {
         }
     }
 
-    fn keep(&mut self, interval: Interval) {
+    fn keep(&mut self, interval: TraceInterval) {
         if self.intervals.len() >= MOST
             && let Some(oldest) = self.intervals.pop_front()
         {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rampart_model::{Cause, CauseKind, CpuId, ExplainedWorst, Nanos, WorstEvent};
 
-use super::{Interval, Span};
+use super::{TraceInterval, TraceSpan};
 
 /// The thread that took a sample, which is no cause of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,12 +72,12 @@ const LOST: &str = "the trace of that time is lost";
 #[must_use]
 pub fn explain<'a>(
     sample: &TracedSample,
-    intervals: impl IntoIterator<Item = &'a Interval>,
-    lost: &[Span],
+    intervals: impl IntoIterator<Item = &'a TraceInterval>,
+    lost: &[TraceSpan],
 ) -> ExplainedWorst {
     let end = sample.event.at + RESOLUTION;
     let start = sample.event.at.saturating_sub(sample.window + RESOLUTION);
-    let overlapping: Vec<&Interval> = intervals
+    let overlapping: Vec<&TraceInterval> = intervals
         .into_iter()
         .filter(|interval| interval.start < end && interval.end > start)
         .collect();
@@ -145,8 +145,8 @@ pub fn explain<'a>(
 
 /// Returns a span from the first lost time between `start` and `end`, as long as all lost times between
 /// them, or `None` without lost events.
-fn lost_in(lost: &[Span], start: Nanos, end: Nanos) -> Option<Span> {
-    let mut found: Option<Span> = None;
+fn lost_in(lost: &[TraceSpan], start: Nanos, end: Nanos) -> Option<TraceSpan> {
+    let mut found: Option<TraceSpan> = None;
     for gap in lost {
         let (from, until) = (gap.start.max(start), gap.end.min(end));
         if from < until {
@@ -154,7 +154,7 @@ fn lost_in(lost: &[Span], start: Nanos, end: Nanos) -> Option<Span> {
             match &mut found {
                 Some(all) => all.end += length,
                 None => {
-                    found = Some(Span {
+                    found = Some(TraceSpan {
                         start: from,
                         end: until,
                     });
@@ -167,7 +167,7 @@ fn lost_in(lost: &[Span], start: Nanos, end: Nanos) -> Option<Span> {
 
 /// Returns for each interval its own time between `start` and `end`. At every moment the innermost
 /// interval has the CPU: the one of the highest rank, and among equals the one that began last.
-fn shares_of_time(intervals: &[&Interval], start: Nanos, end: Nanos) -> Vec<(usize, Nanos)> {
+fn shares_of_time(intervals: &[&TraceInterval], start: Nanos, end: Nanos) -> Vec<(usize, Nanos)> {
     let mut edges: Vec<(Nanos, bool, usize)> = Vec::with_capacity(intervals.len() * 2);
     for (index, interval) in intervals.iter().enumerate() {
         let (from, until) = (interval.start.max(start), interval.end.min(end));

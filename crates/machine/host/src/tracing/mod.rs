@@ -23,14 +23,14 @@ use std::sync::Arc;
 
 use rampart_model::{CpuId, CpuSet, ExplainedWorst, Finding, Severity};
 
-pub use assemble::{Interval, Span};
+pub use assemble::{TraceInterval, TraceSpan};
 pub use explain::{Measurer, TracedSample, explain};
 
 use crate::changes::Changes;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::release::release_first;
-use crate::state::is_root;
+use crate::state_directory::is_root;
 use crate::{HostError, StateDirectory};
 
 /// The source of a trace.
@@ -65,13 +65,13 @@ pub struct Tracing {
 
 /// A recorded trace.
 #[derive(Debug)]
-pub struct Trace {
+pub struct KernelTrace {
     /// Its source.
     pub source: Source,
     /// The intervals of each CPU, in the order of their ends.
-    pub intervals: BTreeMap<CpuId, Vec<Interval>>,
+    pub intervals: BTreeMap<CpuId, Vec<TraceInterval>>,
     /// The times of each CPU that are not or not completely known.
-    pub lost: BTreeMap<CpuId, Vec<Span>>,
+    pub lost: BTreeMap<CpuId, Vec<TraceSpan>>,
     /// Restrictions of the trace.
     pub findings: Vec<Finding>,
 }
@@ -119,7 +119,7 @@ impl Tracing {
                         "read the trace",
                         &instance.path,
                         cause,
-                        "look at `dmesg`",
+                        "run `dmesg`",
                     )),
                 }
             });
@@ -148,7 +148,7 @@ impl Tracing {
     ///
     /// # Errors
     /// If something could not be restored; it stays in the journal for [`crate::release`].
-    pub fn finish(mut self) -> Result<Trace, HostError> {
+    pub fn finish(mut self) -> Result<KernelTrace, HostError> {
         let read = self.end();
         let undone = self.changes.undo()?;
         let mut findings = std::mem::take(&mut self.findings);
@@ -169,7 +169,7 @@ impl Tracing {
             intervals.insert(cpu, kept);
             lost.insert(cpu, missing);
         }
-        Ok(Trace {
+        Ok(KernelTrace {
             source: self.source,
             intervals,
             lost,
@@ -195,7 +195,7 @@ impl Drop for Tracing {
     }
 }
 
-impl Trace {
+impl KernelTrace {
     /// Returns the causes of a sample.
     #[must_use]
     pub fn explain(&self, sample: &TracedSample) -> ExplainedWorst {

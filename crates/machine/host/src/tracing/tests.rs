@@ -7,12 +7,12 @@ use proptest::prelude::*;
 use rampart_model::{CauseKind, CpuId, Nanos, WorstEvent};
 
 use super::assemble::Assembler;
-use super::{Interval, Measurer, Span, TracedSample, explain};
+use super::{Measurer, TraceInterval, TraceSpan, TracedSample, explain};
 
 const OSNOISE: &str = include_str!("../../../../../tests/fixtures/trace/osnoise.txt");
 const EVENTS: &str = include_str!("../../../../../tests/fixtures/trace/events.txt");
 
-fn assembled(text: &str) -> Vec<Interval> {
+fn assembled(text: &str) -> Vec<TraceInterval> {
     let mut assembler = Assembler::default();
     for line in text.lines() {
         assembler.take(line);
@@ -36,7 +36,10 @@ fn sample(at: u64, value: u64) -> TracedSample {
 }
 
 /// Returns the causes with their shares of the sample in percent, and the unexplained share.
-fn causes_of(intervals: &[Interval], sample: TracedSample) -> (Vec<(CauseKind, String, u64)>, u64) {
+fn causes_of(
+    intervals: &[TraceInterval],
+    sample: TracedSample,
+) -> (Vec<(CauseKind, String, u64)>, u64) {
     let explained = explain(&sample, intervals, &[]);
     let share = |length: Nanos| length.0 * 100 / sample.event.value.0;
     let mut sum = explained.unexplained;
@@ -112,7 +115,7 @@ fn an_osnoise_event_begins_before_what_interrupted_it() {
           x-1 [001] 0.000170: softirq_noise: NET_RX:3 start 1.000162000 duration 8000 ns\n \
           x-1 [001] 0.000200: thread_noise: a b:c:7 start 1.000100000 duration 62000 ns\n",
     );
-    let interval = |kind, name: &str, start, end| Interval {
+    let interval = |kind, name: &str, start, end| TraceInterval {
         kind,
         name: name.into(),
         start: Nanos(start),
@@ -175,7 +178,7 @@ fn plain_events_nest_and_lost_ones_leave_no_open_interrupt() {
         ),
         " d-8 [001] 0.000170: local_timer_entry: vector=236".to_owned(),
     ];
-    let as_tuples = |intervals: &[Interval]| -> Vec<(CauseKind, String, u64, u64)> {
+    let as_tuples = |intervals: &[TraceInterval]| -> Vec<(CauseKind, String, u64, u64)> {
         intervals
             .iter()
             .map(|interval| {
@@ -217,7 +220,7 @@ fn plain_events_nest_and_lost_ones_leave_no_open_interrupt() {
 
 #[test]
 fn the_measuring_thread_is_no_cause_but_its_lost_time_is_reported() {
-    let own = Interval {
+    let own = TraceInterval {
         kind: CauseKind::Thread,
         name: "meter/1:9".into(),
         start: Nanos(0),
@@ -238,7 +241,7 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_reported() {
     assert_eq!(explained.unexplained, Nanos(100_000));
     assert!(explained.causes[0].duration.0.abs_diff(100_000) <= 2_000);
     // The measuring thread of another CPU is an ordinary thread.
-    let other = Interval {
+    let other = TraceInterval {
         name: "meter/10:9".into(),
         ..own
     };
@@ -248,7 +251,7 @@ fn the_measuring_thread_is_no_cause_but_its_lost_time_is_reported() {
 
 #[test]
 fn the_thread_of_a_virtual_cpu_is_the_guest_and_no_cause() {
-    let thread = |name: &str, start, end| Interval {
+    let thread = |name: &str, start, end| TraceInterval {
         kind: CauseKind::Thread,
         name: name.into(),
         start: Nanos(start),
@@ -297,7 +300,7 @@ fn without_any_event_the_cause_is_unseen() {
 
 #[test]
 fn time_of_lost_events_is_reported() {
-    let span = |start, end| Span {
+    let span = |start, end| TraceSpan {
         start: Nanos(start),
         end: Nanos(end),
     };
@@ -336,7 +339,7 @@ fn lost_events_and_dropped_intervals_are_kept_as_times() {
     let expected = [(100_000, 300_000), (400_000, u64::MAX)];
     assert_eq!(
         lost,
-        expected.map(|(start, end)| Span {
+        expected.map(|(start, end)| TraceSpan {
             start: Nanos(start),
             end: Nanos(end),
         })
@@ -354,7 +357,7 @@ fn lost_events_and_dropped_intervals_are_kept_as_times() {
     let (kept, lost) = assembler.finish();
     assert_eq!(
         lost,
-        [Span {
+        [TraceSpan {
             start: Nanos::ZERO,
             end: Nanos(3_000)
         }]
@@ -363,7 +366,7 @@ fn lost_events_and_dropped_intervals_are_kept_as_times() {
 }
 
 /// Returns the interval that has the CPU at a moment, by comparing all.
-fn owner(intervals: &[Interval], at: u64) -> Option<usize> {
+fn owner(intervals: &[TraceInterval], at: u64) -> Option<usize> {
     let rank = |kind| match kind {
         CauseKind::Nmi => 3,
         CauseKind::Interrupt => 2,
@@ -392,7 +395,7 @@ fn an_unreported_switch_is_seen_from_later_events() {
         " z-8 [001] 0.000160: sched_switch: prev_comm=z prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=swapper/1 next_pid=0 next_prio=120",
     ];
     let intervals = assembled(&text.join("\n"));
-    let threads: Vec<&Interval> = intervals
+    let threads: Vec<&TraceInterval> = intervals
         .iter()
         .filter(|interval| interval.kind != CauseKind::Interrupt)
         .collect();
@@ -418,7 +421,7 @@ proptest! {
     ) {
         // In milliseconds, so that two microseconds do not matter.
         const MILLI: u64 = 1_000_000;
-        let intervals: Vec<Interval> = parts.iter().enumerate().map(|(index, (kind, start, length))| Interval {
+        let intervals: Vec<TraceInterval> = parts.iter().enumerate().map(|(index, (kind, start, length))| TraceInterval {
             kind: [CauseKind::Thread, CauseKind::Softirq, CauseKind::Interrupt, CauseKind::Nmi][usize::from(*kind)],
             name: Arc::from(index.to_string()),
             start: Nanos(start * MILLI),

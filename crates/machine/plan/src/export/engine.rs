@@ -10,7 +10,7 @@ use super::answers::Answer::{NotConcerned, Supported, Unsupported};
 use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
 use super::systemd_unit::Refusal;
-use super::{Exported, ExportedFile, Subject, interrupts, words};
+use super::{ExportSubject, Exported, ExportedFile, interrupts, words};
 
 /// A container engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Engine {
     /// Returns the command that starts a container domain.
     pub(super) fn command(
         self,
-        subject: &Subject<'_>,
+        subject: &ExportSubject<'_>,
         planned: &PlannedDomain,
         got: &ResolvedDomain,
         start: Start,
@@ -232,7 +232,7 @@ enum Budget {
 
 /// Returns the part of the remaining budget for each container with a real-time policy (Linux
 /// Documentation/scheduler/sched-rt-group.rst). Engines support budgets for cgroup v1 only.
-fn budget(subject: &Subject<'_>) -> Budget {
+fn budget(subject: &ExportSubject<'_>) -> Budget {
     let throttling = &subject.machine.throttling;
     // Without a limit the kernel requires no budget of groups (kernel/sched/core.c).
     let required = throttling.group_scheduling == Some(true)
@@ -266,7 +266,7 @@ const MACHINE_ANSWERS: MachineAnswers = MachineAnswers::without(
 /// Writes one shell script with the commands that start the container domains of a plan, and the
 /// manual steps as comments.
 #[must_use]
-pub fn containers(subject: &Subject<'_>, engine: Engine) -> Exported {
+pub fn containers(subject: &ExportSubject<'_>, engine: Engine) -> Exported {
     let mut gaps = Gaps::default();
     gaps.of_machine(subject, &MACHINE_ANSWERS);
     let mut parts = Vec::new();
@@ -355,7 +355,7 @@ fn before(engine: Engine, planned: &PlannedDomain, name: &str) -> Vec<String> {
 
 /// Returns the commands to run when the container runs.
 fn after(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     engine: Engine,
     planned: &PlannedDomain,
     name: &str,

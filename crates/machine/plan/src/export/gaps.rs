@@ -4,7 +4,7 @@
 use rampart_model::{Finding, PlannedDomain, Severity};
 
 use super::answers::{Answer, DomainAnswers, MachineAnswers};
-use super::{MARK, Subject, field, words};
+use super::{ExportSubject, MARK, field, words};
 
 /// One unsupported field.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct Gaps(Vec<Gap>);
 
 impl Gaps {
     /// Adds the tool's answers for the machine.
-    pub(super) fn of_machine(&mut self, subject: &Subject<'_>, tool: &MachineAnswers) {
+    pub(super) fn of_machine(&mut self, subject: &ExportSubject<'_>, tool: &MachineAnswers) {
         let fields = field::of_machine(subject.plan);
         let answers = fields.iter().map(|field| (field.word(), tool.of(*field)));
         self.answers(None, answers);
@@ -91,7 +91,12 @@ impl Gaps {
 
     /// Returns the lines at the top of a file: its source, and the fields that it does not support. The
     /// caller formats them as comments.
-    pub(super) fn head(&self, tool: &str, subject: &Subject<'_>, part: Part<'_>) -> Vec<String> {
+    pub(super) fn head(
+        &self,
+        tool: &str,
+        subject: &ExportSubject<'_>,
+        part: Part<'_>,
+    ) -> Vec<String> {
         let mut lines = vec![format!(
             "{MARK} {tool} from {}.",
             subject.file.escape_debug()

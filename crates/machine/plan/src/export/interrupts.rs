@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Commands that place the interrupts of a domain; no tool does so.
 
-use super::Subject;
+use super::ExportSubject;
 
 /// Returns the commands that route a domain's interrupts to its CPUs, with their present numbers.
-pub(super) fn commands(subject: &Subject<'_>, domain: &str) -> Vec<String> {
+pub(super) fn commands(subject: &ExportSubject<'_>, domain: &str) -> Vec<String> {
     subject
         .resolved
         .interrupts

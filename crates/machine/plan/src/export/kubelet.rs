@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rampart_model::{CpuSet, ResolvedDomain};
 use serde::Serialize;
 
-use super::{Subject, words};
+use super::{ExportSubject, words};
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,7 +25,7 @@ struct KubeletConfiguration {
 
 /// Returns the file and the reasons of its values. `pods` are the domains that Kubernetes runs.
 pub(super) fn configuration(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     pods: &[&ResolvedDomain],
 ) -> Result<(String, Vec<String>), serde_saphyr::ser::Error> {
     let topology = &subject.machine.topology;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::answers::Answer::{NotConcerned, Supported, Unsupported};
 use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
-use super::{Exported, ExportedFile, Subject, interrupts, kubelet, words};
+use super::{ExportSubject, Exported, ExportedFile, interrupts, kubelet, words};
 
 /// A pod gets exclusive CPUs only with a memory limit ("Configure Quality of Service for Pods"), and
 /// a plan has none for containers.
@@ -125,7 +125,7 @@ const MACHINE_ANSWERS: MachineAnswers = MachineAnswers {
 ///
 /// # Errors
 /// If the YAML writer refuses a value.
-pub fn kubernetes(subject: &Subject<'_>) -> Result<Exported, serde_saphyr::ser::Error> {
+pub fn kubernetes(subject: &ExportSubject<'_>) -> Result<Exported, serde_saphyr::ser::Error> {
     let mut gaps = Gaps::default();
     gaps.of_machine(subject, &MACHINE_ANSWERS);
     let mut taken = BTreeSet::new();
@@ -210,7 +210,7 @@ fn image(planned: &PlannedDomain) -> Result<String, (String, &'static str)> {
 }
 
 fn pod(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     planned: &PlannedDomain,
     got: &ResolvedDomain,
     label: &str,

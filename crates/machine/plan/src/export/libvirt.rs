@@ -16,12 +16,12 @@ use super::libvirt_elements::{
     XmlWriter as Output, empty, libvirt_document, memory_backing, memory_node, processor, text,
     text_with, virtual_cpu_policy,
 };
-use super::{Exported, ExportedFile, Subject, interrupts};
+use super::{ExportSubject, Exported, ExportedFile, interrupts};
 
 /// A guest of the plan.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Guest<'a> {
-    pub(super) subject: &'a Subject<'a>,
+    pub(super) subject: &'a ExportSubject<'a>,
     pub(super) planned: &'a PlannedDomain,
     pub(super) got: &'a ResolvedDomain,
 }
@@ -66,7 +66,7 @@ const DOMAIN_ANSWERS: DomainAnswers = DomainAnswers {
 ///
 /// # Errors
 /// If the XML cannot be written to memory.
-pub fn libvirt(subject: &Subject<'_>, only: Option<&str>) -> io::Result<Exported> {
+pub fn libvirt(subject: &ExportSubject<'_>, only: Option<&str>) -> io::Result<Exported> {
     let mut files = Vec::new();
     let mut findings = Vec::new();
     let mut machine = Gaps::default();

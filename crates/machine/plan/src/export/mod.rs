@@ -37,7 +37,7 @@ pub use tuned::tuned;
 
 /// The plan to export, and its machine.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct ExportSubject<'a> {
     /// The machine that the plan was resolved on.
     pub machine: &'a Machine,
     /// The environment that the plan was resolved in.
@@ -71,7 +71,7 @@ pub struct ExportedFile {
 /// The text in the first line of every exported file, by which exports recognise their own files.
 pub const MARK: &str = "Written by rampart export";
 
-impl<'a> Subject<'a> {
+impl<'a> ExportSubject<'a> {
     /// Returns each domain as planned and as resolved.
     fn domains(&self) -> impl Iterator<Item = (&'a PlannedDomain, &'a ResolvedDomain)> {
         self.plan.domains.iter().zip(&self.resolved.domains)

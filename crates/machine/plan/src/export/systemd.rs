@@ -8,7 +8,7 @@ use super::gaps::{Gaps, Part};
 use super::systemd_answers::{domain_answers, machine_answers};
 use super::systemd_machine::{ROOT, apply, drop_ins, target};
 use super::systemd_unit::{Service, service, slice_unit};
-use super::{Exported, ExportedFile, Subject, words};
+use super::{ExportSubject, Exported, ExportedFile, words};
 
 /// How systemd puts a plan into effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Means<'a> {
 
 /// Writes the units. `systemd` in the files' paths belongs below `/etc`.
 #[must_use]
-pub fn systemd(subject: &Subject<'_>, means: Means<'_>) -> Exported {
+pub fn systemd(subject: &ExportSubject<'_>, means: Means<'_>) -> Exported {
     let mut gaps = Gaps::default();
     gaps.of_machine(subject, &machine_answers(means));
     if !subject.has_unified_cpusets() {

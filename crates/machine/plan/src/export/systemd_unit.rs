@@ -8,7 +8,7 @@ use rampart_model::{
 
 use super::engine::{Engine, Start};
 use super::systemd::Means;
-use super::{Subject, interrupts, words};
+use super::{ExportSubject, interrupts, words};
 
 /// A service.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) type Refusal = (String, &'static str);
 
 /// Writes the service of a domain.
 pub(super) fn service(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     means: Means<'_>,
     planned: &PlannedDomain,
     got: &ResolvedDomain,
@@ -99,7 +99,7 @@ fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
 
 /// Adds the settings of a domain that systemd runs without Rampart.
 fn alone(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     planned: &PlannedDomain,
     got: &ResolvedDomain,
     unit: &mut Vec<String>,
@@ -197,7 +197,7 @@ fn limits(got: &ResolvedDomain, body: &mut Vec<String>) {
 
 /// Returns the slice of a domain that runs without Rampart.
 pub(super) fn slice_unit(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     planned: &PlannedDomain,
     got: &ResolvedDomain,
 ) -> String {

@@ -12,7 +12,7 @@ use rampart_model::{
 use super::answers::Answer::{self, NotConcerned, Supported, Unsupported};
 use super::answers::{DomainAnswers, MachineAnswers};
 use super::gaps::{Gaps, Part};
-use super::{Exported, ExportedFile, Subject, words};
+use super::{ExportSubject, Exported, ExportedFile, words};
 
 /// Kernel threads by the knob that sets their priority. TuneD's scheduler plug-in matches their names
 /// in brackets.
@@ -92,7 +92,7 @@ struct Entry {
 /// Writes the profile `rampart`. `settings` are the steps of applying the plan, with every location,
 /// including those that have the expected value.
 #[must_use]
-pub fn tuned(subject: &Subject<'_>, settings: &ChangeList) -> Exported {
+pub fn tuned(subject: &ExportSubject<'_>, settings: &ChangeList) -> Exported {
     let mut gaps = Gaps::default();
     gaps.of_machine(subject, &MACHINE_ANSWERS);
     for (planned, _) in subject.domains() {
@@ -229,7 +229,7 @@ fn escaped(text: &str) -> String {
 }
 
 fn text(
-    subject: &Subject<'_>,
+    subject: &ExportSubject<'_>,
     settings: &ChangeList,
     sections: &Sections,
     gaps: &mut Gaps,
@@ -315,7 +315,7 @@ fn text(
 
 /// Returns the programs that the scheduler plug-in must not move, as expressions that it searches for
 /// in command lines.
-fn kept(subject: &Subject<'_>) -> Vec<String> {
+fn kept(subject: &ExportSubject<'_>) -> Vec<String> {
     let mut patterns: Vec<String> = Vec::new();
     for (planned, _) in subject.domains() {
         let pattern = match planned.kind.program() {

@@ -6,13 +6,13 @@ mod texts;
 mod tools;
 mod unsupported;
 
-use crate::support;
+use crate::example_machines;
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, Environment,
     Machine, Plan, ResolvedPlan, StepAction, StepKind,
 };
 use rampart_plan::{
-    Engine, Exported, Means, Subject, containers, kubernetes, libvirt, systemd, tuned,
+    Engine, ExportSubject, Exported, Means, containers, kubernetes, libvirt, systemd, tuned,
 };
 
 /// A task, a container and a guest on two sockets.
@@ -30,12 +30,12 @@ pub(crate) struct Resolved {
 
 impl Resolved {
     pub(crate) fn on(machine: &str, text: &str) -> Self {
-        let (machine, environment) = support::recorded(machine);
+        let (machine, environment) = example_machines::recorded(machine);
         Self::of(machine, environment, text)
     }
 
     pub(crate) fn of(machine: Machine, environment: Environment, text: &str) -> Self {
-        let plan = support::plan(text);
+        let plan = example_machines::plan(text);
         Self {
             resolved: rampart_plan::resolve(&machine, &plan, &environment),
             machine,
@@ -44,8 +44,8 @@ impl Resolved {
         }
     }
 
-    pub(crate) fn subject(&self) -> Subject<'_> {
-        Subject {
+    pub(crate) fn subject(&self) -> ExportSubject<'_> {
+        ExportSubject {
             machine: &self.machine,
             environment: &self.environment,
             plan: &self.plan,

@@ -6,7 +6,7 @@ use rampart_plan::{Engine, Exported, Means, containers, kubernetes, systemd};
 use serde_json::Value;
 
 use super::{DESK, PLANT, Resolved};
-use crate::support;
+use crate::example_machines;
 
 fn text<'a>(exported: &'a Exported, path: &str) -> &'a str {
     let file = exported.files.iter().find(|file| file.path == path);
@@ -84,7 +84,7 @@ fn writes_a_budget_if_groups_have_one() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\npolicy = { fifo = 2 }\n\
         container = { engine = \"docker\", image = \"i\" }\n";
     let script = |groups: &str, asked: bool, left: Option<Nanos>| {
-        let mut machine = support::quad();
+        let mut machine = example_machines::quad();
         machine.control_groups = groups.to_owned();
         machine.throttling.group_scheduling = Some(asked);
         machine.throttling.runtime = Some(Nanos::from_millis(950));
@@ -159,7 +159,7 @@ fn quotes_every_word() {
     let plan = "[[domain]]\nname = \"a\"\nkind = \"container\"\ncpus = \"1\"\n\
         container = { engine = \"podman\", image = \"yes\" }\n\
         run = [\"a\\nrm -rf /\", \"$(x)\", \"- b: c\", \"no\", \"#\", \"\\u001b\", \"é\"]\n";
-    let resolved = Resolved::of(support::quad(), Environment::default(), plan);
+    let resolved = Resolved::of(example_machines::quad(), Environment::default(), plan);
     let subject = resolved.subject();
     let run = &resolved.plan.domains[0].run;
     let script = containers(&subject, Engine::Podman);

@@ -7,7 +7,7 @@ use rampart_model::Severity;
 use rampart_plan::{DomainField, Engine, MachineField, Means, containers, libvirt, systemd};
 
 use super::{DESK, PLANT, Resolved};
-use crate::support;
+use crate::example_machines;
 
 #[test]
 fn findings_are_comments_in_the_files_too() {
@@ -45,7 +45,7 @@ fn reports_every_unsupported_field() {
         interrupts = [{ action = \"eth*\" }]\ncache = { ways = 2, exclusive = true, bandwidth-percent = 9 }\n\
         [host]\nswappiness = \"expect\"\n[boot]\narguments = [\"quiet\"]\nreboot = \"plan\"\n";
     let around = rampart_model::Environment::default();
-    let resolved = Resolved::of(support::quad(), around, plan);
+    let resolved = Resolved::of(example_machines::quad(), around, plan);
     let subject = resolved.subject();
     let machine = [
         MachineField::SiblingsOffline,

@@ -7,7 +7,9 @@ mod hardware;
 mod kernel;
 mod owners;
 
-use crate::support::{self, broken, cpus, found, machine, one, quad, resolve, resolve_in, threads};
+use crate::example_machines::{
+    self, broken, cpus, found, machine, one, quad, resolve, resolve_in, threads,
+};
 use rampart_model::{
     Allocation, AllocationGroup, CacheControl, CacheResource, CpuId, Environment, HugePages,
     Interrupt, KernelThread, Machine, Nanos, NetworkQueues, PreemptionModel, ResourceInstance,
@@ -126,8 +128,8 @@ fn every_finding_has_values_and_a_fix_and_the_severity_of_its_rule() {
         (quad(), Environment::default()),
         (threads(), Environment::default()),
     ];
-    for name in support::RECORDED {
-        let (machine, around) = support::recorded(name);
+    for name in example_machines::RECORDED {
+        let (machine, around) = example_machines::recorded(name);
         machines.push((machine.clone(), Environment::default()));
         machines.push((machine, around));
     }

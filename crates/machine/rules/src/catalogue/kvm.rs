@@ -30,11 +30,13 @@ pub(super) const KNOBS: &[Knob] = &[
         name: "kvm",
         title: "the machine can host guests",
         location: Location::Exists(&["/dev/kvm"]),
-        expected: Expected::Informational,
+        expected: Expected::Present,
+        applies: &[When::Guests],
+        severity: Severity::Error,
         reason: "Guests with hardware virtualisation need it; with PREEMPT_RT on AMD the clock source must be the TSC.",
         cost: "None until a guest runs.",
         fix: Some(
-            "modprobe kvm_intel  # Intel\nmodprobe kvm_amd  # AMD\nenable virtualisation in the firmware's setup",
+            "modprobe kvm_intel  # Intel\nmodprobe kvm_amd  # AMD\nenable virtualisation in the firmware, or in the hypervisor if this machine is a guest",
         ),
         source: "Documentation/virt/kvm/api.rst",
         ..Knob::of(KnobGroup::Kvm)

@@ -8,9 +8,9 @@
 //! `virt/kvm/api.rst`.
 
 mod files;
+mod guest_program;
 mod host;
 mod kernel_command_line;
-mod program;
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,7 @@ pub struct VirtualCpu {
 
 /// The memory behind a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GuestMemory {
+pub struct GuestMemoryPages {
     /// Size in MiB.
     pub mebibytes: u64,
     /// Size of the huge pages in bytes; `None` for ordinary pages.
@@ -96,7 +96,7 @@ pub struct GuestSetup<'a> {
     /// Its accelerator.
     pub accelerator: Accelerator,
     /// Its memory.
-    pub memory: GuestMemory,
+    pub memory: GuestMemoryPages,
     /// Its virtual CPUs, by their number in the guest.
     pub cpus: &'a [VirtualCpu],
     /// The CPUs of all other threads of the program.
@@ -205,10 +205,10 @@ pub fn guest_settings(subject: &GuestSubject<'_>) -> Vec<GuestKnob> {
         settings.extend(host::files(subject));
         settings.extend(host::kernel_threads(subject));
         settings.extend(host::caches(subject));
-        settings.extend(program::memory(subject));
+        settings.extend(guest_program::memory(subject));
     }
-    settings.extend(program::command(subject));
-    settings.extend(program::threads(subject));
+    settings.extend(guest_program::command(subject));
+    settings.extend(guest_program::threads(subject));
     if subject.guest.real_time {
         settings.extend(kernel_command_line::of_guest(subject));
     }

@@ -8,7 +8,8 @@ use crate::machine::compare::{cpus_satisfy, expected_text, satisfies};
 use crate::machine::facts::{Judgement, judge};
 use crate::machine::readings::name_in_kernel;
 use crate::{
-    Expected, Format, Isolation, KernelThread, Knob, Location, LocationValue, Reading, Unread, When,
+    Expected, Format, Isolation, KernelThreadReading, Knob, Location, LocationValue, Reading,
+    Unread, When,
 };
 
 /// Judges a knob.
@@ -288,7 +289,7 @@ pub(crate) fn threads<'a>(
     names: &[&str],
     subject: &'a Subject<'_>,
     isolation: &Isolation,
-) -> Result<Vec<&'a KernelThread>, Judgement> {
+) -> Result<Vec<&'a KernelThreadReading>, Judgement> {
     match &subject.readings.threads {
         None => Err(Judgement::Unread(Unread::KernelThreads)),
         Some(threads) => Ok(threads

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use rampart_model::{
-    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckState, CheckedMachine, Machine,
-    NotRead, Severity,
+    CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckState, CheckedMachine, CpuSet,
+    Machine, NotRead, Severity,
 };
 
 use crate::entry::{choice, effect};
@@ -22,6 +22,19 @@ pub struct Subject<'a> {
     pub machine: &'a Machine,
     /// The values at the locations of the catalogue.
     pub readings: &'a Readings,
+}
+
+impl Subject<'_> {
+    /// Returns the division of this machine into these CPUs and all others, without a plan.
+    #[must_use]
+    pub fn isolation(&self, real_time: CpuSet) -> Isolation {
+        Isolation {
+            housekeeping: self.machine.topology.online.difference(&real_time),
+            has_guests: self.readings.hosts_guests,
+            real_time,
+            ..Isolation::default()
+        }
+    }
 }
 
 /// Compares a machine with the catalogue. `chosen_by` describes how the CPUs were chosen.

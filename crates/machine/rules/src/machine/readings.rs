@@ -102,7 +102,7 @@ pub struct LocationValue {
 
 /// A kernel thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KernelThread {
+pub struct KernelThreadReading {
     /// Its thread id.
     pub thread: u32,
     /// Its name.
@@ -117,7 +117,7 @@ pub struct KernelThread {
 
 /// An interrupt that a driver requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interrupt {
+pub struct InterruptReading {
     /// Its number.
     pub number: u32,
     /// The interrupt controller, for example `PCI-MSIX-0000:00:02.0`.
@@ -161,9 +161,9 @@ pub struct Readings {
     /// The kernel's options; `None` if its configuration cannot be read.
     pub options: Option<BTreeMap<String, String>>,
     /// Kernel threads; `None` if they are not visible.
-    pub threads: Option<Vec<KernelThread>>,
+    pub threads: Option<Vec<KernelThreadReading>>,
     /// Interrupts.
-    pub interrupts: Vec<Interrupt>,
+    pub interrupts: Vec<InterruptReading>,
     /// Names of running programs; `None` if they are not visible.
     pub programs: Option<BTreeSet<String>>,
     /// Limits of this process.

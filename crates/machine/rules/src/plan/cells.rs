@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What cells require of a machine. `rampart cell describe` and the creation of a cell check the
-//! rest: interrupt controller, reserved memory, devices.
+//! What a plan with cells requires of a machine; [`crate::cells`] has the rest.
 
 use rampart_model::{BOOT_CPU, DomainProgram, PlanFinding, Severity};
 
 use super::{PlanContext, REQUIRED};
 use crate::Rule;
 
-pub(super) const CELL_MACHINE: Rule = Rule {
+/// The architecture of a machine with cells, and the CPUs that they may have.
+pub const CELL_MACHINE: Rule = Rule {
     id: "cell-machine",
     severity: Severity::Error,
     title: "A machine with cells is an arm64 machine, and no cell has CPU 0",

@@ -19,6 +19,7 @@ use rampart_model::{Enforcement, Plan, PlanFinding, Severity};
 
 use crate::{Rule, RuleBook};
 
+pub use cells::CELL_MACHINE;
 pub use context::{Claim, Claims, PlanContext};
 
 /// Defaults of a rule that a plan may waive.
@@ -64,7 +65,7 @@ pub const fn rule_of_knob(name: &str) -> Rule {
 pub const PLAN_RULES: [Rule; 41] = [
     owners::SAME_MACHINE,
     owners::KIND_NOT_BUILT,
-    cells::CELL_MACHINE,
+    CELL_MACHINE,
     owners::SELECTOR,
     owners::CPU_EXISTS,
     owners::HOUSEKEEPING,

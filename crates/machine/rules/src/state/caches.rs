@@ -3,7 +3,7 @@
 
 use rampart_model::{ActivePlan, AllocationGroup, Severity, StatusFinding};
 
-use super::{Comparison, STATE_RULE, StateRule};
+use super::{STATE_RULE, StateComparison, StateRule};
 use crate::Rule;
 
 pub(super) const CACHE_WAYS_SHARED: StateRule = StateRule::drift(Rule {
@@ -18,7 +18,7 @@ pub(super) const CACHE_WAYS_SHARED: StateRule = StateRule::drift(Rule {
 /// Reports groups that other software created. The default group's file was written, and is
 /// compared as a setting.
 pub(super) fn check(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     findings: &mut Vec<StatusFinding>,
 ) {

@@ -6,7 +6,7 @@ use rampart_model::{
     StatusFinding, VitalThread,
 };
 
-use super::{Comparison, STATE_RULE, StateRule, first_few};
+use super::{STATE_RULE, StateComparison, StateRule, first_few};
 use crate::Rule;
 
 /// A real-time thread that runs for this part of the time starves threads of lower priority.
@@ -68,7 +68,7 @@ pub(super) const HOUSEKEEPING_OVERLOADED: StateRule = StateRule::colocation(Rule
 });
 
 pub(super) fn check(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     cpus: &[CpuStatus],
     findings: &mut Vec<StatusFinding>,
@@ -83,7 +83,7 @@ pub(super) fn check(
 }
 
 fn threads_on<'a>(
-    comparison: &Comparison<'a>,
+    comparison: &StateComparison<'a>,
     cpu: &CpuStatus,
 ) -> impl Iterator<Item = &'a ObservedThread> {
     let (later, cpu) = (comparison.later, cpu.cpu);
@@ -100,7 +100,7 @@ fn is_real_time(thread: &ObservedThread) -> bool {
 
 /// Reports real-time threads of one domain on a CPU of another. A thread that sleeps is observed
 /// where it ran last, and counts only if it may run there again.
-fn foreign(comparison: &Comparison<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
+fn foreign(comparison: &StateComparison<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
     let Some(owner) = &cpu.owner else { return };
     let may_run = |thread: &ObservedThread| {
         let affinity = thread.affinity.as_ref();
@@ -136,7 +136,7 @@ fn priority(thread: &ObservedThread) -> u8 {
 }
 
 /// Reports kernel threads below a real-time thread that spins.
-fn starved(comparison: &Comparison<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
+fn starved(comparison: &StateComparison<'_>, cpu: &CpuStatus, findings: &mut Vec<StatusFinding>) {
     let Some(spinning) = threads_on(comparison, cpu)
         .filter(|thread| {
             !thread.kernel && is_real_time(thread) && comparison.share(thread) >= SPINS
@@ -188,7 +188,7 @@ fn starved(comparison: &Comparison<'_>, cpu: &CpuStatus, findings: &mut Vec<Stat
 
 /// Reports threads without a domain that sleep on a real-time CPU and may run there again.
 fn unbound(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     cpu: &CpuStatus,
     findings: &mut Vec<StatusFinding>,
@@ -227,7 +227,7 @@ fn unbound(
 }
 
 fn siblings(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     cpus: &[CpuStatus],
     findings: &mut Vec<StatusFinding>,

@@ -7,7 +7,7 @@ use rampart_model::{ActivePlan, CpuId, CpuRole, Nanos, Observation, ObservedThre
 
 /// Two observations of a machine and its active plan.
 #[derive(Debug)]
-pub struct Comparison<'a> {
+pub struct StateComparison<'a> {
     /// The active plan.
     pub plan: Option<&'a ActivePlan>,
     /// The active plan as it was written; `None` if its text cannot be parsed any more.
@@ -26,7 +26,7 @@ pub struct Comparison<'a> {
     pub meters: BTreeSet<u32>,
 }
 
-impl<'a> Comparison<'a> {
+impl<'a> StateComparison<'a> {
     /// Returns the length of the interval.
     #[must_use]
     pub fn interval(&self) -> Nanos {

@@ -8,7 +8,7 @@ use rampart_model::{
     Schemata, Severity, StatusFinding, StepKind,
 };
 
-use super::{Comparison, STATE_RULE, StateRule, caches, interrupts};
+use super::{STATE_RULE, StateComparison, StateRule, caches, interrupts};
 use crate::Rule;
 
 pub(super) const PLAN_INCOMPLETE: StateRule = StateRule::drift(Rule {
@@ -99,7 +99,7 @@ fn apply(plan: &ActivePlan) -> String {
 }
 
 pub(super) fn check(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     findings: &mut Vec<StatusFinding>,
 ) {
@@ -119,7 +119,7 @@ pub(super) fn check(
 
 /// Returns whether the plan is applied completely on this kernel.
 fn is_complete(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     findings: &mut Vec<StatusFinding>,
 ) -> bool {
@@ -164,7 +164,7 @@ fn is_complete(
     false
 }
 
-fn edited(comparison: &Comparison<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
+fn edited(comparison: &StateComparison<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     let what = match &comparison.later.plan_text {
         Some(text) if *text == plan.text => return,
         Some(_) => "the plan was edited after it was applied",
@@ -185,7 +185,7 @@ fn edited(comparison: &Comparison<'_>, plan: &ActivePlan, findings: &mut Vec<Sta
     );
 }
 
-fn offline(comparison: &Comparison<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
+fn offline(comparison: &StateComparison<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     // CPUs of a running cell are offline in Linux.
     let of_linux = plan
         .domains
@@ -212,7 +212,7 @@ fn offline(comparison: &Comparison<'_>, plan: &ActivePlan, findings: &mut Vec<St
 }
 
 fn isolation(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     domain: &ActiveDomain,
     findings: &mut Vec<StatusFinding>,
@@ -302,7 +302,7 @@ pub(super) fn written(plan: &ActivePlan) -> Vec<(&str, &ChangeLocation, Option<&
     all
 }
 
-fn values(comparison: &Comparison<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
+fn values(comparison: &StateComparison<'_>, plan: &ActivePlan, findings: &mut Vec<StatusFinding>) {
     let present: BTreeMap<&ChangeTarget, Option<&str>> = comparison
         .later
         .values

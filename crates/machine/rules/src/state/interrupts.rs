@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use rampart_model::{ActivePlan, ChangeTarget, CpuSet, ObservedInterrupt, Severity, StatusFinding};
 
 use super::drift::{interrupt_of, written};
-use super::{Comparison, STATE_RULE, StateRule, first_few};
+use super::{STATE_RULE, StateComparison, StateRule, first_few};
 use crate::Rule;
 
 pub(super) const INTERRUPT_MOVED: StateRule = StateRule::drift(Rule {
@@ -19,7 +19,7 @@ pub(super) const INTERRUPT_MOVED: StateRule = StateRule::drift(Rule {
 });
 
 pub(super) fn check(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     findings: &mut Vec<StatusFinding>,
 ) {
@@ -86,7 +86,7 @@ pub(super) fn check(
 /// Returns whether the plan could not move an interrupt: the kernel refused when the plan was
 /// applied, or it is a timer of each CPU.
 fn is_fixed(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     number: u32,
     interrupt: &ObservedInterrupt,

@@ -13,7 +13,7 @@ use rampart_model::{ActivePlan, CpuStatus, Severity, StatusFinding, StatusSubjec
 
 use crate::{Rule, RuleBook};
 
-pub use comparison::Comparison;
+pub use comparison::StateComparison;
 
 /// A rule of states with its subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,7 +123,7 @@ pub fn state_rule(id: &str) -> Option<StateRule> {
 /// Returns all findings about a machine with an active plan, the most severe first.
 #[must_use]
 pub fn check_state(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     cpus: &[CpuStatus],
 ) -> Vec<StatusFinding> {

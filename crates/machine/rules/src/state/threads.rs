@@ -9,7 +9,7 @@ use rampart_model::{
     SchedulingPolicy, Severity, StatusFinding,
 };
 
-use super::{Comparison, STATE_RULE, StateRule, first_few};
+use super::{STATE_RULE, StateComparison, StateRule, first_few};
 use crate::Rule;
 
 pub(super) const THREAD_CPU: StateRule = StateRule::drift(Rule {
@@ -38,7 +38,7 @@ pub(super) const PROGRAM_GONE: StateRule = StateRule::drift(Rule {
 });
 
 pub(super) fn check(
-    comparison: &Comparison<'_>,
+    comparison: &StateComparison<'_>,
     plan: &ActivePlan,
     findings: &mut Vec<StatusFinding>,
 ) {
@@ -115,7 +115,7 @@ struct Wanted {
 
 impl Wanted {
     fn of(
-        comparison: &Comparison<'_>,
+        comparison: &StateComparison<'_>,
         plan: &ActivePlan,
         name: &str,
         thread: &ObservedThread,
@@ -189,7 +189,7 @@ fn is_same(wanted: SchedulingPolicy, present: SchedulingPolicy) -> bool {
             && discriminant(&wanted) == discriminant(&present))
 }
 
-fn program(comparison: &Comparison<'_>, name: &str, findings: &mut Vec<StatusFinding>) {
+fn program(comparison: &StateComparison<'_>, name: &str, findings: &mut Vec<StatusFinding>) {
     let Some(program) = comparison
         .later
         .programs

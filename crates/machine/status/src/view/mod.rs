@@ -9,6 +9,7 @@ mod tests;
 use std::cmp::Ordering;
 
 use rampart_model::{CpuStatus, Nanos, Status};
+use rampart_present::{CpuColumn, CpuWithLatency};
 
 use crate::Latencies;
 
@@ -48,53 +49,13 @@ pub enum Key {
     PreviousPage,
 }
 
-/// A column to sort by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Column {
-    Cpu,
-    Owner,
-    Busy,
-    Interrupts,
-    Softirqs,
-    Median,
-    Maximum,
-    NoiseSources,
-}
-
-impl Column {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Cpu,
-        Self::Owner,
-        Self::Busy,
-        Self::Interrupts,
-        Self::Softirqs,
-        Self::Median,
-        Self::Maximum,
-        Self::NoiseSources,
-    ];
-
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Self::Cpu => "CPU",
-            Self::Owner => "owner",
-            Self::Busy => "busy",
-            Self::Interrupts => "irq/s",
-            Self::Softirqs => "soft/s",
-            Self::Median => "p50",
-            Self::Maximum => "max",
-            Self::NoiseSources => "noise",
-        }
-    }
-
-    fn step(self, by: isize) -> Self {
-        let count = Self::ALL.len() as isize;
-        let location = Self::ALL
-            .iter()
-            .position(|column| *column == self)
-            .unwrap_or_default() as isize;
-        let next = (location + by).rem_euclid(count) as usize;
-        Self::ALL.get(next).copied().unwrap_or(Self::Cpu)
-    }
+/// Returns the column that is this many columns further to the right.
+fn step(from: CpuColumn, by: isize) -> CpuColumn {
+    let all = CpuColumn::ALL;
+    let location = all.iter().position(|column| *column == from);
+    let moved = location.unwrap_or_default() as isize + by;
+    let next = moved.rem_euclid(all.len() as isize) as usize;
+    all.get(next).copied().unwrap_or(CpuColumn::Cpu)
 }
 
 /// The state of the view.
@@ -102,7 +63,7 @@ impl Column {
 pub struct View {
     pub(crate) paused: bool,
     pub(crate) help: bool,
-    pub(crate) sorted_by: Column,
+    pub(crate) sorted_by: CpuColumn,
     pub(crate) descending: bool,
     pub(crate) first: usize,
 }
@@ -112,7 +73,7 @@ impl Default for View {
         Self {
             paused: false,
             help: false,
-            sorted_by: Column::Cpu,
+            sorted_by: CpuColumn::Cpu,
             descending: false,
             first: 0,
         }
@@ -130,8 +91,8 @@ impl View {
             Key::Quit => return false,
             Key::Pause => self.paused = !self.paused,
             Key::Help => self.help = !self.help,
-            Key::Left => self.sorted_by = self.sorted_by.step(-1),
-            Key::Right => self.sorted_by = self.sorted_by.step(1),
+            Key::Left => self.sorted_by = step(self.sorted_by, -1),
+            Key::Right => self.sorted_by = step(self.sorted_by, 1),
             Key::Up => self.descending = false,
             Key::Down => self.descending = true,
             Key::NextPage => self.first = self.first.saturating_add(PAGE),
@@ -147,25 +108,27 @@ impl View {
     }
 
     /// Returns the CPUs in the order of the view.
-    pub(crate) fn order<'a>(&self, shown: &Shown<'a>) -> Vec<&'a CpuStatus> {
-        let mut cpus: Vec<&CpuStatus> = shown.status.cpus.iter().collect();
-        let latency = |cpu: &CpuStatus| -> (Nanos, Nanos) {
-            shown
-                .latencies
-                .of(cpu.cpu)
-                .and_then(crate::CpuLatency::recent)
-                .unwrap_or_default()
+    pub(crate) fn order<'a>(&self, shown: &Shown<'a>) -> Vec<CpuWithLatency<'a>> {
+        let latency = |cpu: &CpuStatus| {
+            let latency = shown.latencies.of(cpu.cpu);
+            latency.and_then(crate::CpuLatency::recent)
         };
-        cpus.sort_by(|a, b| {
+        let cpus = shown.status.cpus.iter();
+        let mut cpus: Vec<CpuWithLatency<'a>> = cpus.map(|cpu| (cpu, latency(cpu))).collect();
+        cpus.sort_by(|(a, a_latency), (b, b_latency)| {
+            let median = |latency: &Option<(Nanos, Nanos)>| latency.unwrap_or_default().0;
+            let maximum = |latency: &Option<(Nanos, Nanos)>| latency.unwrap_or_default().1;
             let by = match self.sorted_by {
-                Column::Cpu => Ordering::Equal,
-                Column::Owner => a.owner.cmp(&b.owner),
-                Column::Busy => a.busy.total_cmp(&b.busy),
-                Column::Interrupts => a.interrupts_per_second.total_cmp(&b.interrupts_per_second),
-                Column::Softirqs => a.softirqs_per_second.total_cmp(&b.softirqs_per_second),
-                Column::Median => latency(a).0.cmp(&latency(b).0),
-                Column::Maximum => latency(a).1.cmp(&latency(b).1),
-                Column::NoiseSources => a.noise_sources.len().cmp(&b.noise_sources.len()),
+                CpuColumn::Cpu => Ordering::Equal,
+                CpuColumn::Owner => a.owner.cmp(&b.owner),
+                CpuColumn::Busy => a.busy.total_cmp(&b.busy),
+                CpuColumn::Interrupts => {
+                    a.interrupts_per_second.total_cmp(&b.interrupts_per_second)
+                }
+                CpuColumn::Softirqs => a.softirqs_per_second.total_cmp(&b.softirqs_per_second),
+                CpuColumn::Median => median(a_latency).cmp(&median(b_latency)),
+                CpuColumn::Maximum => maximum(a_latency).cmp(&maximum(b_latency)),
+                CpuColumn::NoiseSources => a.noise_sources.len().cmp(&b.noise_sources.len()),
             };
             let by = by.then(a.cpu.cmp(&b.cpu));
             if self.descending { by.reverse() } else { by }

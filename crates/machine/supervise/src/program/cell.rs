@@ -11,7 +11,7 @@ use rampart_cells::linux::{Console, LinuxCell, LinuxOrder};
 use rampart_cells::operate::{
     self, CellState, EnableOrder, OperateError, Operator, StopReason, stop_words,
 };
-use rampart_cells::resolve::{CpuSelection, Request, SharedRequest, Writer};
+use rampart_cells::resolve::{CellRequest, CpuSelection, SharedRequest, Writer};
 use rampart_host::StateDirectory;
 use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
 
@@ -127,14 +127,14 @@ fn options(domain: &PlannedDomain) -> CellOptions {
 }
 
 /// Returns the request for the cell of the plan.
-fn request(order: &StartRequest<'_>) -> Request {
+fn request(order: &StartRequest<'_>) -> CellRequest {
     let domain = order.domain;
     let options = options(domain);
     let bytes = domain.memory.as_ref().map_or(0, |memory| memory.size.0);
     let mut request = if rampart_plan::is_linux(domain) {
-        Request::linux(&domain.name, bytes)
+        CellRequest::linux(&domain.name, bytes)
     } else {
-        Request::new(&domain.name)
+        CellRequest::new(&domain.name)
     };
     request.memory_bytes = bytes;
     request.cpus = CpuSelection::List(order.destination.cpus.clone());

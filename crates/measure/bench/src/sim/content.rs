@@ -11,11 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::architecture::Architecture;
+use super::build_programs::Program;
 use super::cache::create_directory;
 use super::error::SimError;
 use super::image::{BuildStep, ImageRecord, KERNEL, RECIPE, RECORD, ROOT};
 use super::packages::{Apt, Package};
-use super::program::Program;
 use super::{kernel, modules, root_files, squashfs};
 
 const DPKG_DEB: Program = Program {

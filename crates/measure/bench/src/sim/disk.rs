@@ -10,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::build_programs::Program;
 use super::error::SimError;
-use super::program::Program;
 
 /// Size for journals and plans. The file is sparse.
 const SIZE: &str = "64M";

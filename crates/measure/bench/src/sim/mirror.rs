@@ -3,8 +3,8 @@
 
 use std::process::Command;
 
+use super::build_programs::output_of;
 use super::packages::KEYRING;
-use super::program::output_of;
 
 /// The suite of the packages.
 const SUITE: &str = "bookworm";

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::architecture::Architecture;
+use super::build_programs::Program;
 use super::error::SimError;
-use super::program::Program;
 
 /// The parts of the module tree that a machine with virtio devices can use: one tenth of it. The rest
 /// is for hardware that the machine does not have.

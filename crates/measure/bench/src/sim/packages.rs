@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::architecture::Architecture;
+use super::build_programs::{Program, output_of};
 use super::cache::create_directory;
 use super::error::SimError;
 use super::mirror::Mirror;
-use super::program::{Program, output_of};
 
 /// The packages for all architectures: what an evaluation needs, and common tools for a shell.
 const PACKAGES: &[&str] = &[

@@ -21,7 +21,7 @@ use super::architecture::Architecture;
 use super::arguments::{AGENTS, port_name};
 use super::cache::{Cache, lock_directory};
 use super::error::SimError;
-use super::machine::Sim;
+use super::running_machine::Sim;
 use crate::monitor::monitor;
 
 /// How long an agent may take to answer.

@@ -2,8 +2,8 @@
 //! Derives the variants that a plan is compared with, and the time that they need. Pure.
 
 use rampart_model::{
-    ChangeStep, Finding, Nanos, NotMeasured, PlanChange, PlanVariant, Severity, StepAction,
-    StepKind, VariantSettings,
+    ChangeStep, EvaluationPart, Finding, Nanos, NotMeasured, PlanChange, PlanVariant, Severity,
+    StepAction, StepKind, VariantSettings,
 };
 
 use super::PlanRequest;
@@ -115,7 +115,7 @@ fn same_in_all(step: &ChangeStep) -> Option<NotMeasured> {
         finding = finding.fix(fix.as_str());
     }
     Some(NotMeasured {
-        what: change(step).to_string(),
+        part: EvaluationPart::Change(change(step)),
         findings: vec![finding],
     })
 }
@@ -219,8 +219,13 @@ pub(crate) mod tests {
         assert_eq!(variants.variants.len(), 11);
         assert_eq!(variants.variants[0].visits, 3);
         assert_eq!(variants.turns(), 13);
-        let named: Vec<&str> = variants.not_compared.iter().map(|one| &*one.what).collect();
-        assert_eq!(named, ["kernel command line nohz_full"]);
+        let [one] = &variants.not_compared[..] else {
+            panic!("{:?}", variants.not_compared);
+        };
+        let EvaluationPart::Change(change) = &one.part else {
+            panic!("{one:?}");
+        };
+        assert_eq!(change.to_string(), "kernel command line nohz_full");
         assert!(
             variants.not_compared[0].findings[0]
                 .what

@@ -56,7 +56,7 @@ pub(crate) enum Planned {
     Transfers {
         plan: TransferSettings,
         /// Loads for which there was not enough time.
-        left_out: Vec<(String, Finding)>,
+        left_out: Vec<(Disturbance, Finding)>,
     },
     /// The reason why no disturbance can be measured.
     Nothing(Finding),
@@ -150,22 +150,21 @@ fn leave_out_loads(
     groups: &mut [TransferGroup],
     wanted: &TransferRequest<'_>,
     needed: Nanos,
-) -> Vec<(String, Finding)> {
+) -> Vec<(Disturbance, Finding)> {
     let is_block = |one: &Disturbance| one.kind == DisturbanceKind::Block;
-    let mut named: Vec<String> = Vec::new();
+    let mut loads: Vec<Disturbance> = Vec::new();
     for group in groups {
         for load in group.disturbances.iter().filter(|one| !is_block(one)) {
-            let name = load.to_string();
-            if !named.contains(&name) {
-                named.push(name);
+            if !loads.contains(load) {
+                loads.push(load.clone());
             }
         }
         group.disturbances.retain(is_block);
     }
-    let left_out = |name: String| {
+    let left_out = |load: Disturbance| {
         let finding = Finding::new(
             Severity::Note,
-            name.as_str(),
+            load.to_string(),
             "the time is not enough for loads in one domain while the others are watched",
         )
         .values(
@@ -173,9 +172,9 @@ fn leave_out_loads(
             format!("{needed} for disturbances"),
         )
         .fix(more_time(wanted.total_for(needed)));
-        (name, finding)
+        (load, finding)
     };
-    named.into_iter().map(left_out).collect()
+    loads.into_iter().map(left_out).collect()
 }
 
 fn too_short(
@@ -465,7 +464,7 @@ mod tests {
             panic!("planned");
         };
         assert_eq!(words(&plan.groups[0]), ["block:host", "block:task"]);
-        let names: Vec<&str> = left_out.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<String> = left_out.iter().map(|(load, _)| load.to_string()).collect();
         assert_eq!(names, ["cpu:host", "cpu:task", "cache:host", "cache:task"]);
         assert!(matches!(planned(&domains, &[], 5), Ok(Planned::Nothing(_))));
         let refused = planned(&domains, &["block", "cpu"], 20).expect_err("asked for");

@@ -14,7 +14,7 @@ use crate::engine::schedule::Schedule;
 
 /// The state of the blocks. Only the handler uses it.
 #[derive(Debug)]
-pub struct Blocks<'a> {
+pub struct BlockMaker<'a> {
     orders: Orders<'a>,
     writer: Writer<'a>,
     /// Number of the present or last order.
@@ -24,7 +24,7 @@ pub struct Blocks<'a> {
     latest: Nanos,
 }
 
-impl<'a> Blocks<'a> {
+impl<'a> BlockMaker<'a> {
     /// Creates the state; the next order is the first. Returns `None` if the ring of `output` is
     /// too small.
     #[must_use]

@@ -10,7 +10,7 @@ use rampart_model::Nanos;
 use super::memory::{CellOutput, Word};
 use super::orders::{LoadOrder, Orders};
 use crate::engine::Clock;
-use crate::engine::load::{CACHE_BYTES, Load, LoadForm};
+use crate::engine::load::{CACHE_BYTES, LoadForm, LoadLoop};
 
 /// Slices between two checks of the clock and the orders.
 const SLICES: u32 = 4;
@@ -23,7 +23,7 @@ pub struct Loads<'a> {
     memory: &'a [AtomicU64],
     /// Number of the present or last order.
     number: u64,
-    load: Option<(Load<'a>, Nanos)>,
+    load: Option<(LoadLoop<'a>, Nanos)>,
     slices: u64,
     time: Nanos,
 }
@@ -84,7 +84,7 @@ impl<'a> Loads<'a> {
             LoadForm::Cache => self.memory.len().min(CACHE_BYTES / size_of::<u64>()),
             LoadForm::Cpu | LoadForm::Memory => self.memory.len(),
         };
-        self.load = Some((Load::new(form, &self.memory[..words]), until));
+        self.load = Some((LoadLoop::new(form, &self.memory[..words]), until));
         self.output.write(Word::LoadBegun, number);
     }
 

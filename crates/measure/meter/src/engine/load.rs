@@ -41,13 +41,13 @@ impl LoadForm {
 
 /// A running load.
 #[derive(Debug)]
-pub struct Load<'m> {
+pub struct LoadLoop<'m> {
     form: LoadForm,
     memory: &'m [AtomicU64],
     location: usize,
 }
 
-impl<'m> Load<'m> {
+impl<'m> LoadLoop<'m> {
     /// Creates a load of this form in this memory; `Cpu` uses none of it.
     #[must_use]
     pub fn new(form: LoadForm, memory: &'m [AtomicU64]) -> Self {
@@ -106,7 +106,7 @@ mod tests {
     fn visits_every_line_once_per_round() {
         for form in [LoadForm::Memory, LoadForm::Cache] {
             let memory = memory(256);
-            let mut load = Load::new(form, &memory);
+            let mut load = LoadLoop::new(form, &memory);
             for _ in 0..256 / LINES {
                 load.slice();
             }
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn cpu_load_accesses_no_memory_and_no_load_needs_any() {
         let memory = memory(8);
-        Load::new(LoadForm::Cpu, &memory).slice();
+        LoadLoop::new(LoadForm::Cpu, &memory).slice();
         assert_eq!(touched(&memory), [0; 8]);
         for form in [LoadForm::Memory, LoadForm::Cache] {
-            Load::new(form, &[]).slice();
+            LoadLoop::new(form, &[]).slice();
         }
     }
 

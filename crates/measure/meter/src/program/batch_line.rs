@@ -42,7 +42,7 @@ pub(super) fn write<'a>(
         if index > 0 {
             out.push(b',');
         }
-        let _ = write!(out, r#"{{"series":"{}","seen":"#, word(counts.series));
+        let _ = write!(out, r#"{{"series":"{}","seen":"#, counts.series.word());
         let (seen, missing) = (&mut counts.seen, &mut counts.missing);
         let extremes = (seen.min(), seen.max());
         distribution(out, seen.buckets(), extremes, |text| {
@@ -95,21 +95,6 @@ fn slot(out: &mut Vec<u8>, worst: Option<Nanos>) {
         Some(worst) => write!(out, "{}", worst.0),
         None => write!(out, "null"),
     };
-}
-
-const fn word(series: Series) -> &'static str {
-    match series {
-        Series::Lateness => "lateness",
-        Series::Gap => "gap",
-        Series::Excess => "excess",
-        Series::StartJitter => "start-jitter",
-        Series::Response => "response",
-        Series::PeriodLate => "period-late",
-        Series::PeriodEarly => "period-early",
-        Series::Delivery => "delivery",
-        Series::TrappedAccess => "trapped-access",
-        Series::MappedAccess => "mapped-access",
-    }
 }
 
 /// Maximum length of a distribution without its buckets: three numbers and their names.

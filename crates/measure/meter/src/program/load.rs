@@ -16,7 +16,7 @@ use rampart_model::{CpuId, CpuSet, ExitCode, LoadKind, Nanos, SchedulingPolicy};
 
 use super::CellMemoryLocation;
 use super::cell::CellLoad;
-use crate::engine::load::{CACHE_BYTES, Load, LoadForm};
+use crate::engine::load::{CACHE_BYTES, LoadForm, LoadLoop};
 use crate::linux::{clock, scheduling};
 
 /// Memory that `memory` accesses if the caller names no size, in bytes. Small, because a Linux cell
@@ -152,7 +152,7 @@ fn compute(request: &LoadRequest, form: LoadForm, stop: &AtomicBool) -> Result<(
     };
     // Written, so that the memory is allocated before the load is reported as begun.
     let memory: Vec<AtomicU64> = (0..bytes as u64 / 8).map(AtomicU64::new).collect();
-    let mut load = Load::new(form, &memory);
+    let mut load = LoadLoop::new(form, &memory);
     let (begin, before) = (Instant::now(), clock::thread_cpu());
     begun(request);
     while !request.is_over(begin, stop) {

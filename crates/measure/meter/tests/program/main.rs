@@ -5,6 +5,6 @@
 //! No test depends on how long something takes on a busy machine: the tests check only counts that
 //! must add up.
 
+mod meter_process;
 mod refusals;
 mod runs;
-mod support;

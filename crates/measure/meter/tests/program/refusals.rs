@@ -12,7 +12,7 @@ use rampart_model::{
     SchedulingPolicy,
 };
 
-use crate::support::{Meter, PROGRAM, allowed, is_root, plan, prepare, refused, skip};
+use crate::meter_process::{Meter, PROGRAM, allowed, is_root, plan, prepare, refused, skip};
 
 fn after(lines: &[String]) -> (Refusal, i32) {
     let mut meter = Meter::start();

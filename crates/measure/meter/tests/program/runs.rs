@@ -9,7 +9,7 @@ use rampart_model::{
     Phase, PlacedBy, SchedulingPolicy, Series,
 };
 
-use crate::support::{Meter, PROGRAM, allowed, cpu, is_root, plan, run, skip};
+use crate::meter_process::{Meter, PROGRAM, allowed, cpu, is_root, plan, run, skip};
 
 #[test]
 fn wakeup_counts_every_period() {

@@ -2,12 +2,11 @@
 //! The commands that change something: enable, create, load, start, stop, destroy, disable.
 
 use std::io::Read as _;
-use std::path::Path;
 
 use rampart_cells::operate::{self, EnableOrder, OperateError, Operator};
 use rampart_cells::resolve::{MemoryRegion, Resolved};
 use rampart_host::{StateDirectory, find_program_file};
-use rampart_model::{CpuSet, ExitCode, Finding, Severity, Span};
+use rampart_model::{AddressSpan, CpuSet, ExitCode, Finding, Severity};
 use rampart_present::{CellMemory, CellResources};
 use serde_json::json;
 
@@ -71,26 +70,23 @@ pub(super) fn disable(arguments: &Disable) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn create(arguments: &Create) -> Result<ExitCode, Failure> {
-    let image = arguments.image.as_deref().map(read).transpose()?;
+    let image = arguments
+        .image
+        .as_deref()
+        .map(operate::read_program)
+        .transpose()?;
     let operator = Operator::open()?;
     let resolved = operator.resolved(&arguments.request()?, &CpuSet::new())?;
     if arguments.dry_run {
         return show(arguments, &resolved, None);
     }
-    let number = operator.create(&resolved)?;
-    if let Some(image) = image
-        && let Err(error) = operator.load(&arguments.name, None, &image)
-    {
-        // A cell without its program is useless.
-        operator.destroy(&arguments.name)?;
-        return Err(error.into());
-    }
+    let number = operator.create_with_program(&resolved, image.as_deref())?;
     show(arguments, &resolved, Some(number))
 }
 
 fn show(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<ExitCode, Failure> {
     let memory = |region: &MemoryRegion| CellMemory {
-        span: Span {
+        span: AddressSpan {
             start: region.physical,
             bytes: region.bytes,
         },
@@ -118,24 +114,8 @@ fn show(arguments: &Create, resolved: &Resolved, number: Option<u32>) -> Result<
     Ok(ExitCode::Success)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, OperateError> {
-    let unreadable = |what: String| {
-        OperateError::Usage(
-            Finding::new(Severity::Error, path.display().to_string(), what)
-                .fix("objcopy -O binary PROGRAM.elf PROGRAM.bin"),
-        )
-    };
-    let bytes = std::fs::read(path).map_err(|error| unreadable(error.to_string()))?;
-    if bytes.starts_with(b"\x7fELF") {
-        return Err(unreadable(
-            "it is an ELF file, not a plain binary".to_owned(),
-        ));
-    }
-    Ok(bytes)
-}
-
 pub(super) fn load(arguments: &Load) -> Result<ExitCode, Failure> {
-    let data = read(&arguments.file)?;
+    let data = operate::read_program(&arguments.file)?;
     let at = Operator::open()?.load(&arguments.name, arguments.at, &data)?;
     output::print(&format!(
         "wrote {} bytes at {at:#x} of cell {}",
@@ -159,50 +139,7 @@ pub(super) fn write(arguments: &Write) -> Result<ExitCode, Failure> {
         }
     }
     let (cell, region) = &arguments.region;
-    let memory = Operator::open()?.region(cell, region)?;
-    let location = format!("cell {cell}, shared region {region}");
-    if !memory.is_writable() {
-        return Err(OperateError::Refused(vec![
-            Finding::new(Severity::Error, location, "the root cannot write to it")
-                .values("a region of the cell", "a region of the root")
-                .fix(format!(
-                    "rampart cell create {cell} --shared NAME=SIZE:root"
-                )),
-        ])
-        .into());
-    }
-    let bytes = memory.bytes() as u64;
-    let fits = arguments.at.is_multiple_of(8)
-        && data.len().is_multiple_of(8)
-        && arguments.at.checked_add(data.len() as u64) <= Some(bytes)
-        && arguments.at <= bytes;
-    if !fits {
-        return Err(OperateError::Usage(
-            Finding::new(Severity::Error, location, "the data does not fit")
-                .values(
-                    format!("{} bytes at {}", data.len(), arguments.at),
-                    format!("whole words of 8 bytes within {bytes}"),
-                )
-                .fix("pad the data to whole words; fix: choose another --at"),
-        )
-        .into());
-    }
-    let first = arguments.at as usize / 8;
-    let (words, _) = data.as_chunks::<8>();
-    let mut words = words.iter().enumerate();
-    let whole = words.all(|(index, word)| memory.store(first + index, u64::from_ne_bytes(*word)));
-    if !whole || memory.is_lost() {
-        return Err(OperateError::Refused(vec![
-            Finding::new(
-                Severity::Error,
-                location,
-                "the cell was destroyed while it was written",
-            )
-            .values("destroyed", "present")
-            .fix("rampart cell list"),
-        ])
-        .into());
-    }
+    Operator::open()?.write_region(cell, region, arguments.at, &data)?;
     output::print(&format!(
         "wrote {} bytes at {} of {cell}:{region}",
         data.len(),

@@ -3,7 +3,7 @@
 
 use rampart_cells::names::wrong_name;
 use rampart_cells::resolve::{
-    CpuSelection, RegisterFlags, RegisterGrant, Request, SharedRequest, Writer,
+    CellRequest, CpuSelection, RegisterFlags, RegisterGrant, SharedRequest, Writer,
 };
 use rampart_model::{ByteSize, Nanos};
 
@@ -111,8 +111,8 @@ pub(super) fn region(text: &str) -> Result<(String, String), String> {
 
 impl Create {
     /// Returns the request.
-    pub(super) fn request(&self) -> Result<Request, Failure> {
-        let mut request = Request::new(&self.name);
+    pub(super) fn request(&self) -> Result<CellRequest, Failure> {
+        let mut request = CellRequest::new(&self.name);
         request.cpus = match (super::super::cpus_here(self.cpus.as_ref())?, self.cpu_count) {
             (Some(cpus), _) => CpuSelection::List(cpus),
             (None, count) => CpuSelection::Count(count.unwrap_or(1)),

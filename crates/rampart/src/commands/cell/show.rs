@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rampart_cells::describe::{self, Sources};
 use rampart_cells::operate::{self, CellState, OperateError, Operator};
-use rampart_model::{ExitCode, Finding, Severity};
+use rampart_model::ExitCode;
 
 use super::{ConsoleArguments, Describe, List, Read, Stats};
 use crate::failure::Failure;
@@ -69,28 +69,10 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
 
 pub(super) fn read(arguments: &Read) -> Result<ExitCode, Failure> {
     let (cell, region) = &arguments.region;
-    let memory = Operator::open()?.region(cell, region)?;
     let limit = arguments.bytes.map_or(usize::MAX, |bytes| {
         usize::try_from(bytes.0).unwrap_or(usize::MAX)
     });
-    let words = memory.words().iter();
-    let mut bytes: Vec<u8> = words
-        .take(limit.div_ceil(8))
-        .flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes())
-        .collect();
-    bytes.truncate(limit);
-    if memory.is_lost() {
-        return Err(OperateError::Refused(vec![
-            Finding::new(
-                Severity::Error,
-                format!("cell {cell}, shared region {region}"),
-                "the cell was destroyed while it was read",
-            )
-            .values("destroyed", "present")
-            .fix("rampart cell list"),
-        ])
-        .into());
-    }
+    let bytes = Operator::open()?.read_region(cell, region, limit)?;
     std::io::stdout().write_all(&bytes)?;
     Ok(ExitCode::Success)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Args;
 use rampart_model::ExitCode;
-use rampart_plan::{Engine, Exported, MARK, Means, Subject};
+use rampart_plan::{Engine, ExportSubject, Exported, MARK, Means};
 use rampart_supervise::PlanFile;
 
 use crate::commands::VERSION;
@@ -51,8 +51,8 @@ fn fitting(from: &Path, recorded: &RecordedMachine) -> Result<PlanFile, Failure>
     Ok(read)
 }
 
-fn subject(read: &PlanFile) -> Subject<'_> {
-    Subject {
+fn subject(read: &PlanFile) -> ExportSubject<'_> {
+    ExportSubject {
         machine: &read.machine,
         environment: &read.environment,
         plan: &read.plan,

@@ -1,21 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart status`: the present state of this machine, compared with the active plan.
 
-mod meter;
 mod sampler;
 mod serve;
 mod watch;
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
-use rampart_model::{ExitCode, Nanos};
+use rampart_evaluate::LowRateMeters;
+use rampart_model::{ActivePlan, Batch, ExitCode, Nanos, Status};
+use rampart_status::Latencies;
 
 use crate::failure::Failure;
 use crate::{output, signals};
 use sampler::Sampler;
 pub(crate) use serve::ServeAddress;
 pub(super) use watch::needs_terminal;
+
+/// Meters on the CPUs of this machine, and what they have measured.
+#[derive(Debug, Default)]
+struct Meters {
+    latencies: Arc<Mutex<Latencies>>,
+    running: LowRateMeters,
+}
+
+impl Meters {
+    fn off(why: &str) -> Self {
+        Self {
+            running: LowRateMeters::off(why),
+            ..Self::default()
+        }
+    }
+
+    fn start(plan: Option<&ActivePlan>, status: &Status) -> Result<Self, Failure> {
+        let latencies: Arc<Mutex<Latencies>> = Arc::default();
+        let all = Arc::clone(&latencies);
+        let receiver = Arc::new(move |batch: &Batch| {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.add(batch);
+        });
+        let program = super::meter_program()?;
+        let running = LowRateMeters::start(program, super::VERSION, receiver, plan, status);
+        Ok(Self { latencies, running })
+    }
+
+    fn latencies(&self) -> Latencies {
+        let latencies = self.latencies.lock();
+        latencies.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// Default address of the server. Prometheus' list of ports of exporters (9100 to 9999) has no free
 /// one; this port is assigned to no service and is below the ports of outgoing connections.

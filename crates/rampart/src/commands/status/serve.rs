@@ -16,7 +16,7 @@ use rampart_status::{
 };
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use super::meter::Meters;
+use super::Meters;
 use super::sampler::{POLL, Sampler, wait};
 use crate::failure::Failure;
 use crate::{output, signals};
@@ -120,12 +120,14 @@ impl Scrapes {
         let status = self.sampler.next()?;
         self.totals.add(&status);
         if let Some(meters) = &mut self.meters {
-            meters.follow(self.sampler.plan()?.as_ref(), &status);
+            meters
+                .running
+                .follow(self.sampler.plan()?.as_ref(), &status);
         }
         let latencies = self
             .meters
             .as_ref()
-            .map_or_else(Latencies::default, |meters| meters.measured().0);
+            .map_or_else(Latencies::default, Meters::latencies);
         let text = open_metrics(&status, &self.totals, &latencies);
         self.last = Some((Instant::now(), text.clone()));
         Ok(text)

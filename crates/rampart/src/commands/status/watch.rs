@@ -12,9 +12,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::StatusArguments;
-use super::meter::Meters;
 use super::sampler::{POLL, Sampler, wait};
+use super::{Meters, StatusArguments};
 use crate::failure::Failure;
 
 /// The terminal, restored when the value is dropped; the library restores it before a panic message.
@@ -44,7 +43,7 @@ pub(in crate::commands) fn needs_terminal() -> Failure {
 }
 
 pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
-    if !crate::commands::sim_program::has_terminal() {
+    if !rampart_bench::has_terminal() {
         return Err(needs_terminal());
     }
     // A second signal does not end the process at once, since the terminal must be restored.
@@ -88,16 +87,17 @@ fn live(
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
     let interval = Duration::from(arguments.interval);
-    let (mut status, mut measured) = (first, meters.measured());
+    let (mut status, mut measured) = (first, (meters.latencies(), meters.running.remarks()));
     let mut view = View::default();
     let mut next = Instant::now() + interval;
     while !stop.load(Ordering::Relaxed) {
         if Instant::now() >= next {
             // Also read while paused, so that the next interval is short.
             let read = sampler.next()?;
-            meters.follow(sampler.plan()?.as_ref(), &read);
+            meters.running.follow(sampler.plan()?.as_ref(), &read);
             if !view.is_paused() {
-                (status, measured) = (read, meters.measured());
+                status = read;
+                measured = (meters.latencies(), meters.running.remarks());
             }
             next = Instant::now() + interval;
         }

@@ -3,7 +3,7 @@
 
 use rampart_model::{CpuSet, Reboot, ResolvedPlan, clean, plural};
 
-use super::parts;
+use super::plan_facts;
 use crate::element::{
     Column, ColumnKind, Element, Entry, ListItem, Pair, Row, RowGroup, Table, TableStyle, Text,
 };
@@ -17,7 +17,7 @@ const MAP: usize = 32;
 pub fn plan_picture(plan: &ResolvedPlan) -> Vec<Element> {
     let mut elements = map(plan);
     elements.push(Element::heading(2, "CPUs"));
-    let rows = parts::rows(plan).into_iter().map(|row| {
+    let rows = plan_facts::rows(plan).into_iter().map(|row| {
         vec![
             breakable(&row.cpus),
             row.owner,
@@ -81,7 +81,7 @@ fn map(plan: &ResolvedPlan) -> Vec<Element> {
     // Spaces of a drawing are not broken.
     let fixed = |line: String| Element::paragraph(line.replace(' ', "\u{a0}"));
     let mut lines = Vec::new();
-    for (node, cpus) in parts::by_node(plan) {
+    for (node, cpus) in plan_facts::by_node(plan) {
         for chunk in cpus.chunks(MAP) {
             let ids = (
                 chunk.first().map(|cpu| cpu.cpu.0).unwrap_or_default(),
@@ -90,7 +90,12 @@ fn map(plan: &ResolvedPlan) -> Vec<Element> {
             let location = node.map_or_else(String::new, |node| format!("node {node}"));
             let signs: Vec<String> = chunk
                 .chunks(8)
-                .map(|group| group.iter().map(|cpu| parts::sign(plan, cpu)).collect())
+                .map(|group| {
+                    group
+                        .iter()
+                        .map(|cpu| plan_facts::sign(plan, cpu))
+                        .collect()
+                })
                 .collect();
             // The CPU numbers of a node may have gaps.
             let label = if ids.0 == ids.1 {
@@ -103,7 +108,7 @@ fn map(plan: &ResolvedPlan) -> Vec<Element> {
             lines.push(fixed(format!("{location:9}{label:17}{}", signs.join(" "))));
         }
     }
-    let legend: Vec<String> = parts::legend(plan)
+    let legend: Vec<String> = plan_facts::legend(plan)
         .into_iter()
         .map(|(sign, meaning)| format!("{sign}\u{a0}{}", clean(&meaning).replace(' ', "\u{a0}")))
         .collect();
@@ -117,13 +122,13 @@ fn domains(elements: &mut Vec<Element>, plan: &ResolvedPlan) {
     }
     elements.push(Element::heading(2, "Domains"));
     let items = plan.domains.iter().map(|domain| {
-        let letter = parts::letter(plan, &domain.name).unwrap_or('*');
+        let letter = plan_facts::letter(plan, &domain.name).unwrap_or('*');
         let mut text = format!("{}, {}", domain.name, domain.kind);
         text.push_str(&format!(", {}", domain.cpus.named()));
         if !domain.emulator.is_empty() {
             text.push_str(&format!(", emulator on {}", domain.emulator));
         }
-        for reason in domain.reasons.iter().chain(&parts::owned(domain)) {
+        for reason in domain.reasons.iter().chain(&plan_facts::owned(domain)) {
             text.push_str(&format!("; {reason}"));
         }
         item(letter, text)
@@ -134,7 +139,7 @@ fn domains(elements: &mut Vec<Element>, plan: &ResolvedPlan) {
 }
 
 fn shares(elements: &mut Vec<Element>, plan: &ResolvedPlan) {
-    let shares = parts::shares(plan);
+    let shares = plan_facts::shares(plan);
     if shares.is_empty() {
         return;
     }
@@ -146,7 +151,7 @@ fn shares(elements: &mut Vec<Element>, plan: &ResolvedPlan) {
 }
 
 fn interrupts(elements: &mut Vec<Element>, plan: &ResolvedPlan) {
-    let owners = parts::interrupts(plan);
+    let owners = plan_facts::interrupts(plan);
     if owners.is_empty() {
         return;
     }

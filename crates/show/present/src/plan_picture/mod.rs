@@ -3,7 +3,7 @@
 
 mod elements;
 mod page;
-mod parts;
+mod plan_facts;
 
 pub use elements::plan_picture;
 pub(crate) use elements::{item, lines_table};

@@ -3,7 +3,7 @@
 
 use rampart_model::{ResolvedPlan, clean};
 
-use super::parts;
+use super::plan_facts;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;font:15px/1.45 system-ui,sans-serif}\
@@ -32,7 +32,7 @@ pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
         "<p>The plan fits the machine.</p>\n"
     });
     map(&mut page, plan);
-    let rows = parts::rows(plan).into_iter();
+    let rows = plan_facts::rows(plan).into_iter();
     let rows = rows.map(|row| {
         vec![
             row.cpus.to_string(),
@@ -49,7 +49,7 @@ pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
         rows,
     );
     let rows = plan.domains.iter().map(|domain| {
-        let letter = parts::letter(plan, &domain.name).unwrap_or('*');
+        let letter = plan_facts::letter(plan, &domain.name).unwrap_or('*');
         vec![
             format!("{letter} {}", domain.name),
             domain.kind.to_string(),
@@ -59,7 +59,7 @@ pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
                 .reasons
                 .iter()
                 .cloned()
-                .chain(parts::owned(domain))
+                .chain(plan_facts::owned(domain))
                 .collect::<Vec<_>>()
                 .join("; "),
         ]
@@ -70,7 +70,7 @@ pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
         &["name", "kind", "CPUs", "emulator", "reasons"],
         rows,
     );
-    let rows = parts::shares(plan).into_iter();
+    let rows = plan_facts::shares(plan).into_iter();
     let rows = rows.map(|(what, cpus, who)| vec![what, cpus.to_string(), who]);
     table(
         &mut page,
@@ -78,7 +78,7 @@ pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
         &["resource", "CPUs", "domains"],
         rows,
     );
-    let rows = parts::interrupts(plan).into_iter();
+    let rows = plan_facts::interrupts(plan).into_iter();
     let rows = rows.map(|(owner, count, cpus, names)| {
         vec![owner, count.to_string(), cpus.to_string(), names.join(", ")]
     });
@@ -101,7 +101,7 @@ pub fn plan_page(plan: &ResolvedPlan, title: &str) -> String {
 
 fn map(page: &mut String, plan: &ResolvedPlan) {
     page.push_str("<h2>Map</h2>\n");
-    for (node, cpus) in parts::by_node(plan) {
+    for (node, cpus) in plan_facts::by_node(plan) {
         if let Some(node) = node {
             page.push_str(&format!("<p>Memory node {node}</p>\n"));
         }
@@ -113,13 +113,13 @@ fn map(page: &mut String, plan: &ResolvedPlan) {
                 cpu.cpu,
                 escape(&owner),
                 cpu.role,
-                parts::sign(plan, cpu),
+                plan_facts::sign(plan, cpu),
                 cpu.cpu
             ));
         }
         page.push_str("</div>\n");
     }
-    let legend: Vec<String> = parts::legend(plan)
+    let legend: Vec<String> = plan_facts::legend(plan)
         .into_iter()
         .map(|(sign, meaning)| format!("<b>{sign}</b> {}", escape(&meaning)))
         .collect();

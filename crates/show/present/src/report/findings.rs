@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rampart_model::{Evaluation, Finding, NotMeasured, Severity, plural};
+use rampart_model::{Evaluation, EvaluationPart, Finding, NotMeasured, Severity, plural};
 
 use super::Report;
 use crate::element::{Element, FindingItem, ListItem, Text};
@@ -203,10 +203,37 @@ pub(super) fn findings_section(report: &Report<'_>) -> Vec<Element> {
     elements
 }
 
+/// Returns the name of a part of an evaluation, without the domains of a round.
+fn part_name(part: &EvaluationPart) -> String {
+    match part {
+        EvaluationPart::Domain(domain) => format!("domain {domain}"),
+        EvaluationPart::DomainAfterFailures(domain) => {
+            format!("domain {domain}, from its second failure on")
+        }
+        EvaluationPart::Meter { domain, meter } => format!("{domain}/{meter}"),
+        EvaluationPart::Load(load) => format!("load {}", load.word()),
+        EvaluationPart::LoadsOfStressNg => "loads by stress-ng".to_owned(),
+        EvaluationPart::Disturbances => "disturbances between domains".to_owned(),
+        EvaluationPart::Disturbance(disturbance) => format!("disturbance {disturbance}"),
+        EvaluationPart::Record(id) => format!("record {id}"),
+        EvaluationPart::Round { id, .. } => format!("round {id}"),
+        EvaluationPart::Change(change) => change.to_string(),
+    }
+}
+
+/// Returns a part of an evaluation in words.
+pub(crate) fn part_words(part: &EvaluationPart) -> String {
+    let name = part_name(part);
+    match part {
+        EvaluationPart::Round { domains, .. } => format!("{name} in {}", domains.join(", ")),
+        _ => name,
+    }
+}
+
 /// Returns the heading and findings of something that was not measured.
 pub(super) fn not_measured_findings(of: &NotMeasured) -> Vec<Element> {
-    let mut elements = vec![Element::heading(4, Text::from(&of.what))];
-    elements.extend(findings(&of.findings, &of.what));
+    let mut elements = vec![Element::heading(4, Text::from(&part_words(&of.part)))];
+    elements.extend(findings(&of.findings, &part_name(&of.part)));
     elements
 }
 
@@ -218,31 +245,31 @@ pub(super) fn not_measured(report: &Report<'_>) -> Vec<Element> {
         .not_measured
         .iter()
         .partition(|one| is_absent(evaluation, one));
-    let named = |kind: &str| {
-        let mut all = evaluation.not_measured.iter();
-        all.any(|one| domain_of(one) == kind)
-    };
-    let mut names: Vec<String> = absent.iter().map(|one| domain_of(one).to_owned()).collect();
+    let mut names = names(&absent);
     let mut reasons: Vec<ListItem> = absent
         .iter()
-        .map(|one| reason(&one.what, &one.findings))
+        .map(|one| reason(&one.part, &one.findings))
         .collect();
     for one in evaluation.availability.iter().filter(|one| !one.available) {
         let name = one.domain.to_string();
-        if !named(&name) {
-            reasons.push(reason(&name, &one.findings));
+        let part = EvaluationPart::Domain(name.clone());
+        if evaluation
+            .not_measured
+            .iter()
+            .all(|other| other.part != part)
+        {
+            reasons.push(reason(&part, &one.findings));
             names.push(name);
         }
     }
     let mut elements: Vec<Element> = failed.into_iter().flat_map(not_measured_findings).collect();
     if !names.is_empty() {
-        let count = names.len();
         elements.push(Element::paragraph(format!(
             "Not on this machine, not requested or not reached: {}.",
-            shortened(&names).join(", ")
+            names.join(", ")
         )));
         elements.push(Element::folded(
-            format!("{} with reasons", plural(count, "part")),
+            format!("{} with reasons", plural(reasons.len(), "part")),
             vec![Element::List { items: reasons }],
         ));
     }
@@ -255,40 +282,41 @@ pub(super) fn not_measured(report: &Report<'_>) -> Vec<Element> {
     elements
 }
 
-/// Returns the names, those of runs and rounds that were not reached as one.
-fn shortened(names: &[String]) -> Vec<String> {
-    let (parts, mut shown): (Vec<&String>, Vec<&String>) = names
-        .iter()
-        .partition(|name| name.starts_with("record ") || name.starts_with("round "));
-    if parts.len() == 1 {
-        shown.extend(&parts);
+/// Returns the names of parts; several records and rounds are one.
+fn names(parts: &[&NotMeasured]) -> Vec<String> {
+    let (runs, others): (Vec<&EvaluationPart>, Vec<&EvaluationPart>) =
+        parts.iter().map(|one| &one.part).partition(|part| {
+            matches!(
+                part,
+                EvaluationPart::Record(_) | EvaluationPart::Round { .. }
+            )
+        });
+    let name = |part: &EvaluationPart| match part {
+        EvaluationPart::Domain(domain) => domain.clone(),
+        part => part_words(part),
+    };
+    let mut names: Vec<String> = others.into_iter().map(name).collect();
+    match runs[..] {
+        [] => {}
+        [one] => names.push(name(one)),
+        _ => names.push(format!("{} records and rounds", runs.len())),
     }
-    let mut shown: Vec<String> = shown.into_iter().cloned().collect();
-    if parts.len() > 1 {
-        shown.push(format!("{} records and rounds", parts.len()));
-    }
-    shown
-}
-
-/// Returns the domain that an entry is about, or the whole entry.
-fn domain_of(one: &NotMeasured) -> &str {
-    one.what.strip_prefix("domain ").unwrap_or(&one.what)
+    names
 }
 
 /// Returns whether a part is missing without a fault: the machine cannot host the domain and no user
 /// asked for it, or only notes explain it.
 fn is_absent(evaluation: &Evaluation, one: &NotMeasured) -> bool {
-    let domain = domain_of(one);
-    let planned = evaluation
-        .settings
-        .domains
-        .iter()
-        .any(|planned| planned.name == domain);
-    let unavailable = evaluation
-        .availability
-        .iter()
-        .any(|kind| !kind.available && kind.domain.to_string() == domain);
-    (unavailable && !planned)
+    let is_unavailable = match &one.part {
+        EvaluationPart::Domain(domain) => {
+            let mut planned = evaluation.settings.domains.iter();
+            let mut kinds = evaluation.availability.iter();
+            planned.all(|planned| planned.name != *domain)
+                && kinds.any(|kind| !kind.available && kind.domain.to_string() == *domain)
+        }
+        _ => false,
+    };
+    is_unavailable
         || one
             .findings
             .iter()
@@ -296,12 +324,13 @@ fn is_absent(evaluation: &Evaluation, one: &NotMeasured) -> bool {
 }
 
 /// Returns why a part is missing, without a severity: it is not a fault of the evaluation.
-fn reason(name: &str, findings: &[Finding]) -> ListItem {
+fn reason(part: &EvaluationPart, findings: &[Finding]) -> ListItem {
+    let name = part_name(part);
     let texts: Vec<String> = findings
         .iter()
         .map(|finding| {
             let location = match finding.location.as_str() {
-                location if location == name || location.is_empty() => String::new(),
+                location if name.ends_with(location) => String::new(),
                 location => format!("{location}: "),
             };
             let fix = finding
@@ -312,7 +341,7 @@ fn reason(name: &str, findings: &[Finding]) -> ListItem {
         })
         .collect();
     ListItem {
-        label: name.to_owned(),
+        label: part_words(part),
         text: Text::prose(&texts.join(" ")),
         items: Vec::new(),
     }

@@ -13,7 +13,7 @@ use crate::format;
 /// Returns the key of a view, which tables refer to.
 pub(super) fn key(meter: MeterKind, series: Series, corrected: bool) -> String {
     let how = if corrected { "corrected" } else { "seen" };
-    format!("{meter}/{}/{how}", format::series_word(series))
+    format!("{meter}/{}/{how}", series.word())
 }
 
 /// Returns whether adding missed periods changes a quantity.

@@ -23,6 +23,7 @@ mod verdicts;
 mod worst;
 
 pub(crate) use causes::explained;
+pub(crate) use findings::{findings, part_words};
 
 use std::collections::HashMap;
 

@@ -5,6 +5,7 @@ use rampart_model::{
     Bench, DomainProgram, Evaluation, EvaluationState, Finding, Nanos, Severity, Verdict,
     VerdictOutcome, plural,
 };
+use rampart_rules::ROOT_RULES;
 use rampart_stats::BestDomain;
 
 use crate::{format, transfer_matrix};
@@ -126,9 +127,8 @@ fn needs_root(evaluation: &Evaluation) -> bool {
     shields
         .chain(refused)
         .chain(invalid)
-        .filter(|finding| finding.severity > Severity::Note)
-        .filter_map(|finding| finding.fix.as_deref())
-        .any(|fix| fix.contains("sudo"))
+        .filter_map(|finding| finding.rule.as_deref())
+        .any(|rule| ROOT_RULES.iter().any(|root| root.id == rule))
 }
 
 /// Returns a command for the machine of the evaluation.

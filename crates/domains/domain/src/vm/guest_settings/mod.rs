@@ -10,7 +10,7 @@ mod tests;
 
 use rampart_agent::AgentHello;
 use rampart_model::{GuestKnob, GuestThread};
-use rampart_rules::guest::{GuestMemory, GuestSetup, GuestSubject, HostFacts, guest_settings};
+use rampart_rules::guest::{GuestMemoryPages, GuestSetup, GuestSubject, HostFacts, guest_settings};
 
 pub(super) use self::host_facts::read_host_facts;
 use super::KERNEL_VARIABLE;
@@ -40,7 +40,7 @@ pub(super) fn all(known: &Known<'_>) -> Vec<GuestKnob> {
         facts: known.facts,
         guest: GuestSetup {
             accelerator: guest.accelerator,
-            memory: GuestMemory {
+            memory: GuestMemoryPages {
                 mebibytes: guest.memory.mebibytes,
                 huge_page: guest.memory.huge_page,
             },

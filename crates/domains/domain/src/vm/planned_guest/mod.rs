@@ -170,7 +170,7 @@ impl PlannedGuest {
         {
             fs::File::open(file).map_err(DomainError::file("read", file))?;
         }
-        // Sockets of a guest that was killed would be in the way.
+        // QEMU cannot create its sockets while those of a killed guest exist.
         let _ = fs::remove_dir_all(&order.directory);
         fs::create_dir_all(&order.directory)
             .map_err(DomainError::file("make the directory", &order.directory))?;

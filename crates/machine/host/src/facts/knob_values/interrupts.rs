@@ -2,19 +2,19 @@
 //! Reads interrupts that drivers have requested (Documentation/core-api/irq/irq-affinity.rst,
 //! Documentation/ABI/testing/sysfs-kernel-irq).
 
-use rampart_rules::Interrupt;
+use rampart_rules::InterruptReading;
 
 use crate::MachineRoot;
 
 /// Returns every interrupt with an action, by number.
-pub(super) fn read(root: &MachineRoot) -> Vec<Interrupt> {
+pub(super) fn read(root: &MachineRoot) -> Vec<InterruptReading> {
     root.numbered("proc/irq", "")
         .into_iter()
         .filter_map(|number| interrupt(root, number))
         .collect()
 }
 
-fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
+fn interrupt(root: &MachineRoot, number: u32) -> Option<InterruptReading> {
     let (proc, sys) = (
         format!("proc/irq/{number}"),
         format!("sys/kernel/irq/{number}"),
@@ -27,7 +27,7 @@ fn interrupt(root: &MachineRoot, number: u32) -> Option<Interrupt> {
     })?;
     let chip = chip_name(root, number);
     let per_cpu = is_of_each_cpu(root, number, &name);
-    Some(Interrupt {
+    Some(InterruptReading {
         number,
         affinity: root.value(&format!("{proc}/smp_affinity_list"))?,
         effective: root

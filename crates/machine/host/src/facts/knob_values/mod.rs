@@ -9,7 +9,7 @@ pub(crate) use interrupts::is_of_each_cpu;
 
 use rampart_model::{CpuSet, Finding, Machine};
 use rampart_rules::{
-    Isolation, KernelCommandLine, KernelVersion, ProcessLimits, Readings, Subject, figure_findings,
+    KernelCommandLine, KernelVersion, ProcessLimits, Readings, Subject, figure_findings,
 };
 use rustix::process::{Resource, getrlimit};
 
@@ -68,16 +68,11 @@ pub fn read_figure_findings(
     real_time: &CpuSet,
 ) -> Vec<Finding> {
     let readings = read_knob_values(root, real_time);
-    let isolation = Isolation {
-        housekeeping: machine.topology.online.difference(real_time),
-        real_time: real_time.clone(),
-        has_guests: readings.hosts_guests,
-        ..Isolation::default()
-    };
     let subject = Subject {
         machine,
         readings: &readings,
     };
+    let isolation = subject.isolation(real_time.clone());
     figure_findings(subject, &isolation)
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rampart_rules::KernelThread;
+use rampart_rules::KernelThreadReading;
 
 use crate::MachineRoot;
 use crate::facts::processes::{names_of_programs, with_kernel_threads};
@@ -11,7 +11,7 @@ use crate::tasks;
 
 /// Returns kernel threads and programs, or `None` if the kernel's threads are not visible, as in a
 /// container.
-pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<String>)> {
+pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThreadReading>, BTreeSet<String>)> {
     let processes = with_kernel_threads(root)?;
     let programs = names_of_programs(&processes);
     let threads = processes
@@ -19,7 +19,7 @@ pub(super) fn read(root: &MachineRoot) -> Option<(Vec<KernelThread>, BTreeSet<St
         .filter(|process| process.is_kernel_thread())
         .filter_map(|process| {
             let stat = process.stat?;
-            Some(KernelThread {
+            Some(KernelThreadReading {
                 thread: process.number,
                 bound: stat.is_bound(),
                 policy: stat.policy,

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use rampart_model::{Check, CheckFinding, CheckState, CpuSet};
-use rampart_rules::{Isolation, Reading, Subject, Unread, check};
+use rampart_rules::{Reading, Subject, Unread, check};
 
 use crate::{MachineRoot, read_knob_values, read_machine};
 
@@ -16,16 +16,11 @@ fn checked(root: &MachineRoot, real_time: &str) -> Check {
     let real_time: CpuSet = real_time.parse().expect("CPUs");
     let machine = read_machine(root);
     let readings = read_knob_values(root, &real_time);
-    let isolation = Isolation {
-        housekeeping: machine.topology.online.difference(&real_time),
-        has_guests: readings.hosts_guests,
-        real_time,
-        ..Isolation::default()
-    };
     let subject = Subject {
         machine: &machine,
         readings: &readings,
     };
+    let isolation = subject.isolation(real_time);
     check(subject, &isolation, "named with --cpus", "test")
 }
 

@@ -15,7 +15,7 @@ use super::blocks::CellBlocks;
 use super::load::CellLoad;
 use super::memory::{CellMemory, CellMemoryLocation, map};
 use super::relay::relay;
-use crate::cell::blocks::Blocks;
+use crate::cell::blocks::BlockMaker;
 use crate::cell::loads::Loads;
 use crate::cell::memory::{CellOutput, ORDERS_BYTES, OUTPUT_BYTES, REVISION, Word};
 use crate::cell::orders::Orders;
@@ -32,7 +32,7 @@ use crate::timescale::Timescale;
 /// The hardware of a cell, simulated by a thread: it polls for interrupts while the program sleeps.
 struct Thread<'a> {
     scale: Timescale,
-    blocks: RefCell<Blocks<'a>>,
+    blocks: RefCell<BlockMaker<'a>>,
     next: Cell<Option<Nanos>>,
     timer: Cell<Nanos>,
 }
@@ -130,7 +130,7 @@ impl Running {
             let hertz = hertz.ticks(Nanos::SECOND);
             let hardware = Thread {
                 scale: Timescale::of_frequency(hertz).expect("a counter"),
-                blocks: RefCell::new(Blocks::new(&output, orders).expect("room")),
+                blocks: RefCell::new(BlockMaker::new(&output, orders).expect("room")),
                 next: Cell::new(None),
                 timer: Cell::default(),
             };

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 
 use super::iomem::Iomem;
 use super::nodes::{Nodes, number};
-use super::{AddressRange, InterruptController, ReservedMemory, Span, TreeCpu, addresses, spans};
+use super::{
+    AddressRange, AddressSpan, InterruptController, ReservedMemory, TreeCpu, addresses, spans,
+};
 
 /// The bits of MPIDR_EL1 that identify a CPU.
 const AFFINITY: u64 = 0xff_00ff_ffff;
@@ -38,7 +40,7 @@ pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> 
         2
     };
     let registers = addresses::registers(nodes, node);
-    let spans: Vec<Span> = registers.iter().map(AddressRange::span).collect();
+    let spans: Vec<AddressSpan> = registers.iter().map(AddressRange::span).collect();
     let distributor = *spans.first()?;
     let regions = nodes.word(node, "#redistributor-regions").unwrap_or(1) as usize;
     let redistributors = if version == 3 {
@@ -92,7 +94,7 @@ pub(super) fn cpus(nodes: &Nodes, numbers: &BTreeMap<String, u32>) -> Vec<TreeCp
 }
 
 /// Returns all memory (3.4).
-pub(super) fn memory(nodes: &Nodes) -> Vec<Span> {
+pub(super) fn memory(nodes: &Nodes) -> Vec<AddressSpan> {
     let is_memory = |node: &usize| {
         nodes.string(*node, "device_type").as_deref() == Some("memory") && nodes.is_enabled(*node)
     };
@@ -107,7 +109,7 @@ pub(super) fn reserved(nodes: &Nodes) -> Vec<ReservedMemory> {
         .reservations
         .iter()
         .map(|(start, bytes)| ReservedMemory {
-            span: Span {
+            span: AddressSpan {
                 start: *start,
                 bytes: *bytes,
             },
@@ -138,17 +140,17 @@ pub(super) fn reserved(nodes: &Nodes) -> Vec<ReservedMemory> {
 /// Returns the unused memory. Without `/proc/iomem`, only the memory that the tree reserves for
 /// cells.
 pub(super) fn kept(
-    memory: &[Span],
+    memory: &[AddressSpan],
     reserved: &[ReservedMemory],
     iomem: Option<&Iomem>,
-) -> Vec<Span> {
-    let ours: Vec<Span> = reserved
+) -> Vec<AddressSpan> {
+    let ours: Vec<AddressSpan> = reserved
         .iter()
         .filter(|one| one.for_cells && one.no_map)
         .map(|one| one.span)
         .collect();
     let others = reserved.iter().filter(|one| !one.for_cells);
-    let mut taken: Vec<Span> = others.map(|one| one.span).collect();
+    let mut taken: Vec<AddressSpan> = others.map(|one| one.span).collect();
     let Some(iomem) = iomem else {
         return spans::common(memory, &spans::without(&ours, &taken));
     };

@@ -3,21 +3,18 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rampart_domain::Domain;
-use rampart_evaluate::{EvaluateError, MeasureContext, measure};
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
-    ActivePlan, ActivePlanState, CpuSet, DomainKind, DomainSelection, MeterKind, MeterSettings,
-    Nanos, SchedulingPolicy, Status,
+    ActivePlan, ActivePlanState, Batch, CpuSet, DomainKind, DomainSelection, MeterKind,
+    MeterSettings, Nanos, SchedulingPolicy, Status,
 };
-use rampart_status::Latencies;
 
-use crate::commands::{VERSION, meter_program};
-use crate::failure::Failure;
+use crate::{EvaluateError, MeasureContext, measure};
 
 /// Period of the wakeups: cheap, and a thousand samples in ten seconds.
 const PERIOD: Nanos = Nanos::from_millis(10);
@@ -28,21 +25,34 @@ const SPINNING: f64 = 0.5;
 /// Time limit of the meters' end; the kernel ends them with this process in any case.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-#[derive(Debug, Default)]
-struct Measured {
-    latencies: Latencies,
-    remarks: Vec<String>,
+/// A receiver of the meters' batches, from several threads.
+pub type BatchReceiver = Arc<dyn Fn(&Batch) + Send + Sync>;
+
+/// The program of the meters, the version of the tool, and the receiver.
+#[derive(Clone)]
+struct MeterProgram {
+    path: PathBuf,
+    tool_version: &'static str,
+    receiver: BatchReceiver,
 }
 
 /// Running meters. Dropping the value ends them.
-#[derive(Debug, Default)]
-pub(super) struct Meters {
-    measured: Arc<Mutex<Measured>>,
+#[derive(Default)]
+pub struct LowRateMeters {
+    remarks: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// The meter program; `None` if nothing is measured.
-    program: Option<PathBuf>,
+    /// `None` if nothing is measured.
+    program: Option<MeterProgram>,
     placed_for: Option<AppliedPlan>,
+}
+
+impl std::fmt::Debug for LowRateMeters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LowRateMeters")
+            .field("placed_for", &self.placed_for)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Identity of an applied plan; meters are placed anew if it changes.
@@ -69,25 +79,37 @@ struct MeterLocation {
     cpus: CpuSet,
 }
 
-impl Meters {
+impl LowRateMeters {
     /// Returns no meters, with the reason as a remark.
-    pub(super) fn off(why: &str) -> Self {
+    #[must_use]
+    pub fn off(why: &str) -> Self {
         let meters = Self::default();
         meters.remark(why.to_owned());
         meters
     }
 
-    /// Starts meters on CPUs without a spinning real-time thread.
-    pub(super) fn start(plan: Option<&ActivePlan>, status: &Status) -> Result<Self, Failure> {
+    /// Starts meters with this program on CPUs without a spinning real-time thread.
+    #[must_use]
+    pub fn start(
+        path: PathBuf,
+        tool_version: &'static str,
+        receiver: BatchReceiver,
+        plan: Option<&ActivePlan>,
+        status: &Status,
+    ) -> Self {
         let mut meters = Self::default();
-        meters.program = Some(meter_program()?);
+        meters.program = Some(MeterProgram {
+            path,
+            tool_version,
+            receiver,
+        });
         meters.place(plan.filter(is_complete), status);
-        Ok(meters)
+        meters
     }
 
     /// Places the meters anew if a plan was applied or released. While a plan is being applied they
     /// stay on their CPUs.
-    pub(super) fn follow(&mut self, plan: Option<&ActivePlan>, status: &Status) {
+    pub fn follow(&mut self, plan: Option<&ActivePlan>, status: &Status) {
         let is_begun = plan.is_some_and(|plan| plan.state == ActivePlanState::Begun);
         let plan = plan.filter(is_complete);
         if self.program.is_none() || is_begun || AppliedPlan::of(plan) == self.placed_for {
@@ -95,10 +117,7 @@ impl Meters {
         }
         self.stop.store(true, Ordering::Relaxed);
         self.stop = Arc::default();
-        {
-            let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-            measured.remarks.clear();
-        }
+        locked(&self.remarks).clear();
         self.place(plan, status);
     }
 
@@ -115,33 +134,35 @@ impl Meters {
         // Threads that were stopped may not have ended yet.
         self.threads.retain(|thread| !thread.is_finished());
         for location in locations {
-            let measured = Arc::clone(&self.measured);
+            let remarks = Arc::clone(&self.remarks);
             let stop = Arc::clone(&self.stop);
             let program = program.clone();
             self.threads.push(thread::spawn(move || {
-                if let Err(remark) = run(&location, &program, &measured, &stop)
+                if let Err(remark) = run(&location, &program, &remarks, &stop)
                     && !stop.load(Ordering::Relaxed)
                 {
-                    let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
-                    measured.remarks.push(remark);
+                    locked(&remarks).push(remark);
                 }
             }));
         }
     }
 
     fn remark(&self, remark: String) {
-        let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        measured.remarks.push(remark);
+        locked(&self.remarks).push(remark);
     }
 
-    /// Returns the latencies measured so far, and remarks about them.
-    pub(super) fn measured(&self) -> (Latencies, Vec<String>) {
-        let measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
-        (measured.latencies.clone(), measured.remarks.clone())
+    /// Returns remarks about the meters: that they are off, or on which CPUs none runs and why.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        locked(&self.remarks).clone()
     }
 }
 
-impl Drop for Meters {
+fn locked(remarks: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
+    remarks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for LowRateMeters {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let end = Instant::now() + END_LIMIT;
@@ -215,18 +236,18 @@ fn domain_of(location: &MeterLocation) -> Box<dyn Domain> {
 /// Measures until `stop` is set. The error is a remark for the user.
 fn run(
     location: &MeterLocation,
-    program: &std::path::Path,
-    measured: &Mutex<Measured>,
+    program: &MeterProgram,
+    remarks: &Mutex<Vec<String>>,
     stop: &AtomicBool,
 ) -> Result<(), String> {
     let domain = domain_of(location);
     let no_cpus = CpuSet::new();
     let context = MeasureContext {
-        meter: program,
+        meter: &program.path,
         housekeeping: &no_cpus,
         histogram_log: None,
         explain: false,
-        tool_version: VERSION,
+        tool_version: program.tool_version,
     };
     let attempt = |policy| -> Result<(), EvaluateError> {
         let plan = MeterSettings {
@@ -238,10 +259,9 @@ fn run(
             lock_memory: false,
             ..MeterSettings::new(MeterKind::Wakeup, location.cpus.clone())
         };
-        let mut add = |batch: Option<&rampart_model::Batch>| {
+        let mut add = |batch: Option<&Batch>| {
             if let Some(batch) = batch {
-                let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
-                measured.latencies.add(batch);
+                (program.receiver)(batch);
             }
         };
         measure(domain.as_ref(), &plan, &context, &mut add, stop).map(|_| ())
@@ -253,13 +273,10 @@ fn run(
         return Ok(());
     }
     // Without the privilege for FIFO, measure under the time-sharing policy.
-    {
-        let mut measured = measured.lock().unwrap_or_else(PoisonError::into_inner);
-        measured.remarks.push(format!(
-            "meter on {} with policy other instead of fifo:1",
-            location.cpus.named()
-        ));
-    }
+    locked(remarks).push(format!(
+        "meter on {} with policy other instead of fifo:1",
+        location.cpus.named()
+    ));
     match attempt(SchedulingPolicy::Other) {
         Ok(()) => Ok(()),
         Err(_) if stop.load(Ordering::Relaxed) => Ok(()),

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Moves this process or others into a domain of the active plan, or to CPUs without a plan.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use rampart_host::{
+    PlacementGroup, StateDirectory, ThreadPlacement, is_leader, place_process, place_thread,
+};
+use rampart_model::{CpuSet, Finding, PlacedThread, SchedulingPolicy, Severity};
+
+use crate::{Destination, LoadedPlan, SuperviseError};
+
+/// Where programs are started or moved to.
+#[derive(Debug)]
+pub enum PlacementTarget {
+    /// A destination of the active plan, and the CPUs of it to use; `None` for all.
+    Destination(Box<LoadedPlan>, Destination, Option<CpuSet>),
+    /// CPUs, because no plan is active.
+    Cpus(CpuSet),
+}
+
+impl PlacementTarget {
+    /// Returns the target with this name. Without a name: the destination with these CPUs, the CPUs
+    /// themselves if no plan is active, or the only domain.
+    ///
+    /// # Errors
+    /// If there is no such destination, or a plan is needed and none is active.
+    pub fn find(
+        state: &StateDirectory,
+        name: Option<&str>,
+        cpus: Option<CpuSet>,
+    ) -> Result<Self, SuperviseError> {
+        let plan = match (name, &cpus) {
+            (None, Some(cpus)) => match LoadedPlan::load(state)? {
+                Some(plan) => plan,
+                None => return Ok(Self::Cpus(cpus.clone())),
+            },
+            _ => LoadedPlan::required(state)?,
+        };
+        let destination = destination(&plan, name, cpus.as_ref())?;
+        Ok(Self::Destination(Box::new(plan), destination, cpus))
+    }
+
+    /// Returns the warning that no plan isolates the CPUs; `None` if one does.
+    #[must_use]
+    pub fn warning(&self) -> Option<Finding> {
+        let Self::Cpus(cpus) = self else {
+            return None;
+        };
+        let finding = Finding::new(
+            Severity::Warning,
+            cpus.named().to_string(),
+            "no plan is active: other programs, interrupts and kernel threads also run on these CPUs",
+        );
+        Some(finding.fix("rampart apply PLAN"))
+    }
+
+    /// Returns the placement of a process.
+    ///
+    /// # Errors
+    /// As [`LoadedPlan::placement`].
+    pub fn placement(
+        &self,
+        process: u32,
+        policy: Option<SchedulingPolicy>,
+        nice: Option<i32>,
+    ) -> Result<ThreadPlacement, SuperviseError> {
+        match self {
+            Self::Cpus(cpus) => Ok(ThreadPlacement {
+                group: PlacementGroup::AsIs,
+                cpus: Some(cpus.clone()),
+                policy,
+                nice,
+            }),
+            Self::Destination(plan, destination, cpus) => {
+                plan.placement(destination, process, cpus.as_ref(), policy, nice)
+            }
+        }
+    }
+
+    /// Moves all threads of a process, or a single thread.
+    ///
+    /// # Errors
+    /// Returns the reason why none was moved.
+    pub fn move_there(
+        &self,
+        number: u32,
+        single_thread: bool,
+        policy: Option<SchedulingPolicy>,
+        nice: Option<i32>,
+    ) -> Result<Vec<PlacedThread>, Finding> {
+        let refused =
+            |what: String| Finding::new(Severity::Error, format!("process {number}"), what);
+        if !single_thread && is_leader(number) == Some(false) {
+            return Err(refused("it is a thread, not a process".to_owned()).fix("add --thread"));
+        }
+        let placement = self.placement(number, policy, nice);
+        let placement = placement.map_err(|error| refused(error.to_string()))?;
+        let placed = if single_thread {
+            place_thread(number, &placement).map(|thread| vec![thread])
+        } else {
+            place_process(number, &placement)
+        };
+        placed.map_err(|error| refused(error.to_string()))
+    }
+}
+
+/// Returns the destination of this name, or the one with these CPUs, or the only domain.
+fn destination(
+    plan: &LoadedPlan,
+    name: Option<&str>,
+    cpus: Option<&CpuSet>,
+) -> Result<Destination, SuperviseError> {
+    if let Some(name) = name {
+        return plan.destination(name);
+    }
+    let all = plan.destinations();
+    let found = match cpus {
+        Some(cpus) => all
+            .iter()
+            .find(|destination| !cpus.is_empty() && cpus.is_subset(&destination.cpus)),
+        // The last destination is housekeeping.
+        None if all.len() == 2 => all.first(),
+        None => None,
+    };
+    found.cloned().ok_or_else(|| {
+        let names: Vec<&str> = all
+            .iter()
+            .map(|destination| destination.name.as_str())
+            .collect();
+        let what = match cpus {
+            Some(cpus) => format!("no domain of the plan has all of {}", cpus.named()),
+            None => "the plan has several domains".to_owned(),
+        };
+        let fix = format!("name one of {}", names.join(", "));
+        let finding = Finding::new(Severity::Error, plan.plan.file.clone(), what);
+        SuperviseError::Usage(finding.fix(fix))
+    })
+}
+
+/// Moves this process and executes a program in its place. Returns only the failure. Without
+/// `with_input` the program gets no standard input.
+pub fn execute_there(
+    placement: &ThreadPlacement,
+    words: &[String],
+    with_input: bool,
+) -> SuperviseError {
+    let placed = match place_process(std::process::id(), placement) {
+        Ok(placed) => placed,
+        Err(error) => return error.into(),
+    };
+    if let Some(refused) = placed.into_iter().find_map(|thread| thread.refused) {
+        return SuperviseError::Missing(refused);
+    }
+    let (program, rest) = words
+        .split_first()
+        .map_or(("", words), |(first, rest)| (first, rest));
+    let mut command = Command::new(program);
+    command.args(rest);
+    if !with_input {
+        command.stdin(Stdio::null());
+    }
+    SuperviseError::NotStarted {
+        program: program.to_owned(),
+        cause: command.exec(),
+        fix: "give the path of an executable file".to_owned(),
+    }
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Checks a machine for real-time work on the CPUs that an evaluation would measure.
+
+use rampart_host::{
+    MachineRoot, StateDirectory, active_plan_of_this_boot, read_knob_values, read_machine,
+    shield_in_use,
+};
+use rampart_model::{Check, CpuList, CpuSet};
+use rampart_rules::Subject;
+
+use crate::{EvaluateError, ProposedCpus, propose_cpus};
+
+/// Checks the machine below `root` with these real-time CPUs, by default with those that `evaluate`
+/// would measure.
+///
+/// # Errors
+/// If the machine does not have the CPUs.
+pub fn check(
+    root: &MachineRoot,
+    cpus: Option<&CpuList>,
+    tool_version: &str,
+) -> Result<Check, EvaluateError> {
+    let mut machine = read_machine(root);
+    let isolated = isolated_by_rampart(root);
+    if let Some((cpus, _)) = &isolated {
+        // The isolation removed them from the affinity of this process.
+        machine.topology.allowed = machine.topology.allowed.union(cpus);
+    }
+    let asked = match cpus {
+        None => None,
+        Some(list) => {
+            let cpus = list.resolve(&machine.topology.online);
+            Some(cpus.map_err(EvaluateError::InvalidCpus)?)
+        }
+    };
+    let (real_time, chosen_by) = match isolated {
+        Some(isolated) if asked.is_none() => isolated,
+        _ => {
+            let ProposedCpus { cpus, chosen_by } = propose_cpus(&machine, asked.as_ref())?;
+            (cpus, chosen_by)
+        }
+    };
+    let readings = read_knob_values(root, &real_time);
+    let subject = Subject {
+        machine: &machine,
+        readings: &readings,
+    };
+    let isolation = subject.isolation(real_time);
+    Ok(rampart_rules::check(
+        subject,
+        &isolation,
+        chosen_by,
+        tool_version,
+    ))
+}
+
+/// Returns the CPUs that Rampart itself isolates on the running machine, and by what.
+fn isolated_by_rampart(root: &MachineRoot) -> Option<(CpuSet, &'static str)> {
+    if *root != MachineRoot::system() {
+        return None;
+    }
+    if let Some(shield) = shield_in_use(root) {
+        let by = if shield.is_running {
+            "in use by a running evaluation"
+        } else {
+            "left isolated by a killed run, which `rampart release` undoes"
+        };
+        return Some((shield.cpus, by));
+    }
+    // A plan that cannot be read is reported by `rampart status`.
+    let plan = active_plan_of_this_boot(&StateDirectory::standard()).ok()??;
+    Some((plan.resolved.real_time, "isolated by the active plan"))
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The progress of an evaluation, as lines of text.
+
+use rampart_model::{Evaluation, Finding, Run, TransferRecord, plural};
+
+/// Returns what will be measured.
+#[must_use]
+pub fn planned_lines(evaluation: &Evaluation) -> Vec<String> {
+    let plan = &evaluation.settings;
+    let domains = plan.domains.iter();
+    let domains = domains.map(|domain| format!("{} ({})", domain.name, domain.cpus.named()));
+    let meters = plan.meters.iter().map(|meter| meter.meter.to_string());
+    let list = |words: Vec<String>| words.join(", ");
+    let mut lines = vec![format!(
+        "Measuring {} with {} under {}: {} of {} in about {}.",
+        list(domains.collect()),
+        list(meters.collect()),
+        list(plan.conditions.iter().map(ToString::to_string).collect()),
+        plural(evaluation.runs.1, "run"),
+        plan.run_duration,
+        plan.total,
+    )];
+    if let Some(effects) = &evaluation.plan_effects {
+        let changes = plural(effects.changes.len(), "change");
+        let parts = plan.variants.len().saturating_sub(1);
+        lines.push(format!(
+            "The plan, {changes}, is applied and released in turn, {} each, and compared with {}.",
+            plural(plan.repetitions, "time"),
+            plural(parts, "other state")
+        ));
+    }
+    lines
+}
+
+/// Returns the result of a run, and the reasons why it is invalid.
+#[must_use]
+pub fn run_lines(record: &str, run: &Run) -> (String, Vec<String>) {
+    let threads = run.threads.iter();
+    let worst = threads
+        .filter_map(|thread| thread.worst.first())
+        .map(|event| event.value);
+    let worst = worst
+        .max()
+        .map_or_else(|| "none".to_owned(), |worst| worst.to_string());
+    let samples: u64 = run.threads.iter().map(|thread| thread.samples).sum();
+    let location = format!("run {:>3}  {record}", run.order + 1);
+    let result = format!(
+        "{location}: {samples} samples in {}, worst {worst}",
+        run.duration
+    );
+    (result, invalid(&location, &run.invalid))
+}
+
+/// Returns the result of a round, and the reasons why it or a part of it is invalid.
+#[must_use]
+pub fn round_lines(round: &TransferRecord) -> (String, Vec<String>) {
+    let location = format!("round {:>3}  {}", round.order + 1, round.id);
+    let worst = round.watched.iter().map(|watched| {
+        let worst = watched
+            .seen
+            .max
+            .map_or("none".to_owned(), |max| max.to_string());
+        format!("{} {worst}", watched.domain)
+    });
+    let worst: Vec<String> = worst.collect();
+    let blocks = round.blocks.as_ref().map_or_else(String::new, |blocks| {
+        format!(", {} blocks of {}", blocks.spans.len(), blocks.length)
+    });
+    let result = format!(
+        "{location}: {}{blocks}; worst: {}",
+        round.duration,
+        worst.join(", ")
+    );
+    let mut reasons = invalid(&location, &round.invalid);
+    for watched in &round.watched {
+        let location = format!("{location}, {}", watched.domain);
+        reasons.extend(invalid(&location, &watched.invalid));
+    }
+    (result, reasons)
+}
+
+fn invalid(location: &str, reasons: &[Finding]) -> Vec<String> {
+    let reasons = reasons.iter();
+    reasons
+        .map(|reason| format!("{location}: invalid: {reason}"))
+        .collect()
+}
