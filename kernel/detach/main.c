@@ -15,7 +15,6 @@
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
-#include <asm/tsc.h>
 
 #include "driver.h"
 
@@ -45,7 +44,7 @@ static long detach_query_machine(void __user *address)
 		.version = RAMPART_DETACH_VERSION,
 		.state_bytes = detach_machine.state_bytes,
 		.state_components = detach_machine.components,
-		.counter_khz = tsc_khz,
+		.counter_khz = detach_machine.counter_khz,
 	};
 
 	return copy_to_user(address, &machine, sizeof(machine)) ? -EFAULT : 0;

@@ -18,9 +18,10 @@
 /* What the module supports on this machine. */
 struct rampart_detach_machine {
 	__u32 version;		/* RAMPART_DETACH_VERSION of the module */
-	__u32 state_bytes;	/* size of the extended state in XSAVE's standard format */
-	__u64 state_components;	/* its components, bits as in XCR0 */
-	__u64 counter_khz;	/* frequency of the time stamp counter */
+	/* Size of the extended state: XSAVE's standard format; on arm64 struct fpsimd_context. */
+	__u32 state_bytes;
+	__u64 state_components;	/* its components, bits as in XCR0; on arm64 1 */
+	__u64 counter_khz;	/* frequency of the time stamp counter, on arm64 of CNTVCT_EL0 */
 };
 
 /* rampart_detach_state.state */
@@ -38,24 +39,31 @@ struct rampart_detach_state {
 	/* Since the CPU was taken: */
 	__u64 system_calls;
 	__u64 faults;		/* page faults and other exceptions */
-	__u64 kicks;		/* non-maskable interrupts that the module sent */
-	__u64 flushes;		/* of translations, because the process changed its memory */
+	__u64 kicks;		/* interrupts that the module sent */
+	__u64 flushes;		/* of translations, when the process changed its memory; x86-64 */
 	__u64 interrupts;	/* any other interrupt; expected: 0 */
 };
 
 /* In the order of struct sigcontext. */
+#ifdef __aarch64__
+struct rampart_detach_registers {
+	__u64 x[31];
+	__u64 sp, pc, pstate;
+};
+#else
 struct rampart_detach_registers {
 	__u64 r8, r9, r10, r11, r12, r13, r14, r15;
 	__u64 rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, rflags;
 };
+#endif
 
 /* rampart_detach_run.flags */
 #define RAMPART_DETACH_BEGIN	0x1	/* detach the calling thread; without it: go on */
 
 /* rampart_detach_run.exit */
-#define RAMPART_DETACH_SYSTEM_CALL	1	/* number in rax; rip is behind it */
+#define RAMPART_DETACH_SYSTEM_CALL	1	/* number in rax or x8; rip or pc is behind it */
 /* With these the thread is attached again: */
-#define RAMPART_DETACH_EXCEPTION	2	/* rip is at the instruction */
+#define RAMPART_DETACH_EXCEPTION	2	/* rip or pc is at the instruction */
 #define RAMPART_DETACH_SIGNAL		3	/* the thread has work in Linux */
 #define RAMPART_DETACH_GIVEN		4	/* the CPU is given back */
 #define RAMPART_DETACH_LOST		5	/* the CPU failed; the registers are lost */
@@ -77,11 +85,11 @@ struct rampart_detach_run {
 	__u32 exit;
 	__u64 signals;		/* as in sigprocmask(2) */
 	struct rampart_detach_registers registers;
-	__u32 mxcsr;		/* with RAMPART_DETACH_BEGIN */
+	__u32 mxcsr;		/* with RAMPART_DETACH_BEGIN, x86-64 */
 	__u16 fcw;
 	__u16 reserved;		/* 0 */
-	__u32 vector;		/* of an exception */
-	__u32 error;
+	__u32 vector;		/* of an exception; on arm64 its class, ESR_EL1.EC */
+	__u32 error;		/* on arm64 ESR_EL1 */
 	__u64 address;		/* of a page fault */
 	__u64 buffer;		/* gets the extended state at every exit but LOST */
 	__u32 bytes;		/* at least rampart_detach_machine.state_bytes */

@@ -10,78 +10,12 @@
 #include <linux/signal.h>
 #include <linux/uaccess.h>
 
-#include <asm/msr.h>
-#include <asm/pkru.h>
-#include <asm/trapnr.h>
-
 #include "driver.h"
 
 /* Between looks at the state, should the doorbell be lost because its CPU goes offline. */
 #define LOOK_AGAIN		(HZ / 10)
 /* The same fault so often in a row is not fixed. */
 #define MOST_REPEATS		3
-
-/* The same bits as for a signal handler, without the single-step and alignment flags. */
-#define RFLAGS_USER		0xcd5
-
-/* Offsets in the extended state, Intel SDM 1, 13.4. */
-#define EXTENDED_MXCSR		24
-#define EXTENDED_COMPONENTS	512
-
-static void detach_to_frame(struct stub_frame *frame, const struct rampart_detach_registers *from)
-{
-	*frame = (struct stub_frame){
-		.r15 = from->r15, .r14 = from->r14, .r13 = from->r13, .r12 = from->r12,
-		.rbp = from->rbp, .rbx = from->rbx, .r11 = from->r11, .r10 = from->r10,
-		.r9 = from->r9, .r8 = from->r8, .rax = from->rax, .rcx = from->rcx,
-		.rdx = from->rdx, .rsi = from->rsi, .rdi = from->rdi,
-		.rip = from->rip, .cs = __USER_CS, .ss = __USER_DS, .rsp = from->rsp,
-		.rflags = (from->rflags & RFLAGS_USER) | X86_EFLAGS_IF | X86_EFLAGS_FIXED,
-	};
-}
-
-static void detach_from_frame(struct rampart_detach_registers *to, const struct stub_frame *frame)
-{
-	*to = (struct rampart_detach_registers){
-		.r15 = frame->r15, .r14 = frame->r14, .r13 = frame->r13, .r12 = frame->r12,
-		.rbp = frame->rbp, .rbx = frame->rbx, .r11 = frame->r11, .r10 = frame->r10,
-		.r9 = frame->r9, .r8 = frame->r8, .rax = frame->rax, .rcx = frame->rcx,
-		.rdx = frame->rdx, .rsi = frame->rsi, .rdi = frame->rdi,
-		.rip = frame->rip, .rsp = frame->rsp, .rflags = frame->rflags,
-	};
-}
-
-/* Prepares the initial extended state and the bases of segments of the current thread. */
-static int detach_begin(struct detach_core *core, const struct rampart_detach_run *run)
-{
-	struct stub_data *data = core->data;
-	u64 components = 3;
-	u8 *extended = core->extended;
-
-#ifdef X86_FEATURE_USER_SHSTK
-	if (boot_cpu_has(X86_FEATURE_USER_SHSTK)) {
-		u64 value;
-
-		rdmsrq(MSR_IA32_U_CET, value);
-		if (value)
-			return -EOPNOTSUPP;
-	}
-#endif
-	memset(extended, 0, PAGE_SIZE);
-	memcpy(extended, &run->fcw, sizeof(run->fcw));
-	*(u32 *)(extended + EXTENDED_MXCSR) = run->mxcsr & detach_machine.mxcsr_mask;
-	if (boot_cpu_has(X86_FEATURE_OSPKE) && detach_machine.pkru_offset) {
-		*(u32 *)(extended + detach_machine.pkru_offset) = rdpkru();
-		components |= BIT_ULL(9);
-	}
-	*(u64 *)(extended + EXTENDED_COMPONENTS) = components & detach_machine.components;
-	preempt_disable();
-	rdmsrq(MSR_FS_BASE, data->fs_base);
-	rdmsrq(MSR_KERNEL_GS_BASE, data->gs_base);
-	preempt_enable();
-	data->fresh = 1;
-	return 0;
-}
 
 /* Returns whether the CPU was started. */
 static bool detach_resume(struct detach_core *core)
@@ -106,17 +40,12 @@ static bool detach_resume(struct detach_core *core)
 	return ready;
 }
 
-static bool detach_stopped(const struct detach_core *core)
-{
-	return READ_ONCE(core->data->state) != STUB_STATE_RUNNING;
-}
-
 /* Waits until the thread stops; stops it if it has a signal. */
 static void detach_await(struct detach_core *core)
 {
-	while (!detach_stopped(core)) {
+	while (!detach_has_stopped(core)) {
 		long left = swait_event_interruptible_timeout_exclusive(core->waiters,
-									detach_stopped(core),
+									detach_has_stopped(core),
 									LOOK_AGAIN);
 
 		if (left < 0)
@@ -133,7 +62,8 @@ static u32 detach_run_on(struct detach_core *core, struct rampart_detach_run *ru
 {
 	const struct stub_data *data = core->data;
 	const struct stub_frame *frame = &data->frame;
-	u64 rip = 0, address = 0;
+	u64 pc = 0, address = 0;
+	struct detach_fault fault;
 	int repeats = 0;
 	bool fixed;
 
@@ -146,7 +76,7 @@ static u32 detach_run_on(struct detach_core *core, struct rampart_detach_run *ru
 		if (READ_ONCE(data->state) != STUB_STATE_STOPPED) {
 			if (!core->failed)
 				pr_err("CPU %d: exception %llu in the stub at %llx\n", core->cpu,
-				       data->crash_vector, data->crash_rip - detach_machine.base);
+				       data->crash_vector, data->crash_pc & (PAGE_SIZE - 1));
 			WRITE_ONCE(core->failed, true);
 			return RAMPART_DETACH_LOST;
 		}
@@ -154,20 +84,17 @@ static u32 detach_run_on(struct detach_core *core, struct rampart_detach_run *ru
 		if (frame->vector == STUB_VECTOR_SYSTEM_CALL)
 			return RAMPART_DETACH_SYSTEM_CALL;
 		/* Stopped by Linux: a signal, or the CPU is to be given back. */
-		if (frame->vector == X86_TRAP_NMI)
+		if (frame->vector == STUB_VECTOR_KICK)
 			return READ_ONCE(core->revoked) ? RAMPART_DETACH_GIVEN :
 							  RAMPART_DETACH_SIGNAL;
-		run->vector = frame->vector;
-		run->error = frame->error;
-		run->address = frame->vector == X86_TRAP_PF ? data->cr2 : 0;
-		if (frame->vector != X86_TRAP_PF)
+		if (!detach_read_exception(data, run, &fault))
 			return RAMPART_DETACH_EXCEPTION;
-		repeats = frame->rip == rip && data->cr2 == address ? repeats + 1 : 0;
-		rip = frame->rip;
-		address = data->cr2;
+		repeats = detach_pc(frame) == pc && fault.address == address ? repeats + 1 : 0;
+		pc = detach_pc(frame);
+		address = fault.address;
 		if (repeats == MOST_REPEATS)
 			return RAMPART_DETACH_EXCEPTION;
-		if (detach_fix_fault(address, frame->error, &fixed))
+		if (detach_fix_fault(&fault, &fixed))
 			return RAMPART_DETACH_SIGNAL;
 		if (!fixed)
 			return RAMPART_DETACH_EXCEPTION;
@@ -190,23 +117,6 @@ static bool detach_is_mine(const struct detach_core *core)
 	return core->thread == task_pid(current) && core->mm == current->mm;
 }
 
-/* The thread may have changed the bases by WRFSBASE and WRGSBASE. */
-static void detach_restore_bases(const struct stub_data *data)
-{
-	u64 fs, gs;
-
-	if (!boot_cpu_has(X86_FEATURE_FSGSBASE))
-		return;
-	preempt_disable();
-	rdmsrq(MSR_FS_BASE, fs);
-	rdmsrq(MSR_KERNEL_GS_BASE, gs);
-	if (fs != data->fs_base)
-		wrmsrq(MSR_FS_BASE, data->fs_base);
-	if (gs != data->gs_base)
-		wrmsrq(MSR_KERNEL_GS_BASE, data->gs_base);
-	preempt_enable();
-}
-
 static void detach_set_thread(struct detach_core *core, struct pid *thread)
 {
 	struct pid *before;
@@ -222,12 +132,8 @@ static void detach_set_thread(struct detach_core *core, struct pid *thread)
 /* Nothing of the thread stays in memory of the CPU. */
 static void detach_attach(struct detach_core *core)
 {
-	if (!core->failed)
-		detach_restore_bases(core->data);
-	memset(core->extended, 0, PAGE_SIZE);
+	detach_state_end(core);
 	memset(&core->data->frame, 0, sizeof(core->data->frame));
-	core->data->fs_base = 0;
-	core->data->gs_base = 0;
 	detach_set_thread(core, NULL);
 }
 
@@ -240,7 +146,7 @@ static int detach_run_begin(struct detach_core *core, const struct rampart_detac
 	if (detach_is_used(core))
 		return -EBUSY;
 	error = detach_bind(core);
-	error = error ?: detach_begin(core, run);
+	error = error ?: detach_state_begin(core, run);
 	if (error)
 		return error;
 	detach_set_thread(core, get_pid(task_pid(current)));
@@ -269,13 +175,14 @@ static int detach_run_locked(struct detach_core *core, struct rampart_detach_run
 
 int detach_run(struct detach_core *core, struct rampart_detach_run *run)
 {
-	int error = 0;
+	int error;
 
 	if (run->flags & ~RAMPART_DETACH_BEGIN || run->reserved || run->reserved_2 ||
-	    run->registers.rip >= TASK_SIZE_MAX || run->bytes < detach_machine.state_bytes)
+	    run->bytes < detach_machine.state_bytes)
 		return -EINVAL;
-	if (test_thread_flag(TIF_ADDR32))
-		return -EOPNOTSUPP;
+	error = detach_check(run);
+	if (error)
+		return error;
 	if (!mutex_trylock(&core->use))
 		return -EBUSY;
 	if (run->flags & RAMPART_DETACH_BEGIN)

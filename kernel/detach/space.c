@@ -1,141 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Page tables of taken CPUs. The user half of the top level is copied from the
- * process, the lower levels are Linux's own, as for an IOMMU with shared virtual
- * addressing (Documentation/mm/mmu_notifier.rst). Whenever Linux changes
- * translations, it calls the notifier, which copies the top level again, makes
- * the CPU flush, and returns when it has.
+ * The address space of taken CPUs. It is the process's, as for an IOMMU with shared
+ * virtual addressing (Documentation/mm/mmu_notifier.rst): all or most of the page
+ * tables are Linux's own.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
-#include <linux/mem_encrypt.h>
 #include <linux/mm.h>
 #include <linux/sched/mm.h>
-#include <linux/vmalloc.h>
-#include <asm/pgtable.h>
-#include <asm/trap_pf.h>
 
 #include "driver.h"
 
-#define USER_ENTRIES	256
-#define STUB_ENTRY	256
-#define MODULE_ENTRY	511
-
-static u64 *detach_new_table(struct detach_core *core)
-{
-	u64 *table;
-
-	if (core->table_count == DETACH_MOST_TABLES)
-		return NULL;
-	table = (u64 *)get_zeroed_page(GFP_KERNEL);
-	if (table)
-		core->tables[core->table_count++] = table;
-	return table;
-}
-
-/* Maps a page for the supervisor in the idle tables. */
-static int detach_map(struct detach_core *core, u64 address, u64 entry)
-{
-	u64 *table = core->idle_space;
-	unsigned int level;
-
-	for (level = detach_machine.levels - 1; level; level--) {
-		u64 *slot = &table[(address >> (PAGE_SHIFT + 9 * level)) & 511];
-
-		if (*slot & _PAGE_PRESENT) {
-			table = __va(*slot & PTE_PFN_MASK);
-			continue;
-		}
-		table = detach_new_table(core);
-		if (!table)
-			return -ENOMEM;
-		*slot = __pa(table) | _KERNPG_TABLE;
-	}
-	table[(address >> PAGE_SHIFT) & 511] = entry | _PAGE_PRESENT | _PAGE_ACCESSED;
-	return 0;
-}
-
-int detach_space_new(struct detach_core *core)
-{
-	u64 base = detach_machine.base;
-	u64 takeover = (u64)detach_takeover;
-	u64 writable = _PAGE_RW | _PAGE_DIRTY | _PAGE_NX;
-	int error;
-
-	core->idle_space = detach_new_table(core);
-	core->user_space = detach_new_table(core);
-	if (!core->idle_space || !core->user_space)
-		return -ENOMEM;
-	error = detach_map(core, base + STUB_CODE, __sme_pa(core->code));
-	error = error ?: detach_map(core, base + STUB_DATA, __sme_pa(core->data) | writable);
-	error = error ?: detach_map(core, base + STUB_STACKS, __sme_pa(core->stacks) | writable);
-	error = error ?: detach_map(core, base + STUB_IDT, __sme_pa(core->idt) | _PAGE_NX);
-	error = error ?: detach_map(core, base + STUB_EXTENDED,
-				    __sme_pa(core->extended) | writable);
-	error = error ?: detach_map(core, base + STUB_APIC,
-				    detach_machine.apic_address | writable | _PAGE_PCD | _PAGE_PWT);
-	/* The page of the takeover, until the CPU is taken. */
-	error = error ?: detach_map(core, takeover & PAGE_MASK,
-				    __sme_set(PFN_PHYS(vmalloc_to_pfn(detach_takeover))));
-	if (error)
-		return error;
-	core->user_space[STUB_ENTRY] = core->idle_space[STUB_ENTRY];
-	core->data->idle_cr3 = __sme_pa(core->idle_space);
-	core->data->user_cr3 = __sme_pa(core->user_space);
-	return 0;
-}
-
-void detach_space_free(struct detach_core *core)
-{
-	while (core->table_count)
-		free_page((unsigned long)core->tables[--core->table_count]);
-}
-
-/* Copies the user half of the top level. Page-table isolation sets bit 63 there. */
-void detach_space_copy(struct detach_core *core)
-{
-	unsigned int slot;
-
-	lockdep_assert_held(&core->lock);
-	for (slot = 0; slot < USER_ENTRIES; slot++) {
-		u64 entry = 0;
-
-		if (core->user_entries)
-			entry = READ_ONCE(core->user_entries[slot].pgd) & ~_PAGE_NX;
-		WRITE_ONCE(core->user_space[slot], entry);
-	}
-}
-
-static bool detach_has_flushed(const struct detach_core *core)
-{
-	const struct stub_data *data = core->data;
-
-	if (READ_ONCE(data->state) != STUB_STATE_RUNNING)
-		return true;
-	return READ_ONCE(data->flush_done) == data->flush_wanted;
-}
-
-/* Called with spinlocks held. A CPU that does not run flushes when it starts. */
-static void detach_invalidate(struct mmu_notifier *notifier, struct mm_struct *mm,
-			      unsigned long start, unsigned long end)
-{
-	struct detach_core *core = container_of(notifier, struct detach_core, notifier);
-	unsigned long flags;
-
-	raw_spin_lock_irqsave(&core->lock, flags);
-	detach_space_copy(core);
-	/* Linux has changed its tables before it reads the state. */
-	smp_mb();
-	if (READ_ONCE(core->data->state) == STUB_STATE_RUNNING) {
-		core->flushes++;
-		WRITE_ONCE(core->data->flush_wanted, core->data->flush_wanted + 1);
-		detach_wait(core, detach_has_flushed);
-	}
-	raw_spin_unlock_irqrestore(&core->lock, flags);
-}
-
 /* The process ends, or the notifier is removed. */
-static void detach_release_space(struct mmu_notifier *notifier, struct mm_struct *mm)
+void detach_release_space(struct mmu_notifier *notifier, struct mm_struct *mm)
 {
 	struct detach_core *core = container_of(notifier, struct detach_core, notifier);
 	unsigned long flags;
@@ -147,20 +24,13 @@ static void detach_release_space(struct mmu_notifier *notifier, struct mm_struct
 	raw_spin_unlock_irqrestore(&core->lock, flags);
 }
 
-static const struct mmu_notifier_ops detach_notifier = {
-	.release = detach_release_space,
-#ifdef DETACH_HAS_SECONDARY_TLBS
-	.arch_invalidate_secondary_tlbs = detach_invalidate,
-#else
-	.invalidate_range = detach_invalidate,
-#endif
-};
-
 void detach_unbind(struct detach_core *core)
 {
 	lockdep_assert_held(&core->use);
 	if (!core->mm)
 		return;
+	/* No thread runs. The notifier holds the last reference. */
+	detach_space_unbind(core);
 	mmu_notifier_unregister(&core->notifier, core->mm);
 	core->mm = NULL;
 }
@@ -180,7 +50,12 @@ int detach_bind(struct detach_core *core)
 	if (error)
 		return error;
 	core->mm = current->mm;
-	core->data->barrier = boot_cpu_has(X86_FEATURE_IBPB);
+	error = detach_space_bind(core);
+	if (error) {
+		mmu_notifier_unregister(&core->notifier, core->mm);
+		core->mm = NULL;
+		return error;
+	}
 	raw_spin_lock_irqsave(&core->lock, flags);
 	core->user_entries = current->mm->pgd;
 	raw_spin_unlock_irqrestore(&core->lock, flags);
@@ -188,25 +63,24 @@ int detach_bind(struct detach_core *core)
 }
 
 /* Handles a page fault of the current process, as far as Linux can without its registers. */
-int detach_fix_fault(u64 address, u64 error, bool *fixed)
+int detach_fix_fault(const struct detach_fault *fault, bool *fixed)
 {
 	struct mm_struct *mm = current->mm;
-	unsigned int flags = error & X86_PF_WRITE ? FAULT_FLAG_WRITE : 0;
+	unsigned int flags = fault->write ? FAULT_FLAG_WRITE : 0;
 	struct vm_area_struct *area;
 	bool unlocked = false;
 	int result = -EFAULT;
 
 	*fixed = false;
-	if (error & ~(X86_PF_PROT | X86_PF_WRITE | X86_PF_USER | X86_PF_INSTR) ||
-	    address >= TASK_SIZE_MAX)
+	if (fault->address >= TASK_SIZE_MAX)
 		return 0;
 	if (mmap_read_lock_killable(mm))
 		return -EINTR;
 	/* fixup_user_fault() does not check the permission to execute. */
-	area = error & X86_PF_INSTR ? find_vma(mm, address) : NULL;
-	if (!(error & X86_PF_INSTR) ||
-	    (area && address >= area->vm_start && area->vm_flags & VM_EXEC))
-		result = fixup_user_fault(mm, address, flags, &unlocked);
+	area = fault->execute ? find_vma(mm, fault->address) : NULL;
+	if (!fault->execute ||
+	    (area && fault->address >= area->vm_start && area->vm_flags & VM_EXEC))
+		result = fixup_user_fault(mm, fault->address, flags, &unlocked);
 	mmap_read_unlock(mm);
 	*fixed = !result;
 	return 0;

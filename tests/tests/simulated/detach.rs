@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Detached threads on Debian's x86-64 kernels, with and without PREEMPT_RT: a control loop under load without an
-//! interrupt on its CPU, hostile threads, and the CPU given back whatever ends its holder. The machine is the kernel
-//! with a shell (Debian's busybox-static) as its first program, so that QEMU's own log of interrupts, one file for
-//! each CPU, belongs to this test alone.
+//! Detached threads on Debian's kernels for x86-64 and arm64, with and without PREEMPT_RT: a control loop under load
+//! without an interrupt on its CPU, hostile threads, the CPU given back whatever ends its holder, and another kernel by
+//! kexec. The machine is the kernel with a shell (Debian's busybox-static) as its first program, so that QEMU's own log
+//! of interrupts, one file for each CPU, belongs to this test alone.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rampart_initramfs::Archive;
 use rampart_tests::hypervisor::kernel_errors;
 use rampart_tests::limited::Limited as _;
 use rampart_tests::packages::{cache_of, fetched_of, unpack};
 use rampart_tests::processes::KillAtEnd;
-use rampart_tests::programs::{beside_others, directory};
+use rampart_tests::programs::{beside_others, directory, left_out};
 
 /// The CPU that is taken.
 const CPU: usize = 2;
@@ -85,12 +85,54 @@ rmmod detach && insmod /detach.ko || echo 'FAILED  not unloaded and loaded again
 dmesg | sed 's/^/log /'
 # The machine ends with a taken CPU.
 /control_loop 2 1000 & wait_for $taken 2
+[ -e /kernel ] && /detach-test kexec /kernel /second "$(cat /proc/cmdline)"
 echo finished
 poweroff -f
 "#;
 
-/// Returns the newest release that modules are built for, with or without PREEMPT_RT.
-fn release(real_time: bool) -> String {
+/// The first program of a kernel that was booted by kexec.
+const SECOND: &str = r#"#!/bin/busybox sh
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t sysfs sys /sys
+echo "second kernel with CPUs $(/bin/busybox cat /sys/devices/system/cpu/online)"
+echo finished
+/bin/busybox poweroff -f
+"#;
+
+/// A kind of machine.
+struct Kind {
+    architecture: &'static str,
+    real_time: bool,
+    cpu: &'static str,
+    /// QEMU's machine.
+    machine: &'static str,
+    /// Words of the kernel command line.
+    command_line: &'static str,
+}
+
+impl Kind {
+    /// The end of the releases of its kernels.
+    fn flavour(&self) -> &'static str {
+        match (self.architecture, self.real_time) {
+            ("x86_64", true) => "-rt-amd64",
+            ("x86_64", false) => "-amd64",
+            (_, true) => "-rt-arm64",
+            (_, false) => "-arm64",
+        }
+    }
+
+    /// Returns the C compiler.
+    fn compiler(&self) -> &'static str {
+        if self.architecture == std::env::consts::ARCH {
+            "cc"
+        } else {
+            "aarch64-linux-gnu-gcc"
+        }
+    }
+}
+
+/// Returns the newest release that modules are built for.
+fn release(kind: &Kind) -> String {
     let modules = directory().join("modules");
     let releases = fs::read_dir(&modules)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make modules`", modules.display()));
@@ -98,13 +140,19 @@ fn release(real_time: bool) -> String {
         .flatten()
         .filter(|entry| entry.path().join("detach.ko").exists())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|release| release.ends_with("-rt-amd64") == real_time)
+        .filter(|release| release.ends_with(kind.flavour()))
+        .filter(|release| release.contains("-rt-") == kind.real_time)
         .max()
-        .expect("no module `detach`; run `kernel/build --out bin/modules x86_64 bookworm bookworm/stock`")
+        .unwrap_or_else(|| {
+            panic!(
+                "no module `detach`; run `kernel/build --out bin/modules {} bookworm bookworm/stock`",
+                kind.architecture
+            )
+        })
 }
 
 /// Compiles the example and the test program.
-fn compile(to: &Path) {
+fn compile(kind: &Kind, to: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = root.join("crates/domains/detached/c");
     for (name, source) in [
@@ -114,7 +162,7 @@ fn compile(to: &Path) {
             root.join("kernel/detach/tests/detach-test.c"),
         ),
     ] {
-        let output = Command::new("cc")
+        let output = Command::new(kind.compiler())
             .args([
                 "-Wall",
                 "-Wextra",
@@ -130,17 +178,15 @@ fn compile(to: &Path) {
             .arg(source)
             .arg(library.join("detached.c"))
             .finish()
-            .expect("cc starts");
+            .expect("the compiler starts");
         assert!(output.status.success(), "{output:?}");
     }
 }
 
-fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
-    let read =
-        |path: &Path| fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+/// Returns an archive with a shell and this first program.
+fn small_archive(first: &str, location: &Path) -> Archive<Vec<u8>> {
     let shells = ["bin/busybox", "usr/bin/busybox"].map(|path| location.join(path));
     let shell = shells.iter().find(|path| path.exists()).expect("busybox");
-    let first = [BEGIN, script, END].concat();
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
         for directory in ["proc", "sys", "dev", "tmp"] {
             archive.directory(directory)?;
@@ -152,14 +198,33 @@ fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
             "bin/sh",
             0o755,
             b"#!/bin/busybox sh\nexec /bin/busybox sh \"$@\"\n",
-        )?;
+        )
+    };
+    let mut archive = Archive::new(Vec::new());
+    written(&mut archive).expect("an archive in memory");
+    archive
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the archive of a machine, with a second kernel if there is one.
+fn initramfs(script: &str, location: &Path, module: &Path, kernel: Option<&Path>) -> Vec<u8> {
+    let first = [BEGIN, script, END].concat();
+    let mut archive = small_archive(&first, location);
+    let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
         archive.file("detach.ko", 0o644, &read(module))?;
         for program in ["control_loop", "detach-test"] {
             archive.file(program, 0o755, &read(&location.join(program)))?;
         }
+        if let Some(kernel) = kernel {
+            let second = small_archive(SECOND, location).finish()?;
+            archive.file("second", 0o644, &second)?;
+            archive.file("kernel", 0o644, &read(kernel))?;
+        }
         Ok(())
     };
-    let mut archive = Archive::new(Vec::new());
     written(&mut archive).expect("an archive in memory");
     archive.finish().expect("an archive in memory")
 }
@@ -173,25 +238,43 @@ struct Machine {
 }
 
 impl Machine {
-    fn boot(script: &str, real_time: bool, cpu: &str) -> Self {
-        let release = release(real_time);
+    fn boot(script: &str, real_time: bool, cpu: &'static str) -> Self {
+        let kind = Kind {
+            architecture: "x86_64",
+            real_time,
+            cpu,
+            machine: "pc",
+            command_line: "console=ttyS0 no_timer_check",
+        };
+        Self::boot_kind(script, &kind)
+    }
+
+    fn boot_kind(script: &str, kind: &Kind) -> Self {
+        let architecture = kind.architecture;
+        let release = release(kind);
         let location = tempfile::tempdir().expect("a directory");
         let there = location.path();
         for (name, pattern) in [
             (format!("linux-image-{release}"), "./boot/vmlinuz-*"),
             ("busybox-static".to_owned(), "*/busybox"),
         ] {
-            let package = fetched_of("x86_64", &name, &cache_of("x86_64").join("stock-kernel"));
+            let cache = cache_of(architecture).join("stock-kernel");
+            let package = fetched_of(architecture, &name, &cache);
             let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
             unpack(&package, pattern, there);
         }
-        compile(there);
+        compile(kind, there);
         let module = directory().join("modules").join(&release).join("detach.ko");
         let archive = there.join("initramfs");
-        fs::write(&archive, initramfs(script, there, &module)).expect("written");
-        let qemu = Command::new("qemu-system-x86_64")
-            .args(["-machine", "pc", "-accel", "tcg,thread=multi", "-cpu", cpu])
-            .args(["-smp", "4", "-m", "1024", "-nodefaults", "-display", "none"])
+        let kernel = there.join(format!("boot/vmlinuz-{release}"));
+        // Those that measure the loop also boot another kernel. Debian's 6.1 for arm64 has no kexec_file_load(2).
+        let boots_second = script.contains(LOOP) && architecture == "x86_64";
+        let second = boots_second.then_some(kernel.as_path());
+        fs::write(&archive, initramfs(script, there, &module, second)).expect("written");
+        let qemu = Command::new(format!("qemu-system-{architecture}"))
+            .args(["-machine", kind.machine, "-accel", "tcg,thread=multi"])
+            .args(["-cpu", kind.cpu, "-smp", "4", "-m", "1024", "-nodefaults"])
+            .args(["-display", "none"])
             .args(["-no-reboot", "-serial", "stdio", "-d", "tid", "-D"])
             .arg(there.join("interrupts.%d"))
             .arg("-monitor")
@@ -200,14 +283,15 @@ impl Machine {
                 there.join("monitor").display()
             ))
             .arg("-kernel")
-            .arg(there.join(format!("boot/vmlinuz-{release}")))
+            .arg(&kernel)
             .arg("-initrd")
             .arg(&archive)
-            .args(["-append", "console=ttyS0 quiet panic=-1 no_timer_check"])
+            .arg("-append")
+            .arg(format!("quiet panic=-1 {}", kind.command_line))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("qemu-system-x86_64 starts");
+            .expect("QEMU starts");
         let mut qemu = KillAtEnd(qemu);
         let lines = read_lines(&mut qemu.0);
         let mut machine = Self {
@@ -330,8 +414,15 @@ fn read_prompt(stream: &mut UnixStream) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// Few random programs are always the same.
 fn repeat(times: u32, fuzz: u32) -> String {
-    format!("/detach-test repeat 2 {times}\n/detach-test fuzz 2 {fuzz} 1000\n")
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = if fuzz == MANY_PROGRAMS {
+        now.map_or(0, |time| time.as_secs())
+    } else {
+        1000
+    };
+    format!("/detach-test repeat 2 {times}\n/detach-test fuzz 2 {fuzz} {seed}\n")
 }
 
 /// EPYC has SMAP and no page-table isolation; Skylake has page-table isolation and protection keys. Without
@@ -339,11 +430,55 @@ fn repeat(times: u32, fuzz: u32) -> String {
 const EPYC: &str = "EPYC,-hypervisor,check=off";
 const SKYLAKE: &str = "Skylake-Server,-hypervisor,-smap,check=off";
 
+/// EL2 without VHE, EL1 with PSCI by HVC, and EL2 with VHE, pointer authentication, tags, SVE and SME.
+const NO_VHE: Kind = Kind {
+    architecture: "aarch64",
+    real_time: true,
+    cpu: "cortex-a57",
+    machine: "virt,gic-version=3,virtualization=on",
+    command_line: "console=ttyAMA0",
+};
+const NO_EL2: Kind = Kind {
+    machine: "virt,gic-version=3",
+    ..NO_VHE
+};
+const VHE: Kind = Kind {
+    real_time: false,
+    cpu: "max,pauth-impdef=on",
+    machine: "virt,gic-version=3,virtualization=on,mte=on",
+    ..NO_VHE
+};
+
+/// Returns whether programs for arm64 can be compiled.
+fn has_compiler(test: &str) -> bool {
+    let found = Command::new(NO_VHE.compiler()).arg("--version").finish();
+    if found.is_err() {
+        left_out(&format!(
+            "{test}: no {}; run `scripts/setup test`",
+            NO_VHE.compiler()
+        ));
+    }
+    found.is_ok()
+}
+
 #[test]
 fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
     let _machine = beside_others();
     let script = [LOOP, &repeat(12, 10)].concat();
-    let mut machine = Machine::boot(&script, true, EPYC);
+    let output = check_loop(Machine::boot(&script, true, EPYC));
+    assert!(output.contains("second kernel with CPUs 0-3"), "{output}");
+}
+
+#[test]
+fn a_loop_on_arm64_has_no_interrupt_and_its_cpu_is_given_back() {
+    let _machine = beside_others();
+    if has_compiler("a detached loop on arm64") {
+        let script = [LOOP, &repeat(12, 10)].concat();
+        check_loop(Machine::boot_kind(&script, &NO_VHE));
+    }
+}
+
+fn check_loop(mut machine: Machine) -> String {
     let detached = machine.log_step("detached");
     assert_eq!(
         detached[CPU], 0,
@@ -372,6 +507,7 @@ fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
     ] {
         assert!(output.contains(expected), "no {expected:?}:\n{output}");
     }
+    output
 }
 
 #[test]
@@ -385,13 +521,45 @@ fn hostile_threads_harm_neither_kernel_nor_cpu() {
 }
 
 #[test]
-#[ignore = "it takes an hour; make test-long runs it"]
+fn hostile_threads_on_arm64_harm_neither_kernel_nor_cpu() {
+    let _machine = beside_others();
+    for kind in [NO_EL2, VHE] {
+        if has_compiler("hostile threads on arm64") {
+            let output = Machine::boot_kind(ALL, &kind).end();
+            assert!(output.contains("\n0 failed"), "{output}");
+        }
+    }
+}
+
+/// Random programs of `make test-long`: hours. Others each time; a failure names its seed.
+const MANY_PROGRAMS: u32 = 20_000;
+
+#[test]
+#[ignore = "it takes hours; make test-long runs it"]
 fn a_cpu_is_taken_and_given_back_a_thousand_times() {
     let _machine = beside_others();
     for (real_time, cpu) in [(true, EPYC), (false, SKYLAKE)] {
-        let output = Machine::boot(&repeat(1000, 5000), real_time, cpu).end();
-        for expected in ["taken and given back 1000 times", "5000 random programs"] {
-            assert!(output.contains(expected), "no {expected:?}:\n{output}");
+        check_thousand(Machine::boot(&repeat(1000, MANY_PROGRAMS), real_time, cpu));
+    }
+}
+
+#[test]
+#[ignore = "it takes hours; make test-long runs it"]
+fn a_cpu_of_arm64_is_taken_and_given_back_a_thousand_times() {
+    let _machine = beside_others();
+    for kind in [NO_VHE, NO_EL2, VHE] {
+        if has_compiler("a thousand detached threads on arm64") {
+            check_thousand(Machine::boot_kind(&repeat(1000, MANY_PROGRAMS), &kind));
         }
+    }
+}
+
+fn check_thousand(machine: Machine) {
+    let output = machine.end();
+    for expected in [
+        "taken and given back 1000 times".to_owned(),
+        format!("{MANY_PROGRAMS} random programs"),
+    ] {
+        assert!(output.contains(&expected), "no {expected:?}:\n{output}");
     }
 }

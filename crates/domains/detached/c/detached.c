@@ -25,30 +25,22 @@
 #include "detached.h"
 #include "rampart-detach.h"
 
-#ifndef __x86_64__
-#error "librampart-detach is for x86-64"
+/* Registers, signal frames and instructions. */
+#if defined(__x86_64__)
+#include "detached-x86_64.h"
+#elif defined(__aarch64__)
+#include "detached-aarch64.h"
+#else
+#error "librampart-detach is for x86-64 and arm64"
 #endif
 
 #define STACK_BYTES	65536
 /* A system call that Linux does not have: the thread asks to be attached. */
 #define ATTACH_CALL	0x72640001
 
-/* Flags of a signal frame, and marks of its extended state: asm/ucontext.h, asm/sigcontext.h. */
-#define FRAME_FLAGS	7
-#define FRAME_MAGIC_1	0x46505853U
-#define FRAME_MAGIC_2	0x46505845U
-#define FRAME_SOFTWARE	464
-
-struct frame_marks {
-	uint32_t magic;
-	uint32_t bytes_with_end;
-	uint64_t components;
-	uint32_t bytes;
-	uint32_t padding[7];
-};
-
 struct rampart_detached {
 	int descriptor;
+	int cpu;
 	volatile int is_detached;
 	enum rampart_system_calls system_calls;
 	struct rampart_detach_machine machine;
@@ -58,22 +50,8 @@ struct rampart_detached {
 	char *thread;
 	void *stack;
 	unsigned char *extended;
-	ucontext_t frame;
+	struct rampart_frame frame;
 };
-
-static long call(long number, long a, long b, long c, long d, long e, long f)
-{
-	register long r10 asm("r10") = d;
-	register long r8 asm("r8") = e;
-	register long r9 asm("r9") = f;
-	long result;
-
-	asm volatile("syscall"
-		     : "=a"(result)
-		     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-		     : "rcx", "r11", "memory");
-	return result;
-}
 
 /*
  * Saves the stack pointer in *saved, calls loop(argument) on another stack, and
@@ -81,33 +59,6 @@ static long call(long number, long a, long b, long c, long d, long e, long f)
  */
 long rampart_detached_switch(uint64_t *saved, void *stack, void (*loop)(void *), void *argument);
 void rampart_detached_return(void);
-
-asm(".text\n"
-    ".globl rampart_detached_switch, rampart_detached_return\n"
-    ".hidden rampart_detached_switch, rampart_detached_return\n"
-    ".type rampart_detached_switch, @function\n"
-    "rampart_detached_switch:\n"
-    "	endbr64\n"
-    "	pushq %rbp\n"
-    "	pushq %rbx\n"
-    "	pushq %r12\n"
-    "	pushq %r13\n"
-    "	pushq %r14\n"
-    "	pushq %r15\n"
-    "	movq %rsp, (%rdi)\n"
-    "	movq %rsi, %rsp\n"
-    "	movq %rcx, %rdi\n"
-    "	call *%rdx\n"
-    "	ud2\n"
-    ".type rampart_detached_return, @function\n"
-    "rampart_detached_return:\n"
-    "	popq %r15\n"
-    "	popq %r14\n"
-    "	popq %r13\n"
-    "	popq %r12\n"
-    "	popq %rbx\n"
-    "	popq %rbp\n"
-    "	ret\n");
 
 /*
  * Linux keeps the number of the CPU in the thread's rseq area, which would be
@@ -122,6 +73,13 @@ static void set_rseq(const struct rampart_detached *detached, int registered)
 		     registered ? 0 : RSEQ_FLAG_UNREGISTER, RSEQ_SIG, 0, 0);
 }
 
+/* Through the thread's own memory, which getcpu(2) has just written. */
+static void set_cpu(struct rampart_detach_registers *registers, int cpu)
+{
+	if (*argument_of(registers))
+		*(volatile unsigned int *)(uintptr_t)*argument_of(registers) = cpu;
+}
+
 static void set_signals(const uint64_t *set, uint64_t *before)
 {
 	call(SYS_rt_sigprocmask, SIG_SETMASK, (long)set, (long)before, sizeof(*set), 0, 0);
@@ -131,37 +89,15 @@ static void set_signals(const uint64_t *set, uint64_t *before)
 static void attach(struct rampart_detached *detached) __attribute__((noreturn));
 static void attach(struct rampart_detached *detached)
 {
-	struct frame_marks *marks = (void *)(detached->extended + FRAME_SOFTWARE);
-	ucontext_t *frame = &detached->frame;
-	uint32_t bytes = detached->machine.state_bytes;
-	const uint32_t end = FRAME_MAGIC_2;
+	struct rampart_frame *frame = &detached->frame;
 
 	memset(frame, 0, sizeof(*frame));
-	memset(marks, 0, sizeof(*marks));
-	marks->magic = FRAME_MAGIC_1;
-	marks->bytes_with_end = bytes + sizeof(end);
-	marks->components = detached->machine.state_components;
-	marks->bytes = bytes;
-	memcpy(detached->extended + bytes, &end, sizeof(end));
-	frame->uc_flags = FRAME_FLAGS;
-	call(SYS_sigaltstack, 0, (long)&frame->uc_stack, 0, 0, 0, 0);
-	/* Both are in the order of struct sigcontext. */
-	memcpy(frame->uc_mcontext.gregs, &detached->run.registers,
-	       sizeof(detached->run.registers));
-	/* Selectors of 64-bit code and of the stack. */
-	frame->uc_mcontext.gregs[REG_CSGSFS] = 0x33 | 0x2bLL << 48;
-	frame->uc_mcontext.fpregs = (void *)detached->extended;
-	memcpy(&frame->uc_sigmask, &detached->signals, sizeof(detached->signals));
+	call(SYS_sigaltstack, 0, (long)&frame->context.uc_stack, 0, 0, 0, 0);
+	memcpy(&frame->context.uc_sigmask, &detached->signals, sizeof(detached->signals));
+	fill_frame(frame, &detached->run, detached->extended, &detached->machine);
 	set_rseq(detached, 1);
 	detached->is_detached = 0;
-	asm volatile("movq %0, %%rsp\n"
-		     "movl %1, %%eax\n"
-		     "syscall\n"
-		     "ud2"
-		     :
-		     : "r"(frame), "i"(SYS_rt_sigreturn)
-		     : "memory");
-	__builtin_unreachable();
+	return_to_frame(frame);
 }
 
 /* Returns whether a system call must be executed by the thread itself, with its own registers. */
@@ -173,46 +109,59 @@ static int needs_attachment(uint64_t number)
 	case SYS_rt_sigtimedwait:
 	case SYS_rt_sigsuspend:
 	case SYS_sigaltstack:
-	case SYS_pause:
 	case SYS_clone:
-	case SYS_fork:
-	case SYS_vfork:
 	case SYS_clone3:
 	case SYS_execve:
 	case SYS_execveat:
 	case SYS_exit:
 	case SYS_exit_group:
-	case SYS_arch_prctl:
 	case SYS_prctl:
 	case SYS_pkey_alloc:
 	case SYS_restart_syscall:
 	case SYS_rseq:
+#ifdef __x86_64__
+	case SYS_pause:
+	case SYS_fork:
+	case SYS_vfork:
+	case SYS_arch_prctl:
 	/* uretprobe and uprobe, which older headers do not have. */
 	case 335:
 	case 336:
+#endif
 		return 1;
 	default:
 		return 0;
 	}
 }
 
+/* Executes a system call as the first half. Its CPU is the taken one. */
+static void execute(struct rampart_detached *detached)
+{
+	struct rampart_detach_registers *registers = &detached->run.registers;
+	uint64_t number = *number_of(registers);
+	long result = proxy(registers);
+
+	if (number == SYS_getcpu && !result)
+		set_cpu(registers, detached->cpu);
+	*result_of(registers) = result;
+}
+
 static void system_call(struct rampart_detached *detached)
 {
 	struct rampart_detach_registers *registers = &detached->run.registers;
+	uint64_t number = *number_of(registers);
 
-	if (registers->rax == ATTACH_CALL) {
-		registers->rax = 0;
+	if (number == ATTACH_CALL) {
+		*result_of(registers) = 0;
 	} else if (detached->system_calls == RAMPART_REFUSED) {
-		registers->rax = -ENOSYS;
+		*result_of(registers) = -ENOSYS;
 		return;
-	} else if (detached->system_calls == RAMPART_PROXIED && !needs_attachment(registers->rax)) {
-		registers->rax = call(registers->rax, registers->rdi, registers->rsi,
-				      registers->rdx, registers->r10, registers->r8,
-				      registers->r9);
+	} else if (detached->system_calls == RAMPART_PROXIED && !needs_attachment(number)) {
+		execute(detached);
 		return;
 	} else {
-		/* The instruction SYSCALL again. */
-		registers->rip -= 2;
+		/* The same instruction again. */
+		*pc_of(registers) -= CALL_BYTES;
 	}
 	call(SYS_ioctl, detached->descriptor, RAMPART_DETACH_LEAVE, 0, 0, 0, 0);
 	attach(detached);
@@ -230,12 +179,7 @@ static void serve(void *argument)
 			     0);
 		if (error && run->flags & RAMPART_DETACH_BEGIN) {
 			/* Nothing ran: the first half returns with the error. */
-			asm volatile("movq %0, %%rsp\n"
-				     "jmp rampart_detached_return"
-				     :
-				     : "r"(run->registers.rsp), "a"(error)
-				     : "memory");
-			__builtin_unreachable();
+			return_with(*stack_of(&run->registers), error);
 		}
 		run->flags = 0;
 		if (error) /* The CPU was given back during a system call. */
@@ -270,11 +214,10 @@ int rampart_detach(struct rampart_detached *detached)
 	run->signals = detached->signals;
 	run->buffer = (uintptr_t)detached->extended;
 	run->bytes = detached->machine.state_bytes;
-	run->registers.rip = (uintptr_t)rampart_detached_return;
-	asm volatile("stmxcsr %0" : "=m"(run->mxcsr));
-	asm volatile("fnstcw %0" : "=m"(run->fcw));
+	fill_run(run);
+	*pc_of(&run->registers) = (uintptr_t)rampart_detached_return;
 	detached->is_detached = 1;
-	error = rampart_detached_switch((uint64_t *)&run->registers.rsp,
+	error = rampart_detached_switch(stack_of(&run->registers),
 					(char *)detached->stack + STACK_BYTES, serve, detached);
 	if (!error)
 		return 0;
@@ -309,6 +252,7 @@ int rampart_run_detached(struct rampart_detached *detached, void (*function)(voi
 struct rampart_detached *rampart_detached_from_descriptor(int descriptor)
 {
 	struct rampart_detached *detached = calloc(1, sizeof(*detached));
+	struct rampart_detach_state state;
 	size_t bytes;
 
 	if (!detached)
@@ -320,6 +264,9 @@ struct rampart_detached *rampart_detached_from_descriptor(int descriptor)
 		errno = EPROTO;
 		goto free;
 	}
+	if (ioctl(descriptor, RAMPART_DETACH_STATE, &state))
+		goto free;
+	detached->cpu = state.cpu;
 	bytes = detached->machine.state_bytes + sizeof(uint32_t);
 	detached->extended = aligned_alloc(64, (bytes + 63) / 64 * 64);
 	detached->stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -386,15 +333,13 @@ int rampart_detached_counts(const struct rampart_detached *detached,
 
 uint64_t rampart_clock(const struct rampart_detached *detached)
 {
-	uint32_t low, high;
-
-	asm volatile("lfence; rdtsc" : "=a"(low), "=d"(high) : : "memory");
-	return (unsigned __int128)((uint64_t)high << 32 | low) * 1000000 /
-	       detached->machine.counter_khz;
+	return read_clock(&detached->machine);
 }
 
 void rampart_sleep_until(const struct rampart_detached *detached, uint64_t time)
 {
-	while (rampart_clock(detached) < time)
-		asm volatile("pause");
+	uint64_t now;
+
+	while ((now = rampart_clock(detached)) < time)
+		pause_until(&detached->machine, now, time);
 }

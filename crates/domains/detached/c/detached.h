@@ -28,7 +28,7 @@ enum rampart_system_calls {
 struct rampart_counts {
 	uint64_t system_calls;
 	uint64_t faults;	/* page faults and other exceptions */
-	uint64_t kicks;		/* non-maskable interrupts by the driver: starts, stops, flushes */
+	uint64_t kicks;		/* interrupts by the driver: starts, stops, flushes */
 	uint64_t flushes;	/* of translations, because the process changed its memory */
 	uint64_t interrupts;	/* any other interrupt; expected: 0 */
 };
@@ -71,10 +71,13 @@ int rampart_run_detached(struct rampart_detached *detached, void (*function)(voi
 int rampart_detached_counts(const struct rampart_detached *detached,
 			    struct rampart_counts *counts);
 
-/* Returns the time stamp counter in nanoseconds, without a system call. */
+/* Returns the time stamp counter, or on arm64 the virtual counter, in nanoseconds, without a system call. */
 uint64_t rampart_clock(const struct rampart_detached *detached);
 
-/* Waits, without a system call, until rampart_clock() is at least `time`. */
+/*
+ * Waits, without a system call, until rampart_clock() is at least `time`: by TPAUSE, or
+ * by WFE if the time is far, where the CPU has them; otherwise it spins.
+ */
 void rampart_sleep_until(const struct rampart_detached *detached, uint64_t time);
 
 #endif /* RAMPART_DETACHED_H */

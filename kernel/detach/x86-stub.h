@@ -3,8 +3,8 @@
  * The memory of a taken CPU, shared by the driver and the stub. The stub finds
  * everything relative to its own address.
  */
-#ifndef _RAMPART_DETACH_STUB_H
-#define _RAMPART_DETACH_STUB_H
+#ifndef _RAMPART_DETACH_X86_STUB_H
+#define _RAMPART_DETACH_X86_STUB_H
 
 /* Pages of the stub, from its base on. */
 #define STUB_CODE		0x0000
@@ -42,7 +42,7 @@
 #define STUB_FAULTS		0x068
 #define STUB_KICKS		0x070
 #define STUB_INTERRUPTS		0x078
-#define STUB_CRASH_RIP		0x080
+#define STUB_CRASH_PC		0x080
 #define STUB_CRASH_VECTOR	0x088
 #define STUB_GDT_POINTER	0x090
 #define STUB_IDT_POINTER	0x0a0
@@ -64,6 +64,8 @@
 
 #define STUB_COMMAND_RUN	1
 
+/* A non-maskable interrupt is Linux's kick. */
+#define STUB_VECTOR_KICK	2
 /* Beyond the vectors of interrupts. */
 #define STUB_VECTOR_SYSTEM_CALL	256
 
@@ -80,6 +82,11 @@ struct stub_frame {
 	u64 vector, error;
 	u64 rip, cs, rflags, rsp, ss;
 };
+
+static inline u64 detach_pc(const struct stub_frame *frame)
+{
+	return frame->rip;
+}
 
 struct stub_pointer {
 	u16 bytes;
@@ -114,7 +121,7 @@ struct stub_data {
 	u64 faults;
 	u64 kicks;
 	u64 interrupts;
-	u64 crash_rip;
+	u64 crash_pc;
 	u64 crash_vector;
 	struct stub_pointer gdt_pointer __aligned(16);
 	struct stub_pointer idt_pointer __aligned(16);
@@ -131,4 +138,4 @@ extern const char stub_entry[], stub_system_call[], stub_interrupt[], stub_excep
 
 #endif /* __ASSEMBLY__ */
 
-#endif /* _RAMPART_DETACH_STUB_H */
+#endif /* _RAMPART_DETACH_X86_STUB_H */

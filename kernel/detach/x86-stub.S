@@ -15,7 +15,7 @@
 #include <asm/processor-flags.h>
 #include <asm/segment.h>
 
-#include "stub.h"
+#include "x86-stub.h"
 
 #define data(offset)	(begin + STUB_DATA + (offset))(%rip)
 #define apic(offset)	(begin + STUB_APIC + (offset))(%rip)
@@ -230,7 +230,7 @@ halt:
 crashed:
 	popq	data(STUB_CRASH_VECTOR)
 	addq	$8, %rsp
-	popq	data(STUB_CRASH_RIP)
+	popq	data(STUB_CRASH_PC)
 	movq	data(STUB_IDLE_CR3), %rax
 	movq	%rax, %cr3
 	movl	$STUB_STATE_CRASHED, data(STUB_STATE)

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the tests know of arm64. */
+#ifndef MACHINE_AARCH64_H
+#define MACHINE_AARCH64_H
+
+#include <asm/sigcontext.h>
+
+#define INITIAL_FCW	0
+#define PC_STEP		4
+/* Linux broadcasts invalidations. */
+#define FLUSHES_BY_BROADCAST	1
+/* Calls that do not return to their caller: none more. */
+#define MACHINE_CALLS_EXCLUDED
+
+/* An ERET to a kernel address faults at EL0. */
+static const int can_begin_anywhere = 1;
+
+static uint64_t *pc_of(struct rampart_detach_registers *registers)
+{
+	return (uint64_t *)&registers->pc;
+}
+
+static uint64_t *flags_of(struct rampart_detach_registers *registers)
+{
+	return (uint64_t *)&registers->pstate;
+}
+
+static uint64_t *result_of(struct rampart_detach_registers *registers)
+{
+	return (uint64_t *)&registers->x[0];
+}
+
+static long call_without_library(long number)
+{
+	register long x8 asm("x8") = number;
+	register long x0 asm("x0") = 0;
+
+	asm volatile("svc #0" : "+r"(x0) : "r"(x8) : "memory");
+	return x0;
+}
+
+/* Most random words are no instructions; half of them become of the classes that are. */
+static void make_instructions(unsigned char *code, size_t bytes)
+{
+	static const uint32_t classes[] = {
+		0x10000000, 0x14000000, 0xd5000000, 0xd5380000, 0xd53b0000, 0xd51b0000,
+		0xd4000001, 0x38000000, 0xa9000000, 0x0e000000, 0x1e200000, 0x8a000000,
+		0x04000000, 0xc0000000, 0xdac10000, 0xd9000000,
+	};
+	uint32_t *word = (uint32_t *)code;
+	size_t one;
+
+	for (one = 0; one < bytes / 4; one++) {
+		uint32_t class = classes[word[one] % 16];
+
+		if (word[one] & 0x10)
+			word[one] = class | (word[one] >> 8 & 0xfffff);
+	}
+	__builtin___clear_cache(code, code + bytes);
+}
+
+extern const char fault_here[];
+
+static void fault_with_registers(void *unused)
+{
+	static const unsigned char pattern[16] = "vector register";
+
+	asm volatile("ldr q5, %0\n"
+		     "mov x1, #0x101\n mov x12, #0x112\n mov x29, #0x129\n mov x30, #0x130\n"
+		     "mov x0, #0x18\n"
+		     ".globl fault_here\n fault_here:\n"
+		     "ldr w2, [x0]\n"
+		     : : "m"(pattern)
+		     : "x0", "x1", "x2", "x12", "x30", "v5", "memory");
+}
+
+static const void *vector_5_of(const ucontext_t *context)
+{
+	const struct fpsimd_context *state = (const void *)context->uc_mcontext.__reserved;
+
+	return &state->vregs[5];
+}
+
+static int has_fault_registers(const ucontext_t *context, const void *address)
+{
+	const unsigned long long *registers = context->uc_mcontext.regs;
+
+	return context->uc_mcontext.pc == (uintptr_t)fault_here && registers[0] == 0x18 &&
+	       registers[1] == 0x101 && registers[12] == 0x112 && registers[29] == 0x129 &&
+	       registers[30] == 0x130 && address == (void *)0x18;
+}
+
+#endif /* MACHINE_AARCH64_H */
