@@ -23,18 +23,21 @@ use rampart_tests::programs::{beside_others, directory};
 /// The CPU that is taken.
 const CPU: usize = 2;
 
+const RUST_EXAMPLES: [&str; 2] = ["control_loop", "system_calls"];
+
 /// How long the machine may be silent.
 const SILENCE: Duration = Duration::from_secs(200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
-for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true; do
+for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig; do
     /bin/busybox ln -s busybox /bin/$program
 done
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 dmesg -n 1
+ifconfig lo 127.0.0.1
 echo "release $(cat /proc/sys/kernel/osrelease)"
 taken=/sys/devices/virtual/misc/rampart-detach/taken
 wait_for() {
@@ -52,6 +55,8 @@ dmesg -c >/dev/null
 /// The example under load; then what ends it.
 const LOOP: &str = r#"
 /control_loop 2 3 && echo 'the example ends'
+/rust/system_calls 2
+/rust/control_loop 2 3 && echo 'the example in Rust ends'
 /control_loop 2 1000 & holder=$!
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 # New processes, memory and page tables, on all CPUs that Linux has.
@@ -103,7 +108,26 @@ fn release(real_time: bool) -> String {
         .expect("no module `detach`; run `kernel/build --out bin/modules x86_64 bookworm bookworm/stock`")
 }
 
-/// Compiles the example and the test program.
+/// Compiles the examples in Rust for a machine without a C library.
+fn compile_rust(to: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let script = ". scripts/rust-target; use_target x86_64; \
+        cargo build --locked --release --package rampart-detach --examples $target_options >&2; \
+        echo ${CARGO_TARGET_DIR:-target}/$target/release/examples";
+    let output = Command::new("sh")
+        .args(["-euc", script])
+        .current_dir(&root)
+        .finish()
+        .expect("sh starts");
+    assert!(output.status.success(), "{output:?}");
+    let built = root.join(String::from_utf8_lossy(&output.stdout).trim());
+    fs::create_dir(to.join("rust")).expect("a new directory");
+    for name in RUST_EXAMPLES {
+        fs::copy(built.join(name), to.join("rust").join(name)).expect("an example");
+    }
+}
+
+/// Compiles the examples and the test program.
 fn compile(to: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = root.join("crates/domains/detached/c");
@@ -142,7 +166,7 @@ fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
     let shell = shells.iter().find(|path| path.exists()).expect("busybox");
     let first = [BEGIN, script, END].concat();
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
-        for directory in ["proc", "sys", "dev", "tmp"] {
+        for directory in ["proc", "sys", "dev", "tmp", "rust"] {
             archive.directory(directory)?;
         }
         archive.character_device("dev/console", 0o600, (5, 1))?;
@@ -156,6 +180,11 @@ fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
         archive.file("detach.ko", 0o644, &read(module))?;
         for program in ["control_loop", "detach-test"] {
             archive.file(program, 0o755, &read(&location.join(program)))?;
+        }
+        for program in RUST_EXAMPLES {
+            let program = Path::new("rust").join(program);
+            let content = read(&location.join(&program));
+            archive.file(&program.to_string_lossy(), 0o755, &content)?;
         }
         Ok(())
     };
@@ -186,6 +215,7 @@ impl Machine {
             unpack(&package, pattern, there);
         }
         compile(there);
+        compile_rust(there);
         let module = directory().join("modules").join(&release).join("detach.ko");
         let archive = there.join("initramfs");
         fs::write(&archive, initramfs(script, there, &module)).expect("written");
@@ -367,6 +397,10 @@ fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
         "system calls 1 faults 0 kicks ",
         " flushes 0 interrupts 0",
         "the example ends",
+        "the example in Rust ends",
+        "proxied: executed, detached",
+        "refused: ENOSYS, detached",
+        "reattach: executed, attached",
         "given back",
         "ok      taken and given back 12 times",
     ] {

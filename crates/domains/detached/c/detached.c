@@ -17,13 +17,26 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "detached.h"
 #include "rampart-detach.h"
+
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+/* Of glibc alone; a program may be linked with another C library than that of the headers. */
+extern const unsigned int __rseq_size __attribute__((weak));
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+#define HAS_RSEQ (&__rseq_size && __rseq_size)
+#else
+#define HAS_RSEQ 0
+#define RSEQ_SIG 0
+#define RSEQ_FLAG_UNREGISTER 0
+#define __rseq_size 0
+#define __rseq_offset 0
+#endif
 
 #ifndef __x86_64__
 #error "librampart-detach is for x86-64"
@@ -115,11 +128,13 @@ asm(".text\n"
  */
 static void set_rseq(const struct rampart_detached *detached, int registered)
 {
-	long bytes = __rseq_size > 32 ? __rseq_size : 32;
+	long bytes;
 
-	if (__rseq_size)
-		call(SYS_rseq, (long)(detached->thread + __rseq_offset), bytes,
-		     registered ? 0 : RSEQ_FLAG_UNREGISTER, RSEQ_SIG, 0, 0);
+	if (!HAS_RSEQ)
+		return;
+	bytes = __rseq_size > 32 ? __rseq_size : 32;
+	call(SYS_rseq, (long)(detached->thread + __rseq_offset), bytes,
+	     registered ? 0 : RSEQ_FLAG_UNREGISTER, RSEQ_SIG, 0, 0);
 }
 
 static void set_signals(const uint64_t *set, uint64_t *before)
