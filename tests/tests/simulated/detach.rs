@@ -30,7 +30,7 @@ const SILENCE: Duration = Duration::from_secs(200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
-for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig; do
+for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon; do
     /bin/busybox ln -s busybox /bin/$program
 done
 mount -t proc proc /proc
@@ -78,6 +78,34 @@ echo 'given back'
 step attached
 taskset -c 2 sh -c 'for turn in $(seq 20); do true; done; sleep 1'
 step end
+"#;
+
+/// The command: lists, takes, gives, releases; and a program without privileges.
+const COMMAND: &str = r#"
+export RAMPART_STATE_DIR=/tmp/state
+ulimit -l unlimited
+running=/sys/devices/virtual/misc/rampart-detach/running
+/rampart detach
+/rampart detach take 2 -- /control_loop 2 1000 & holder=$!
+wait_for $running 2
+/rampart detach
+echo "json $(/rampart detach --json | tr -d ' \n')"
+/rampart detach take 2 -- /bin/true
+/rampart detach give 2
+wait_for $taken ''
+kill -0 $holder && echo 'the loop goes on under Linux'
+kill -9 $holder
+/rampart detach take 2 -- /control_loop 2 1000 & holder=$!
+wait_for $running 2
+/rampart release
+wait_for $taken ''
+kill -0 $holder && echo 'the loop goes on after the release'
+kill -9 $holder
+/rampart detach take 2 -- start-stop-daemon -S -c 65534:65534 -x /control_loop -- -1 2 &&
+    echo 'detached without privileges'
+wait_for $taken ''
+/rampart release
+ls /tmp/state/detached/journal | sed 's/^/journal /'
 "#;
 
 const ALL: &str = r#"
@@ -180,6 +208,9 @@ fn initramfs(script: &str, location: &Path, module: &Path) -> Vec<u8> {
         archive.file("detach.ko", 0o644, &read(module))?;
         for program in ["control_loop", "detach-test"] {
             archive.file(program, 0o755, &read(&location.join(program)))?;
+        }
+        if script.contains("/rampart ") {
+            archive.file("rampart", 0o755, &read(&directory().join("rampart")))?;
         }
         for program in RUST_EXAMPLES {
             let program = Path::new("rust").join(program);
@@ -406,6 +437,31 @@ fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
     ] {
         assert!(output.contains(expected), "no {expected:?}:\n{output}");
     }
+}
+
+#[test]
+fn the_command_lists_takes_and_gives_back() {
+    let _machine = beside_others();
+    let output = Machine::boot(COMMAND, true, EPYC).end();
+    for expected in [
+        "No CPU is taken.",
+        "CPUs taken from Linux",
+        "running  control_loop (",
+        "json [{\"cpu\":2,\"state\":\"running\",\"holders\":[{\"process\":",
+        ",\"interrupts\":0}}]",
+        "CPU 2: cannot be taken: Device or resource busy",
+        "CPU 2 is given back to Linux",
+        "the loop goes on under Linux",
+        "/sys/devices/system/cpu/cpu2: given back by process",
+        "the loop goes on after the release",
+        "detached without privileges",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
+    assert!(
+        !output.contains("\njournal "),
+        "a journal is left:\n{output}"
+    );
 }
 
 #[test]

@@ -349,12 +349,36 @@ free:
 	return NULL;
 }
 
+/*
+ * Returns the descriptor of a CPU that `rampart` passed to this program: entries
+ * CPU:DESCRIPTOR, separated by commas. Programs that this one starts do not get it.
+ */
+static int passed_descriptor(int cpu)
+{
+	const char *next = getenv("RAMPART_DETACHED");
+	char *end;
+
+	while (next && *next) {
+		long number = strtol(next, &end, 10);
+		long descriptor = *end == ':' ? strtol(end + 1, &end, 10) : -1;
+
+		if (descriptor >= 0 && (cpu < 0 || cpu == number) &&
+		    !fcntl(descriptor, F_SETFD, FD_CLOEXEC))
+			return descriptor;
+		next = *end == ',' ? end + 1 : NULL;
+	}
+	return -1;
+}
+
 struct rampart_detached *rampart_detached_take(int cpu)
 {
 	struct rampart_detached *detached = NULL;
-	int descriptor = open("/dev/rampart-detach", O_RDWR | O_CLOEXEC);
+	int descriptor = passed_descriptor(cpu);
 	int error;
 
+	if (descriptor >= 0)
+		return rampart_detached_from_descriptor(descriptor);
+	descriptor = open("/dev/rampart-detach", O_RDWR | O_CLOEXEC);
 	if (descriptor < 0)
 		return NULL;
 	if (!ioctl(descriptor, RAMPART_DETACH_TAKE, cpu))

@@ -14,6 +14,9 @@ pub enum DetachError {
         /// The error of the system.
         source: io::Error,
     },
+    /// The program has no CPU.
+    #[error("no CPU was passed to this program; fix: rampart detach take CPU -- PROGRAM")]
+    NotPassed,
     /// A descriptor is no open file of the driver.
     #[error("cannot use the descriptor: {source}; fix: pass an open file of /dev/rampart-detach")]
     Descriptor {

@@ -96,7 +96,8 @@ unsafe impl Send for Cpu {}
 unsafe impl Sync for Cpu {}
 
 impl Cpu {
-    /// Takes a CPU from Linux, which moves everything away from it.
+    /// Takes a CPU from Linux, which moves everything away from it; or uses it if `rampart` passed it to this
+    /// program.
     ///
     /// # Errors
     /// If the module is not loaded, without `CAP_SYS_ADMIN`, if the CPU is offline or taken, or if Linux cannot
@@ -109,6 +110,16 @@ impl Cpu {
             cpu: number,
             source: io::Error::last_os_error(),
         })
+    }
+
+    /// Uses the first CPU that `rampart` passed to this program.
+    ///
+    /// # Errors
+    /// If none was passed.
+    pub fn passed() -> Result<Self, DetachError> {
+        // SAFETY: any number may be passed.
+        let detached = unsafe { library::rampart_detached_take(-1) };
+        Self::of(detached).ok_or(DetachError::NotPassed)
     }
 
     /// Uses an open file of `/dev/rampart-detach` that has a CPU, for example one that was inherited.
