@@ -23,14 +23,14 @@ use rampart_tests::programs::{beside_others, directory};
 /// The CPU that is taken.
 const CPU: usize = 2;
 
-const RUST_EXAMPLES: [&str; 2] = ["control_loop", "system_calls"];
+const RUST_EXAMPLES: [&str; 4] = ["control_loop", "costs", "fixed_work", "system_calls"];
 
 /// How long the machine may be silent.
 const SILENCE: Duration = Duration::from_secs(200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
-for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon; do
+for program in mount mkdir insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon; do
     /bin/busybox ln -s busybox /bin/$program
 done
 mount -t proc proc /proc
@@ -84,11 +84,15 @@ step end
 const COMMAND: &str = r#"
 export RAMPART_STATE_DIR=/tmp/state
 ulimit -l unlimited
+mkdir /etc
+echo 'nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
+echo 'nogroup:x:65534:' >/etc/group
 running=/sys/devices/virtual/misc/rampart-detach/running
 /rampart detach
 /rampart detach take 2 -- /control_loop 2 1000 & holder=$!
 wait_for $running 2
-/rampart detach
+# Without a terminal no line is broken.
+/rampart detach | cat
 echo "json $(/rampart detach --json | tr -d ' \n')"
 /rampart detach take 2 -- /bin/true
 /rampart detach give 2
@@ -101,11 +105,52 @@ wait_for $running 2
 wait_for $taken ''
 kill -0 $holder && echo 'the loop goes on after the release'
 kill -9 $holder
-/rampart detach take 2 -- start-stop-daemon -S -c 65534:65534 -x /control_loop -- -1 2 &&
+/rampart detach take 2 -- start-stop-daemon -S -c nobody:nogroup -x /control_loop -- -1 2 &&
     echo 'detached without privileges'
 wait_for $taken ''
 /rampart release
 ls /tmp/state/detached/journal | sed 's/^/journal /'
+"#;
+
+/// A domain of a plan: checked, applied, its program run and supervised, released.
+const PLAN: &str = r#"
+export RAMPART_STATE_DIR=/tmp/state
+running=/sys/devices/virtual/misc/rampart-detach/running
+mount -t cgroup2 none /sys/fs/cgroup
+cat >/plan.toml <<END
+[machine]
+housekeeping = "0-1"
+[[domain]]
+name = "loop"
+kind = "detached"
+cpus = "2-3"
+run = ["/control_loop", "3", "1000"]
+END
+/rampart plan check /plan.toml; echo "plan check $?"
+/rampart apply /plan.toml >/tmp/applied 2>&1; echo "apply $?"
+cat /tmp/applied
+/rampart run --list
+/rampart run loop -- /control_loop 3 2 && echo 'a program of the domain detaches'
+wait_for $taken ''
+/rampart run loop --cpus 2 -- /control_loop -1 1 && echo 'and with one CPU'
+wait_for $taken ''
+/rampart move --to loop 1
+/rampart up loop; echo "up $?"
+wait_for $running 3
+/rampart detach | cat
+/rampart status; echo "status $?"
+/rampart release && echo 'FAILED  released while a program runs'
+/rampart down; echo "down $?"
+wait_for $taken ''
+/rampart release; echo "release $?"
+"#;
+
+/// The paper's experiment and the costs.
+const EXPERIMENT: &str = r#"
+(while :; do dd if=/dev/zero of=/tmp/load bs=64k count=50 2>/dev/null; done) & load=$!
+/rust/fixed_work 2 3
+kill $load
+/rust/costs 2
 "#;
 
 const ALL: &str = r#"
@@ -445,11 +490,10 @@ fn the_command_lists_takes_and_gives_back() {
     let output = Machine::boot(COMMAND, true, EPYC).end();
     for expected in [
         "No CPU is taken.",
-        "CPUs taken from Linux",
         "running  control_loop (",
         "json [{\"cpu\":2,\"state\":\"running\",\"holders\":[{\"process\":",
         ",\"interrupts\":0}}]",
-        "CPU 2: cannot be taken: Device or resource busy",
+        "CPU 2: cannot be taken: ",
         "CPU 2 is given back to Linux",
         "the loop goes on under Linux",
         "/sys/devices/system/cpu/cpu2: given back by process",
@@ -462,6 +506,49 @@ fn the_command_lists_takes_and_gives_back() {
         !output.contains("\njournal "),
         "a journal is left:\n{output}"
     );
+}
+
+#[test]
+fn a_plan_gives_a_program_cpus_to_detach_to() {
+    let _machine = beside_others();
+    let output = Machine::boot(PLAN, true, EPYC).end();
+    for expected in [
+        "plan check 0",
+        "apply 0",
+        "detached (taken from Linux)",
+        "a program of the domain detaches",
+        "and with one CPU",
+        "rampart run loop -- PROGRAM",
+        "up 0",
+        "running  control_loop (",
+        "status 0",
+        "down 0",
+        "release 0",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
+}
+
+#[test]
+fn the_experiment_counts_interrupts_and_costs() {
+    let _machine = beside_others();
+    let output = Machine::boot(EXPERIMENT, true, EPYC).end();
+    let interrupts = |name: &str| -> u64 {
+        let line = output.lines().find(|line| line.starts_with(name));
+        let words = line.and_then(|line| line.trim().strip_suffix(" interrupts"));
+        let number = words.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {name:?}:\n{output}"))
+    };
+    assert!(interrupts("attached: ") > 10, "{output}");
+    assert_eq!(interrupts("detached: "), 0, "{output}");
+    // 200 calls, and one that attaches the thread after each of both measurements.
+    assert!(output.contains("counted: 202 system calls, 20"), "{output}");
+    for expected in [
+        "times an attached system call",
+        "times an attached page fault",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
 }
 
 #[test]

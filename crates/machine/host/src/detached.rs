@@ -35,6 +35,22 @@ pub fn has_detach_driver(root: &MachineRoot) -> bool {
     root.exists(SYSFS)
 }
 
+/// Returns whether the driver is loaded, or installed for the running kernel; `None` if that is unknown.
+pub(crate) fn can_load_driver(root: &MachineRoot) -> Option<bool> {
+    if has_detach_driver(root) {
+        return Some(true);
+    }
+    let release = root.line("proc/sys/kernel/osrelease")?;
+    let installed = root.text(&format!("lib/modules/{release}/modules.dep"))?;
+    let is_driver = |line: &str| {
+        let path = line.split(':').next().unwrap_or_default();
+        path.rsplit('/')
+            .next()
+            .is_some_and(|file| file.starts_with("detach.ko"))
+    };
+    Some(installed.lines().any(is_driver))
+}
+
 /// Reads the CPUs that are taken for detached threads. Holders of other users are only visible to root.
 #[must_use]
 pub fn read_detached_cpus(root: &MachineRoot) -> Vec<DetachedCpu> {
@@ -187,8 +203,12 @@ fn refused(cpu: CpuId, error: &io::Error) -> HostError {
     HostError::Request {
         location: format!("CPU {cpu}"),
         what: format!("cannot be taken: {error}"),
-        present: "Linux has it".to_owned(),
-        needed: "taken".to_owned(),
+        present: match error.kind() {
+            io::ErrorKind::ResourceBusy => "taken already, or needed by Linux",
+            _ => "not available",
+        }
+        .to_owned(),
+        needed: "a CPU that Linux can give up".to_owned(),
         fix: fix.to_owned(),
     }
 }
@@ -390,6 +410,7 @@ mod tests {
         write("proc/77/comm", "control\n");
         let root = MachineRoot::at(at);
         assert!(has_detach_driver(&root));
+        assert_eq!(can_load_driver(&root), Some(true));
         let [seen, invisible] = &read_detached_cpus(&root)[..] else {
             panic!("two CPUs are taken");
         };
@@ -405,6 +426,26 @@ mod tests {
         assert_eq!(invisible.cpu, CpuId(3));
         assert_eq!(invisible.state, DetachedState::Running);
         assert!(invisible.holders.is_empty() && invisible.counts.is_none());
+    }
+
+    #[test]
+    fn finds_a_driver_that_is_installed_and_not_loaded() {
+        let temporary = directory();
+        let at = temporary.path();
+        let root = MachineRoot::at(at);
+        assert_eq!(can_load_driver(&root), None);
+        for directory in ["proc/sys/kernel", "lib/modules/6.1"] {
+            std::fs::create_dir_all(at.join(directory)).expect("created");
+        }
+        let write = |file, text| std::fs::write(at.join(file), text).expect("written");
+        write("proc/sys/kernel/osrelease", "6.1\n");
+        for (line, found) in [
+            ("kernel/detach_other.ko:", false),
+            ("updates/dkms/detach.ko.xz: a.ko", true),
+        ] {
+            write("lib/modules/6.1/modules.dep", line);
+            assert_eq!(can_load_driver(&root), Some(found), "{line}");
+        }
     }
 
     fn kernel(machine: &Machine) -> (Arc<FakeKernel>, Arc<dyn Kernel>) {

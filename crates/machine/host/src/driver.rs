@@ -245,7 +245,7 @@ pub(crate) fn undo_module(kernel: &dyn Kernel, name: &str, undone: &mut Undone) 
                 &location,
                 format!("cannot unload the module: {error}"),
                 match name {
-                    "detach" => "rampart detach",
+                    "detach" => "end the programs that have it open: fuser -v /dev/rampart-detach",
                     _ => "rampart cell disable --destroy-cells",
                 },
             ),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart detach`: CPUs that are taken from Linux for detached threads.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -82,8 +82,7 @@ pub(crate) fn run(arguments: &DetachArguments) -> Result<ExitCode, Failure> {
         None => list(arguments.json),
         Some(Action::Take(take)) => {
             let cpus = super::cpus_here(Some(&take.cpus))?.unwrap_or_default();
-            let taken = take_all(&StateDirectory::standard(), &cpus)?;
-            become_program(&take.command, &taken)
+            become_program(&take.command, &pass(&StateDirectory::standard(), &cpus)?)
         }
         Some(Action::Give(give)) => {
             let cpus = super::cpus_here(Some(&give.cpus))?.unwrap_or_default();
@@ -111,32 +110,48 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::Success)
 }
 
-/// Takes all CPUs or none.
-fn take_all(state: &StateDirectory, cpus: &CpuSet) -> Result<Vec<(CpuId, OwnedFd)>, Failure> {
-    if !has_detach_driver(&MachineRoot::system()) {
+/// The CPUs that a program may detach to, with their descriptors.
+#[derive(Debug, Default)]
+pub(super) struct PassedCpus(Vec<(CpuId, OwnedFd)>);
+
+/// Takes CPUs for a program: all or none. Loads the driver if that is needed.
+pub(super) fn pass(state: &StateDirectory, cpus: &CpuSet) -> Result<PassedCpus, Failure> {
+    if !cpus.is_empty() && !has_detach_driver(&MachineRoot::system()) {
         load_module(state, "detach", None)?;
     }
+    let take = |cpu| -> Result<_, Failure> {
+        let descriptor = take_cpu(state, cpu)?;
+        // The program inherits it.
+        rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty())
+            .map_err(std::io::Error::from)?;
+        Ok((cpu, descriptor))
+    };
     cpus.iter()
-        .map(|cpu| Ok((cpu, take_cpu(state, cpu)?)))
-        .collect()
+        .map(take)
+        .collect::<Result<_, _>>()
+        .map(PassedCpus)
 }
 
-/// Executes a program that inherits the descriptors of its CPUs. Returns only on failure.
-fn become_program(words: &[String], taken: &[(CpuId, OwnedFd)]) -> Result<ExitCode, Failure> {
+impl PassedCpus {
+    /// Lets the library of a program find its CPUs.
+    pub(super) fn to(&self, command: &mut Command) {
+        if self.0.is_empty() {
+            return;
+        }
+        let entry = |(cpu, file): &(CpuId, OwnedFd)| format!("{cpu}:{}", file.as_raw_fd());
+        let entries: Vec<String> = self.0.iter().map(entry).collect();
+        command.env(ENVIRONMENT, entries.join(","));
+    }
+}
+
+/// Executes a program. Returns only on failure.
+fn become_program(words: &[String], passed: &PassedCpus) -> Result<ExitCode, Failure> {
     let Some((program, rest)) = words.split_first() else {
         return Err(Failure::usage("no program is given"));
     };
-    let mut passed = Vec::new();
-    for (cpu, descriptor) in taken {
-        // The program inherits it.
-        rustix::io::fcntl_setfd(descriptor.as_fd(), rustix::io::FdFlags::empty())
-            .map_err(std::io::Error::from)?;
-        passed.push(format!("{cpu}:{}", descriptor.as_raw_fd()));
-    }
-    let cause = Command::new(program)
-        .args(rest)
-        .env(ENVIRONMENT, passed.join(","))
-        .exec();
+    let mut command = Command::new(program);
+    passed.to(command.args(rest));
+    let cause = command.exec();
     Err(Failure::precondition(format!(
         "cannot start {program}: {cause}; fix: give the path of an executable file"
     )))

@@ -12,12 +12,14 @@ use rampart_model::{CpuList, CpuSet, ExitCode, Finding, PlacedThread, Scheduling
 use rampart_present::ProgramDestination;
 use rampart_supervise::{Destination, LoadedPlan};
 
+use super::detach::{self, PassedCpus};
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
 The program replaces `rampart`: it has its terminal, signals and exit code.
 exec(2) removes memory locks, so the program must lock its memory itself.
+In a domain of kind `detached` it gets the CPUs to detach to.
 
 Examples:
   rampart run press-control -- /opt/press/control
@@ -87,8 +89,9 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
             "run: no program is given; fix: rampart run DOMAIN -- PROGRAM",
         ));
     }
-    let location = placement(state, arguments)?;
-    enter(&location, &arguments.command, arguments.launched)
+    let (location, taken) = placement(state, arguments)?;
+    let passed = detach::pass(state, &taken)?;
+    enter(&location, &arguments.command, arguments.launched, &passed)
 }
 
 /// Moves this process and executes the program. Returns only on failure.
@@ -96,6 +99,7 @@ pub(super) fn enter(
     location: &ThreadPlacement,
     words: &[String],
     launched: bool,
+    passed: &PassedCpus,
 ) -> Result<ExitCode, Failure> {
     let Some((program, rest)) = words.split_first() else {
         return Err(Failure::usage("no program is given"));
@@ -111,13 +115,19 @@ pub(super) fn enter(
     if launched {
         command.stdin(Stdio::null());
     }
+    passed.to(&mut command);
     let cause = command.exec();
     Err(Failure::precondition(format!(
         "cannot start {program}: {cause}; fix: give the path of an executable file"
     )))
 }
 
-fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadPlacement, Failure> {
+/// Returns the placement of this process, and the CPUs to take from Linux for it.
+fn placement(
+    state: &StateDirectory,
+    arguments: &RunArguments,
+) -> Result<(ThreadPlacement, CpuSet), Failure> {
+    let (policy, nice) = (arguments.policy, arguments.nice);
     let asked = super::cpus_here(arguments.cpus.as_ref())?;
     let cpus = asked.as_ref();
     let plan = match (&arguments.domain, cpus) {
@@ -125,14 +135,18 @@ fn placement(state: &StateDirectory, arguments: &RunArguments) -> Result<ThreadP
             Some(plan) => plan,
             None => {
                 output::finding(&no_plan(cpus));
-                return Ok(on_cpus(cpus, arguments.policy, arguments.nice));
+                return Ok((on_cpus(cpus, policy, nice), CpuSet::new()));
             }
         },
         _ => LoadedPlan::required(state)?,
     };
     let destination = choose(&plan, arguments.domain.as_deref(), cpus)?;
     let own = std::process::id();
-    Ok(plan.placement(&destination, own, cpus, arguments.policy, arguments.nice)?)
+    if let Some(detaching) = plan.detaching(&destination, own, cpus, policy, nice)? {
+        return Ok(detaching);
+    }
+    let location = plan.placement(&destination, own, cpus, policy, nice)?;
+    Ok((location, CpuSet::new()))
 }
 
 /// Returns the destination of this name, or the one with these CPUs, or the only domain.

@@ -6,6 +6,7 @@ use rampart_host::StateDirectory;
 use rampart_model::{CpuList, ExitCode, SchedulingPolicy};
 use rampart_supervise::{LoadedPlan, SHIELD_DOMAIN, shield, unshield};
 
+use super::detach::PassedCpus;
 use super::{VERSION, apply, release, run};
 use crate::failure::Failure;
 use crate::output;
@@ -65,5 +66,5 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
     let loaded = LoadedPlan::required(&state)?;
     let destination = loaded.destination(SHIELD_DOMAIN)?;
     let location = loaded.placement(&destination, std::process::id(), None, None, None)?;
-    run::enter(&location, &arguments.command, false)
+    run::enter(&location, &arguments.command, false, &PassedCpus::default())
 }
