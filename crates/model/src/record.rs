@@ -74,6 +74,9 @@ pub struct ThreadCounters {
     pub cpu_time: Nanos,
     /// CPU time of all threads of the program.
     pub process_cpu_time: Nanos,
+    /// Whether the program was stopped by a signal and continued meanwhile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continued: bool,
 }
 
 /// The kind of a cause that delayed a thread.

@@ -5,7 +5,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BlockKind, Condition, Disturbance, Exposure, MeterKind, Nanos, SignedNanos};
+use crate::{
+    BlockKind, Condition, Disturbance, Exposure, MeterKind, Nanos, SignedNanos, quantile_name,
+};
 
 /// The question of a verdict.
 #[derive(
@@ -175,6 +177,32 @@ pub struct Answers {
     pub visits: (u32, u32),
 }
 
+impl Answers {
+    /// Returns the subject of each answer, `p50`, `p99`, `stalls` or `stolen time`, and the answer.
+    #[must_use]
+    pub fn by_subject(&self) -> Vec<(String, VerdictOutcome)> {
+        let quantiles = self.quantiles.iter();
+        let quantiles = quantiles.map(|one| (quantile_name(one.quantile), one.outcome));
+        let stalls = self.stalls.iter();
+        let stalls = stalls.map(|one| ("stalls".to_owned(), one.outcome));
+        let stolen = self.stolen.iter();
+        let stolen = stolen.map(|one| ("stolen time".to_owned(), one.outcome));
+        quantiles.chain(stalls).chain(stolen).collect()
+    }
+
+    /// Makes the answers with this outcome inconclusive.
+    pub fn take_back(&mut self, outcome: VerdictOutcome) {
+        let quantiles = self.quantiles.iter_mut().map(|answer| &mut answer.outcome);
+        let stalls = self.stalls.iter_mut().map(|answer| &mut answer.outcome);
+        let stolen = self.stolen.iter_mut().map(|answer| &mut answer.outcome);
+        for answer in quantiles.chain(stalls).chain(stolen) {
+            if *answer == outcome {
+                *answer = VerdictOutcome::Inconclusive;
+            }
+        }
+    }
+}
+
 /// The figures behind a verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -264,6 +292,29 @@ pub enum VerdictFigures {
         /// Time that signs of life were observed.
         observed: Nanos,
     },
+}
+
+impl VerdictFigures {
+    /// Returns the answers of a comparison.
+    #[must_use]
+    pub const fn answers(&self) -> Option<&Answers> {
+        match self {
+            Self::SameAsHost { answers, .. } | Self::Interference { answers, .. } => {
+                answers.as_ref()
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the answers of a comparison.
+    pub const fn answers_mut(&mut self) -> Option<&mut Answers> {
+        match self {
+            Self::SameAsHost { answers, .. } | Self::Interference { answers, .. } => {
+                answers.as_mut()
+            }
+            _ => None,
+        }
+    }
 }
 
 /// One answer.

@@ -63,8 +63,8 @@ fn times_run(meter: &Meter) -> u64 {
 fn measuring(cpu: CpuId) -> Meter {
     let mut meter = None;
     wait_until("a meter measures", || {
-        // It wakes a thousand times a second.
-        meter = find(cpu).filter(|meter| times_run(meter) > 300);
+        // It wakes a thousand times a second, and each run has a thread of its own.
+        meter = find(cpu).filter(|meter| times_run(meter) > 30);
         meter.is_some()
     });
     meter.expect("a meter")
@@ -184,7 +184,6 @@ fn assert_named(evaluation: &Evaluation, texts: &[String; 2], parts: &[&str]) {
 }
 
 #[test]
-#[ignore = "to be adapted to short runs"]
 fn a_program_on_the_shielded_cpu_is_named() {
     let Some(_machine) = machine("a_program_on_the_shielded_cpu_is_named", 2) else {
         return;
@@ -209,21 +208,22 @@ fn a_program_on_the_shielded_cpu_is_named() {
 /// It may begin and end between two looks at the machine. Only the time of its CPU is then known, and not its
 /// name.
 #[test]
-#[ignore = "to be adapted to short runs"]
 fn a_short_program_on_the_shielded_cpu_is_noticed() {
     let Some(_machine) = machine("a_short_program_on_the_shielded_cpu_is_noticed", 2) else {
         return;
     };
     let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+    // While the isolation is up, this test may not use that CPU.
+    let cpu = last_cpu();
     let (evaluation, _) = evaluated(&options, |scratch| {
         for _ in 0..3 {
             let spinner = Spinner::start(scratch.directory.path());
-            let meter = measuring(last_cpu());
+            let meter = measuring(cpu);
             spinner.join(&meter, SchedulingPolicy::Fifo(98));
             std::thread::sleep(Duration::from_millis(400));
         }
     });
-    let cpu = format!("CPU {}", last_cpu());
+    let cpu = format!("CPU {cpu}");
     let found: Vec<String> = invalid(&evaluation)
         .iter()
         .map(ToString::to_string)
@@ -235,7 +235,6 @@ fn a_short_program_on_the_shielded_cpu_is_noticed() {
 }
 
 #[test]
-#[ignore = "to be adapted to short runs"]
 fn a_stopped_meter_is_named() {
     let Some(_machine) = machine("a_stopped_meter_is_named", 2) else {
         return;
@@ -284,7 +283,6 @@ fn a_meter_in_another_cpuset_is_named() {
 }
 
 #[test]
-#[ignore = "to be adapted to short runs"]
 fn an_interrupt_moved_to_the_shielded_cpu_and_back_is_named() {
     let Some(_machine) = machine(
         "an_interrupt_moved_to_the_shielded_cpu_and_back_is_named",
@@ -328,7 +326,6 @@ fn an_interrupt_moved_to_the_shielded_cpu_and_back_is_named() {
 }
 
 #[test]
-#[ignore = "to be adapted to short runs"]
 fn a_program_on_the_cpu_of_a_round_is_named_and_the_round_is_repeated() {
     let Some(_machine) = machine(
         "a_program_on_the_cpu_of_a_round_is_named_and_the_round_is_repeated",
@@ -344,15 +341,17 @@ fn a_program_on_the_cpu_of_a_round_is_named_and_the_round_is_repeated() {
         "--disturb",
         "cpu",
         "--for",
-        "40s",
+        "60s",
     ];
+    // While the isolation is up, this test may not use that CPU.
+    let cpu = last_cpu();
     let (evaluation, texts) = evaluated(&options, |scratch| {
         let spinner = Spinner::start(scratch.directory.path());
         let document = scratch.results.join("evaluation.json");
         wait_until("a round is made", || {
             document.is_file() && !self::evaluation(&scratch.results).transfers.is_empty()
         });
-        let meter = measuring(last_cpu());
+        let meter = measuring(cpu);
         spinner.join(&meter, SchedulingPolicy::Fifo(98));
         std::thread::sleep(PLANTED);
     });

@@ -2,9 +2,12 @@
 //! The comparison of the domains: a table of questions, after OSADL's talk at the Embedded Open Source
 //! Summit 2023, and a summary of each domain. Both rest on the verdicts of the first meter alone.
 
+use std::collections::BTreeMap;
+
 use rampart_model::{
-    Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain, EvaluationSettings,
-    MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictOutcome, grouped,
+    Answers, Comparison, ComparisonEntry, ComparisonRow, DomainKernel, EvaluatedDomain,
+    EvaluationSettings, MeterKind, Question, ReachedDeadlines, Record, Verdict, VerdictFigures,
+    VerdictOutcome, grouped, quantile_name,
 };
 
 use crate::emulated_answers;
@@ -184,6 +187,10 @@ impl<'a> Asked<'a> {
         ]
         .concat();
         let held = self.with(VerdictOutcome::Holds);
+        let no = match self.what_fails() {
+            Some(subjects) => format!("{}: {subjects}", words.no.0),
+            None => words.no.0.to_owned(),
+        };
         let (answer, outcome, reason) = if self.0.is_empty() {
             (
                 "not measured".to_owned(),
@@ -192,18 +199,13 @@ impl<'a> Asked<'a> {
             )
         } else if bad.len() == self.0.len() {
             (
-                words.no.0.to_owned(),
+                no,
                 Some(words.no.1),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
         } else if !bad.is_empty() {
             (
-                format!(
-                    "{} ({} of {} conditions)",
-                    words.no.0,
-                    bad.len(),
-                    self.0.len()
-                ),
+                format!("{no} ({} of {} conditions)", bad.len(), self.0.len()),
                 Some(VerdictOutcome::Leaks),
                 format!("{} under {}", words.bad, Self::conditions(&bad)),
             )
@@ -221,7 +223,10 @@ impl<'a> Asked<'a> {
                 format!("{} under {}. ", words.good, Self::conditions(&held))
             };
             (
-                NOT_ENOUGH_DATA.to_owned(),
+                self.decided_so_far().map_or_else(
+                    || NOT_ENOUGH_DATA.to_owned(),
+                    |(decided, open)| format!("{decided} {}, {open} open", words.yes),
+                ),
                 Some(VerdictOutcome::Inconclusive),
                 format!("{so_far}not enough data under {open}, measure longer"),
             )
@@ -230,6 +235,42 @@ impl<'a> Asked<'a> {
             verdicts: self.0.iter().map(|verdict| verdict.id.clone()).collect(),
             ..answered(domain, &answer, outcome, &reason)
         }
+    }
+}
+
+impl Asked<'_> {
+    /// Returns the subjects that hold under every condition, and those that are open, where no
+    /// verdict fails and not all hold: `p50` and `p99 and stalls`. `None` if all are open.
+    pub(crate) fn decided_so_far(&self) -> Option<(String, String)> {
+        let mut holds: BTreeMap<String, bool> = BTreeMap::new();
+        for verdict in &self.0 {
+            let answers = verdict.figures.as_ref()?.answers()?;
+            for (subject, outcome) in answers.by_subject() {
+                *holds.entry(subject).or_insert(true) &= outcome == VerdictOutcome::Holds;
+            }
+        }
+        let named = |wanted: bool| {
+            let subjects = holds.iter().filter(|(_, holds)| **holds == wanted);
+            let subjects: Vec<&str> = subjects.map(|(subject, _)| subject.as_str()).collect();
+            (!subjects.is_empty()).then(|| subjects.join(" and "))
+        };
+        Some((named(true)?, named(false)?))
+    }
+
+    /// Returns the subjects that fail or leak under some condition: `p50 and stalls`. `None` if no
+    /// verdict has answers, or each subject fails.
+    pub(crate) fn what_fails(&self) -> Option<String> {
+        let mut fails: BTreeMap<String, bool> = BTreeMap::new();
+        for verdict in &self.0 {
+            let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
+            for (subject, outcome) in answers.into_iter().flat_map(Answers::by_subject) {
+                let bad = matches!(outcome, VerdictOutcome::Fails | VerdictOutcome::Leaks);
+                *fails.entry(subject).or_insert(false) |= bad;
+            }
+        }
+        let failing = fails.iter().filter(|(_, fails)| **fails);
+        let failing: Vec<&str> = failing.map(|(subject, _)| subject.as_str()).collect();
+        (!failing.is_empty() && failing.len() < fails.len()).then(|| failing.join(" and "))
     }
 }
 
@@ -299,5 +340,59 @@ fn survives_host_crash(domain: &EvaluatedDomain, verdicts: &[Verdict]) -> Compar
     ComparisonEntry {
         verdicts: crashed.iter().map(|verdict| verdict.id.clone()).collect(),
         ..entry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rampart_model::VerdictOutcome::{Holds, Inconclusive};
+    use rampart_model::{Condition, Exposure, QuantileAnswer};
+
+    fn verdict(p50: VerdictOutcome, p99: VerdictOutcome) -> Verdict {
+        let answer = |quantile, outcome| QuantileAnswer { quantile, outcome };
+        Verdict {
+            id: String::new(),
+            question: Question::SameAsHost,
+            domain: "task".to_owned(),
+            meter: MeterKind::Wakeup,
+            condition: Condition::IDLE,
+            disturbance: None,
+            outcome: Inconclusive,
+            statement: String::new(),
+            figures: Some(VerdictFigures::SameAsHost {
+                host: String::new(),
+                ratios: Vec::new(),
+                tolerance: 1.25,
+                batches: (1, 1),
+                smallest_detectable: None,
+                answers: Some(Answers {
+                    quantiles: vec![answer(0.5, p50), answer(0.99, p99)],
+                    ..Answers::default()
+                }),
+            }),
+            exposure: Exposure::default(),
+            records: Vec::new(),
+        }
+    }
+
+    /// What holds under one condition and is open under another is open.
+    #[test]
+    fn an_open_comparison_has_the_answers_that_hold_under_every_condition() {
+        let so_far = |verdicts: &[Verdict]| {
+            let asked = Asked(verdicts.iter().collect());
+            asked.decided_so_far()
+        };
+        let (typical, none) = (
+            verdict(Holds, Inconclusive),
+            verdict(Inconclusive, Inconclusive),
+        );
+        let decided = Some(("p50".to_owned(), "p99".to_owned()));
+        assert_eq!(so_far(&[typical.clone(), verdict(Holds, Holds)]), decided);
+        assert_eq!(so_far(&[typical.clone(), none]), None);
+        let slower = verdict(VerdictOutcome::Fails, Holds);
+        let what_fails = |verdicts: &[&Verdict]| Asked(verdicts.to_vec()).what_fails();
+        assert_eq!(what_fails(&[&typical, &slower]).as_deref(), Some("p50"));
+        assert_eq!(what_fails(&[&typical]), None);
     }
 }

@@ -3,7 +3,7 @@
 //! domain while others are watched. Pure.
 
 use rampart_model::{
-    Answers, Finding, Interval, QuantileAnswer, StallAnswer, StolenAnswer, VerdictFigures,
+    Answers, Finding, Interval, QuantileAnswer, StallAnswer, StolenAnswer, Verdict, VerdictFigures,
     VerdictOutcome,
 };
 use rampart_stats::{Compared, Questions, Visit, compare};
@@ -33,26 +33,33 @@ pub(crate) fn judge_interference(
 }
 
 /// Takes back that a load does not reach a domain if other programs used the CPUs in half of the
-/// measurements of the idle side, so that the load added little to theirs. `idle` are the findings of each measurement on that side. A load that
-/// reaches the domain nevertheless does so.
-pub(crate) fn require_idle<'a>(
-    (outcome, statement): (VerdictOutcome, String),
-    idle: impl Iterator<Item = &'a [Finding]>,
-) -> (VerdictOutcome, String) {
+/// measurements of the idle side, so that the load added little to theirs. `idle` are the findings of
+/// each measurement on that side. A load that reaches the domain nevertheless does so.
+pub(crate) fn require_idle<'a>(verdict: &mut Verdict, idle: impl Iterator<Item = &'a [Finding]>) {
     let busy: Vec<Option<&Finding>> = idle.map(not_idle).collect();
     let count = busy.iter().flatten().count();
-    match busy.iter().flatten().next() {
-        Some(first) if outcome == VerdictOutcome::Holds && 2 * count >= busy.len() => {
-            let found = first.found.as_deref().unwrap_or("unknown");
-            let statement = format!(
-                "{statement}. This decides nothing: in {count} of {} measurements without a load, {} \
-                 ({found})",
-                busy.len(),
-                first.what
-            );
-            (VerdictOutcome::Inconclusive, statement)
-        }
-        _ => (outcome, statement),
+    let Some(first) = busy.iter().flatten().next() else {
+        return;
+    };
+    if 2 * count < busy.len() {
+        return;
+    }
+    if let Some(answers) = verdict
+        .figures
+        .as_mut()
+        .and_then(VerdictFigures::answers_mut)
+    {
+        answers.take_back(VerdictOutcome::Holds);
+    }
+    if verdict.outcome == VerdictOutcome::Holds {
+        verdict.outcome = VerdictOutcome::Inconclusive;
+        verdict.statement = format!(
+            "{}. This decides nothing: in {count} of {} measurements without a load, {} ({})",
+            verdict.statement,
+            busy.len(),
+            first.what,
+            first.found.as_deref().unwrap_or("unknown"),
+        );
     }
 }
 
@@ -108,7 +115,7 @@ pub(crate) fn slices_in(visits: &[Visit]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::Severity;
+    use rampart_model::{Condition, Exposure, MeterKind, Question, Severity};
 
     #[test]
     fn only_holds_needs_an_idle_side() {
@@ -118,25 +125,57 @@ mod tests {
             .values("`make` 0.70 CPUs", "at most 0.25 CPUs");
         let other = Finding::new(Severity::Warning, "CPU 1", "steal");
         let idle = [vec![other.clone()], vec![other, busy.clone()], vec![busy]];
-        let of = |outcome, idle: &[Vec<Finding>]| {
-            let idle = idle.iter().map(Vec::as_slice);
-            require_idle((outcome, "p99 ×1.01".to_owned()), idle)
+        let answers = Answers {
+            quantiles: vec![QuantileAnswer {
+                quantile: 0.5,
+                outcome: VerdictOutcome::Holds,
+            }],
+            ..Answers::default()
         };
-        let (outcome, statement) = of(VerdictOutcome::Holds, &idle);
-        assert_eq!(outcome, VerdictOutcome::Inconclusive);
+        let before = |outcome| Verdict {
+            id: String::new(),
+            question: Question::Interference,
+            domain: "task".to_owned(),
+            meter: MeterKind::Wakeup,
+            condition: Condition::IDLE,
+            disturbance: None,
+            outcome,
+            statement: "p99 ×1.01".to_owned(),
+            figures: Some(VerdictFigures::Interference {
+                idle: String::new(),
+                factors: Vec::new(),
+                tolerance: 1.5,
+                batches: (1, 1),
+                answers: Some(answers.clone()),
+            }),
+            exposure: Exposure::default(),
+            records: Vec::new(),
+        };
+        let of = |outcome, idle: &[Vec<Finding>]| {
+            let mut verdict = before(outcome);
+            require_idle(&mut verdict, idle.iter().map(Vec::as_slice));
+            verdict
+        };
+        let taken_back = of(VerdictOutcome::Holds, &idle);
+        assert_eq!(taken_back.outcome, VerdictOutcome::Inconclusive);
+        let statement = taken_back.statement;
         assert!(
             statement.starts_with("p99 ×1.01. This decides nothing: in 2 of 3"),
             "{statement}"
         );
         assert!(statement.contains("(`make` 0.70 CPUs)"), "{statement}");
-        assert_eq!(
-            of(VerdictOutcome::Holds, &idle[..1]).0,
-            VerdictOutcome::Holds
-        );
+        let holds = before(VerdictOutcome::Holds);
+        assert_eq!(of(VerdictOutcome::Holds, &idle[..1]), holds);
         let mostly = [Vec::new(), Vec::new(), idle[2].clone()];
-        assert_eq!(of(VerdictOutcome::Holds, &mostly).0, VerdictOutcome::Holds);
+        assert_eq!(of(VerdictOutcome::Holds, &mostly), holds);
+        // What is open stays open, without its first answers.
         for outcome in [VerdictOutcome::Leaks, VerdictOutcome::Inconclusive] {
-            assert_eq!(of(outcome, &idle), (outcome, "p99 ×1.01".to_owned()));
+            let verdict = of(outcome, &idle);
+            assert_eq!(verdict.outcome, outcome);
+            assert_eq!(verdict.statement, "p99 ×1.01");
+            let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
+            let first = answers.expect("answers").quantiles[0];
+            assert_eq!(first.outcome, VerdictOutcome::Inconclusive);
         }
     }
 }

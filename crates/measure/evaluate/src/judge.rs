@@ -252,26 +252,24 @@ fn judge_load(
     let asked = questions::interference(plan, &record.settings, &record.domain);
     let found = judge_interference(loaded, quiet, &idle.id, &asked, emulated);
     let (outcome, statement, figures) = match found {
-        Some((outcome, statement, figures)) => {
-            let valid = idle.runs.iter().filter(|run| run.invalid.is_empty());
-            let findings = valid.map(|run| run.findings.as_slice());
-            let (outcome, statement) = require_idle((outcome, statement), findings);
-            (outcome, statement, Some(figures))
-        }
+        Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
         None => (
             VerdictOutcome::Inconclusive,
             statements::too_little(&record.exposure),
             None,
         ),
     };
-    verdict(
+    let mut verdict = verdict(
         Question::Interference,
         record,
         outcome,
         statement,
         figures,
         vec![record.id.clone(), idle.id.clone()],
-    )
+    );
+    let valid = idle.runs.iter().filter(|run| run.invalid.is_empty());
+    require_idle(&mut verdict, valid.map(|run| run.findings.as_slice()));
+    verdict
 }
 
 pub(crate) fn visits_of<'a>(visits: &VisitsByRecord<'a>, record: &Record) -> &'a [Visit] {

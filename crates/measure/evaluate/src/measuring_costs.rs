@@ -41,7 +41,7 @@ impl MeasuringCosts {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
         run_overhead: Nanos::from_millis(500),
-        repeated_run_overhead: Nanos::from_millis(130),
+        repeated_run_overhead: Nanos::from_millis(100),
         switch: Nanos::from_secs(1),
         round_overhead: Nanos::from_millis(1300),
         disturbance_percent: 40,

@@ -3,7 +3,7 @@
 //! comparisons of the evaluation decide nothing. Pure.
 
 use rampart_model::{
-    Condition, EvaluationSettings, NegativeControl, Record, Verdict, VerdictOutcome,
+    Condition, EvaluationSettings, NegativeControl, Record, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{Visit, compare};
 use rand::seq::SliceRandom as _;
@@ -73,7 +73,20 @@ fn deal(visits: &[Visit], seed: u64) -> (Vec<Visit>, Vec<Visit>) {
 
 /// Takes the decision out of a comparison if the control raised an alarm.
 pub(crate) fn apply(control: &NegativeControl, verdict: &mut Verdict) {
-    if control.outcome == VerdictOutcome::Fails && verdict.outcome != VerdictOutcome::Inconclusive {
+    if control.outcome != VerdictOutcome::Fails {
+        return;
+    }
+    let figures = verdict.figures.as_mut();
+    if let Some(answers) = figures.and_then(VerdictFigures::answers_mut) {
+        for outcome in [
+            VerdictOutcome::Holds,
+            VerdictOutcome::Fails,
+            VerdictOutcome::Leaks,
+        ] {
+            answers.take_back(outcome);
+        }
+    }
+    if verdict.outcome != VerdictOutcome::Inconclusive {
         verdict.outcome = VerdictOutcome::Inconclusive;
         verdict.statement.push_str(&format!(
             ". This decides nothing, because {} differs from itself in this evaluation",

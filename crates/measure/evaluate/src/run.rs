@@ -107,7 +107,10 @@ pub(crate) fn make_run(
         collected: Collected::with_slices(),
         ..MeterOutput::default()
     };
-    let mut load_record = LoadRecord::idle();
+    let mut load_record = LoadRecord {
+        ran: request.condition == Condition::IDLE,
+        ..LoadRecord::idle()
+    };
     let mut failed = None;
     let mut effective_settings = EffectiveSettings::default();
     let mut guest = None;
@@ -346,6 +349,13 @@ pub(crate) fn thread_problems(location: &str, thread: &ThreadOutcome) -> Vec<Fin
             "CPU {}: {} samples were lost because the reader was starved",
             thread.cpu, thread.lost
         )));
+    }
+    if thread.counters.continued {
+        let what = format!(
+            "CPU {}: the meter was stopped by a signal (SIGSTOP) and continued",
+            thread.cpu
+        );
+        problems.push(problem(what).fix("find the program that sent the signal"));
     }
     if thread.placement.affinity.len() == 1 && thread.placement.migrations > 0 {
         problems.push(problem(format!(

@@ -63,7 +63,7 @@ struct Parts {
     /// Answers.
     decided: Vec<String>,
     /// Subjects of the questions without an answer.
-    open: Vec<&'static str>,
+    open: Vec<String>,
 }
 
 /// Capitalises the first letter and adds a full stop.
@@ -102,11 +102,18 @@ fn same_part(same: &Asked<'_>, parts: &mut Parts) {
         VerdictOutcome::Holds => parts.decided.push("as good as the host".to_owned()),
         VerdictOutcome::Fails => {
             let worse = Asked::conditions(&same.with(VerdictOutcome::Fails));
-            parts
-                .decided
-                .push(format!("worse than the host under {worse}"));
+            parts.decided.push(match same.what_fails() {
+                Some(subjects) => format!("{subjects} worse than on the host under {worse}"),
+                None => format!("worse than the host under {worse}"),
+            });
         }
-        _ => parts.open.push("the comparison with the host"),
+        _ => match same.decided_so_far() {
+            Some((decided, open)) => {
+                parts.decided.push(format!("{decided} as on the host"));
+                parts.open.push(format!("{open} compared with the host"));
+            }
+            None => parts.open.push("the comparison with the host".to_owned()),
+        },
     }
 }
 
@@ -117,7 +124,13 @@ fn loads_part(loads: &Asked<'_>, parts: &mut Parts) {
     match overall(loads) {
         VerdictOutcome::Holds => parts.decided.push("isolated from loads".to_owned()),
         VerdictOutcome::Leaks => parts.decided.push(leak_part(loads)),
-        _ => parts.open.push("isolation from loads"),
+        _ => match loads.decided_so_far() {
+            Some((decided, open)) => {
+                parts.decided.push(format!("{decided} isolated from loads"));
+                parts.open.push(format!("{open} under loads"));
+            }
+            None => parts.open.push("isolation from loads".to_owned()),
+        },
     }
 }
 
@@ -148,7 +161,9 @@ fn blocks_parts(
             felt.join(", ")
         ));
     } else if open {
-        parts.open.push("isolation from blocks in other domains");
+        parts
+            .open
+            .push("isolation from blocks in other domains".to_owned());
     } else if !elsewhere.is_empty() {
         let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
@@ -176,7 +191,9 @@ fn blocks_parts(
                 .decided
                 .push("not stopped by a block of the host's kernel under it".to_owned()),
             VerdictOutcome::Inconclusive => {
-                parts.open.push("blocks of the host's kernel under it");
+                parts
+                    .open
+                    .push("blocks of the host's kernel under it".to_owned());
             }
         }
     }

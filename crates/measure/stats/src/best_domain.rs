@@ -10,8 +10,8 @@
 //! On an emulated machine no time counts: there only blocks and a crash of the host decide.
 
 use rampart_model::{
-    Bench, Condition, DisturbanceKind, Evaluation, Interval, MeterKind, Question, Side, Verdict,
-    VerdictFigures, VerdictOutcome,
+    Answers, Bench, Condition, DisturbanceKind, Evaluation, Interval, MeterKind, Question, Side,
+    Verdict, VerdictFigures, VerdictOutcome,
 };
 
 /// The highest quantile that decides. Higher quantiles are compared from a few runs on only.
@@ -164,19 +164,17 @@ impl<'a> Choice<'a> {
     }
 
     /// Returns whether the latency of one domain is lower under a condition: its ratio to the host
-    /// is lower, or it is as good as the host and the other is worse, which includes rare stalls.
+    /// is lower, or it is as good as the host and the other has a longer tail or more stalls.
     fn is_lower(&self, one: &str, other: &str, condition: Condition) -> bool {
         let by_ratio = match (self.to_host(one, condition), self.to_host(other, condition)) {
             (Some((one, allowed)), Some((other, also))) => other.low > one.high * allowed.max(also),
             _ => false,
         };
-        let outcome = |domain: &str| match self.is_host(domain) {
-            true => Some(VerdictOutcome::Holds),
-            false => self.same_as_host(domain, condition).map(|of| of.outcome),
+        let holds = |domain: &str| {
+            let verdict = self.same_as_host(domain, condition);
+            self.is_host(domain) || verdict.is_some_and(|of| of.outcome == VerdictOutcome::Holds)
         };
-        by_ratio
-            || (outcome(one), outcome(other))
-                == (Some(VerdictOutcome::Holds), Some(VerdictOutcome::Fails))
+        by_ratio || holds(one) && self.same_as_host(other, condition).is_some_and(is_worse)
     }
 
     fn is_host(&self, domain: &str) -> bool {
@@ -259,17 +257,43 @@ fn shown<'a>(
         })
 }
 
-/// Returns the ratio domain ÷ host that decides, and the tolerated ratio.
+/// Returns whether a domain is worse than the host by more than its typical latency. A CPU that is
+/// never idle, because other programs keep it busy, wakes sooner in the typical case, and later in the
+/// worst ones.
+fn is_worse(verdict: &Verdict) -> bool {
+    let fails = |outcome: VerdictOutcome| outcome == VerdictOutcome::Fails;
+    let beyond_typical = |answers: &Answers| {
+        let mut quantiles = answers.quantiles.iter();
+        quantiles.any(|answer| answer.quantile > 0.5 && fails(answer.outcome))
+            || answers.stalls.iter().any(|answer| fails(answer.outcome))
+            || answers.stolen.is_some_and(|answer| fails(answer.outcome))
+    };
+    let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
+    fails(verdict.outcome) && answers.is_none_or(beyond_typical)
+}
+
+/// Returns the ratio domain ÷ host that decides, and the tolerated ratio; `None` if the answer on it is
+/// open.
 fn ratio_to_host(verdict: &Verdict) -> Option<(Interval, f64)> {
     let Some(VerdictFigures::SameAsHost {
-        ratios, tolerance, ..
+        ratios,
+        tolerance,
+        answers,
+        ..
     }) = &verdict.figures
     else {
         return None;
     };
+    let is_open = |quantile: f64| {
+        let answers = answers.iter().flat_map(|answers| &answers.quantiles);
+        answers.into_iter().any(|answer| {
+            answer.quantile == quantile && answer.outcome == VerdictOutcome::Inconclusive
+        })
+    };
     let decides = ratios
         .iter()
         .filter(|(quantile, _)| *quantile <= HIGHEST_QUANTILE)
-        .max_by(|(one, _), (other, _)| one.total_cmp(other))?;
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .filter(|(quantile, _)| !is_open(*quantile))?;
     Some((decides.1, *tolerance))
 }

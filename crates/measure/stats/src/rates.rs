@@ -16,7 +16,7 @@ use crate::risk::Risk;
 
 /// A rate that grows by at most this many bursts a second counts as unchanged, however small the
 /// other one is: a load that adds a stall each second never does.
-pub const ADDED_EVENTS: f64 = 0.9;
+pub const ADDED_EVENTS: f64 = 1.0;
 /// A "holds" needs at least this probability of as many events by chance.
 const DOUBT: f64 = 0.05;
 
@@ -253,11 +253,11 @@ mod tests {
     /// Many events in one burst show as little as one event. As many that are spread are an alarm.
     #[test]
     fn events_of_a_burst_count_as_one() {
-        let none = [0; 14];
+        let none = [0; 12];
         let (mut burst, mut one) = (none, none);
         burst[7] = 42;
         one[3] = 1;
-        assert_eq!(judged(&[3; 14], &none).outcome, VerdictOutcome::Fails);
+        assert_eq!(judged(&[3; 12], &none).outcome, VerdictOutcome::Fails);
         let (burst, one) = (judged(&burst, &none), judged(&one, &none));
         assert_eq!(burst.outcome, VerdictOutcome::Inconclusive);
         assert_eq!(burst.added_at_most, one.added_at_most);
@@ -289,7 +289,7 @@ mod tests {
         );
         assert_eq!(found.outcome, VerdictOutcome::Holds);
         assert_eq!(
-            judged(&[0; 10], &[0; 10]).outcome,
+            judged(&[0; 9], &[0; 9]).outcome,
             VerdictOutcome::Inconclusive
         );
     }

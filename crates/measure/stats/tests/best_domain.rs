@@ -2,7 +2,8 @@
 //! The best domain of recorded evaluations, and of changed copies of them.
 
 use rampart_model::{
-    Evaluation, Interval, Nanos, Question, Verdict, VerdictFigures, VerdictOutcome,
+    Answers, Evaluation, Interval, Nanos, QuantileAnswer, Question, Verdict, VerdictFigures,
+    VerdictOutcome,
 };
 use rampart_stats::{BestDomain, Criterion, best_domain};
 
@@ -105,6 +106,26 @@ fn a_lower_ratio_decides_only_beyond_the_other_interval_and_the_tolerance() {
     assert_eq!(best(&evaluation).domains.len(), 3);
 }
 
+/// A quantile that is open, for example after a negative control with an alarm, decides nothing.
+#[test]
+fn a_ratio_that_is_open_rules_out_nothing() {
+    let mut evaluation = undecided();
+    set_ratio(&mut evaluation, "task", "cpu@others", interval(0.1, 0.2));
+    assert!(!best(&evaluation).ruled_out.is_empty());
+    let figures = &mut to_host(&mut evaluation, "task", "cpu@others").figures;
+    let Some(VerdictFigures::SameAsHost { answers, .. }) = figures else {
+        panic!("no figures");
+    };
+    *answers = Some(Answers {
+        quantiles: vec![QuantileAnswer {
+            quantile: 0.99,
+            outcome: VerdictOutcome::Inconclusive,
+        }],
+        ..Answers::default()
+    });
+    assert!(best(&evaluation).ruled_out.is_empty());
+}
+
 #[test]
 fn contrary_conditions_rule_out_nothing() {
     let mut evaluation = undecided();
@@ -122,6 +143,16 @@ fn a_failed_comparison_rules_out_without_a_ratio() {
     let found = best(&evaluation);
     assert_eq!(found.ruled_out, [("container", Criterion::Latency)]);
     assert_eq!(found.domains, ["host", "task"]);
+    // Only its typical latency is worse.
+    let mut answers = Answers::default();
+    for (quantile, outcome) in [(0.5, VerdictOutcome::Fails), (0.99, VerdictOutcome::Holds)] {
+        answers.quantiles.push(QuantileAnswer { quantile, outcome });
+    }
+    let figures = &mut to_host(&mut evaluation, "container", "cpu@others").figures;
+    if let Some(VerdictFigures::SameAsHost { answers: own, .. }) = figures {
+        *own = Some(answers);
+    }
+    assert!(best(&evaluation).ruled_out.is_empty());
 }
 
 #[test]

@@ -15,6 +15,9 @@ const SHORTEST_SLOT: Nanos = Nanos::from_millis(1);
 const PAUSE_WINDOWS: u64 = 4;
 /// Fewest blocks of a round, whatever their length.
 const FEWEST_BLOCKS: u64 = 16;
+/// Blocks for which a long block is shortened: without a late window among so many, the share of
+/// blocks that cross is bounded closely enough for "holds" ([`rampart_stats::CROSSED`]).
+const WANTED_BLOCKS: u32 = 40;
 
 /// The length of a round's blocks, and the quiet latency from which it is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +32,13 @@ pub(crate) struct BlockLength {
 
 impl BlockLength {
     /// Derives the length from the preceding quiet round: its worst latency times the plan's
-    /// factor, within the limits. Returns `None` if the round is not valid.
-    pub(crate) fn of(plan: &TransferSettings, quiet: &TransferRecord) -> Option<Self> {
+    /// factor, within the limits, and shorter if a round of about `duration` would have too few
+    /// blocks. Returns `None` if the quiet round is not valid.
+    pub(crate) fn of(
+        plan: &TransferSettings,
+        quiet: &TransferRecord,
+        duration: Nanos,
+    ) -> Option<Self> {
         if !quiet.invalid.is_empty() {
             return None;
         }
@@ -41,11 +49,26 @@ impl BlockLength {
             .filter_map(|watched| watched.seen.max)
             .max()?;
         let wanted = Nanos(worst.0.saturating_mul(plan.block_factor.into()));
-        Some(Self {
+        let mut block = Self {
             length: wanted.min(LONGEST).max(plan.shortest_block),
             wanted,
             quiet: worst,
-        })
+        };
+        let enough = u64::from(plan.blocks.min(WANTED_BLOCKS));
+        while block.length > plan.shortest_block && block.fitting(plan, duration) < enough {
+            block.length = Nanos(block.length.0 / 10 * 9).max(plan.shortest_block);
+        }
+        Some(block)
+    }
+
+    /// Returns the mean pause between two blocks.
+    fn pause(self, plan: &TransferSettings) -> Nanos {
+        Nanos(self.window(plan).0 * PAUSE_WINDOWS)
+    }
+
+    /// Returns how many blocks fit in this time.
+    fn fitting(self, plan: &TransferSettings, duration: Nanos) -> u64 {
+        duration.0 / (self.length + self.pause(plan)).0.max(1)
     }
 
     /// Returns the length of a slot of the timeline.
@@ -73,14 +96,14 @@ impl BlockLength {
         duration: Nanos,
         seed: u64,
     ) -> BlockSettings {
-        let pause = Nanos(self.window(plan).0 * PAUSE_WINDOWS);
-        let fitting = duration.0 / (self.length + pause).0.max(1);
-        let count = fitting.clamp(FEWEST_BLOCKS, u64::from(plan.blocks).max(FEWEST_BLOCKS));
+        let count = self
+            .fitting(plan, duration)
+            .clamp(FEWEST_BLOCKS, u64::from(plan.blocks).max(FEWEST_BLOCKS));
         BlockSettings {
             cpus: cpus.clone(),
             length: self.length,
             count: u32::try_from(count).unwrap_or(u32::MAX),
-            pause,
+            pause: self.pause(plan),
             spread: BlockSpread::Random,
             seed,
             kind: None,
@@ -97,7 +120,7 @@ impl BlockLength {
                 Severity::Warning,
                 location,
                 format!(
-                    "the worst quiet latency was {}, and the longest possible block is not much longer, so that the intervals are wide",
+                    "the worst quiet latency was {}, and blocks are not much longer, so that the intervals are wide",
                     self.quiet
                 ),
             )
@@ -162,7 +185,7 @@ mod tests {
 
     fn of(worst_micros: u64) -> BlockLength {
         let record = quiet(&[Nanos::from_micros(3), Nanos::from_micros(worst_micros)]);
-        BlockLength::of(&plan(), &record).expect("a length")
+        BlockLength::of(&plan(), &record, Nanos::from_secs(60)).expect("a length")
     }
 
     #[test]
@@ -178,11 +201,34 @@ mod tests {
     }
 
     #[test]
+    fn long_blocks_are_shortened_until_a_round_has_enough() {
+        let record = quiet(&[Nanos::from_millis(8)]);
+        let of = |seconds| {
+            let duration = Nanos::from_secs(seconds);
+            let block = BlockLength::of(&plan(), &record, duration).expect("a length");
+            (
+                block,
+                block
+                    .plan(&CpuSet::single(CpuId(1)), &plan(), duration, 1)
+                    .count,
+            )
+        };
+        assert_eq!(of(60).0.length, Nanos::from_millis(40));
+        let (block, count) = of(6);
+        assert!(
+            block.length < Nanos::from_millis(25) && count >= 40,
+            "{block:?} {count}"
+        );
+        assert_eq!(block.findings("x").len(), 1);
+        assert_eq!(of(1).0.length, Nanos::from_millis(5));
+    }
+
+    #[test]
     fn an_invalid_round_yields_no_length() {
-        assert_eq!(BlockLength::of(&plan(), &quiet(&[])), None);
+        assert_eq!(BlockLength::of(&plan(), &quiet(&[]), Nanos::SECOND), None);
         let mut bad = quiet(&[Nanos::SECOND]);
         bad.watched[0].invalid = vec![Finding::new(Severity::Error, "x", "y")];
-        assert_eq!(BlockLength::of(&plan(), &bad), None);
+        assert_eq!(BlockLength::of(&plan(), &bad, Nanos::SECOND), None);
     }
 
     #[test]

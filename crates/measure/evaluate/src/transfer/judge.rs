@@ -326,9 +326,10 @@ impl<'a> Row<'a> {
         });
         match found {
             Some((outcome, statement, figures)) => {
-                let findings = quiet.iter().map(|(_, round)| round.findings.as_slice());
-                (verdict.outcome, verdict.statement) = require_idle((outcome, statement), findings);
+                (verdict.outcome, verdict.statement) = (outcome, statement);
                 verdict.figures = Some(figures);
+                let findings = quiet.iter().map(|(_, round)| round.findings.as_slice());
+                require_idle(&mut verdict, findings);
             }
             None if !loaded.is_empty() => {
                 verdict.statement = statements::too_little(&verdict.exposure);

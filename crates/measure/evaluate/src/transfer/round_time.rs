@@ -14,6 +14,9 @@ const LONGEST_ROUND: Nanos = Nanos::from_secs(10);
 pub(super) const USUAL_BLOCK_ROUND: Nanos = Nanos::from_secs(5);
 /// Rounds of one load: at least two are needed to show how rounds differ, three are better.
 const REPETITIONS: [usize; 2] = [3, 2];
+/// With much time, every disturbance has at most so many rounds: 30 rounds of 80 blocks bound the
+/// part of blocks that cross at one in 500, and a document of more would be too large to read.
+const MOST_REPETITIONS: usize = 30;
 
 /// The shares of the time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(crate) struct Times {
     pub(crate) round: Nanos,
     /// Rounds of each load.
     pub(crate) repetitions: usize,
+    /// Rounds of the blocks of each domain.
+    pub(crate) block_repetitions: usize,
     /// Time of a round besides its measured time.
     overhead: Nanos,
 }
@@ -37,7 +42,10 @@ impl Times {
             0
         };
         with_overhead(self.quiet, groups)
-            + with_overhead(self.round.max(USUAL_BLOCK_ROUND), blocks)
+            + with_overhead(
+                self.round.max(USUAL_BLOCK_ROUND),
+                blocks * self.block_repetitions,
+            )
             + with_overhead(self.round, loads * self.repetitions + quiet_beside)
     }
 
@@ -47,6 +55,7 @@ impl Times {
             quiet: SHORTEST_QUIET,
             round: SHORTEST_ROUND,
             repetitions,
+            block_repetitions: 1,
         }
     }
 
@@ -56,7 +65,8 @@ impl Times {
         Self::shortest(fewest, overhead).needed(groups, blocks, loads)
     }
 
-    /// Returns the most repetitions that fit, with the longest rounds.
+    /// Returns the usual repetitions if they fit, with the longest rounds, and with more time more
+    /// repetitions.
     pub(crate) fn share(
         budget: Nanos,
         groups: usize,
@@ -77,9 +87,20 @@ impl Times {
                 ..times
             };
             if longer == times || !fits(&longer) {
-                return Some(times);
+                break;
             }
             times = longer;
+        }
+        loop {
+            let more = Self {
+                repetitions: (times.repetitions + 1).clamp(3, MOST_REPETITIONS),
+                block_repetitions: (times.block_repetitions + 1).min(MOST_REPETITIONS),
+                ..times
+            };
+            if times.round < LONGEST_ROUND || more == times || !fits(&more) {
+                return Some(times);
+            }
+            times = more;
         }
     }
 }

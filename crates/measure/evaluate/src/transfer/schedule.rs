@@ -115,14 +115,17 @@ pub(crate) fn plan(wanted: &TransferRequest<'_>) -> Result<Planned, EvaluateErro
         _ => return too_short(wanted, groups.len(), blocks, 0),
     };
     for group in &mut groups {
-        let loads: Vec<Disturbance> = group
-            .disturbances
-            .iter()
-            .filter(|one| !is_block(one))
-            .cloned()
-            .collect();
-        for _ in 1..times.repetitions {
-            group.disturbances.extend(loads.iter().cloned());
+        let once = group.disturbances.clone();
+        for turn in 1..times.repetitions.max(times.block_repetitions) {
+            let repeated = once.iter().filter(|one| {
+                let rounds = if is_block(one) {
+                    times.block_repetitions
+                } else {
+                    times.repetitions
+                };
+                turn < rounds
+            });
+            group.disturbances.extend(repeated.cloned());
         }
     }
     groups.retain(|group| !group.disturbances.is_empty());
@@ -488,6 +491,25 @@ mod tests {
                 + (plan.quiet + MeasuringCosts::REAL.round_overhead).0;
             assert!(used <= Nanos::from_secs(seconds).0, "{seconds} s");
         }
+    }
+
+    #[test]
+    fn repeats_every_disturbance_with_more_time() {
+        let domains = [
+            domain("host", DomainKind::Host, "0"),
+            domain("task", DomainKind::Task, "1"),
+        ];
+        let rounds = |seconds| {
+            let Ok(Planned::Transfers { plan, .. }) = planned(&domains, &[], seconds) else {
+                panic!("planned");
+            };
+            let all = words(&plan.groups[0]);
+            ["block:task", "cpu:host"].map(|name| all.iter().filter(|one| *one == name).count())
+        };
+        assert_eq!(rounds(120), [1, 3]);
+        let [blocks, loads] = rounds(1200);
+        assert!(blocks > 3 && loads > 3, "{blocks} {loads}");
+        assert_eq!(rounds(86_400), [30, 30]);
     }
 
     #[test]

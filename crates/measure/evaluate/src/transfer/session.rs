@@ -216,7 +216,7 @@ impl<'a> Environment<'a> {
             duration: round.duration,
             block: quiet
                 .filter(|_| is_blocks)
-                .and_then(|quiet| BlockLength::of(self.plan, quiet)),
+                .and_then(|quiet| BlockLength::of(self.plan, quiet, round.duration)),
             meter: self.meter,
             housekeeping: self.housekeeping,
             scratch: self.scratch,

@@ -4,6 +4,7 @@
 
 pub(crate) mod brakes;
 pub(crate) mod clock;
+pub(crate) mod continued;
 pub(crate) mod counter;
 pub(crate) mod cpus;
 pub(crate) mod diagnosis;

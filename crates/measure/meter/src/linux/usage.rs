@@ -21,6 +21,7 @@ pub(crate) fn of_this_thread() -> ThreadCounters {
         steal: None,
         cpu_time: clock::thread_cpu(),
         process_cpu_time: clock::process_cpu(),
+        continued: false,
     }
 }
 
@@ -38,6 +39,7 @@ pub(crate) fn between(start: &ThreadCounters, end: &ThreadCounters) -> ThreadCou
         steal: None,
         cpu_time: end.cpu_time.saturating_sub(start.cpu_time),
         process_cpu_time: end.process_cpu_time.saturating_sub(start.process_cpu_time),
+        continued: false,
     }
 }
 

@@ -23,7 +23,7 @@ use super::housekeeping::{self, Housekeeping};
 use super::thread::{self, Assignment, Boundary, Command, Outcome, Report};
 use crate::linux::counter::{self, CounterKind};
 use crate::linux::usage::Steal;
-use crate::linux::{clock, diagnosis, memory_locking, scheduling, wake};
+use crate::linux::{clock, continued, diagnosis, memory_locking, scheduling, wake};
 use crate::ring::ring;
 use crate::timescale::Timescale;
 
@@ -210,6 +210,7 @@ impl Session {
         reports: &Sender<(CpuId, Report)>,
     ) -> Result<(), Refusal> {
         wake::prepare();
+        continued::watch();
         let whole = Arc::clone(&self.plan);
         for (location, cpu) in whole.cpus.iter().enumerate() {
             // Each thread only knows its own period.
@@ -335,7 +336,7 @@ impl Session {
         let mut ticks_late = 0;
         let end = clock::monotonic() + LEAD + self.plan.warm_up + self.plan.duration;
         while self.threads.iter().any(|thread| thread.outcome.is_none()) {
-            console.wait(TICK)?;
+            console.wait(pause(end.saturating_sub(clock::monotonic())))?;
             while let Some(line) = console.next_line() {
                 match REQUESTS.read(&line) {
                     Ok(MeterRequest::Stop {}) => self.stop.store(true, Ordering::Relaxed),
@@ -403,6 +404,15 @@ impl Session {
         for measuring in self.threads.iter().filter(|each| each.outcome.is_none()) {
             wake::wake(measuring.thread);
         }
+    }
+}
+
+/// Returns how long to wait before the next read of the rings, in ms: until the end if that is
+/// sooner than usual, so that a short measurement ends when its time is over.
+fn pause(left: Nanos) -> i32 {
+    match left.0.div_ceil(1_000_000) {
+        0 => TICK,
+        left => i32::try_from(left + 1).map_or(TICK, |left| left.min(TICK)),
     }
 }
 

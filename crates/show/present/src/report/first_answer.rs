@@ -333,11 +333,19 @@ fn worst_leak(evaluation: &Evaluation, best: &BestDomain<'_>) -> Option<String> 
             && best.domains.contains(&verdict.domain.as_str())
     });
     let factors = leaks.flat_map(|verdict| {
-        let factors = match &verdict.figures {
-            Some(VerdictFigures::Interference { factors, .. }) => factors.as_slice(),
-            _ => &[],
+        let (factors, answers) = match &verdict.figures {
+            Some(VerdictFigures::Interference {
+                factors, answers, ..
+            }) => (factors.as_slice(), answers.as_ref()),
+            _ => (&[][..], None),
         };
-        let each = factors.iter();
+        let leaks = move |quantile: f64| {
+            let answers = answers.into_iter().flat_map(|answers| &answers.quantiles);
+            answers.into_iter().all(|answer| {
+                answer.quantile != quantile || answer.outcome == VerdictOutcome::Leaks
+            })
+        };
+        let each = factors.iter().filter(move |(quantile, _)| leaks(*quantile));
         each.map(move |(quantile, factor)| (verdict, *quantile, *factor))
     });
     // By the lower end, since a wide interval has a large estimate by chance.

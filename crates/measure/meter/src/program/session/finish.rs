@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rampart_model::{EffectivePlacement, MeterDetail, MeterEvent, MeterKind, ThreadOutcome};
 
 use super::{Measuring, PATIENCE, Session};
-use crate::linux::brakes;
+use crate::linux::{brakes, continued};
 use crate::program::collector::Collector;
 use crate::program::console::Console;
 use crate::program::thread::{EngineDetail, Outcome};
@@ -57,6 +57,7 @@ impl Session {
             let detail = detail(&outcome, &collector, &lengths);
             let mut counters = outcome.counters;
             counters.steal = steal[1].since(&steal[0], cpu);
+            counters.continued = continued::was_continued();
             outcomes.push(ThreadOutcome {
                 cpu,
                 placement: EffectivePlacement {
