@@ -13,6 +13,7 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/poll.h>
+#include <linux/seq_file.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -59,33 +60,63 @@ static u32 detach_state_of(const struct detach_core *core)
 	return READ_ONCE(core->thread) ? RAMPART_DETACH_STOPPED : RAMPART_DETACH_TAKEN;
 }
 
-static long detach_query_state(struct detach_opening *opening, void __user *address)
+static void detach_fill_state(struct detach_opening *opening, struct rampart_detach_state *state)
 {
-	struct rampart_detach_state state = { .cpu = -1 };
 	struct detach_core *core = detach_of(opening);
 	unsigned long flags;
 	struct pid *thread;
 
-	state.events = atomic_read(&detach_events);
-	WRITE_ONCE(opening->events, state.events);
+	*state = (struct rampart_detach_state){
+		.cpu = -1,
+		.events = atomic_read(&detach_events),
+	};
 	if (core) {
 		const struct stub_data *data = core->data;
 
-		state.cpu = core->cpu;
-		state.state = detach_state_of(core);
-		state.system_calls = READ_ONCE(data->system_calls);
-		state.faults = READ_ONCE(data->faults);
-		state.kicks = READ_ONCE(data->kicks);
-		state.interrupts = READ_ONCE(data->interrupts);
-		state.flushes = READ_ONCE(core->flushes);
+		state->cpu = core->cpu;
+		state->state = detach_state_of(core);
+		state->system_calls = READ_ONCE(data->system_calls);
+		state->faults = READ_ONCE(data->faults);
+		state->kicks = READ_ONCE(data->kicks);
+		state->interrupts = READ_ONCE(data->interrupts);
+		state->flushes = READ_ONCE(core->flushes);
 		raw_spin_lock_irqsave(&core->lock, flags);
 		thread = get_pid(core->thread);
 		raw_spin_unlock_irqrestore(&core->lock, flags);
-		state.thread = pid_vnr(thread);
+		state->thread = pid_vnr(thread);
 		put_pid(thread);
 		detach_core_put(core);
 	}
+}
+
+static long detach_query_state(struct detach_opening *opening, void __user *address)
+{
+	struct rampart_detach_state state;
+
+	detach_fill_state(opening, &state);
+	WRITE_ONCE(opening->events, state.events);
 	return copy_to_user(address, &state, sizeof(state)) ? -EFAULT : 0;
+}
+
+/* The state for those who do not have the file: proc_pid_fdinfo(5). */
+static void detach_show_state(struct seq_file *text, struct file *file)
+{
+	static const char *const names[] = {
+		[RAMPART_DETACH_TAKEN] = "taken",
+		[RAMPART_DETACH_RUNNING] = "running",
+		[RAMPART_DETACH_STOPPED] = "stopped",
+		[RAMPART_DETACH_FAILED] = "failed",
+	};
+	struct rampart_detach_state state;
+
+	detach_fill_state(file->private_data, &state);
+	seq_printf(text, "cpu:\t%d\n", state.cpu);
+	if (state.cpu < 0)
+		return;
+	seq_printf(text, "state:\t%s\nthread:\t%d\n", names[state.state], state.thread);
+	seq_printf(text, "system_calls:\t%llu\nfaults:\t%llu\nkicks:\t%llu\n", state.system_calls,
+		   state.faults, state.kicks);
+	seq_printf(text, "flushes:\t%llu\ninterrupts:\t%llu\n", state.flushes, state.interrupts);
 }
 
 static long detach_take_for(struct detach_opening *opening, unsigned long cpu)
@@ -223,6 +254,7 @@ static const struct file_operations detach_operations = {
 	.release = detach_release,
 	.poll = detach_poll,
 	.unlocked_ioctl = detach_ioctl,
+	.show_fdinfo = detach_show_state,
 };
 
 static ssize_t taken_show(struct device *device, struct device_attribute *attribute, char *buffer)

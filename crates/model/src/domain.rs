@@ -61,7 +61,6 @@ impl DomainKind {
             kernel: DomainKernel::Host,
             program: DomainProgram::Process,
             boots: false,
-            implemented: true,
         };
         match self {
             Self::Host => KindProperties {
@@ -86,7 +85,6 @@ impl DomainKind {
                 word: "detached",
                 cpus: DomainCpus::TakenFromLinux,
                 kernel: DomainKernel::Apart,
-                implemented: false,
                 ..TASK
             },
             Self::Cell => KindProperties {
@@ -95,7 +93,6 @@ impl DomainKind {
                 kernel: DomainKernel::Apart,
                 program: DomainProgram::Image,
                 boots: true,
-                ..TASK
             },
         }
     }
@@ -152,8 +149,6 @@ pub struct KindProperties {
     pub program: DomainProgram,
     /// Whether a system boots in it before its program starts, which takes seconds.
     pub boots: bool,
-    /// Whether this version of Rampart can host it.
-    pub implemented: bool,
 }
 
 /// Where a domain's CPUs come from.
@@ -383,6 +378,8 @@ pub enum IsolationMechanism {
     IsolatedPartition,
     /// A cell under Rampart's hypervisor. Its CPUs are offline in Linux while the cell is up.
     Cell,
+    /// A CPU for detached threads. It is offline in Linux while a program holds it.
+    Detached,
 }
 
 impl fmt::Display for IsolationMechanism {
@@ -393,6 +390,7 @@ impl fmt::Display for IsolationMechanism {
             Self::CpusetV1 => "cpuset (cgroup v1)",
             Self::IsolatedPartition => "isolated partition (cgroup v2)",
             Self::Cell => "cell (hypervisor)",
+            Self::Detached => "detached (taken from Linux)",
         })
     }
 }

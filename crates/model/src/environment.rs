@@ -32,6 +32,8 @@ pub struct Environment {
     pub nmi_watchdog: Option<bool>,
     /// Kernels of guests by path, and whether they have PREEMPT_RT.
     pub guest_kernels: BTreeMap<String, bool>,
+    /// Whether the driver of detached threads is loaded or installed for the running kernel.
+    pub detach_driver: Option<bool>,
     /// Memory nodes of PCI devices, by address.
     pub device_nodes: BTreeMap<String, u32>,
 }

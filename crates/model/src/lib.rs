@@ -30,6 +30,8 @@ mod cpu_list;
 #[cfg(feature = "std")]
 mod cpu_set;
 #[cfg(feature = "std")]
+mod detached;
+#[cfg(feature = "std")]
 pub mod device_tree;
 #[cfg(feature = "std")]
 mod distribution;
@@ -124,6 +126,8 @@ pub use condition::{Condition, LoadKind, LoadLocation, ParseConditionError};
 pub use cpu_list::CpuList;
 #[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
+#[cfg(feature = "std")]
+pub use detached::{DetachedCounts, DetachedCpu, DetachedHolder, DetachedState};
 #[cfg(feature = "std")]
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]

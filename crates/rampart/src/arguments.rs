@@ -115,6 +115,8 @@ pub(crate) enum Command {
     Status(crate::commands::status::StatusArguments),
     /// Partition an arm64 machine into cells under a hypervisor
     Cell(crate::commands::cell::CellArguments),
+    /// List, take and give CPUs on which threads run detached from Linux
+    Detach(crate::commands::detach::DetachArguments),
     /// Build and run the simulated machine
     Sim(crate::commands::sim::SimArguments),
     /// Show a measurement of rtla or cyclictest from its output
@@ -526,6 +528,8 @@ pub(crate) enum Document {
     CellDescription,
     /// An entry of `rampart cell list --json` and `rampart cell stats --json`
     Cell,
+    /// An entry of `rampart detach --json`
+    DetachedCpu,
 }
 
 #[derive(Debug, Args)]

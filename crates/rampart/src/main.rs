@@ -36,6 +36,7 @@ fn main() -> std::process::ExitCode {
         Command::Blocktest(blocktest) => commands::blocktest::run(&blocktest),
         Command::Report(report) => commands::report::run(&report, colour),
         Command::Cell(cell) => commands::cell::run(&cell),
+        Command::Detach(detach) => commands::detach::run(&detach),
         Command::Check(check) => commands::check::run(&check, colour),
         Command::Knobs(knobs) => commands::knobs::run(&knobs, colour),
         Command::Domains(domains) => commands::domains::run(&domains),

@@ -23,18 +23,21 @@ use rampart_tests::programs::{beside_others, directory, left_out};
 /// The CPU that is taken.
 const CPU: usize = 2;
 
+const RUST_EXAMPLES: [&str; 4] = ["control_loop", "costs", "fixed_work", "system_calls"];
+
 /// How long the machine may be silent.
 const SILENCE: Duration = Duration::from_secs(200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
-for program in mount insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true; do
+for program in mount mkdir insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon; do
     /bin/busybox ln -s busybox /bin/$program
 done
 mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 dmesg -n 1
+ifconfig lo 127.0.0.1
 echo "release $(cat /proc/sys/kernel/osrelease)"
 taken=/sys/devices/virtual/misc/rampart-detach/taken
 wait_for() {
@@ -52,6 +55,8 @@ dmesg -c >/dev/null
 /// The example under load; then what ends it.
 const LOOP: &str = r#"
 /control_loop 2 3 && echo 'the example ends'
+/rust/system_calls 2
+/rust/control_loop 2 3 && echo 'the example in Rust ends'
 /control_loop 2 1000 & holder=$!
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 # New processes, memory and page tables, on all CPUs that Linux has.
@@ -73,6 +78,79 @@ echo 'given back'
 step attached
 taskset -c 2 sh -c 'for turn in $(seq 20); do true; done; sleep 1'
 step end
+"#;
+
+/// The command: lists, takes, gives, releases; and a program without privileges.
+const COMMAND: &str = r#"
+export RAMPART_STATE_DIR=/tmp/state
+ulimit -l unlimited
+mkdir /etc
+echo 'nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
+echo 'nogroup:x:65534:' >/etc/group
+running=/sys/devices/virtual/misc/rampart-detach/running
+/rampart detach
+/rampart detach take 2 -- /control_loop 2 1000 & holder=$!
+wait_for $running 2
+# Without a terminal no line is broken.
+/rampart detach | cat
+echo "json $(/rampart detach --json | tr -d ' \n')"
+/rampart detach take 2 -- /bin/true
+/rampart detach give 2
+wait_for $taken ''
+kill -0 $holder && echo 'the loop goes on under Linux'
+kill -9 $holder
+/rampart detach take 2 -- /control_loop 2 1000 & holder=$!
+wait_for $running 2
+/rampart release
+wait_for $taken ''
+kill -0 $holder && echo 'the loop goes on after the release'
+kill -9 $holder
+/rampart detach take 2 -- start-stop-daemon -S -c nobody:nogroup -x /control_loop -- -1 2 &&
+    echo 'detached without privileges'
+wait_for $taken ''
+/rampart release
+ls /tmp/state/detached/journal | sed 's/^/journal /'
+"#;
+
+/// A domain of a plan: checked, applied, its program run and supervised, released.
+const PLAN: &str = r#"
+export RAMPART_STATE_DIR=/tmp/state
+running=/sys/devices/virtual/misc/rampart-detach/running
+mount -t cgroup2 none /sys/fs/cgroup
+cat >/plan.toml <<END
+[machine]
+housekeeping = "0-1"
+[[domain]]
+name = "loop"
+kind = "detached"
+cpus = "2-3"
+run = ["/control_loop", "3", "1000"]
+END
+/rampart plan check /plan.toml; echo "plan check $?"
+/rampart apply /plan.toml >/tmp/applied 2>&1; echo "apply $?"
+cat /tmp/applied
+/rampart run --list
+/rampart run loop -- /control_loop 3 2 && echo 'a program of the domain detaches'
+wait_for $taken ''
+/rampart run loop --cpus 2 -- /control_loop -1 1 && echo 'and with one CPU'
+wait_for $taken ''
+/rampart move --to loop 1
+/rampart up loop; echo "up $?"
+wait_for $running 3
+/rampart detach | cat
+/rampart status; echo "status $?"
+/rampart release && echo 'FAILED  released while a program runs'
+/rampart down; echo "down $?"
+wait_for $taken ''
+/rampart release; echo "release $?"
+"#;
+
+/// The paper's experiment and the costs.
+const EXPERIMENT: &str = r#"
+(while :; do dd if=/dev/zero of=/tmp/load bs=64k count=50 2>/dev/null; done) & load=$!
+/rust/fixed_work 2 3
+kill $load
+/rust/costs 2
 "#;
 
 const ALL: &str = r#"
@@ -151,7 +229,26 @@ fn release(kind: &Kind) -> String {
         })
 }
 
-/// Compiles the example and the test program.
+/// Compiles the examples in Rust for a machine without a C library.
+fn compile_rust(to: &Path) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let script = ". scripts/rust-target; use_target x86_64; \
+        cargo build --locked --release --package rampart-detach --examples $target_options >&2; \
+        echo ${CARGO_TARGET_DIR:-target}/$target/release/examples";
+    let output = Command::new("sh")
+        .args(["-euc", script])
+        .current_dir(&root)
+        .finish()
+        .expect("sh starts");
+    assert!(output.status.success(), "{output:?}");
+    let built = root.join(String::from_utf8_lossy(&output.stdout).trim());
+    fs::create_dir(to.join("rust")).expect("a new directory");
+    for name in RUST_EXAMPLES {
+        fs::copy(built.join(name), to.join("rust").join(name)).expect("an example");
+    }
+}
+
+/// Compiles the examples and the test program.
 fn compile(kind: &Kind, to: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let library = root.join("crates/domains/detached/c");
@@ -188,7 +285,7 @@ fn small_archive(first: &str, location: &Path) -> Archive<Vec<u8>> {
     let shells = ["bin/busybox", "usr/bin/busybox"].map(|path| location.join(path));
     let shell = shells.iter().find(|path| path.exists()).expect("busybox");
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
-        for directory in ["proc", "sys", "dev", "tmp"] {
+        for directory in ["proc", "sys", "dev", "tmp", "rust"] {
             archive.directory(directory)?;
         }
         archive.character_device("dev/console", 0o600, (5, 1))?;
@@ -222,6 +319,16 @@ fn initramfs(script: &str, location: &Path, module: &Path, kernel: Option<&Path>
             let second = small_archive(SECOND, location).finish()?;
             archive.file("second", 0o644, &second)?;
             archive.file("kernel", 0o644, &read(kernel))?;
+        }
+        if script.contains("/rampart ") {
+            archive.file("rampart", 0o755, &read(&directory().join("rampart")))?;
+        }
+        let examples = RUST_EXAMPLES
+            .iter()
+            .map(|name| Path::new("rust").join(name));
+        for program in examples.filter(|program| location.join(program).exists()) {
+            let content = read(&location.join(&program));
+            archive.file(&program.to_string_lossy(), 0o755, &content)?;
         }
         Ok(())
     };
@@ -264,6 +371,9 @@ impl Machine {
             unpack(&package, pattern, there);
         }
         compile(kind, there);
+        if architecture == "x86_64" {
+            compile_rust(there);
+        }
         let module = directory().join("modules").join(&release).join("detach.ko");
         let archive = there.join("initramfs");
         let kernel = there.join(format!("boot/vmlinuz-{release}"));
@@ -502,12 +612,83 @@ fn check_loop(mut machine: Machine) -> String {
         "system calls 1 faults 0 kicks ",
         " flushes 0 interrupts 0",
         "the example ends",
+        "the example in Rust ends",
+        "proxied: executed, detached",
+        "refused: ENOSYS, detached",
+        "reattach: executed, attached",
         "given back",
         "ok      taken and given back 12 times",
     ] {
         assert!(output.contains(expected), "no {expected:?}:\n{output}");
     }
     output
+}
+
+#[test]
+fn the_command_lists_takes_and_gives_back() {
+    let _machine = beside_others();
+    let output = Machine::boot(COMMAND, true, EPYC).end();
+    for expected in [
+        "No CPU is taken.",
+        "running  control_loop (",
+        "json [{\"cpu\":2,\"state\":\"running\",\"holders\":[{\"process\":",
+        ",\"interrupts\":0}}]",
+        "CPU 2: cannot be taken: ",
+        "CPU 2 is given back to Linux",
+        "the loop goes on under Linux",
+        "/sys/devices/system/cpu/cpu2: given back by process",
+        "the loop goes on after the release",
+        "detached without privileges",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
+    assert!(
+        !output.contains("\njournal "),
+        "a journal is left:\n{output}"
+    );
+}
+
+#[test]
+fn a_plan_gives_a_program_cpus_to_detach_to() {
+    let _machine = beside_others();
+    let output = Machine::boot(PLAN, true, EPYC).end();
+    for expected in [
+        "plan check 0",
+        "apply 0",
+        "detached (taken from Linux)",
+        "a program of the domain detaches",
+        "and with one CPU",
+        "rampart run loop -- PROGRAM",
+        "up 0",
+        "running  control_loop (",
+        "status 0",
+        "down 0",
+        "release 0",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
+}
+
+#[test]
+fn the_experiment_counts_interrupts_and_costs() {
+    let _machine = beside_others();
+    let output = Machine::boot(EXPERIMENT, true, EPYC).end();
+    let interrupts = |name: &str| -> u64 {
+        let line = output.lines().find(|line| line.starts_with(name));
+        let words = line.and_then(|line| line.trim().strip_suffix(" interrupts"));
+        let number = words.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {name:?}:\n{output}"))
+    };
+    assert!(interrupts("attached: ") > 10, "{output}");
+    assert_eq!(interrupts("detached: "), 0, "{output}");
+    // 200 calls, and one that attaches the thread after each of both measurements.
+    assert!(output.contains("counted: 202 system calls, 20"), "{output}");
+    for expected in [
+        "times an attached system call",
+        "times an attached page fault",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
 }
 
 #[test]

@@ -104,7 +104,7 @@ fn root_has_the_firmware_calls_that_the_tree_names() {
     virt(tree.path());
     let machine = SystemParts::read(tree.path(), 40).expect("a machine");
     // Those of the architecture, and SCMI by SMC; OP-TEE is called by HVC here.
-    let calls = |machine: &Machine| -> Vec<(u32, u32)> {
+    let calls = |machine: &SystemParts| -> Vec<(u32, u32)> {
         let blob = machine.system((0x7000_0000, 0x80_0000));
         blob.checked().expect("the hypervisor would read it");
         blob.smcs

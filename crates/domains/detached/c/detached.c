@@ -17,13 +17,26 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/rseq.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include "detached.h"
 #include "rampart-detach.h"
+
+#if __has_include(<sys/rseq.h>)
+#include <sys/rseq.h>
+/* Of glibc alone; a program may be linked with another C library than that of the headers. */
+extern const unsigned int __rseq_size __attribute__((weak));
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+#define HAS_RSEQ (&__rseq_size && __rseq_size)
+#else
+#define HAS_RSEQ 0
+#define RSEQ_SIG 0
+#define RSEQ_FLAG_UNREGISTER 0
+#define __rseq_size 0
+#define __rseq_offset 0
+#endif
 
 /* Registers, signal frames and instructions. */
 #if defined(__x86_64__)
@@ -66,11 +79,13 @@ void rampart_detached_return(void);
  */
 static void set_rseq(const struct rampart_detached *detached, int registered)
 {
-	long bytes = __rseq_size > 32 ? __rseq_size : 32;
+	long bytes;
 
-	if (__rseq_size)
-		call(SYS_rseq, (long)(detached->thread + __rseq_offset), bytes,
-		     registered ? 0 : RSEQ_FLAG_UNREGISTER, RSEQ_SIG, 0, 0);
+	if (!HAS_RSEQ)
+		return;
+	bytes = __rseq_size > 32 ? __rseq_size : 32;
+	call(SYS_rseq, (long)(detached->thread + __rseq_offset), bytes,
+	     registered ? 0 : RSEQ_FLAG_UNREGISTER, RSEQ_SIG, 0, 0);
 }
 
 /* Through the thread's own memory, which getcpu(2) has just written. */
@@ -281,12 +296,36 @@ free:
 	return NULL;
 }
 
+/*
+ * Returns the descriptor of a CPU that `rampart` passed to this program: entries
+ * CPU:DESCRIPTOR, separated by commas. Programs that this one starts do not get it.
+ */
+static int passed_descriptor(int cpu)
+{
+	const char *next = getenv("RAMPART_DETACHED");
+	char *end;
+
+	while (next && *next) {
+		long number = strtol(next, &end, 10);
+		long descriptor = *end == ':' ? strtol(end + 1, &end, 10) : -1;
+
+		if (descriptor >= 0 && (cpu < 0 || cpu == number) &&
+		    !fcntl(descriptor, F_SETFD, FD_CLOEXEC))
+			return descriptor;
+		next = *end == ',' ? end + 1 : NULL;
+	}
+	return -1;
+}
+
 struct rampart_detached *rampart_detached_take(int cpu)
 {
 	struct rampart_detached *detached = NULL;
-	int descriptor = open("/dev/rampart-detach", O_RDWR | O_CLOEXEC);
+	int descriptor = passed_descriptor(cpu);
 	int error;
 
+	if (descriptor >= 0)
+		return rampart_detached_from_descriptor(descriptor);
+	descriptor = open("/dev/rampart-detach", O_RDWR | O_CLOEXEC);
 	if (descriptor < 0)
 		return NULL;
 	if (!ioctl(descriptor, RAMPART_DETACH_TAKE, cpu))

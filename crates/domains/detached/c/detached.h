@@ -33,7 +33,10 @@ struct rampart_counts {
 	uint64_t interrupts;	/* any other interrupt; expected: 0 */
 };
 
-/* Takes a CPU from Linux. Needs CAP_SYS_ADMIN. */
+/*
+ * Takes a CPU from Linux, which needs CAP_SYS_ADMIN; or uses it if `rampart` passed
+ * it to this program. -1: the first CPU that was passed.
+ */
 struct rampart_detached *rampart_detached_take(int cpu);
 
 /*

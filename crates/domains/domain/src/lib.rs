@@ -8,12 +8,12 @@ mod active_domain;
 mod agent_process;
 mod cell;
 mod container;
+mod detached;
 mod error;
 mod host;
 mod host_cpu_numbers;
 mod kernel_modules;
 mod meter_placement;
-mod not_built;
 mod process_settings;
 mod running_process;
 mod session;
@@ -129,7 +129,7 @@ pub fn domain_with_isolation(
             selection.cell.unwrap_or(CellPayload::BareMetal),
             state,
         )),
-        DomainKind::Detached => Box::new(not_built::NotBuilt(selection.kind)),
+        DomainKind::Detached => Box::new(detached::DetachedDomain),
     }
 }
 

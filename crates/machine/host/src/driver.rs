@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Loads the hypervisor's driver, and offers it its image through the kernel's firmware loader.
+//! Loads drivers, and offers the hypervisor's its image through the kernel's firmware loader.
 //!
 //! Both changes are recorded in a separate journal below the state directory: they are made while
 //! the same process may hold a shield, and a loaded driver outlives the release of a plan as long as
@@ -244,7 +244,10 @@ pub(crate) fn undo_module(kernel: &dyn Kernel, name: &str, undone: &mut Undone) 
             Err(error) => undone.failed(
                 &location,
                 format!("cannot unload the module: {error}"),
-                "rampart cell disable --destroy-cells",
+                match name {
+                    "detach" => "end the programs that have it open: fuser -v /dev/rampart-detach",
+                    _ => "rampart cell disable --destroy-cells",
+                },
             ),
         }
         break;

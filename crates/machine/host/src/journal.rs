@@ -126,6 +126,12 @@ pub(crate) enum Change {
     },
     /// A service of systemd is stopped.
     ServiceStopped { unit: String },
+    /// A CPU is taken for detached threads of the process `holder`, which started at `start`.
+    TakenCpu {
+        cpu: rampart_model::CpuId,
+        holder: u32,
+        start: u64,
+    },
     /// A module of the kernel is loaded.
     Module { name: String },
     /// The kernel searches firmware in `directory` first, which contains a copy of an image.

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use rustix::process::Pid;
 use rustix::thread::{CpuSet as KernelCpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::CapturedOutput;
+use crate::detached;
 use crate::policy::{self, Attributes};
 use crate::replace_file;
 use crate::root::sorted_names;
@@ -65,6 +67,14 @@ pub(crate) trait Kernel: fmt::Debug + Send + Sync {
     }
     /// Unloads a module that is not in use.
     fn remove_module(&self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Takes a CPU from Linux by the driver of detached threads, and returns the file that holds it.
+    fn take_cpu(&self, _cpu: CpuId) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// Gives back a CPU that a process holds. Returns `false` if it does not hold it.
+    fn give_cpu(&self, _process: u32, _cpu: CpuId) -> io::Result<bool> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Called before and after each step of a change; tests interrupt the change here.
@@ -180,6 +190,14 @@ impl Kernel for RunningKernel {
         // `O_NONBLOCK` is the only behaviour that current kernels have (delete_module(2)).
         rustix::system::delete_module(&name, rustix::fs::OFlags::NONBLOCK.bits() as _)?;
         Ok(())
+    }
+
+    fn take_cpu(&self, cpu: CpuId) -> io::Result<OwnedFd> {
+        detached::ioctls::take(cpu)
+    }
+
+    fn give_cpu(&self, process: u32, cpu: CpuId) -> io::Result<bool> {
+        detached::ioctls::give(process, cpu)
     }
 
     fn run(&self, words: &[String], limit: Duration) -> io::Result<CapturedOutput> {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rampart_model::{Finding, Restored, SchedulingPolicy, Severity};
 
 use crate::boot_loader::undo as boot_undo;
+use crate::detached;
 use crate::driver;
 use crate::groups;
 use crate::journal::Change;
@@ -118,6 +119,9 @@ pub(crate) fn undo(
                 had_drop_in,
             } => {
                 systemd_undo::property(kernel, unit, property, old, new, *had_drop_in, &mut undone)?
+            }
+            Change::TakenCpu { cpu, holder, start } => {
+                detached::undo_taken_cpu(kernel, *cpu, *holder, *start, &mut undone)?;
             }
             Change::Module { name } => driver::undo_module(kernel, name, &mut undone)?,
             Change::FirmwarePath { old, directory } => {

@@ -205,6 +205,18 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
                 .field("container"),
         );
     }
+    if kind.leaves_linux() {
+        let of_linux = [
+            ("policy", domain.policy.is_some()),
+            ("threads", !domain.threads.is_empty()),
+            ("service", domain.service.is_some()),
+        ];
+        if let Some((field, _)) = of_linux.into_iter().find(|(_, given)| *given) {
+            let what = format!("domain `{name}` of kind {kind} has `{field}`");
+            let fix = "remove it: Linux schedules no thread on CPUs that are taken from it";
+            return Some(Fault::of("domain", what, fix).field(field));
+        }
+    }
     match (&domain.cpus, kind.is_housekeeping()) {
         (None, true) => None,
         (None, false) => Some(Fault::of(

@@ -207,6 +207,12 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         &["housekeeping CPUs"],
     ),
     (
+        "[[domain]]\nname = \"d\"\nkind = \"detached\"\ncpus = \"1\"\npolicy = { fifo = 1 }\n",
+        5,
+        10,
+        &["Linux schedules no thread"],
+    ),
+    (
         "[host]\ngovernor = \"yes\"\n",
         2,
         12,

@@ -289,6 +289,13 @@ fn reports_threads_on_other_cpus_or_with_other_policies() {
     });
     assert!(strayed.contains("press (100) on 0-2"), "{strayed}");
     assert!(strayed.contains("rampart move 100 --to press"), "{strayed}");
+    // A program that detaches has no CPU of its domain while Linux schedules it.
+    let mut detaching = plan();
+    detaching.domains[0].kind = rampart_model::DomainKind::Detached;
+    let status = after_with(&detaching, |machine| {
+        machine.threads[0].affinity = "0-2".parse().ok();
+    });
+    assert!(!rules(&status).contains(&"thread-cpu"), "{status:#?}");
     let policy = only("thread-policy", |machine| {
         machine.threads[0].policy = Some(SchedulingPolicy::Other);
     });

@@ -5,8 +5,8 @@ use rampart_host::{
     PlacementGroup, StateDirectory, ThreadPlacement, active_plan, boot_id, home_group, is_inside,
 };
 use rampart_model::{
-    ActivePlan, ActivePlanState, CpuSet, DomainKind, Finding, IsolationMechanism, Plan,
-    PlannedDomain, SchedulingPolicy, Severity,
+    ActivePlan, ActivePlanState, CpuSet, DomainKind, DomainProgram, Finding, IsolationMechanism,
+    Plan, PlannedDomain, SchedulingPolicy, Severity,
 };
 
 use crate::SuperviseError;
@@ -162,7 +162,7 @@ impl LoadedPlan {
     /// the process leaves the group of a domain and keeps any other group.
     ///
     /// # Errors
-    /// If the destination is a cell, or `cpus` are not a subset of its CPUs.
+    /// If the destination's CPUs leave Linux, or `cpus` are not a subset of its CPUs.
     pub fn placement(
         &self,
         destination: &Destination,
@@ -171,30 +171,28 @@ impl LoadedPlan {
         policy: Option<SchedulingPolicy>,
         nice: Option<i32>,
     ) -> Result<ThreadPlacement, SuperviseError> {
-        if destination.kind.is_some_and(DomainKind::leaves_linux) {
-            return Err(SuperviseError::Usage(
-                Finding::new(
+        if let Some(kind) = destination.kind.filter(|kind| kind.leaves_linux()) {
+            let name = &destination.name;
+            let location = format!("domain {name}");
+            let finding = match kind.program() {
+                DomainProgram::Process => Finding::new(
                     Severity::Error,
-                    format!("domain {}", destination.name),
+                    location,
+                    "a program gets a CPU that it may detach to only when it is started",
+                )
+                .values("a running process", "a program to start")
+                .fix(format!("rampart run {name} -- PROGRAM")),
+                _ => Finding::new(
+                    Severity::Error,
+                    location,
                     "a cell runs no process of this Linux",
                 )
                 .values("a cell", "a task or container")
-                .fix(format!("rampart up {}", destination.name)),
-            ));
+                .fix(format!("rampart up {name}")),
+            };
+            return Err(SuperviseError::Usage(finding));
         }
-        let wanted = cpus.unwrap_or(&destination.cpus);
-        if wanted.is_empty() || !wanted.is_subset(&destination.cpus) {
-            let finding = Finding::new(
-                Severity::Error,
-                format!("--cpus {wanted}"),
-                format!("not all of these CPUs belong to `{}`", destination.name),
-            );
-            return Err(SuperviseError::Usage(
-                finding
-                    .values(wanted.to_string(), format!("some of {}", destination.cpus))
-                    .fix(format!("use --cpus {}", destination.cpus)),
-            ));
-        }
+        let wanted = self.wanted(destination, cpus)?;
         let group = match &destination.group {
             PlacementGroup::AsIs => self.group_outside(process),
             group => group.clone(),
@@ -205,6 +203,56 @@ impl LoadedPlan {
             policy: policy.or(destination.policy),
             nice,
         })
+    }
+
+    /// Returns the placement of a program that gets CPUs of a destination to detach to, and these CPUs; `None`
+    /// if its threads run on the destination's CPUs under Linux. The program itself runs on the housekeeping CPUs.
+    ///
+    /// # Errors
+    /// If `cpus` are not a subset of the destination's.
+    pub fn detaching(
+        &self,
+        destination: &Destination,
+        process: u32,
+        cpus: Option<&CpuSet>,
+        policy: Option<SchedulingPolicy>,
+        nice: Option<i32>,
+    ) -> Result<Option<(ThreadPlacement, CpuSet)>, SuperviseError> {
+        let detaches =
+            |kind: DomainKind| kind.leaves_linux() && kind.program() == DomainProgram::Process;
+        if !destination.kind.is_some_and(detaches) {
+            return Ok(None);
+        }
+        let taken = self.wanted(destination, cpus)?.clone();
+        let location = ThreadPlacement {
+            group: self.group_outside(process),
+            cpus: Some(self.plan.resolved.housekeeping.clone()),
+            policy,
+            nice,
+        };
+        Ok(Some((location, taken)))
+    }
+
+    /// Returns the requested CPUs of a destination, or all.
+    fn wanted<'a>(
+        &self,
+        destination: &'a Destination,
+        cpus: Option<&'a CpuSet>,
+    ) -> Result<&'a CpuSet, SuperviseError> {
+        let wanted = cpus.unwrap_or(&destination.cpus);
+        if !wanted.is_empty() && wanted.is_subset(&destination.cpus) {
+            return Ok(wanted);
+        }
+        let finding = Finding::new(
+            Severity::Error,
+            format!("--cpus {wanted}"),
+            format!("not all of these CPUs belong to `{}`", destination.name),
+        );
+        Err(SuperviseError::Usage(
+            finding
+                .values(wanted.to_string(), format!("some of {}", destination.cpus))
+                .fix(format!("use --cpus {}", destination.cpus)),
+        ))
     }
 
     /// Returns a group outside the domains if the process is in the group of a domain.

@@ -79,6 +79,25 @@ impl PlacementTarget {
         }
     }
 
+    /// Returns, if threads of the target leave Linux, the placement of a process that starts them, and
+    /// the CPUs to take from Linux for it.
+    ///
+    /// # Errors
+    /// As [`LoadedPlan::detaching`].
+    pub fn detaching(
+        &self,
+        process: u32,
+        policy: Option<SchedulingPolicy>,
+        nice: Option<i32>,
+    ) -> Result<Option<(ThreadPlacement, CpuSet)>, SuperviseError> {
+        match self {
+            Self::Cpus(_) => Ok(None),
+            Self::Destination(plan, destination, cpus) => {
+                plan.detaching(destination, process, cpus.as_ref(), policy, nice)
+            }
+        }
+    }
+
     /// Moves all threads of a process, or a single thread.
     ///
     /// # Errors
@@ -139,12 +158,13 @@ fn destination(
     })
 }
 
-/// Moves this process and executes a program in its place. Returns only the failure. Without
-/// `with_input` the program gets no standard input.
+/// Moves this process and executes a program in its place, with one more environment variable if
+/// there is one. Returns only the failure. Without `with_input` the program gets no standard input.
 pub fn execute_there(
     placement: &ThreadPlacement,
     words: &[String],
     with_input: bool,
+    variable: Option<(&str, String)>,
 ) -> SuperviseError {
     let placed = match place_process(std::process::id(), placement) {
         Ok(placed) => placed,
@@ -157,7 +177,7 @@ pub fn execute_there(
         .split_first()
         .map_or(("", words), |(first, rest)| (first, rest));
     let mut command = Command::new(program);
-    command.args(rest);
+    command.args(rest).envs(variable);
     if !with_input {
         command.stdin(Stdio::null());
     }

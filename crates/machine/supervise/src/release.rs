@@ -42,11 +42,15 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, SuperviseError> 
         Ok(false) => {}
         Err(finding) => report.left.push(finding),
     }
+    // Before the module is unloaded.
+    let detached = rampart_host::release_detached(state)?;
     // A hypervisor that the user enabled keeps its driver.
     let driver = rampart_host::release_driver(state, rampart_cells::operate::is_enabled())?;
-    report.restored.extend(driver.restored);
-    report.left.extend(driver.left);
-    report.journals.extend(driver.journals);
+    for part in [detached, driver] {
+        report.restored.extend(part.restored);
+        report.left.extend(part.left);
+        report.journals.extend(part.journals);
+    }
     Ok(report)
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn schema(arguments: &Schema) -> Result<ExitCode, Failure> {
         Document::Status => schema_for!(Status),
         Document::CellDescription => schema_for!(rampart_model::device_tree::Description),
         Document::Cell => schema_for!(rampart_model::CellListEntry),
+        Document::DetachedCpu => schema_for!(rampart_model::DetachedCpu),
     };
     output::print_json(&schema)?;
     Ok(ExitCode::Success)

@@ -6,6 +6,7 @@ pub(crate) mod block;
 pub(crate) mod blocktest;
 pub(crate) mod cell;
 pub(crate) mod check;
+pub(crate) mod detach;
 pub(crate) mod documents;
 pub(crate) mod domains;
 pub(crate) mod evaluate;

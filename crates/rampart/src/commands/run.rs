@@ -6,16 +6,18 @@ use std::os::fd::AsFd as _;
 
 use clap::Args;
 use rampart_host::StateDirectory;
-use rampart_model::{CpuList, ExitCode, PlacedThread, SchedulingPolicy};
+use rampart_model::{CpuList, CpuSet, ExitCode, PlacedThread, SchedulingPolicy};
 use rampart_present::ProgramDestination;
 use rampart_supervise::{LoadedPlan, PlacementTarget, execute_there};
 
+use super::detach;
 use crate::failure::Failure;
 use crate::output;
 
 const EXAMPLES: &str = "\
 The program replaces `rampart`: it has its terminal, signals and exit code.
 exec(2) removes memory locks, so the program must lock its memory itself.
+In a domain of kind `detached` it gets the CPUs to detach to.
 
 Examples:
   rampart run press-control -- /opt/press/control
@@ -90,8 +92,15 @@ fn become_program(state: &StateDirectory, arguments: &RunArguments) -> Result<Ex
     if let Some(warning) = target.warning() {
         output::finding(&warning);
     }
-    let placement = target.placement(std::process::id(), arguments.policy, arguments.nice)?;
-    Err(execute_there(&placement, &arguments.command, !arguments.launched).into())
+    let (own, policy, nice) = (std::process::id(), arguments.policy, arguments.nice);
+    let (placement, taken) = match target.detaching(own, policy, nice)? {
+        Some(detaching) => detaching,
+        None => (target.placement(own, policy, nice)?, CpuSet::new()),
+    };
+    // The program inherits the descriptors of its CPUs.
+    let passed = detach::pass(state, &taken)?;
+    let (words, with_input) = (&arguments.command, !arguments.launched);
+    Err(execute_there(&placement, words, with_input, passed.variable()).into())
 }
 
 /// Prints the notes about placements that differ from the request, each once.

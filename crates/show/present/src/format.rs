@@ -90,6 +90,7 @@ pub(crate) const fn isolation(mechanism: IsolationMechanism) -> &'static str {
         IsolationMechanism::CpusetV1 => "cpuset (cgroup v1)",
         IsolationMechanism::IsolatedPartition => "isolated partition (cgroup v2)",
         IsolationMechanism::Cell => "cell (hypervisor)",
+        IsolationMechanism::Detached => "detached (taken from Linux)",
     }
 }
 

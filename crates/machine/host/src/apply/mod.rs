@@ -19,7 +19,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rampart_model::{
     APPLICATION_SCHEMA_VERSION, ActiveDomain, ActivePlan, ActivePlanState, ChangeList, ChangeStep,
-    CpuSet, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan, StepKind,
+    CpuSet, DomainProgram, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan,
+    StepKind,
 };
 
 use self::only_one_plan::{AwaitsRestart, plan_written_in_this_boot, refuse_second};
@@ -218,7 +219,7 @@ fn raise_isolation_of_all(
     for domain in &resolved.domains {
         if domain.kind.leaves_linux() {
             // Its CPUs are shielded from interrupts, so that they can leave Linux at once.
-            plan.domains.push(cell(domain));
+            plan.domains.push(outside_linux(domain));
             shielded = shielded.union(&domain.cpus);
             continue;
         }
@@ -268,13 +269,16 @@ fn raise_isolation_of_all(
     Ok(())
 }
 
-/// Returns a cell as an active domain. The hypervisor isolates it when the cell is started.
-fn cell(domain: &ResolvedDomain) -> ActiveDomain {
+/// Returns a domain whose CPUs leave Linux as an active domain. Its CPUs are taken when its program starts.
+fn outside_linux(domain: &ResolvedDomain) -> ActiveDomain {
     ActiveDomain {
         name: domain.name.clone(),
         kind: domain.kind,
         cpus: domain.cpus.clone(),
-        isolation: IsolationMechanism::Cell,
+        isolation: match domain.kind.program() {
+            DomainProgram::Image => IsolationMechanism::Cell,
+            _ => IsolationMechanism::Detached,
+        },
         partition: None,
         group: None,
         members: None,

@@ -114,6 +114,8 @@ pub(crate) struct Machine {
     pub(crate) resctrl: Option<resctrl::Resctrl>,
     /// The largest number of huge pages of a size, and how many more each write finds.
     pub(crate) huge_pages: Option<(u64, u64)>,
+    /// CPUs taken for detached threads, with the process that holds each.
+    pub(crate) taken: BTreeMap<CpuId, u32>,
     /// Units of systemd.
     pub(crate) units: BTreeMap<String, systemd::Unit>,
 }
@@ -179,6 +181,7 @@ impl Machine {
             threads: BTreeMap::new(),
             forks: 0,
             units: BTreeMap::new(),
+            taken: BTreeMap::new(),
             resctrl: None,
             huge_pages: None,
             online,
@@ -520,6 +523,24 @@ impl Kernel for FakeKernel {
         _limit: std::time::Duration,
     ) -> io::Result<crate::CapturedOutput> {
         self.alive()?.run(words)
+    }
+
+    fn take_cpu(&self, cpu: CpuId) -> io::Result<std::os::fd::OwnedFd> {
+        let mut machine = self.alive()?;
+        if machine.taken.contains_key(&cpu) {
+            return Err(errno(Errno::BUSY));
+        }
+        machine.taken.insert(cpu, std::process::id());
+        Ok(std::fs::File::open("/dev/null")?.into())
+    }
+
+    fn give_cpu(&self, process: u32, cpu: CpuId) -> io::Result<bool> {
+        let mut machine = self.alive()?;
+        let holds = machine.taken.get(&cpu) == Some(&process);
+        if holds {
+            machine.taken.remove(&cpu);
+        }
+        Ok(holds)
     }
 
     fn remove_module(&self, name: &str) -> io::Result<()> {

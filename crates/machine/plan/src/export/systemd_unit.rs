@@ -85,16 +85,18 @@ pub(super) fn service(
 /// Checks that a unit can start the domain.
 fn startable(planned: &PlannedDomain) -> Result<(), Refusal> {
     match planned.kind.program() {
-        _ if planned.kind.leaves_linux() => Err((
-            format!("domains of kind {} are not started by units", planned.kind),
-            "rampart plan check",
-        )),
+        DomainProgram::Image => Err(not_by_units(planned)),
         DomainProgram::Process if planned.run.is_empty() => Err((
             "the plan has no `run` for it".to_owned(),
             "write run = [\"/path/of/the/program\"] in the plan",
         )),
         _ => Ok(()),
     }
+}
+
+fn not_by_units(planned: &PlannedDomain) -> Refusal {
+    let what = format!("domains of kind {} are not started by units", planned.kind);
+    (what, "rampart plan check")
 }
 
 /// Adds the settings of a domain that systemd runs without Rampart.
@@ -106,6 +108,10 @@ fn alone(
     body: &mut Vec<String>,
 ) -> Result<(), Refusal> {
     startable(planned)?;
+    // systemd cannot take a CPU from Linux.
+    if planned.kind.leaves_linux() {
+        return Err(not_by_units(planned));
+    }
     match planned.kind.program() {
         DomainProgram::Guest => {
             unit.push("Requires=libvirtd.service".to_owned());

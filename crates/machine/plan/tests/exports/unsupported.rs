@@ -110,3 +110,30 @@ fn reports_domains_that_are_not_written() {
         assert!(has_fix, "{finding}");
     }
 }
+
+#[test]
+fn only_rampart_starts_a_program_that_detaches() {
+    let plan = "[machine]\nhousekeeping = \"0-2\"\n\
+        [[domain]]\nname = \"loop\"\nkind = \"detached\"\ncpus = \"3\"\nrun = [\"/loop\"]\n";
+    let around = rampart_model::Environment::default();
+    let resolved = Resolved::of(example_machines::quad(), around, plan);
+    let subject = resolved.subject();
+    let with = systemd(&subject, Means::Rampart("/r"));
+    let starts = |file: &rampart_plan::ExportedFile| file.text.contains("up --foreground loop");
+    assert!(with.files.iter().any(starts), "{:?}", with.files);
+    for exported in [
+        systemd(&subject, Means::SystemdAlone),
+        containers(&subject, Engine::Docker),
+    ] {
+        let refused = |finding: &rampart_model::Finding| {
+            finding.location.contains("`loop`") && finding.what.starts_with("not written")
+        };
+        assert!(
+            exported.findings.iter().any(refused),
+            "{:?}",
+            exported.findings
+        );
+        let runs = |file: &rampart_plan::ExportedFile| file.text.contains("/loop");
+        assert!(!exported.files.iter().any(runs), "{:?}", exported.files);
+    }
+}

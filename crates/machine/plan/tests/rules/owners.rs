@@ -116,11 +116,34 @@ fn a_cpu_has_one_owner() {
 }
 
 #[test]
-fn refuses_a_kind_that_is_not_implemented() {
-    let quad = quad();
-    let detached = task("\"3\"").replace("task", "detached");
-    assert!(one(&resolve(&quad, &detached), "kind-not-built").impossible);
-    assert!(broken(&resolve(&quad, &task("\"3\"")), "kind-not-built").is_empty());
+fn detached_threads_need_x86_64_and_a_driver_and_cannot_have_cpu_0() {
+    let detached =
+        |cpus: &str| format!("[[domain]]\nname = \"a\"\nkind = \"detached\"\ncpus = \"{cpus}\"\n");
+    let mut quad = quad();
+    let resolved = resolve(&quad, &detached("3"));
+    for rule in ["detached-machine", "detached-driver"] {
+        assert!(broken(&resolved, rule).is_empty(), "{rule}");
+    }
+    // Their CPU is neither a real-time CPU of Linux nor housekeeping.
+    assert!(resolved.real_time.is_empty());
+    assert_eq!(resolved.housekeeping.to_string(), "0-2");
+    assert!(one(&resolve(&quad, &detached("0")), "detached-machine").impossible);
+    let without = Environment {
+        detach_driver: Some(false),
+        ..Environment::default()
+    };
+    let resolved = resolve_in(&quad, &detached("3"), &without);
+    let found = one(&resolved, "detached-driver").finding.to_string();
+    assert!(found.contains("neither loaded nor installed"), "{found}");
+    assert!(
+        broken(
+            &resolve_in(&quad, &task("\"3\""), &without),
+            "detached-driver"
+        )
+        .is_empty()
+    );
+    quad.architecture = "aarch64".to_owned();
+    assert!(one(&resolve(&quad, &detached("3")), "detached-machine").impossible);
 }
 
 #[test]

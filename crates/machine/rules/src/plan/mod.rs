@@ -6,6 +6,7 @@ pub(crate) mod caches;
 mod cells;
 mod context;
 mod cores;
+mod detached;
 mod finding;
 mod guests;
 mod host;
@@ -62,10 +63,11 @@ pub const fn rule_of_knob(name: &str) -> Rule {
 
 /// The rules of plans, in the order of their checks. Those of [`RuleBook::Machine`] are knobs of
 /// the catalogue.
-pub const PLAN_RULES: [Rule; 41] = [
+pub const PLAN_RULES: [Rule; 42] = [
     owners::SAME_MACHINE,
-    owners::KIND_NOT_BUILT,
     CELL_MACHINE,
+    detached::DETACHED_MACHINE,
+    detached::DETACHED_DRIVER,
     owners::SELECTOR,
     owners::CPU_EXISTS,
     owners::HOUSEKEEPING,
@@ -109,8 +111,8 @@ pub const PLAN_RULES: [Rule; 41] = [
 /// The checks, in the order in which their findings are shown within one severity.
 const CHECKS: [fn(&PlanContext<'_>) -> Vec<PlanFinding>; 28] = [
     owners::same_machine,
-    owners::kind_not_built,
     cells::machine,
+    detached::machine,
     owners::selector,
     owners::cpu_exists,
     owners::housekeeping,

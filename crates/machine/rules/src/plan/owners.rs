@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rampart_model::{BOOT_CPU, CpuRole, CpuSet, DomainKind, PlanFinding, PlannedDomain, Severity};
+use rampart_model::{BOOT_CPU, CpuRole, CpuSet, PlanFinding, PlannedDomain, Severity};
 
 use super::{PLAN_RULE, PlanContext, REQUIRED};
 use crate::Rule;
@@ -14,15 +14,6 @@ pub(super) const SAME_MACHINE: Rule = Rule {
     title: "The machine has the topology of the plan's fingerprint",
     reason: "CPU numbers change when threads of cores are switched on or off in the firmware, so the plan may name the wrong CPUs.",
     source: "openshift-docs#28436",
-    ..REQUIRED
-};
-
-pub(super) const KIND_NOT_BUILT: Rule = Rule {
-    id: "kind-not-built",
-    severity: Severity::Error,
-    title: "Rampart can host the kind of each domain",
-    reason: "The kind is not implemented yet.",
-    source: "Rampart",
     ..REQUIRED
 };
 
@@ -95,27 +86,6 @@ pub(super) fn same_machine(context: &PlanContext<'_>) -> Vec<PlanFinding> {
             ))
             .impossible(),
     ]
-}
-
-pub(super) fn kind_not_built(context: &PlanContext<'_>) -> Vec<PlanFinding> {
-    let implemented: Vec<&str> = DomainKind::ALL
-        .iter()
-        .filter(|kind| kind.properties().implemented)
-        .map(|kind| kind.word())
-        .collect();
-    context
-        .plan
-        .domains
-        .iter()
-        .filter(|domain| !domain.kind.properties().implemented)
-        .map(|domain| {
-            KIND_NOT_BUILT
-                .of_domain(domain, "Rampart cannot host this kind yet")
-                .values(domain.kind.word(), implemented.join(", "))
-                .fix("write kind = \"task\" for a process, kind = \"vm\" for a guest")
-                .impossible()
-        })
-        .collect()
 }
 
 pub(super) fn selector(context: &PlanContext<'_>) -> Vec<PlanFinding> {

@@ -54,7 +54,11 @@ pub(super) fn check(
                 .clone()
                 .unwrap_or_else(|| CpuSet::single(thread.cpu));
             let ran = comparison.used(thread).0 > 0;
-            if !location.is_subset(&wanted.cpus) || (ran && !wanted.cpus.contains(thread.cpu)) {
+            // A program that detaches has no CPU of its domain while Linux schedules it.
+            let strays = !domain.kind.leaves_linux()
+                && (!location.is_subset(&wanted.cpus)
+                    || (ran && !wanted.cpus.contains(thread.cpu)));
+            if strays {
                 to_move.insert(thread.process);
                 elsewhere.push(format!("{} ({}) on {location}", thread.name, thread.thread));
             }

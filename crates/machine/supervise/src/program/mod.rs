@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::StateDirectory;
 use rampart_model::{
-    DomainProgram, Finding, PlacedThread, PlannedDomain, Severity, SupervisedContainer,
+    DomainProgram, Finding, PlacedThread, PlannedDomain, SupervisedContainer,
 };
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -87,16 +87,7 @@ pub(crate) fn has_work(domain: &PlannedDomain) -> bool {
 pub(crate) fn start(
     order: &StartRequest<'_>,
 ) -> Result<(Box<dyn Program>, Vec<Finding>), SuperviseError> {
-    let kind = order.domain.kind;
-    match kind.program() {
-        _ if !kind.properties().implemented => Err(SuperviseError::Missing(
-            Finding::new(
-                Severity::Error,
-                format!("domain {}", order.domain.name),
-                format!("Rampart cannot run a domain of kind {kind} yet"),
-            )
-            .fix("write kind = \"task\", \"container\", \"vm\" or \"cell\""),
-        )),
+    match order.domain.kind.program() {
         DomainProgram::Process => task::start(order),
         DomainProgram::Container => container::start(order),
         DomainProgram::Guest => guest::start(order),

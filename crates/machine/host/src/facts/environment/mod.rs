@@ -16,7 +16,7 @@ use rampart_rules::readings::name_in_kernel;
 
 use crate::facts::processes::{self, Process};
 use crate::kernel_config::KernelConfig;
-use crate::{MachineRoot, processor_times, real_time};
+use crate::{MachineRoot, detached, processor_times, real_time};
 
 /// Options of the kernel configuration that a plan can need.
 const OPTIONS: [&str; 6] = [
@@ -70,6 +70,7 @@ pub fn read_environment(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Enviro
                 Some((path.display().to_string(), real_time))
             })
             .collect(),
+        detach_driver: detached::can_load_driver(root),
         device_nodes: device_nodes(root),
         firmware_interrupts: watch.and_then(|(before, since)| {
             std::thread::sleep(FIRMWARE_WATCH.saturating_sub(since.elapsed()));

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a system call, a page fault and detaching cost, as medians and as ratios to the attached thread: `costs CPU`,
+//! as root.
+#![allow(clippy::print_stdout, reason = "a program")]
+
+use std::env;
+use std::error::Error;
+use std::hint::black_box;
+use std::ptr;
+use std::time::Duration;
+
+use rampart_detach::Cpu;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+const SAMPLES: usize = 200;
+const PAGE: usize = 4096;
+
+/// Returns the median time of a function.
+fn median(cpu: &Cpu, mut function: impl FnMut(usize)) -> Duration {
+    let mut times = [Duration::ZERO; SAMPLES];
+    for (index, time) in times.iter_mut().enumerate() {
+        let start = cpu.now();
+        function(index);
+        *time = cpu.now() - start;
+    }
+    times.sort_unstable();
+    times[SAMPLES / 2]
+}
+
+/// Calls a function with memory whose pages have not been touched yet.
+fn with_new_memory<R>(function: impl FnOnce(*mut u8) -> R) -> rustix::io::Result<R> {
+    let bytes = SAMPLES * PAGE;
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: the kernel chooses an address that nothing uses.
+    let memory = unsafe { mmap_anonymous(ptr::null_mut(), bytes, access, MapFlags::PRIVATE) }?;
+    let result = function(memory.cast());
+    // SAFETY: nothing refers to the memory any more.
+    unsafe { munmap(memory, bytes) }?;
+    Ok(result)
+}
+
+fn system_call(_: usize) {
+    black_box(rustix::process::getppid());
+}
+
+fn touch(memory: *mut u8) -> impl FnMut(usize) {
+    // SAFETY: each index is below the number of pages.
+    move |index| unsafe { memory.add(index * PAGE).write_volatile(1) }
+}
+
+fn print(name: &str, time: Duration, reference: (&str, Duration)) {
+    let (what, reference) = reference;
+    let ratio = time.as_nanos() as f64 / reference.as_nanos().max(1) as f64;
+    println!("{name}: {} ns, {ratio:.1} times {what}", time.as_nanos());
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let number = env::args().nth(1).ok_or("usage: costs CPU")?;
+    let mut cpu = Cpu::take(number.parse()?)?;
+    let call = median(&cpu, system_call);
+    let fault = with_new_memory(|memory| median(&cpu, touch(memory)))?;
+    let before = cpu.counts()?;
+    let proxied_call = cpu.run(|thread| median(thread, system_call))?;
+    let proxied_fault = with_new_memory(|memory| cpu.run(|thread| median(thread, touch(memory))))??;
+    let counts = cpu.counts()?.since(before);
+    let mut pairs = [Duration::ZERO; SAMPLES];
+    for pair in &mut pairs {
+        let start = cpu.now();
+        cpu.run(|_| ())?;
+        *pair = cpu.now() - start;
+    }
+    pairs.sort_unstable();
+    let attached_call = ("an attached system call", call);
+    print("system call", proxied_call, attached_call);
+    print(
+        "page fault",
+        proxied_fault,
+        ("an attached page fault", fault),
+    );
+    print("detaching and returning", pairs[SAMPLES / 2], attached_call);
+    println!(
+        "counted: {} system calls, {} faults",
+        counts.system_calls, counts.faults
+    );
+    Ok(())
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Fixed work quantum, attached and detached: repeats the same work and reports how much longer than the shortest the
+//! worst repetition took, with the interrupts of the CPU. As root:
+//!
+//! ```sh
+//! fixed_work CPU SECONDS
+//! ```
+#![allow(clippy::print_stdout, reason = "a program")]
+
+use std::arch::x86_64::_rdtsc;
+use std::env;
+use std::error::Error;
+use std::fs;
+use std::hint::black_box;
+use std::time::Duration;
+
+use rampart_detach::Cpu;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// Some 0.1 ms on a processor of today.
+const TURNS: u64 = 50_000;
+
+/// Cycles of the time stamp counter.
+#[derive(Debug, Default)]
+struct Quanta {
+    count: u64,
+    shortest: u64,
+    longest: u64,
+}
+
+fn work() {
+    let mut value = 1_u64;
+    for _ in 0..TURNS {
+        value ^= value << 13;
+        value ^= value >> 7;
+        value ^= value << 17;
+    }
+    black_box(value);
+}
+
+fn cycles() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and Linux permits it.
+    unsafe { _rdtsc() }
+}
+
+/// Works until `is_over` returns true. Makes no system call.
+fn measure(is_over: impl Fn() -> bool) -> Quanta {
+    // The first quanta fill the caches.
+    (0..10).for_each(|_| work());
+    let mut quanta = Quanta {
+        shortest: u64::MAX,
+        ..Quanta::default()
+    };
+    while !is_over() {
+        let start = cycles();
+        work();
+        let length = cycles() - start;
+        quanta.count += 1;
+        quanta.shortest = quanta.shortest.min(length);
+        quanta.longest = quanta.longest.max(length);
+    }
+    quanta
+}
+
+/// Returns the interrupts that Linux handled on a CPU so far: the sum of its column of `/proc/interrupts`.
+fn interrupts_of(cpu: u32) -> Option<u64> {
+    let text = fs::read_to_string("/proc/interrupts").ok()?;
+    let mut lines = text.lines();
+    let name = format!("CPU{cpu}");
+    let column = lines
+        .next()?
+        .split_whitespace()
+        .position(|word| word == name)?;
+    let of_line = |line: &str| line.split_whitespace().nth(column + 1)?.parse::<u64>().ok();
+    Some(lines.filter_map(of_line).sum())
+}
+
+fn bind(cpu: Option<u32>) -> rustix::io::Result<()> {
+    let mut cpus = CpuSet::new();
+    match cpu {
+        Some(cpu) => cpus.set(cpu as usize),
+        None => (0..CpuSet::MAX_CPU).for_each(|cpu| cpus.set(cpu)),
+    }
+    sched_setaffinity(None, &cpus)
+}
+
+fn print(name: &str, quanta: &Quanta, interrupts: u64) {
+    println!(
+        "{name}: {} quanta, shortest {} cycles, worst excess {} cycles, {interrupts} interrupts",
+        quanta.count,
+        quanta.shortest,
+        quanta.longest.saturating_sub(quanta.shortest),
+    );
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = env::args().collect();
+    let (Some(number), Some(seconds)) = (arguments.get(1), arguments.get(2)) else {
+        return Err("usage: fixed_work CPU SECONDS".into());
+    };
+    let (number, time) = (number.parse()?, Duration::from_secs(seconds.parse()?));
+    rustix::mm::mlockall(rustix::mm::MlockAllFlags::CURRENT | rustix::mm::MlockAllFlags::FUTURE)?;
+
+    bind(Some(number))?;
+    let no_counts = "/proc/interrupts has no column for this CPU";
+    let before = interrupts_of(number).ok_or(no_counts)?;
+    let start = std::time::Instant::now();
+    let quanta = measure(|| start.elapsed() >= time);
+    let after = interrupts_of(number).ok_or(no_counts)?;
+    print("attached", &quanta, after - before);
+
+    bind(None)?;
+    let mut cpu = Cpu::take(number)?;
+    let quanta = cpu.run(|thread| {
+        let end = thread.now() + time;
+        measure(|| thread.now() >= end || !thread.is_detached())
+    })?;
+    print("detached", &quanta, cpu.counts()?.interrupts);
+    Ok(())
+}
