@@ -11,6 +11,9 @@ use crate::{PeerError, PeerMeasurement};
 
 const EXPECTED: &str = "histogram of rtla";
 
+/// Parts into which a bucket is divided at most to find out whether it is one.
+const MOST_PARTS: u64 = 1 << 20;
+
 /// Parses the text of `rtla timerlat hist` or `rtla osnoise hist` with its header.
 ///
 /// The header defines the columns, since CPUs without samples have none. Totals over all CPUs,
@@ -221,11 +224,15 @@ impl Table {
             [beyond(column.min, first), beyond(column.max, last)]
         });
         let least = above_edge.flatten().max().unwrap_or(0).saturating_add(1);
+        // The largest smaller divisor decides. An absurdly wide bucket counts as unknown.
+        let parts =
+            (2..=widest.isqrt().min(MOST_PARTS)).find(|parts| widest.is_multiple_of(*parts));
         let is_known = has_zeros
             || widest == 1
-            || (2..=widest)
-                .find(|parts| widest.is_multiple_of(*parts))
-                .is_some_and(|parts| widest / parts < least);
+            || match parts {
+                Some(parts) => widest / parts < least,
+                None => (2..=MOST_PARTS * MOST_PARTS).contains(&widest) && 1 < least,
+            };
         let note = (!is_known && !self.edges.is_empty()).then(|| {
             let width = Nanos(widest.saturating_mul(unit));
             Finding::new(

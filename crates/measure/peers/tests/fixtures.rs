@@ -429,7 +429,15 @@ fn reports_microseconds_that_are_probably_nanoseconds() {
     );
 }
 
-proptest::proptest! {
+proptest::/// The width of a bucket is searched for among the divisors of its edges, here of a large prime.
+#[test]
+fn an_absurd_width_ends_the_search() {
+    let text = "# RTLA osnoise histogram\n# Time unit is nanoseconds (ns)\nIndex CPU-001\n\
+                0 1\n18446744073709551557 1\n";
+    assert!(read_rtla(text).is_ok());
+}
+
+proptest! {
     #[test]
     fn accepts_or_rejects_any_text(text in ".{0,200}", rows in "([0-9]{1,20} {0,2}){0,8}\n?") {
         let header = "# RTLA osnoise histogram\n# Time unit is nanoseconds (ns)\nIndex CPU-001\n";

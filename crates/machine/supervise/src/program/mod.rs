@@ -11,9 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rampart_host::StateDirectory;
-use rampart_model::{
-    DomainProgram, Finding, PlacedThread, PlannedDomain, SupervisedContainer,
-};
+use rampart_model::{DomainProgram, Finding, PlacedThread, PlannedDomain, SupervisedContainer};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::SuperviseError;
