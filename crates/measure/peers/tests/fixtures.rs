@@ -429,7 +429,7 @@ fn reports_microseconds_that_are_probably_nanoseconds() {
     );
 }
 
-proptest::/// The width of a bucket is searched for among the divisors of its edges, here of a large prime.
+/// The width of a bucket is searched for among the divisors of its edges, here of a large prime.
 #[test]
 fn an_absurd_width_ends_the_search() {
     let text = "# RTLA osnoise histogram\n# Time unit is nanoseconds (ns)\nIndex CPU-001\n\
@@ -437,7 +437,7 @@ fn an_absurd_width_ends_the_search() {
     assert!(read_rtla(text).is_ok());
 }
 
-proptest! {
+proptest::proptest! {
     #[test]
     fn accepts_or_rejects_any_text(text in ".{0,200}", rows in "([0-9]{1,20} {0,2}){0,8}\n?") {
         let header = "# RTLA osnoise histogram\n# Time unit is nanoseconds (ns)\nIndex CPU-001\n";
