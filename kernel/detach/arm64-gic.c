@@ -21,6 +21,7 @@
 #include "driver.h"
 
 #define FIRST_SHARED		32
+#define OF_HYPERVISOR		32
 /* The second frame of a redistributor. */
 #define PRIVATE_FRAME		0x10000
 #define PRIORITY		0xa0
@@ -115,6 +116,9 @@ static int detach_doorbell_begin(struct device_node *node)
 		return -ENOMEM;
 	/* The last numbers are special. */
 	number = min_t(u32, GICD_TYPER_SPIS(readl(distributor + GICD_TYPER)), 1020);
+	/* Rampart's hypervisor takes those before them, for events and for doorbells of cells. */
+	if (number > FIRST_SHARED + 2 * OF_HYPERVISOR)
+		number -= OF_HYPERVISOR;
 	iounmap(distributor);
 	init_completion(&detach_tried);
 	for (trials = 0; number > FIRST_SHARED && trials < MOST_TRIALS; trials++) {

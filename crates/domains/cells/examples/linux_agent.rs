@@ -365,7 +365,11 @@ fn run(kernel: &str, meter: &str) -> Result<()> {
 fn crash(kernel: &str, meter: &str) -> Result<()> {
     let _device = enable()?;
     let cell = Parts::read(kernel, meter)?.boot("survivor", &[3])?;
-    println!("figure to the root: {}", cell.regions().to_root);
+    let to_root = cell.regions().to_root;
+    println!(
+        "figure to the root: {:#x}+{:#x}",
+        to_root.start, to_root.bytes
+    );
     let agent = cell.agent(BOOT_PATIENCE)?;
     let plan = MeterSettings {
         duration: Nanos::from_secs(600),

@@ -152,7 +152,9 @@ impl LinuxRegions {
             from_root,
             ..
         } = self;
-        format!("agent --init --stay --reads {from_root} --writes {to_root} --console {console}")
+        let [reads, writes, console] = [from_root, to_root, console]
+            .map(|span| format!("{:#x}+{:#x}", span.start, span.bytes));
+        format!("agent --init --stay --reads {reads} --writes {writes} --console {console}")
     }
 }
 
