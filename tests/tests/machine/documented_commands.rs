@@ -38,7 +38,7 @@ fn the_readme_commands_run_a_plan_and_revert_it() {
 
 /// Returns the commands of the README's section: one on each line, or several with semicolons.
 fn commands() -> Vec<&'static str> {
-    block(README, "try this on a simulated machine")
+    block(README, "Try it on a simulated machine")
         .into_iter()
         .flat_map(|line| line.split('#').next().unwrap_or_default().split(';'))
         .map(str::trim)
