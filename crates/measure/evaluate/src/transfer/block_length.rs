@@ -18,6 +18,9 @@ const FEWEST_BLOCKS: u64 = 16;
 /// Blocks for which a long block is shortened: without a late window among so many, the share of
 /// blocks that cross is bounded closely enough for "holds" ([`rampart_stats::CROSSED`]).
 const WANTED_BLOCKS: u32 = 40;
+/// Shortened blocks are at least this many times as long as the worst quiet latency, so that they differ
+/// from it.
+const LEAST_FACTOR: u64 = 3;
 
 /// The length of a round's blocks, and the quiet latency from which it is derived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,8 +58,11 @@ impl BlockLength {
             quiet: worst,
         };
         let enough = u64::from(plan.blocks.min(WANTED_BLOCKS));
-        while block.length > plan.shortest_block && block.fitting(plan, duration) < enough {
-            block.length = Nanos(block.length.0 / 10 * 9).max(plan.shortest_block);
+        let least = plan
+            .shortest_block
+            .max(Nanos(worst.0.saturating_mul(LEAST_FACTOR)));
+        while block.length > least && block.fitting(plan, duration) < enough {
+            block.length = Nanos(block.length.0 / 10 * 9).max(least);
         }
         Some(block)
     }
@@ -220,7 +226,7 @@ mod tests {
             "{block:?} {count}"
         );
         assert_eq!(block.findings("x").len(), 1);
-        assert_eq!(of(1).0.length, Nanos::from_millis(5));
+        assert_eq!(of(1).0.length, Nanos::from_millis(24));
     }
 
     #[test]
