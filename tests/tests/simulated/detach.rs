@@ -55,8 +55,11 @@ dmesg -c >/dev/null
 /// The example under load; then what ends it.
 const LOOP: &str = r#"
 /control_loop 2 3 && echo 'the example ends'
-/rust/system_calls 2
-/rust/control_loop 2 3 && echo 'the example in Rust ends'
+# The examples in Rust are built for this architecture alone.
+if [ -x /rust/system_calls ]; then
+    /rust/system_calls 2
+    /rust/control_loop 2 3 && echo 'the example in Rust ends'
+fi
 /control_loop 2 1000 & holder=$!
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 # New processes, memory and page tables, on all CPUs that Linux has.
@@ -576,7 +579,15 @@ fn a_loop_under_load_has_no_interrupt_and_its_cpu_is_given_back() {
     let _machine = beside_others();
     let script = [LOOP, &repeat(12, 10)].concat();
     let output = check_loop(Machine::boot(&script, true, EPYC));
-    assert!(output.contains("second kernel with CPUs 0-3"), "{output}");
+    for expected in [
+        "second kernel with CPUs 0-3",
+        "the example in Rust ends",
+        "proxied: executed, detached",
+        "refused: ENOSYS, detached",
+        "reattach: executed, attached",
+    ] {
+        assert!(output.contains(expected), "no {expected:?}:\n{output}");
+    }
 }
 
 #[test]
@@ -612,10 +623,6 @@ fn check_loop(mut machine: Machine) -> String {
         "system calls 1 faults 0 kicks ",
         " flushes 0 interrupts 0",
         "the example ends",
-        "the example in Rust ends",
-        "proxied: executed, detached",
-        "refused: ENOSYS, detached",
-        "reattach: executed, attached",
         "given back",
         "ok      taken and given back 12 times",
     ] {

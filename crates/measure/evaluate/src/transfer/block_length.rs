@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(of(60).0.length, Nanos::from_millis(40));
         let (block, count) = of(7);
         assert!(
-            block.length < Nanos::from_millis(25) && count >= 40,
+            block.length < Nanos::from_millis(30) && count >= 40,
             "{block:?} {count}"
         );
         assert_eq!(block.findings("x").len(), 1);
