@@ -16,7 +16,8 @@ const PAUSE_WINDOWS: u64 = 4;
 /// Fewest blocks of a round, whatever their length.
 const FEWEST_BLOCKS: u64 = 16;
 /// Blocks for which a long block is shortened: without a late window among so many, the share of
-/// blocks that cross is bounded closely enough for "holds" ([`rampart_stats::CROSSED`]).
+/// blocks that cross is bounded closely enough for "holds" ([`rampart_stats::CROSSED`]). A plan of fewer
+/// blocks does not reach this bound, so its blocks keep their length.
 const WANTED_BLOCKS: u32 = 40;
 /// Shortened blocks are at least this many times as long as the worst quiet latency, so that they differ
 /// from it.
@@ -57,11 +58,13 @@ impl BlockLength {
             wanted,
             quiet: worst,
         };
-        let enough = u64::from(plan.blocks.min(WANTED_BLOCKS));
         let least = plan
             .shortest_block
             .max(Nanos(worst.0.saturating_mul(LEAST_FACTOR)));
-        while block.length > least && block.fitting(plan, duration) < enough {
+        while plan.blocks >= WANTED_BLOCKS
+            && block.length > least
+            && block.fitting(plan, duration) < WANTED_BLOCKS.into()
+        {
             block.length = Nanos(block.length.0 / 10 * 9).max(least);
         }
         Some(block)
