@@ -285,10 +285,8 @@ fn ratio_to_host(verdict: &Verdict) -> Option<(Interval, f64)> {
         return None;
     };
     let is_open = |quantile: f64| {
-        let answers = answers.iter().flat_map(|answers| &answers.quantiles);
-        answers.into_iter().any(|answer| {
-            answer.quantile == quantile && answer.outcome == VerdictOutcome::Inconclusive
-        })
+        let answer = answers.as_ref().and_then(|all| all.on_quantile(quantile));
+        answer == Some(VerdictOutcome::Inconclusive)
     };
     let decides = ratios
         .iter()
