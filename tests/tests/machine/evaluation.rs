@@ -493,6 +493,8 @@ fn a_load_that_dies_makes_the_record_invalid() {
         &results,
         &["--for", "14s", "--domains", "host", "--loads", "cpu@others"],
     );
+    // It has found stress-ng. Without it the meter would make the loads.
+    wait_for(&results, |_| true);
     let limit = Instant::now() + Duration::from_secs(60);
     // More often than runs begin, also on a busy machine: in no run of this condition the load lives, if it
     // starts at all.
