@@ -10,8 +10,8 @@
 //! On an emulated machine no time counts: there only blocks and a crash of the host decide.
 
 use rampart_model::{
-    Answers, Bench, Condition, DisturbanceKind, Evaluation, Interval, MeterKind, Question, Side,
-    Verdict, VerdictFigures, VerdictOutcome,
+    Answers, Bench, Condition, DisturbanceKind, Evaluation, Interval, MeterKind, Question, Verdict,
+    VerdictFigures, VerdictOutcome,
 };
 
 /// The highest quantile that decides. Higher quantiles are compared from a few runs on only.
@@ -210,8 +210,9 @@ impl<'a> Choice<'a> {
             && (is_shared(other) || from_outside(other).any(is_negative))
     }
 
-    /// Returns the verdicts on loads and blocks elsewhere, and under a domain; with `by_structure`
-    /// only those on blocks.
+    /// Returns the verdicts on loads and blocks in other domains; with `by_structure` only those on
+    /// blocks. A block of the host's kernel under a guest does not count: the same block stops a task
+    /// as well, as a block of its own.
     fn verdicts_from_outside(
         &self,
         domain: &str,
@@ -222,7 +223,7 @@ impl<'a> Choice<'a> {
             .filter(move |verdict| match &verdict.disturbance {
                 None => !by_structure,
                 Some(by) => {
-                    (by.domain != verdict.domain || by.side == Side::Under)
+                    by.domain != verdict.domain
                         && (!by_structure || by.kind == DisturbanceKind::Block)
                 }
             })
