@@ -118,9 +118,10 @@ static int detach_doorbell_begin(struct device_node *node)
 	/* The last numbers are special. */
 	number = min_t(u32, GICD_TYPER_SPIS(readl(distributor + GICD_TYPER)), 1020);
 	/*
-	 * Rampart's hypervisor takes free ones from the last that a device has downwards. This only
-	 * avoids most refusals: one that Linux has mapped is not tried here, the trial of one that a
-	 * cell has fails, and the hypervisor's driver gives no cell one that is requested here.
+	 * Rampart's hypervisor takes free ones from the last that a device has downwards. This
+	 * only avoids most refusals: one that Linux has mapped is not tried here, the trial of
+	 * one that a cell has fails, and the hypervisor's driver gives no cell one that is
+	 * requested here.
 	 */
 	if (number > FIRST_SHARED + 2 * OF_HYPERVISOR)
 		number -= OF_HYPERVISOR;
