@@ -190,6 +190,13 @@ fn an_emulated_machine_is_compared_by_structure() {
         }
     }
     assert!(best(&evaluation).domains.contains(&"task"));
+    // A domain whose isolation is open is not shown to be better, not even than the host.
+    for verdict in &mut evaluation.verdicts {
+        if verdict.question == Question::Transfer && verdict.outcome == VerdictOutcome::Holds {
+            verdict.outcome = VerdictOutcome::Inconclusive;
+        }
+    }
+    assert_eq!(best(&evaluation).ruled_out, []);
 }
 
 #[test]
