@@ -121,14 +121,14 @@ impl BlockLength {
     }
 
     /// Returns a finding if a limit shortened the length.
-    pub(crate) fn findings(self, location: &str) -> Vec<Finding> {
+    pub(crate) fn findings(self) -> Vec<Finding> {
         if self.wanted <= self.length {
             return Vec::new();
         }
         vec![
             Finding::new(
                 Severity::Warning,
-                location,
+                "length of the blocks",
                 format!(
                     "the worst quiet latency was {}, and blocks are not much longer, so that the intervals are wide",
                     self.quiet
@@ -202,10 +202,10 @@ mod tests {
     fn blocks_exceed_the_quiet_latency_within_their_limits() {
         assert_eq!(of(4_000).length, Nanos::from_millis(20));
         assert_eq!(of(40).length, Nanos::from_millis(5));
-        assert!(of(4_000).findings("x").is_empty() && of(40).findings("x").is_empty());
+        assert!(of(4_000).findings().is_empty() && of(40).findings().is_empty());
         let cut = of(60_000);
         assert_eq!(cut.length, Nanos::from_millis(100));
-        assert_eq!(cut.findings("x").len(), 1);
+        assert_eq!(cut.findings().len(), 1);
         assert_eq!(of(4_000).slot(), Nanos::from_millis(2));
         assert_eq!(of(40).slot(), Nanos::from_millis(1));
     }
@@ -229,7 +229,7 @@ mod tests {
             block.length < Nanos::from_millis(30) && count >= 40,
             "{block:?} {count}"
         );
-        assert_eq!(block.findings("x").len(), 1);
+        assert_eq!(block.findings().len(), 1);
         assert_eq!(of(1).0.length, Nanos::from_millis(24));
     }
 

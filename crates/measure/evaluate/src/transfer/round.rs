@@ -268,7 +268,7 @@ fn blocks(
     if made.spans.is_empty() {
         done.fail(&request.id, "no block was made");
     }
-    done.findings.extend(length.findings(&request.id));
+    done.findings.extend(length.findings());
     done.findings.extend(findings);
     done.blocks = Some(made);
 }
