@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel log of a Linux cell that ended before its first program exported it. The root cannot read
 //! the memory of a cell. So the cell is started again as it is, and its first code (`log_reader.s`)
-//! copies the log to a shared region. It finds the log by its structure (Linux 5.10 or newer,
+//! copies the log to a shared region. It finds the log by its structure (Linux 6.1 and 6.12,
 //! `kernel/printk/printk_ringbuffer.c`), until the identifiers of records exceed 32 bits: after 4,096
 //! records with the default size.
 
