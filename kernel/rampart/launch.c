@@ -202,7 +202,7 @@ static int rampart_check(const struct rampart_enable *request, struct rampart_en
 	}
 	on_each_cpu(rampart_probe, entry, 1);
 	if (atomic_read(&entry->no_stub)) {
-		pr_err("the kernel's stub at EL2 does not answer on %d CPUs; end all KVM guests, or boot this kernel at EL2\n",
+		pr_err("the kernel's stub at EL2 does not answer on %d CPUs; end all KVM guests (Linux 6.12 and newer: also boot with kvm.enable_virt_at_load=0), or boot this kernel at EL2\n",
 		       atomic_read(&entry->no_stub));
 		return -EBUSY;
 	}

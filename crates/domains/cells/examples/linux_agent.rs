@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines
-//! of a cell's console with `cell`.
+//! of a cell's console with `cell`, those of a kernel that has to fail with `failing`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -80,12 +80,21 @@ impl Parts {
     }
 
     fn boot(&self, name: &str, cpus: &[u64]) -> std::result::Result<LinuxCell, LinuxError> {
+        self.boot_with(name, cpus, "")
+    }
+
+    fn boot_with(
+        &self,
+        name: &str,
+        cpus: &[u64],
+        arguments: &str,
+    ) -> std::result::Result<LinuxCell, LinuxError> {
         let regions = LinuxRegions::within(SPAN)?;
         LinuxCell::boot(LinuxOrder {
             configuration: regions.configuration(name, cpus),
             image: self.image.clone(),
             initramfs: self.initramfs.clone(),
-            arguments: String::new(),
+            arguments: arguments.to_owned(),
             nodes: Vec::new(),
             names: RegionNames::default(),
         })
@@ -334,6 +343,36 @@ fn two_cpus(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
+/// Boots kernels that fail before their first program. The error has the kernel's own reason.
+fn failing(parts: &Parts) -> Result<()> {
+    // The later of two parameters is in effect; a kernel without a first program looks for a disk.
+    let cell = parts.boot_with("no-init", &[3], "rdinit=/none")?;
+    stopped(&cell, "without a first program", StopReason::SystemReset)?;
+    let error = cell.agent(Duration::from_secs(1)).err();
+    let error = error.map_or_else(String::new, |error| error.to_string());
+    println!("failing {}", error.replace('\n', "\nfailing "));
+    let whole = cell.kernel_log()?.unwrap_or_default();
+    report(
+        error.contains("] Kernel panic - not syncing: VFS: Unable to mount root fs")
+            && whole
+                .first()
+                .is_some_and(|line| line.contains("] Booting Linux on physical CPU")),
+        "without a first program: the error has the panic, and the log is whole",
+    );
+    cell.destroy()?;
+    // Parameters are parsed before the memory is known, so the kernel does not reset itself.
+    let cell = parts.boot_with("no-memory", &[3], "mem=1M")?;
+    let error = cell.agent(Duration::from_secs(20)).err();
+    let error = error.map_or_else(String::new, |error| error.to_string());
+    println!("failing {}", error.replace('\n', "\nfailing "));
+    report(
+        error.contains("Memory limited to 1MB"),
+        "with too little memory: the error has the log of a kernel that hangs",
+    );
+    cell.destroy()?;
+    Ok(())
+}
+
 fn enable() -> Result<Device> {
     let device = Device::open()?;
     let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
@@ -346,7 +385,11 @@ fn enable() -> Result<Device> {
 fn run(kernel: &str, meter: &str) -> Result<()> {
     let device = enable()?;
     let mut parts = Parts::read(kernel, meter)?;
-    for (what, done) in [("one CPU", one_cpu(&parts)), ("two CPUs", two_cpus(&parts))] {
+    for (what, done) in [
+        ("failing", failing(&parts)),
+        ("one CPU", one_cpu(&parts)),
+        ("two CPUs", two_cpus(&parts)),
+    ] {
         if let Err(error) = done {
             report(false, &format!("{what}: {error}"));
         }

@@ -54,7 +54,7 @@ impl Console {
     }
 }
 
-fn printable(bytes: &[u8]) -> String {
+pub(super) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars()
         .filter(|character| !character.is_control() || *character == '\t')

@@ -72,7 +72,7 @@ pub enum LinuxError {
     },
     /// The first program does not answer.
     #[error(
-        "cell {name}: no answer within {} s ({source}); it is {state:?} ({reason:?}), its last console output: {last}",
+        "cell {name}: no answer within {} s ({source}); it is {state:?} ({reason:?}), the end of its kernel log:\n{last}",
         .patience.as_secs()
     )]
     Silent {
@@ -84,7 +84,7 @@ pub enum LinuxError {
         state: CellState,
         /// Reason why it does not run, if it does not.
         reason: StopReason,
-        /// The last lines of its console.
+        /// The last lines of its kernel log or console.
         last: String,
         /// The error of the connection.
         source: AgentError,

@@ -7,6 +7,7 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_model::AddressSpan;
 
 use super::image::KernelImage;
+use super::kernel_log::READER_BYTES;
 use super::{ALIGNMENT, LinuxError};
 
 /// Size in bytes of the shared region for a Linux cell's console. This and the regions of the
@@ -161,6 +162,10 @@ impl LinuxRegions {
 /// Addresses in the cell's own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
+    /// The part for Linux: all but the last page.
+    pub memory: AddressSpan,
+    /// The last page, with the first code of the cell.
+    pub reader: u64,
     /// Start of the kernel, which is also its entry.
     pub kernel: u64,
     /// Location of the initramfs.
@@ -170,7 +175,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Places the kernel at the start, the initramfs behind it, the device tree at the end.
+    /// Places the kernel at the start, the initramfs behind it, the device tree and the first code at
+    /// the end.
     ///
     /// # Errors
     /// Returns an error if the remaining memory is too small for Linux.
@@ -191,7 +197,13 @@ impl Layout {
                 needed,
             });
         }
+        let reader = memory.end() - READER_BYTES;
         Ok(Self {
+            memory: AddressSpan {
+                start: memory.start,
+                bytes: reader - memory.start,
+            },
+            reader,
             kernel,
             initramfs,
             // A multiple of 8, in its own block of 2 MiB.
@@ -267,6 +279,8 @@ mod tests {
         assert!(layout.initramfs.start.is_multiple_of(ALIGNMENT));
         assert!(layout.tree >= layout.initramfs.end());
         assert!(layout.tree + TREE_BYTES <= SPAN.end());
+        assert_eq!(layout.memory.end(), layout.reader);
+        assert_eq!(layout.reader + READER_BYTES, SPAN.end());
         let small = AddressSpan {
             bytes: 0x400_0000,
             ..SPAN

@@ -7,6 +7,7 @@ mod console;
 mod error;
 mod image;
 mod initramfs;
+mod kernel_log;
 mod layout;
 mod tree;
 
@@ -37,11 +38,15 @@ use crate::shared_memory::SharedMemory;
 pub const ALIGNMENT: u64 = 2 << 20;
 
 /// Kernel parameters of every Linux cell: the first program, and a reset after a panic, which stops
-/// the cell, because a panic without a console cannot be examined.
+/// the cell: the root is notified, and can read the kernel log ([`LinuxCell::kernel_log`]).
 const ARGUMENTS: &str = "rdinit=/init panic=1";
 
 /// Number of console lines in an error.
 const LAST_LINES: usize = 12;
+/// Number of lines of a kernel log in an error: a panic with its registers and call trace.
+const LAST_LINES_OF_LOG: usize = 60;
+/// Time limit for a cell to copy its kernel log, on a busy emulated machine.
+const LOG_PATIENCE: Duration = Duration::from_secs(60);
 
 /// An order to start Linux in a cell.
 #[derive(Debug, Clone)]
@@ -102,7 +107,7 @@ impl LinuxCell {
         let layout = Layout::of(regions.memory, &image, order.initramfs.len() as u64)?;
         let platform = platform(&device)?;
         let mut blob = order.configuration;
-        (blob.entry, blob.argument) = (layout.kernel, layout.tree);
+        (blob.entry, blob.argument) = (layout.reader, layout.tree);
         let bytes = blob.checked().map_err(LinuxError::Configuration)?;
         let number = device.create_named(&bytes, &order.names)?;
         let console =
@@ -152,7 +157,7 @@ impl LinuxCell {
         let tree = device_tree(&TreeContents {
             name: &self.name,
             cpus: &self.cpus,
-            memory: (self.regions.memory.start, self.regions.memory.bytes),
+            memory: (self.layout.memory.start, self.layout.memory.bytes),
             distributor: self.platform.0,
             redistributors: self.platform.1,
             initramfs: (self.layout.initramfs.start, self.layout.initramfs.bytes),
@@ -164,6 +169,14 @@ impl LinuxCell {
         load(self.layout.kernel, &self.image.bytes)?;
         load(self.layout.initramfs.start, &self.initramfs)?;
         load(self.layout.tree, &tree)?;
+        let Layout {
+            kernel,
+            memory,
+            reader,
+            ..
+        } = self.layout;
+        let to_root = self.regions.to_root;
+        load(reader, &kernel_log::reader(kernel, memory, to_root))?;
         self.device.start(self.number)?;
         Ok(())
     }
@@ -185,7 +198,7 @@ impl LinuxCell {
     ///
     /// # Errors
     /// Returns an error if the agent does not answer within `patience`, with the cell's state and
-    /// the last lines of its console.
+    /// the last lines of its kernel log. The cell is stopped then.
     pub fn agent(&self, patience: Duration) -> Result<Agent, LinuxError> {
         // Two writers of one section would overwrite each other's data.
         self.hang_up();
@@ -212,8 +225,11 @@ impl LinuxCell {
 
     fn silent(&self, patience: Duration, source: rampart_agent::AgentError) -> LinuxError {
         let (state, reason) = self.state().unwrap_or((CellState::Free, StopReason::None));
-        let lines = self.console();
-        let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+        let (lines, most) = match self.kernel_log() {
+            Ok(Some(lines)) => (lines, LAST_LINES_OF_LOG),
+            Ok(None) | Err(_) => (self.console(), LAST_LINES),
+        };
+        let last = &lines[lines.len().saturating_sub(most)..];
         LinuxError::Silent {
             name: self.name.clone(),
             patience,
@@ -234,6 +250,33 @@ impl LinuxCell {
     pub fn console(&self) -> Vec<String> {
         let mut console = self.console.lock().unwrap_or_else(PoisonError::into_inner);
         console.lines()
+    }
+
+    /// Stops the cell and returns its kernel log from its memory, also if it failed before its first
+    /// program. Returns `None` if its memory has no log. [`Self::start`] starts the cell again.
+    ///
+    /// # Errors
+    /// Returns an error if the cell does not stop, cannot be started, or does not end within a
+    /// minute.
+    pub fn kernel_log(&self) -> Result<Option<Vec<String>>, LinuxError> {
+        self.hang_up();
+        if self.state()?.0 == CellState::Running {
+            self.device.stop(self.number)?;
+        }
+        // Without loading it again: its first code copies the log and turns the cell off.
+        self.device.start(self.number)?;
+        if self.wait_stopped(LOG_PATIENCE)?.is_none() {
+            self.device.stop(self.number)?;
+            return Ok(None);
+        }
+        let region = self.regions.to_root;
+        let memory = self
+            .device
+            .map_shared(region.start, region.bytes as usize, false);
+        let memory = memory.map_err(LinuxError::system("the shared memory of the kernel log"))?;
+        let words = memory.words().iter();
+        let words: Vec<u64> = words.map(|word| word.load(Ordering::Acquire)).collect();
+        Ok(kernel_log::lines(&words))
     }
 
     /// Returns the cell's state and the reason of its last stop.

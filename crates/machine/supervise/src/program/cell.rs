@@ -24,6 +24,8 @@ struct Cell {
     number: u32,
     log: File,
     console: Option<Console>,
+    /// The last line of the console in the log.
+    last_line: String,
     /// Set for a cell that runs Linux; destroys the cell when dropped.
     linux: Option<LinuxCell>,
 }
@@ -75,6 +77,7 @@ pub(super) fn start(
         number,
         log,
         console: None,
+        last_line: String::new(),
         linux,
     };
     Ok((Box::new(cell), findings))
@@ -209,6 +212,18 @@ impl Cell {
         for line in console.lines() {
             // A full disk does not stop the cell.
             let _ = writeln!(self.log, "{line}");
+            self.last_line = line;
+        }
+    }
+
+    /// Appends the lines that a kernel wrote after its console, such as those of a panic.
+    fn append_kernel_log(&mut self) {
+        let Some(Ok(Some(lines))) = self.linux.as_ref().map(LinuxCell::kernel_log) else {
+            return;
+        };
+        let known = lines.iter().rposition(|line| *line == self.last_line);
+        for line in &lines[known.map_or(0, |index| index + 1)..] {
+            let _ = writeln!(self.log, "{line}");
         }
     }
 
@@ -248,6 +263,10 @@ impl Program for Cell {
             },
         };
         self.listen();
+        // A kernel that panics resets itself.
+        if let Ok((_, StopReason::SystemReset)) = state {
+            self.append_kernel_log();
+        }
         // A failed cell remains for inspection until it is restarted or ended.
         if let Some(linux) = self.linux.take() {
             linux.leave();
