@@ -3,6 +3,7 @@
 //! without an interrupt on its CPU, hostile threads, the CPU given back whatever ends its holder, and another kernel by
 //! kexec.
 
+mod evaluate;
 mod machine;
 
 use std::process::Command;
