@@ -247,7 +247,10 @@ mod tests {
             _ => false,
         });
         assert!(late.count() >= 2, "{samples:?}");
-        let made = |record: &Record| matches!(record, Record::Blocked { span: (start, end), .. } if *end >= *start + LENGTH);
+        let made = |record: &Record| match record {
+            Record::Blocked { span, .. } => span.1 >= span.0 + LENGTH,
+            _ => false,
+        };
         assert_eq!(
             blocks.iter().filter(|record| made(record)).count(),
             2,
