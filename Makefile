@@ -185,7 +185,7 @@ test-long: setup-test build modules ## Run the tests that take too long for `mak
 	scripts/hypervisor
 	cargo test --locked --package rampart-tests --test simulated --test cells \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
-	cargo test --locked --release --package rampart-hypervisor-core --test main protocol -- --ignored
+	cargo test --locked --release --package rampart-hypervisor-core --test tests protocol -- --ignored
 
 .PHONY: test-documentation
 test-documentation: $(PAGE) ## Build the documentation of the code, without a warning

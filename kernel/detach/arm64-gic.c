@@ -21,6 +21,7 @@
 #include "driver.h"
 
 #define FIRST_SHARED		32
+/* More than the hypervisor's events and the doorbells of cells usually need. */
 #define OF_HYPERVISOR		32
 /* The second frame of a redistributor. */
 #define PRIVATE_FRAME		0x10000
@@ -116,7 +117,12 @@ static int detach_doorbell_begin(struct device_node *node)
 		return -ENOMEM;
 	/* The last numbers are special. */
 	number = min_t(u32, GICD_TYPER_SPIS(readl(distributor + GICD_TYPER)), 1020);
-	/* Rampart's hypervisor takes those before them, for events and for doorbells of cells. */
+	/*
+	 * Rampart's hypervisor takes free ones from the last that a device has downwards. This
+	 * only avoids most refusals: one that Linux has mapped is not tried here, the trial of
+	 * one that a cell has fails, and the hypervisor's driver gives no cell one that is
+	 * requested here.
+	 */
 	if (number > FIRST_SHARED + 2 * OF_HYPERVISOR)
 		number -= OF_HYPERVISOR;
 	iounmap(distributor);

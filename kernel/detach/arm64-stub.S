@@ -60,6 +60,44 @@
 	b	\target
 .endm
 
+/* Loads or stores the vector registers, at x1. */
+.macro vectors instruction
+	\instruction	q0, q1, [x1], #32
+	\instruction	q2, q3, [x1], #32
+	\instruction	q4, q5, [x1], #32
+	\instruction	q6, q7, [x1], #32
+	\instruction	q8, q9, [x1], #32
+	\instruction	q10, q11, [x1], #32
+	\instruction	q12, q13, [x1], #32
+	\instruction	q14, q15, [x1], #32
+	\instruction	q16, q17, [x1], #32
+	\instruction	q18, q19, [x1], #32
+	\instruction	q20, q21, [x1], #32
+	\instruction	q22, q23, [x1], #32
+	\instruction	q24, q25, [x1], #32
+	\instruction	q26, q27, [x1], #32
+	\instruction	q28, q29, [x1], #32
+	\instruction	q30, q31, [x1], #32
+.endm
+
+/* Loads or stores x2 to x29, in the frame at an address. */
+.macro registers instruction, frame
+	\instruction	x2, x3, [\frame, #16]
+	\instruction	x4, x5, [\frame, #32]
+	\instruction	x6, x7, [\frame, #48]
+	\instruction	x8, x9, [\frame, #64]
+	\instruction	x10, x11, [\frame, #80]
+	\instruction	x12, x13, [\frame, #96]
+	\instruction	x14, x15, [\frame, #112]
+	\instruction	x16, x17, [\frame, #128]
+	\instruction	x18, x19, [\frame, #144]
+	\instruction	x20, x21, [\frame, #160]
+	\instruction	x22, x23, [\frame, #176]
+	\instruction	x24, x25, [\frame, #192]
+	\instruction	x26, x27, [\frame, #208]
+	\instruction	x28, x29, [\frame, #224]
+.endm
+
 	.section .rodata.stub, "a"
 	.balign	2048
 	.globl	stub_begin, stub_end, stub_entry
@@ -254,22 +292,7 @@ idle:
 	msr	fpsr, x1
 	msr	fpcr, x2
 	add	x1, x0, #STUB_VECTORS
-	ldp	q0, q1, [x1], #32
-	ldp	q2, q3, [x1], #32
-	ldp	q4, q5, [x1], #32
-	ldp	q6, q7, [x1], #32
-	ldp	q8, q9, [x1], #32
-	ldp	q10, q11, [x1], #32
-	ldp	q12, q13, [x1], #32
-	ldp	q14, q15, [x1], #32
-	ldp	q16, q17, [x1], #32
-	ldp	q18, q19, [x1], #32
-	ldp	q20, q21, [x1], #32
-	ldp	q22, q23, [x1], #32
-	ldp	q24, q25, [x1], #32
-	ldp	q26, q27, [x1], #32
-	ldp	q28, q29, [x1], #32
-	ldp	q30, q31, [x1], #32
+	vectors	ldp
 2:	ldr	x1, [x0, #STUB_USER_TTBR0]
 	msr	ttbr0_el1, x1
 	isb
@@ -286,20 +309,7 @@ idle:
 	ldr	x1, [x0, #STUB_FRAME_PSTATE]
 	msr	spsr_el1, x1
 	add	x30, x0, #STUB_FRAME
-	ldp	x2, x3, [x30, #16]
-	ldp	x4, x5, [x30, #32]
-	ldp	x6, x7, [x30, #48]
-	ldp	x8, x9, [x30, #64]
-	ldp	x10, x11, [x30, #80]
-	ldp	x12, x13, [x30, #96]
-	ldp	x14, x15, [x30, #112]
-	ldp	x16, x17, [x30, #128]
-	ldp	x18, x19, [x30, #144]
-	ldp	x20, x21, [x30, #160]
-	ldp	x22, x23, [x30, #176]
-	ldp	x24, x25, [x30, #192]
-	ldp	x26, x27, [x30, #208]
-	ldp	x28, x29, [x30, #224]
+	registers ldp, x30
 	ldp	x0, x1, [x30]
 	ldr	x30, [x30, #240]
 	eret
@@ -360,20 +370,7 @@ exception:
 save:
 	str	x0, [sp, #STUB_FRAME_VECTOR]
 	add	x0, sp, #STUB_FRAME
-	stp	x2, x3, [x0, #16]
-	stp	x4, x5, [x0, #32]
-	stp	x6, x7, [x0, #48]
-	stp	x8, x9, [x0, #64]
-	stp	x10, x11, [x0, #80]
-	stp	x12, x13, [x0, #96]
-	stp	x14, x15, [x0, #112]
-	stp	x16, x17, [x0, #128]
-	stp	x18, x19, [x0, #144]
-	stp	x20, x21, [x0, #160]
-	stp	x22, x23, [x0, #176]
-	stp	x24, x25, [x0, #192]
-	stp	x26, x27, [x0, #208]
-	stp	x28, x29, [x0, #224]
+	registers stp, x0
 	str	x30, [x0, #240]
 	mov	x0, sp
 	mrs	x1, sp_el0
@@ -391,22 +388,7 @@ save:
 	str	w1, [x0, #STUB_FPSR]
 	str	w2, [x0, #STUB_FPCR]
 	add	x1, x0, #STUB_VECTORS
-	stp	q0, q1, [x1], #32
-	stp	q2, q3, [x1], #32
-	stp	q4, q5, [x1], #32
-	stp	q6, q7, [x1], #32
-	stp	q8, q9, [x1], #32
-	stp	q10, q11, [x1], #32
-	stp	q12, q13, [x1], #32
-	stp	q14, q15, [x1], #32
-	stp	q16, q17, [x1], #32
-	stp	q18, q19, [x1], #32
-	stp	q20, q21, [x1], #32
-	stp	q22, q23, [x1], #32
-	stp	q24, q25, [x1], #32
-	stp	q26, q27, [x1], #32
-	stp	q28, q29, [x1], #32
-	stp	q30, q31, [x1], #32
+	vectors	stp
 	ldr	x1, [x0, #STUB_IDLE_TTBR0]
 	msr	ttbr0_el1, x1
 	isb

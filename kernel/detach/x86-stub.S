@@ -20,6 +20,18 @@
 #define data(offset)	(begin + STUB_DATA + (offset))(%rip)
 #define apic(offset)	(begin + STUB_APIC + (offset))(%rip)
 
+/* In the order of a frame. */
+.macro push_registers
+	.irp	register, rdi, rsi, rdx, rcx, rax, r8, r9, r10, r11, rbx, rbp, r12, r13, r14, r15
+	pushq	%\register
+	.endr
+.endm
+.macro pop_registers
+	.irp	register, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi
+	popq	%\register
+	.endr
+.endm
+
 	.section .rodata.stub, "a"
 	.balign	16
 	.globl	stub_begin, stub_end, stub_entry, stub_system_call, stub_interrupt, stub_exceptions
@@ -110,21 +122,7 @@ resume:
 1:	movq	data(STUB_USER_CR3), %rax
 	movq	%rax, %cr3
 	leaq	data(STUB_FRAME), %rsp
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbp
-	popq	%rbx
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rax
-	popq	%rcx
-	popq	%rdx
-	popq	%rsi
-	popq	%rdi
+	pop_registers
 	addq	$16, %rsp
 	iretq
 
@@ -153,21 +151,7 @@ exception:
 	jz	crashed
 	incq	data(STUB_FAULTS)
 save:
-	pushq	%rdi
-	pushq	%rsi
-	pushq	%rdx
-	pushq	%rcx
-	pushq	%rax
-	pushq	%r8
-	pushq	%r9
-	pushq	%r10
-	pushq	%r11
-	pushq	%rbx
-	pushq	%rbp
-	pushq	%r12
-	pushq	%r13
-	pushq	%r14
-	pushq	%r15
+	push_registers
 /* The frame is complete. */
 leave:
 	cld
@@ -187,18 +171,9 @@ leave:
 	movq	data(STUB_IDLE_CR3), %rax
 	movq	%rax, %cr3
 	/* No value of the thread stays in a register. */
-	xorl	%ebx, %ebx
-	xorl	%ebp, %ebp
-	xorl	%esi, %esi
-	xorl	%edi, %edi
-	xorl	%r8d, %r8d
-	xorl	%r9d, %r9d
-	xorl	%r10d, %r10d
-	xorl	%r11d, %r11d
-	xorl	%r12d, %r12d
-	xorl	%r13d, %r13d
-	xorl	%r14d, %r14d
-	xorl	%r15d, %r15d
+	.irp	register, ebx, ebp, esi, edi, r8d, r9d, r10d, r11d, r12d, r13d, r14d, r15d
+	xorl	%\register, %\register
+	.endr
 	movl	$STUB_STATE_STOPPED, data(STUB_STATE)
 	leaq	idle(%rip), %rdi
 /* Sends the doorbell interrupt to Linux and goes on at RDI. */
@@ -294,21 +269,7 @@ machine_check:
 	incq	data(STUB_FAULTS)
 /* Moves the registers from the stack of the interrupt to the frame. */
 leave_interrupt_stack:
-	pushq	%rdi
-	pushq	%rsi
-	pushq	%rdx
-	pushq	%rcx
-	pushq	%rax
-	pushq	%r8
-	pushq	%r9
-	pushq	%r10
-	pushq	%r11
-	pushq	%rbx
-	pushq	%rbp
-	pushq	%r12
-	pushq	%r13
-	pushq	%r14
-	pushq	%r15
+	push_registers
 	cld
 	movq	%rsp, %rsi
 	leaq	data(STUB_FRAME), %rdi

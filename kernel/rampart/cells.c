@@ -6,6 +6,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/cpu.h>
+#include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/ioport.h>
 #include <linux/mm.h>
@@ -32,10 +33,12 @@ static bool blob_is_whole(const struct rampart_blob_header *blob)
 
 	if (!blob->cpu_count || blob->cpu_count > RAMPART_MAXIMUM_CPUS ||
 	    blob->memory_count > RAMPART_MAXIMUM_MEMORY_REGIONS ||
+	    blob->interrupt_count > RAMPART_MAXIMUM_INTERRUPTS ||
 	    strnlen(blob->name, RAMPART_NAME_BYTES) == RAMPART_NAME_BYTES)
 		return false;
 	needed += blob->cpu_count * sizeof(u64);
 	needed += blob->memory_count * sizeof(struct rampart_memory_region);
+	needed += blob->interrupt_count * sizeof(struct rampart_interrupt_grant);
 	return needed <= blob->bytes;
 }
 
@@ -62,6 +65,29 @@ static int check_memory(const struct rampart_blob_header *blob)
 		pr_err("cell %s: memory at %#llx is in use by this kernel; use memory reserved by mem= or a reserved-memory node\n",
 		       blob->name, region->physical);
 		return -EADDRINUSE;
+	}
+	return 0;
+}
+
+/*
+ * The hypervisor knows the root's interrupts, but not which of them this kernel has
+ * requested: of a device, or without one, as detach does.
+ */
+static int check_interrupts(const struct rampart_blob_header *blob)
+{
+	const struct rampart_interrupt_grant *grant =
+		(const void *)(rampart_blob_memory(blob) + blob->memory_count);
+	u32 index, number;
+
+	for (index = 0; index < blob->interrupt_count; index++, grant++) {
+		number = grant->number;
+		/* That one the hypervisor refuses itself, with the reason. */
+		if (number == rampart.event_interrupt ||
+		    !irq_has_action(rampart_find_interrupt(number)))
+			continue;
+		pr_err("cell %s: interrupt %u is in use by this kernel: see /proc/interrupts; unbind its driver or choose another\n",
+		       blob->name, number);
+		return -EBUSY;
 	}
 	return 0;
 }
@@ -146,6 +172,8 @@ int rampart_cell_create(struct rampart_create *request)
 	if (IS_ERR(blob))
 		return PTR_ERR(blob);
 	error = blob_is_whole(blob) ? check_memory(blob) : -EINVAL;
+	if (!error)
+		error = check_interrupts(blob);
 	if (error)
 		goto free_blob;
 	member = kzalloc(sizeof(*member), GFP_KERNEL);

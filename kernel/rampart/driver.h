@@ -83,6 +83,7 @@ bool rampart_has_cells(void);
 
 void rampart_watch_begin(u32 event_interrupt);
 void rampart_watch_end(void);
+unsigned int rampart_find_interrupt(u32 number);
 int rampart_status_begin(struct device *device);
 void rampart_status_end(void);
 extern struct kobj_type rampart_member_type;

@@ -68,6 +68,16 @@ static irqreturn_t rung(int irq, void *unused)
 	return IRQ_HANDLED;
 }
 
+/* Returns Linux's number of an interrupt of the GIC if it uses the interrupt, otherwise 0. */
+unsigned int rampart_find_interrupt(u32 number)
+{
+	struct device_node *node = of_find_compatible_node(NULL, NULL, "arm,gic-v3");
+	struct irq_domain *domain = node ? irq_find_host(node) : NULL;
+
+	of_node_put(node);
+	return domain ? irq_find_mapping(domain, number) : 0;
+}
+
 /* Maps a shared interrupt of the GIC by its INTID (binding: arm,gic-v3.yaml). */
 static unsigned int map_interrupt(u32 number)
 {
@@ -89,7 +99,11 @@ static void event_begin(u32 number)
 {
 	int error = -ENODEV;
 
-	event_irq = map_interrupt(number);
+	/* A mapping of another driver is not ours to dispose of. */
+	if (rampart_find_interrupt(number))
+		error = -EBUSY;
+	else
+		event_irq = map_interrupt(number);
 	if (event_irq)
 		error = request_irq(event_irq, rung, 0, "rampart", &event_irq);
 	if (!error)

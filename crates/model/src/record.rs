@@ -249,7 +249,10 @@ impl LoadRecord {
             .iter()
             .filter_map(|stressor| stressor.failure.as_deref())
             .collect();
-        (!self.ran).then(|| format!("the load did not run throughout: {}", failures.join("; ")))
+        (!self.ran).then(|| match failures[..] {
+            [] => "the load did not start".to_owned(),
+            _ => format!("the load did not run throughout: {}", failures.join("; ")),
+        })
     }
 }
 

@@ -190,6 +190,13 @@ impl Answers {
         quantiles.chain(stalls).chain(stolen).collect()
     }
 
+    /// Returns the answer on a quantile, if it was asked.
+    #[must_use]
+    pub fn on_quantile(&self, quantile: f64) -> Option<VerdictOutcome> {
+        let asked = |one: &&QuantileAnswer| (one.quantile - quantile).abs() < 1e-9;
+        self.quantiles.iter().find(asked).map(|one| one.outcome)
+    }
+
     /// Makes the answers with this outcome inconclusive.
     pub fn take_back(&mut self, outcome: VerdictOutcome) {
         let quantiles = self.quantiles.iter_mut().map(|answer| &mut answer.outcome);

@@ -198,7 +198,7 @@ pub(crate) struct Evaluate {
     /// Disturbances of one domain while the others are measured: block, cpu,
     /// memory, cache, io, in every domain or in one (block:host, cache:task,
     /// block:under:vm); crash:host at the end, on another machine; or none
-    /// [default: block,cache,cpu; on an emulated machine block,cache; none
+    /// [default: block,cache,cpu; on an emulated machine block; none
     /// without real-time policies; with --on sim also crash:host]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) disturb: Option<Vec<DisturbArgument>>,

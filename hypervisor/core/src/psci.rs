@@ -138,9 +138,7 @@ fn power(
     let [_, first, second, third] = registers.map(|register| register & kept);
     match function & !WIDE {
         CPU_ON => {
-            let Some(cpu) = caller.cpu(first) else {
-                return error(ErrorCode::InvalidParameters);
-            };
+            let Some(cpu) = caller.cpu(first) else { return error(ErrorCode::InvalidParameters) };
             if !executes(second) {
                 return error(ErrorCode::InvalidAddress);
             }

@@ -289,7 +289,6 @@ fn zaps_and_restores_a_single_cpu() {
     let invalidations = tables.invalidations;
     stage2.zap(3, &mut tables);
     assert!(tables.invalidations > invalidations, "the TLBs are invalidated");
-    assert!(stage2.is_zapped(3) && !stage2.is_zapped(0));
     assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
     assert_eq!(entries_of(&stage2, 0, &tables), full, "the other CPU is not affected");
     assert!(stage2.permits(0, AccessKind::Write, &tables), "the cell still has its memory");

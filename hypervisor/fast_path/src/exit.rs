@@ -89,9 +89,7 @@ pub const NOT_HANDLED: u32 = u32::MAX;
 extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
     // A CPU that is ordered to park does so when it takes the management interrupt, or with its next instruction.
     // SAFETY: only this CPU uses it.
-    let Some(owner) = (unsafe { &*exit_state.owner.get() }) else {
-        return NOT_HANDLED;
-    };
+    let Some(owner) = (unsafe { &*exit_state.owner.get() }) else { return NOT_HANDLED };
     let syndrome = read_register!("esr_el2");
     match class(syndrome) {
         DATA_ABORT if is_transfer(syndrome) => data_abort(owner, registers, syndrome),
@@ -190,9 +188,7 @@ fn load(registers: &mut Registers, register: u8, value: u64) -> u32 {
 
 #[inline(never)]
 fn to_distributor(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return NOT_HANDLED;
-    };
+    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
     owner.counts.count(Exit::Distributor);
     let offset = address - owner.distributor;
     let value = distributor(offset, &access, owner.interrupts, &Devices);
@@ -201,9 +197,7 @@ fn to_distributor(owner: &Owner, registers: &mut Registers, syndrome: u64, addre
 
 #[inline(never)]
 fn to_route(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return NOT_HANDLED;
-    };
+    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
     owner.counts.count(Exit::Distributor);
     let offset = address - owner.distributor;
     // The target is usually this CPU.
@@ -222,9 +216,7 @@ fn to_redistributor(
     offset: u64,
     own: bool,
 ) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return NOT_HANDLED;
-    };
+    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
     owner.counts.count(Exit::Redistributor);
     let value = redistributor(offset, &access, own, owner.private, &Devices);
     finish(registers, transfer, value)
@@ -232,9 +224,7 @@ fn to_redistributor(
 
 #[inline(never)]
 fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return NOT_HANDLED;
-    };
+    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
     let own = owner.configuration.registers;
     let Some(result) = access_shared(&access, own, &REGISTER_LOCKS, &Devices) else {
         return NOT_HANDLED;
@@ -248,13 +238,9 @@ fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u
 
 #[inline(never)]
 fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else {
-        return NOT_HANDLED;
-    };
+    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
     // The lock is held while cells are created or destroyed: the root retries.
-    let Some(left) = ROOT_REGISTERS.try_lock() else {
-        return HANDLED;
-    };
+    let Some(left) = ROOT_REGISTERS.try_lock() else { return HANDLED };
     let Some(result) = left.access_shared(&access, &REGISTER_LOCKS, &Devices) else {
         return NOT_HANDLED;
     };

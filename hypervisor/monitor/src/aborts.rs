@@ -82,9 +82,7 @@ fn should_retry(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
     if is_permission_fault(read_register!("esr_el2")) {
         return false;
     }
-    let Some(mut manager) = MANAGER.try_lock() else {
-        return true;
-    };
+    let Some(mut manager) = MANAGER.try_lock() else { return true };
     let translation = manager.as_mut().and_then(|manager| manager.translation(context.cell));
     translation.is_some_and(|(stage_2, tables)| stage_2.permits(address(), kind, &tables))
 }

@@ -115,40 +115,30 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
 }
 
 fn system_register(context: &Context<'_>, registers: &mut Registers, access: &SystemAccess) {
-    if let SystemRegister::Identification { crm, op2 } = access.register
-        && access.read
-    {
-        context.count(Exit::SystemRegister);
-        registers.set(access.general, carried(crm, op2, features::read(crm, op2)));
-        return guest::advance();
-    }
-    // The OS lock of a cell stays open: while it is closed, MDSCR_EL1 can turn on halting debug.
-    if access.register == SystemRegister::DebugLock && context.cell != ROOT {
-        context.count(Exit::SystemRegister);
-        if access.read {
-            registers.set(access.general, 0);
-        }
-        return guest::advance();
-    }
-    let (exit, reason) = if access.register == SystemRegister::SetWay {
-        (Exit::SetWay, StopReason::SetWay)
-    } else {
-        (Exit::SystemRegister, StopReason::SystemRegister)
+    let is_root = context.cell == ROOT;
+    let (exit, reason) = match access.register {
+        SystemRegister::SetWay => (Exit::SetWay, StopReason::SetWay),
+        _ => (Exit::SystemRegister, StopReason::SystemRegister),
     };
     context.count(exit);
-    if context.cell != ROOT {
-        fail(context, registers, reason);
-    } else if reason == StopReason::SetWay {
+    let value = match access.register {
+        SystemRegister::Identification { crm, op2 } if access.read => {
+            carried(crm, op2, features::read(crm, op2))
+        }
+        // The OS lock of a cell stays open: while it is closed, MDSCR_EL1 can turn on halting debug.
+        SystemRegister::DebugLock if !is_root => 0,
         // Skipped, because it would affect other cells' lines. A running kernel does not need it: it is for
         // turning caches off.
-        guest::advance();
-    } else if access.read {
+        SystemRegister::SetWay if is_root => 0,
         // Linux reads ACTLR_EL1 for each virtual CPU of KVM, and does not expect an exception.
-        registers.set(access.general, 0);
-        guest::advance();
-    } else {
-        guest::inject_undefined();
+        _ if is_root && access.read => 0,
+        _ if is_root => return guest::inject_undefined(),
+        _ => return fail(context, registers, reason),
+    };
+    if access.read {
+        registers.set(access.general, value);
     }
+    guest::advance();
 }
 
 /// Fails the cell: records the failure, parks this CPU and orders the others to park.

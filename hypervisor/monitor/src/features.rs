@@ -37,22 +37,31 @@ pub(crate) fn read(crm: u8, op2: u8) -> u64 {
     read!(1: 0 1 2 3 4 5 6 7, 2: 0 1 2 3 4 5 6 7, 3: 0 1 2 4 5 6, 4: 0 1, 5: 0, 6: 0 1 2, 7: 0 1 2)
 }
 
-/// Calls with each register of EL2 that exists here: its index, and whether it is to be 0 for cells.
+/// Calls with each register of EL2 that exists here, and its index.
 macro_rules! each_saved {
-    ($($index:literal $name:literal if $feature:expr;)*) => {
+    (
+        $($own:literal $own_name:literal)*;
+        $(if $feature:expr => $($index:literal $name:literal)*;)*
+    ) => {
         /// Saves the registers as Linux has set them.
         pub(crate) fn save(cpu: &Cpu) {
-            $(if $feature { cpu.linux_features[$index].store(read_register!($name), Relaxed); })*
+            $(cpu.linux_features[$own].store(read_register!($own_name), Relaxed);)*
+            $(if $feature {
+                $(cpu.linux_features[$index].store(read_register!($name), Relaxed);)*
+            })*
         }
 
         /// Restores the registers for Linux.
         pub(crate) fn restore(cpu: &Cpu) {
-            $(if $feature { write_register!($name, cpu.linux_features[$index].load(Relaxed)); })*
+            $(write_register!($own_name, cpu.linux_features[$own].load(Relaxed));)*
+            $(if $feature {
+                $(write_register!($name, cpu.linux_features[$index].load(Relaxed));)*
+            })*
         }
 
         /// Hides the features from a cell, or from nobody while the CPU is parked.
         pub(crate) fn hide() {
-            $(if $feature { write_register!($name, 0); })*
+            $(if $feature { $(write_register!($name, 0);)* })*
             write_register!("cptr_el2", TRAP_VECTORS | TRAP_TRACE);
             // HPMN: all counters (PMCR_EL0.N) are the guest's.
             let counters = if has_counters() { read_register!("pmcr_el0") >> 11 & 0x1f } else { 0 };
@@ -66,22 +75,14 @@ pub(crate) fn has_counters() -> bool {
     !matches!(field(read(5, 0), 8), 0 | 0xf)
 }
 
-fn has_fine_traps() -> bool {
-    field(read(7, 0), 56) != 0
-}
-
 each_saved! {
-    0 "mdcr_el2" if true;
+    // `hide` sets these to values of its own.
+    0 "mdcr_el2" 7 "cptr_el2";
     // HCRX_EL2, if ID_AA64MMFR1_EL1.HCX.
-    1 "s3_4_c1_c2_2" if field(read(7, 1), 40) != 0;
+    if field(read(7, 1), 40) != 0 => 1 "s3_4_c1_c2_2";
     // HFGRTR_EL2, HFGWTR_EL2, HFGITR_EL2, HDFGRTR_EL2, HDFGWTR_EL2: with 0, newer registers trap.
-    2 "s3_4_c1_c1_4" if has_fine_traps();
-    3 "s3_4_c1_c1_5" if has_fine_traps();
-    4 "s3_4_c1_c1_6" if has_fine_traps();
-    5 "s3_4_c3_c1_4" if has_fine_traps();
-    6 "s3_4_c3_c1_5" if has_fine_traps();
-    // CPTR_EL2, which `hide` sets.
-    7 "cptr_el2" if true;
+    if field(read(7, 0), 56) != 0 =>
+        2 "s3_4_c1_c1_4" 3 "s3_4_c1_c1_5" 4 "s3_4_c1_c1_6" 5 "s3_4_c3_c1_4" 6 "s3_4_c3_c1_5";
 }
 
 /// Ends what the last owner of the CPU has left running: streaming mode, in which EL2 could not clear the vector

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
-use rampart_hypervisor_core::gic::{LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask};
+use rampart_hypervisor_core::gic::{LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask, sgi_to};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT};
 use rampart_hypervisor_core::psci::Caller;
 
@@ -166,16 +166,10 @@ pub(crate) fn restore_management(machine: &Machine, cpu: &Cpu) {
 /// Makes another CPU enter EL2, or wakes it there: at once if the interrupt is unmaskable, otherwise with its
 /// next instruction, because its root table is cleared.
 pub(crate) fn kick(machine: &Machine, mpidr: u64) {
-    let affinity = |level: u64| mpidr >> level & 0xff;
-    // ICC_SGI1R_EL1 and ICC_SGI0R_EL1 (12.2.22).
-    let value = affinity(32) << 48
-        | (affinity(0) >> 4) << 44
-        | affinity(16) << 32
-        | u64::from(machine.management()) << 24
-        | affinity(8) << 16
-        | 1 << (affinity(0) & 0xf);
+    let value = sgi_to(mpidr, machine.management().into());
     // The order must be visible before the interrupt.
     instruction!("dsb ish");
+    // ICC_SGI0R_EL1 or ICC_SGI1R_EL1 (12.2.22).
     if machine.unmaskable {
         write_register!("s3_0_c12_c11_7", value);
     } else {

@@ -22,6 +22,14 @@ const AT_START: u64 = 0x3c5;
 /// SCTLR_EL1 (D24.2.148): bits that are 1 without their feature; MMU and caches off.
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
+/// HCR_EL2 for the root and for cells.
+const FOR_ALL: u64 = hcr::STAGE_2
+    | hcr::AARCH64
+    | hcr::TRAP_SMC
+    | hcr::TRAP_IMPLEMENTATION
+    | hcr::TRAP_AUXILIARY
+    | hcr::TRAP_SET_WAY;
+
 /// Sets the owner for this CPU's exits.
 fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     let index = cpu.index.load(Relaxed) as usize;
@@ -56,26 +64,14 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
         // Linux's value plus stage 2. Linux takes its SErrors itself.
         let taken = hcr::GENERAL_EXCEPTIONS | hcr::HOST | hcr::IRQ | hcr::FIQ | hcr::SERROR;
         let linux = cpu.linux_hypervisor_control.load(Relaxed) & !taken;
-        linux
-            | hcr::STAGE_2
-            | hcr::TRAP_SMC
-            | hcr::TRAP_IMPLEMENTATION
-            | hcr::TRAP_AUXILIARY
-            | hcr::TRAP_SET_WAY
-            | hcr::AARCH64
-            | unmaskable
+        linux | FOR_ALL | unmaskable
     } else {
         features::hide();
-        hcr::STAGE_2
+        FOR_ALL
             | hcr::SET_WAY_CLEANS
             | hcr::SERROR
-            | hcr::TRAP_SMC
             | hcr::TRAP_IDENTIFICATION
             | hcr::TRAP_ERRORS
-            | hcr::TRAP_IMPLEMENTATION
-            | hcr::TRAP_AUXILIARY
-            | hcr::TRAP_SET_WAY
-            | hcr::AARCH64
             | hcr::POINTER_AUTHENTICATION
             // If the management interrupt can be masked, a sleeping CPU could not be woken.
             | if machine.unmaskable { hcr::FIQ } else { hcr::TRAP_WAIT }

@@ -7,9 +7,7 @@ use crate::machine::Machine;
 
 /// Logs a text and numbers in hexadecimal. `core::fmt` would be a tenth of the code at EL2.
 pub(crate) fn write_line(text: &str, numbers: &[u64]) {
-    let Some(machine) = Machine::get() else {
-        return;
-    };
+    let Some(machine) = Machine::get() else { return };
     let status = machine.status();
     let holder = holder();
     status.log(holder, text.as_bytes());

@@ -24,9 +24,7 @@ const AFFINITY_INFO: u64 = 0xc400_0004;
 /// Handles `smc #0`.
 pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     guest::advance();
-    let Some(configuration) = context.shared.configuration() else {
-        return;
-    };
+    let Some(configuration) = context.shared.configuration() else { return };
     let [x0, x1, x2, x3, ..] = *registers.all();
     let action = handle_call(
         &[x0, x1, x2, x3],

@@ -37,6 +37,12 @@ pub(crate) struct Model {
     pub(crate) two_security_states: bool,
 }
 
+impl Model {
+    fn name(&self) -> String {
+        format!("{}-{}", self.cpu, 1 + u32::from(self.two_security_states))
+    }
+}
+
 /// The processors that QEMU 7.2 has: without and with VHE, and one with all features. `max` is not there with two
 /// security states: on CPUs that PSCI starts, QEMU traps registers of new features to EL3, where nothing is.
 pub(crate) const MODELS: [Model; 7] = {
@@ -64,6 +70,25 @@ pub(crate) fn ensure(condition: bool, what: impl FnOnce() -> String) -> Attacked
     if condition { Ok(()) } else { Err(what()) }
 }
 
+/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2`. One that is not among
+/// `MODELS`, because another QEMU in `PATH` has it, is used where the plain Cortex-A57 is.
+fn chosen(models: &[Model]) -> Vec<Model> {
+    let Ok(only) = std::env::var("RAMPART_TEST_MODEL") else {
+        return models.to_vec();
+    };
+    let is_known = MODELS.iter().any(|model| model.name() == only);
+    let (cpu, states) = only.rsplit_once('-').expect("a name and 1 or 2");
+    let other = Model {
+        cpu: cpu.to_owned().leak(),
+        two_security_states: states == "2",
+    };
+    let fits = |model: &&Model| {
+        model.two_security_states == other.two_security_states
+            && (model.cpu == cpu || !is_known && model.cpu == MODELS[0].cpu)
+    };
+    models.iter().filter(fits).map(|_| other).collect()
+}
+
 /// Runs an attack in a new machine for each of the models, and reports all that fail.
 pub(crate) fn on(models: &[Model], attack: impl Fn(&Machine) -> Attacked) {
     on_with(models, &system(), |machine| {
@@ -74,19 +99,14 @@ pub(crate) fn on(models: &[Model], attack: impl Fn(&Machine) -> Attacked) {
 
 /// Like [`on`], with another configuration of the system and before the launch is checked.
 pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine) -> Attacked) {
-    // For a person who looks for one machine.
-    let only = std::env::var("RAMPART_TEST_MODEL").ok();
     let mut failures = Vec::new();
-    for model in models {
-        let name = format!("{}-{}", model.cpu, 1 + u32::from(model.two_security_states));
-        if only.as_ref().is_some_and(|only| *only != name) {
-            continue;
-        }
+    for model in chosen(models) {
+        let name = model.name();
         let _slot = beside_others();
-        let mut machine = Machine::boot(*model, system);
+        let mut machine = Machine::boot(model, system);
         // On a busy machine a CPU may enter too late: try again.
         if machine.outcome_of_launch(0) == Some(Outcome::TimedOut as i64) {
-            machine = Machine::boot(*model, system);
+            machine = Machine::boot(model, system);
         }
         if let Err(error) = attack(&machine) {
             failures.push(format!("{name}: {error}\n  {}", machine.description()));
@@ -143,7 +163,8 @@ impl Machine {
             ""
         };
         // Memory with tags, for CPUs that have them.
-        let tags = if model.cpu == "max" { ",mte=on" } else { "" };
+        let has_tags = ["max", "neoverse-n2"].contains(&model.cpu);
+        let tags = if has_tags { ",mte=on" } else { "" };
         let machine = "virt,virtualization=on,gic-version=3,its=off,memory-backend=ram";
         let mut backend = format!("memory-backend-file,id=ram,size={RAM_BYTES},share=on,mem-path=");
         backend.push_str(escaped(&path).to_str().expect("a path"));

@@ -220,9 +220,8 @@ fn describes_real_boards() {
     }
 }
 
-/// Its device tree is in a newer kernel of Debian 12, which is fetched once.
-#[test]
-fn describes_the_raspberry_pi_5() {
+/// Returns the newest kernel of Debian 12, which is fetched once.
+fn newer_kernel() -> Option<PathBuf> {
     let fetched = cache().join("device-trees");
     if newest(&fetched, "linux-image-6.12").is_none() {
         let names = apt("apt-cache", &["pkgnames", "linux-image-6.12"], &fetched);
@@ -236,7 +235,12 @@ fn describes_the_raspberry_pi_5() {
             apt("apt-get", &["download", kernel], &fetched);
         }
     }
-    let Some(package) = newest(&fetched, "linux-image-6.12") else {
+    newest(&fetched, "linux-image-6.12")
+}
+
+#[test]
+fn describes_the_raspberry_pi_5() {
+    let Some(package) = newer_kernel() else {
         left_out("the Raspberry Pi 5: Debian 12 has no Linux 6.12");
         return;
     };
@@ -247,4 +251,96 @@ fn describes_the_raspberry_pi_5() {
     } else {
         left_out("the Raspberry Pi 5: the newest kernel of Debian 12 has no device tree for it");
     }
+}
+
+/// Returns what the table of docs/boards.md has for a board: GIC, CPUs, SMMU, result.
+fn in_words(document: &Value) -> [String; 4] {
+    let controller = &document["interrupt-controller"];
+    let translates = controller["translation-services"].as_array();
+    let its = translates.is_some_and(|all| !all.is_empty());
+    let devices = document["devices"].as_array().expect("devices");
+    let smmu = |device: &Value| {
+        let compatible = device["compatible"].to_string();
+        let names = [("arm,smmu-v3", "SMMUv3"), ("arm,mmu-500", "MMU-500")];
+        let (_, name) = names.iter().find(|(name, _)| compatible.contains(name))?;
+        let state = if device["enabled"] == true {
+            ""
+        } else {
+            ", disabled"
+        };
+        Some(format!("{name}{state}"))
+    };
+    let findings = document["findings"].as_array().expect("findings");
+    let errors = findings
+        .iter()
+        .filter(|finding| finding["severity"] == "error");
+    let errors: Vec<&str> = errors
+        .map(|error| match error["rule"].as_str().expect("a rule") {
+            "cell-cpu-start" => "no PSCI",
+            _ => error["found"].as_str().expect("a value"),
+        })
+        .collect();
+    [
+        format!(
+            "v{}{}",
+            controller["version"],
+            if its { ", ITS" } else { "" }
+        ),
+        affinities(document).len().to_string(),
+        devices
+            .iter()
+            .find_map(smmu)
+            .unwrap_or_else(|| "none".to_owned()),
+        match errors.join(", ") {
+            none if none.is_empty() => "can be partitioned".to_owned(),
+            errors => format!("refused: {errors}"),
+        },
+    ]
+}
+
+#[test]
+fn the_document_of_boards_is_true() {
+    let Some(package) = newer_kernel() else {
+        left_out("the table of docs/boards.md: Debian 12 has no Linux 6.12");
+        return;
+    };
+    let location = tempfile::tempdir().expect("a directory");
+    let directory = unpacked(&package, location.path());
+    // QEMU adds PSCI to its tree only for a kernel that it starts itself.
+    let (machine, kernel) = ("xlnx-versal-virt", location.path().join("kernel"));
+    fs::write(&kernel, [0; 4096]).expect("written");
+    let output = Command::new("qemu-system-aarch64")
+        .arg("-M")
+        .arg(format!(
+            "{machine},dumpdtb={}",
+            directory.join(machine).display()
+        ))
+        .args(["-m", "2G", "-kernel"])
+        .arg(&kernel)
+        .finish()
+        .expect("qemu-system-aarch64 starts");
+    assert_eq!(exit_code(&output), 0, "{output:?}");
+    let mut boards = 0;
+    for line in include_str!("../../../docs/boards.md").lines() {
+        let fields: Vec<&str> = line.split('|').map(str::trim).collect();
+        let ["", board, tree, claims @ .., ""] = &fields[..] else {
+            continue;
+        };
+        if claims.len() != 4 {
+            continue;
+        }
+        let Some(tree) = tree
+            .strip_prefix('`')
+            .and_then(|tree| tree.strip_suffix('`'))
+        else {
+            continue;
+        };
+        assert_eq!(
+            claims,
+            in_words(&document(&directory.join(tree))),
+            "{board}"
+        );
+        boards += 1;
+    }
+    assert_eq!(boards, 9, "lines of the table");
 }

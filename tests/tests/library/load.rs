@@ -40,11 +40,11 @@ fn cpu_zero() -> CpuSet {
 
 fn start(load: LoadKind, scratch: &Path) -> Result<Load, LoadError> {
     Load::start(
+        &LoadProgram::find(&meter()),
         condition(load),
         &CpuSet::new(),
         &cpu_zero(),
         &[],
-        &meter(),
         scratch,
     )
 }
@@ -86,7 +86,7 @@ fn start_by_the_meter(load: LoadKind, scratch: &Path) -> Load {
         },
     };
     let none = CpuSet::new();
-    let load = Load::start_by(&program, condition(load), &none, &cpu_zero(), &[], scratch);
+    let load = Load::start(&program, condition(load), &none, &cpu_zero(), &[], scratch);
     load.expect("start")
 }
 
@@ -190,11 +190,11 @@ fn reports_a_cpu_that_does_not_exist() {
     let scratch = tempfile::tempdir().expect("directory");
     let far = CpuSet::single(CpuId(900));
     let error = Load::start(
+        &LoadProgram::find(&meter()),
         condition(LoadKind::Cpu),
         &CpuSet::new(),
         &far,
         &[],
-        &meter(),
         scratch.path(),
     );
     let message = error.expect_err("must fail").to_string();
@@ -211,11 +211,11 @@ fn refuses_without_a_cpu() {
         return;
     }
     let error = Load::start(
+        &LoadProgram::find(&meter()),
         condition(LoadKind::Cpu),
         &cpu_zero(),
         &CpuSet::new(),
         &[],
-        &meter(),
         Path::new("/tmp"),
     );
     assert!(matches!(error, Err(LoadError::NoLocation { .. })));
@@ -352,11 +352,11 @@ fn detects_a_load_on_the_shielded_cpu() {
         location: Some(LoadLocation::Same),
     };
     let mut load = Load::start(
+        &LoadProgram::find(&meter()),
         condition,
         &measured,
         &others,
         &[&shield],
-        &meter(),
         directory.path(),
     )
     .expect("start");

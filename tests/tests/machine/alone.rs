@@ -104,26 +104,23 @@ fn evaluates_with_nothing_but_the_two_programs() {
         assert_valid(&found);
         assert_eq!(found.state, EvaluationState::Complete, "{user}");
         assert_eq!(found.machine.operating_system.id, "alpine");
-        // The loads are made, and their records name the program that made them.
+        // Each load is made, and its records name the program that made it. A run that something else
+        // on the machine disturbed does not count.
         for load in LoadKind::ALL {
             let of_load = |record: &&rampart_model::Record| record.condition.load == load;
-            let runs = found
-                .records
-                .iter()
-                .filter(of_load)
-                .flat_map(|one| &one.runs);
-            for run in runs {
-                assert!(run.load.ran && run.invalid.is_empty(), "{user}: {run:?}");
+            let records = found.records.iter().filter(of_load);
+            let runs: Vec<_> = records.flat_map(|one| &one.runs).collect();
+            let valid = runs.iter().filter(|run| run.invalid.is_empty());
+            assert!(
+                valid.clone().any(|run| run.load.ran),
+                "{user}: {load:?}: {:?}",
+                runs.iter().map(|run| &run.invalid).collect::<Vec<_>>()
+            );
+            for run in valid {
                 let by_meter = run.load.version.starts_with("rampart-meter ");
                 assert_eq!(by_meter, load != LoadKind::Idle, "{user}: {run:?}");
             }
         }
-        assert!(
-            found
-                .records
-                .iter()
-                .any(|one| one.condition.load == LoadKind::Io)
-        );
         let listed = fixes(&found.not_measured);
         assert!(listed.contains(&"apk add stress-ng"), "{user}: {listed:?}");
         assert!(listed.contains(&"apk add runc"), "{user}: {listed:?}");

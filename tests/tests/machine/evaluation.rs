@@ -493,9 +493,11 @@ fn a_load_that_dies_makes_the_record_invalid() {
         &results,
         &["--for", "14s", "--domains", "host", "--loads", "cpu@others"],
     );
+    // It has found stress-ng. Without it the meter would make the loads.
+    wait_for(&results, |_| true);
     let limit = Instant::now() + Duration::from_secs(60);
-    // More often than runs begin, also on a busy machine: in no run of this condition stress-ng lives, if it
-    // starts at all. If it does not, the meter's own load may stand in.
+    // More often than runs begin, also on a busy machine: in no run of this condition the load lives, if it
+    // starts at all.
     let run_as = |policy| {
         let own = rustix::thread::gettid().as_raw_nonzero().get();
         rampart_host::set_thread_policy(own.unsigned_abs(), policy).expect("its policy");
@@ -513,14 +515,7 @@ fn a_load_that_dies_makes_the_record_invalid() {
         .iter()
         .find(|record| record.condition.to_string() == "cpu@others")
         .expect("the loaded record");
-    let mut valid = record.runs.iter().filter(|run| run.invalid.is_empty());
-    let expected = if valid.clone().next().is_some() { 0 } else { 5 };
-    assert_eq!(exit_code(&output), expected, "{}", stderr(&output));
-    assert!(
-        valid.all(|run| run.load.version.starts_with("rampart-meter ")),
-        "{:?}",
-        record.runs
-    );
+    assert_eq!(exit_code(&output), 5, "{}", stderr(&output));
     assert!(
         record
             .runs

@@ -21,7 +21,7 @@ use rampart_detach::{Counts, Cpu, DetachError};
 
 const PERIOD: Duration = Duration::from_millis(1);
 
-/// What the loop tells the other threads in each turn.
+/// A record of one turn, for the other threads.
 #[derive(Clone, Copy)]
 struct Record {
     turn: u64,

@@ -11,6 +11,7 @@ use rampart_host::{
     MachineRoot, StateDirectory, active_plan_of_this_boot, processor_times, read_figure_findings,
     read_machine, read_smi_count,
 };
+use rampart_load::LoadProgram;
 use rampart_model::{
     CpuSet, DisturbanceKind, EVALUATION_SCHEMA_VERSION, Evaluation, EvaluationSettings,
     EvaluationState, Finding, LoadKind, Nanos, Run, SchedulingPolicy, Severity, TransferRecord,
@@ -130,8 +131,9 @@ pub fn evaluate(
     )?;
     plan.findings.extend(refused);
     active_plan::note_isolation(&mut plan, active.as_ref(), &state)?;
+    let load_program = LoadProgram::find(context.meter);
     if makes_loads(&plan) {
-        not_measured.extend(load_program::stand_in(&machine, context.meter));
+        not_measured.extend(load_program::replacement(&machine, &load_program));
     }
     let directory = ResultDirectory::create(context.output)?.streamed(context.stream.clone());
     let scratch = tempfile::tempdir_in(context.output).map_err(|source| EvaluateError::Output {
@@ -185,6 +187,7 @@ pub fn evaluate(
     let stop_condition = StopCondition::new(stop, longest(planned, domains, emulated));
     let environment = RunEnvironment {
         context,
+        load_program: &load_program,
         directory: &directory,
         scratch: scratch.path(),
         stop_condition: &stop_condition,
@@ -307,6 +310,7 @@ struct RunState<'a> {
 /// The environment of the runs and rounds.
 struct RunEnvironment<'a> {
     context: &'a Context<'a>,
+    load_program: &'a LoadProgram,
     directory: &'a ResultDirectory,
     scratch: &'a Path,
     stop_condition: &'a StopCondition<'a>,
@@ -406,6 +410,7 @@ impl RunEnvironment<'_> {
                     others: &others,
                     housekeeping: &evaluation.settings.housekeeping,
                     meter: self.context.meter,
+                    load_program: self.load_program,
                     scratch: self.scratch,
                     explain: self.context.explain,
                     unwanted_activity: !evaluation.settings.variants.is_empty(),
@@ -565,6 +570,7 @@ impl RunEnvironment<'_> {
                 domains: &plan.domains,
                 kept_domains,
                 meter: self.context.meter,
+                load_program: self.load_program,
                 housekeeping: &plan.housekeeping,
                 scratch: self.scratch,
                 seed: plan.seed,

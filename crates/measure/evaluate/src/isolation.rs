@@ -4,6 +4,8 @@
 //! The levels follow OSADL's talk at the Embedded Open Source Summit 2023. `docs/verdicts.md` defines
 //! what each of them requires.
 
+use std::borrow::Cow;
+
 use rampart_model::{
     ComparisonEntry, DomainKernel, EvaluatedDomain, EvaluationSettings, Question, Side, Verdict,
     VerdictOutcome,
@@ -108,7 +110,7 @@ pub(crate) fn isolation(
     let (answer, outcome, reason) = answer(plan, domain, &verdicts_on, emulated);
     Some(ComparisonEntry {
         verdicts: verdicts_on.ids(),
-        ..answered(domain, answer, Some(outcome), &reason)
+        ..answered(domain, &answer, Some(outcome), &reason)
     })
 }
 
@@ -175,13 +177,13 @@ fn answer(
     domain: &EvaluatedDomain,
     verdicts_on: &VerdictsByDirection<'_>,
     emulated: bool,
-) -> (&'static str, VerdictOutcome, String) {
+) -> (Cow<'static, str>, VerdictOutcome, String) {
     use VerdictOutcome::{Fails, Holds, Inconclusive, Leaks};
     let across = [verdicts_on.inward.as_slice(), &verdicts_on.outward].concat();
     let crossing = with(&across, Leaks);
     if !crossing.is_empty() {
         return (
-            "not isolated",
+            "not isolated".into(),
             Fails,
             format!("affected by blocks: {}", named(&crossing)),
         );
@@ -189,7 +191,7 @@ fn answer(
     let open = with(&across, Inconclusive);
     if !open.is_empty() {
         return (
-            NOT_ENOUGH_DATA,
+            format!("{} of {} blocks open", open.len(), across.len()).into(),
             Inconclusive,
             format!("not enough data about {}", named(&open)),
         );
@@ -212,7 +214,7 @@ fn answer(
     let leaking = with(&verdicts_on.loads, Leaks);
     if !leaking.is_empty() {
         return (
-            "limited",
+            "limited, a load reaches it".into(),
             Leaks,
             format!("{apart}, but not from loads: {}", named(&leaking)),
         );
@@ -231,7 +233,7 @@ fn answer(
             format!(". Loads: {}", about_loads.join(", "))
         };
         return (
-            "limited",
+            "limited, the kernel is the host's".into(),
             Leaks,
             format!("{apart}, but it shares the host's kernel: {how}{beside}"),
         );
@@ -247,13 +249,17 @@ fn answer(
         } else {
             about_loads.iter().map(|open| format!(", {open}")).collect()
         };
-        return (NOT_ENOUGH_DATA, Inconclusive, format!("{apart}{open}"));
+        return (
+            NOT_ENOUGH_DATA.into(),
+            Inconclusive,
+            format!("{apart}{open}"),
+        );
     }
     let untouched = !verdicts_on.under.is_empty()
         && with(&verdicts_on.under, Holds).len() == verdicts_on.under.len();
     if !with(&verdicts_on.under, Leaks).is_empty() {
         (
-            "good",
+            "good".into(),
             Holds,
             format!(
                 "{apart}, only a block of the host's kernel under it stops it{about_loads_here}"
@@ -261,13 +267,13 @@ fn answer(
         )
     } else if untouched {
         (
-            "excellent",
+            "excellent".into(),
             Holds,
             format!("{apart}, even from blocks of the host's kernel under it{about_loads_here}"),
         )
     } else {
         (
-            "good",
+            "good".into(),
             Holds,
             format!(
                 "{apart}, not enough data about blocks of the host's kernel under it{about_loads_here}"

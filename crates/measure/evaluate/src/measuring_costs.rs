@@ -35,8 +35,8 @@ impl MeasuringCosts {
     /// The costs on a real machine.
     ///
     /// Two minutes are enough for twenty repetitions of the standard matrix. Disturbances get two
-    /// fifths of the time: they answer one of the four questions, the matrix answers two. A tenth of a block, the tolerance of an isolation
-    /// that holds, is half of the worst quiet latency.
+    /// fifths of the time: they answer one of the four questions, the matrix answers two. A tenth of a
+    /// block, the tolerance of an isolation that holds, is half of the worst quiet latency.
     pub(crate) const REAL: Self = Self {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
@@ -56,8 +56,8 @@ impl MeasuringCosts {
     /// Starting a program takes a second, and everything except the measured time takes several
     /// times as long. An emulated guest spends most of a millisecond on a wakeup, so a short period
     /// would leave its CPU no time to report; no verdict uses a quantile of emulated times. Loads
-    /// on other CPUs slow the measured one down whatever the isolation, so loads only run in one
-    /// domain at a time, as disturbances. A stopped CPU takes time from the others, which must stay
+    /// slow every CPU down whatever the isolation and are not judged, so they run on request only: the
+    /// time goes to blocks. A stopped CPU takes time from the others, which must stay
     /// small compared with a block; blocks and the pauses between them therefore last at least a
     /// tenth of a second.
     pub(crate) const EMULATED: Self = Self {
@@ -69,7 +69,7 @@ impl MeasuringCosts {
         round_overhead: Nanos::from_secs(5),
         disturbance_percent: 70,
         loads: &[],
-        disturbing_loads: &[LoadKind::Cache],
+        disturbing_loads: &[],
         blocks: 20,
         block_factor: 10,
     };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_host::Shield;
-use rampart_load::Load;
+use rampart_load::{Load, LoadProgram};
 use rampart_model::{
     Condition, CpuSet, DetachedCounts, DomainKind, EffectiveSettings, Finding, LoadRecord,
     MeterEvent, MeterSettings, Nanos, Run, Severity, ThreadOutcome, plural,
@@ -57,6 +57,7 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) others: &'a CpuSet,
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) meter: &'a Path,
+    pub(crate) load_program: &'a LoadProgram,
     pub(crate) scratch: &'a Path,
     pub(crate) explain: bool,
     /// Whether to count unwanted activity on its CPUs.
@@ -150,11 +151,11 @@ pub(crate) fn make_run(
                     let shields: Vec<&Shield> =
                         running.shield().into_iter().chain(shields).collect();
                     Load::start(
+                        request.load_program,
                         request.condition,
                         &request.plan.cpus,
                         request.others,
                         &shields,
-                        request.meter,
                         request.scratch,
                     )
                 }
@@ -471,6 +472,13 @@ mod tests {
         }
     }
 
+    fn no_program() -> LoadProgram {
+        LoadProgram::StressNg {
+            path: "/nowhere".into(),
+            version: String::new(),
+        }
+    }
+
     fn plan() -> MeterSettings {
         MeterSettings {
             duration: Nanos::ZERO,
@@ -496,6 +504,7 @@ mod tests {
             others: &none,
             housekeeping: &none,
             meter: Path::new("/nowhere"),
+            load_program: &no_program(),
             scratch: directory.path(),
             explain: false,
             unwanted_activity: false,
@@ -538,8 +547,15 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let mut log = HistogramLog::create(&directory.path().join("log")).expect("a log");
         let none = CpuSet::new();
-        let meter = Path::new("/nowhere");
-        let load = Load::start(Condition::IDLE, &none, &none, &[], meter, directory.path());
+        let program = no_program();
+        let load = Load::start(
+            &program,
+            Condition::IDLE,
+            &none,
+            &none,
+            &[],
+            directory.path(),
+        );
         let cut = read_messages(
             &mut Up(Fault::SaysNothing),
             &mut load.expect("no load"),

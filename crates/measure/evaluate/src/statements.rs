@@ -145,12 +145,11 @@ fn stalls(over: Nanos, rates: &RateRatio, gaps: bool) -> String {
     }
 }
 
-/// Returns a bound on the added events per second: `at most one more in 1.9 s`. Stalls of one burst
-/// count as one.
+/// Returns a bound on the added bursts of events per second: `at most one more burst in 1.9 s`.
 pub(crate) fn bound(added_at_most: f64) -> Option<String> {
     (added_at_most > 0.0 && added_at_most <= 100.0).then(|| {
         let apart = Nanos((1e9 / added_at_most) as u64);
-        format!("at most one more in {apart}")
+        format!("at most one more burst in {apart}")
     })
 }
 

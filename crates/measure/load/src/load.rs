@@ -81,17 +81,17 @@ impl Load {
     /// Starts the load of `condition` at its location, `measured` or `others`, inside the shields of
     /// these CPUs. Returns when each of its workers has used CPU time.
     ///
-    /// The loads are those of `stress-ng` if it is installed, otherwise those of the program `meter`.
+    /// All loads of an evaluation are those of one program: loads of different programs differ.
     /// Files are created below `scratch`, which should be on a disk.
     ///
     /// # Errors
     /// Returns an error if any part of it did not start; the other parts are ended.
     pub fn start(
+        program: &LoadProgram,
         condition: Condition,
         measured: &CpuSet,
         others: &CpuSet,
         shields: &[&Shield],
-        meter: &Path,
         scratch: &Path,
     ) -> Result<Self, LoadError> {
         if condition.load == LoadKind::Idle {
@@ -101,22 +101,6 @@ impl Load {
                 scratch: None,
             });
         }
-        let program = LoadProgram::find(meter);
-        Self::start_by(&program, condition, measured, others, shields, scratch)
-    }
-
-    /// Starts a load as [`Load::start`], by this program.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Load::start`].
-    pub fn start_by(
-        program: &LoadProgram,
-        condition: Condition,
-        measured: &CpuSet,
-        others: &CpuSet,
-        shields: &[&Shield],
-        scratch: &Path,
-    ) -> Result<Self, LoadError> {
         let cpus = match condition.location {
             Some(LoadLocation::Same) => measured,
             Some(LoadLocation::Others) | None => others,
@@ -566,12 +550,16 @@ mod tests {
 
     #[test]
     fn idle_counts_as_a_load_that_ran() {
+        let program = LoadProgram::StressNg {
+            path: PathBuf::from("/nowhere"),
+            version: String::new(),
+        };
         let mut load = Load::start(
+            &program,
             Condition::IDLE,
             &CpuSet::single(CpuId(0)),
             &CpuSet::new(),
             &[],
-            Path::new("/nowhere"),
             Path::new("/nowhere"),
         )
         .expect("idle");

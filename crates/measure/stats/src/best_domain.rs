@@ -10,8 +10,8 @@
 //! On an emulated machine no time counts: there only blocks and a crash of the host decide.
 
 use rampart_model::{
-    Answers, Bench, Condition, DisturbanceKind, Evaluation, Interval, MeterKind, Question, Side,
-    Verdict, VerdictFigures, VerdictOutcome,
+    Answers, Bench, Condition, DisturbanceKind, Evaluation, Interval, MeterKind, Question, Verdict,
+    VerdictFigures, VerdictOutcome,
 };
 
 /// The highest quantile that decides. Higher quantiles are compared from a few runs on only.
@@ -139,10 +139,8 @@ impl<'a> Choice<'a> {
         let settings = &self.evaluation.settings;
         settings.deadline_is_named(one)
             && settings.deadline_is_named(other)
-            && shown(
-                self.verdicts(one, Question::Deadline),
-                self.verdicts(other, Question::Deadline),
-            )
+            && all_hold(self.verdicts(one, Question::Deadline))
+            && self.verdicts(other, Question::Deadline).any(is_negative)
     }
 
     /// Returns whether the latency of one domain is lower under some condition and higher under
@@ -206,17 +204,15 @@ impl<'a> Choice<'a> {
     /// ordinary work of the machine reaches the host.
     fn is_isolated(&self, one: &str, other: &str, by_structure: bool) -> bool {
         let is_shared = |domain: &str| by_structure && self.is_host(domain);
-        if is_shared(one) || is_shared(other) {
-            return !is_shared(one);
-        }
-        shown(
-            self.verdicts_from_outside(one, by_structure),
-            self.verdicts_from_outside(other, by_structure),
-        )
+        let from_outside = |domain| self.verdicts_from_outside(domain, by_structure);
+        !is_shared(one)
+            && all_hold(from_outside(one))
+            && (is_shared(other) || from_outside(other).any(is_negative))
     }
 
-    /// Returns the verdicts on loads and blocks elsewhere, and under a domain; with `by_structure`
-    /// only those on blocks.
+    /// Returns the verdicts on loads and blocks in other domains; with `by_structure` only those on
+    /// blocks. A block of the host's kernel under a guest does not count: the same block stops a task
+    /// as well, as a block of its own.
     fn verdicts_from_outside(
         &self,
         domain: &str,
@@ -227,34 +223,29 @@ impl<'a> Choice<'a> {
             .filter(move |verdict| match &verdict.disturbance {
                 None => !by_structure,
                 Some(by) => {
-                    (by.domain != verdict.domain || by.side == Side::Under)
+                    by.domain != verdict.domain
                         && (!by_structure || by.kind == DisturbanceKind::Block)
                 }
             })
     }
 
     fn survives(&self, one: &str, other: &str) -> bool {
-        shown(
-            self.verdicts(one, Question::Crash),
-            self.verdicts(other, Question::Crash),
-        )
+        all_hold(self.verdicts(one, Question::Crash))
+            && self.verdicts(other, Question::Crash).any(is_negative)
     }
 }
 
-/// Returns whether all verdicts on one domain hold, and one on the other is negative.
-fn shown<'a>(
-    one: impl Iterator<Item = &'a Verdict>,
-    mut other: impl Iterator<Item = &'a Verdict>,
-) -> bool {
-    let mut one = one.peekable();
-    one.peek().is_some()
-        && one.all(|verdict| verdict.outcome == VerdictOutcome::Holds)
-        && other.any(|verdict| {
-            matches!(
-                verdict.outcome,
-                VerdictOutcome::Fails | VerdictOutcome::Leaks
-            )
-        })
+/// Returns whether there are verdicts, and all hold.
+fn all_hold<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> bool {
+    let mut verdicts = verdicts.peekable();
+    verdicts.peek().is_some() && verdicts.all(|verdict| verdict.outcome == VerdictOutcome::Holds)
+}
+
+fn is_negative(verdict: &Verdict) -> bool {
+    matches!(
+        verdict.outcome,
+        VerdictOutcome::Fails | VerdictOutcome::Leaks
+    )
 }
 
 /// Returns whether a domain is worse than the host by more than its typical latency. A CPU that is
@@ -285,10 +276,8 @@ fn ratio_to_host(verdict: &Verdict) -> Option<(Interval, f64)> {
         return None;
     };
     let is_open = |quantile: f64| {
-        let answers = answers.iter().flat_map(|answers| &answers.quantiles);
-        answers.into_iter().any(|answer| {
-            answer.quantile == quantile && answer.outcome == VerdictOutcome::Inconclusive
-        })
+        let answer = answers.as_ref().and_then(|all| all.on_quantile(quantile));
+        answer == Some(VerdictOutcome::Inconclusive)
     };
     let decides = ratios
         .iter()

@@ -14,8 +14,9 @@ use crate::beta::{inverse_regularised_beta, regularised_beta};
 use crate::bounds::clopper_pearson;
 use crate::risk::Risk;
 
-/// A rate that grows by at most this many bursts a second counts as unchanged, however small the
-/// other one is: a load that adds a stall each second never does.
+/// A rate that grows by less than this many bursts a second counts as unchanged, however small the
+/// other one is. A load that adds a stall each second is at this limit: "holds" is then false, and has
+/// at most the probability [`Risk::hold`].
 pub const ADDED_EVENTS: f64 = 1.0;
 /// A "holds" needs at least this probability of as many events by chance.
 const DOUBT: f64 = 0.05;

@@ -181,6 +181,14 @@ fn an_emulated_machine_is_compared_by_structure() {
     assert_eq!(found.domains, ["task", "container"]);
     let by_isolation = [("host", Criterion::Isolation), ("vm", Criterion::Isolation)];
     assert_eq!(found.ruled_out, by_isolation);
+    // A block of the host's kernel under the guest rules nothing out: it stops the others too.
+    for verdict in &mut evaluation.verdicts {
+        let by = verdict.disturbance.as_ref();
+        if verdict.domain == "vm" && by.is_some_and(|by| by.domain != "vm") {
+            verdict.outcome = VerdictOutcome::Holds;
+        }
+    }
+    assert_eq!(best(&evaluation).domains, ["task", "container", "vm"]);
     // Whatever its times are.
     for verdict in &mut evaluation.verdicts {
         if matches!(verdict.question, Question::Deadline | Question::SameAsHost)
@@ -190,6 +198,13 @@ fn an_emulated_machine_is_compared_by_structure() {
         }
     }
     assert!(best(&evaluation).domains.contains(&"task"));
+    // A domain whose isolation is open is not shown to be better, not even than the host.
+    for verdict in &mut evaluation.verdicts {
+        if verdict.question == Question::Transfer && verdict.outcome == VerdictOutcome::Holds {
+            verdict.outcome = VerdictOutcome::Inconclusive;
+        }
+    }
+    assert_eq!(best(&evaluation).ruled_out, []);
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn recorded() -> BTreeMap<String, Vec<Domain>> {
     evaluations
 }
 
-/// What is planted in one side.
+/// A change of one side.
 #[derive(Debug, Clone, Copy)]
 struct Planted {
     name: &'static str,
@@ -117,7 +117,7 @@ const PLANTED: [Planted; 4] = [
     },
 ];
 
-/// Returns the slice with what is planted.
+/// Returns the slice with the planted change.
 fn plant(slice: &Slice, planted: Planted, generator: &mut Pcg64Mcg) -> Slice {
     let scaled = |of: &Distribution| {
         let values = of.buckets.iter().flat_map(|bucket| {
@@ -143,7 +143,7 @@ fn plant(slice: &Slice, planted: Planted, generator: &mut Pcg64Mcg) -> Slice {
     slice
 }
 
-/// Deals the visits of a domain to two sides, with something planted in the first.
+/// Deals the visits of a domain to two sides, and plants a change in the first.
 fn deal(domain: &Domain, planted: Planted, generator: &mut Pcg64Mcg) -> [Vec<Visit>; 2] {
     let mut sides = [Vec::new(), Vec::new()];
     for (number, pair) in (0u32..).zip(domain.chunks_exact(2)) {

@@ -82,8 +82,8 @@ pub fn live_status(
             count(StatusSubject::UnwantedActivity),
             status.interval
         )),
-        Element::paragraph(remarks.join("; ")),
     ];
+    elements.extend(remarks.iter().map(Element::paragraph));
     let mark = |column| match (column == sorted_by, descending) {
         (true, false) => "↑",
         (true, true) => "↓",

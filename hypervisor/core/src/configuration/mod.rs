@@ -134,10 +134,10 @@ fn table<'a, T: FromBytes + Immutable + KnownLayout>(
 ) -> Result<&'a [T], Refused> {
     let count = count as usize;
     ensure(count <= maximum, Refused::of(Refusal::TooManyEntries))?;
-    let (entries, after) = <[T]>::ref_from_prefix_with_elems(rest, count)
-        .map_err(|_| Refused::of(Refusal::Truncated))?;
+    let truncated = Refused::of(Refusal::Truncated);
+    let (entries, after) = rest.split_at_checked(count * size_of::<T>()).ok_or(truncated)?;
     *rest = after;
-    Ok(entries)
+    <[T]>::ref_from_bytes(entries).map_err(|_| truncated)
 }
 
 impl MemoryRegion {
@@ -182,9 +182,7 @@ impl BlobBuffer {
     /// [`Refusal::TooLong`]; nothing is copied then.
     pub fn fill(&mut self, bytes: u64, copy: impl FnOnce(&mut [u8])) -> Result<&[u8], Refused> {
         let target = usize::try_from(bytes).ok().and_then(|bytes| self.0.get_mut(..bytes));
-        let Some(target) = target else {
-            return Err(Refused::of(Refusal::TooLong));
-        };
+        let Some(target) = target else { return Err(Refused::of(Refusal::TooLong)) };
         copy(target);
         Ok(target)
     }

@@ -28,9 +28,7 @@ pub(super) fn access<O: Ownership>(
     // are used most, so they come first.
     if (0x100..0x400).contains(&offset) && access.width == Width::Word {
         let mask = owned.word(word);
-        let Some(value) = access.write else {
-            return Some(read(access, mask, bus));
-        };
+        let Some(value) = access.write else { return Some(read(access, mask, bus)) };
         let value = value as u32 & mask;
         if value != 0 {
             bus.write(access.address, Width::Word, value.into());
@@ -99,9 +97,7 @@ fn priority<O: Ownership>(offset: u64, access: &Access, owned: &O, bus: &impl Bu
     }
     let whole = mask == whole;
     let mask = u64::from(mask);
-    let Some(value) = access.write else {
-        return bus.read(access.address, access.width) & mask;
-    };
+    let Some(value) = access.write else { return bus.read(access.address, access.width) & mask };
     // Bit 7 of each byte with a higher priority than BEST_PRIORITY; such bytes become 0x80.
     let better = !value & 0x8080_8080;
     let clamped = value & !(better - (better >> 7)) | better;

@@ -59,9 +59,7 @@ pub fn route(
     if !interrupts.contains(number) || !matches!(access.width, Width::Word | Width::Double) {
         return 0;
     }
-    let Some(value) = access.write else {
-        return bus.read(access.address, access.width);
-    };
+    let Some(value) = access.write else { return bus.read(access.address, access.width) };
     let _held;
     let mut wanted = value;
     if access.width == Width::Word {

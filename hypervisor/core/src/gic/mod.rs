@@ -21,7 +21,7 @@ pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mas
 pub use distributor::{distributor, is_route, route};
 pub use ownership::{Ownership, PrivateMask, SpiSet};
 pub use redistributor::{redistributor, redistributor_owner};
-pub use sgi::send_sgi;
+pub use sgi::{send_sgi, sgi_to};
 
 /// The distributor's frame, in bytes.
 pub const DISTRIBUTOR_BYTES: u64 = 0x1_0000;

@@ -26,8 +26,7 @@ pub fn send_sgi(
     }
     if value & TO_ALL_OTHERS != 0 {
         for cpu in cpus.filter(|cpu| *cpu != sender) {
-            let affinity_0 = cpu & 0xff;
-            write(cluster_of(cpu) | affinity_0 >> 4 << 44 | number << 24 | 1 << (affinity_0 & 0xf));
+            write(sgi_to(cpu, number));
         }
         return;
     }
@@ -45,6 +44,13 @@ pub fn send_sgi(
     if targets != 0 {
         write(value & (CLUSTER | RANGE) | number << 24 | targets);
     }
+}
+
+/// Returns the value of ICC_SGI1R_EL1 or ICC_SGI0R_EL1 that sends an interrupt to one CPU.
+#[inline]
+pub const fn sgi_to(cpu: u64, number: u64) -> u64 {
+    let affinity_0 = cpu & 0xff;
+    cluster_of(cpu) | affinity_0 >> 4 << 44 | number << 24 | 1 << (affinity_0 & 0xf)
 }
 
 /// Returns Aff3, Aff2 and Aff1 of MPIDR_EL1 in the layout of ICC_SGI1R_EL1.

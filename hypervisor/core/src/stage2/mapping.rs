@@ -20,9 +20,7 @@ struct MapChange {
 impl MapChange {
     /// Returns the entry at this level for the block that starts at `guest`.
     fn entry(&self, guest: u64, level: u32) -> u64 {
-        let Some((physical, attributes)) = self.to else {
-            return 0;
-        };
+        let Some((physical, attributes)) = self.to else { return 0 };
         // `guest` is always inside the change.
         (physical + (guest - self.guest)) | attributes.bits() as u64 | leaf(level)
     }

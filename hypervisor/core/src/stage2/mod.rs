@@ -134,9 +134,7 @@ impl Stage2 {
     /// # Errors
     /// [`Exhausted`].
     pub fn add_cpu(&mut self, cpu: usize, memory: &mut impl TableMemory) -> Result<(), Exhausted> {
-        let Some(0) = self.roots.get(cpu) else {
-            return Ok(());
-        };
+        let Some(0) = self.roots.get(cpu) else { return Ok(()) };
         self.roots[cpu] = memory.allocate(self.root_pages()).ok_or(Exhausted)?;
         self.restore(cpu, memory);
         Ok(())
@@ -150,9 +148,7 @@ impl Stage2 {
     /// Clears the root table of one CPU: its next instruction aborts. Later changes of the mapping do not
     /// apply to this CPU.
     pub fn zap(&mut self, cpu: usize, memory: &mut impl TableMemory) {
-        let Some(root) = self.root_of(cpu) else {
-            return;
-        };
+        let Some(root) = self.root_of(cpu) else { return };
         self.zapped |= 1 << cpu;
         for index in 0..self.root_pages() * ENTRIES {
             memory.write(root, index, 0);
@@ -162,19 +158,12 @@ impl Stage2 {
 
     /// Restores the root table of a CPU from the cell's.
     pub fn restore(&mut self, cpu: usize, memory: &mut impl TableMemory) {
-        let Some(root) = self.root_of(cpu) else {
-            return;
-        };
+        let Some(root) = self.root_of(cpu) else { return };
         self.zapped &= !(1 << cpu);
         for index in 0..self.root_pages() * ENTRIES {
             memory.write(root, index, memory.read(self.root, index));
         }
         memory.invalidate_tlbs();
-    }
-
-    /// Returns whether this CPU's root table is cleared.
-    pub fn is_zapped(&self, cpu: usize) -> bool {
-        cpu < MAXIMUM_CPUS && self.zapped & 1 << cpu != 0
     }
 
     /// Returns the root tables to update: the cell's, and those of CPUs that are not zapped.

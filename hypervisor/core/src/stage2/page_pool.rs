@@ -42,9 +42,7 @@ impl<const WORDS: usize> PagePool<WORDS> {
 
     /// Frees pages; ignores pages that are not of this pool.
     pub fn free(&mut self, address: u64, count: usize) {
-        let Some(offset) = address.checked_sub(self.start) else {
-            return;
-        };
+        let Some(offset) = address.checked_sub(self.start) else { return };
         let first = (offset / PAGE_BYTES) as usize;
         for page in (first..first.saturating_add(count)).take_while(|page| *page < self.pages) {
             self.used[page / 64] &= !(1 << (page % 64));

@@ -202,6 +202,10 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
+    use rampart_agent::{MemoryRange, ServeOptions};
+
     use super::*;
 
     const SPAN: AddressSpan = AddressSpan {
@@ -224,6 +228,23 @@ mod tests {
         without.memory.truncate(3);
         let missing = LinuxRegions::of(&without).expect_err("missing").to_string();
         assert!(missing.contains("input of its agent"), "{missing}");
+    }
+
+    #[test]
+    fn the_agent_understands_its_arguments() {
+        let regions = LinuxRegions::within(SPAN).expect("enough memory");
+        let text = regions.agent_arguments();
+        let mut words = text.split(' ');
+        assert_eq!(words.next(), Some("agent"));
+        let parsed = ServeOptions::parse(words.map(OsString::from)).expect("the agent's arguments");
+        let range = |span: AddressSpan| MemoryRange {
+            start: span.start,
+            bytes: span.bytes,
+        };
+        assert!(parsed.init && parsed.stay);
+        let memory = (range(regions.from_root), range(regions.to_root));
+        assert_eq!(parsed.memory, Some(memory));
+        assert_eq!(parsed.console, Some(range(regions.console)));
     }
 
     #[test]

@@ -322,7 +322,7 @@ fn move_tasks(
             Severity::Warning,
             source.display().to_string(),
             format!(
-                "{bound_by_owner} tasks that were bound to shielded CPUs run on the housekeeping CPUs {} until the shield is lowered",
+                "tasks that were bound to shielded CPUs run on the housekeeping CPUs {} until the shield is lowered: {bound_by_owner}",
                 request.housekeeping
             ),
         ));

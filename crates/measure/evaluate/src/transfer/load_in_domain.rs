@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Inside, InsideProcess};
 use rampart_load::{
-    Load, SHARE_NEEDED, command_inside, has_begun, has_ended, meter_command_inside, record_inside,
+    Load, LoadProgram, SHARE_NEEDED, command_inside, has_begun, has_ended, meter_command_inside,
+    record_inside,
 };
 use rampart_model::{
     Condition, CpuId, CpuSet, Finding, LoadKind, LoadLocation, LoadRecord, Nanos, Severity,
@@ -49,8 +50,8 @@ pub(crate) struct LoadRequest<'a> {
     pub(crate) load: LoadKind,
     /// Duration of the round, including warm-up.
     pub(crate) duration: Nanos,
-    /// The meter, which makes the load if `stress-ng` is not installed.
-    pub(crate) meter: &'a Path,
+    /// The program of loads on the host's kernel; in a guest it is the one that the guest has.
+    pub(crate) load_program: &'a LoadProgram,
     /// Directory for its files.
     pub(crate) scratch: &'a Path,
     /// Whether the machine or guest is emulated and slow.
@@ -117,11 +118,11 @@ impl Loading {
             location: Some(LoadLocation::Same),
         };
         let mut load = Load::start(
+            request.load_program,
             condition,
             &member.cpus,
             &CpuSet::new(),
             running.shield().as_slice(),
-            request.meter,
             request.scratch,
         )
         .map_err(|error| problem(error.to_string()))?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rampart_load::LoadProgram;
 use rampart_model::{
     BlocksMade, CpuSet, Disturbance, DisturbanceKind, Finding, GuestRole, LoadKind, LoadRecord,
     MeterKind, MeterSettings, Nanos, Severity, Side, Timeline, TransferRecord, TransferSettings,
@@ -44,6 +45,7 @@ pub(crate) struct RoundRequest<'a> {
     /// Length of blocks from the quiet round before; `None` if that round failed.
     pub(crate) block: Option<BlockLength>,
     pub(crate) meter: &'a Path,
+    pub(crate) load_program: &'a LoadProgram,
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) scratch: &'a Path,
     pub(crate) seed: u64,
@@ -266,7 +268,7 @@ fn blocks(
     if made.spans.is_empty() {
         done.fail(&request.id, "no block was made");
     }
-    done.findings.extend(length.findings(&request.id));
+    done.findings.extend(length.findings());
     done.findings.extend(findings);
     done.blocks = Some(made);
 }
@@ -294,7 +296,7 @@ fn load(
     let load = LoadRequest {
         load: kind,
         duration: WARM_UP + request.duration,
-        meter: request.meter,
+        load_program: request.load_program,
         scratch: request.scratch,
         emulated: request.emulated || is_emulated_guest,
     };

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use rampart_host::{MachineRoot, read_machine};
+use rampart_load::LoadProgram;
 use rampart_model::{
     CpuSet, Disturbance, DisturbanceKind, EvaluatedDomain, Nanos, TransferRecord, TransferSettings,
 };
@@ -150,6 +151,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) domains: &'a [EvaluatedDomain],
     pub(crate) kept_domains: &'a Domains,
     pub(crate) meter: &'a Path,
+    pub(crate) load_program: &'a LoadProgram,
     pub(crate) housekeeping: &'a CpuSet,
     pub(crate) scratch: &'a Path,
     pub(crate) seed: u64,
@@ -214,15 +216,11 @@ impl<'a> Environment<'a> {
             candidates: &self.candidates(round.group, &running.failures),
             disturbance: round.disturbance.as_ref(),
             duration: round.duration,
-            block: quiet.filter(|_| is_blocks).and_then(|quiet| {
-                // On an emulated machine short blocks are lost in what a stopped CPU takes from others.
-                let duration = match self.emulated {
-                    true => Nanos(u64::MAX),
-                    false => round.duration,
-                };
-                BlockLength::of(self.plan, quiet, duration)
-            }),
+            block: quiet
+                .filter(|_| is_blocks)
+                .and_then(|quiet| BlockLength::of(self.plan, quiet, round.duration)),
             meter: self.meter,
+            load_program: self.load_program,
             housekeeping: self.housekeeping,
             scratch: self.scratch,
             seed: self.seed ^ u64::from(order).wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -261,6 +259,7 @@ pub fn measure_transfers(
         domains,
         kept_domains: &kept_domains,
         meter: context.meter,
+        load_program: &LoadProgram::find(context.meter),
         housekeeping: context.housekeeping,
         scratch: context.scratch,
         seed: context.seed,

@@ -427,3 +427,18 @@ fn ring_capacity(plan: &MeterSettings) -> usize {
     };
     (Nanos::SECOND.0 / apart.0.max(1) * 5 / 4).clamp(1024, MOST) as usize
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_no_longer_than_the_measurement() {
+        assert_eq!(pause(Nanos::SECOND), TICK);
+        assert_eq!(pause(Nanos(u64::MAX)), TICK);
+        // A millisecond more, so that the time is over then.
+        assert_eq!(pause(Nanos::from_micros(3_500)), 5);
+        // Over: the rest arrives within the usual time.
+        assert_eq!(pause(Nanos::ZERO), TICK);
+    }
+}

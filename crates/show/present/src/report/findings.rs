@@ -16,18 +16,8 @@ pub(crate) fn findings<'a>(
 ) -> Vec<Element> {
     let mut found: Vec<(&Finding, BTreeSet<&str>)> = Vec::new();
     for finding in all {
-        let same = |other: &&mut (&Finding, BTreeSet<&str>)| {
-            let other = other.0;
-            (&other.location, &other.what, &other.expected, &other.fix)
-                == (
-                    &finding.location,
-                    &finding.what,
-                    &finding.expected,
-                    &finding.fix,
-                )
-        };
         let value = finding.found.as_deref();
-        match found.iter_mut().find(same) {
+        match found.iter_mut().find(|(other, _)| same(other, finding)) {
             Some((_, values)) => values.extend(value),
             None => found.push((finding, value.into_iter().collect())),
         }
@@ -51,6 +41,14 @@ pub(crate) fn findings<'a>(
     vec![Element::Findings {
         findings: items.collect(),
     }]
+}
+
+/// Returns whether two findings differ at most in the value found.
+fn same(one: &Finding, other: &Finding) -> bool {
+    one.location == other.location
+        && one.what == other.what
+        && one.expected == other.expected
+        && one.fix == other.fix
 }
 
 /// `expected 0 %, found 2 %; also 3 %, 7 %`
@@ -164,22 +162,29 @@ pub(super) fn findings_section(report: &Report<'_>) -> Vec<Element> {
         ("Runs that do not count", invalid_runs.collect()),
         ("Rounds that do not count", invalid_rounds.collect()),
         ("This evaluation", of_plan.cloned().collect()),
+        ("Isolation", shields.cloned().collect()),
+        ("Runs", of_runs.cloned().collect()),
         (
             "Who disturbs whom",
             planned.chain(of_rounds).cloned().collect(),
         ),
-        ("Isolation", shields.cloned().collect()),
-        ("Runs", of_runs.cloned().collect()),
         ("The machine", evaluation.machine.findings.clone()),
     ];
     let mut elements = Vec::new();
     let mut notes_only = true;
-    for (title, all) in &groups {
-        if all.is_empty() {
+    for (number, (title, all)) in groups.iter().enumerate() {
+        // What was found in runs and in rounds is shown once.
+        let is_new = |of: &&Finding| {
+            let mut before = groups[..number].iter().flat_map(|(_, before)| before);
+            !before.any(|other| same(other, of))
+        };
+        let new: Vec<&Finding> = all.iter().filter(is_new).collect();
+        if new.is_empty() {
             continue;
         }
-        let (notes, grave): (Vec<&Finding>, Vec<&Finding>) =
-            all.iter().partition(|of| of.severity == Severity::Note);
+        let (notes, grave): (Vec<&Finding>, Vec<&Finding>) = new
+            .into_iter()
+            .partition(|of| of.severity == Severity::Note);
         let mut notes = findings(notes, "");
         if grave.is_empty() {
             notes.insert(0, Element::heading(3, *title));

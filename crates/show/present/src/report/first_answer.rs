@@ -340,10 +340,8 @@ fn worst_leak(evaluation: &Evaluation, best: &BestDomain<'_>) -> Option<String> 
             _ => (&[][..], None),
         };
         let leaks = move |quantile: f64| {
-            let answers = answers.into_iter().flat_map(|answers| &answers.quantiles);
-            answers.into_iter().all(|answer| {
-                answer.quantile != quantile || answer.outcome == VerdictOutcome::Leaks
-            })
+            let answer = answers.and_then(|all| all.on_quantile(quantile));
+            answer.is_none_or(|outcome| outcome == VerdictOutcome::Leaks)
         };
         let each = factors.iter().filter(move |(quantile, _)| leaks(*quantile));
         each.map(move |(quantile, factor)| (verdict, *quantile, *factor))
