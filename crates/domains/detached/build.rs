@@ -3,6 +3,7 @@
 
 use std::env;
 use std::path::Path;
+use std::process::Command;
 
 fn main() {
     let here = env::var("CARGO_MANIFEST_DIR").unwrap_or_default();
@@ -22,16 +23,26 @@ fn main() {
         println!("cargo::rerun-if-changed={}", library.join(file).display());
     }
     println!("cargo::rerun-if-changed={}", driver.display());
+    println!("cargo::rustc-check-cfg=cfg(has_library)");
     // The driver does not support another architecture.
     let architecture = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     if !["x86_64", "aarch64"].contains(&architecture.as_str()) {
         return;
     }
     let mut build = cc::Build::new();
-    if env::var_os("CC").is_none() && env::consts::ARCH == architecture {
-        // Without it `cc` looks for musl-gcc. The library needs nothing that differs between C libraries.
-        build.compiler("cc");
+    if env::var_os("CC").is_none() {
+        // `cc` looks for musl-gcc. The library needs nothing that differs between C libraries.
+        let compiler = match env::consts::ARCH == architecture {
+            true => "cc".to_owned(),
+            false => format!("{architecture}-linux-gnu-gcc"),
+        };
+        if Command::new(&compiler).arg("--version").output().is_err() {
+            println!("cargo::warning=no {compiler}: the program cannot take CPUs from Linux");
+            return;
+        }
+        build.compiler(compiler);
     }
+    println!("cargo::rustc-cfg=has_library");
     build
         .file(library.join("detached.c"))
         .include(library)

@@ -58,6 +58,20 @@ pub struct DetachedCounts {
     pub interrupts: u64,
 }
 
+impl DetachedCounts {
+    /// Returns the events after an earlier reading.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            system_calls: self.system_calls.saturating_sub(earlier.system_calls),
+            faults: self.faults.saturating_sub(earlier.faults),
+            kicks: self.kicks.saturating_sub(earlier.kicks),
+            flushes: self.flushes.saturating_sub(earlier.flushes),
+            interrupts: self.interrupts.saturating_sub(earlier.interrupts),
+        }
+    }
+}
+
 /// A CPU that is taken from Linux.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DetachedCpu {

@@ -127,6 +127,13 @@ impl DomainKind {
         matches!(self.properties().cpus, DomainCpus::TakenFromLinux)
     }
 
+    /// Returns whether the domain starts before those that share Linux with others, and without them: it boots, or it
+    /// changes which CPUs Linux has.
+    #[must_use]
+    pub const fn starts_first(self) -> bool {
+        self.properties().boots || self.leaves_linux()
+    }
+
     /// Returns whether the host's kernel runs below the domain's own kernel: the host can block
     /// the domain's virtual CPUs and trace what takes their time.
     #[must_use]

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CellExitReport, Condition, CpuId, CpuSet, Distribution, DomainKind, EffectiveSettings, Finding,
-    GuestReport, MeterSettings, Nanos, SchedulingPolicy, Series, ShieldReport, UnwantedActivity,
+    CellExitReport, Condition, CpuId, CpuSet, DetachedCounts, Distribution, DomainKind,
+    EffectiveSettings, Finding, GuestReport, MeterSettings, Nanos, SchedulingPolicy, Series,
+    ShieldReport, UnwantedActivity,
 };
 
 /// The effective settings and the results of one measuring thread, as the meter reports them at its
@@ -294,6 +295,9 @@ pub struct Run {
     /// The cell, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellExitReport>,
+    /// What happened on its CPU during the measurement, if the CPU was taken for a detached thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached: Option<DetachedCounts>,
     /// The worst samples with their causes, if the kernel was traced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,

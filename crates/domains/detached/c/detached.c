@@ -375,6 +375,11 @@ uint64_t rampart_clock(const struct rampart_detached *detached)
 	return read_clock(&detached->machine);
 }
 
+uint64_t rampart_clock_frequency(const struct rampart_detached *detached)
+{
+	return detached->machine.counter_khz * 1000;
+}
+
 void rampart_sleep_until(const struct rampart_detached *detached, uint64_t time)
 {
 	uint64_t now;

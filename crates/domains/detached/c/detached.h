@@ -77,6 +77,9 @@ int rampart_detached_counts(const struct rampart_detached *detached,
 /* Returns the time stamp counter, or on arm64 the virtual counter, in nanoseconds, without a system call. */
 uint64_t rampart_clock(const struct rampart_detached *detached);
 
+/* Returns the frequency of that counter in hertz. */
+uint64_t rampart_clock_frequency(const struct rampart_detached *detached);
+
 /*
  * Waits, without a system call, until rampart_clock() is at least `time`: by TPAUSE, or
  * by WFE if the time is far, where the CPU has them; otherwise it spins.

@@ -36,6 +36,7 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, OwnedFd};
 use std::ptr::NonNull;
 
 pub use error::DetachError;
+pub use library::IS_BUILT;
 /// A mailbox between a detached thread and another one: neither side waits or makes a system call.
 pub use rtrb as mailbox;
 pub use time::Time;
@@ -189,6 +190,13 @@ impl Cpu {
     pub fn now(&self) -> Time {
         // SAFETY: the structure is valid, and what the function reads is constant.
         Time::from_nanoseconds(unsafe { library::rampart_clock(self.detached.as_ptr()) })
+    }
+
+    /// Returns the frequency of that counter in hertz.
+    #[must_use]
+    pub fn clock_frequency(&self) -> u64 {
+        // SAFETY: as for `now`.
+        unsafe { library::rampart_clock_frequency(self.detached.as_ptr()) }
     }
 
     /// Waits until a time by spinning, without a system call.

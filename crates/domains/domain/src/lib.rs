@@ -6,6 +6,7 @@
 
 mod active_domain;
 mod agent_process;
+mod bare_meter;
 mod cell;
 mod container;
 mod detached;
@@ -28,8 +29,8 @@ use std::time::Duration;
 use rampart_host::{MachineRoot, Shield, StateDirectory, read_operating_system};
 use rampart_model::{
     ActiveDomain, Availability, CellExitReport, CellPayload, ClockRelation, ContainerEngine, CpuId,
-    CpuSet, DomainKind, DomainSelection, EffectiveSettings, GuestReport, GuestRole, Machine,
-    MeterEvent, MeterSettings, ShieldReport, SignInMemory,
+    CpuSet, DetachedCounts, DomainKind, DomainSelection, EffectiveSettings, GuestReport, GuestRole,
+    Machine, MeterEvent, MeterSettings, ShieldReport, SignInMemory,
 };
 
 use rampart_rules::Package;
@@ -129,7 +130,7 @@ pub fn domain_with_isolation(
             selection.cell.unwrap_or(CellPayload::BareMetal),
             state,
         )),
-        DomainKind::Detached => Box::new(detached::DetachedDomain),
+        DomainKind::Detached => Box::new(detached::DetachedDomain { state }),
     }
 }
 
@@ -279,6 +280,11 @@ pub trait Running: std::fmt::Debug {
 
     /// Returns the state of the cell during the measurement, if the domain is one.
     fn cell(&self) -> Option<CellExitReport> {
+        None
+    }
+
+    /// Returns what happened on the CPU during the measurement, if it was taken for a detached thread.
+    fn detached(&self) -> Option<DetachedCounts> {
         None
     }
 

@@ -11,8 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rampart_model::{
-    CpuId, CpuSet, DetachedCounts, DetachedCpu, DetachedHolder, DetachedState, Finding,
-    ReleaseReport, Severity,
+    CpuId, CpuSet, DetachedCounts, DetachedCpu, DetachedHolder, DetachedState, ReleaseReport,
 };
 
 use crate::changes::Changes;
@@ -36,7 +35,8 @@ pub fn has_detach_driver(root: &MachineRoot) -> bool {
 }
 
 /// Returns whether the driver is loaded, or installed for the running kernel; `None` if that is unknown.
-pub(crate) fn can_load_driver(root: &MachineRoot) -> Option<bool> {
+#[must_use]
+pub fn can_load_detach_driver(root: &MachineRoot) -> Option<bool> {
     if has_detach_driver(root) {
         return Some(true);
     }
@@ -228,6 +228,28 @@ fn forget_ended(kernel: &dyn Kernel, state: &StateDirectory) -> Result<(), HostE
     Ok(())
 }
 
+/// Removes the journal of a CPU that [`take_cpu`] took for this process, and that no process has any more.
+///
+/// # Errors
+/// If another process takes a CPU, or a journal cannot be read or removed.
+pub fn forget_cpu(state: &StateDirectory, cpu: CpuId) -> Result<(), HostError> {
+    let state = detached_state(state);
+    let _lock = Lock::take(&state, false)?;
+    for path in journal::files(&state) {
+        let recorded = journal::read(&path)?;
+        let is_it = |change: &Change| match change {
+            Change::TakenCpu {
+                cpu: taken, holder, ..
+            } => *taken == cpu && *holder == std::process::id(),
+            _ => false,
+        };
+        if !recorded.damaged && recorded.changes.iter().all(|(_, change)| is_it(change)) {
+            journal::remove(&path)?;
+        }
+    }
+    Ok(())
+}
+
 fn is_same(kernel: &dyn Kernel, process: u32, start: u64) -> bool {
     stat_of(kernel, process).is_some_and(|stat| stat.start == start && !stat.is_gone())
 }
@@ -360,18 +382,6 @@ pub(crate) mod ioctls {
     }
 }
 
-/// Returns the finding that the driver is missing.
-#[must_use]
-pub fn no_detach_driver() -> Finding {
-    Finding::new(
-        Severity::Error,
-        "module detach",
-        "the driver of detached threads is not loaded",
-    )
-    .values("not loaded", "loaded")
-    .fix("modprobe detach")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -410,7 +420,7 @@ mod tests {
         write("proc/77/comm", "control\n");
         let root = MachineRoot::at(at);
         assert!(has_detach_driver(&root));
-        assert_eq!(can_load_driver(&root), Some(true));
+        assert_eq!(can_load_detach_driver(&root), Some(true));
         let [seen, invisible] = &read_detached_cpus(&root)[..] else {
             panic!("two CPUs are taken");
         };
@@ -433,7 +443,7 @@ mod tests {
         let temporary = directory();
         let at = temporary.path();
         let root = MachineRoot::at(at);
-        assert_eq!(can_load_driver(&root), None);
+        assert_eq!(can_load_detach_driver(&root), None);
         for directory in ["proc/sys/kernel", "lib/modules/6.1"] {
             std::fs::create_dir_all(at.join(directory)).expect("created");
         }
@@ -444,7 +454,7 @@ mod tests {
             ("updates/dkms/detach.ko.xz: a.ko", true),
         ] {
             write("lib/modules/6.1/modules.dep", line);
-            assert_eq!(can_load_driver(&root), Some(found), "{line}");
+            assert_eq!(can_load_detach_driver(&root), Some(found), "{line}");
         }
     }
 

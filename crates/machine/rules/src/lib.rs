@@ -57,6 +57,9 @@ pub use machine::readings;
 pub use machine::readings::{
     InterruptReading, KernelThreadReading, LocationValue, ProcessLimits, Reading, Readings, Unread,
 };
-pub use plan::{Claim, Claims, PLAN_RULES, PlanContext, check_plan, rule_of_knob};
+pub use plan::{
+    Claim, Claims, PLAN_RULES, PlanContext, check_plan, detach_driver_problem, detach_problems,
+    rule_of_knob,
+};
 pub use rule::{Rule, RuleBook, all_rules, rule};
 pub use state::{STATE_RULES, StateComparison, StateRule, check_state, state_rule};

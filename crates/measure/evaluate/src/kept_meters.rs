@@ -12,13 +12,13 @@ use rampart_model::{
 const REPEATED_WARM_UP: Nanos = Nanos::from_millis(30);
 
 /// Returns whether the meters of an evaluation stay up between runs. A guest or cell keeps its CPUs
-/// busy and is isolated before the others, so with one of them each run starts its own meter. So it
+/// busy and is isolated before the others, and a CPU that is taken from Linux is no other domain's, so with one of them each run starts its own meter. So it
 /// does on an emulated machine, whose CPUs share real ones.
 pub(crate) fn meters_stay_up(domains: &[EvaluatedDomain], emulated: bool) -> bool {
     !emulated
         && domains
             .iter()
-            .all(|domain| !domain.selection.kind.properties().boots)
+            .all(|domain| !domain.selection.kind.starts_first())
 }
 
 /// Meters that wait for their next measurement, and the load of the last run.

@@ -10,8 +10,8 @@ use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_host::Shield;
 use rampart_load::{Load, LoadProgram};
 use rampart_model::{
-    Condition, CpuSet, DomainKind, EffectiveSettings, Finding, LoadRecord, MeterEvent,
-    MeterSettings, Nanos, Run, Severity, ThreadOutcome,
+    Condition, CpuSet, DetachedCounts, DomainKind, EffectiveSettings, Finding, LoadRecord,
+    MeterEvent, MeterSettings, Nanos, Run, Severity, ThreadOutcome, plural,
 };
 
 use crate::collect::Collected;
@@ -32,7 +32,7 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Returns the limit for a kind of domain.
 pub(crate) const fn patience(kind: DomainKind) -> Duration {
-    if kind.properties().boots {
+    if kind.starts_first() {
         GUEST_PATIENCE
     } else {
         PATIENCE
@@ -116,6 +116,7 @@ pub(crate) fn make_run(
     let mut effective_settings = EffectiveSettings::default();
     let mut guest = None;
     let mut cell = None;
+    let mut detached = None;
     let mut shield = None;
     let mut unwanted_activity = None;
     let RunRequest {
@@ -197,6 +198,7 @@ pub(crate) fn make_run(
                     effective_settings = running.effective_settings();
                     guest = running.guest();
                     cell = running.cell();
+                    detached = running.detached();
                     load_record = load.record();
                     if request.keep && load_record.ran {
                         kept.keep_load(request.condition, &request.plan.cpus, load);
@@ -239,11 +241,15 @@ pub(crate) fn make_run(
         }
         received.findings.extend(steal::of_thread(thread));
     }
+    received
+        .findings
+        .extend(disturbed_core(request.record, detached));
     let (started_monotonic, offset) = received.started.unwrap_or_default();
     let run = Run {
         explained,
         guest,
         cell,
+        detached,
         unwanted_activity,
         order: request.order,
         started: crate::experiment::timestamp(started_monotonic + offset),
@@ -269,6 +275,19 @@ pub(crate) fn make_run(
         collected: received.collected,
         failed: failed.filter(|_| !stop.load(Ordering::Relaxed)),
     }
+}
+
+/// Returns a warning if something else than the driver interrupted a CPU that was taken from Linux.
+fn disturbed_core(record: &str, counts: Option<DetachedCounts>) -> Option<Finding> {
+    let interrupts = counts.filter(|counts| counts.interrupts > 0)?.interrupts;
+    Some(
+        Finding::new(
+            Severity::Warning,
+            record,
+            "the CPU was interrupted although Linux does not have it",
+        )
+        .values(plural(interrupts as usize, "interrupt"), "none"),
+    )
 }
 
 /// Reads the messages of the meter to their end.

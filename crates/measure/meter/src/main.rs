@@ -12,6 +12,7 @@ start this program and render its results.
 
 Usage: rampart-meter [--help | --version]
        rampart-meter cell FILE OUTPUT ORDERS
+       rampart-meter detached FILE OUTPUT ORDERS
        rampart-meter block [cell FILE OUTPUT ORDERS]
        rampart-meter load cpu|memory|cache|io --cpu CPU [OPTION]...
        rampart-meter load cell FILE OUTPUT ORDERS
@@ -31,6 +32,9 @@ Commands:
   cell    Measure in a cell without an operating system (rampart-cell-meter).
           FILE maps its memory: the region that the cell writes begins at
           byte OUTPUT, the region that it reads at byte ORDERS.
+  detached
+          Be the program of such a cell on a CPU that the caller took from
+          Linux and passed on (RAMPART_DETACHED), until it is killed.
   block   Stop CPUs for set times, by requests and events of the same form:
           ready, blocked…, finished (blocker-request, blocker-event).
   load    Keep a CPU, the memory or a disk busy, and print the begin and the
@@ -73,6 +77,13 @@ fn main() -> std::process::ExitCode {
         [cell, location @ ..] if cell == "cell" && location.len() == 3 => {
             match CellMemoryLocation::parse(location) {
                 Some(location) => return rampart_meter::program::run(Some(&location)).into(),
+                None => return unknown_arguments(&arguments),
+            }
+        }
+        #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+        [detached, location @ ..] if detached == "detached" && location.len() == 3 => {
+            match CellMemoryLocation::parse(location) {
+                Some(location) => return rampart_meter::program::run_detached(&location).into(),
                 None => return unknown_arguments(&arguments),
             }
         }

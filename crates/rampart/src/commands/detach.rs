@@ -7,8 +7,8 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 use rampart_host::{
-    MachineRoot, StateDirectory, give_cpu, has_detach_driver, load_module, read_detached_cpus,
-    take_cpu,
+    MachineRoot, StateDirectory, can_load_detach_driver, give_cpu, has_detach_driver, load_module,
+    read_detached_cpus, take_cpu,
 };
 use rampart_model::{CpuId, CpuList, CpuSet, ExitCode};
 
@@ -104,8 +104,9 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
     if json {
         output::print_json(&cpus)?;
     } else {
-        let loaded = has_detach_driver(&root);
-        output::print_text(&rampart_present::detached_cpus(&cpus, loaded))?;
+        let missing = (!has_detach_driver(&root))
+            .then(|| rampart_rules::detach_driver_problem(can_load_detach_driver(&root)));
+        output::print_text(&rampart_present::detached_cpus(&cpus, missing.as_ref()))?;
     }
     Ok(ExitCode::Success)
 }

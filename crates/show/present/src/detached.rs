@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! CPUs that are taken from Linux for detached threads.
 
-use rampart_model::{DetachedCpu, DetachedHolder};
+use rampart_model::{DetachedCpu, DetachedHolder, Finding};
 
 use crate::element::{Column, ColumnKind, Element, Entry, Row, Table, TableStyle};
 
-/// Returns the taken CPUs with their holders and counts. `loaded`: whether the driver is.
+/// Returns the taken CPUs with their holders and counts, and why none can be taken, if the driver is missing.
 #[must_use]
-pub fn detached_cpus(cpus: &[DetachedCpu], loaded: bool) -> Vec<Element> {
+pub fn detached_cpus(cpus: &[DetachedCpu], missing: Option<&Finding>) -> Vec<Element> {
     if cpus.is_empty() {
-        return vec![Element::paragraph(if loaded {
-            "No CPU is taken."
-        } else {
-            "No CPU is taken. The module `detach` is not loaded; `modprobe detach` loads it."
-        })];
+        let mut elements = vec![Element::paragraph("No CPU is taken.")];
+        elements.extend(missing.map(|finding| Element::paragraph(finding.to_string())));
+        return elements;
     }
     let columns = [
         (ColumnKind::Figure, "CPU"),
@@ -66,14 +64,14 @@ fn named(holder: &DetachedHolder) -> String {
 mod tests {
     use super::*;
     use crate::{TerminalOptions, terminal};
-    use rampart_model::{CpuId, DetachedCounts, DetachedState};
+    use rampart_model::{CpuId, DetachedCounts, DetachedState, Severity};
 
-    fn text(cpus: &[DetachedCpu], loaded: bool) -> String {
+    fn text(cpus: &[DetachedCpu], missing: Option<&Finding>) -> String {
         let options = TerminalOptions {
             width: u16::MAX,
             colour: false,
         };
-        terminal(&detached_cpus(cpus, loaded), options)
+        terminal(&detached_cpus(cpus, missing), options)
     }
 
     #[test]
@@ -104,7 +102,7 @@ mod tests {
                 counts: None,
             },
         ];
-        let shown = text(&cpus, true);
+        let shown = text(&cpus, None);
         let lines: Vec<Vec<&str>> = shown
             .lines()
             .map(|line| {
@@ -132,7 +130,9 @@ mod tests {
             lines.contains(&vec!["3", "taken", "not visible"]),
             "{shown}"
         );
-        assert!(!text(&[], true).contains("modprobe"));
-        assert!(text(&[], false).contains("modprobe detach"));
+        let what = "the driver is not loaded";
+        let missing = Finding::new(Severity::Error, "module detach", what);
+        assert!(!text(&[], None).contains(what));
+        assert!(text(&[], Some(&missing)).contains(what));
     }
 }

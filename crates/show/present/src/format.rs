@@ -78,7 +78,7 @@ pub(crate) const fn block_kind(kind: BlockKind) -> &'static str {
     match kind {
         BlockKind::Module => "by the kernel module blocksys, interrupts and preemption off",
         BlockKind::Spin => "by a spinning thread of FIFO 99, which interrupts still preempt",
-        BlockKind::Cell => "by the program of the cell itself, interrupts masked",
+        BlockKind::Cell => "by the measuring program itself, without interrupts",
     }
 }
 

@@ -116,7 +116,7 @@ fn a_cpu_has_one_owner() {
 }
 
 #[test]
-fn detached_threads_need_x86_64_and_a_driver_and_cannot_have_cpu_0() {
+fn detached_threads_need_a_driver_for_the_architecture_and_cannot_have_cpu_0() {
     let detached =
         |cpus: &str| format!("[[domain]]\nname = \"a\"\nkind = \"detached\"\ncpus = \"{cpus}\"\n");
     let mut quad = quad();
@@ -142,7 +142,7 @@ fn detached_threads_need_x86_64_and_a_driver_and_cannot_have_cpu_0() {
         )
         .is_empty()
     );
-    quad.architecture = "aarch64".to_owned();
+    quad.architecture = "riscv64".to_owned();
     assert!(one(&resolve(&quad, &detached("3")), "detached-machine").impossible);
 }
 

@@ -22,6 +22,7 @@ use crate::{Rule, RuleBook};
 
 pub use cells::CELL_MACHINE;
 pub use context::{Claim, Claims, PlanContext};
+pub use detached::{detach_driver_problem, detach_problems};
 
 /// Defaults of a rule that a plan may waive.
 const PLAN_RULE: Rule = Rule {

@@ -292,7 +292,7 @@ impl Group {
     /// [`Member::invalid`], and the others continue.
     ///
     /// Guests and cells start first, because they may stay up when the others end, and isolation is
-    /// removed in the reverse order. The host is last, because it uses the remaining CPUs.
+    /// removed in the reverse order; detached threads too, because a shield is of CPUs that Linux has. The host is last, because it uses the remaining CPUs.
     pub(crate) fn raise(
         candidates: &[Candidate<'_>],
         meter: &Path,
@@ -310,7 +310,7 @@ impl Group {
         };
         let rank = |index: &usize| {
             let kind = candidates[*index].domain.selection().kind;
-            match (kind.properties().boots, kind.is_housekeeping()) {
+            match (kind.starts_first(), kind.is_housekeeping()) {
                 (true, _) => 0,
                 (false, false) => 1,
                 (false, true) => 2,

@@ -31,6 +31,9 @@ const SHORTEST_THRESHOLD: Nanos = Nanos(200);
 /// The hardware of the cell. The clock is `scale` of the counter. A sleep may end early and need
 /// not check for stop requests.
 pub trait Hardware: Clock + Counter + Sleep + Registers {
+    /// Whether it has a timer with an interrupt, and device registers.
+    const HAS_INTERRUPTS: bool = true;
+
     /// Returns the conversion of counter ticks to moments and lengths.
     fn scale(&self) -> Timescale;
 
@@ -123,6 +126,10 @@ impl<'a, H: Hardware> Program<'a, H> {
         }
         self.served = number;
         match self.orders.measure() {
+            Some(Measure::Prepare {
+                meter: Meter::Irq | Meter::Mmio,
+                ..
+            }) if !H::HAS_INTERRUPTS => Record::Refused { order: number }.write(&mut self.writer),
             Some(Measure::Prepare {
                 meter,
                 interval,

@@ -48,6 +48,21 @@ pub(crate) fn hardware() -> u64 {
     clock::monotonic().0
 }
 
+/// Keeps the next read of the counter after earlier instructions (Intel SDM 2B, RDTSC; Arm ARM D11.2.2).
+#[inline(always)]
+pub(crate) fn fence() {
+    // SAFETY: barriers, which every processor of the architecture has.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+    }
+    // SAFETY: as above.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        core::arch::asm!("isb", options(nostack, preserves_flags));
+    }
+}
+
 impl CounterKind {
     /// Returns the present value.
     #[inline]

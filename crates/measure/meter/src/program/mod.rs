@@ -10,7 +10,8 @@
 //! `rampart-meter block` blocks CPUs, so that others can measure the effect, with its own protocol
 //! ([`rampart_model::BlockerRequest`], [`rampart_model::BlockerEvent`]). With a
 //! [`CellMemoryLocation`], a cell without an operating system measures or blocks, and this program
-//! relays the conversation. `rampart-meter agent` is implemented in `rampart-agent`.
+//! relays the conversation; `rampart-meter detached` is such a cell's program on a CPU that is taken from
+//! Linux. `rampart-meter agent` is implemented in `rampart-agent`.
 
 mod backward;
 mod batch_line;
@@ -19,6 +20,8 @@ mod cell;
 mod collector;
 mod console;
 mod conversation;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod detached;
 mod findings;
 mod housekeeping;
 mod load;
@@ -29,5 +32,7 @@ mod worst;
 
 pub use blocker::run_blocker;
 pub use cell::CellMemoryLocation;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub use detached::run_detached;
 pub use load::{LoadRequest, run_load};
 pub use session::run;

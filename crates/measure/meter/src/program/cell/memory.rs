@@ -105,7 +105,7 @@ impl CellMemory {
 }
 
 /// Maps pages of a file.
-pub(super) fn map(
+pub(in crate::program) fn map(
     path: &Path,
     offset: u64,
     bytes: usize,

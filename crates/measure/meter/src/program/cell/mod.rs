@@ -20,6 +20,8 @@ pub(super) use blocks::{CellBlocks, LONGEST, SHARE};
 pub(super) use load::CellLoad;
 pub(super) use memory::CellMemory;
 pub use memory::CellMemoryLocation;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+pub(super) use memory::map;
 pub(super) use relay::relay;
 
 /// The counter of a cell's clock (Arm ARM D24.10.24).

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The domain `detached` in an evaluation of the simulated machine: measured beside host and task, blocked, without
+//! an interrupt on its CPU, and alive after a panic of the host's kernel.
+
+use rampart_model::{BlockKind, Evaluation, Question, SignPath, VerdictOutcome};
+use rampart_tests::programs::alone;
+use rampart_tests::simulated::{finish, rampart};
+use rampart_tests::verdicts::{find_verdict, transfer_of};
+
+#[test]
+fn a_detached_thread_is_measured_without_an_interrupt_and_survives_a_host_crash() {
+    let _alone = alone();
+    let location = tempfile::tempdir().expect("a directory");
+    let result = location.path().join("result");
+    let mut command = rampart(&["evaluate", "--on", "sim", "--loads", "idle"]);
+    command
+        .args(["--domains", "host,task,detached", "--for", "90s"])
+        .args(["--meters", "wakeup,noise,fwq,loop"])
+        .args(["--disturb", "block:host,block:detached,crash:host"])
+        .args(["--show-progress", "none", "--out"])
+        .arg(&result);
+    let output = finish(command);
+    let text = std::fs::read_to_string(result.join("evaluation.json"))
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let evaluation: Evaluation = serde_json::from_str(&text).expect("an evaluation");
+
+    let mut records = evaluation.records.iter();
+    let kinds: Vec<_> = records
+        .by_ref()
+        .filter(|record| record.domain == "detached")
+        .collect();
+    assert!(!kinds.is_empty(), "{:?}", evaluation.not_measured);
+    for record in kinds {
+        assert!(record.exposure.samples > 0, "{record:?}");
+        for run in &record.runs {
+            assert!(run.invalid.is_empty(), "{:?}", run.invalid);
+            let counts = run.detached.expect("the driver's counts");
+            assert_eq!(
+                (counts.interrupts, counts.system_calls, counts.faults),
+                (0, 0, 0),
+                "{counts:?}"
+            );
+        }
+    }
+    for name in ["host", "task"] {
+        let mut runs = evaluation.records.iter().flat_map(|record| {
+            let of = (record.domain == name).then_some(&record.runs);
+            of.into_iter().flatten()
+        });
+        assert!(runs.all(|run| run.detached.is_none()), "{name}");
+    }
+
+    // The positive control of its row, and what reaches the others.
+    let by = "block:detached";
+    let transferred = |by: &str, watched: &str| {
+        let verdict = find_verdict(&evaluation.verdicts, Question::Transfer, watched, by);
+        transfer_of(verdict)
+    };
+    let own = transferred(by, "detached");
+    assert!((0.5..1.5).contains(&own), "{own}");
+    for (by, watched) in [(by, "host"), (by, "task"), ("block:host", "detached")] {
+        let transfer = transferred(by, watched);
+        assert!(transfer < 0.3, "{by} in {watched}: {transfer}");
+    }
+    let made = evaluation.transfers.iter().find_map(|round| {
+        let is_it = |disturbance: &&_| ToString::to_string(disturbance) == by;
+        round.disturbance.as_ref().filter(is_it)?;
+        round.blocks.as_ref()
+    });
+    assert_eq!(made.expect("blocks").kind, BlockKind::Cell);
+
+    let crash = evaluation.crash.as_ref().expect("a crash");
+    assert!(crash.confirmed.is_some(), "{crash:?}");
+    let witness = crash.witnesses.iter().find(|one| one.domain == "detached");
+    let witness = witness.expect("a witness");
+    assert_eq!(witness.signs, SignPath::Memory, "{witness:?}");
+    assert!(
+        witness.lived.expect("a sign of life").0 > 5_000_000_000,
+        "{witness:?}"
+    );
+    let verdict = evaluation
+        .verdicts
+        .iter()
+        .find(|verdict| verdict.id == "crash/detached/wakeup/crash:host");
+    let verdict = verdict.expect("a verdict");
+    assert_eq!(verdict.outcome, VerdictOutcome::Holds, "{verdict:?}");
+}
