@@ -121,6 +121,12 @@ impl DomainKind {
         matches!(self.properties().cpus, DomainCpus::Housekeeping)
     }
 
+    /// Returns whether it is measured on one CPU, however many it could own: a detached thread has one.
+    #[must_use]
+    pub const fn is_measured_on_one_cpu(self) -> bool {
+        matches!(self, Self::Detached)
+    }
+
     /// Returns whether the domain's CPUs are offline in Linux while it runs.
     #[must_use]
     pub const fn leaves_linux(self) -> bool {

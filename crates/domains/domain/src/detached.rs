@@ -7,6 +7,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_host::{
@@ -269,6 +270,8 @@ impl Running for RunningThread {
 
     fn sign_in_memory(&self) -> Option<SignInMemory> {
         let words = self.thread.output.words();
+        // A page has an address once it was read here.
+        words[0].load(Ordering::Relaxed);
         sign_in_memory(words, physical_address(words.as_ptr() as u64)?)
     }
 

@@ -317,7 +317,13 @@ fn assign_cpus(
             let cpus = if availability.domain.kind.is_housekeeping() {
                 host_cpus(&housekeeping, each)
             } else {
-                own_cpus.next().unwrap_or_default()
+                let own = own_cpus.next().unwrap_or_default();
+                match own.first() {
+                    Some(first) if availability.domain.kind.is_measured_on_one_cpu() => {
+                        CpuSet::single(first)
+                    }
+                    _ => own,
+                }
             };
             domain_plan(name, availability, cpus)
         })

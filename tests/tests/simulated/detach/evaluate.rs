@@ -14,8 +14,8 @@ fn a_detached_thread_is_measured_without_an_interrupt_and_survives_a_host_crash(
     let result = location.path().join("result");
     let mut command = rampart(&["evaluate", "--on", "sim", "--loads", "idle"]);
     command
-        .args(["--domains", "host,task,detached", "--for", "90s"])
-        .args(["--meters", "wakeup,noise,fwq,loop"])
+        .args(["--domains", "host,task,detached", "--for", "120s"])
+        .args(["--meters", "wakeup"])
         .args(["--disturb", "block:host,block:detached,crash:host"])
         .args(["--show-progress", "none", "--out"])
         .arg(&result);

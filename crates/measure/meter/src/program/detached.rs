@@ -190,8 +190,10 @@ mod tests {
         }
     }
 
+    type Give<'a> = &'a dyn Fn(Orders<'_>, Nanos);
+
     /// Carries out orders, each as soon as `give` gives it, and returns the records of samples and of blocks.
-    fn carried_out(give: &[&dyn Fn(Orders<'_>, Nanos)]) -> [Vec<Record>; 2] {
+    fn carried_out(give: &[Give<'_>]) -> [Vec<Record>; 2] {
         let (output, orders) = (words(OUTPUT_BYTES), words(ORDERS_BYTES));
         let written = CellOutput::new(&output).expect("room");
         let given = Orders::new(&orders).expect("room");
