@@ -222,6 +222,8 @@ fn finds_the_isolation_of_a_simulated_machine() {
             "sim",
             "--for",
             "135s",
+            "--domains",
+            "host,task,container,vm",
             "--loads",
             "idle",
             "--disturb",
