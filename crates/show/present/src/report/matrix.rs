@@ -324,7 +324,7 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
             ..
         }) = &verdict.figures
         {
-            lengths.push(format::time(*length));
+            lengths.push(*length);
             with.push(u64::from(*with_block));
             without.push(u64::from(*without_block));
             kinds.insert(*kind);
@@ -334,14 +334,19 @@ fn block_remark(evaluation: &Evaluation, blocks: &[&Disturbance]) -> String {
     let Some((confidence, tolerance)) = level else {
         return "No round with blocks is valid.".to_owned();
     };
-    // Lengths differ by microseconds; lengths with the same text are named once.
-    lengths.dedup();
+    // Lengths differ by microseconds, which their text rarely shows.
+    let mut extremes: Vec<String> = [lengths.iter().min(), lengths.iter().max()]
+        .into_iter()
+        .flatten()
+        .map(|length| format::time(*length))
+        .collect();
+    extremes.dedup();
     let by: Vec<&str> = kinds.iter().map(|kind| format::block_kind(*kind)).collect();
     format!(
         "0: no part of a block reaches the domain. 1: all of it does. Blocks of {} {}. Each entry rests on {} windows with a \
          block and {} without. Intervals of {:.0}\u{a0}%; up to {} counts as isolated. control: the block's own domain, where \
          it must have an effect.",
-        lengths.join(", "),
+        extremes.join(" to "),
         by.join(", or "),
         format::span(&with),
         format::span(&without),
