@@ -22,7 +22,7 @@ describe("cells in a browser", { skip }, () => {
       await settled(page);
       assert.match(
         await page.locator("#pair").innerText(),
-        /by the program of the cell itself, interrupts masked/,
+        /by the measuring program itself, without interrupts/,
       );
       await isolation(page, "cache:cell:linux", "host").locator("button").click();
       await settled(page);
