@@ -193,6 +193,22 @@ impl Placement {
                 ),
             });
         }
+        let counts = || runs.iter().map(|run| run.detached);
+        if counts().all(|counts| counts.is_some()) {
+            let count = runs.len();
+            let interrupts: u64 = counts().flatten().map(|counts| counts.interrupts).sum();
+            return match interrupts {
+                0 => Ok(Self {
+                    policy,
+                    words: format!(
+                        "its thread has its CPU to itself, without an interrupt in each of {count} valid runs"
+                    ),
+                }),
+                _ => Err(format!(
+                    "its CPU was interrupted {interrupts} times in {count} valid runs"
+                )),
+            };
+        }
         if !policy.is_real_time() {
             return Err(format!(
                 "its threads have the policy {policy}, which is not a real-time policy"
@@ -262,7 +278,7 @@ fn host_side(domain: &EvaluatedDomain, runs: &[&Run]) -> Result<String, String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{Evaluation, Verdict};
+    use rampart_model::{DetachedCounts, Evaluation, Verdict};
 
     /// Returns the web page's test evaluation, on a simulated machine, with domains that are
     /// isolated.
@@ -323,6 +339,36 @@ mod tests {
             none.reason.contains("not a real-time policy"),
             "{}",
             none.reason
+        );
+    }
+
+    /// Linux does not schedule a detached thread, so its policy means nothing.
+    #[test]
+    fn requires_a_cpu_without_interrupts_of_a_detached_thread() {
+        let mut evaluation = isolated();
+        for thread in threads(&mut evaluation, "task") {
+            thread.placement.policy = SchedulingPolicy::Other;
+        }
+        let mut count = |interrupts| {
+            let records = evaluation.records.iter_mut();
+            for record in records.filter(|record| record.domain == "task") {
+                for run in &mut record.runs {
+                    run.detached = Some(DetachedCounts {
+                        interrupts,
+                        ..DetachedCounts::default()
+                    });
+                }
+            }
+            real_time_of(&evaluation, "task")
+        };
+        let sound = count(0);
+        assert_eq!(sound.answer, IN_STRUCTURE, "{sound:?}");
+        let interrupted = count(1);
+        assert_eq!(interrupted.answer, NOT_JUDGED, "{interrupted:?}");
+        assert!(
+            interrupted.reason.contains("was interrupted"),
+            "{}",
+            interrupted.reason
         );
     }
 

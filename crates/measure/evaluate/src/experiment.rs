@@ -25,7 +25,7 @@ use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
 use crate::domains::{Domains, NoisyGuests};
 use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
-use crate::kept_meters::{KeptMeters, meters_stay_up};
+use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
 use crate::matrix_time::RunLimits;
 use crate::measuring_costs::MeasuringCosts;
@@ -248,7 +248,7 @@ pub fn evaluate(
     }
     let ended_early = stop_condition.is_over();
     let crash = context.crash_host && !ended_early;
-    if !crash || !have_own_cpus(&evaluation.settings) {
+    if !crash || !have_own_cpus(&evaluation.settings.domains) {
         // The domains that are up are not those to watch.
         running.end();
         kept_domains.renew(&evaluation.settings.domains);
@@ -336,7 +336,7 @@ impl RunEnvironment<'_> {
         } = state_of_runs;
         let usable = evaluation.machine.topology.usable();
         // A guest that owns its CPUs may stay up from one of its runs to the next.
-        let stay_up = have_own_cpus(&evaluation.settings);
+        let stay_up = have_own_cpus(&evaluation.settings.domains);
         let emulated = evaluation.machine.virtualisation.emulated;
         let keep = meters_stay_up(&evaluation.settings.domains, emulated);
         if keep && evaluation.settings.variants.is_empty() {
@@ -550,7 +550,7 @@ impl RunEnvironment<'_> {
         let Some(transfer) = &plan.transfer else {
             return Ok(());
         };
-        let own_cpus = have_own_cpus(&plan);
+        let own_cpus = have_own_cpus(&plan.domains);
         let runs = estimate.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
         let mut group = None;
         let mut repeats = Repeats::default();
@@ -641,15 +641,6 @@ fn open_entries(
         .filter(|(_, collector)| rests_on.contains(&collector.record.id))
         .map(|(entry, _)| *entry)
         .collect()
-}
-
-/// Returns whether no two domains measure on the same CPU.
-fn have_own_cpus(plan: &EvaluationSettings) -> bool {
-    plan.domains.iter().enumerate().all(|(index, one)| {
-        plan.domains[index + 1..]
-            .iter()
-            .all(|other| one.cpus.intersection(&other.cpus).is_empty())
-    })
 }
 
 /// Returns why the meters use the time-sharing policy instead of a real-time policy: this process

@@ -11,14 +11,24 @@ use rampart_model::{
 /// Warm-up of a meter that has measured before in the same process.
 const REPEATED_WARM_UP: Nanos = Nanos::from_millis(30);
 
-/// Returns whether the meters of an evaluation stay up between runs. A guest or cell keeps its CPUs
-/// busy and is isolated before the others, and a CPU that is taken from Linux is no other domain's, so with one of them each run starts its own meter. So it
-/// does on an emulated machine, whose CPUs share real ones.
+/// Returns whether the meters of an evaluation stay up between runs. With a guest, a cell or a detached
+/// thread each run starts its own meter: the first two keep their CPUs busy and are isolated before the
+/// others, the last two take their CPUs from Linux. So it does on an emulated machine, whose CPUs share
+/// real ones.
 pub(crate) fn meters_stay_up(domains: &[EvaluatedDomain], emulated: bool) -> bool {
     !emulated
         && domains
             .iter()
             .all(|domain| !domain.selection.kind.starts_first())
+}
+
+/// Returns whether no two domains measure on the same CPU.
+pub(crate) fn have_own_cpus(domains: &[EvaluatedDomain]) -> bool {
+    domains.iter().enumerate().all(|(index, one)| {
+        domains[index + 1..]
+            .iter()
+            .all(|other| one.cpus.intersection(&other.cpus).is_empty())
+    })
 }
 
 /// Meters that wait for their next measurement, and the load of the last run.

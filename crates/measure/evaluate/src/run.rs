@@ -286,7 +286,10 @@ fn disturbed_core(record: &str, counts: Option<DetachedCounts>) -> Option<Findin
             record,
             "the CPU was interrupted although Linux does not have it",
         )
-        .values(plural(interrupts as usize, "interrupt"), "none"),
+        .values(plural(interrupts as usize, "interrupt"), "none")
+        .fix(
+            "look in the kernel log for machine checks and other interrupts that cannot be masked",
+        ),
     )
 }
 

@@ -292,7 +292,8 @@ impl Group {
     /// [`Member::invalid`], and the others continue.
     ///
     /// Guests and cells start first, because they may stay up when the others end, and isolation is
-    /// removed in the reverse order; detached threads too, because a shield is of CPUs that Linux has. The host is last, because it uses the remaining CPUs.
+    /// removed in the reverse order. Detached threads do too, because only CPUs of Linux can be
+    /// shielded. The host is last, because it uses the remaining CPUs.
     pub(crate) fn raise(
         candidates: &[Candidate<'_>],
         meter: &Path,

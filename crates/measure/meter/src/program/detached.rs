@@ -116,7 +116,8 @@ fn measure(location: &CellMemoryLocation) -> Result<std::convert::Infallible, Fi
     if !IS_BUILT {
         return Err(problem(
             "rampart-meter was built without a C compiler for this architecture".to_owned(),
-        ));
+        )
+        .fix("install one, and build it again"));
     }
     let region = |offset, bytes, writable| {
         map(&location.file, offset, bytes, writable)
