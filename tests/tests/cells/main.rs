@@ -7,6 +7,7 @@ mod configurations;
 mod crash;
 mod gicv2;
 mod hostile_cells;
+mod hostile_gicv2;
 mod hostile_root;
 mod instructions;
 mod isolation;
