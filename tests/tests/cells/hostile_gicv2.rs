@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rampart_hypervisor_cells::remote::{INTERRUPTS, STAYS_ACTIVE};
+use rampart_hypervisor_cells::remote::{INTERRUPTS, RESULTS, STAYS_ACTIVE};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::InterruptGrant;
 use rampart_hypervisor_core::interface::Hypercall;
@@ -115,48 +115,48 @@ const fn store_at(offset: u64) -> u32 {
 /// Nothing that a cell writes to its CPU interface keeps the CPU, or remains for the next owner.
 #[test]
 fn every_cpu_of_a_gicv2_returns_without_traces() {
-    let asleep = [MASK, WFI, WFI, WFI];
-    let states = [
-        (
-            "interface off, asleep",
-            0,
-            [&[store_at(0)][..], &asleep].concat(),
-        ),
-        (
-            "all masked, asleep",
-            0,
-            [&[store_at(PRIORITY_MASK)][..], &asleep].concat(),
-        ),
-        (
-            "no preemption",
-            7,
-            [&[store_at(BINARY_POINT)][..], &asleep].concat(),
-        ),
-        (
-            "active priorities",
-            u64::from(u32::MAX),
-            [&[store_at(ACTIVE)][..], &asleep].concat(),
-        ),
-        ("control", u64::from(u32::MAX), vec![store_at(0), MASK]),
-        (
-            "an active interrupt",
-            1,
-            vec![
-                write_register(register::TIMER_CONTROL, 1),
-                store_at(BINARY_POINT),
-                store_at(0),
-                UNMASK,
-            ],
-        ),
+    // str w5, [x4]: enables the timer's interrupt. str x3, [x2]: reports that the state is reached.
+    let (enable, report) = (0xb900_0085, 0xf900_0043);
+    let asleep = [enable, report, MASK, WFI, WFI, WFI];
+    let taken = [
+        enable,
+        write_register(register::TIMER_CONTROL, 3),
+        UNMASK,
+        ISB,
+        report,
     ];
+    let states = [
+        ("interface off", 0, 0, &asleep[..]),
+        ("all masked", PRIORITY_MASK, 0, &asleep),
+        ("no preemption", BINARY_POINT, 7, &asleep),
+        ("active priorities", ACTIVE, u64::from(u32::MAX), &asleep),
+        ("control", 0, u64::from(u32::MAX), &asleep),
+        ("an active interrupt", 0, 1, &taken),
+    ];
+    const REACHED: usize = RESULTS + 7;
     on(&GICV2, |machine| {
         let witness = machine.start_witness()?;
-        for (what, value, mut code) in states.clone() {
+        for (what, register, value, code) in states {
             let failed = |error: String| format!("{what}: {error}");
-            let cell = machine.start_hostile(&ONE, &ONE.blob()).map_err(failed)?;
-            machine.set_value(ONE.cpu(0), STAYS_ACTIVE, 1);
-            code.push(SPIN);
-            machine.begin(ONE.cpu(0), &code, &[INTERFACE, value]);
+            let cell = machine.start_hostile(&ONE, &ONE.blob());
+            let (cell, cpu) = (cell.map_err(failed)?, ONE.cpu(0));
+            machine.set_value(cpu, STAYS_ACTIVE, 1);
+            machine.set_value(cpu, REACHED, 0);
+            let code = [&[store_at(register)], code, &[SPIN]].concat();
+            let reached = cpu.argument + 8 * REACHED as u64;
+            let enabled = [DISTRIBUTOR + ENABLE, 1 << 27];
+            machine.begin(
+                cpu,
+                &code,
+                &[&[INTERFACE, value, reached, 1][..], &enabled].concat(),
+            );
+            ensure(machine.wait(|| machine.value(cpu, REACHED) == 1), || {
+                format!("{what}: the state is not reached")
+            })?;
+            let interrupts = machine.value(cpu, INTERRUPTS + 27);
+            ensure(what != "an active interrupt" || interrupts > 0, || {
+                "the cell takes no interrupt".to_owned()
+            })?;
             std::thread::sleep(Duration::from_millis(2));
             machine
                 .manage(Hypercall::CellDestroy, cell)
