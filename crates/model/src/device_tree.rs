@@ -38,6 +38,10 @@ pub struct Description {
     pub interrupt_controller: Option<InterruptController>,
     /// The devices with registers accessible to the CPUs or with interrupts.
     pub devices: Vec<TreeDevice>,
+    /// The shared peripheral interrupts that Linux has requested, in ascending order: for a device,
+    /// or without one. Empty if the description is not of the running machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested_interrupts: Vec<u32>,
     /// Problems for cells, and resources that devices share.
     pub findings: Vec<Finding>,
 }

@@ -129,8 +129,8 @@ impl InUse {
         self.hypervisor.into_iter().chain(spans).collect()
     }
 
-    /// Returns the shared peripheral interrupts that are not raised by a device and not in use,
-    /// highest first. Only below the highest of a device, because the controller may not implement
+    /// Returns the shared peripheral interrupts that are not raised by a device, not requested by
+    /// Linux and not in use, highest first. Only below the highest of a device, because the controller may not implement
     /// higher ones.
     #[must_use]
     pub fn free_interrupts(&self, description: &Description) -> Vec<u32> {
@@ -141,6 +141,7 @@ impl InUse {
             .collect();
         let highest = taken.iter().copied().max().unwrap_or(0);
         taken.push(self.event_interrupt);
+        taken.extend(&description.requested_interrupts);
         for cell in &self.cells {
             taken.extend(
                 cell.configuration
