@@ -61,6 +61,7 @@ impl DomainKind {
             kernel: DomainKernel::Host,
             program: DomainProgram::Process,
             boots: false,
+            spins: false,
         };
         match self {
             Self::Host => KindProperties {
@@ -85,6 +86,7 @@ impl DomainKind {
                 word: "detached",
                 cpus: DomainCpus::TakenFromLinux,
                 kernel: DomainKernel::Apart,
+                spins: true,
                 ..TASK
             },
             Self::Cell => KindProperties {
@@ -93,6 +95,7 @@ impl DomainKind {
                 kernel: DomainKernel::Apart,
                 program: DomainProgram::Image,
                 boots: true,
+                spins: false,
             },
         }
     }
@@ -162,6 +165,8 @@ pub struct KindProperties {
     pub program: DomainProgram,
     /// Whether a system boots in it before its program starts, which takes seconds.
     pub boots: bool,
+    /// Whether its CPUs are busy while its program waits.
+    pub spins: bool,
 }
 
 /// Where a domain's CPUs come from.

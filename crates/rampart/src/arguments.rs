@@ -253,6 +253,10 @@ pub(crate) struct Evaluate {
     #[arg(long, hide = true)]
     pub(crate) crash_host: bool,
 
+    /// Number of real CPUs that run this emulated machine; set by `--on`
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) emulator_cpus: Option<u32>,
+
     /// Directory of the results; `-` writes a tar stream to standard output, in
     /// which a file is repeated each time it changes
     /// [default: rampart-results-TIME]
