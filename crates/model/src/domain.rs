@@ -302,7 +302,7 @@ impl DomainSelection {
     }
 }
 
-const DOMAINS: [&str; 10] = [
+const DOMAINS: [&str; 11] = [
     "host",
     "task",
     "container",
@@ -311,6 +311,7 @@ const DOMAINS: [&str; 10] = [
     "vm",
     "vm:noisy",
     "vm:tcg",
+    "detached",
     "cell",
     "cell:linux",
 ];
@@ -318,7 +319,7 @@ const DOMAINS: [&str; 10] = [
 /// The error of a text that names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown domain `{0}`{near}; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux",
+    "unknown domain `{0}`{near}; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, detached, cell or cell:linux",
     near = did_you_mean(.0, DOMAINS)
 )]
 pub struct ParseDomainError(pub String);

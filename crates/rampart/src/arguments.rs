@@ -185,8 +185,9 @@ pub(crate) struct Evaluate {
 
     /// Domains: host, task, container, container:podman, container:docker, vm,
     /// vm:noisy (a noisy neighbour: loaded, not measured), vm:tcg (emulated),
-    /// cell; one named twice runs twice. With --plan also its domains
-    /// [default: all that this machine can host]
+    /// detached, cell; one named twice runs twice. With --plan also its domains
+    /// [default: all that this machine can host, without detached on an emulated
+    /// machine with fewer real CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) domains: Vec<String>,
 
@@ -340,7 +341,7 @@ pub(crate) struct Measure {
     pub(crate) housekeeping: Option<CpuList>,
 
     /// Domain to measure in: host, task, container, container:podman,
-    /// container:docker, vm, vm:tcg (emulated), cell
+    /// container:docker, vm, vm:tcg (emulated), detached, cell
     #[arg(long, value_name = "DOMAIN", default_value = "host")]
     pub(crate) domain: DomainSelection,
 
