@@ -186,8 +186,9 @@ pub(crate) struct Evaluate {
 
     /// Domains: host, task, container, container:podman, container:docker, vm,
     /// vm:noisy (a noisy neighbour: loaded, not measured), vm:tcg (emulated),
-    /// cell; one named twice runs twice. With --plan also its domains
-    /// [default: all that this machine can host]
+    /// detached, cell; one named twice runs twice. With --plan also its domains
+    /// [default: all that this machine can host, without detached on an emulated
+    /// machine with fewer real CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) domains: Vec<String>,
 
@@ -253,6 +254,10 @@ pub(crate) struct Evaluate {
     /// Make the kernel of this machine panic at the end; set by `--on`
     #[arg(long, hide = true)]
     pub(crate) crash_host: bool,
+
+    /// Number of real CPUs that run this emulated machine; set by `--on`
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) emulator_cpus: Option<u32>,
 
     /// Directory of the results; `-` writes a tar stream to standard output, in
     /// which a file is repeated each time it changes
@@ -337,7 +342,7 @@ pub(crate) struct Measure {
     pub(crate) housekeeping: Option<CpuList>,
 
     /// Domain to measure in: host, task, container, container:podman,
-    /// container:docker, vm, vm:tcg (emulated), cell
+    /// container:docker, vm, vm:tcg (emulated), detached, cell
     #[arg(long, value_name = "DOMAIN", default_value = "host")]
     pub(crate) domain: DomainSelection,
 

@@ -5,6 +5,7 @@
 mod command;
 mod configurations;
 mod crash;
+mod detached;
 mod hostile_cells;
 mod hostile_root;
 mod instructions;

@@ -5,6 +5,7 @@ mod answer;
 mod causes;
 mod cells;
 mod crash;
+mod detached;
 mod effects;
 mod figures;
 mod findings;
@@ -57,6 +58,7 @@ pub fn report(evaluation: &Evaluation) -> Vec<Element> {
         settings::settings,
         guests::guests,
         cells::cells,
+        detached::detached,
         machine::machine,
         findings::findings_section,
         findings::not_measured,
