@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		3
+#define RAMPART_REVISION		4
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL
@@ -242,10 +242,10 @@ struct rampart_blob_header {
 
 struct rampart_platform {
 	__u64 distributor;
-	__u64 redistributors;
-	__u64 redistributor_bytes;
+	__u64 cpu_frames;		/* GICR, or GICC of a GICv2 */
+	__u64 cpu_frame_bytes;
 	__u32 event_interrupt;		/* set pending on each change; 0: none */
-	__u32 reserved;
+	__u32 version;			/* of the GIC: 2 or 3 */
 };
 
 /* rampart_memory_region.flags */

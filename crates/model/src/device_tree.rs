@@ -91,6 +91,9 @@ pub struct InterruptController {
     pub distributor: AddressSpan,
     /// The regions of GICR; none in version 2.
     pub redistributors: Vec<AddressSpan>,
+    /// GICC; only in version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_interface: Option<AddressSpan>,
     /// The registers of each of its ITSs.
     pub translation_services: Vec<AddressSpan>,
 }

@@ -3,6 +3,7 @@
 
 mod configuration;
 mod devices;
+mod gicv2;
 mod interface;
 mod interrupts;
 mod lifecycle;

@@ -6,6 +6,7 @@ mod command;
 mod configurations;
 mod crash;
 mod detached;
+mod gicv2;
 mod hostile_cells;
 mod hostile_root;
 mod instructions;

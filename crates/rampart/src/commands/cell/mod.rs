@@ -14,7 +14,7 @@ use rampart_model::{ByteSize, CpuList, ExitCode, Nanos};
 use crate::failure::Failure;
 
 const CELL_EXAMPLES: &str = "\
-Cells need an arm64 machine with a GICv3, a kernel that was booted at EL2
+Cells need an arm64 machine with a GICv2 or GICv3, a kernel that was booted at EL2
 without VHE, and memory that is reserved from Linux. `enable` reports what is
 missing and how to fix it. The driver (/dev/rampart) keeps the state of cells;
 no process has to run.
@@ -126,8 +126,8 @@ struct Enable {
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 
-    /// Image of the hypervisor, which is first installed as
-    /// /lib/firmware/rampart.bin [default: the installed one]
+    /// Image of the hypervisor: rampart.bin for a GICv3, rampart-gicv2.bin for
+    /// a GICv2 [default: the installed one]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
