@@ -30,7 +30,7 @@ use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 3;
+pub const REVISION: u32 = 4;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
