@@ -2,6 +2,7 @@
 //! The hypervisor in the simulated arm64 machine, with a real kernel as root and with a hostile one: cells and their
 //! isolation.
 
+mod colours;
 mod command;
 mod configurations;
 mod crash;

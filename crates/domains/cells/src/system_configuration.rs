@@ -200,7 +200,7 @@ impl SystemParts {
                     guest: start,
                     bytes: end - start,
                     flags: flags.bits(),
-                    reserved: 0,
+                    colours: 0,
                 });
             }
         };

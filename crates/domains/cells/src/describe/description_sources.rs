@@ -6,14 +6,16 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
-use super::Driver;
 use super::iomem::Iomem;
 use super::nodes::{Nodes, TreeError};
+use super::{Driver, LastCache, caches};
 
 /// The device tree of the running machine, from Linux.
 const TREE: &str = "/proc/device-tree";
 /// The tree as passed by the boot loader, with its list of reserved memory.
 const FLATTENED: &str = "/sys/firmware/fdt";
+/// The last cache as the hypervisor's driver reads it from the processor.
+const DRIVER_CACHE: &str = "/sys/devices/virtual/misc/rampart/cache";
 /// Buses with devices of the device tree.
 const BUSES: [&str; 2] = ["platform", "amba"];
 
@@ -27,6 +29,8 @@ pub struct Sources {
     pub(super) iomem: Option<Iomem>,
     /// Linux's CPU numbers, by path of their nodes.
     pub(super) cpu_numbers: BTreeMap<String, u32>,
+    /// The last cache as Linux or the driver describes it.
+    pub(super) cache: Option<LastCache>,
     /// Linux's drivers, by path of the device's node.
     pub(super) drivers: BTreeMap<String, Driver>,
     /// Shared peripheral interrupts that Linux has requested.
@@ -51,6 +55,8 @@ impl Sources {
                 .ok()
                 .and_then(|text| Iomem::parse(&text)),
             cpu_numbers: cpu_numbers(Path::new("/sys/devices/system/cpu")),
+            cache: caches::of_linux(Path::new("/sys/devices/system/cpu/cpu0/cache"))
+                .or_else(|| caches::of_driver(Path::new(DRIVER_CACHE))),
             drivers: drivers(Path::new("/sys/bus")),
             requested_interrupts: requested_interrupts(Path::new("/sys/kernel/irq")),
         })
@@ -77,6 +83,7 @@ impl Sources {
             nodes,
             iomem,
             cpu_numbers: BTreeMap::new(),
+            cache: None,
             drivers: BTreeMap::new(),
             requested_interrupts: BTreeSet::new(),
         })

@@ -215,7 +215,7 @@ impl Operator {
         let holds = |region: &&rampart_hypervisor_core::format::MemoryRegion| {
             AddressSpan {
                 start: region.guest,
-                bytes: region.bytes,
+                bytes: region.guest_bytes(),
             }
             .holds(&AddressSpan {
                 start: at,
@@ -229,7 +229,7 @@ impl Operator {
                 .map(|region| {
                     AddressSpan {
                         start: region.guest,
-                        bytes: region.bytes,
+                        bytes: region.guest_bytes(),
                     }
                     .to_string()
                 })

@@ -167,6 +167,7 @@ fn request(order: &StartRequest<'_>) -> CellRequest {
             cell: cell.to_owned(),
             region: region.to_owned(),
         }));
+    request.cache_percent = options.cache_percent;
     request.bells = options.bells;
     request.rings = options.rings;
     request.argument = options.argument;

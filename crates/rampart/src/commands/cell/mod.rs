@@ -190,6 +190,11 @@ struct Create {
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     memory: ByteSize,
 
+    /// Share of the last-level cache, in whole colours: memory of these
+    /// colours, which no other cell gets
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    cache_percent: Option<u32>,
+
     /// Device: path of its node, name of the node, or address; repeatable
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
