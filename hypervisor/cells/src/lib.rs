@@ -19,6 +19,8 @@ mod bare;
 #[cfg(target_os = "none")]
 pub mod launch;
 #[cfg(target_os = "none")]
+pub mod network;
+#[cfg(target_os = "none")]
 mod random;
 pub mod remote;
 #[cfg(target_os = "none")]
