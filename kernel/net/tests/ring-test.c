@@ -51,7 +51,7 @@ static void *attack(void *section)
 		0, RAMPART_RING_NUMBER, RAMPART_RING_ANSWERED, RAMPART_RING_WRITTEN,
 		RAMPART_RING_TAKEN, RAMPART_RING_RECEIVE_MARK, RAMPART_RING_SEND_MARK,
 	};
-	u64 *memory = section, state = 1234567;
+	u64 *memory = section, state = 1234567, number = 7;
 
 	while (!READ_ONCE(ended)) {
 		u64 value = next_random(&state), kind = next_random(&state) % 10;
@@ -65,7 +65,9 @@ static void *attack(void *section)
 		/* So that it is connected half of the time. */
 		if (kind < 8) {
 			WRITE_ONCE(memory[0], RAMPART_RING_MAGIC);
-			WRITE_ONCE(memory[RAMPART_RING_NUMBER], 7);
+			if (!(next_random(&state) % 64))
+				number++;
+			WRITE_ONCE(memory[RAMPART_RING_NUMBER], number);
 			WRITE_ONCE(memory[RAMPART_RING_ANSWERED], 1);
 		}
 		word = RAMPART_RING_HEADER_WORDS +

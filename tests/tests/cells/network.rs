@@ -15,7 +15,7 @@ use rampart_tests::programs::{beside_others, directory};
 /// Loads the network driver, and runs the test's driver.
 fn run(word: &str) -> String {
     format!(
-        "insmod modules/$(uname -r)/rampart-net.ko || exit 9
+        "grep -q ^rampart_net /proc/modules || insmod modules/$(uname -r)/rampart-net.ko || exit 9
 ./network_agent {word} /boot/vmlinuz-$(uname -r) rampart-meter modules/$(uname -r)/rampart-net.ko || echo 'FAILED  network_agent'
 rmmod rampart-net
 "
@@ -112,7 +112,9 @@ fn rounds(memory: &Path) -> u64 {
     let mut written = Vec::new();
     rampart_ring::stream::leftover(&words, |byte| written.push(byte)).expect("a section");
     let outputs = recover(&written);
-    let lines = outputs.values().flat_map(|output| output.split(|byte| *byte == b'\n'));
+    let lines = outputs
+        .values()
+        .flat_map(|output| output.split(|byte| *byte == b'\n'));
     let round = |line: &[u8]| {
         let line = std::str::from_utf8(line).ok()?;
         line.strip_prefix("round ")?.parse().ok()

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //! network_agent run | crash KERNEL METER MODULE     in the root
+//! network_agent bare DIRECTORY SECONDS              in the root: programs without an operating system
 //! network_agent up PEER ADDRESS                     anywhere: configures the interface with this peer
 //! network_agent answer PORT | exchange ADDRESS PORT BYTES | ping ADDRESS COUNT
 //! network_agent rounds ADDRESS PORT                 anywhere: exchanges for ever
@@ -348,12 +349,8 @@ fn packets(agent: &Agent, peer: &str) -> Result<u64> {
 
 /// Prints the packets that the interface has received and sent.
 fn show_packets(peer: &str) -> Result<()> {
-    let name = interface(peer)?;
-    let count = |file: &str| -> Result<u64> {
-        let text = fs::read_to_string(format!("/sys/class/net/{name}/statistics/{file}"))?;
-        Ok(text.trim().parse()?)
-    };
-    println!("{}", count("rx_packets")? + count("tx_packets")?);
+    let both = count_of(peer, "rx_packets")? + count_of(peer, "tx_packets")?;
+    println!("{both}");
     Ok(())
 }
 
@@ -450,6 +447,113 @@ fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
     Ok(())
 }
 
+/// Creates, loads and starts a program without an operating system that has a network with the root.
+fn start_bare(name: &str, image: &Path, argument: u64) -> Result<()> {
+    let operator = Operator::open()?;
+    let request = CellRequest {
+        networks: vec![NetworkRequest {
+            peer: "root".to_owned(),
+            bytes: DEFAULT_BYTES,
+            cached: false,
+        }],
+        argument,
+        ..CellRequest::new(name)
+    };
+    let failed = |error| format!("{name}: {error:?}");
+    let resolved = operator
+        .resolved(&request, &CpuSet::new())
+        .map_err(failed)?;
+    operator.create(&resolved).map_err(failed)?;
+    operator
+        .load(name, None, &fs::read(image)?)
+        .map_err(failed)?;
+    operator.start(name).map_err(failed)?;
+    Ok(())
+}
+
+/// Sends UDP packets and counts those that return unchanged.
+fn echoes(address: &str, count: u32) -> Result<u32> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+    socket.connect((address, 7))?;
+    let mut returned = 0;
+    for number in 0..count {
+        let packet: Vec<u8> = (0..1 + number * 37 % 1400)
+            .map(|byte| (byte ^ number) as u8)
+            .collect();
+        socket.send(&packet)?;
+        let mut buffer = [0; 2048];
+        if socket
+            .recv(&mut buffer)
+            .is_ok_and(|size| buffer[..size] == packet)
+        {
+            returned += 1;
+        }
+    }
+    Ok(returned)
+}
+
+fn count_of(peer: &str, file: &str) -> Result<u64> {
+    let name = interface(peer)?;
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/statistics/{file}"))?;
+    Ok(text.trim().parse()?)
+}
+
+fn bare(directory: &str, seconds: u64) -> Result<()> {
+    let device = enable()?;
+    let operator = Operator::open()?;
+    let image = |name: &str| Path::new(directory).join(name);
+    start_bare("echo", &image("rampart-cell-network"), 0x0a01_0002)?;
+    up("echo", "10.1.0.1")?;
+    report(
+        has_carrier("echo", true)?,
+        "without an operating system: carrier",
+    );
+    let answered = ping("10.1.0.2", PINGS.parse()?)?;
+    report(
+        answered == PINGS.parse::<u16>()?,
+        "without an operating system: ping",
+    );
+    let returned = echoes("10.1.0.2", 50)?;
+    report(
+        returned == 50,
+        &format!("without an operating system: UDP, {returned} of 50"),
+    );
+    let gone = |name: &str| operator.destroy(name).map_err(|error| format!("{error:?}"));
+    gone("echo")?;
+
+    for seed in 1..=2 {
+        start_bare("hostile", &image("rampart-cell-network-hostile"), seed)?;
+        up("hostile", "10.1.0.1")?;
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.set_broadcast(true)?;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(seconds) {
+            for _ in 0..50 {
+                // There is no answer, and often no carrier.
+                let _ = socket.send_to(&[0; 1000], ("10.1.0.255", 9));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let counts = ["rx_packets", "rx_errors", "tx_packets", "tx_dropped"]
+            .map(|file| count_of("hostile", file).unwrap_or(0));
+        println!("figure hostile {seed}: received, invalid, sent, dropped {counts:?}");
+        report(
+            counts[0] > 100 && counts[1] > 10 && counts[2] > 0,
+            &format!("hostile {seed}: its frames were taken and its errors counted"),
+        );
+        gone("hostile")?;
+    }
+    start_bare("echo", &image("rampart-cell-network"), 0x0a01_0002)?;
+    up("echo", "10.1.0.1")?;
+    let answered = ping("10.1.0.2", PINGS.parse()?)?;
+    report(answered == PINGS.parse::<u16>()?, "after the attack: ping");
+    gone("echo")?;
+    device.disable()?;
+    report(true, "left");
+    Ok(())
+}
+
 /// Panics while two cells exchange; the reader of the machine's memory examines the cells.
 fn crash(kernel: &str, meter: &str, module: &str) -> Result<()> {
     let _device = enable()?;
@@ -485,6 +589,10 @@ fn main() -> std::process::ExitCode {
     let done = match words[..] {
         ["run", kernel, meter, module] => run(kernel, meter, module),
         ["crash", kernel, meter, module] => crash(kernel, meter, module),
+        ["bare", directory, seconds] => seconds
+            .parse()
+            .map_err(Into::into)
+            .and_then(|seconds| bare(directory, seconds)),
         ["up", peer, address] => up(peer, address),
         ["packets", peer] => show_packets(peer),
         ["answer", port] => answer(port),

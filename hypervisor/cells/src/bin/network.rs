@@ -37,7 +37,8 @@ extern "C" fn cell_main(argument: u64) {
         // It has space for one.
         let _ = all.push(IpCidr::Ipv4(Ipv4Cidr::new(address, 24)));
     });
-    let (mut metadata_in, mut metadata_out) = ([udp::PacketMetadata::EMPTY; 4], [udp::PacketMetadata::EMPTY; 4]);
+    let (mut metadata_in, mut metadata_out) =
+        ([udp::PacketMetadata::EMPTY; 4], [udp::PacketMetadata::EMPTY; 4]);
     let (mut bytes_in, mut bytes_out) = ([0; 4 * PACKET], [0; 4 * PACKET]);
     let mut socket = udp::Socket::new(
         udp::PacketBuffer::new(&mut metadata_in[..], &mut bytes_in[..]),
