@@ -15,7 +15,7 @@
 /* x0 of the hypercall that rings a doorbell (hypervisor/core/src/interface.rs). */
 #define RAMPART_NET_DOORBELL	0xc6005212
 
-/* Counts, each with one writer at a time. */
+/* Counts for ethtool; simultaneous updates of rings_sent can be lost. */
 struct rampart_net_counts {
 	u64 interrupts;
 	u64 rings_received;

@@ -302,6 +302,9 @@ static int stop(struct net_device *device)
 	netif_stop_queue(device);
 	/* Waits for poll, which enables the interrupt, and prevents another one. */
 	napi_disable(&net->napi);
+	/* A poll that used its budget does not enable it. */
+	if (net->masked)
+		enable_irq(net->irq);
 	free_irq(net->irq, net);
 	cancel_delayed_work_sync(&net->watch);
 	netif_tx_lock_bh(device);

@@ -43,6 +43,29 @@ fn root_and_cells_exchange_frames() {
     assert!(errors.is_empty(), "{errors:#?}\n{text}");
 }
 
+#[test]
+fn programs_without_an_operating_system_exchange_frames() {
+    let bare =
+        "grep -q ^rampart_net /proc/modules || insmod modules/$(uname -r)/rampart-net.ko || exit 9
+./network_agent bare . 10 || echo 'FAILED  network_agent'
+rmmod rampart-net
+";
+    let text = run_with_hypervisor(&[BEGIN, bare, END].concat(), 1024, Duration::from_secs(400));
+    assert!(!text.contains("FAILED"), "{text}");
+    for wanted in [
+        "ok  without an operating system: ping",
+        "ok  without an operating system: UDP, 50 of 50",
+        "ok  hostile 1: its frames were taken and its errors counted",
+        "ok  hostile 2: its frames were taken and its errors counted",
+        "ok  after the attack: ping",
+        "finished",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?}: {text}");
+    }
+    let errors = kernel_errors(&text, &["log "]);
+    assert!(errors.is_empty(), "{errors:#?}\n{text}");
+}
+
 /// Time limit for the machine after the panic.
 const LIMIT: Duration = Duration::from_secs(180);
 /// Rounds of an exchange between the cells after the panic.

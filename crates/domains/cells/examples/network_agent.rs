@@ -146,7 +146,7 @@ fn ping(address: &str, count: u16) -> Result<u16> {
     let socket = std::net::UdpSocket::from(unsafe { OwnedFd::from_raw_fd(socket) });
     socket.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut answered = 0;
-    let mut shortest = Duration::MAX;
+    let mut shortest = Duration::from_secs(5);
     for number in 0..count {
         let mut packet = vec![8, 0, 0, 0, 0x12, 0x34];
         packet.extend(number.to_be_bytes());

@@ -239,3 +239,168 @@ pub(super) fn bells(
     }
     Some(own)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use rampart_model::{CpuId, CpuSet};
+
+    use super::*;
+    use crate::describe::{Sources, describe};
+    use crate::resolve::{CpuSelection, Resolved, resolve};
+
+    fn property(tree: &Path, name: &str, words: &[u32]) {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let path = tree.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+        fs::write(path, bytes).expect("written");
+    }
+
+    /// Returns a machine with four CPUs and free interrupts, and what its hypervisor uses.
+    fn machine() -> (Description, InUse) {
+        let tree = tempfile::tempdir().expect("a directory");
+        let tree = tree.path();
+        for cells in ["#address-cells", "#size-cells"] {
+            property(tree, cells, &[2]);
+        }
+        property(tree, "interrupt-parent", &[1]);
+        property(tree, "intc@8000000/phandle", &[1]);
+        property(tree, "intc@8000000/#interrupt-cells", &[3]);
+        property(tree, "intc@8000000/interrupt-controller", &[]);
+        fs::write(tree.join("intc@8000000/compatible"), b"arm,gic-v3\0").expect("written");
+        let frames = [0, 0x800_0000, 0, 0x1_0000, 0, 0x80a_0000, 0, 0xf6_0000];
+        property(tree, "intc@8000000/reg", &frames);
+        property(tree, "serial@9000000/reg", &[0, 0x900_0000, 0, 0x1000]);
+        property(tree, "serial@9000000/interrupts", &[0, 28, 4]);
+        fs::write(tree.join("serial@9000000/compatible"), b"arm,pl011\0").expect("written");
+        property(tree, "cpus/#address-cells", &[1]);
+        property(tree, "cpus/#size-cells", &[0]);
+        for cpu in 0..4 {
+            property(tree, &format!("cpus/cpu@{cpu}/reg"), &[cpu]);
+            let kind = tree.join(format!("cpus/cpu@{cpu}/device_type"));
+            fs::write(kind, b"cpu\0").expect("written");
+        }
+        let mut description = describe(&Sources::recorded(tree, None).expect("a tree"));
+        description.kept = vec![AddressSpan {
+            start: 0x7000_0000,
+            bytes: 0x2000_0000,
+        }];
+        let in_use = InUse {
+            event_interrupt: 59,
+            network_interrupt: 58,
+            root_doorbells: (42..58).rev().collect(),
+            ..InUse::default()
+        };
+        (description, in_use)
+    }
+
+    fn request(name: &str, cpu: u32, peers: &[(&str, u64)]) -> CellRequest {
+        let network = |(peer, bytes): &(&str, u64)| NetworkRequest {
+            peer: (*peer).to_owned(),
+            bytes: *bytes,
+            cached: true,
+        };
+        CellRequest {
+            cpus: CpuSelection::List(CpuSet::from_iter([CpuId(cpu)])),
+            networks: peers.iter().map(network).collect(),
+            ..CellRequest::linux(name, 64 << 20)
+        }
+    }
+
+    fn created(number: u32, resolved: &Resolved) -> CellInUse {
+        CellInUse {
+            number,
+            name: resolved.configuration.name.clone(),
+            configuration: resolved.configuration.clone(),
+            names: resolved.names.clone(),
+        }
+    }
+
+    /// Asserts that two cells are the ends of one link: each writes what the other one reads, and rings it.
+    fn assert_linked(near: &Resolved, far: &Resolved) {
+        let link = |of: &Resolved, peer: &Resolved| {
+            let name = &peer.configuration.name;
+            let mut links = of.names.networks.iter();
+            links
+                .find(|link| link.peer == *name)
+                .expect("a link")
+                .clone()
+        };
+        let (one, two) = (link(near, far), link(far, near));
+        assert_eq!((one.own, one.other), (two.other, two.own));
+        assert_eq!((one.own_bell, one.peer_bell), (two.peer_bell, two.own_bell));
+        for (end, link) in [(near, &one), (far, &two)] {
+            let flags = |start: u64| {
+                let memory = &end.configuration.memory;
+                let region = memory.iter().find(|region| region.physical == start);
+                region.expect("a region").flags()
+            };
+            let read = MemoryFlags::SHARED | MemoryFlags::READ;
+            assert_eq!(flags(link.own), read | MemoryFlags::WRITE);
+            assert_eq!(flags(link.other), read);
+            let owns = |number: u32| {
+                let mut grants = end.configuration.interrupts.iter();
+                grants.any(|grant| grant.number == number && grant.is_doorbell())
+            };
+            assert!(owns(link.own_bell) && !owns(link.peer_bell));
+            let mut doorbells = end.configuration.doorbells.iter();
+            assert!(doorbells.any(|doorbell| doorbell.interrupt == link.peer_bell));
+        }
+    }
+
+    #[test]
+    fn both_ends_use_what_the_first_one_has_chosen() {
+        let (description, mut in_use) = machine();
+        let near = request("near", 3, &[("root", 1 << 16), ("far", 1 << 16)]);
+        let near_resolved = resolve(&description, &in_use, &near).expect("near");
+        in_use.cells.push(created(1, &near_resolved));
+        let far = request("far", 2, &[("near", 1 << 16), ("third", 1 << 16)]);
+        let far_resolved = resolve(&description, &in_use, &far).expect("far");
+        assert_linked(&near_resolved, &far_resolved);
+        let with_root = &near_resolved.names.networks[0];
+        assert_eq!(with_root.peer_bell, 58);
+        let rung = in_use.root_doorbells[with_root.root_doorbell as usize];
+        assert_eq!(rung, with_root.own_bell);
+        in_use.cells.push(created(2, &far_resolved));
+        let third = request("third", 1, &[("far", 1 << 16)]);
+        let third_resolved = resolve(&description, &in_use, &third).expect("third");
+        assert_linked(&far_resolved, &third_resolved);
+        // One that is created again.
+        in_use.cells.remove(0);
+        let again = resolve(&description, &in_use, &near).expect("near again");
+        assert_linked(&again, &far_resolved);
+    }
+
+    #[test]
+    fn ends_that_differ_are_refused() {
+        let (description, mut in_use) = machine();
+        let near = request("near", 3, &[("far", 1 << 16)]);
+        let near = resolve(&description, &in_use, &near).expect("near");
+        in_use.cells.push(created(1, &near));
+        for (request, wanted) in [
+            (
+                request("far", 2, &[("near", 1 << 17)]),
+                "different sections",
+            ),
+            (
+                request("other", 2, &[("near", 1 << 16)]),
+                "no network with this one",
+            ),
+            (request("far", 2, &[("far", 1 << 16)]), "the cell itself"),
+            (request("far", 2, &[("near", 5000)]), "power of two"),
+            (
+                request("far", 2, &[("near", 1 << 16), ("near", 1 << 16)]),
+                "same peer",
+            ),
+        ] {
+            let found = resolve(&description, &in_use, &request).expect_err(wanted);
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert!(
+                found.iter().any(|text| text.contains(wanted)),
+                "{wanted}: {found:#?}"
+            );
+        }
+    }
+}
