@@ -99,7 +99,7 @@ unsigned int rampart_find_interrupt(u32 number)
 }
 
 /* Maps a shared interrupt of the GIC by its INTID. */
-static unsigned int map_interrupt(u32 number)
+unsigned int rampart_map_interrupt(u32 number)
 {
 	struct of_phandle_args binding = {
 		.args_count = 3,
@@ -123,7 +123,7 @@ static void event_begin(u32 number)
 	if (rampart_find_interrupt(number))
 		error = -EBUSY;
 	else
-		event_irq = map_interrupt(number);
+		event_irq = rampart_map_interrupt(number);
 	if (event_irq)
 		error = request_irq(event_irq, rung, 0, "rampart", &event_irq);
 	if (!error)

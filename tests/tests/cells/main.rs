@@ -14,6 +14,7 @@ mod instructions;
 mod isolation;
 mod linux;
 mod machine;
+mod network;
 mod random;
 mod root_crash;
 mod shared_memory;

@@ -163,6 +163,7 @@ impl Operator {
                     start: region.guest,
                     bytes: region.bytes,
                     writable: region.flags().contains(MemoryFlags::WRITE),
+                    value: resolved.network_value(region),
                 })
             })
             .collect();
