@@ -30,6 +30,8 @@
 #define RAMPART_MAXIMUM_BLOB_BYTES	32768
 #define RAMPART_NAME_BYTES		32
 #define RAMPART_MAXIMUM_MEMORY_REGIONS	256
+#define RAMPART_COLOURS			32
+#define RAMPART_COLOUR_BLOCK_BYTES	0x20000	/* a page of each */
 #define RAMPART_MAXIMUM_INTERRUPTS	512
 #define RAMPART_MAXIMUM_REGISTERS	256
 #define RAMPART_MAXIMUM_SMCS		32
@@ -257,13 +259,14 @@ struct rampart_platform {
 #define RAMPART_MEMORY_LOADABLE		0x20	/* the root fills it before the start */
 #define RAMPART_MEMORY_ROOT_READ	0x40	/* with SHARED */
 #define RAMPART_MEMORY_ROOT_WRITE	0x80	/* with SHARED and without WRITE */
+#define RAMPART_MEMORY_UNCACHED		0x100	/* with SHARED */
 
 struct rampart_memory_region {
 	__u64 physical;
 	__u64 guest;
-	__u64 bytes;
+	__u64 bytes;			/* of the physical range */
 	__u32 flags;
-	__u32 reserved;
+	__u32 colours;			/* its pages, by their number modulo 32; 0: all */
 };
 
 /* rampart_interrupt_grant.flags */

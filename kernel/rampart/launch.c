@@ -395,6 +395,7 @@ int rampart_leave(void)
 		pr_err("cells exist; destroy them first\n");
 		return -EBUSY;
 	}
+	rampart_network_release();
 	rampart_watch_end();
 	cpus_read_lock();
 	on_each_cpu(rampart_exit, &outcome, 1);

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::detached_programs::compile;
 use crate::limited::Limited as _;
 use crate::programs::{archive as tar, beside_others, directory, exit_code, stdout};
 
@@ -74,11 +75,11 @@ pub fn assert_programs_built() {
 /// If a file is missing.
 #[must_use]
 pub fn archive() -> Vec<u8> {
-    archive_with(&[])
+    archive_with(&[], |_| ())
 }
 
-/// Returns the archive with further files of `bin/`.
-fn archive_with(more: &[&str]) -> Vec<u8> {
+/// Returns the archive with further files of `bin/`, and with those that `add` creates.
+fn archive_with(more: &[&str], add: impl FnOnce(&Path)) -> Vec<u8> {
     let location = tempfile::tempdir().expect("a directory");
     let bin = directory();
     assert_programs_built();
@@ -88,6 +89,7 @@ fn archive_with(more: &[&str]) -> Vec<u8> {
     for part in more {
         copy(&bin.join(part), location.path());
     }
+    add(location.path());
     tar(location.path(), &["."])
 }
 
@@ -126,8 +128,18 @@ pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
 /// As for [`run_with_hypervisor`].
 #[must_use]
 pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    let archive = archive_with(&["aarch64/rampart"]);
+    let archive = archive_with(&["aarch64/rampart"], |_| ());
     run(script, memory_mebibytes, limit, archive, &[])
+}
+
+/// Like [`run_with_command`], with the programs that detach threads in the archive.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`], or if the programs do not compile.
+#[must_use]
+pub fn run_with_detached_threads(script: &str, memory: u32, limit: Duration) -> String {
+    let archive = archive_with(&["aarch64/rampart"], |to| compile("aarch64", to));
+    run(script, memory, limit, archive, &[])
 }
 
 fn run(

@@ -21,6 +21,8 @@ pub mod gicv2;
 #[cfg(target_os = "none")]
 pub mod launch;
 #[cfg(target_os = "none")]
+pub mod network;
+#[cfg(target_os = "none")]
 mod random;
 pub mod remote;
 #[cfg(target_os = "none")]

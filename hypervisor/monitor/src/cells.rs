@@ -292,7 +292,9 @@ impl World for Held<'_> {
             let offset = position - first;
             if offset < region.bytes && is_wiped(region, others()) && !kept(region) {
                 let bytes = WIPE_BYTES.min(region.bytes - offset);
-                zero(region.physical + offset, bytes);
+                region
+                    .parts(offset..offset + bytes)
+                    .for_each(|part| zero(part.physical, part.bytes));
                 return Some(position + bytes);
             }
             first += region.bytes;

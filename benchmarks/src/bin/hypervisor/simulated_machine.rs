@@ -120,7 +120,7 @@ fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRe
         guest,
         bytes,
         flags: flags.bits(),
-        reserved: 0,
+        colours: 0,
     }
 }
 

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
-    MAXIMUM_MEMORY_REGIONS, MemoryFlags, MemoryRegion, Platform, SmcGrant,
+    Doorbell, InterruptFlags, InterruptGrant, MAXIMUM_DOORBELLS, MAXIMUM_MEMORY_REGIONS,
+    MemoryFlags, MemoryRegion, Platform, SmcGrant,
 };
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
 use rampart_hypervisor_core::gicv2::INTERFACE_BYTES;
@@ -63,6 +64,10 @@ pub struct SystemParts {
     /// A shared interrupt without a device, with which the hypervisor notifies the root; 0 for
     /// none.
     pub event_interrupt: u32,
+    /// A shared interrupt without a device, by which cells ring the root's ends of networks; 0 for none.
+    pub network_interrupt: u32,
+    /// Further shared interrupts without a device, which the root can ring if cells have them.
+    pub doorbells: Vec<u32>,
 }
 
 /// Returns start and size of the frames of the CPUs.
@@ -170,6 +175,8 @@ impl SystemParts {
             firmware_calls: Vec::new(),
             address_bits: bits.max(*ADDRESS_BITS.start()),
             event_interrupt: free.first().copied().unwrap_or(0),
+            network_interrupt: free.get(1).copied().unwrap_or(0),
+            doorbells: free.into_iter().skip(2).take(MAXIMUM_DOORBELLS).collect(),
         })
     }
 
@@ -200,7 +207,7 @@ impl SystemParts {
                     guest: start,
                     bytes: end - start,
                     flags: flags.bits(),
-                    reserved: 0,
+                    colours: 0,
                 });
             }
         };
@@ -232,6 +239,22 @@ impl SystemParts {
             }),
             cpus: self.cpus.clone(),
             memory: regions,
+            interrupts: Some(self.network_interrupt)
+                .filter(|number| *number != 0)
+                .map(|number| InterruptGrant {
+                    number,
+                    flags: InterruptFlags::DOORBELL.bits(),
+                })
+                .into_iter()
+                .collect(),
+            doorbells: self
+                .doorbells
+                .iter()
+                .map(|interrupt| Doorbell {
+                    interrupt: *interrupt,
+                    reserved: 0,
+                })
+                .collect(),
             // Calls of the architecture: workarounds for processor errata (Arm DEN 0028, 7).
             smcs: std::iter::once((0x8000_0001, 0x8000_ffff))
                 .chain(self.firmware_calls.iter().copied())

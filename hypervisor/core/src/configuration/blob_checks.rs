@@ -4,8 +4,8 @@
 use super::refused::ensure;
 use super::{Configuration, Kind, Refused};
 use crate::format::{
-    InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform, Refusal, RegisterFlags,
-    RegisterGrant,
+    COLOUR_BLOCK_BYTES, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform,
+    Refusal, RegisterFlags, RegisterGrant,
 };
 use crate::gic::{self, FIRST_SPI, LAST_SPI, REDISTRIBUTOR_BYTES};
 use crate::gicv2;
@@ -90,8 +90,7 @@ fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
         for earlier in &memory[..index] {
             let overlaps = overlap(region.guest_range(), earlier.guest_range());
             ensure(!overlaps, Refused::at(Refusal::MemoryOverlapsGuest, index))?;
-            let overlaps = overlap(region.physical_range(), earlier.physical_range());
-            ensure(!overlaps, Refused::at(Refusal::MemoryOverlapsPhysical, index))?;
+            ensure(!region.meets(earlier), Refused::at(Refusal::MemoryOverlapsPhysical, index))?;
         }
     }
     Ok(())
@@ -100,9 +99,9 @@ fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
 fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), Refused> {
     let at = |refusal| Refused::at(refusal, index);
     let flags = MemoryFlags::from_bits(region.flags).ok_or(at(Refusal::ReservedNotZero))?;
-    ensure(region.reserved == 0, at(Refusal::ReservedNotZero))?;
-    let aligned = [region.physical, region.guest, region.bytes];
-    let aligned = aligned.iter().all(|value| value.is_multiple_of(PAGE_BYTES));
+    let unit = if region.colours == 0 { PAGE_BYTES } else { COLOUR_BLOCK_BYTES };
+    let aligned = (region.physical | region.bytes).is_multiple_of(unit)
+        && region.guest.is_multiple_of(PAGE_BYTES);
     ensure(aligned, at(Refusal::MemoryUnaligned))?;
     let end = |start: u64| start.checked_add(region.bytes);
     let fits = |start: u64| end(start).is_some_and(|end| end <= ADDRESS_END);
@@ -111,16 +110,18 @@ fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), R
     let has = |flag| flags.contains(flag);
     let access = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE;
     let root_access = MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+    let for_shared = root_access | MemoryFlags::UNCACHED;
     let contradictory = !flags.intersects(access)
         // Instructions are also read, by literal loads at least.
         || (has(MemoryFlags::EXECUTE) && !has(MemoryFlags::READ))
         || (has(MemoryFlags::DEVICE) && (has(MemoryFlags::EXECUTE) || has(MemoryFlags::LOADABLE)))
         || (has(MemoryFlags::SHARED) && has(MemoryFlags::LOADABLE))
-        || (flags.intersects(root_access) && !has(MemoryFlags::SHARED))
+        || (flags.intersects(for_shared) && !has(MemoryFlags::SHARED))
         || (has(MemoryFlags::ROOT_WRITE) && has(MemoryFlags::WRITE))
         // Regions of the root are neither loaded nor shared, and are identity-mapped.
+        || (region.colours != 0 && (has(MemoryFlags::DEVICE) || kind == Kind::System))
         || (kind == Kind::System
-            && (flags.intersects(root_access | MemoryFlags::LOADABLE | MemoryFlags::SHARED)
+            && (flags.intersects(for_shared | MemoryFlags::LOADABLE | MemoryFlags::SHARED)
                 || region.guest != region.physical));
     ensure(!contradictory, at(Refusal::MemoryFlags))
 }

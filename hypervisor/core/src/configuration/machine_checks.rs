@@ -217,15 +217,16 @@ fn has_interrupt(cell: &Configuration<'_>, number: u32) -> bool {
 
 /// Checks two regions: overlapping memory must be the same shared region, with at most one writer.
 fn check_regions(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
-    if !one.overlaps(other.physical, other.bytes) {
+    if !one.meets(other) {
         return Ok(());
     }
     let both = one.flags() & other.flags();
-    let same = one.physical == other.physical && one.bytes == other.bytes;
+    let same = one.physical_range() == other.physical_range() && one.colours == other.colours;
     if !both.contains(MemoryFlags::SHARED) || !same {
         return Err(Refusal::MemoryOwned);
     }
-    let kind = MemoryFlags::DEVICE | MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+    let root_access = MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+    let kind = MemoryFlags::DEVICE | MemoryFlags::UNCACHED | root_access;
     if one.flags() & kind != other.flags() & kind {
         return Err(Refusal::MemoryFlags);
     }

@@ -163,6 +163,7 @@ impl Operator {
                     start: region.guest,
                     bytes: region.bytes,
                     writable: region.flags().contains(MemoryFlags::WRITE),
+                    value: resolved.network_value(region),
                 })
             })
             .collect();
@@ -215,7 +216,7 @@ impl Operator {
         let holds = |region: &&rampart_hypervisor_core::format::MemoryRegion| {
             AddressSpan {
                 start: region.guest,
-                bytes: region.bytes,
+                bytes: region.guest_bytes(),
             }
             .holds(&AddressSpan {
                 start: at,
@@ -229,7 +230,7 @@ impl Operator {
                 .map(|region| {
                     AddressSpan {
                         start: region.guest,
-                        bytes: region.bytes,
+                        bytes: region.guest_bytes(),
                     }
                     .to_string()
                 })

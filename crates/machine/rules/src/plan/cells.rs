@@ -3,6 +3,7 @@
 
 use rampart_model::{BOOT_CPU, DomainProgram, PlanFinding, Severity};
 
+use super::context::DomainContext;
 use super::{PlanContext, REQUIRED};
 use crate::Rule;
 
@@ -15,6 +16,63 @@ pub const CELL_MACHINE: Rule = Rule {
     source: "Rampart: docs/hypervisor.md",
     ..REQUIRED
 };
+
+/// The sum of the shares of the cache.
+pub(super) const CELL_CACHE_SHARE: Rule = Rule {
+    id: "cell-cache-share",
+    severity: Severity::Error,
+    title: "The cells' shares of the last-level cache are at most 100 percent",
+    reason: "Each page colour of the cache belongs to one cell.",
+    source: "Rampart: docs/hypervisor.md",
+    ..REQUIRED
+};
+
+/// Cells without a share next to cells with one.
+pub(super) const CELL_CACHE_NEIGHBOUR: Rule = Rule {
+    id: "cell-cache-neighbour",
+    severity: Severity::Warning,
+    title: "If a cell has a share of the last-level cache, all cells have one",
+    reason: "A cell without a share has memory of all colours and takes lines of the cache from the others.",
+    source: "Rampart: docs/hypervisor.md",
+    waivable: true,
+    ..REQUIRED
+};
+
+pub(super) fn cache_shares(context: &PlanContext<'_>) -> Vec<PlanFinding> {
+    let share = |domain: &DomainContext<'_>| {
+        let options = domain.planned.cell.as_ref();
+        options.and_then(|options| options.cache_percent)
+    };
+    let cells: Vec<DomainContext<'_>> = context
+        .domains()
+        .filter(|domain| domain.planned.kind.program() == DomainProgram::Image)
+        .collect();
+    let Some(last) = cells.iter().rfind(|cell| share(cell).is_some()) else {
+        return Vec::new();
+    };
+    let mut findings = Vec::new();
+    let sum: u64 = cells.iter().filter_map(share).map(u64::from).sum();
+    if sum > 100 {
+        findings.push(
+            CELL_CACHE_SHARE
+                .of_domain(last.planned, "the colours of the shares overlap")
+                .values(format!("{sum} %"), "100 % or less of all cells together")
+                .fix("lower the cells' cache-percent")
+                .impossible(),
+        );
+    }
+    let without = cells.iter().filter(|cell| share(cell).is_none());
+    findings.extend(without.map(|cell| {
+        CELL_CACHE_NEIGHBOUR
+            .of_domain(
+                cell.planned,
+                "it takes lines of the cache from cells that have a share",
+            )
+            .values("memory of all colours", "a share")
+            .fix("cell = { cache-percent = 25 }")
+    }));
+    findings
+}
 
 pub(super) fn machine(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     let mut findings = Vec::new();

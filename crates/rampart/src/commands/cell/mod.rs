@@ -9,6 +9,7 @@ mod show;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rampart_cells::network::NetworkRequest;
 use rampart_model::{ByteSize, CpuList, ExitCode, Nanos};
 
 use crate::failure::Failure;
@@ -169,6 +170,7 @@ Examples:
   rampart cell create press --register 0x9030400:4:0x1:0x1
   rampart cell create press --shared records=1MiB --shared orders=4KiB:root
   rampart cell create view --shared-of press:records
+  rampart cell create press --network root --network view=1MiB
   rampart cell create press --dry-run --json";
 
 #[derive(Debug, Args)]
@@ -189,6 +191,11 @@ struct Create {
     /// Private memory
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     memory: ByteSize,
+
+    /// Share of the last-level cache, in whole colours: memory of these
+    /// colours, which no other cell gets
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    cache_percent: Option<u32>,
 
     /// Device: path of its node, name of the node, or address; repeatable
     #[arg(long, value_name = "DEVICE")]
@@ -249,6 +256,16 @@ struct Create {
     /// Cell whose doorbell this one rings; repeatable
     #[arg(long, value_name = "CELL", help_heading = "Communication")]
     rings: Vec<String>,
+
+    /// Network with the root or another cell, and the size of the frames on the
+    /// way; repeatable [default size: 256KiB]
+    #[arg(
+        long,
+        value_name = "PEER[=SIZE]",
+        value_parser = request::network,
+        help_heading = "Communication"
+    )]
+    network: Vec<NetworkRequest>,
 
     /// Only print the resources of the cell
     #[arg(long, help_heading = "Output")]
