@@ -98,6 +98,10 @@ bench-hypervisor: hypervisor ## Count the hypervisor's instructions for each tra
 	@scripts/setup build sim-aarch64
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
 
+.PHONY: bench-detached
+bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning
+	cargo test --locked --package rampart-tests --test simulated -- --nocapture detaching_costs
+
 .PHONY: check
 check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
 	cargo fmt --all --check

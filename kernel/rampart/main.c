@@ -240,3 +240,4 @@ MODULE_DESCRIPTION("Launches the Rampart partitioning hypervisor and ends it");
 MODULE_AUTHOR("The Rampart authors");
 MODULE_LICENSE("GPL");
 MODULE_FIRMWARE(RAMPART_FIRMWARE);
+MODULE_FIRMWARE(RAMPART_FIRMWARE_GICV2);

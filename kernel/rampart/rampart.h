@@ -26,8 +26,9 @@
 
 #include "interface.h"
 
-/* The hypervisor's image in /lib/firmware. */
+/* The hypervisor's images in /lib/firmware, for machines with a GICv3 and with a GICv2. */
 #define RAMPART_FIRMWARE	"rampart.bin"
+#define RAMPART_FIRMWARE_GICV2	"rampart-gicv2.bin"
 
 /* The hypervisor's answer. */
 struct rampart_answer {

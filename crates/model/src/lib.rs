@@ -127,7 +127,7 @@ pub use cpu_list::CpuList;
 #[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 #[cfg(feature = "std")]
-pub use detached::{DetachedCounts, DetachedCpu, DetachedHolder, DetachedState};
+pub use detached::{DetachDriver, DetachedCounts, DetachedCpu, DetachedHolder, DetachedState};
 #[cfg(feature = "std")]
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]

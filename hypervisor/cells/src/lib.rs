@@ -17,6 +17,8 @@
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
+pub mod gicv2;
+#[cfg(target_os = "none")]
 pub mod launch;
 #[cfg(target_os = "none")]
 pub mod network;

@@ -2,9 +2,12 @@
 //! The hypervisor in the simulated arm64 machine, with a real kernel as root and with a hostile one: cells and their
 //! isolation.
 
+mod colours;
 mod command;
 mod configurations;
 mod crash;
+mod detached;
+mod gicv2;
 mod hostile_cells;
 mod hostile_root;
 mod instructions;

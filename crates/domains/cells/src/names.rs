@@ -104,7 +104,7 @@ mod tests {
             guest: 0,
             bytes: 4096,
             flags: 0,
-            reserved: 0,
+            colours: 0,
         };
         let mut names = RegionNames::default();
         assert!(names.is_empty() && names.bytes().is_empty());

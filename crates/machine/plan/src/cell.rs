@@ -61,7 +61,7 @@ fn not_of_cells(domain: &PlannedDomain) -> Option<Fault> {
         (
             "cache",
             domain.cache.is_some(),
-            "remove it: Linux does not divide caches for CPUs of cells",
+            "remove it, and write the share as cell = { cache-percent = 25 }: Linux does not divide caches for cells",
         ),
         ("threads", !domain.threads.is_empty(), NO_PROCESS),
         (
@@ -140,6 +140,16 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
             "cell",
             "the watchdog time is 0",
             "write for example watchdog = \"100ms\"",
+        );
+    }
+    if options
+        .cache_percent
+        .is_some_and(|share| !(1..=100).contains(&share))
+    {
+        return fault(
+            "cell",
+            "the share of the cache is not 1 to 100 percent",
+            "write for example cache-percent = 25",
         );
     }
     let linux = is_linux(domain);

@@ -209,6 +209,19 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
                 .field("container"),
         );
     }
+    // (uid_t)-1 is no user: chown(2).
+    let no_user = domain.owner == Some(u32::MAX);
+    if let Some(owner) = domain.owner
+        && (!kind.leaves_linux() || no_user)
+    {
+        let what = format!("domain `{name}` of kind {kind} has `owner = {owner}`");
+        let fix = if no_user {
+            "write the number that `id -u NAME` prints"
+        } else {
+            "remove it, or write kind = \"detached\": only CPUs for detached threads have an owner"
+        };
+        return Some(Fault::of("domain", what, fix).field("owner"));
+    }
     if kind.leaves_linux() {
         let of_linux = [
             ("policy", domain.policy.is_some()),

@@ -213,6 +213,18 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         &["Linux schedules no thread"],
     ),
     (
+        "[[domain]]\nname = \"t\"\nkind = \"task\"\ncpus = \"1\"\nowner = 1000\n",
+        5,
+        9,
+        &["`owner = 1000`", "kind = \"detached\""],
+    ),
+    (
+        "[[domain]]\nname = \"d\"\nkind = \"detached\"\ncpus = \"1\"\nowner = 4294967295\n",
+        5,
+        9,
+        &["`id -u NAME`"],
+    ),
+    (
         "[host]\ngovernor = \"yes\"\n",
         2,
         12,

@@ -20,6 +20,10 @@ pub struct CellOptions {
     /// Value of x0 at the start of a bare-metal program.
     #[serde(default, skip_serializing_if = "is_default")]
     pub argument: u64,
+    /// Its share of the last-level cache in percent, rounded up to whole colours. Its memory has only pages of these
+    /// colours, and no other cell gets them. By default its memory has all colours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_percent: Option<u32>,
     /// Regions that it shares with the root and with other cells. By default a bare-metal program has
     /// one of 64KiB that it writes; a Linux has them besides its console.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

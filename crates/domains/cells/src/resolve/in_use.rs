@@ -136,8 +136,17 @@ impl InUse {
         self.hypervisor.into_iter().chain(spans).collect()
     }
 
-    /// Returns the shared peripheral interrupts that are not raised by a device and not in use,
-    /// highest first. Only below the highest of a device, because the controller may not implement
+    /// Returns the physical memory that is in use page by page, without the other colours in the ranges of cells.
+    pub(super) fn pages(&self) -> Vec<AddressSpan> {
+        let cells = self.cells.iter();
+        let regions = cells.flat_map(|cell| &cell.configuration.memory);
+        let parts = regions.flat_map(super::colours::parts);
+        self.hypervisor.into_iter().chain(parts).collect()
+    }
+
+    /// Returns the shared peripheral interrupts that are not raised by a device, not requested by
+    /// Linux and not in use, highest first. Only below the highest of a device, because the controller
+    /// may not implement
     /// higher ones.
     #[must_use]
     pub fn free_interrupts(&self, description: &Description) -> Vec<u32> {
@@ -148,6 +157,7 @@ impl InUse {
             .collect();
         let highest = taken.iter().copied().max().unwrap_or(0);
         taken.extend([self.event_interrupt, self.network_interrupt]);
+        taken.extend(&description.requested_interrupts);
         for cell in &self.cells {
             // That of a cell that does not exist yet.
             taken.extend(cell.names.networks.iter().map(|link| link.peer_bell));

@@ -3,6 +3,7 @@
 //! function of the machine's description, the resources in use, and the request. Every refusal has
 //! a location, the found and the expected value, and a fix.
 
+mod colours;
 mod devices;
 mod in_use;
 mod memory;
@@ -100,6 +101,8 @@ pub struct CellRequest {
     pub cpus: CpuSelection,
     /// Size of its own memory in bytes, rounded up to 2 MiB.
     pub memory_bytes: u64,
+    /// Its share of the last-level cache in percent, rounded up to whole colours; `None` for memory of all colours.
+    pub cache_percent: Option<u32>,
     /// Devices: the path of a node, its name with or without unit address, or the address.
     pub devices: Vec<String>,
     /// Single registers or bits of them.
@@ -130,6 +133,7 @@ impl CellRequest {
             payload: Payload::Bare,
             cpus: CpuSelection::Count(1),
             memory_bytes: 2 << 20,
+            cache_percent: None,
             devices: Vec::new(),
             registers: Vec::new(),
             shared: vec![SharedRequest::Own {
@@ -262,6 +266,7 @@ pub fn resolve(
     {
         return Err(found);
     }
+    colours::neighbours(in_use, request, &mut found);
     let (Some(memory), Some(cpus)) = (placed.own, cpus) else {
         return Err(found);
     };

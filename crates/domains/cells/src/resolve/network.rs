@@ -92,7 +92,7 @@ pub(super) fn sections(
                 },
                 bytes,
                 flags: flags.bits(),
-                reserved: 0,
+                colours: 0,
             };
             next += bytes;
             if request.payload == Payload::Bare {

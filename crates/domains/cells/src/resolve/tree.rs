@@ -430,7 +430,7 @@ mod tests {
             guest: physical,
             bytes: 4096,
             flags: flags.bits(),
-            reserved: 0,
+            colours: 0,
         };
         let shared = [
             region(0x7000_0000, flags),

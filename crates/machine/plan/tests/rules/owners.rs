@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules of ownership.
 
+use rampart_model::DetachDriver;
+
 use super::*;
 
 #[test]
@@ -128,13 +130,23 @@ fn detached_threads_need_a_driver_for_the_architecture_and_cannot_have_cpu_0() {
     assert!(resolved.real_time.is_empty());
     assert_eq!(resolved.housekeeping.to_string(), "0-2");
     assert!(one(&resolve(&quad, &detached("0")), "detached-machine").impossible);
-    let without = Environment {
-        detach_driver: Some(false),
+    let with = |driver| Environment {
+        detach_driver: Some(driver),
         ..Environment::default()
     };
-    let resolved = resolve_in(&quad, &detached("3"), &without);
-    let found = one(&resolved, "detached-driver").finding.to_string();
-    assert!(found.contains("neither loaded nor installed"), "{found}");
+    for (driver, words) in [
+        (DetachDriver::NotInstalled, "dkms install rampart/"),
+        (DetachDriver::NoModules, "boot the distribution's kernel"),
+    ] {
+        let resolved = resolve_in(&quad, &detached("3"), &with(driver));
+        let found = one(&resolved, "detached-driver").finding.to_string();
+        assert!(found.contains(words), "{found}");
+    }
+    let without = with(DetachDriver::NotInstalled);
+    for driver in [DetachDriver::Installed, DetachDriver::Loaded] {
+        let resolved = resolve_in(&quad, &detached("3"), &with(driver));
+        assert!(broken(&resolved, "detached-driver").is_empty());
+    }
     assert!(
         broken(
             &resolve_in(&quad, &task("\"3\""), &without),
@@ -164,6 +176,39 @@ fn cells_need_arm64_and_cannot_have_cpu_0() {
     let first = resolve(&quad, &cell("0"));
     let finding = one(&first, "cell-machine");
     assert!(finding.impossible, "{finding:?}");
+}
+
+#[test]
+fn shares_of_the_cache_of_cells_fit_and_every_cell_has_one() {
+    let cell = |cpu: u32, share: &str| {
+        format!(
+            "[[domain]]\nname = \"cell-{cpu}\"\nkind = \"cell\"\ncpus = \"{cpu}\"\nmemory = {{ size = \"16MiB\" }}\nimage = \"/press.bin\"\n{share}"
+        )
+    };
+    let share = |percent: u32| format!("cell = {{ cache-percent = {percent} }}\n");
+    let mut quad = quad();
+    quad.architecture = "aarch64".to_owned();
+    let both = |one: &str, other: &str| resolve(&quad, &(cell(2, one) + &cell(3, other)));
+    for (one, other) in [(share(50), share(50)), (String::new(), String::new())] {
+        let resolved = both(&one, &other);
+        assert!(broken(&resolved, "cell-cache-share").is_empty());
+        assert!(broken(&resolved, "cell-cache-neighbour").is_empty());
+    }
+    let more = both(&share(50), &share(51));
+    let finding = one(&more, "cell-cache-share");
+    assert!(finding.impossible && finding.finding.to_string().contains("101 %"));
+    let without = both(&share(50), "");
+    let finding = one(&without, "cell-cache-neighbour").finding.to_string();
+    assert!(
+        finding.contains("cell-3") && finding.contains("all colours"),
+        "{finding}"
+    );
+    let text = cell(3, &share(101));
+    let error = rampart_plan::parse(&text, "plan.toml").expect_err("more than 100 %");
+    assert!(error.to_string().contains("1 to 100 percent"), "{error}");
+    let text = cell(3, "cache = { ways = 4 }\n");
+    let error = rampart_plan::parse(&text, "plan.toml").expect_err("resctrl's field");
+    assert!(error.to_string().contains("cache-percent = 25"), "{error}");
 }
 
 #[test]

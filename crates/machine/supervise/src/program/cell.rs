@@ -168,6 +168,7 @@ fn request(order: &StartRequest<'_>) -> CellRequest {
             cell: cell.to_owned(),
             region: region.to_owned(),
         }));
+    request.cache_percent = options.cache_percent;
     // Only programs without an operating system use no caches.
     let planned = &order.active.planned.domains;
     let uses_caches = |name: &str| {

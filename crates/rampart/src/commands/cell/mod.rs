@@ -15,7 +15,7 @@ use rampart_model::{ByteSize, CpuList, ExitCode, Nanos};
 use crate::failure::Failure;
 
 const CELL_EXAMPLES: &str = "\
-Cells need an arm64 machine with a GICv3, a kernel that was booted at EL2
+Cells need an arm64 machine with a GICv2 or GICv3, a kernel that was booted at EL2
 without VHE, and memory that is reserved from Linux. `enable` reports what is
 missing and how to fix it. The driver (/dev/rampart) keeps the state of cells;
 no process has to run.
@@ -127,8 +127,8 @@ struct Enable {
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 
-    /// Image of the hypervisor, which is first installed as
-    /// /lib/firmware/rampart.bin [default: the installed one]
+    /// Image of the hypervisor: rampart.bin for a GICv3, rampart-gicv2.bin for
+    /// a GICv2 [default: the installed one]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
@@ -191,6 +191,11 @@ struct Create {
     /// Private memory
     #[arg(long, value_name = "SIZE", default_value = "2MiB")]
     memory: ByteSize,
+
+    /// Share of the last-level cache, in whole colours: memory of these
+    /// colours, which no other cell gets
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
+    cache_percent: Option<u32>,
 
     /// Device: path of its node, name of the node, or address; repeatable
     #[arg(long, value_name = "DEVICE")]

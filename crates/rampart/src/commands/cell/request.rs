@@ -142,6 +142,7 @@ impl Create {
             (None, count) => CpuSelection::Count(count.unwrap_or(1)),
         };
         request.memory_bytes = self.memory.0;
+        request.cache_percent = self.cache_percent;
         request.devices.clone_from(&self.device);
         request.registers = self.register.iter().map(|register| register.0).collect();
         if !self.shared.is_empty() {
