@@ -5,8 +5,9 @@
 use std::fs;
 use std::path::Path;
 
-/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
-const LIMIT: usize = 5_999;
+/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml: 6,000, and
+/// 100 for memory by colours.
+const LIMIT: usize = 6_100;
 
 /// Maximum lines of the files that only the image for a GICv2 has.
 const GICV2_LIMIT: usize = 450;
@@ -42,7 +43,7 @@ fn lines_below(directory: &Path, counted: fn(&str) -> bool) -> usize {
 }
 
 #[test]
-fn the_trusted_code_has_fewer_than_6000_lines() {
+fn the_trusted_code_has_few_lines() {
     assert_eq!(lines("a\n\n  // b\n/* c\n * d */\n  e // f\n"), 2);
     let core = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hypervisor = core.join("..");
