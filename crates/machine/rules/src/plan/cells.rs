@@ -18,7 +18,7 @@ pub const CELL_MACHINE: Rule = Rule {
 };
 
 /// The sum of the shares of the cache.
-pub const CELL_CACHE_SHARE: Rule = Rule {
+pub(super) const CELL_CACHE_SHARE: Rule = Rule {
     id: "cell-cache-share",
     severity: Severity::Error,
     title: "The cells' shares of the last-level cache are at most 100 percent",
@@ -28,7 +28,7 @@ pub const CELL_CACHE_SHARE: Rule = Rule {
 };
 
 /// Cells without a share next to cells with one.
-pub const CELL_CACHE_NEIGHBOUR: Rule = Rule {
+pub(super) const CELL_CACHE_NEIGHBOUR: Rule = Rule {
     id: "cell-cache-neighbour",
     severity: Severity::Warning,
     title: "If a cell has a share of the last-level cache, all cells have one",
