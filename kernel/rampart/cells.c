@@ -5,12 +5,15 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/bitops.h>
 #include <linux/cpu.h>
 #include <linux/interrupt.h>
 #include <linux/io.h>
 #include <linux/ioport.h>
+#include <linux/math64.h>
 #include <linux/mm.h>
 #include <linux/overflow.h>
+#include <linux/sched.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
@@ -223,6 +226,47 @@ static struct rampart_member *member_of(u32 number)
 	return number < RAMPART_MAXIMUM_CELLS ? rampart.members[number] : NULL;
 }
 
+/* Returns the physical address of an offset in the guest memory of a region. */
+static u64 physical_of(const struct rampart_memory_region *region, u64 offset)
+{
+	unsigned long colours = region->colours;
+	u32 colour, own, page;
+	u64 block;
+
+	if (!colours)
+		return region->physical + offset;
+	/* A division of 64 bits by a small number, and its remainder. */
+	block = div_u64_rem(offset / RAMPART_PAGE_BYTES, hweight32(region->colours), &own);
+	page = 0;
+	for_each_set_bit(colour, &colours, RAMPART_COLOURS) {
+		page = colour;
+		if (!own--)
+			break;
+	}
+	return region->physical + block * RAMPART_COLOUR_BLOCK_BYTES +
+	       (u64)page * RAMPART_PAGE_BYTES + offset % RAMPART_PAGE_BYTES;
+}
+
+/* Returns how many bytes from this offset on are contiguous, at most the wanted ones. */
+static u64 contiguous_bytes(const struct rampart_memory_region *region, u64 offset, u64 wanted)
+{
+	u64 start = physical_of(region, offset);
+	u64 bytes = RAMPART_PAGE_BYTES - offset % RAMPART_PAGE_BYTES;
+
+	if (!region->colours)
+		return wanted;
+	while (bytes < wanted && physical_of(region, offset + bytes) == start + bytes)
+		bytes += RAMPART_PAGE_BYTES;
+	return min(bytes, wanted);
+}
+
+static u64 guest_bytes(const struct rampart_memory_region *region)
+{
+	if (!region->colours)
+		return region->bytes;
+	return region->bytes / RAMPART_COLOURS * hweight32(region->colours);
+}
+
 /* Returns the loadable region that contains the whole range, or NULL. */
 static const struct rampart_memory_region *
 region_of(const struct rampart_blob_header *blob, u64 guest, u64 bytes)
@@ -232,18 +276,33 @@ region_of(const struct rampart_blob_header *blob, u64 guest, u64 bytes)
 
 	for (index = 0; index < blob->memory_count; index++, region++)
 		if (region->flags & RAMPART_MEMORY_LOADABLE && guest >= region->guest &&
-		    guest - region->guest < region->bytes &&
-		    bytes <= region->bytes - (guest - region->guest))
+		    guest - region->guest < guest_bytes(region) &&
+		    bytes <= guest_bytes(region) - (guest - region->guest))
 			return region;
 	return NULL;
+}
+
+/* Copies data to contiguous memory. */
+static int load_part(u64 physical, const void __user *data, u64 bytes)
+{
+	void *memory = memremap(physical, bytes, MEMREMAP_WB);
+	int error = 0;
+
+	if (!memory)
+		return -ENOMEM;
+	if (copy_from_user(memory, data, bytes))
+		error = -EFAULT;
+	rampart_clean(memory, bytes);
+	memunmap(memory);
+	return error;
 }
 
 int rampart_cell_load(struct rampart_load *request)
 {
 	struct rampart_member *member = member_of(request->cell);
 	const struct rampart_memory_region *region;
-	void *memory;
-	int error = 0;
+	u64 done, offset, bytes;
+	int error;
 
 	if (!member || !request->bytes)
 		return -ENOENT;
@@ -257,14 +316,13 @@ int rampart_cell_load(struct rampart_load *request)
 	error = rampart_error(&request->answer);
 	if (error)
 		return error;
-	memory = memremap(region->physical + (request->guest - region->guest), request->bytes,
-			  MEMREMAP_WB);
-	if (!memory)
-		return -ENOMEM;
-	if (copy_from_user(memory, u64_to_user_ptr(request->data), request->bytes))
-		error = -EFAULT;
-	rampart_clean(memory, request->bytes);
-	memunmap(memory);
+	offset = request->guest - region->guest;
+	for (done = 0; done < request->bytes && !error; done += bytes) {
+		bytes = contiguous_bytes(region, offset + done, request->bytes - done);
+		error = load_part(physical_of(region, offset + done),
+				  u64_to_user_ptr(request->data + done), bytes);
+		cond_resched();
+	}
 	return error;
 }
 
@@ -275,6 +333,7 @@ int rampart_cell_destroy(u32 number, struct rampart_answer *answer)
 
 	if (!member)
 		return -ENOENT;
+	rampart_network_end(member);
 	rampart_call(RAMPART_CALL_CELL_DESTROY, number, 0, answer);
 	error = rampart_error(answer);
 	if (error)

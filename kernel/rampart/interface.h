@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		3
+#define RAMPART_REVISION		4
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL
@@ -30,6 +30,8 @@
 #define RAMPART_MAXIMUM_BLOB_BYTES	32768
 #define RAMPART_NAME_BYTES		32
 #define RAMPART_MAXIMUM_MEMORY_REGIONS	256
+#define RAMPART_COLOURS			32
+#define RAMPART_COLOUR_BLOCK_BYTES	0x20000	/* a page of each */
 #define RAMPART_MAXIMUM_INTERRUPTS	512
 #define RAMPART_MAXIMUM_REGISTERS	256
 #define RAMPART_MAXIMUM_SMCS		32
@@ -242,10 +244,10 @@ struct rampart_blob_header {
 
 struct rampart_platform {
 	__u64 distributor;
-	__u64 redistributors;
-	__u64 redistributor_bytes;
+	__u64 cpu_frames;		/* GICR, or GICC of a GICv2 */
+	__u64 cpu_frame_bytes;
 	__u32 event_interrupt;		/* set pending on each change; 0: none */
-	__u32 reserved;
+	__u32 version;			/* of the GIC: 2 or 3 */
 };
 
 /* rampart_memory_region.flags */
@@ -257,13 +259,14 @@ struct rampart_platform {
 #define RAMPART_MEMORY_LOADABLE		0x20	/* the root fills it before the start */
 #define RAMPART_MEMORY_ROOT_READ	0x40	/* with SHARED */
 #define RAMPART_MEMORY_ROOT_WRITE	0x80	/* with SHARED and without WRITE */
+#define RAMPART_MEMORY_UNCACHED		0x100	/* with SHARED */
 
 struct rampart_memory_region {
 	__u64 physical;
 	__u64 guest;
-	__u64 bytes;
+	__u64 bytes;			/* of the physical range */
 	__u32 flags;
-	__u32 reserved;
+	__u32 colours;			/* its pages, by their number modulo 32; 0: all */
 };
 
 /* rampart_interrupt_grant.flags */

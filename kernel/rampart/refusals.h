@@ -19,7 +19,8 @@ static const char *const rampart_refusals[] = {
 	[RAMPART_REFUSAL_CPU_UNKNOWN] = "the machine has no such CPU",
 	[RAMPART_REFUSAL_CPU_OWNED] =
 		"the CPU belongs to another cell, or is the last CPU of the root",
-	[RAMPART_REFUSAL_MEMORY_UNALIGNED] = "the region is not a whole number of 4 KiB pages",
+	[RAMPART_REFUSAL_MEMORY_UNALIGNED] =
+		"the region is not a whole number of 4 KiB pages, or with colours of 128 KiB",
 	[RAMPART_REFUSAL_MEMORY_RANGE] = "the region is empty or exceeds the address space",
 	[RAMPART_REFUSAL_MEMORY_FLAGS] =
 		"the region's flags contradict each other or those of the root's region",

@@ -4,18 +4,24 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/bits.h>
 #include <linux/fs.h>
 #include <linux/interrupt.h>
 #include <linux/irqdomain.h>
 #include <linux/of.h>
 #include <linux/of_irq.h>
 #include <linux/poll.h>
+#include <linux/preempt.h>
 #include <linux/slab.h>
 #include <linux/spinlock.h>
 #include <linux/sysfs.h>
 #include <linux/uaccess.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
+
+#include <asm/barrier.h>
+#include <asm/cpufeature.h>
+#include <asm/sysreg.h>
 
 #include "driver.h"
 
@@ -24,6 +30,9 @@
  * event interrupt.
  */
 #define WATCH_INTERVAL	msecs_to_jiffies(20)
+
+/* ID_AA64MMFR2_EL1.CCIDX: CCSIDR_EL1 has the fields of 64 bits. */
+#define CACHE_INDEX_SHIFT	20
 
 static const char * const states[] = {
 	[RAMPART_CELL_FREE] = "free",
@@ -68,18 +77,29 @@ static irqreturn_t rung(int irq, void *unused)
 	return IRQ_HANDLED;
 }
 
+/* Bindings: arm,gic-v3.yaml and arm,gic.yaml. The first one in the tree is that of the CPUs. */
+static const struct of_device_id controllers[] = {
+	{ .compatible = "arm,gic-v3" },
+	{ .compatible = "arm,gic-400" },
+	{ .compatible = "arm,cortex-a15-gic" },
+	{ .compatible = "arm,cortex-a7-gic" },
+	{ .compatible = "arm,cortex-a9-gic" },
+	{ .compatible = "brcm,brahma-b15-gic" },
+	{ }
+};
+
 /* Returns Linux's number of an interrupt of the GIC if it uses the interrupt, otherwise 0. */
 unsigned int rampart_find_interrupt(u32 number)
 {
-	struct device_node *node = of_find_compatible_node(NULL, NULL, "arm,gic-v3");
+	struct device_node *node = of_find_matching_node(NULL, controllers);
 	struct irq_domain *domain = node ? irq_find_host(node) : NULL;
 
 	of_node_put(node);
 	return domain ? irq_find_mapping(domain, number) : 0;
 }
 
-/* Maps a shared interrupt of the GIC by its INTID (binding: arm,gic-v3.yaml). */
-static unsigned int map_interrupt(u32 number)
+/* Maps a shared interrupt of the GIC by its INTID. */
+unsigned int rampart_map_interrupt(u32 number)
 {
 	struct of_phandle_args binding = {
 		.args_count = 3,
@@ -87,7 +107,7 @@ static unsigned int map_interrupt(u32 number)
 	};
 	unsigned int irq;
 
-	binding.np = of_find_compatible_node(NULL, NULL, "arm,gic-v3");
+	binding.np = of_find_matching_node(NULL, controllers);
 	if (!binding.np)
 		return 0;
 	irq = irq_create_of_mapping(&binding);
@@ -103,7 +123,7 @@ static void event_begin(u32 number)
 	if (rampart_find_interrupt(number))
 		error = -EBUSY;
 	else
-		event_irq = map_interrupt(number);
+		event_irq = rampart_map_interrupt(number);
 	if (event_irq)
 		error = request_irq(event_irq, rung, 0, "rampart", &event_irq);
 	if (!error)
@@ -190,8 +210,45 @@ static ssize_t enabled_show(struct device *device, struct device_attribute *attr
 
 static DEVICE_ATTR_RO(enabled);
 
+/*
+ * The last cache that this CPU describes, as level, sets, ways and bytes of a line
+ * (Arm ARM, CLIDR_EL1, CSSELR_EL1, CCSIDR_EL1): what the colours of memory follow
+ * where the device tree names no cache. "0 0 0 0": none.
+ */
+static ssize_t cache_show(struct device *device, struct device_attribute *attribute, char *text)
+{
+	bool wide = cpuid_feature_extract_unsigned_field(read_sysreg(id_aa64mmfr2_el1),
+							 CACHE_INDEX_SHIFT);
+	u64 levels, geometry = 0;
+	u32 sets, ways;
+	int level;
+
+	/* The selection belongs to this CPU. */
+	preempt_disable();
+	levels = read_sysreg(clidr_el1);
+	/* 2, 3 and 4 are a data cache, two caches, and a unified one. */
+	for (level = 7; level; level--)
+		if ((levels >> 3 * (level - 1) & 7) >= 2)
+			break;
+	if (level) {
+		write_sysreg((u64)(level - 1) << 1, csselr_el1);
+		isb();
+		geometry = read_sysreg(ccsidr_el1);
+	}
+	preempt_enable();
+	if (!level)
+		return sysfs_emit(text, "0 0 0 0\n");
+	ways = geometry >> 3 & (wide ? GENMASK(20, 0) : GENMASK(9, 0));
+	sets = wide ? geometry >> 32 & GENMASK(23, 0) : geometry >> 13 & GENMASK(14, 0);
+	return sysfs_emit(text, "%d %u %u %u\n", level, sets + 1, ways + 1,
+			  16U << (geometry & 7));
+}
+
+static DEVICE_ATTR_RO(cache);
+
 static struct attribute *device_attributes[] = {
 	&dev_attr_enabled.attr,
+	&dev_attr_cache.attr,
 	NULL
 };
 

@@ -58,6 +58,19 @@ void rampart_view_end(const struct rampart_blob_header *blob)
 	mutex_unlock(&rampart.view);
 }
 
+/* Returns whether a region has all pages of a range that is inside it. */
+static bool has_colours(const struct rampart_memory_region *region, u64 physical, u64 bytes)
+{
+	u64 page = physical / RAMPART_PAGE_BYTES;
+	u64 end = DIV_ROUND_UP(physical + bytes, RAMPART_PAGE_BYTES);
+
+	/* The loop ends with the first page of another colour. */
+	for (; region->colours && page < end; page++)
+		if (!(region->colours >> page % RAMPART_COLOURS & 1))
+			return false;
+	return true;
+}
+
 /* Returns whether a cell shares the whole range with the root. */
 static bool is_shown(u64 physical, u64 bytes, bool writes)
 {
@@ -76,7 +89,8 @@ static bool is_shown(u64 physical, u64 bytes, bool writes)
 		for (index = 0; index < member->blob->memory_count; index++, region++)
 			if ((region->flags & wanted) == wanted && physical >= region->physical &&
 			    physical - region->physical < region->bytes &&
-			    bytes <= region->bytes - (physical - region->physical))
+			    bytes <= region->bytes - (physical - region->physical) &&
+			    has_colours(region, physical, bytes))
 				return true;
 	}
 	return false;

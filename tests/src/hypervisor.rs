@@ -24,8 +24,9 @@ const KERNEL_ERRORS: [&str; 10] = [
 ];
 
 /// The files that are copied into the machine, and the commands that build them.
-const PARTS: [(&str, &str); 3] = [
+const PARTS: [(&str, &str); 4] = [
     ("hypervisor/rampart.bin", "make hypervisor"),
+    ("hypervisor/rampart-gicv2.bin", "make hypervisor"),
     ("aarch64/rampart-meter", "make build ARCH=aarch64"),
     ("modules", "make modules ARCH=aarch64"),
 ];
@@ -36,7 +37,7 @@ set -u
 mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
 # The CPUs are isolated, so the script gets all of them.
 taskset -p -c 0-3 $$ >/dev/null
-mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+mkdir -p /lib/firmware && cp rampart.bin rampart-gicv2.bin /lib/firmware/ || exit 9
 # The machine has loaded the module at boot.
 grep -q '^rampart ' /proc/modules && rmmod rampart
 insmod modules/$(uname -r)/rampart.ko || exit 9
@@ -110,6 +111,15 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
 #[must_use]
 pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) -> String {
     run(script, memory, limit, archive(), &["--two-security-states"])
+}
+
+/// Like [`run_with_hypervisor`], in a machine with a GICv2.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
+    run(script, memory, limit, archive(), &["--gicv2"])
 }
 
 /// Like [`run_with_hypervisor`], with the command `rampart` in the archive.

@@ -36,8 +36,15 @@ pub struct Description {
     /// The interrupt controller; none if it is not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_controller: Option<InterruptController>,
+    /// The last cache of the CPUs; none if nothing describes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_cache: Option<LastCache>,
     /// The devices with registers accessible to the CPUs or with interrupts.
     pub devices: Vec<TreeDevice>,
+    /// The shared peripheral interrupts that Linux has requested, in ascending order: for a device,
+    /// or without one. Empty if the description is not of the running machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested_interrupts: Vec<u32>,
     /// Problems for cells, and resources that devices share.
     pub findings: Vec<Finding>,
 }
@@ -57,6 +64,72 @@ pub struct TreeCpu {
     /// How it is started; `psci` on all machines that can be partitioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enable_method: Option<String>,
+}
+
+/// Maximum number of colours that a cell's memory distinguishes; a cache with more is divided into this number of
+/// parts.
+const MAXIMUM_COLOURS: u64 = 32;
+/// Size of the pages that colours divide.
+const PAGE_BYTES: u64 = 4096;
+
+/// A physically indexed cache that CPUs share. Pages of different colours never share one of its sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct LastCache {
+    /// Number of sets.
+    pub sets: u64,
+    /// Number of ways, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ways: Option<u64>,
+    /// Size of a line in bytes.
+    pub line_bytes: u64,
+    /// What describes it.
+    pub source: CacheSource,
+}
+
+/// What describes a cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheSource {
+    /// The device tree: `cache-sets` and `cache-line-size` of the last `next-level-cache`.
+    DeviceTree,
+    /// Linux: `/sys/devices/system/cpu/cpu0/cache`.
+    Linux,
+    /// The processor: CLIDR_EL1 and CCSIDR_EL1, which the driver reads.
+    Processor,
+}
+
+impl CacheSource {
+    /// Returns the name of the source for people.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::DeviceTree => "device tree",
+            Self::Linux => "/sys/devices/system/cpu",
+            Self::Processor => "CCSIDR_EL1",
+        }
+    }
+}
+
+impl LastCache {
+    /// Returns the number of colours that cells can divide, at least 1: the size of a way divided by the size of a
+    /// page. A cache whose sets are not a power of two is not indexed by plain address bits, and has one.
+    #[must_use]
+    pub fn colours(&self) -> u32 {
+        let way = self.sets.saturating_mul(self.line_bytes);
+        if !way.is_power_of_two() {
+            return 1;
+        }
+        // At most 32, so that it fits.
+        (way / PAGE_BYTES).clamp(1, MAXIMUM_COLOURS) as u32
+    }
+
+    /// Returns the size, if the number of ways is known.
+    #[must_use]
+    pub fn bytes(&self) -> Option<u64> {
+        let way = self.sets.checked_mul(self.line_bytes)?;
+        way.checked_mul(self.ways?)
+    }
 }
 
 /// A reserved part of the memory.
@@ -87,6 +160,9 @@ pub struct InterruptController {
     pub distributor: AddressSpan,
     /// The regions of GICR; none in version 2.
     pub redistributors: Vec<AddressSpan>,
+    /// GICC; only in version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_interface: Option<AddressSpan>,
     /// The registers of each of its ITSs.
     pub translation_services: Vec<AddressSpan>,
 }

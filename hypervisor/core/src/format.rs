@@ -13,6 +13,8 @@ use bitflags::bitflags;
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use crate::interface::PAGE_BYTES;
+
 /// The first eight bytes of the system's configuration.
 pub const SYSTEM_MAGIC: u64 = u64::from_le_bytes(*b"RMPSYST\0");
 /// The first eight bytes of a cell's configuration.
@@ -23,6 +25,11 @@ pub const MAXIMUM_BLOB_BYTES: usize = 32 << 10;
 pub const NAME_BYTES: usize = 32;
 /// Maximum number of regions in one blob.
 pub const MAXIMUM_MEMORY_REGIONS: usize = 256;
+/// Number of colours that a region distinguishes. A cache with more is divided into this number of parts, one with
+/// fewer (a power of two) repeats them.
+pub const COLOURS: u64 = 32;
+/// Start and size of a region with colours are multiples of this number of bytes, a page of each colour.
+pub const COLOUR_BLOCK_BYTES: u64 = COLOURS * PAGE_BYTES;
 /// Maximum number of interrupts in one blob.
 pub const MAXIMUM_INTERRUPTS: usize = 512;
 /// Maximum number of shared registers in one blob, and in the whole system.
@@ -67,20 +74,20 @@ pub struct BlobHeader {
 }
 
 /// The devices that the hypervisor itself uses.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Platform {
-    /// GICD, 64 KiB.
+    /// GICD: 64 KiB, or 4 KiB of a GICv2.
     pub distributor: u64,
-    /// The first frame of the first GICR region.
-    pub redistributors: u64,
+    /// The first frame of the first GICR region. GICv2: GICC, one page and the page with GICC_DIR.
+    pub cpu_frames: u64,
     /// Size of all its frames, in bytes.
-    pub redistributor_bytes: u64,
+    pub cpu_frame_bytes: u64,
     /// An SPI of the root that becomes pending with each change of a cell's state; 0 for none: the root
     /// polls the status pages.
     pub event_interrupt: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Version of the GIC architecture: 2 or 3. Each has an image of its own.
+    pub version: u32,
 }
 
 bitflags! {
@@ -104,6 +111,8 @@ bitflags! {
         const ROOT_READ = 1 << 6;
         /// With SHARED and without WRITE: the root can write it.
         const ROOT_WRITE = 1 << 7;
+        /// With SHARED: nobody caches it, so that it takes no line of a cache from a cell.
+        const UNCACHED = 1 << 8;
     }
 }
 
@@ -115,12 +124,13 @@ pub struct MemoryRegion {
     pub physical: u64,
     /// Guest address in the cell; for the system the same as `physical`.
     pub guest: u64,
-    /// Size.
+    /// Size of the physical range, including the pages of other colours.
     pub bytes: u64,
     /// [`MemoryFlags`].
     pub flags: u32,
-    /// 0.
-    pub reserved: u32,
+    /// The pages of the region, by their physical page number modulo [`COLOURS`], one bit each: those with the
+    /// cell's colours of a cache. Guest addresses have no gaps. 0 for all pages.
+    pub colours: u32,
 }
 
 bitflags! {
@@ -217,7 +227,7 @@ pub enum Refusal {
     CpuUnknown = 10,
     /// A CPU of another cell, or the last CPU of the root.
     CpuOwned = 11,
-    /// An address or size that is not a multiple of the page size.
+    /// An address or size that is not a multiple of the page size, or with colours of [`COLOUR_BLOCK_BYTES`].
     MemoryUnaligned = 12,
     /// A region of size 0, or beyond the address space.
     MemoryRange = 13,

@@ -30,7 +30,7 @@ use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 3;
+pub const REVISION: u32 = 4;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
@@ -164,7 +164,7 @@ pub enum Outcome {
     WrongRevision = -10,
     /// A CPU of the cell still runs in the root.
     CpuInUse = -11,
-    /// The machine lacks a requirement: GICv3, a translation granule, an address size.
+    /// The machine lacks a requirement: the image's GIC, a translation granule, an address size.
     Unsuitable = -12,
     /// The hypervisor itself faulted during the call; its log has the registers.
     Faulted = -13,

@@ -5,8 +5,8 @@
 //! These functions can run out of pages for tables. Calling [`return_to_root`] for the same cell then
 //! restores the root; it needs no further page.
 
+use crate::configuration::Configuration;
 use crate::configuration::machine_checks::{Cells, live};
-use crate::configuration::{Configuration, overlap};
 use crate::format::{MemoryFlags, MemoryRegion};
 use crate::interface::PAGE_BYTES;
 use crate::registers::pages;
@@ -24,7 +24,9 @@ pub fn map_regions(
 ) -> Result<(), Exhausted> {
     configuration.memory.iter().try_for_each(|region| {
         let attributes = attributes(region.flags());
-        stage2.map(region.guest, region.physical, region.bytes, attributes, memory)
+        region.all_parts().try_for_each(|part| {
+            stage2.map(part.guest, part.physical, part.bytes, attributes, memory)
+        })
     })
 }
 
@@ -39,19 +41,33 @@ pub fn take_from_root(
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
     for region in cell.memory {
-        root.unmap(region.physical, region.bytes, memory)?;
+        root.unmap(ranges(region), memory)?;
         if let Some(rights) = rights_of_root(region) {
-            let (start, bytes) = (region.physical, region.bytes);
-            root.map(start, start, bytes, attributes(rights), memory)?;
+            map_identity(region, attributes(rights), root, memory)?;
         }
     }
-    pages(cell.registers).try_for_each(|page| root.unmap(page, PAGE_BYTES, memory))
+    root.unmap(pages(cell.registers).map(|page| (page, PAGE_BYTES)), memory)
+}
+
+/// Maps the pages of a region for the root.
+fn map_identity(
+    region: &MemoryRegion,
+    attributes: Attributes,
+    root: &mut Stage2,
+    memory: &mut impl TableMemory,
+) -> Result<(), Exhausted> {
+    ranges(region).try_for_each(|(start, bytes)| root.map(start, start, bytes, attributes, memory))
+}
+
+/// Returns the physical ranges (start, size) of a region's pages.
+fn ranges(region: &MemoryRegion) -> impl Iterator<Item = (u64, u64)> {
+    region.all_parts().map(|part| (part.physical, part.bytes))
 }
 
 /// Returns the root's rights to shared memory of a cell.
 fn rights_of_root(region: &MemoryRegion) -> Option<MemoryFlags> {
     let flags = region.flags();
-    let mut rights = flags & MemoryFlags::DEVICE;
+    let mut rights = flags & (MemoryFlags::DEVICE | MemoryFlags::UNCACHED);
     if flags.intersects(MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE) {
         rights |= MemoryFlags::READ;
     }
@@ -73,19 +89,16 @@ pub fn return_to_root(
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    for range in ranges(cell) {
-        let shared = |other: &Configuration<'_>| ranges(other).any(|own| overlap(own, range));
-        if !live(others).any(|(_, other)| shared(other)) {
-            restore_root_mapping(range.0, range.1, system, root, memory)?;
+    let others = || live(others).map(|(_, other)| other);
+    let mut restore = |(start, bytes)| restore_root_mapping(start, bytes, system, root, memory);
+    for region in cell.memory {
+        if !others().any(|other| other.memory.iter().any(|own| own.meets(region))) {
+            ranges(region).try_for_each(&mut restore)?;
         }
     }
-    Ok(())
-}
-
-/// Returns the physical ranges (start, size) whose mapping for the root differs while the cell exists.
-fn ranges(cell: &Configuration<'_>) -> impl Iterator<Item = (u64, u64)> {
-    let pages = pages(cell.registers).map(|page| (page, PAGE_BYTES));
-    cell.memory.iter().map(MemoryRegion::physical_range).chain(pages)
+    let shared = |page: &u64| others().any(|other| pages(other.registers).any(|own| own == *page));
+    let mut pages = pages(cell.registers).filter(|page| !shared(page));
+    pages.try_for_each(|page| restore((page, PAGE_BYTES)))
 }
 
 /// Maps the loadable memory of a stopped cell for the root, readable and writable, or unmaps it. It is not cacheable
@@ -99,17 +112,13 @@ pub fn show_loadable(
     root: &mut Stage2,
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
-    let cacheable = Attributes::MEMATTR_NORMAL_INNER_WB | Attributes::MEMATTR_NORMAL_OUTER_WB;
-    let uncached = Attributes::MEMATTR_NORMAL_INNER_NC | Attributes::MEMATTR_NORMAL_OUTER_NC;
-    let rights =
-        attributes(MemoryFlags::READ | MemoryFlags::WRITE).difference(cacheable) | uncached;
+    let rights = attributes(MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::UNCACHED);
     for region in cell.memory.iter().filter(|region| region.flags().contains(MemoryFlags::LOADABLE))
     {
-        let (start, bytes) = (region.physical, region.bytes);
         if shown {
-            root.map(start, start, bytes, rights, memory)?;
+            map_identity(region, rights, root, memory)?;
         } else {
-            root.unmap(start, bytes, memory)?;
+            root.unmap(ranges(region), memory)?;
         }
     }
     Ok(())

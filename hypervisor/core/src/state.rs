@@ -65,9 +65,8 @@ pub fn is_wiped<'c, 'a: 'c>(
     region: &MemoryRegion,
     mut others: impl Iterator<Item = &'c Configuration<'a>>,
 ) -> bool {
-    let same = |other: &MemoryRegion| other.physical == region.physical;
     !region.flags().contains(MemoryFlags::DEVICE)
-        && !others.any(|cell| cell.memory.iter().any(same))
+        && !others.any(|cell| cell.memory.iter().any(|other| region.meets(other)))
 }
 
 /// The registers of a failing CPU.

@@ -10,8 +10,8 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::configuration::machine_checks::{Cells, check_cell, check_system};
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::format::{
-    BlobHeader, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, Refusal, RegisterFlags,
-    SmcGrant,
+    BlobHeader, COLOUR_BLOCK_BYTES, Doorbell, InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags,
+    MemoryRegion, Refusal, RegisterFlags, SmcGrant,
 };
 use rampart_hypervisor_core::gic::SpiSet;
 use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, NO_CELL, ROOT};
@@ -20,7 +20,13 @@ use rand_pcg::Pcg64Mcg;
 
 type Change = fn(&mut Blob);
 
-fn refused(blob: &Blob) -> Option<Refusal> {
+/// Gives a region these colours, and moves it.
+fn colour(region: &mut MemoryRegion, colours: u32, offset: u64) {
+    region.colours = colours;
+    region.physical += offset;
+}
+
+pub(crate) fn refused(blob: &Blob) -> Option<Refusal> {
     blob.checked().err().map(|refused| refused.refusal)
 }
 
@@ -61,8 +67,27 @@ fn refuses_each_invalid_cell_configuration() {
         (Refusal::MemoryFlags, |blob| blob.memory[2].flags |= MemoryFlags::LOADABLE.bits()),
         (Refusal::MemoryFlags, |blob| blob.memory[1].flags |= MemoryFlags::ROOT_READ.bits()),
         (Refusal::MemoryFlags, |blob| blob.memory[2].flags |= MemoryFlags::ROOT_WRITE.bits()),
+        (Refusal::MemoryFlags, |blob| blob.memory[1].flags |= MemoryFlags::UNCACHED.bits()),
         (Refusal::ReservedNotZero, |blob| blob.memory[1].flags |= 1 << 31),
-        (Refusal::ReservedNotZero, |blob| blob.memory[1].reserved = 1),
+        (Refusal::MemoryUnaligned, |blob| colour(&mut blob.memory[1], 1, 0x1000)),
+        (Refusal::MemoryUnaligned, |blob| {
+            blob.memory[1].colours = 1;
+            blob.memory[1].bytes -= 0x1000;
+        }),
+        (Refusal::MemoryFlags, |blob| {
+            blob.memory[3].bytes = COLOUR_BLOCK_BYTES;
+            colour(&mut blob.memory[3], 1, 0x1_0000);
+        }),
+        (Refusal::MemoryOverlapsPhysical, |blob| {
+            blob.memory.push(MemoryRegion { guest: 0x200_0000, ..blob.memory[1] });
+            colour(&mut blob.memory[1], 0b0110, 0);
+            colour(&mut blob.memory[4], 0b0100, 0);
+        }),
+        (Refusal::MemoryOverlapsGuest, |blob| {
+            blob.memory.push(MemoryRegion { guest: 0x8d_f000, ..blob.memory[1] });
+            colour(&mut blob.memory[1], !0xf, 0);
+            colour(&mut blob.memory[4], 0xf, 0);
+        }),
         (Refusal::ReservedNotZero, |blob| blob.interrupts[0].flags = 2),
         (Refusal::ReservedNotZero, |blob| blob.registers[0].flags = 4),
         (Refusal::ReservedNotZero, |blob| blob.doorbells[0].reserved = 1),
@@ -110,12 +135,15 @@ fn refuses_each_invalid_system_configuration() {
         (Refusal::TooManyEntries, |blob| blob.registers = vec![bits(0, 1, 1)]),
         (Refusal::MemoryFlags, |blob| blob.memory[1].guest += MIB),
         (Refusal::MemoryFlags, |blob| blob.memory[1].flags |= MemoryFlags::LOADABLE.bits()),
+        (Refusal::MemoryFlags, |blob| blob.memory[1].colours = 1),
         (Refusal::PlatformShape, |blob| platform(blob).distributor += 0x1000),
-        (Refusal::PlatformShape, |blob| platform(blob).redistributors = DISTRIBUTOR - 0x1_0000),
-        (Refusal::PlatformShape, |blob| platform(blob).redistributor_bytes = 0),
-        (Refusal::PlatformShape, |blob| platform(blob).redistributor_bytes = !0x1_ffff),
+        (Refusal::PlatformShape, |blob| platform(blob).cpu_frames = DISTRIBUTOR - 0x1_0000),
+        (Refusal::PlatformShape, |blob| platform(blob).cpu_frame_bytes = 0),
+        (Refusal::PlatformShape, |blob| platform(blob).cpu_frame_bytes = !0x1_ffff),
         (Refusal::PlatformShape, |blob| platform(blob).event_interrupt = 31),
-        (Refusal::ReservedNotZero, |blob| platform(blob).reserved = 1),
+        (Refusal::PlatformShape, |blob| platform(blob).version = 4),
+        // The frames of a GICv2 are smaller.
+        (Refusal::PlatformShape, |blob| platform(blob).version = 2),
     ];
     fn platform(blob: &mut Blob) -> &mut rampart_hypervisor_core::format::Platform {
         blob.platform.as_mut().expect("a system")
@@ -222,6 +250,7 @@ fn refuses_resources_of_another_cell_and_returns_its_number() {
         (Refusal::MemoryFlags, 2, 3, |new| {
             new.memory[2].flags &= !MemoryFlags::ROOT_READ.bits();
         }),
+        (Refusal::MemoryFlags, 2, 3, |new| new.memory[2].flags |= MemoryFlags::UNCACHED.bits()),
         (Refusal::MemoryTwoWriters, 2, 3, |new| {
             new.memory[2].flags |= MemoryFlags::WRITE.bits();
         }),
@@ -283,6 +312,27 @@ fn refuses_resources_of_another_cell_and_returns_its_number() {
     for (number, (refusal, index, other, change)) in cases.iter().enumerate() {
         let wanted = Refused { refusal: *refusal, index: *index, other: *other };
         assert_eq!(against(*change), Err(wanted), "case {number}");
+    }
+}
+
+#[test]
+fn cells_of_different_colours_are_in_one_range() {
+    let colour_both = |one, other| {
+        let (mut first, mut second) = (press(), cell("second", &[0x100], 0x5000_0000));
+        for (blob, colours) in [(&mut first, one), (&mut second, other)] {
+            blob.memory.iter_mut().for_each(|region| region.bytes = 4 * MIB);
+            blob.memory.truncate(2);
+            blob.registers.clear();
+            blob.memory.iter_mut().for_each(|region| region.colours = colours);
+        }
+        let mut cells: Cells<'_> = [None; MAXIMUM_CELLS];
+        cells[3] = Some(read(&first));
+        check_cell(&read(&second), &read(&system()), &MACHINE, &cells)
+    };
+    assert_eq!(colour_both(0x00ff, 0xff00), Ok(()));
+    let owned = Refused { refusal: Refusal::MemoryOwned, index: 0, other: 3 };
+    for (one, other) in [(0x00ff, 0x0180), (0x00ff, 0), (0, 0xff00), (1 << 31, 1 << 31)] {
+        assert_eq!(colour_both(one, other), Err(owned), "{one:#x} and {other:#x}");
     }
 }
 
@@ -374,20 +424,24 @@ fn a_doorbell_rings_only_if_its_owner_declares_it() {
 
 /// Verifies an accepted configuration, implemented differently from the checks.
 fn assert_valid(new: &Configuration<'_>, other: &Configuration<'_>) {
-    let pages = |configuration: &Configuration<'_>| -> Vec<(u64, u64, MemoryFlags)> {
-        let regions = configuration.memory.iter();
-        regions.map(|region| (region.physical, region.bytes, region.flags())).collect()
+    // The pages of a region, one by one.
+    let owns = |region: &MemoryRegion, page: u64| {
+        let colour = region.colours == 0 || region.colours >> (page / 4096 % 32) & 1 != 0;
+        colour && region.physical <= page && page < region.physical + region.bytes
     };
-    for (start, bytes, flags) in pages(new) {
+    for region in new.memory {
+        let (start, bytes, flags) = (region.physical, region.bytes, region.flags());
         assert!(bytes > 0 && start % 4096 == 0 && bytes % 4096 == 0);
         assert!(start >= HYPERVISOR.end || start + bytes <= HYPERVISOR.start);
         let ram = (0x4000_0000..0x8000_0000).contains(&start) && start + bytes <= 0x8000_0000;
         let devices = (0x0900_0000..0x0910_0000).contains(&start) && start + bytes <= 0x0910_0000;
         assert!(ram || devices, "{start:#x} is not memory of the root");
-        for (theirs, their_bytes, their_flags) in pages(other) {
-            let meet = start < theirs + their_bytes && theirs < start + bytes;
-            assert!(!meet || (flags & their_flags).contains(MemoryFlags::SHARED));
-            assert!(!meet || !(flags & their_flags).contains(MemoryFlags::WRITE));
+        for theirs in other.memory {
+            let both = flags & theirs.flags();
+            let mut pages = (start..start + bytes).step_by(4096);
+            let meet = pages.any(|page| owns(region, page) && owns(theirs, page));
+            assert!(!meet || both.contains(MemoryFlags::SHARED));
+            assert!(!meet || !both.contains(MemoryFlags::WRITE));
         }
     }
     assert!(new.cpus.iter().all(|cpu| !other.cpus.contains(cpu)));
@@ -415,7 +469,11 @@ fn mutated_blobs_cause_no_panic_and_accepted_ones_are_valid() {
     full.interrupts = vec![InterruptGrant { number: 90, flags: 0 }];
     full.smcs = press().smcs;
     full.doorbells = press().doorbells;
-    let good = [full.bytes(), system().bytes(), press().bytes()];
+    let mut coloured = full.clone();
+    coloured.memory[0].bytes = 4 * MIB;
+    coloured.memory[0].colours = 0xf0f0;
+    coloured.memory[1].colours = 0x3333_3333;
+    let good = [full.bytes(), system().bytes(), press().bytes(), coloured.bytes()];
     let words: [u64; 12] = [
         0,
         1,

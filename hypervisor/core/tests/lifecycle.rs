@@ -133,7 +133,7 @@ fn memory_without_another_owner_is_wiped() {
         guest: physical,
         bytes: 0x1000,
         flags: flags.bits(),
-        reserved: 0,
+        colours: 0,
     };
     let shared = MemoryFlags::READ | MemoryFlags::SHARED;
     let mut press = press();

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Integration tests of the hypervisor's core, one program.
 
+mod colours;
 mod configuration;
 mod devices;
+mod gicv2;
 mod interface;
 mod interrupts;
 mod lifecycle;

@@ -95,6 +95,9 @@ fn rights_follow_from_flags_and_devices_are_not_executable() {
     assert!(!stage2.permits(flags.len() as u64 * 4096, AccessKind::Read, &tables));
     // The bits of the architecture: MemAttr, S2AP, SH, AF, XN.
     assert_eq!(attributes(ram()).bits(), 1 | 0b1111 << 2 | 0b11 << 6 | 0b11 << 8 | 1 << 10);
+    // Normal, non-cacheable (D8.6.6): no cached alias of the guest's own tables is possible.
+    let uncached = attributes(ram() | MemoryFlags::UNCACHED);
+    assert_eq!(uncached.bits(), 1 | 0b0101 << 2 | 0b11 << 6 | 0b11 << 8 | 1 << 10);
     let device = MemoryFlags::READ | MemoryFlags::DEVICE;
     assert_eq!(
         attributes(device).bits(),
@@ -110,7 +113,7 @@ fn blocks_are_as_large_as_possible_and_are_split_and_merged() {
     stage2.map(GIB, GIB, GIB, own, &mut tables).expect("pages");
     assert_eq!(stage2.translate(GIB, &tables).map(|found| found.bytes), Some(GIB));
     assert_eq!(tables.left(), 63);
-    stage2.unmap(GIB + 5 * MIB, 4096, &mut tables).expect("pages");
+    stage2.unmap([(GIB + 5 * MIB, 4096)], &mut tables).expect("pages");
     assert_eq!(tables.left(), 61, "one table of each further level");
     let size = |at| stage2.translate(at, &tables).map(|found| found.bytes);
     assert_eq!(size(GIB), Some(2 * MIB));
@@ -147,7 +150,7 @@ fn random_changes_match_a_list_of_pages() {
             if map {
                 stage2.map(guest, guest + offset, bytes, rights, &mut tables).expect("pages");
             } else {
-                stage2.unmap(guest, bytes, &mut tables).expect("pages");
+                stage2.unmap([(guest, bytes)], &mut tables).expect("pages");
             }
             for page in (guest..guest + bytes).step_by(4096) {
                 if map {
@@ -292,7 +295,7 @@ fn zaps_and_restores_a_single_cpu() {
     assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
     assert_eq!(entries_of(&stage2, 0, &tables), full, "the other CPU is not affected");
     assert!(stage2.permits(0, AccessKind::Write, &tables), "the cell still has its memory");
-    stage2.unmap(GIB, GIB, &mut tables).expect("pages");
+    stage2.unmap([(GIB, GIB)], &mut tables).expect("pages");
     stage2.map(5 * GIB, GIB, GIB, attributes(ram()), &mut tables).expect("pages");
     assert!(entries_of(&stage2, 3, &tables).iter().all(|entry| *entry == 0));
     stage2.restore(3, &mut tables);

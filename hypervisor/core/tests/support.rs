@@ -29,7 +29,7 @@ pub(crate) const MACHINE: Machine<'static> =
     Machine { hypervisor: HYPERVISOR, mpidrs: &MPIDRS, interrupt_end: 288, address_bits: 40 };
 
 pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRegion {
-    MemoryRegion { physical, guest, bytes, flags: flags.bits(), reserved: 0 }
+    MemoryRegion { physical, guest, bytes, flags: flags.bits(), colours: 0 }
 }
 
 pub(crate) fn ram() -> MemoryFlags {
@@ -46,10 +46,10 @@ pub(crate) fn system() -> Blob {
         name: "virt".into(),
         platform: Some(Platform {
             distributor: DISTRIBUTOR,
-            redistributors: REDISTRIBUTORS,
-            redistributor_bytes: 4 * 0x2_0000,
+            cpu_frames: REDISTRIBUTORS,
+            cpu_frame_bytes: 4 * 0x2_0000,
             event_interrupt: 60,
-            reserved: 0,
+            version: 3,
         }),
         cpus: MPIDRS.to_vec(),
         memory: vec![

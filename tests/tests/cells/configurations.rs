@@ -38,7 +38,7 @@ pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) 
         guest,
         bytes,
         flags: flags.bits(),
-        reserved: 0,
+        colours: 0,
     }
 }
 
@@ -55,10 +55,10 @@ pub(crate) fn system() -> Blob {
         name: "root".to_owned(),
         platform: Some(Platform {
             distributor: DISTRIBUTOR,
-            redistributors: REDISTRIBUTORS,
-            redistributor_bytes: CPUS as u64 * 0x2_0000,
+            cpu_frames: REDISTRIBUTORS,
+            cpu_frame_bytes: CPUS as u64 * 0x2_0000,
             event_interrupt: 0,
-            reserved: 0,
+            version: 3,
         }),
         cpus: (0..CPUS as u64).collect(),
         memory: vec![

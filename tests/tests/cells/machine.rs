@@ -99,14 +99,24 @@ pub(crate) fn on(models: &[Model], attack: impl Fn(&Machine) -> Attacked) {
 
 /// Like [`on`], with another configuration of the system and before the launch is checked.
 pub(crate) fn on_with(models: &[Model], system: &Blob, attack: impl Fn(&Machine) -> Attacked) {
+    on_with_options(models, system, &[], attack);
+}
+
+/// Like [`on_with`], with further options of QEMU.
+pub(crate) fn on_with_options(
+    models: &[Model],
+    system: &Blob,
+    options: &[std::ffi::OsString],
+    attack: impl Fn(&Machine) -> Attacked,
+) {
     let mut failures = Vec::new();
     for model in chosen(models) {
         let name = model.name();
         let _slot = beside_others();
-        let mut machine = Machine::boot(model, system);
+        let mut machine = Machine::boot(model, system, options);
         // On a busy machine a CPU may enter too late: try again.
         if machine.outcome_of_launch(0) == Some(Outcome::TimedOut as i64) {
-            machine = Machine::boot(model, system);
+            machine = Machine::boot(model, system, options);
         }
         if let Err(error) = attack(&machine) {
             failures.push(format!("{name}: {error}\n  {}", machine.description()));
@@ -127,7 +137,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    fn boot(model: Model, system: &Blob) -> Self {
+    fn boot(model: Model, system: &Blob, options: &[std::ffi::OsString]) -> Self {
         let programs = directory().join("hypervisor");
         let location = tempfile::tempdir().expect("a directory");
         let path = location.path().join("memory");
@@ -174,6 +184,7 @@ impl Machine {
         arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
         arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);
         arguments.push(programs.join("rampart-cell-hostile-root").into());
+        arguments.extend_from_slice(options);
         let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
         let status = HYPERVISOR + header.status;
         Self {

@@ -2,16 +2,19 @@
 //! The hypervisor in the simulated arm64 machine, with a real kernel as root and with a hostile one: cells and their
 //! isolation.
 
+mod colours;
 mod command;
 mod configurations;
 mod crash;
 mod detached;
+mod gicv2;
 mod hostile_cells;
 mod hostile_root;
 mod instructions;
 mod isolation;
 mod linux;
 mod machine;
+mod network;
 mod random;
 mod root_crash;
 mod shared_memory;

@@ -120,7 +120,7 @@ fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) -> MemoryRe
         guest,
         bytes,
         flags: flags.bits(),
-        reserved: 0,
+        colours: 0,
     }
 }
 
@@ -137,10 +137,10 @@ fn system() -> Blob {
         name: "root".to_owned(),
         platform: Some(Platform {
             distributor: DISTRIBUTOR,
-            redistributors: REDISTRIBUTORS,
-            redistributor_bytes: REDISTRIBUTOR_BYTES,
+            cpu_frames: REDISTRIBUTORS,
+            cpu_frame_bytes: REDISTRIBUTOR_BYTES,
             event_interrupt: 0,
-            reserved: 0,
+            version: 3,
         }),
         cpus: vec![0, CELL_CPU],
         memory: vec![

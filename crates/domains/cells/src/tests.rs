@@ -3,8 +3,17 @@
 use std::fs;
 use std::path::Path;
 
-use rampart_hypervisor_core::format::MemoryFlags;
+use std::collections::BTreeSet;
 
+use rampart_hypervisor_core::format::MemoryFlags;
+use rampart_model::{Finding, Severity};
+
+use crate::describe::{CacheSource, Description, Sources, describe};
+use crate::names::RegionNames;
+use crate::resolve::{
+    CellInUse, CellRequest, CpuSelection, InUse, MemoryRegion, Resolved, SharedRequest, Writer,
+    resolve,
+};
 use crate::system_configuration::SystemParts;
 
 fn property(tree: &Path, name: &str, words: &[u32]) {
@@ -120,6 +129,186 @@ fn root_has_the_firmware_calls_that_the_tree_names() {
     fs::write(tree.path().join("firmware/optee/method"), "smc\0").expect("written");
     let machine = SystemParts::read(tree.path(), 40).expect("a machine");
     assert!(calls(&machine).contains(&(0x3200_0000, 0x3fff_ffff)));
+}
+
+/// Describes `virt` with half of its memory reserved from Linux, and with a cache of this number of sets, if any.
+fn with_cache(sets: Option<u32>) -> Description {
+    let tree = tempfile::tempdir().expect("a directory");
+    virt(tree.path());
+    for cpu in 0..4 {
+        property(
+            tree.path(),
+            &format!("cpus/cpu@{cpu}/next-level-cache"),
+            &[7],
+        );
+    }
+    property(tree.path(), "cpus/l2-cache/phandle", &[7]);
+    property(tree.path(), "cpus/l2-cache/cache-line-size", &[64]);
+    if let Some(sets) = sets {
+        property(tree.path(), "cpus/l2-cache/cache-sets", &[sets]);
+        property(tree.path(), "cpus/l2-cache/cache-size", &[sets * 64 * 16]);
+    }
+    let iomem = tree.path().join("iomem");
+    fs::write(&iomem, "40000000-5fffffff : System RAM\n").expect("written");
+    describe(&Sources::recorded(tree.path(), Some(&iomem)).expect("a tree"))
+}
+
+fn request(name: &str, cpu: u32, percent: Option<u32>) -> CellRequest {
+    CellRequest {
+        cpus: CpuSelection::List(cpu.to_string().parse().expect("a CPU")),
+        memory_bytes: 16 << 20,
+        cache_percent: percent,
+        shared: vec![SharedRequest::Own {
+            name: Some("records".to_owned()),
+            bytes: 1 << 20,
+            writer: Writer::Cell,
+        }],
+        ..CellRequest::new(name)
+    }
+}
+
+/// Resolves a request and adds the cell to those that exist.
+fn add(
+    description: &Description,
+    in_use: &mut InUse,
+    request: &CellRequest,
+) -> Result<Resolved, Vec<Finding>> {
+    let resolved = resolve(description, in_use, request)?;
+    in_use.cells.push(CellInUse {
+        number: in_use.cells.len() as u32 + 1,
+        name: request.name.clone(),
+        configuration: resolved.configuration.clone(),
+        names: RegionNames::default(),
+    });
+    Ok(resolved)
+}
+
+/// Returns the pages of a region.
+fn pages(region: &MemoryRegion) -> BTreeSet<u64> {
+    let parts = region.all_parts();
+    parts
+        .flat_map(|part| (part.physical..part.physical + part.bytes).step_by(4096))
+        .collect()
+}
+
+#[test]
+fn cells_with_shares_divide_one_range_and_no_page_of_a_colour_is_given_twice() {
+    let description = with_cache(Some(512));
+    let cache = description.last_cache.expect("a cache");
+    assert_eq!((cache.colours(), cache.bytes()), (8, Some(512 << 10)));
+    assert_eq!(cache.source, CacheSource::DeviceTree);
+    let mut in_use = InUse::default();
+    let mut seen = BTreeSet::new();
+    let mut masks = Vec::new();
+    // 25 % are two of eight colours; 30 % are rounded up to three.
+    for (name, cpu, percent) in [("one", 1, 25), ("two", 2, 30), ("three", 3, 12)] {
+        let request = request(name, cpu, Some(percent));
+        let resolved = add(&description, &mut in_use, &request).expect("fits");
+        masks.push(resolved.memory.colours);
+        assert!(resolved.memory.guest_bytes() >= 16 << 20);
+        assert_eq!(resolved.memory.physical % (2 << 20), 0);
+        for region in &resolved.configuration.memory {
+            let own = pages(region);
+            assert!(
+                own.iter()
+                    .all(|page| (0x6000_0000..0x8000_0000).contains(page))
+            );
+            assert!(own.is_disjoint(&seen), "{name}: a page of another cell");
+            seen.extend(own);
+        }
+        // What is not of its colours takes no line.
+        let shared = &resolved.configuration.memory[1..];
+        assert!(
+            shared
+                .iter()
+                .all(|region| region.flags().contains(MemoryFlags::UNCACHED))
+        );
+        assert_eq!(
+            resolved.shared.len() + 2,
+            resolved.configuration.memory.len()
+        );
+        let notes: Vec<_> = resolved
+            .findings
+            .iter()
+            .map(|found| found.what.as_str())
+            .collect();
+        assert!(
+            notes
+                .iter()
+                .any(|what| what.contains("pages of other colours")),
+            "{notes:?}"
+        );
+        assert!(
+            notes.iter().any(|what| what.contains("root takes lines")),
+            "{notes:?}"
+        );
+        let severities = resolved.findings.iter().map(|found| found.severity);
+        assert!(
+            severities
+                .into_iter()
+                .all(|severity| severity == Severity::Note)
+        );
+    }
+    assert_eq!(masks, [0x0303_0303, 0x1c1c_1c1c, 0x2020_2020]);
+    // The first two divide one range.
+    let start = |index: usize| in_use.cells[index].configuration.memory[0].physical;
+    assert_eq!(start(0), start(1));
+    let mut two_more = InUse {
+        cells: in_use.cells[..1].to_vec(),
+        ..InUse::default()
+    };
+    let refused = add(&description, &mut two_more, &request("late", 2, Some(80)));
+    let refused = refused.expect_err("six colours are free");
+    let text = refused.iter().map(ToString::to_string).collect::<String>();
+    assert!(
+        text.contains("share of the cache") && text.contains("6 of 8 free"),
+        "{text}"
+    );
+    assert!(
+        text.contains("7 for 80 %") && text.contains("--cache-percent 75"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_share_that_does_not_exist_is_refused_and_a_neighbour_without_one_is_reported() {
+    for (sets, found) in [
+        (None, "nothing describes"),
+        (Some(64), "64 sets"),
+        (Some(768), "768"),
+    ] {
+        let description = with_cache(sets);
+        let refused = resolve(
+            &description,
+            &InUse::default(),
+            &request("one", 1, Some(50)),
+        );
+        let refused = refused.expect_err("no colours");
+        let text = refused.iter().map(ToString::to_string).collect::<String>();
+        assert!(
+            text.contains(found) && text.contains("2 colours or more"),
+            "{text}"
+        );
+    }
+    let description = with_cache(Some(1024));
+    let warnings = |resolved: &Resolved| -> Vec<String> {
+        let warnings = resolved.findings.iter();
+        let warnings = warnings.filter(|found| found.severity == Severity::Warning);
+        warnings.map(|found| found.what.clone()).collect()
+    };
+    let mut in_use = InUse::default();
+    let plain = add(&description, &mut in_use, &request("plain", 1, None)).expect("fits");
+    assert_eq!((plain.memory.colours, warnings(&plain)), (0, Vec::new()));
+    let own = add(&description, &mut in_use, &request("own", 2, Some(50))).expect("fits");
+    assert_eq!(
+        warnings(&own),
+        ["cell plain takes lines of the cache from this cell"]
+    );
+    let later = add(&description, &mut in_use, &request("later", 3, None)).expect("fits");
+    assert_eq!(
+        warnings(&later),
+        ["this cell takes lines of the cache from cell own"]
+    );
 }
 
 #[test]

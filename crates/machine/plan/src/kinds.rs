@@ -72,6 +72,10 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
         }
         known.insert(&domain.name);
     }
+    if let Some((index, mut fault)) = crate::cell::network_fault(plan) {
+        fault.entry = Some(index);
+        return Some(fault);
+    }
     if let Some(fault) = plan.host.iter().find_map(|(name, choice)| {
         let (what, fix) = rampart_rules::allowed(name, choice).err()?;
         Some(Fault::of("host", what, fix).field(name.clone()))

@@ -57,6 +57,9 @@ pub struct Request {
 }
 
 const WARM_UP: Nanos = Nanos::from_millis(300);
+/// Most time for open comparisons if the user gave no time at all. On a virtual machine with stalls, four
+/// more minutes decide most comparisons that two leave open; who waits longer asks for it.
+const LIMIT_WITHOUT_REQUEST: Nanos = Nanos::from_secs(360);
 
 /// The proposed matrix, and the list of what it does not include.
 #[derive(Debug, Clone)]
@@ -129,6 +132,11 @@ pub fn propose(
     let total = request.total.unwrap_or(costs.total);
     let stay_up = meters_stay_up(&domains, machine.virtualisation.emulated);
     let limits = RunLimits::of(costs, stay_up);
+    let until_decided = request.until_decided.or_else(|| {
+        let emulated = machine.virtualisation.emulated;
+        let measures_on = !emulated && request.total.is_none() && variants.variants.is_empty();
+        measures_on.then_some(LIMIT_WITHOUT_REQUEST)
+    });
     let transfer = disturbances(
         requested.as_deref(),
         request,
@@ -187,7 +195,7 @@ pub fn propose(
             deadline,
             deadline_from_user: request.deadline.is_some(),
             total,
-            until_decided: request.until_decided,
+            until_decided,
             seed: request.seed.unwrap_or(1),
             findings,
         },

@@ -182,6 +182,21 @@ fn matrix_and_disturbances_fit_in_the_time() {
     }
 }
 
+#[test]
+fn without_a_time_open_comparisons_are_measured_on() {
+    let limit =
+        |machine: &Machine, request: &Request| proposed(machine, request).plan.until_decided;
+    let mut machine = machine(8, 1, "");
+    assert_eq!(
+        limit(&machine, &Request::default()),
+        Some(Nanos::from_secs(360))
+    );
+    // Who gives a time gets no more.
+    assert_eq!(limit(&machine, &five_minutes()), None);
+    machine.virtualisation.emulated = true;
+    assert_eq!(limit(&machine, &Request::default()), None);
+}
+
 /// Returns the last `--for TIME` of a text, as a shell parses it.
 fn time_in(text: &str) -> Nanos {
     let (_, rest) = text.rsplit_once("--for ").expect("a time");

@@ -2,7 +2,7 @@
 //! The parts of a machine that cells can own.
 
 use rampart_model::device_tree::{
-    Description, DeviceInterrupt, InterruptKind, RangeUse, TreeDevice,
+    Description, DeviceInterrupt, InterruptKind, LastCache, RangeUse, TreeDevice,
 };
 use rampart_model::{AddressSpan, ByteSize};
 
@@ -23,6 +23,8 @@ pub fn cell_description(description: &Description, all: bool) -> Vec<Element> {
         cpus(description),
         Element::heading(2, "Memory"),
         memory(description),
+        Element::heading(2, "Last-level cache"),
+        cache(description.last_cache.as_ref()),
         Element::heading(2, "Interrupt controller"),
         controller(description),
         Element::heading(2, "Devices"),
@@ -68,6 +70,29 @@ fn cpus(description: &Description) -> Element {
     lines_table(&["CPU", "MPIDR", "type", "enable-method"], rows)
 }
 
+fn cache(cache: Option<&LastCache>) -> Element {
+    let Some(cache) = cache else {
+        return Element::paragraph(
+            "Not described: cells get no share of it. The driver reads it from the processor (rampart cell enable).",
+        );
+    };
+    let size = cache.bytes().map_or_else(
+        || "unknown size".to_owned(),
+        |bytes| ByteSize(bytes).to_string(),
+    );
+    let way = ByteSize(cache.sets.saturating_mul(cache.line_bytes));
+    let colours = match cache.colours() {
+        1 => "1 colour: cells get no share of it".to_owned(),
+        colours => format!("{colours} colours for shares of cells"),
+    };
+    Element::paragraph(format!(
+        "{size}, {} sets of lines of {} bytes, {way} a way, {colours} (from {})",
+        cache.sets,
+        cache.line_bytes,
+        cache.source.text()
+    ))
+}
+
 fn memory(description: &Description) -> Element {
     let line = |what: &str, span: &AddressSpan, path: &str| {
         let text = format!("{span}, {}  {path}", ByteSize(span.bytes));
@@ -95,6 +120,7 @@ fn controller(description: &Description) -> Element {
         Pair::new("version", version),
         Pair::new("distributor", controller.distributor.to_string()),
         Pair::lines("redistributors", spans(&controller.redistributors)),
+        Pair::lines("CPU interface", spans(controller.cpu_interface.as_slice())),
         Pair::lines("ITS", spans(&controller.translation_services)),
     ];
     pairs.retain(|pair| !pair.value.is_empty());

@@ -7,7 +7,6 @@ use super::{Configuration, Refused, ensure, overlap};
 use crate::format::{
     MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant, SmcGrant,
 };
-use crate::gic::DISTRIBUTOR_BYTES;
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
 /// Number of address bits that the monitor maps for itself: it wipes memory and accesses shared registers.
@@ -174,8 +173,7 @@ fn memory_of_root(
 /// Returns whether a range (start, bytes) overlaps the interrupt controller.
 fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
     system.platform.is_some_and(|platform| {
-        let redistributors = (platform.redistributors, platform.redistributor_bytes);
-        overlap(range, (platform.distributor, DISTRIBUTOR_BYTES)) || overlap(range, redistributors)
+        overlap(range, platform.distributor_range()) || overlap(range, platform.cpu_frame_range())
     })
 }
 
@@ -219,15 +217,16 @@ fn has_interrupt(cell: &Configuration<'_>, number: u32) -> bool {
 
 /// Checks two regions: overlapping memory must be the same shared region, with at most one writer.
 fn check_regions(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal> {
-    if !one.overlaps(other.physical, other.bytes) {
+    if !one.meets(other) {
         return Ok(());
     }
     let both = one.flags() & other.flags();
-    let same = one.physical == other.physical && one.bytes == other.bytes;
+    let same = one.physical_range() == other.physical_range() && one.colours == other.colours;
     if !both.contains(MemoryFlags::SHARED) || !same {
         return Err(Refusal::MemoryOwned);
     }
-    let kind = MemoryFlags::DEVICE | MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+    let root_access = MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+    let kind = MemoryFlags::DEVICE | MemoryFlags::UNCACHED | root_access;
     if one.flags() & kind != other.flags() & kind {
         return Err(Refusal::MemoryFlags);
     }

@@ -7,6 +7,7 @@
 mod blob_checks;
 #[cfg(feature = "std")]
 pub mod build;
+mod coloured_region;
 pub mod machine_checks;
 #[cfg(feature = "std")]
 mod refusal_text;
@@ -25,6 +26,7 @@ use crate::interface::{MAXIMUM_CPUS, REVISION};
 pub(crate) use blob_checks::overlap;
 use refused::ensure;
 
+pub use coloured_region::Part;
 pub use refused::Refused;
 
 /// A checked configuration that borrows its bytes.
@@ -153,10 +155,10 @@ impl MemoryRegion {
 
     /// Returns the guest start and the size.
     pub(crate) const fn guest_range(&self) -> (u64, u64) {
-        (self.guest, self.bytes)
+        (self.guest, self.guest_bytes())
     }
 
-    /// Returns whether the region overlaps this range of physical memory.
+    /// Returns whether the region's range, with the pages of other colours, overlaps this physical range.
     pub const fn overlaps(&self, start: u64, bytes: u64) -> bool {
         blob_checks::overlap(self.physical_range(), (start, bytes))
     }

@@ -24,7 +24,9 @@ impl Refusal {
             Self::CpuTwice => "the CPU is listed twice",
             Self::CpuUnknown => "the machine has no such CPU",
             Self::CpuOwned => "the CPU belongs to another cell, or is the last CPU of the root",
-            Self::MemoryUnaligned => "the region is not a whole number of 4 KiB pages",
+            Self::MemoryUnaligned => {
+                "the region is not a whole number of 4 KiB pages, or with colours of 128 KiB"
+            }
             Self::MemoryRange => "the region is empty or exceeds the address space",
             Self::MemoryFlags => {
                 "the region's flags contradict each other or those of the root's region"

@@ -106,18 +106,18 @@ impl Stage2 {
         self.change(MapChange { guest, bytes, to: Some((physical, attributes)) }, memory)
     }
 
-    /// Unmaps a range.
+    /// Unmaps ranges (start, size), then invalidates the TLBs once.
     ///
     /// # Errors
     /// [`Exhausted`] if a block must be split: a part may be unmapped then; restoring the earlier mapping
     /// needs no further page.
     pub fn unmap(
         &mut self,
-        guest: u64,
-        bytes: u64,
+        ranges: impl IntoIterator<Item = (u64, u64)>,
         memory: &mut impl TableMemory,
     ) -> Result<(), Exhausted> {
-        let result = self.change(MapChange { guest, bytes, to: None }, memory);
+        let change = |(guest, bytes)| self.change(MapChange { guest, bytes, to: None }, memory);
+        let result = ranges.into_iter().try_for_each(change);
         memory.invalidate_tlbs();
         result
     }
@@ -191,7 +191,8 @@ impl Stage2 {
         let alike = |part: usize| memory.read(below, part) == first + part as u64 * step;
         if !is_table(first, below_level)
             && (block & ADDRESS).is_multiple_of(covered(slot.level))
-            && (1..ENTRIES).all(alike)
+            // From the end: changes ascend, so that the last entry differs until the table is complete.
+            && (1..ENTRIES).rev().all(alike)
         {
             self.replace(slot, block, memory);
         }

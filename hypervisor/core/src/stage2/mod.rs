@@ -91,6 +91,10 @@ pub fn attributes(flags: MemoryFlags) -> Attributes {
     let mut attributes = Attributes::VALID | Attributes::ACCESS_FLAG;
     if has(MemoryFlags::DEVICE) {
         attributes |= Attributes::MEMATTR_DEVICE_nGnRE | Attributes::SH_OUTER;
+    } else if has(MemoryFlags::UNCACHED) {
+        attributes |= Attributes::MEMATTR_NORMAL_INNER_NC
+            | Attributes::MEMATTR_NORMAL_OUTER_NC
+            | Attributes::SH_INNER;
     } else {
         attributes |= Attributes::MEMATTR_NORMAL_INNER_WB
             | Attributes::MEMATTR_NORMAL_OUTER_WB

@@ -185,7 +185,7 @@ pub(crate) fn region(physical: u64, guest: u64, bytes: u64, flags: MemoryFlags) 
         guest,
         bytes,
         flags: flags.bits(),
-        reserved: 0,
+        colours: 0,
     }
 }
 

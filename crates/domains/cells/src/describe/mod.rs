@@ -6,6 +6,7 @@
 //! [`Sources`] is the input; [`describe`] is a pure function of it.
 
 mod addresses;
+mod caches;
 mod description_sources;
 mod devices;
 pub(crate) mod firmware;
@@ -18,9 +19,9 @@ mod tree_resources;
 
 pub use rampart_model::AddressSpan;
 pub use rampart_model::device_tree::{
-    AddressRange, DESCRIPTION_SCHEMA_VERSION, Description, DeviceInterrupt, Driver,
-    InterruptController, InterruptKind, NodeContents, RangeUse, Reference, ReservedMemory, TreeCpu,
-    TreeDevice,
+    AddressRange, CacheSource, DESCRIPTION_SCHEMA_VERSION, Description, DeviceInterrupt, Driver,
+    InterruptController, InterruptKind, LastCache, NodeContents, RangeUse, Reference,
+    ReservedMemory, TreeCpu, TreeDevice,
 };
 
 pub use description_sources::Sources;
@@ -45,7 +46,9 @@ pub fn describe(sources: &Sources) -> Description {
         linux_memory,
         kept,
         interrupt_controller: gic.as_ref().map(|(_, controller)| controller.clone()),
+        last_cache: caches::last(nodes).or(sources.cache),
         devices: devices::all(nodes, gic.map(|(node, _)| node), &sources.drivers),
+        requested_interrupts: sources.requested_interrupts.iter().copied().collect(),
         findings: Vec::new(),
     };
     description.findings = rampart_rules::cells::check_description(&description);

@@ -57,7 +57,7 @@ impl LinuxRegions {
                 .filter(|region| MemoryFlags::from_bits_retain(region.flags).contains(flags))
                 .nth(index)
                 .ok_or(LinuxError::NoRegion { what })
-                .map(|region| (region.physical, region.guest, region.bytes))
+                .map(|region| (region.physical, region.guest, region.guest_bytes()))
         };
         let same = |(physical, guest, bytes)| {
             if physical != guest {
@@ -122,7 +122,7 @@ impl LinuxRegions {
             guest: span.start,
             bytes: span.bytes,
             flags: flags.bits(),
-            reserved: 0,
+            colours: 0,
         };
         let data = MemoryFlags::READ | MemoryFlags::WRITE;
         let own = data | MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;

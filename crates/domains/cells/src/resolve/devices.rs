@@ -63,7 +63,7 @@ pub(super) fn effective_settings(
             guest: span.start,
             bytes: span.bytes,
             flags: flags.bits(),
-            reserved: 0,
+            colours: 0,
         })
         .collect();
     effective_settings

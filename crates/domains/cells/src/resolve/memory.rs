@@ -7,7 +7,7 @@ use rampart_model::{ByteSize, Finding};
 
 use super::{
     BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, CellRequest, InUse, Payload, SharedRequest, Writer,
-    pages, problem,
+    colours, pages, problem,
 };
 use crate::describe::{AddressSpan, Description, spans};
 use crate::names::{RegionNames, wrong_name};
@@ -33,9 +33,26 @@ pub(super) fn placed(
         .memory_bytes
         .max(1)
         .next_multiple_of(MEMORY_ALIGNMENT);
-    let Some(own) = first_fit(&mut free, bytes) else {
-        found.push(too_little(request, &free, bytes, description, "memory"));
+    let Some(colours) = colours::chosen(description, in_use, request, found) else {
         return Placed::default();
+    };
+    let (own, range) = if colours == 0 {
+        let Some(own) = first_fit(&mut free, bytes) else {
+            let largest = largest(&free);
+            found.push(too_little(request, largest, bytes, description, "memory"));
+            return Placed::default();
+        };
+        (own, bytes)
+    } else {
+        let pages = spans::without(&description.kept, &in_use.pages());
+        match colours::place(&pages, colours, bytes) {
+            Ok(place) => place,
+            Err(largest) => {
+                let what = "memory of its colours";
+                found.push(too_little(request, largest, bytes, description, what));
+                return Placed::default();
+            }
+        }
     };
     let all = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::EXECUTE | MemoryFlags::LOADABLE;
     let own = MemoryRegion {
@@ -45,10 +62,19 @@ pub(super) fn placed(
             Payload::Bare => BARE_MEMORY,
             Payload::Linux => own,
         },
-        bytes,
+        bytes: range,
         flags: all.bits(),
-        reserved: 0,
+        colours,
     };
+    if colours != 0 {
+        let span = AddressSpan {
+            start: own.physical,
+            bytes: range,
+        };
+        free = spans::without(&free, &[span]);
+        found.push(colours::unused(request, &own));
+    }
+    let bytes = own.guest_bytes();
     let mut placed = Placed {
         own: Some(own),
         ..Placed::default()
@@ -64,10 +90,16 @@ pub(super) fn placed(
                 let bytes = pages((*bytes).max(1));
                 let Some(physical) = last_fit(&mut free, bytes) else {
                     let what = "shared memory";
-                    found.push(too_little(request, &free, bytes, description, what));
+                    found.push(too_little(
+                        request,
+                        largest(&free),
+                        bytes,
+                        description,
+                        what,
+                    ));
                     continue;
                 };
-                (region(physical, bytes, *writer), name.clone())
+                (region(physical, bytes, *writer, colours), name.clone())
             }
             SharedRequest::OtherCell { name, cell, region } => {
                 match region_of_other_cell(in_use, request, index, (cell, region)) {
@@ -89,6 +121,7 @@ pub(super) fn placed(
         next += region.bytes;
         placed.shared.push(MemoryRegion { guest, ..region });
     }
+    super::network::sections(in_use, request, &mut free, next, &mut placed, found);
     let mut end = BARE_SHARED;
     if request.payload == Payload::Bare && !placed.names.is_empty() {
         end = BARE_DIRECTORY;
@@ -96,12 +129,18 @@ pub(super) fn placed(
             Some(physical) => {
                 placed.directory = Some(MemoryRegion {
                     guest: BARE_DIRECTORY,
-                    ..region(physical, pages(1), Writer::Root)
+                    ..region(physical, pages(1), Writer::Root, colours)
                 });
             }
             None => {
                 let what = "the directory of its regions";
-                found.push(too_little(request, &free, pages(1), description, what));
+                found.push(too_little(
+                    request,
+                    largest(&free),
+                    pages(1),
+                    description,
+                    what,
+                ));
             }
         }
     }
@@ -189,17 +228,19 @@ fn call(
     }
 }
 
-fn region(physical: u64, bytes: u64, writer: Writer) -> MemoryRegion {
-    let flags = match writer {
+/// Returns a shared region. That of a cell with colours is contiguous memory of all colours, which nobody caches.
+fn region(physical: u64, bytes: u64, writer: Writer, colours: u32) -> MemoryRegion {
+    let mut flags = match writer {
         Writer::Cell => MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::ROOT_READ,
         Writer::Root => MemoryFlags::READ | MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE,
     };
+    flags.set(MemoryFlags::UNCACHED, colours != 0);
     MemoryRegion {
         physical,
         guest: physical,
         bytes,
         flags: (flags | MemoryFlags::SHARED).bits(),
-        reserved: 0,
+        colours: 0,
     }
 }
 
@@ -217,7 +258,7 @@ pub(crate) fn first_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> 
 
 /// Takes pages out of the free memory, at the highest address possible, to keep blocks whole.
 /// Returns their start, or `None` if there is not enough memory.
-fn last_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
+pub(super) fn last_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
     let start = free.iter().rev().find_map(|span| {
         let end = span.end() & !(pages(1) - 1);
         let start = end.checked_sub(bytes)?;
@@ -227,14 +268,17 @@ fn last_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
     Some(start)
 }
 
-fn too_little(
+fn largest(free: &[AddressSpan]) -> u64 {
+    free.iter().map(|span| span.bytes).max().unwrap_or(0)
+}
+
+pub(super) fn too_little(
     request: &CellRequest,
-    free: &[AddressSpan],
+    largest: u64,
     bytes: u64,
     description: &Description,
     what: &str,
 ) -> Finding {
-    let largest = free.iter().map(|span| span.bytes).max().unwrap_or(0);
     let kept: u64 = description.kept.iter().map(|span| span.bytes).sum();
     problem(
         format!("cell {}, {what}", request.name),

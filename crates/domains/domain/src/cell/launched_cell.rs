@@ -48,7 +48,7 @@ impl Launched {
             payload,
             program,
             cpus: resolved.cpus.iter().copied().collect(),
-            memory_bytes: resolved.memory.bytes,
+            memory_bytes: resolved.memory.guest_bytes(),
             findings: resolved.findings.clone(),
             looks: None,
             file,

@@ -179,6 +179,39 @@ fn cells_need_arm64_and_cannot_have_cpu_0() {
 }
 
 #[test]
+fn shares_of_the_cache_of_cells_fit_and_every_cell_has_one() {
+    let cell = |cpu: u32, share: &str| {
+        format!(
+            "[[domain]]\nname = \"cell-{cpu}\"\nkind = \"cell\"\ncpus = \"{cpu}\"\nmemory = {{ size = \"16MiB\" }}\nimage = \"/press.bin\"\n{share}"
+        )
+    };
+    let share = |percent: u32| format!("cell = {{ cache-percent = {percent} }}\n");
+    let mut quad = quad();
+    quad.architecture = "aarch64".to_owned();
+    let both = |one: &str, other: &str| resolve(&quad, &(cell(2, one) + &cell(3, other)));
+    for (one, other) in [(share(50), share(50)), (String::new(), String::new())] {
+        let resolved = both(&one, &other);
+        assert!(broken(&resolved, "cell-cache-share").is_empty());
+        assert!(broken(&resolved, "cell-cache-neighbour").is_empty());
+    }
+    let more = both(&share(50), &share(51));
+    let finding = one(&more, "cell-cache-share");
+    assert!(finding.impossible && finding.finding.to_string().contains("101 %"));
+    let without = both(&share(50), "");
+    let finding = one(&without, "cell-cache-neighbour").finding.to_string();
+    assert!(
+        finding.contains("cell-3") && finding.contains("all colours"),
+        "{finding}"
+    );
+    let text = cell(3, &share(101));
+    let error = rampart_plan::parse(&text, "plan.toml").expect_err("more than 100 %");
+    assert!(error.to_string().contains("1 to 100 percent"), "{error}");
+    let text = cell(3, "cache = { ways = 4 }\n");
+    let error = rampart_plan::parse(&text, "plan.toml").expect_err("resctrl's field");
+    assert!(error.to_string().contains("cache-percent = 25"), "{error}");
+}
+
+#[test]
 fn reports_how_the_topology_differs() {
     let before = threads();
     let print = rampart_plan::fingerprint(&before);

@@ -64,9 +64,11 @@ pub const fn rule_of_knob(name: &str) -> Rule {
 
 /// The rules of plans, in the order of their checks. Those of [`RuleBook::Machine`] are knobs of
 /// the catalogue.
-pub const PLAN_RULES: [Rule; 42] = [
+pub const PLAN_RULES: [Rule; 44] = [
     owners::SAME_MACHINE,
     CELL_MACHINE,
+    cells::CELL_CACHE_SHARE,
+    cells::CELL_CACHE_NEIGHBOUR,
     detached::DETACHED_MACHINE,
     detached::DETACHED_DRIVER,
     owners::SELECTOR,
@@ -110,9 +112,10 @@ pub const PLAN_RULES: [Rule; 42] = [
 ];
 
 /// The checks, in the order in which their findings are shown within one severity.
-const CHECKS: [fn(&PlanContext<'_>) -> Vec<PlanFinding>; 28] = [
+const CHECKS: [fn(&PlanContext<'_>) -> Vec<PlanFinding>; 29] = [
     owners::same_machine,
     cells::machine,
+    cells::cache_shares,
     detached::machine,
     owners::selector,
     owners::cpu_exists,
