@@ -101,7 +101,7 @@ bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, and l
 
 .PHONY: bench-detached
 bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning
-	cargo test --locked --package rampart-tests --test simulated -- --nocapture detaching_costs
+	cargo test --locked --package rampart-tests --test simulated -- --ignored --nocapture detaching_costs
 
 .PHONY: check
 check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
