@@ -539,7 +539,7 @@ fn bare(directory: &str, seconds: u64) -> Result<()> {
             .map(|file| count_of("hostile", file).unwrap_or(0));
         println!("figure hostile {seed}: received, invalid, sent, dropped {counts:?}");
         report(
-            counts[0] > 100 && counts[1] > 10 && counts[2] > 0,
+            counts[0] > 100 && counts[1] > 10,
             &format!("hostile {seed}: its frames were taken and its errors counted"),
         );
         gone("hostile")?;

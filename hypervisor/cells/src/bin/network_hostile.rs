@@ -41,7 +41,7 @@ extern "C" fn cell_main(argument: u64) {
     count(Word::Begun);
     for round in 0_u64.. {
         // A new session now and then, which answers the root's.
-        if random.next() % 64 == 0 {
+        if random.next().is_multiple_of(64) {
             written = 0;
             own[WRITTEN].store(0, Relaxed);
             own[TAKEN].store(0, Relaxed);
@@ -62,7 +62,7 @@ extern "C" fn cell_main(argument: u64) {
         }
         // An Ethernet header for everyone, with IPv4 or ARP.
         own[slot + 1].store(0xffff_ffff_ffff | random.next() << 48, Relaxed);
-        let kind = if random.next() % 2 == 0 { 0x0008 } else { 0x0608 };
+        let kind = if random.next().is_multiple_of(2) { 0x0008 } else { 0x0608 };
         own[slot + 2].store(random.next() << 48 | kind << 32 | random.next() >> 32, Relaxed);
         written += 1;
         own[WRITTEN].store(written, Relaxed);
@@ -76,7 +76,7 @@ extern "C" fn cell_main(argument: u64) {
             // Any length of the frame that the root reads now.
             _ => own[slot].store(random.next() % 2100, Relaxed),
         }
-        if random.next() % 4 == 0 {
+        if random.next().is_multiple_of(4) {
             hvc(u32::from(Hypercall::Doorbell).into(), value >> 48);
         }
         set_shared_word(Word::Done, round);
