@@ -99,6 +99,10 @@ bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, and l
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
 	@cargo test --locked --quiet --package rampart-tests --test cells colours::cells_of_different -- --nocapture
 
+.PHONY: bench-detached
+bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning
+	cargo test --locked --package rampart-tests --test simulated -- --ignored --nocapture detaching_costs
+
 .PHONY: check
 check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
 	cargo fmt --all --check

@@ -82,6 +82,9 @@ bool detach_wait(struct detach_core *core, bool (*done)(const struct detach_core
 irqreturn_t detach_rung(int irq, void *unused);
 
 /* take.c */
+bool detach_may_open(void);
+int detach_set_owners(char *text);
+ssize_t detach_show_owners(char *buffer);
 struct detach_core *detach_take(int cpu);
 int detach_give(struct detach_core *core);
 int detach_take_begin(void);

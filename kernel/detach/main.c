@@ -9,12 +9,14 @@
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
+#include <linux/capability.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
+#include <linux/string.h>
 #include <linux/uaccess.h>
 
 #include "driver.h"
@@ -227,8 +229,12 @@ static __poll_t detach_poll(struct file *file, poll_table *table)
 
 static int detach_open(struct inode *inode, struct file *file)
 {
-	struct detach_opening *opening = kzalloc(sizeof(*opening), GFP_KERNEL);
+	struct detach_opening *opening;
 
+	/* An open file keeps the module loaded. */
+	if (!detach_may_open())
+		return -EACCES;
+	opening = kzalloc(sizeof(*opening), GFP_KERNEL);
 	if (!opening)
 		return -ENOMEM;
 	mutex_init(&opening->lock);
@@ -284,7 +290,30 @@ static ssize_t running_show(struct device *device, struct device_attribute *attr
 }
 static DEVICE_ATTR_RO(running);
 
+static ssize_t owners_show(struct device *device, struct device_attribute *attribute, char *buffer)
+{
+	return detach_show_owners(buffer);
+}
+
+static ssize_t owners_store(struct device *device, struct device_attribute *attribute,
+			    const char *buffer, size_t bytes)
+{
+	char *text;
+	int error;
+
+	if (!capable(CAP_SYS_ADMIN))
+		return -EPERM;
+	text = kstrndup(buffer, bytes, GFP_KERNEL);
+	if (!text)
+		return -ENOMEM;
+	error = detach_set_owners(text);
+	kfree(text);
+	return error ?: bytes;
+}
+static DEVICE_ATTR_RW(owners);
+
 static struct attribute *detach_attrs[] = {
+	&dev_attr_owners.attr,
 	&dev_attr_taken.attr,
 	&dev_attr_running.attr,
 	NULL,
@@ -296,7 +325,7 @@ static struct miscdevice detach_device = {
 	.name = "rampart-detach",
 	.fops = &detach_operations,
 	.groups = detach_groups,
-	.mode = 0600,
+	.mode = 0666,
 };
 
 static int __init detach_init(void)

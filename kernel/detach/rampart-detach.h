@@ -98,7 +98,10 @@ struct rampart_detach_run {
 
 #define RAMPART_DETACH_MACHINE	_IOR(0xb6, 0, struct rampart_detach_machine)
 /*
- * Takes the CPU with the number in the argument. Needs CAP_SYS_ADMIN. Fails with
+ * Takes the CPU with the number in the argument. Needs CAP_SYS_ADMIN, or that the
+ * CPU has the caller's user as owner (owners in sysfs). Fails with
+ *   EPERM	without both
+ *   EAGAIN	if its owner took it less than a second ago
  *   EBUSY	if the file has one, or Linux cannot do without the CPU
  *   ENODEV	if the CPU is offline or does not exist
  *   EIO	if it did not answer and Linux has it again

@@ -8,10 +8,14 @@
 #include <linux/capability.h>
 #include <linux/cpu.h>
 #include <linux/cpuhotplug.h>
+#include <linux/cred.h>
 #include <linux/delay.h>
 #include <linux/reboot.h>
 #include <linux/slab.h>
 #include <linux/suspend.h>
+#include <linux/sysfs.h>
+#include <linux/uidgid.h>
+#include <linux/user_namespace.h>
 
 #include "driver.h"
 
@@ -49,16 +53,117 @@ static void detach_online(struct detach_core *core)
 
 static void detach_give_work(struct work_struct *work);
 
+/* Who may take a CPU without CAP_SYS_ADMIN. */
+struct detach_owner {
+	kuid_t user;
+	/* Taking and giving stops all CPUs for a moment, so it is not permitted all the time. */
+	unsigned long again;
+};
+
+/* One for each CPU. Guarded by detach_lock. */
+static struct detach_owner *detach_owners;
+
+static struct detach_owner *detach_no_owners(void)
+{
+	struct detach_owner *owners = kvcalloc(nr_cpu_ids, sizeof(*owners), GFP_KERNEL);
+	unsigned int cpu;
+
+	for (cpu = 0; owners && cpu < nr_cpu_ids; cpu++)
+		owners[cpu] = (struct detach_owner){ .user = INVALID_UID, .again = jiffies };
+	return owners;
+}
+
+static int detach_parse_owner(struct detach_owner *owners, char *entry)
+{
+	char *number = strsep(&entry, ":");
+	unsigned int cpu;
+	u32 user;
+
+	if (!entry || kstrtouint(number, 10, &cpu) || kstrtou32(entry, 10, &user))
+		return -EINVAL;
+	if (cpu >= nr_cpu_ids || !cpu_possible(cpu))
+		return -ENODEV;
+	owners[cpu].user = make_kuid(&init_user_ns, user);
+	return uid_valid(owners[cpu].user) ? 0 : -EINVAL;
+}
+
+/* Replaces all owners by CPU:USER, separated by spaces, or by none. */
+int detach_set_owners(char *text)
+{
+	struct detach_owner *owners = detach_no_owners();
+	char *entry;
+	int error;
+
+	if (!owners)
+		return -ENOMEM;
+	while ((entry = strsep(&text, "\n "))) {
+		if (!*entry || !strcmp(entry, "none"))
+			continue;
+		error = detach_parse_owner(owners, entry);
+		if (error)
+			goto free;
+	}
+	mutex_lock(&detach_lock);
+	swap(owners, detach_owners);
+	mutex_unlock(&detach_lock);
+	error = 0;
+free:
+	kvfree(owners);
+	return error;
+}
+
+ssize_t detach_show_owners(char *buffer)
+{
+	ssize_t bytes = 0;
+	unsigned int cpu;
+
+	mutex_lock(&detach_lock);
+	for (cpu = 0; cpu < nr_cpu_ids; cpu++)
+		if (uid_valid(detach_owners[cpu].user))
+			bytes += sysfs_emit_at(buffer, bytes, "%s%u:%u", bytes ? " " : "", cpu,
+					       from_kuid(&init_user_ns, detach_owners[cpu].user));
+	mutex_unlock(&detach_lock);
+	bytes += sysfs_emit_at(buffer, bytes, bytes ? "\n" : "none\n");
+	return bytes;
+}
+
+/* Returns whether the caller may take any CPU. */
+bool detach_may_open(void)
+{
+	bool owns = false;
+	unsigned int cpu;
+
+	mutex_lock(&detach_lock);
+	for (cpu = 0; cpu < nr_cpu_ids && !owns; cpu++)
+		owns = uid_eq(detach_owners[cpu].user, current_euid());
+	mutex_unlock(&detach_lock);
+	return owns || capable(CAP_SYS_ADMIN);
+}
+
+/* Returns why the caller may not take a CPU, or 0. Called with detach_lock. */
+static int detach_may_take(int cpu)
+{
+	struct detach_owner *owner = &detach_owners[cpu];
+
+	if (!uid_eq(owner->user, current_euid()))
+		return capable(CAP_SYS_ADMIN) ? 0 : -EPERM;
+	if (time_before(jiffies, owner->again) && !capable(CAP_SYS_ADMIN))
+		return -EAGAIN;
+	owner->again = jiffies + HZ;
+	return 0;
+}
+
 struct detach_core *detach_take(int cpu)
 {
 	struct detach_core *core;
 	int error;
 
-	if (!capable(CAP_SYS_ADMIN))
-		return ERR_PTR(-EPERM);
 	if (cpu < 0 || cpu >= nr_cpu_ids || !cpu_possible(cpu))
 		return ERR_PTR(-ENODEV);
 	mutex_lock(&detach_lock);
+	error = detach_may_take(cpu);
+	if (error)
+		goto unlock;
 	if (cpumask_test_cpu(cpu, &detach_taken)) {
 		error = -EBUSY;
 		goto unlock;
@@ -182,9 +287,13 @@ int detach_take_begin(void)
 {
 	int error;
 
+	detach_owners = detach_no_owners();
+	if (!detach_owners)
+		return -ENOMEM;
+	error = -ENOMEM;
 	detach_givers = alloc_workqueue("rampart-detach", WQ_UNBOUND, 0);
 	if (!detach_givers)
-		return -ENOMEM;
+		goto free;
 	error = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "rampart/detach:prepare",
 					  detach_coming_online, NULL);
 	if (error < 0)
@@ -204,6 +313,8 @@ remove:
 	cpuhp_remove_state_nocalls(detach_hotplug);
 destroy:
 	destroy_workqueue(detach_givers);
+free:
+	kvfree(detach_owners);
 	return error;
 }
 
@@ -213,4 +324,5 @@ void detach_take_end(void)
 	unregister_reboot_notifier(&detach_reboot_block);
 	cpuhp_remove_state_nocalls(detach_hotplug);
 	destroy_workqueue(detach_givers);
+	kvfree(detach_owners);
 }

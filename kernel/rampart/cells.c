@@ -333,6 +333,7 @@ int rampart_cell_destroy(u32 number, struct rampart_answer *answer)
 
 	if (!member)
 		return -ENOENT;
+	rampart_network_end(member);
 	rampart_call(RAMPART_CALL_CELL_DESTROY, number, 0, answer);
 	error = rampart_error(answer);
 	if (error)

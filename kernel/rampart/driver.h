@@ -24,6 +24,8 @@ struct rampart_member {
 	/* The names given by its creator; opaque to the driver. */
 	void *names;
 	u64 names_bytes;
+	/* The root's end of a network with the cell; NULL for none. */
+	struct platform_device *network;
 };
 
 /* State of one open file of the device. */
@@ -81,9 +83,14 @@ int rampart_cell_load(struct rampart_load *request);
 int rampart_cell_destroy(u32 number, struct rampart_answer *answer);
 bool rampart_has_cells(void);
 
+int rampart_network_create(const struct rampart_network *request);
+void rampart_network_end(struct rampart_member *member);
+void rampart_network_release(void);
+
 void rampart_watch_begin(u32 event_interrupt);
 void rampart_watch_end(void);
 unsigned int rampart_find_interrupt(u32 number);
+unsigned int rampart_map_interrupt(u32 number);
 int rampart_status_begin(struct device *device);
 void rampart_status_end(void);
 extern struct kobj_type rampart_member_type;

@@ -244,10 +244,10 @@ struct rampart_blob_header {
 
 struct rampart_platform {
 	__u64 distributor;
-	__u64 redistributors;
-	__u64 redistributor_bytes;
+	__u64 cpu_frames;		/* GICR, or GICC of a GICv2 */
+	__u64 cpu_frame_bytes;
 	__u32 event_interrupt;		/* set pending on each change; 0: none */
-	__u32 reserved;
+	__u32 version;			/* of the GIC: 2 or 3 */
 };
 
 /* rampart_memory_region.flags */

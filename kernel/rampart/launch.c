@@ -216,6 +216,17 @@ static int rampart_check(const struct rampart_enable *request, struct rampart_en
 	return 0;
 }
 
+/* The platform follows the header (format.rs); the hypervisor checks it. */
+static const struct rampart_platform *rampart_platform(const struct rampart_blob_header *blob)
+{
+	return (const void *)(blob + 1);
+}
+
+static const char *rampart_image(const struct rampart_blob_header *blob)
+{
+	return rampart_platform(blob)->version == 2 ? RAMPART_FIRMWARE_GICV2 : RAMPART_FIRMWARE;
+}
+
 /* Fills the memory with image, header and configuration in the layout of interface.h. */
 static int rampart_fill(void *memory, const struct rampart_enable *request,
 			const struct firmware *image, const struct rampart_blob_header *blob)
@@ -229,7 +240,7 @@ static int rampart_fill(void *memory, const struct rampart_enable *request,
 	    source->revision != RAMPART_REVISION || source->header_bytes != sizeof(*source) ||
 	    source->image_bytes != image->size || source->core_bytes < image->size) {
 		pr_err("%s is not a hypervisor image of revision %u; install driver and image of the same build\n",
-		       RAMPART_FIRMWARE, RAMPART_REVISION);
+		       rampart_image(blob), RAMPART_REVISION);
 		return -ENOEXEC;
 	}
 	configuration = source->core_bytes + num_online_cpus() * source->per_cpu_bytes;
@@ -302,12 +313,16 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 				 RAMPART_SYSTEM_MAGIC);
 	if (IS_ERR(blob))
 		return PTR_ERR(blob);
+	if (blob->bytes < sizeof(*blob) + sizeof(struct rampart_platform)) {
+		error = -EINVAL;
+		goto free_blob;
+	}
 	entry = kzalloc(sizeof(*entry), GFP_KERNEL);
 	if (!entry) {
 		error = -ENOMEM;
 		goto free_blob;
 	}
-	error = request_firmware(&image, RAMPART_FIRMWARE, device);
+	error = request_firmware(&image, rampart_image(blob), device);
 	if (error)
 		goto free_entry;
 	cpus_read_lock();
@@ -346,8 +361,7 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	rampart.system = blob;
 	rampart_view_status(status);
 	rampart.enabled = true;
-	/* The platform follows the header (format.rs); the hypervisor has checked it. */
-	rampart.event_interrupt = ((struct rampart_platform *)(blob + 1))->event_interrupt;
+	rampart.event_interrupt = rampart_platform(blob)->event_interrupt;
 	__module_get(THIS_MODULE);
 	rampart_watch_begin(rampart.event_interrupt);
 	cpus_read_unlock();
@@ -381,6 +395,7 @@ int rampart_leave(void)
 		pr_err("cells exist; destroy them first\n");
 		return -EBUSY;
 	}
+	rampart_network_release();
 	rampart_watch_end();
 	cpus_read_lock();
 	on_each_cpu(rampart_exit, &outcome, 1);

@@ -78,6 +78,7 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		struct rampart_cell cell;
 		struct rampart_configuration configuration;
 		struct rampart_ring doorbell;
+		struct rampart_network network;
 	} request = {};
 	size_t bytes = _IOC_SIZE(command);
 	long error;
@@ -111,6 +112,9 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		break;
 	case RAMPART_DOORBELL:
 		error = rampart_ring(&request.doorbell);
+		break;
+	case RAMPART_NETWORK:
+		error = rampart_network_create(&request.network);
 		break;
 	case RAMPART_CONFIGURATION:
 		error = rampart_view_configuration(&request.configuration);
@@ -236,3 +240,4 @@ MODULE_DESCRIPTION("Launches the Rampart partitioning hypervisor and ends it");
 MODULE_AUTHOR("The Rampart authors");
 MODULE_LICENSE("GPL");
 MODULE_FIRMWARE(RAMPART_FIRMWARE);
+MODULE_FIRMWARE(RAMPART_FIRMWARE_GICV2);

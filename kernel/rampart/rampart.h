@@ -26,8 +26,9 @@
 
 #include "interface.h"
 
-/* The hypervisor's image in /lib/firmware. */
+/* The hypervisor's images in /lib/firmware, for machines with a GICv3 and with a GICv2. */
 #define RAMPART_FIRMWARE	"rampart.bin"
+#define RAMPART_FIRMWARE_GICV2	"rampart-gicv2.bin"
 
 /* The hypervisor's answer. */
 struct rampart_answer {
@@ -90,6 +91,21 @@ struct rampart_ring {
 	struct rampart_answer answer;
 };
 
+/*
+ * Creates the root's end of a network with a cell, a device of the driver rampart-net. It ends with
+ * the cell. A cell has one at most.
+ */
+struct rampart_network {
+	__u32 cell;
+	__u32 doorbell;			/* of the root, by which it rings the cell: an index */
+	/* Physical starts of regions: the root writes the first, the cell the second. */
+	__u64 own;
+	__u64 other;
+	__u32 cached;			/* 0: accessed without caches */
+	__u8 address[6];		/* MAC address of this end */
+	__u8 reserved[6];		/* 0 */
+};
+
 struct rampart_state {
 	__u32 revision;			/* RAMPART_REVISION */
 	__u32 enabled;
@@ -111,5 +127,6 @@ struct rampart_state {
 #define RAMPART_CONFIGURATION	_IOWR('R', 0xa8, struct rampart_configuration)
 /* Makes a cell's interrupt pending. */
 #define RAMPART_DOORBELL	_IOWR('R', 0xa9, struct rampart_ring)
+#define RAMPART_NETWORK		_IOW('R', 0xaa, struct rampart_network)
 
 #endif /* _RAMPART_H */

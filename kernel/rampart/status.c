@@ -77,18 +77,29 @@ static irqreturn_t rung(int irq, void *unused)
 	return IRQ_HANDLED;
 }
 
+/* Bindings: arm,gic-v3.yaml and arm,gic.yaml. The first one in the tree is that of the CPUs. */
+static const struct of_device_id controllers[] = {
+	{ .compatible = "arm,gic-v3" },
+	{ .compatible = "arm,gic-400" },
+	{ .compatible = "arm,cortex-a15-gic" },
+	{ .compatible = "arm,cortex-a7-gic" },
+	{ .compatible = "arm,cortex-a9-gic" },
+	{ .compatible = "brcm,brahma-b15-gic" },
+	{ }
+};
+
 /* Returns Linux's number of an interrupt of the GIC if it uses the interrupt, otherwise 0. */
 unsigned int rampart_find_interrupt(u32 number)
 {
-	struct device_node *node = of_find_compatible_node(NULL, NULL, "arm,gic-v3");
+	struct device_node *node = of_find_matching_node(NULL, controllers);
 	struct irq_domain *domain = node ? irq_find_host(node) : NULL;
 
 	of_node_put(node);
 	return domain ? irq_find_mapping(domain, number) : 0;
 }
 
-/* Maps a shared interrupt of the GIC by its INTID (binding: arm,gic-v3.yaml). */
-static unsigned int map_interrupt(u32 number)
+/* Maps a shared interrupt of the GIC by its INTID. */
+unsigned int rampart_map_interrupt(u32 number)
 {
 	struct of_phandle_args binding = {
 		.args_count = 3,
@@ -96,7 +107,7 @@ static unsigned int map_interrupt(u32 number)
 	};
 	unsigned int irq;
 
-	binding.np = of_find_compatible_node(NULL, NULL, "arm,gic-v3");
+	binding.np = of_find_matching_node(NULL, controllers);
 	if (!binding.np)
 		return 0;
 	irq = irq_create_of_mapping(&binding);
@@ -112,7 +123,7 @@ static void event_begin(u32 number)
 	if (rampart_find_interrupt(number))
 		error = -EBUSY;
 	else
-		event_irq = map_interrupt(number);
+		event_irq = rampart_map_interrupt(number);
 	if (event_irq)
 		error = request_irq(event_irq, rung, 0, "rampart", &event_irq);
 	if (!error)

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::detached_programs::compile;
 use crate::limited::Limited as _;
 use crate::programs::{archive as tar, beside_others, directory, exit_code, stdout};
 
@@ -23,8 +24,9 @@ const KERNEL_ERRORS: [&str; 10] = [
 ];
 
 /// The files that are copied into the machine, and the commands that build them.
-const PARTS: [(&str, &str); 3] = [
+const PARTS: [(&str, &str); 4] = [
     ("hypervisor/rampart.bin", "make hypervisor"),
+    ("hypervisor/rampart-gicv2.bin", "make hypervisor"),
     ("aarch64/rampart-meter", "make build ARCH=aarch64"),
     ("modules", "make modules ARCH=aarch64"),
 ];
@@ -35,7 +37,7 @@ set -u
 mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
 # The CPUs are isolated, so the script gets all of them.
 taskset -p -c 0-3 $$ >/dev/null
-mkdir -p /lib/firmware && cp rampart.bin /lib/firmware/ || exit 9
+mkdir -p /lib/firmware && cp rampart.bin rampart-gicv2.bin /lib/firmware/ || exit 9
 # The machine has loaded the module at boot.
 grep -q '^rampart ' /proc/modules && rmmod rampart
 insmod modules/$(uname -r)/rampart.ko || exit 9
@@ -73,11 +75,11 @@ pub fn assert_programs_built() {
 /// If a file is missing.
 #[must_use]
 pub fn archive() -> Vec<u8> {
-    archive_with(&[])
+    archive_with(&[], |_| ())
 }
 
-/// Returns the archive with further files of `bin/`.
-fn archive_with(more: &[&str]) -> Vec<u8> {
+/// Returns the archive with further files of `bin/`, and with those that `add` creates.
+fn archive_with(more: &[&str], add: impl FnOnce(&Path)) -> Vec<u8> {
     let location = tempfile::tempdir().expect("a directory");
     let bin = directory();
     assert_programs_built();
@@ -87,6 +89,7 @@ fn archive_with(more: &[&str]) -> Vec<u8> {
     for part in more {
         copy(&bin.join(part), location.path());
     }
+    add(location.path());
     tar(location.path(), &["."])
 }
 
@@ -110,14 +113,33 @@ pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) 
     run(script, memory, limit, archive(), &["--two-security-states"])
 }
 
+/// Like [`run_with_hypervisor`], in a machine with a GICv2.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
+    run(script, memory, limit, archive(), &["--gicv2"])
+}
+
 /// Like [`run_with_hypervisor`], with the command `rampart` in the archive.
 ///
 /// # Panics
 /// As for [`run_with_hypervisor`].
 #[must_use]
 pub fn run_with_command(script: &str, memory_mebibytes: u32, limit: Duration) -> String {
-    let archive = archive_with(&["aarch64/rampart"]);
+    let archive = archive_with(&["aarch64/rampart"], |_| ());
     run(script, memory_mebibytes, limit, archive, &[])
+}
+
+/// Like [`run_with_command`], with the programs that detach threads in the archive.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`], or if the programs do not compile.
+#[must_use]
+pub fn run_with_detached_threads(script: &str, memory: u32, limit: Duration) -> String {
+    let archive = archive_with(&["aarch64/rampart"], |to| compile("aarch64", to));
+    run(script, memory, limit, archive, &[])
 }
 
 fn run(

@@ -7,6 +7,7 @@
 
 pub mod active_plan;
 pub mod cell_script;
+pub mod detached_programs;
 pub mod disturbance;
 pub mod documents;
 pub mod hypervisor;

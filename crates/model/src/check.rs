@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSet, KnobEffect, KnobGroup, KnobOpinion, PreemptionModel};
+use crate::{CpuSet, Finding, KnobEffect, KnobGroup, KnobOpinion, PreemptionModel};
 
 /// Version of [`Check`] as a document. Within it fields are only added.
 pub const CHECK_SCHEMA_VERSION: u32 = 1;
@@ -150,6 +150,9 @@ pub struct Check {
     pub findings: Vec<CheckFinding>,
     /// Everything that could not be read.
     pub not_read: Vec<NotRead>,
+    /// Why threads cannot be detached on this machine now; empty if they can.
+    #[serde(default)]
+    pub detached: Vec<Finding>,
 }
 
 impl Check {

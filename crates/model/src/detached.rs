@@ -5,6 +5,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::CpuId;
 
+/// Where the driver of detached threads is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DetachDriver {
+    /// It is loaded.
+    Loaded,
+    /// It is installed for the running kernel.
+    Installed,
+    /// It is not installed for the running kernel.
+    NotInstalled,
+    /// The running kernel loads no modules.
+    NoModules,
+}
+
 /// The state of a taken CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -59,6 +72,18 @@ pub struct DetachedCounts {
 }
 
 impl DetachedCounts {
+    /// Returns the events of both.
+    #[must_use]
+    pub const fn plus(self, other: Self) -> Self {
+        Self {
+            system_calls: self.system_calls.saturating_add(other.system_calls),
+            faults: self.faults.saturating_add(other.faults),
+            kicks: self.kicks.saturating_add(other.kicks),
+            flushes: self.flushes.saturating_add(other.flushes),
+            interrupts: self.interrupts.saturating_add(other.interrupts),
+        }
+    }
+
     /// Returns the events after an earlier reading.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {

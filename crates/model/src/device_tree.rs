@@ -41,6 +41,10 @@ pub struct Description {
     pub last_cache: Option<LastCache>,
     /// The devices with registers accessible to the CPUs or with interrupts.
     pub devices: Vec<TreeDevice>,
+    /// The shared peripheral interrupts that Linux has requested, in ascending order: for a device,
+    /// or without one. Empty if the description is not of the running machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requested_interrupts: Vec<u32>,
     /// Problems for cells, and resources that devices share.
     pub findings: Vec<Finding>,
 }
@@ -156,6 +160,9 @@ pub struct InterruptController {
     pub distributor: AddressSpan,
     /// The regions of GICR; none in version 2.
     pub redistributors: Vec<AddressSpan>,
+    /// GICC; only in version 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_interface: Option<AddressSpan>,
     /// The registers of each of its ITSs.
     pub translation_services: Vec<AddressSpan>,
 }

@@ -61,6 +61,7 @@ impl DomainKind {
             kernel: DomainKernel::Host,
             program: DomainProgram::Process,
             boots: false,
+            spins: false,
         };
         match self {
             Self::Host => KindProperties {
@@ -85,6 +86,7 @@ impl DomainKind {
                 word: "detached",
                 cpus: DomainCpus::TakenFromLinux,
                 kernel: DomainKernel::Apart,
+                spins: true,
                 ..TASK
             },
             Self::Cell => KindProperties {
@@ -93,6 +95,7 @@ impl DomainKind {
                 kernel: DomainKernel::Apart,
                 program: DomainProgram::Image,
                 boots: true,
+                spins: false,
             },
         }
     }
@@ -162,6 +165,8 @@ pub struct KindProperties {
     pub program: DomainProgram,
     /// Whether a system boots in it before its program starts, which takes seconds.
     pub boots: bool,
+    /// Whether its CPUs are busy while its program waits.
+    pub spins: bool,
 }
 
 /// Where a domain's CPUs come from.
@@ -297,7 +302,7 @@ impl DomainSelection {
     }
 }
 
-const DOMAINS: [&str; 10] = [
+const DOMAINS: [&str; 11] = [
     "host",
     "task",
     "container",
@@ -306,6 +311,7 @@ const DOMAINS: [&str; 10] = [
     "vm",
     "vm:noisy",
     "vm:tcg",
+    "detached",
     "cell",
     "cell:linux",
 ];
@@ -313,7 +319,7 @@ const DOMAINS: [&str; 10] = [
 /// The error of a text that names no domain.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown domain `{0}`{near}; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, cell or cell:linux",
+    "unknown domain `{0}`{near}; fix: write host, task, container, container:podman, container:docker, vm, vm:noisy, vm:tcg, detached, cell or cell:linux",
     near = did_you_mean(.0, DOMAINS)
 )]
 pub struct ParseDomainError(pub String);

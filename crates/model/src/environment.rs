@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{CacheControl, CpuId, CpuSet, Nanos, SchedulingPolicy};
+use crate::{CacheControl, CpuId, CpuSet, DetachDriver, Nanos, SchedulingPolicy};
 
 /// Facts about a machine. `None` or a missing entry is unknown: the rule is then not decided.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,8 +32,8 @@ pub struct Environment {
     pub nmi_watchdog: Option<bool>,
     /// Kernels of guests by path, and whether they have PREEMPT_RT.
     pub guest_kernels: BTreeMap<String, bool>,
-    /// Whether the driver of detached threads is loaded or installed for the running kernel.
-    pub detach_driver: Option<bool>,
+    /// The driver of detached threads.
+    pub detach_driver: Option<DetachDriver>,
     /// Memory nodes of PCI devices, by address.
     pub device_nodes: BTreeMap<String, u32>,
 }

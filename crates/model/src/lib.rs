@@ -127,7 +127,7 @@ pub use cpu_list::CpuList;
 #[cfg(feature = "std")]
 pub use cpu_set::{CpuId, CpuSet, ParseCpuSetError};
 #[cfg(feature = "std")]
-pub use detached::{DetachedCounts, DetachedCpu, DetachedHolder, DetachedState};
+pub use detached::{DetachDriver, DetachedCounts, DetachedCpu, DetachedHolder, DetachedState};
 #[cfg(feature = "std")]
 pub use distribution::{Bucket, Distribution, SAMPLES_BEYOND};
 #[cfg(feature = "std")]
@@ -184,12 +184,12 @@ pub use observation::{
 pub use placement::{PlacedThread, ThreadState};
 #[cfg(feature = "std")]
 pub use plan::{
-    BootSection, ByteSize, CacheShare, CacheSharing, CellOptions, CellRegion, CellWriter,
-    ContainerSource, CpuOwnership, CpuRequest, CpuRole, CpuSelector, Enforcement, GuestMemory,
-    GuestPages, InterruptMatch, InterruptOwnership, KnobAction, KnobChoice, MachineSection,
-    NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan, PlanFinding, PlannedDomain,
-    PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart, SmtPolicy, ThreadRule,
-    VirtualCpuRequest, VirtualCpus, Waiver,
+    BootSection, ByteSize, CacheShare, CacheSharing, CellNetwork, CellOptions, CellRegion,
+    CellWriter, ContainerSource, CpuOwnership, CpuRequest, CpuRole, CpuSelector, Enforcement,
+    GuestMemory, GuestPages, InterruptMatch, InterruptOwnership, KnobAction, KnobChoice,
+    MachineSection, NodeSharing, PLAN_SCHEMA_VERSION, ParseByteSizeError, Plan, PlanFinding,
+    PlannedDomain, PlannedPolicy, Reboot, ResolvedDomain, ResolvedPlan, Restart, SmtPolicy,
+    ThreadRule, VirtualCpuRequest, VirtualCpus, Waiver,
 };
 #[cfg(feature = "std")]
 pub use policy::{ParsePolicyError, SchedulingPolicy};

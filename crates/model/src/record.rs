@@ -435,6 +435,9 @@ pub struct Measurement {
     /// The cell, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellExitReport>,
+    /// What happened on its CPU during the measurement, if the CPU was taken for a detached thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached: Option<DetachedCounts>,
     /// The worst samples with their causes, if the kernel was traced.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub explained: Vec<ExplainedWorst>,

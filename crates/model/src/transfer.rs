@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::nearest_word::did_you_mean;
 use crate::{
-    BlockKind, BlockSpan, CellExitReport, ClockRelation, CpuId, CpuSet, Distribution, Finding,
-    GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
+    BlockKind, BlockSpan, CellExitReport, ClockRelation, CpuId, CpuSet, DetachedCounts,
+    Distribution, Finding, GuestReport, LoadKind, LoadRecord, Nanos, SchedulingPolicy, SignedNanos,
 };
 
 /// The kind of a disturbance.
@@ -237,6 +237,9 @@ pub struct Watched {
     /// The cell, if the domain is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<CellExitReport>,
+    /// What happened on its CPU during the round, if the CPU was taken for a detached thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detached: Option<DetachedCounts>,
     /// The reasons why it is invalid; empty if it is valid.
     pub invalid: Vec<Finding>,
     /// Warnings that do not invalidate the figures.

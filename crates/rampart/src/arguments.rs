@@ -48,7 +48,7 @@ Environment:
 
 Examples:
   rampart check                          check this machine for real-time work
-  rampart evaluate                       measure all domains in two minutes
+  rampart evaluate                       measure all domains in two to six minutes
   rampart plan propose --out plan.toml   write a plan for this machine
   rampart apply plan.toml                apply it
   rampart evaluate --plan plan.toml      measure its domains";
@@ -147,7 +147,7 @@ const EVALUATE_EXAMPLES: &str = "\
 Ctrl-C ends early and keeps every result; a second Ctrl-C ends at once.
 
 Examples:
-  rampart evaluate                            all domains in two minutes
+  rampart evaluate                            all domains in two to six minutes
   rampart evaluate --for 1h --deadline 100us  exit code 3 if it is not met
   rampart evaluate --loads idle,cpu@same,io   other loads and their CPUs
   rampart evaluate --meters wakeup,noise,loop
@@ -163,12 +163,13 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EVALUATE_EXAMPLES, next_help_heading = "Measurement")]
 pub(crate) struct Evaluate {
-    /// Total time [default: 2m; 4m on an emulated machine]
+    /// Total time [default: 2m, and up to 6m for comparisons that are not decided
+    /// then; 4m on an emulated machine]
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) duration: Option<Nanos>,
 
     /// Measure on until all comparisons are decided, for at most this total
-    /// time [default without a value: 30m]
+    /// time [default without a value: 30m; default with --for: not beyond --for]
     #[arg(
         long,
         value_name = "DURATION",
@@ -185,8 +186,9 @@ pub(crate) struct Evaluate {
 
     /// Domains: host, task, container, container:podman, container:docker, vm,
     /// vm:noisy (a noisy neighbour: loaded, not measured), vm:tcg (emulated),
-    /// cell; one named twice runs twice. With --plan also its domains
-    /// [default: all that this machine can host]
+    /// detached, cell; one named twice runs twice. With --plan also its domains
+    /// [default: all that this machine can host, without detached on an emulated
+    /// machine with fewer real CPUs]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) domains: Vec<String>,
 
@@ -252,6 +254,10 @@ pub(crate) struct Evaluate {
     /// Make the kernel of this machine panic at the end; set by `--on`
     #[arg(long, hide = true)]
     pub(crate) crash_host: bool,
+
+    /// Number of real CPUs that run this emulated machine; set by `--on`
+    #[arg(long, value_name = "N", hide = true)]
+    pub(crate) emulator_cpus: Option<u32>,
 
     /// Directory of the results; `-` writes a tar stream to standard output, in
     /// which a file is repeated each time it changes
@@ -336,7 +342,7 @@ pub(crate) struct Measure {
     pub(crate) housekeeping: Option<CpuList>,
 
     /// Domain to measure in: host, task, container, container:podman,
-    /// container:docker, vm, vm:tcg (emulated), cell
+    /// container:docker, vm, vm:tcg (emulated), detached, cell
     #[arg(long, value_name = "DOMAIN", default_value = "host")]
     pub(crate) domain: DomainSelection,
 

@@ -120,6 +120,10 @@ impl Observer for EvaluationProgress {
         self.result(rampart_present::run_lines(record, run));
     }
 
+    fn measured_on(&mut self, evaluation: &Evaluation, until: Nanos) {
+        self.lines(&[rampart_present::measured_on_line(evaluation, until)]);
+    }
+
     fn round_made(&mut self, round: &TransferRecord) {
         self.result(rampart_present::round_lines(round));
     }

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use rampart_meter::engine::mmio::ACCESSES;
 use rampart_ring::directory::{self, DIRECTORY_BYTES, Found};
 
+use crate::gicv2::{self, is_gicv2};
 use crate::{DIRECTORY, ORDERS, OTHER_CELL, Order, SHARED, Word};
 
 global_asm!(include_str!("entry.s"));
@@ -132,15 +133,50 @@ pub fn redistributor() -> u64 {
     at
 }
 
+/// Returns the frame with this CPU's private interrupts: the second of its redistributor, or with a GICv2 the
+/// distributor.
+pub fn private_frame() -> u64 {
+    if is_gicv2() { DISTRIBUTOR } else { redistributor() + 0x1_0000 }
+}
+
 /// Enables a private interrupt.
 pub fn enable(interrupt: u64) {
-    let frame = redistributor() + 0x1_0000;
+    let frame = private_frame();
     store(frame + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
     store(frame + 0x100, 1 << interrupt);
-    // ICC_PMR_EL1: nothing masked; ICC_CTLR_EL1: EOImode 0; ICC_IGRPEN1_EL1.
-    write_register!("s3_0_c4_c6_0", 0xf0);
-    write_register!("s3_0_c12_c12_4", 0);
-    write_register!("s3_0_c12_c12_7", 1);
+    // EOImode 0.
+    if !is_gicv2() {
+        write_register!("s3_0_c12_c12_4", 0);
+    }
+    mask_priority(0xf0);
+    enable_interface(true);
+}
+
+/// Sets the priority mask: ICC_PMR_EL1 (12.2.19) or GICC_PMR.
+pub fn mask_priority(mask: u8) {
+    if is_gicv2() {
+        gicv2::set(gicv2::PRIORITY_MASK, mask.into());
+    } else {
+        write_register!("s3_0_c4_c6_0", mask.into());
+    }
+}
+
+/// Enables or disables the CPU interface: ICC_IGRPEN1_EL1 (12.2.16) or GICC_CTLR.
+pub fn enable_interface(on: bool) {
+    if is_gicv2() {
+        gicv2::set(gicv2::CONTROL, on.into());
+    } else {
+        write_register!("s3_0_c12_c12_7", on.into());
+    }
+}
+
+/// Sets which bits of priorities are compared: ICC_BPR1_EL1 (12.2.5) or GICC_BPR.
+pub fn set_binary_point(value: u8) {
+    if is_gicv2() {
+        gicv2::set(gicv2::BINARY_POINT, value.into());
+    } else {
+        write_register!("s3_0_c12_c12_3", value.into());
+    }
 }
 
 /// Enables a shared interrupt: GICD_IPRIORITYR, GICD_ICFGR, GICD_ISENABLER (12.9). Its route stays to the
@@ -156,17 +192,33 @@ pub fn enable_shared(interrupt: u64, edge: bool) {
 
 /// Sends a software-generated interrupt to the CPUs of a mask of Aff0 (ICC_SGI1R_EL1, 12.2.22).
 pub fn send(number: u64, targets: u64) {
-    write_register!("s3_0_c12_c11_5", number << 24 | targets);
+    if is_gicv2() {
+        gicv2::send(number, targets);
+    } else {
+        write_register!("s3_0_c12_c11_5", number << 24 | targets);
+    }
 }
 
-/// Acknowledges an interrupt (ICC_IAR1_EL1) and returns its number; 1020 and above for none.
+/// Sends a software-generated interrupt to all other CPUs.
+pub fn send_to_others(number: u64) {
+    if is_gicv2() {
+        gicv2::send(number, u64::MAX);
+    } else {
+        write_register!("s3_0_c12_c11_5", 1 << 40 | number << 24);
+    }
+}
+
+/// Acknowledges an interrupt (ICC_IAR1_EL1, GICC_IAR) and returns its number; 1020 and above for none.
 pub fn acknowledge() -> u64 {
-    read_register!("s3_0_c12_c12_0")
+    if is_gicv2() { gicv2::acknowledge() } else { read_register!("s3_0_c12_c12_0") }
 }
 
-/// Ends an interrupt (ICC_EOIR1_EL1).
+/// Ends an interrupt (ICC_EOIR1_EL1, GICC_EOIR).
 pub fn end(interrupt: u64) {
-    if interrupt < 1020 {
+    if interrupt >= 1020 {
+    } else if is_gicv2() {
+        gicv2::end(interrupt);
+    } else {
         write_register!("s3_0_c12_c12_1", interrupt);
     }
 }
@@ -245,7 +297,7 @@ pub fn hvc(function: u64, first: u64) -> u64 {
 
 /// Handles the timer's interrupt and arms it for `ticks`. Called by `cell_exception`.
 pub fn handle_timer(ticks: u64) {
-    // ICC_IAR1_EL1 and ICC_EOIR1_EL1 are the physical registers and cause no exit.
+    // Both are registers of the physical CPU interface and cause no exit.
     let interrupt = acknowledge();
     if interrupt == TIMER {
         write_register!("cntv_tval_el0", ticks);

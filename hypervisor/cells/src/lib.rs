@@ -17,7 +17,11 @@
 #[cfg(target_os = "none")]
 mod bare;
 #[cfg(target_os = "none")]
+pub mod gicv2;
+#[cfg(target_os = "none")]
 pub mod launch;
+#[cfg(target_os = "none")]
+pub mod network;
 #[cfg(target_os = "none")]
 mod random;
 pub mod remote;

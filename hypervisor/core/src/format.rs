@@ -74,20 +74,20 @@ pub struct BlobHeader {
 }
 
 /// The devices that the hypervisor itself uses.
-#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Platform {
-    /// GICD, 64 KiB.
+    /// GICD: 64 KiB, or 4 KiB of a GICv2.
     pub distributor: u64,
-    /// The first frame of the first GICR region.
-    pub redistributors: u64,
+    /// The first frame of the first GICR region. GICv2: GICC, one page and the page with GICC_DIR.
+    pub cpu_frames: u64,
     /// Size of all its frames, in bytes.
-    pub redistributor_bytes: u64,
+    pub cpu_frame_bytes: u64,
     /// An SPI of the root that becomes pending with each change of a cell's state; 0 for none: the root
     /// polls the status pages.
     pub event_interrupt: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Version of the GIC architecture: 2 or 3. Each has an image of its own.
+    pub version: u32,
 }
 
 bitflags! {

@@ -164,7 +164,7 @@ pub enum Outcome {
     WrongRevision = -10,
     /// A CPU of the cell still runs in the root.
     CpuInUse = -11,
-    /// The machine lacks a requirement: GICv3, a translation granule, an address size.
+    /// The machine lacks a requirement: the image's GIC, a translation granule, an address size.
     Unsuitable = -12,
     /// The hypervisor itself faulted during the call; its log has the registers.
     Faulted = -13,

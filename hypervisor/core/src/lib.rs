@@ -12,7 +12,7 @@
 //! - [`syndrome`]: decoding of exceptions taken to EL2.
 //! - [`bus`]: access to hardware registers, supplied by the monitor.
 //! - [`registers`]: device registers shared bit by bit.
-//! - [`gic`]: the interrupt controller.
+//! - [`gic`]: the interrupt controller; [`gicv2`]: that of machines with a GICv2.
 //! - [`identification`]: the identification registers of a cell.
 //! - [`hypercall`]: decoding and permission of hypercalls.
 //! - [`psci`]: PSCI and other SMCs.
@@ -28,6 +28,7 @@ pub mod bus;
 pub mod configuration;
 pub mod format;
 pub mod gic;
+pub mod gicv2;
 pub mod hypercall;
 pub mod identification;
 pub mod interface;

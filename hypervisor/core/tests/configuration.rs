@@ -26,7 +26,7 @@ fn colour(region: &mut MemoryRegion, colours: u32, offset: u64) {
     region.physical += offset;
 }
 
-fn refused(blob: &Blob) -> Option<Refusal> {
+pub(crate) fn refused(blob: &Blob) -> Option<Refusal> {
     blob.checked().err().map(|refused| refused.refusal)
 }
 
@@ -137,11 +137,13 @@ fn refuses_each_invalid_system_configuration() {
         (Refusal::MemoryFlags, |blob| blob.memory[1].flags |= MemoryFlags::LOADABLE.bits()),
         (Refusal::MemoryFlags, |blob| blob.memory[1].colours = 1),
         (Refusal::PlatformShape, |blob| platform(blob).distributor += 0x1000),
-        (Refusal::PlatformShape, |blob| platform(blob).redistributors = DISTRIBUTOR - 0x1_0000),
-        (Refusal::PlatformShape, |blob| platform(blob).redistributor_bytes = 0),
-        (Refusal::PlatformShape, |blob| platform(blob).redistributor_bytes = !0x1_ffff),
+        (Refusal::PlatformShape, |blob| platform(blob).cpu_frames = DISTRIBUTOR - 0x1_0000),
+        (Refusal::PlatformShape, |blob| platform(blob).cpu_frame_bytes = 0),
+        (Refusal::PlatformShape, |blob| platform(blob).cpu_frame_bytes = !0x1_ffff),
         (Refusal::PlatformShape, |blob| platform(blob).event_interrupt = 31),
-        (Refusal::ReservedNotZero, |blob| platform(blob).reserved = 1),
+        (Refusal::PlatformShape, |blob| platform(blob).version = 4),
+        // The frames of a GICv2 are smaller.
+        (Refusal::PlatformShape, |blob| platform(blob).version = 2),
     ];
     fn platform(blob: &mut Blob) -> &mut rampart_hypervisor_core::format::Platform {
         blob.platform.as_mut().expect("a system")

@@ -156,8 +156,8 @@ fn structures() -> Vec<Structure> {
         structure!(BlobHeader as "blob_header": magic revision bytes name entry argument
             watchdog_milliseconds cpu_count memory_count interrupt_count register_count smc_count
             doorbell_count reserved),
-        structure!(Platform as "platform": distributor redistributors redistributor_bytes
-            event_interrupt reserved),
+        structure!(Platform as "platform": distributor cpu_frames cpu_frame_bytes
+            event_interrupt version),
         structure!(MemoryRegion as "memory_region": physical guest bytes flags colours),
         structure!(InterruptGrant as "interrupt_grant": number flags),
         structure!(RegisterGrant as "register_grant": address readable writable width flags),

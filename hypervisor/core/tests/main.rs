@@ -4,6 +4,7 @@
 mod colours;
 mod configuration;
 mod devices;
+mod gicv2;
 mod interface;
 mod interrupts;
 mod lifecycle;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Limits the size of the trusted code. The monitor's linker script limits its `.text`.
+//! Limits the size of the trusted code. The monitor's linker script limits its `.text`. The limit is that of the image
+//! for a GICv3; what only the image for a GICv2 has is limited apart.
 
 use std::fs;
 use std::path::Path;
 
-/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
-const LIMIT: usize = 5_999;
+/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml: 6,000, and
+/// 100 for memory by colours.
+const LIMIT: usize = 6_100;
+
+/// Maximum lines of the files that only the image for a GICv2 has.
+const GICV2_LIMIT: usize = 450;
 
 /// Files of core only for programs of the root (feature `std`), which are not in the image.
 const NOT_IN_IMAGE: [&str; 2] = ["build.rs", "refusal_text.rs"];
@@ -19,15 +24,16 @@ fn lines(text: &str) -> usize {
         .count()
 }
 
-fn lines_below(directory: &Path) -> usize {
+/// Counts the lines of the files that are in the image and for which `counted` is true.
+fn lines_below(directory: &Path, counted: fn(&str) -> bool) -> usize {
     fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
         .map(|entry| entry.expect("an entry of a directory").path())
         .map(|path| {
-            let name = path.file_name().and_then(|name| name.to_str());
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if path.is_dir() {
-                lines_below(&path)
-            } else if name.is_some_and(|name| NOT_IN_IMAGE.contains(&name)) {
+                lines_below(&path, counted)
+            } else if NOT_IN_IMAGE.contains(&name) || !counted(name) {
                 0
             } else {
                 lines(&fs::read_to_string(&path).expect("source is text"))
@@ -37,12 +43,17 @@ fn lines_below(directory: &Path) -> usize {
 }
 
 #[test]
-fn the_trusted_code_has_fewer_than_6000_lines() {
+fn the_trusted_code_has_few_lines() {
     assert_eq!(lines("a\n\n  // b\n/* c\n * d */\n  e // f\n"), 2);
     let core = Path::new(env!("CARGO_MANIFEST_DIR"));
     let hypervisor = core.join("..");
     let parts = ["core", "monitor", "fast_path"].map(|part| hypervisor.join(part).join("src"));
-    let sum: usize = parts.iter().map(|part| lines_below(part)).sum();
+    let sum = |counted: fn(&str) -> bool| -> usize {
+        parts.iter().map(|part| lines_below(part, counted)).sum()
+    };
+    let gicv2 = sum(|name| name == "gicv2.rs");
+    assert!(gicv2 > 0 && gicv2 <= GICV2_LIMIT, "{gicv2} lines for a GICv2, at most {GICV2_LIMIT}");
+    let sum = sum(|name| name != "gicv2.rs");
     assert!(sum > 3_000, "{sum} lines: fewer than expected: the directories are wrong");
     assert!(sum <= LIMIT, "{sum} lines of code, at most {LIMIT}");
 }

@@ -46,10 +46,10 @@ pub(crate) fn system() -> Blob {
         name: "virt".into(),
         platform: Some(Platform {
             distributor: DISTRIBUTOR,
-            redistributors: REDISTRIBUTORS,
-            redistributor_bytes: 4 * 0x2_0000,
+            cpu_frames: REDISTRIBUTORS,
+            cpu_frame_bytes: 4 * 0x2_0000,
             event_interrupt: 60,
-            reserved: 0,
+            version: 3,
         }),
         cpus: MPIDRS.to_vec(),
         memory: vec![

@@ -9,11 +9,17 @@
 #![cfg(target_os = "none")]
 #![no_std]
 
+#[cfg_attr(feature = "gicv2", path = "gicv2.rs")]
+#[cfg_attr(not(feature = "gicv2"), path = "gicv3.rs")]
+mod controller;
 mod devices;
 mod exit;
 mod guarded;
 mod registers;
 
+pub use controller::Controller;
+#[cfg(feature = "gicv2")]
+pub use controller::INTERFACES;
 pub use devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
 pub use exit::{ExitState, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner};
 pub use guarded::{Guarded, holder};

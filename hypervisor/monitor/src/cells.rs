@@ -11,7 +11,7 @@ use rampart_hypervisor_core::configuration::{Configuration, Kind as BlobKind};
 use rampart_hypervisor_core::format::{
     InterruptGrant, MAXIMUM_BLOB_BYTES, MemoryFlags, MemoryRegion, Refusal,
 };
-use rampart_hypervisor_core::gic::{SpiSet, change_owner, is_edge_triggered};
+use rampart_hypervisor_core::gic::{SpiSet, is_edge_triggered};
 use rampart_hypervisor_core::interface::{
     CellState, CpuPower, MAXIMUM_CELLS, NO_CELL, Outcome, PAGE_BYTES, ROOT, StopReason,
 };
@@ -312,6 +312,8 @@ impl World for Held<'_> {
         let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
         let result = memory_transfer::map_regions(&mut stage_2, new, &mut tables);
         let result = result.and_then(|()| {
+            #[cfg(feature = "gicv2")]
+            gic::map_for_guest(machine, &mut stage_2, &mut tables)?;
             indices(machine, new).try_for_each(|index| stage_2.add_cpu(index, &mut tables))
         });
         set_translations(machine, new, &stage_2);
@@ -339,7 +341,7 @@ impl World for Held<'_> {
             let first = machine.header.cpus().first().copied().unwrap_or(0);
             let edge = EDGE.contains(grant.number);
             EDGE.remove(grant.number);
-            change_owner(machine.distributor, grant.number, edge, first, &Devices);
+            gic::change_owner(machine, grant.number, edge, first);
             Shared::of(ROOT).interrupts.insert(grant.number);
         }
         let mut others = live();
@@ -391,7 +393,7 @@ fn set_translations(machine: &Machine, of: &Configuration<'_>, stage_2: &Stage2)
 fn reset_interrupt(machine: &Machine, of: &Configuration<'_>, grant: &InterruptGrant) {
     let first = of.cpus.first().copied().unwrap_or(0);
     let edge = EDGE.contains(grant.number);
-    change_owner(machine.distributor, grant.number, edge, first, &Devices);
+    gic::change_owner(machine, grant.number, edge, first);
 }
 
 fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = usize> {

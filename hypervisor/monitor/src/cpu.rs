@@ -7,6 +7,7 @@ use rampart_hypervisor_fast_path::ExitState;
 pub(crate) use rampart_hypervisor_fast_path::Registers;
 
 use crate::features::SAVED;
+use crate::gic::LinuxSettings;
 use crate::launch::LinuxState;
 use crate::registers::write_register;
 
@@ -38,12 +39,8 @@ pub(crate) struct Cpu {
     pub(crate) entry: AtomicU64,
     /// x0 for the next start.
     pub(crate) argument: AtomicU64,
-    /// Linux's enable bit of the management interrupt.
-    pub(crate) linux_enabled: AtomicU64,
-    /// Linux's group bit of the management interrupt.
-    pub(crate) linux_group: AtomicU64,
-    /// Linux's priority of the management interrupt.
-    pub(crate) linux_priority: AtomicU64,
+    /// Linux's settings of the management interrupt.
+    pub(crate) linux_interrupt: LinuxSettings,
     /// SCTLR_EL2 of Linux's stub.
     pub(crate) linux_system_control: AtomicU64,
     /// VBAR_EL2 of Linux's stub.

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The monitor's own use of the interrupt controller: finding the redistributors, the management
+//! The monitor's own use of the interrupt controller, a GICv3 (`gicv2.rs` has that of a GICv2): finding the redistributors, the management
 //! interrupt, and resetting a CPU's interface for its next owner. Section numbers are those of the GIC
 //! architecture specification (Arm IHI 0069).
 
-use core::sync::atomic::Ordering::Relaxed;
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
-use rampart_hypervisor_core::gic::{LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask, sgi_to};
+use rampart_hypervisor_core::gic::{
+    self, LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask, sgi_to,
+};
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT};
 use rampart_hypervisor_core::psci::Caller;
 
-use rampart_hypervisor_fast_path::Devices;
+use rampart_hypervisor_fast_path::{Controller, Devices};
 
 use crate::cpu::Cpu;
 use crate::machine::Machine;
@@ -41,6 +44,12 @@ const DISABLE_MICROSECONDS: u64 = 100;
 /// ICC_CTLR_EL1 (12.2.6): EOImode.
 const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
 
+/// ICH_HCR_EL2.TC (12.4.7): the registers common to both groups of interrupts trap.
+const TRAP_COMMON: u64 = 1 << 10;
+/// TALL0: the registers of group 0 trap. With two security states they would trap to the firmware at EL3,
+/// which may stop the machine (SCR_EL3.FIQ).
+const TRAP_GROUP_0: u64 = 1 << 11;
+
 /// ICC_RPR_EL1 (12.2.21): 0xff while no interrupt is active.
 fn running_priority() -> u64 {
     read_register!("s3_0_c12_c11_3")
@@ -55,29 +64,59 @@ fn write(address: u64, value: u64) {
 }
 
 /// The properties of the controller, read at the launch.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct ControllerFacts {
-    pub(crate) redistributors: [u64; MAXIMUM_CPUS],
-    pub(crate) redistributor_bytes: u64,
+    /// One more than the largest interrupt number of the distributor.
     pub(crate) interrupt_end: u32,
+    /// Whether the management interrupt is in group 0, an FIQ that no guest can mask: only if the
+    /// distributor has one security state.
     pub(crate) unmaskable: bool,
-    pub(crate) lowest_mask: u8,
+    /// The range of all GICR frames.
+    all_redistributors: Range<u64>,
+    /// GICR of each CPU, by its index.
+    redistributors: [u64; MAXIMUM_CPUS],
+    /// Size of the frames of one CPU, in bytes.
+    redistributor_bytes: u64,
+    /// The minimum of a guest's ICC_PMR_EL1, so that the management interrupt is not masked.
+    lowest_mask: u8,
+}
+
+impl ControllerFacts {
+    /// Returns the number of the management interrupt: one that Linux does not use, and if the hypervisor owns
+    /// group 0, one of those reserved for firmware.
+    pub(crate) fn management(&self) -> u32 {
+        if self.unmaskable { 15 } else { 7 }
+    }
+}
+
+/// Linux's settings of the management interrupt.
+#[derive(Debug)]
+pub(crate) struct LinuxSettings {
+    /// Its enable bit.
+    enabled: AtomicU64,
+    /// Its group bit.
+    group: AtomicU64,
+    priority: AtomicU64,
 }
 
 /// Reads the properties of the controller, whose registers must be mapped.
 pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts, Outcome> {
+    // GIC by system registers (ID_AA64PFR0_EL1.GIC, Arm ARM D24.2.191).
+    if platform.version != 3 || read_register!("id_aa64pfr0_el1") >> 24 & 0xf == 0 {
+        return Err(Outcome::Unsuitable);
+    }
     let typer = read(platform.distributor + GICD_TYPER);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
     let mut found = ControllerFacts {
+        all_redistributors: platform.cpu_frames..platform.cpu_frames + platform.cpu_frame_bytes,
         redistributors: [0; MAXIMUM_CPUS],
         redistributor_bytes: 2 * PRIVATE_FRAME,
         interrupt_end: 32 * (typer as u32 & 0x1f) + 32,
         unmaskable,
         lowest_mask: lowest_mask(unmaskable || is_mask_shifted()),
     };
-    let end = platform.redistributors + platform.redistributor_bytes;
-    let mut at = platform.redistributors;
-    while at + 2 * PRIVATE_FRAME <= end {
+    let mut at = platform.cpu_frames;
+    while at + 2 * PRIVATE_FRAME <= found.all_redistributors.end {
         let typer = Devices.read(at + GICR_TYPER, Width::Double);
         // VLPIS: two frames more (12.10.26).
         let bytes = if typer & 1 << 1 != 0 { 4 } else { 2 } * PRIVATE_FRAME;
@@ -99,6 +138,29 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
     all.then_some(found).ok_or(Outcome::Unsuitable)
 }
 
+/// Returns the data for exits of a CPU.
+pub(crate) fn of_owner(machine: &'static Machine, index: usize) -> Controller {
+    let (facts, affinities) = (&machine.controller, machine.header.cpus());
+    Controller {
+        redistributor: facts.redistributors[index],
+        all_redistributors: facts.all_redistributors.clone(),
+        redistributors: &facts.redistributors[..affinities.len()],
+        redistributor_bytes: facts.redistributor_bytes,
+        affinities,
+        affinity: affinities[index],
+        lowest_mask: facts.lowest_mask,
+    }
+}
+
+/// Configures the traps of the CPU interface, in ICH_HCR_EL2: registers that send, mask and deactivate interrupts
+/// trap; the others do not. If the hypervisor owns group 0, HCR_EL2.FMO gives the guest virtual registers of it,
+/// without an exit.
+pub(crate) fn configure_traps(machine: &Machine) {
+    let traps =
+        if machine.controller.unmaskable { TRAP_COMMON } else { TRAP_COMMON | TRAP_GROUP_0 };
+    write_register!("s3_4_c12_c11_0", traps);
+}
+
 /// Returns whether ICC_PMR_EL1 has the non-secure view of priorities, with two security states. Only then
 /// the lowest implemented bit is shifted out and reads as 0 (IHI 0069, 4.8.1). All interrupts are masked
 /// here, so changing the mask lets none through.
@@ -116,23 +178,23 @@ fn is_mask_shifted() -> bool {
 
 fn private_frame(machine: &Machine, cpu: &Cpu) -> u64 {
     let index = cpu.index.load(Relaxed) as usize;
-    machine.redistributors.get(index).copied().unwrap_or(0) + PRIVATE_FRAME
+    machine.controller.redistributors.get(index).copied().unwrap_or(0) + PRIVATE_FRAME
 }
 
 /// Sets up this CPU's management interrupt, with a higher priority than any of a cell (4.8). Saves Linux's
 /// settings for [`restore_management`].
 pub(crate) fn set_up_management(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
-    let number = u64::from(machine.management());
+    let number = u64::from(machine.controller.management());
     let bit = 1 << number;
-    cpu.linux_enabled.store(read(frame + GICD_ISENABLER) & bit, Relaxed);
-    cpu.linux_group.store(read(frame + GICD_IGROUPR) & bit, Relaxed);
+    cpu.linux_interrupt.enabled.store(read(frame + GICD_ISENABLER) & bit, Relaxed);
+    cpu.linux_interrupt.group.store(read(frame + GICD_IGROUPR) & bit, Relaxed);
     let priority = frame + GICD_IPRIORITYR + number;
-    cpu.linux_priority.store(Devices.read(priority, Width::Byte), Relaxed);
+    cpu.linux_interrupt.priority.store(Devices.read(priority, Width::Byte), Relaxed);
     write(frame + GICD_ICENABLER, bit);
     write(frame + GICD_ICPENDR, bit);
     Devices.write(priority, Width::Byte, 0);
-    if machine.unmaskable {
+    if machine.controller.unmaskable {
         write(frame + GICD_IGROUPR, read(frame + GICD_IGROUPR) & !bit);
         let control = read(machine.distributor + GICD_CTLR);
         write(machine.distributor + GICD_CTLR, control | ENABLE_BOTH_GROUPS);
@@ -149,28 +211,34 @@ pub(crate) fn set_up_management(machine: &Machine, cpu: &Cpu) {
 /// Restores Linux's settings of the management interrupt.
 pub(crate) fn restore_management(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
-    let number = u64::from(machine.management());
+    let number = u64::from(machine.controller.management());
     let bit = 1 << number;
     write(frame + GICD_ICENABLER, bit);
     write(frame + GICD_ICPENDR, bit);
-    if machine.unmaskable {
+    if machine.controller.unmaskable {
         write_register!("s3_0_c12_c12_6", 0);
     }
-    write(frame + GICD_IGROUPR, read(frame + GICD_IGROUPR) & !bit | cpu.linux_group.load(Relaxed));
-    let priority = cpu.linux_priority.load(Relaxed);
+    write(
+        frame + GICD_IGROUPR,
+        read(frame + GICD_IGROUPR) & !bit | cpu.linux_interrupt.group.load(Relaxed),
+    );
+    let priority = cpu.linux_interrupt.priority.load(Relaxed);
     Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, priority);
-    write(frame + GICD_ISENABLER, cpu.linux_enabled.load(Relaxed));
+    write(frame + GICD_ISENABLER, cpu.linux_interrupt.enabled.load(Relaxed));
+    // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
+    write_register!("s3_4_c12_c11_0", 0);
     synchronise();
 }
 
 /// Makes another CPU enter EL2, or wakes it there: at once if the interrupt is unmaskable, otherwise with its
 /// next instruction, because its root table is cleared.
-pub(crate) fn kick(machine: &Machine, mpidr: u64) {
-    let value = sgi_to(mpidr, machine.management().into());
+pub(crate) fn kick(machine: &Machine, index: usize) {
+    let Some(mpidr) = machine.header.cpus().get(index) else { return };
+    let value = sgi_to(*mpidr, machine.controller.management().into());
     // The order must be visible before the interrupt.
     instruction!("dsb ish");
     // ICC_SGI0R_EL1 or ICC_SGI1R_EL1 (12.2.22).
-    if machine.unmaskable {
+    if machine.controller.unmaskable {
         write_register!("s3_0_c12_c11_7", value);
     } else {
         write_register!("s3_0_c12_c11_5", value);
@@ -196,7 +264,7 @@ fn clear_active_priorities(machine: &Machine) {
     // drops one priority; there are at most 128.
     let mut left = 128;
     while left > 0 && running_priority() != 0xff {
-        write_register!("s3_0_c12_c12_1", u64::from(machine.management()));
+        write_register!("s3_0_c12_c12_1", u64::from(machine.controller.management()));
         synchronise();
         left -= 1;
     }
@@ -208,11 +276,11 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
     // The cell handles an interrupt that the management interrupt does not preempt: with ICC_BPR1_EL1 = 7
     // and two security states all priorities compare equal (4.8.3). A WFI may end at once (Arm ARM D1.6.2),
     // and the CPU is then taken by clearing its root table.
-    if running_priority() < machine.lowest_mask.into() {
+    if running_priority() < machine.controller.lowest_mask.into() {
         return;
     }
     // The cell may have acknowledged a late kick, which is not signalled again while it is active.
-    write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.management());
+    write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.controller.management());
     let control = read_register!("hcr_el2");
     // ICC_IGRPEN1_EL1 (12.2.16).
     let enabled = read_register!("s3_0_c12_c12_7");
@@ -228,7 +296,7 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
 
 /// Clears the pending management interrupt, so that the guest never takes it. Returns whether it was pending.
 pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) -> bool {
-    let (frame, bit) = (private_frame(machine, cpu), 1 << machine.management());
+    let (frame, bit) = (private_frame(machine, cpu), 1 << machine.controller.management());
     let pending = read(frame + GICD_ICPENDR) & bit != 0;
     write(frame + GICD_ICPENDR, bit);
     // Reading back ensures that the write has taken effect (12.1.6).
@@ -244,10 +312,10 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     write(frame + GICD_ICENABLER, private);
     write(frame + GICD_ICPENDR, private);
     // A cell may have acknowledged the management interrupt, which is not signalled again while it is active.
-    write(frame + GICD_ICACTIVER, private | 1 << machine.management());
+    write(frame + GICD_ICACTIVER, private | 1 << machine.controller.management());
     for word in 0..8 {
         // The last byte of its word is the management interrupt's and keeps the highest priority.
-        let own = if word == machine.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
+        let own = if word == machine.controller.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
         write(frame + GICD_IPRIORITYR + u64::from(4 * word), own * ORDINARY_PRIORITY);
     }
     // GICR_CTLR.RWP (12.11.2): the trigger of an enabled interrupt must not be changed.
@@ -266,8 +334,8 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
 /// Enables or disables the wakeup of a WFI at EL2 by the management interrupt. With two security states it is
 /// in group 1, which a CPU without an owner has disabled (ICC_IGRPEN1_EL1, 12.2.16). Other enabled interrupts
 /// of that group can only be those of the cell's devices.
-pub(crate) fn enable_wakeup(machine: &Machine, on: bool) {
-    if !machine.unmaskable {
+pub(crate) fn enable_wakeup(machine: &Machine, _: &Cpu, on: bool) {
+    if !machine.controller.unmaskable {
         write_register!("s3_0_c12_c12_7", u64::from(on));
         synchronise();
     }
@@ -279,7 +347,7 @@ pub(crate) fn enable_wakeup(machine: &Machine, on: bool) {
 /// # Errors
 /// [`Outcome::Unsuitable`] if a redistributor does not turn off LPIs.
 pub(crate) fn isolate(machine: &Machine, cpus: impl Iterator<Item = usize>) -> Result<(), Outcome> {
-    for frame in cpus.filter_map(|cpu| machine.redistributors.get(cpu)) {
+    for frame in cpus.filter_map(|cpu| machine.controller.redistributors.get(cpu)) {
         // GICR_CTLR.EnableLPIs (12.11.2).
         write(frame + GICD_CTLR, read(frame + GICD_CTLR) & !1);
         if read(frame + GICD_CTLR) & 1 != 0 {
@@ -289,7 +357,7 @@ pub(crate) fn isolate(machine: &Machine, cpus: impl Iterator<Item = usize>) -> R
     let caller = Caller { status: machine.status(), cell: ROOT };
     let mut own = machine.header.cpus().iter().filter(|affinity| caller.cpu(**affinity).is_some());
     let to = own.next().copied().ok_or(Outcome::Invalid)?;
-    let numbers = 32..machine.interrupt_end.min(LAST_SPI + 1);
+    let numbers = 32..machine.controller.interrupt_end.min(LAST_SPI + 1);
     let root = &Shared::of(ROOT).interrupts;
     let numbers = numbers.filter(|number| root.contains(*number));
     keep_routes(
@@ -300,6 +368,11 @@ pub(crate) fn isolate(machine: &Machine, cpus: impl Iterator<Item = usize>) -> R
         &Devices,
     );
     Ok(())
+}
+
+/// Resets a shared interrupt of the owner with the CPU of this affinity.
+pub(crate) fn change_owner(machine: &Machine, number: u32, edge: bool, affinity: u64) {
+    gic::change_owner(machine.distributor, number, edge, affinity, &Devices);
 }
 
 /// Sets a shared interrupt pending.

@@ -12,10 +12,9 @@ use crate::features;
 use crate::machine::Machine;
 use crate::manager::Shared;
 use crate::registers::{
-    TRAP_COMMON, TRAP_GROUP_0, hypervisor_control as hcr, instruction, read_register, synchronise,
-    write_register,
+    hypervisor_control as hcr, instruction, read_register, synchronise, write_register,
 };
-use crate::stage2_memory;
+use crate::{gic, stage2_memory};
 
 /// SPSR_EL2 (Arm ARM C5.2.19): EL1 with SP_EL1, all exceptions masked.
 const AT_START: u64 = 0x3c5;
@@ -34,7 +33,7 @@ const FOR_ALL: u64 = hcr::STAGE_2
 fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     let index = cpu.index.load(Relaxed) as usize;
     let shared = Shared::of(cell);
-    let (status, affinities) = (machine.status(), machine.header.cpus());
+    let status = machine.status();
     let owner = shared.configuration().map(|configuration| Owner {
         status,
         counts: &status.cpus[index],
@@ -43,13 +42,7 @@ fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
         interrupts: &shared.interrupts,
         private: machine.private(),
         distributor: machine.distributor,
-        redistributor: machine.redistributors[index],
-        all_redistributors: machine.all_redistributors.clone(),
-        redistributors: &machine.redistributors[..affinities.len()],
-        redistributor_bytes: machine.redistributor_bytes,
-        affinities,
-        affinity: affinities[index],
-        lowest_mask: machine.lowest_mask,
+        controller: gic::of_owner(machine, index),
     });
     // SAFETY: this is the CPU's own code at EL2, on its way to a guest.
     unsafe { cpu.exit_state.set_owner(owner) }
@@ -58,7 +51,7 @@ fn set_owner(machine: &'static Machine, cpu: &Cpu, cell: u32) {
 /// Configures the traps and stage 2 for this cell on the CPU.
 pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     set_owner(machine, cpu, cell);
-    let unmaskable = if machine.unmaskable { hcr::FIQ } else { 0 };
+    let unmaskable = if machine.controller.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
         features::restore(cpu);
         // Linux's value plus stage 2. Linux takes its SErrors itself.
@@ -74,13 +67,10 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
             | hcr::TRAP_ERRORS
             | hcr::POINTER_AUTHENTICATION
             // If the management interrupt can be masked, a sleeping CPU could not be woken.
-            | if machine.unmaskable { hcr::FIQ } else { hcr::TRAP_WAIT }
+            | if machine.controller.unmaskable { hcr::FIQ } else { hcr::TRAP_WAIT }
     };
     write_register!("hcr_el2", control);
-    // ICH_HCR_EL2: registers that send, mask and deactivate interrupts trap; the others do not.
-    // If the hypervisor owns group 0, HCR_EL2.FMO gives the guest virtual registers of it, without an exit.
-    let traps = if machine.unmaskable { TRAP_COMMON } else { TRAP_COMMON | TRAP_GROUP_0 };
-    write_register!("s3_4_c12_c11_0", traps);
+    gic::configure_traps(machine);
     write_register!("vtcr_el2", translation_control(machine));
     let root = cpu.translation.load(Relaxed);
     write_register!("vttbr_el2", stage2_memory::base(root, cell));

@@ -85,11 +85,8 @@ fn prepare(base: u64) -> Result<(), Outcome> {
     if header.core_bytes != core_bytes || header.per_cpu_bytes != PER_CPU_BYTES as u64 {
         return Err(Outcome::Invalid);
     }
-    // GIC by system registers (ID_AA64PFR0_EL1.GIC, Arm ARM D24.2.191), 4 KiB pages
-    // (ID_AA64MMFR0_EL1.TGran4, D24.2.187).
-    let has_interrupt_registers = read_register!("id_aa64pfr0_el1") >> 24 & 0xf != 0;
-    let has_small_pages = read_register!("id_aa64mmfr0_el1") >> 28 & 0xf != 0xf;
-    if !has_interrupt_registers || !has_small_pages {
+    // 4 KiB pages (ID_AA64MMFR0_EL1.TGran4, Arm ARM D24.2.187).
+    if read_register!("id_aa64mmfr0_el1") >> 28 & 0xf == 0xf {
         return Err(Outcome::Unsuitable);
     }
     let system = root::read(&layout)?;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Constant data of the machine, shared by all CPUs and written once, in the first step of the launch.
 
-use core::ops::Range;
-
 use rampart_hypervisor_core::configuration::machine_checks;
 use rampart_hypervisor_core::gic::PrivateMask;
-use rampart_hypervisor_core::interface::{Header, MAXIMUM_CPUS, Status};
+use rampart_hypervisor_core::interface::{Header, Status};
 use rampart_hypervisor_core::launch::Layout;
 use spin::Once;
 
 use crate::cpu::{Cpu, PER_CPU_BYTES};
+use crate::gic::ControllerFacts;
 
 /// Addresses and properties of the machine. Physical addresses are also the monitor's virtual addresses.
 #[derive(Debug, Clone)]
@@ -20,21 +19,10 @@ pub(crate) struct Machine {
     pub(crate) layout: Layout,
     /// GICD.
     pub(crate) distributor: u64,
-    /// The range of all GICR frames.
-    pub(crate) all_redistributors: Range<u64>,
-    /// GICR of each CPU, by its index.
-    pub(crate) redistributors: [u64; MAXIMUM_CPUS],
-    /// Size of the frames of one CPU, in bytes.
-    pub(crate) redistributor_bytes: u64,
-    /// One more than the largest interrupt number of the distributor.
-    pub(crate) interrupt_end: u32,
+    /// The rest of the interrupt controller.
+    pub(crate) controller: ControllerFacts,
     /// Number of bits of guest addresses.
     pub(crate) address_bits: u32,
-    /// Whether the management interrupt is in group 0, an FIQ that no guest can mask: only if the
-    /// distributor has one security state.
-    pub(crate) unmaskable: bool,
-    /// The minimum of a guest's ICC_PMR_EL1, so that the management interrupt is not masked.
-    pub(crate) lowest_mask: u8,
 }
 
 static MACHINE: Once<Machine> = Once::new();
@@ -78,16 +66,10 @@ impl Machine {
         status(&self.layout)
     }
 
-    /// Returns the number of the management interrupt: one that Linux does not use, and if the hypervisor owns
-    /// group 0, one of those reserved for firmware.
-    pub(crate) fn management(&self) -> u32 {
-        if self.unmaskable { 15 } else { 7 }
-    }
-
     /// Returns the private interrupts of cells and the root: all except the management interrupt and those of
     /// EL2 (maintenance 25, timers 26 and 28: Arm BSA, B.2).
     pub(crate) fn private(&self) -> PrivateMask {
-        PrivateMask(!(1 << self.management() | 1 << 25 | 1 << 26 | 1 << 28))
+        PrivateMask(!(1 << self.controller.management() | 1 << 25 | 1 << 26 | 1 << 28))
     }
 
     /// Returns the properties for the checks of configurations.
@@ -95,7 +77,7 @@ impl Machine {
         machine_checks::Machine {
             hypervisor: self.layout.memory.clone(),
             mpidrs: self.header.cpus(),
-            interrupt_end: self.interrupt_end,
+            interrupt_end: self.controller.interrupt_end,
             address_bits: self.address_bits,
         }
     }

@@ -13,6 +13,7 @@ mod cells;
 mod cpu;
 mod exits;
 mod features;
+#[cfg_attr(feature = "gicv2", path = "gicv2.rs")]
 mod gic;
 mod guest;
 mod hypercalls;

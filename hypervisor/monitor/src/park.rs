@@ -31,9 +31,9 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         instruction!("isb", "dsb sy", "msr daifclr, #4", "isb", "msr daifset, #4");
         // Last: a CPU that is off may get another owner, or be started, at once.
         let _ = status.step(CpuState::park);
-        gic::enable_wakeup(machine, true);
+        gic::enable_wakeup(machine, cpu, true);
         wait(machine, cpu);
-        gic::enable_wakeup(machine, false);
+        gic::enable_wakeup(machine, cpu, false);
         let cell = status.cell();
         if !is_running(machine, cell) {
             continue;

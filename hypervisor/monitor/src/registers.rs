@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! System registers and the fields that are used here. Section numbers are those of the Arm Architecture
-//! Reference Manual for A-profile (DDI 0487) and, for ICC and ICH registers, of the GIC architecture
-//! specification (IHI 0069).
+//! Reference Manual for A-profile (DDI 0487).
 
 use rampart_hypervisor_core::configuration::machine_checks::MONITOR_ADDRESS_BITS;
 
@@ -58,12 +57,6 @@ pub(crate) const ADDRESS_BITS: u64 = MONITOR_ADDRESS_BITS as u64;
 /// TCR_EL2 (D24.2.176) without PS: tables in normal write-back memory, inner shareable, 4 KiB.
 pub(crate) const TRANSLATION_CONTROL: u64 =
     1 << 31 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | (64 - ADDRESS_BITS);
-
-/// ICH_HCR_EL2.TC (IHI 0069 12.4.7): the registers common to both groups of interrupts trap.
-pub(crate) const TRAP_COMMON: u64 = 1 << 10;
-/// TALL0: the registers of group 0 trap. With two security states they would trap to the firmware at EL3,
-/// which may stop the machine (SCR_EL3.FIQ).
-pub(crate) const TRAP_GROUP_0: u64 = 1 << 11;
 
 /// Makes earlier writes to system registers effective for later instructions.
 pub(crate) fn synchronise() {

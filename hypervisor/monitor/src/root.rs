@@ -86,8 +86,9 @@ fn refuse(layout: &Layout, refused: Refused) -> Outcome {
 /// shared, and all memory that can be assigned to cells, to wipe it.
 pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
-        mapping.add(platform.distributor, 1 << 16, Usage::Device)?;
-        mapping.add(platform.redistributors, platform.redistributor_bytes, Usage::Device)?;
+        for (start, bytes) in [platform.distributor_range(), platform.cpu_frame_range()] {
+            mapping.add(start, bytes, Usage::Device)?;
+        }
     }
     for region in system.memory {
         let usage =
@@ -109,19 +110,13 @@ pub(crate) fn discover(
     system: &Configuration<'_>,
 ) -> Result<&'static Machine, Outcome> {
     let platform = system.platform.ok_or(Outcome::Invalid)?;
-    let found = gic::find(platform, header.cpus())?;
+    let controller = gic::find(platform, header.cpus())?;
     let machine = Machine::set(Machine {
         header,
         layout,
         distributor: platform.distributor,
-        all_redistributors: platform.redistributors
-            ..platform.redistributors + platform.redistributor_bytes,
-        redistributors: found.redistributors,
-        redistributor_bytes: found.redistributor_bytes,
-        interrupt_end: found.interrupt_end,
+        controller,
         address_bits: address_bits()?,
-        unmaskable: found.unmaskable,
-        lowest_mask: found.lowest_mask,
     });
     machine_checks::check_system(system, &machine.facts())
         .map_err(|refused| refuse(&machine.layout, refused))?;
@@ -137,6 +132,8 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     let mut tables = Tables { pool: &mut manager.pool, cell: ROOT };
     let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
     memory_transfer::map_regions(&mut stage_2, system, &mut tables).map_err(exhausted)?;
+    #[cfg(feature = "gicv2")]
+    gic::map_for_guest(machine, &mut stage_2, &mut tables).map_err(exhausted)?;
     let status = machine.layout.status.start;
     let flags = attributes(MemoryFlags::READ);
     stage_2.map(status, status, STATUS_BYTES as u64, flags, &mut tables).map_err(exhausted)?;
@@ -149,7 +146,7 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
     }
     manager.stage_2[ROOT as usize] = Some(stage_2);
     let interrupts = &Shared::of(ROOT).interrupts;
-    for number in 32..machine.interrupt_end {
+    for number in 32..machine.controller.interrupt_end {
         interrupts.insert(number);
     }
     for grant in system.interrupts.iter().filter(|grant| grant.is_doorbell()) {
@@ -174,6 +171,8 @@ pub(crate) fn check_cpu(machine: &Machine, cpu: &Cpu) -> Result<(), Outcome> {
     if machine.header.cpus().get(index) != Some(&own) {
         return Err(Outcome::Invalid);
     }
+    #[cfg(feature = "gicv2")]
+    gic::check_cpu(machine, index)?;
     if address_bits()? < machine.address_bits { Err(Outcome::Unsuitable) } else { Ok(()) }
 }
 
@@ -238,8 +237,6 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
     let cpu = context.cpu;
     let _ = machine.status().cpus[index].step(CpuState::leave);
     gic::restore_management(machine, cpu);
-    // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
-    write_register!("s3_4_c12_c11_0", 0);
     write_register!("vttbr_el2", 0);
     write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));
     features::restore(cpu);

@@ -68,10 +68,7 @@ fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
 
 /// Makes a CPU enter EL2, or look at its state there.
 pub(crate) fn kick(machine: &Machine, cpu: &Cpu) {
-    let index = cpu.index.load(Relaxed) as usize;
-    if let Some(mpidr) = machine.header.cpus().get(index) {
-        gic::kick(machine, *mpidr);
-    }
+    gic::kick(machine, cpu.index.load(Relaxed) as usize);
 }
 
 /// Handles SYSTEM_OFF and SYSTEM_RESET, which stop only the calling cell. For the root they are forwarded to

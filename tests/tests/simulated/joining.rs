@@ -68,6 +68,7 @@ fn a_running_machine_serves_many_commands_and_ssh() {
     serves_several_commands();
     applies_a_plan(machine.home.path());
     measures_over_ssh(machine.home.path());
+    measures_a_detached_thread_over_ssh(machine.home.path());
     drop(machine.server);
     assert_eq!(exit_code(&finish(sim(&["down"]))), 0);
     assert_eq!(ended(&mut machine.held.0).code(), Some(0));
@@ -232,6 +233,18 @@ fn measures_over_ssh(home: &Path) {
     let measurement: Measurement = serde_json::from_str(&text).expect("a measurement");
     let cpus: Vec<u32> = measurement.threads.iter().map(|one| one.cpu.0).collect();
     assert_eq!(cpus, [1, 2, 3, 4], "{text}");
+    assert!(measurement.threads.iter().all(|one| one.samples > 10));
+}
+
+/// The fixed work quantum of docs/detached.md on another machine.
+fn measures_a_detached_thread_over_ssh(home: &Path) {
+    let arguments = ["measure", "fwq", "--domain", "detached", "--cpus", "2"];
+    let rest = ["--for", "2s", "--json", "--show-progress", "none"];
+    let output = finish(over_ssh(home, &[&arguments[..], &rest].concat()));
+    let text = stdout(&output, 0);
+    let measurement: Measurement = serde_json::from_str(&text).expect("a measurement");
+    let counts = measurement.detached.expect("the driver's counts");
+    assert_eq!((counts.interrupts, counts.system_calls), (0, 0), "{text}");
     assert!(measurement.threads.iter().all(|one| one.samples > 10));
 }
 

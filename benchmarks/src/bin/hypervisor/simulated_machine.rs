@@ -137,10 +137,10 @@ fn system() -> Blob {
         name: "root".to_owned(),
         platform: Some(Platform {
             distributor: DISTRIBUTOR,
-            redistributors: REDISTRIBUTORS,
-            redistributor_bytes: REDISTRIBUTOR_BYTES,
+            cpu_frames: REDISTRIBUTORS,
+            cpu_frame_bytes: REDISTRIBUTOR_BYTES,
             event_interrupt: 0,
-            reserved: 0,
+            version: 3,
         }),
         cpus: vec![0, CELL_CPU],
         memory: vec![

@@ -37,7 +37,7 @@ type Known = (
 
 const CONTROLLER: Option<u64> = Some(150);
 
-const ACCESSES: [Known; 23] = [
+const ACCESSES: [Known; 25] = [
     (
         "mmio_trapped",
         "meter mmio: GICD_TYPER, mean of 64 reads",
@@ -175,6 +175,20 @@ const ACCESSES: [Known; 23] = [
     ("icc_sgi1r_write", "ICC_SGI1R_EL1, write", None, None, None),
     ("icc_pmr_read", "ICC_PMR_EL1, read", None, None, None),
     ("icc_pmr_write", "ICC_PMR_EL1, write", None, None, None),
+    (
+        "network_send",
+        "network: a frame of 1514 bytes is sent",
+        None,
+        None,
+        None,
+    ),
+    (
+        "network_receive",
+        "network: it is received",
+        None,
+        None,
+        None,
+    ),
 ];
 
 /// Name, description, and the counts that Bao and Jailhouse add to the native count.
@@ -219,6 +233,11 @@ pub(crate) fn rows(native: &Counts, cell: &Counts) -> Result<Vec<Row>> {
             Some(interrupts),
         ),
         ("exits_device", "exits for 100 device interrupts", None),
+        (
+            "exits_network",
+            "exits for 100 frames to an end that is awake",
+            None,
+        ),
     ] {
         let (ours, _) = find(cell, name)?;
         rows.push(Row {

@@ -14,6 +14,7 @@ use rampart_ring::mapping::SharedMapping;
 use zerocopy::IntoBytes as _;
 
 use crate::names::RegionNames;
+use crate::network::{NetworkLink, ROOT_PEER, mac_address};
 use crate::shared_memory::SharedMemory;
 
 /// Path of the driver's device.
@@ -116,6 +117,18 @@ struct GivenConfiguration {
     names_bytes: u64,
 }
 
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Network {
+    cell: u32,
+    doorbell: u32,
+    own: u64,
+    other: u64,
+    cached: u32,
+    address: [u8; 6],
+    reserved: [u8; 6],
+}
+
 /// `RAMPART_MAXIMUM_NAMES_BYTES`.
 const MAXIMUM_NAMES_BYTES: usize = 4096;
 
@@ -155,6 +168,7 @@ const fn command(number: u32, direction: u32, bytes: usize) -> u32 {
 }
 
 const READ: u32 = 2;
+const WRITE: u32 = 1;
 const READ_WRITE: u32 = 3;
 const STATE: u32 = command(0xa0, READ, size_of::<State>());
 const ENABLE: u32 = command(0xa1, READ_WRITE, size_of::<Enable>());
@@ -165,6 +179,7 @@ const START: u32 = command(0xa5, READ_WRITE, size_of::<CellArgument>());
 const STOP: u32 = command(0xa6, READ_WRITE, size_of::<CellArgument>());
 const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<CellArgument>());
 const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<CellArgument>());
+const NETWORK: u32 = command(0xaa, WRITE, size_of::<Network>());
 const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
 /// The driver's device, opened.
@@ -260,15 +275,19 @@ impl Device {
         self.create_named(configuration, &RegionNames::default())
     }
 
-    /// Creates a cell with names for its shared regions.
+    /// Creates a cell with names for its shared regions, and the root's end of its network with the root.
     ///
     /// # Errors
-    /// As [`Self::create`]; E2BIG for more than 4 KiB of names.
+    /// As [`Self::create`]; E2BIG for more than 4 KiB of names. If the root's end cannot be created, the cell is
+    /// destroyed again.
     pub fn create_named(
         &self,
         configuration: &[u8],
         names: &RegionNames,
     ) -> Result<u32, DeviceError> {
+        let with_root = names.networks.iter().find(|link| link.peer == ROOT_PEER);
+        let name = Configuration::read(configuration, Kind::Cell)
+            .map_or_else(|_| String::new(), |read| read.name().to_owned());
         let names = names.bytes();
         let mut request = Create {
             configuration: configuration.as_ptr() as u64,
@@ -278,7 +297,30 @@ impl Device {
             answer: Answer::default(),
         };
         let answer = self.call("create", CREATE, &mut request, |request| request.answer)?;
-        Ok(answer.values[0] as u32)
+        let cell = answer.values[0] as u32;
+        if let Some(link) = with_root
+            && let Err(error) = self.network(cell, &name, link)
+        {
+            // The first error is the one to return.
+            let _ = self.destroy(cell);
+            return Err(error);
+        }
+        Ok(cell)
+    }
+
+    /// Creates the root's end of a network with a cell.
+    fn network(&self, cell: u32, name: &str, link: &NetworkLink) -> Result<(), DeviceError> {
+        let mut request = Network {
+            cell,
+            doorbell: link.root_doorbell,
+            own: link.other,
+            other: link.own,
+            cached: link.cached.into(),
+            address: mac_address(ROOT_PEER, name),
+            reserved: [0; 6],
+        };
+        self.call("network", NETWORK, &mut request, |_| Answer::default())?;
+        Ok(())
     }
 
     /// Writes to loadable memory at an address in the cell's address space.

@@ -8,6 +8,7 @@ pub mod device;
 pub mod linux;
 mod lost;
 pub mod names;
+pub mod network;
 pub mod operate;
 pub mod resolve;
 pub mod shared_memory;

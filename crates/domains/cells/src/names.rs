@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The names of a cell's shared regions. The hypervisor has no names: the driver stores them with
 //! the cell and returns them to every program, so they exist as long as the cell does, independent
-//! of processes.
+//! of processes. So it does with the cell's networks.
 
 use std::collections::BTreeMap;
 
 use rampart_hypervisor_core::format::MemoryRegion;
 
+use crate::network::NetworkLink;
+
 /// Maximum length of a name in bytes: the limit of a cell's directory.
 pub const LONGEST_NAME: usize = rampart_ring::directory::NAME_BYTES;
 
-/// Names of regions by physical address, which is unique among the regions of a cell.
+/// Names of regions by physical address, which is unique among the regions of a cell, and its networks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegionNames(BTreeMap<u64, String>);
+pub struct RegionNames {
+    regions: BTreeMap<u64, String>,
+    /// The cell's networks.
+    pub networks: Vec<NetworkLink>,
+}
 
 /// Returns why a text cannot be the name of a region, or `None` if it can.
 #[must_use]
@@ -34,35 +40,38 @@ pub fn wrong_name(name: &str) -> Option<String> {
 impl RegionNames {
     /// Sets the name of a region.
     pub fn insert(&mut self, region: &MemoryRegion, name: &str) {
-        self.0.insert(region.physical, name.to_owned());
+        self.regions.insert(region.physical, name.to_owned());
     }
 
     /// Returns the name of a region, or `None` if it has none.
     #[must_use]
     pub fn of(&self, region: &MemoryRegion) -> Option<&str> {
-        self.0.get(&region.physical).map(String::as_str)
+        self.regions.get(&region.physical).map(String::as_str)
     }
 
     /// Returns all names in the order of memory addresses.
     pub fn all(&self) -> impl Iterator<Item = &str> {
-        self.0.values().map(String::as_str)
+        self.regions.values().map(String::as_str)
     }
 
     /// Returns whether no region has a name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.regions.is_empty()
     }
 
     /// Returns the names in the driver's format: a line per name, with the address in hexadecimal
-    /// digits and the name.
+    /// digits and the name, and a line per network.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
-        let lines = self.0.iter();
-        let lines: Vec<String> = lines
+        let lines = self.regions.iter();
+        let mut text: String = lines
             .map(|(address, name)| format!("{address:x} {name}\n"))
             .collect();
-        lines.concat().into_bytes()
+        for network in &self.networks {
+            network.write(&mut text);
+        }
+        text.into_bytes()
     }
 
     /// Parses the names that the driver stored. Ignores invalid lines, because another program may
@@ -77,7 +86,10 @@ impl RegionNames {
                 .is_none()
                 .then(|| (address, name.to_owned()))
         };
-        Self(text.lines().filter_map(line).collect())
+        Self {
+            regions: text.lines().filter_map(line).collect(),
+            networks: text.lines().filter_map(NetworkLink::read).collect(),
+        }
     }
 }
 
@@ -98,6 +110,16 @@ mod tests {
         assert!(names.is_empty() && names.bytes().is_empty());
         names.insert(&region(0x7000_0000), "records");
         names.insert(&region(0x7000_1000), "orders.2");
+        names.networks.push(NetworkLink {
+            peer: "root".to_owned(),
+            own: 0x7001_0000,
+            other: 0x7002_0000,
+            bytes: 0x1_1000,
+            own_bell: 45,
+            peer_bell: 46,
+            root_doorbell: 3,
+            cached: true,
+        });
         let back = RegionNames::parse(&names.bytes());
         assert_eq!(back, names);
         assert_eq!(back.of(&region(0x7000_1000)), Some("orders.2"));

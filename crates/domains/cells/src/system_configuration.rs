@@ -6,10 +6,13 @@ use std::path::Path;
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
-    MAXIMUM_MEMORY_REGIONS, MemoryFlags, MemoryRegion, Platform, SmcGrant,
+    Doorbell, InterruptFlags, InterruptGrant, MAXIMUM_DOORBELLS, MAXIMUM_MEMORY_REGIONS,
+    MemoryFlags, MemoryRegion, Platform, SmcGrant,
 };
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
+use rampart_hypervisor_core::gicv2::INTERFACE_BYTES;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
+use rampart_model::device_tree::{InterruptController, TreeDevice};
 use rampart_model::{Finding, Severity};
 use rampart_rules::cells::CELL_INTERRUPT_CONTROLLER;
 
@@ -18,6 +21,10 @@ use crate::resolve::InUse;
 
 /// Two frames per CPU, four with virtual LPIs (Arm IHI 0069, 12.1).
 const MOST_REDISTRIBUTOR_BYTES: u64 = 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64;
+/// A GICC of 128 KiB has 16 copies of each of its two pages. The last copy of the first page is next to the second
+/// page (Linux, drivers/irqchip/irq-gic.c: `gic_check_eoimode`).
+const COPIED_INTERFACE_BYTES: u64 = 128 << 10;
+const LAST_COPY: u64 = 0xf000;
 /// Minimum and maximum number of physical address bits that the hypervisor's tables translate.
 const ADDRESS_BITS: std::ops::RangeInclusive<u32> = 39..=43;
 
@@ -37,10 +44,15 @@ pub enum SystemConfigurationError {
 pub struct SystemParts {
     /// Start and size of each memory, in bytes, ascending.
     pub memory: Vec<(u64, u64)>,
+    /// Version of the GIC: 2 or 3.
+    pub gic_version: u32,
     /// Start and size of GICD.
     pub distributor: (u64, u64),
-    /// Start and size of GICR.
-    pub redistributors: (u64, u64),
+    /// Start and size of GICR, or of GICC with GICC_DIR.
+    pub cpu_frames: (u64, u64),
+    /// Start and size of all registers of a GICv2. The root has none: its frames for message-signalled interrupts set
+    /// any interrupt pending, and its virtual interface deactivates any.
+    pub controller: Vec<(u64, u64)>,
     /// Affinities of the CPUs, in Linux's order.
     pub cpus: Vec<u64>,
     /// Start and size of the registers and windows of devices.
@@ -52,6 +64,21 @@ pub struct SystemParts {
     /// A shared interrupt without a device, with which the hypervisor notifies the root; 0 for
     /// none.
     pub event_interrupt: u32,
+    /// A shared interrupt without a device, by which cells ring the root's ends of networks; 0 for none.
+    pub network_interrupt: u32,
+    /// Further shared interrupts without a device, which the root can ring if cells have them.
+    pub doorbells: Vec<u32>,
+}
+
+/// Returns start and size of the frames of the CPUs.
+fn cpu_frames(controller: &InterruptController) -> Option<(u64, u64)> {
+    let Some(interface) = controller.cpu_interface else {
+        let region = controller.redistributors.first()?;
+        return Some((region.start, region.bytes));
+    };
+    let copied = interface.bytes == COPIED_INTERFACE_BYTES;
+    let start = interface.start + if copied { LAST_COPY } else { 0 };
+    Some((start, INTERFACE_BYTES))
 }
 
 impl SystemParts {
@@ -76,8 +103,8 @@ impl SystemParts {
     /// Extracts the parts from a description.
     ///
     /// # Errors
-    /// Returns an error if there is no GICv3 with contiguous redistributors, or if an address is
-    /// beyond the range of the hypervisor's tables.
+    /// Returns an error if there is no GICv2 and no GICv3 with contiguous redistributors, or if an
+    /// address is beyond the range of the hypervisor's tables.
     pub fn of(description: &Description) -> Result<Self, SystemConfigurationError> {
         let mut findings = description.findings.iter();
         let unsuitable = findings
@@ -87,22 +114,28 @@ impl SystemParts {
             return Err(SystemConfigurationError::Unsuitable(finding));
         }
         let controller = description.interrupt_controller.as_ref();
-        let (Some(controller), Some(region)) = (
-            controller,
-            controller.and_then(|controller| controller.redistributors.first()),
-        ) else {
+        let (Some(controller), Some(cpu_frames)) = (controller, controller.and_then(cpu_frames))
+        else {
             let finding = Finding::new(
                 Severity::Error,
                 "interrupt controller",
-                "its reg has no redistributors",
+                "its reg has no frames of the CPUs",
             );
             return Err(SystemConfigurationError::Unsuitable(
                 finding
-                    .values("one range", "GICD and GICR")
+                    .values("one range", "GICD and GICR, or GICC")
                     .fix("check the device tree: rampart cell describe"),
             ));
         };
+        let is_controller = |device: &&TreeDevice| {
+            let below = device.path.strip_prefix(&controller.path);
+            controller.version == 2
+                && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let own = description.devices.iter().filter(is_controller);
+        let own = own.flat_map(|device| &device.ranges);
         let enabled = description.devices.iter().filter(|device| device.enabled);
+        let enabled = enabled.filter(|device| !is_controller(device));
         let ranges = enabled.flat_map(|device| &device.ranges);
         let devices: Vec<_> = ranges.map(AddressRange::span).collect();
         let highest = devices.iter().chain(&description.memory);
@@ -131,7 +164,9 @@ impl SystemParts {
                 .map(|span| (span.start, span.bytes))
                 .collect(),
             distributor: (controller.distributor.start, controller.distributor.bytes),
-            redistributors: (region.start, region.bytes),
+            gic_version: controller.version,
+            cpu_frames,
+            controller: own.map(|range| (range.start, range.bytes)).collect(),
             cpus: description.cpus.iter().map(|cpu| cpu.mpidr).collect(),
             devices: devices
                 .iter()
@@ -140,6 +175,8 @@ impl SystemParts {
             firmware_calls: Vec::new(),
             address_bits: bits.max(*ADDRESS_BITS.start()),
             event_interrupt: free.first().copied().unwrap_or(0),
+            network_interrupt: free.get(1).copied().unwrap_or(0),
+            doorbells: free.into_iter().skip(2).take(MAXIMUM_DOORBELLS).collect(),
         })
     }
 
@@ -152,8 +189,11 @@ impl SystemParts {
         let mut device_from = 0;
         let mut taken: Vec<(u64, u64, bool)> = vec![
             (self.distributor.0, self.distributor.1, false),
-            (self.redistributors.0, self.redistributors.1, false),
+            (self.cpu_frames.0, self.cpu_frames.1, false),
         ];
+        for &(start, bytes) in &self.controller {
+            taken.push((start, bytes, false));
+        }
         for &(start, bytes) in &self.memory {
             taken.push((start, bytes, true));
         }
@@ -184,21 +224,37 @@ impl SystemParts {
                 add(start, after.min(hypervisor.0), all);
                 add((hypervisor.0 + hypervisor.1).max(start), after, all);
             }
-            device_from = after;
+            device_from = device_from.max(after);
         }
         add_devices(device_from, end, &mut add);
         Blob {
             name: "root".to_owned(),
             platform: Some(Platform {
                 distributor: self.distributor.0,
-                redistributors: self.redistributors.0,
+                cpu_frames: self.cpu_frames.0,
                 // The region may be larger than the maximum number of CPUs needs.
-                redistributor_bytes: self.redistributors.1.min(MOST_REDISTRIBUTOR_BYTES),
+                cpu_frame_bytes: self.cpu_frames.1.min(MOST_REDISTRIBUTOR_BYTES),
                 event_interrupt: self.event_interrupt,
-                reserved: 0,
+                version: self.gic_version,
             }),
             cpus: self.cpus.clone(),
             memory: regions,
+            interrupts: Some(self.network_interrupt)
+                .filter(|number| *number != 0)
+                .map(|number| InterruptGrant {
+                    number,
+                    flags: InterruptFlags::DOORBELL.bits(),
+                })
+                .into_iter()
+                .collect(),
+            doorbells: self
+                .doorbells
+                .iter()
+                .map(|interrupt| Doorbell {
+                    interrupt: *interrupt,
+                    reserved: 0,
+                })
+                .collect(),
             // Calls of the architecture: workarounds for processor errata (Arm DEN 0028, 7).
             smcs: std::iter::once((0x8000_0001, 0x8000_ffff))
                 .chain(self.firmware_calls.iter().copied())

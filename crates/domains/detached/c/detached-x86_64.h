@@ -178,7 +178,7 @@ static void pause_until(const struct rampart_detach_machine *machine, uint64_t n
 		return;
 	}
 	end = (unsigned __int128)time * machine->counter_khz / 1000000 + 1;
-	asm volatile(".byte 0x66, 0x0f, 0xae, 0xf1" /* tpause %ecx */
+	asm volatile("tpause %%ecx"
 		     :
 		     : "c"(1), "a"((uint32_t)end), "d"((uint32_t)(end >> 32))
 		     : "cc", "memory");

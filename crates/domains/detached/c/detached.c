@@ -18,6 +18,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -319,16 +320,23 @@ static int passed_descriptor(int cpu)
 
 struct rampart_detached *rampart_detached_take(int cpu)
 {
+	const struct timespec tenth = { .tv_nsec = 100000000 };
 	struct rampart_detached *detached = NULL;
 	int descriptor = passed_descriptor(cpu);
-	int error;
+	int error, failed, turn;
 
 	if (descriptor >= 0)
 		return rampart_detached_from_descriptor(descriptor);
 	descriptor = open("/dev/rampart-detach", O_RDWR | O_CLOEXEC);
 	if (descriptor < 0)
 		return NULL;
-	if (!ioctl(descriptor, RAMPART_DETACH_TAKE, cpu))
+	/* The owner of a CPU may take it once a second. */
+	for (turn = 0; (failed = ioctl(descriptor, RAMPART_DETACH_TAKE, cpu)); turn++) {
+		if (errno != EAGAIN || turn == 20)
+			break;
+		nanosleep(&tenth, NULL);
+	}
+	if (!failed)
 		detached = rampart_detached_from_descriptor(descriptor);
 	if (!detached) {
 		error = errno;

@@ -34,8 +34,9 @@ struct rampart_counts {
 };
 
 /*
- * Takes a CPU from Linux, which needs CAP_SYS_ADMIN; or uses it if `rampart` passed
- * it to this program. -1: the first CPU that was passed.
+ * Takes a CPU from Linux, which needs CAP_SYS_ADMIN or a plan that names the user as
+ * its owner; or uses it if `rampart` passed it to this program. -1: the first CPU
+ * that was passed.
  */
 struct rampart_detached *rampart_detached_take(int cpu);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a system call, a page fault and detaching cost, as medians and as ratios to the attached thread: `costs CPU`,
-//! as root.
+//! What a system call, a page fault, detaching and returning cost, as medians and as ratios to the attached thread:
+//! `costs CPU`, as root.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::env;
@@ -51,7 +51,11 @@ fn touch(memory: *mut u8) -> impl FnMut(usize) {
 fn print(name: &str, time: Duration, reference: (&str, Duration)) {
     let (what, reference) = reference;
     let ratio = time.as_nanos() as f64 / reference.as_nanos().max(1) as f64;
-    println!("{name}: {} ns, {ratio:.1} times {what}", time.as_nanos());
+    println!(
+        "{name}: {} ns, {ratio:.1} times {what} ({} ns)",
+        time.as_nanos(),
+        reference.as_nanos()
+    );
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -63,13 +67,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let proxied_call = cpu.run(|thread| median(thread, system_call))?;
     let proxied_fault = with_new_memory(|memory| cpu.run(|thread| median(thread, touch(memory))))??;
     let counts = cpu.counts()?.since(before);
-    let mut pairs = [Duration::ZERO; SAMPLES];
-    for pair in &mut pairs {
+    let mut begins = [Duration::ZERO; SAMPLES];
+    let mut ends = begins;
+    for (begin, end) in begins.iter_mut().zip(&mut ends) {
         let start = cpu.now();
-        cpu.run(|_| ())?;
-        *pair = cpu.now() - start;
+        let detached = cpu.run(|thread| thread.now())?;
+        *end = cpu.now() - detached;
+        *begin = detached - start;
     }
-    pairs.sort_unstable();
+    begins.sort_unstable();
+    ends.sort_unstable();
     let attached_call = ("an attached system call", call);
     print("system call", proxied_call, attached_call);
     print(
@@ -77,7 +84,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         proxied_fault,
         ("an attached page fault", fault),
     );
-    print("detaching and returning", pairs[SAMPLES / 2], attached_call);
+    print("detaching", begins[SAMPLES / 2], attached_call);
+    print("returning", ends[SAMPLES / 2], attached_call);
+    println!("counter: {} Hz", cpu.clock_frequency());
     println!(
         "counted: {} system calls, {} faults",
         counts.system_calls, counts.faults

@@ -7,7 +7,6 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "a program")]
 
-use std::arch::x86_64::_rdtsc;
 use std::env;
 use std::error::Error;
 use std::fs;
@@ -20,7 +19,13 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 /// Some 0.1 ms on a processor of today.
 const TURNS: u64 = 50_000;
 
-/// Cycles of the time stamp counter.
+const UNIT: &str = if cfg!(target_arch = "x86_64") {
+    "cycles"
+} else {
+    "ticks"
+};
+
+/// Ticks of the counter.
 #[derive(Debug, Default)]
 struct Quanta {
     count: u64,
@@ -38,9 +43,19 @@ fn work() {
     black_box(value);
 }
 
-fn cycles() -> u64 {
+/// Returns the time stamp counter, on arm64 the virtual counter.
+fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has the instruction, and Linux permits it.
-    unsafe { _rdtsc() }
+    let ticks = unsafe { std::arch::x86_64::_rdtsc() };
+    #[cfg(target_arch = "aarch64")]
+    let ticks = {
+        let ticks: u64;
+        // SAFETY: the instruction only reads a counter, and Linux permits it. The barrier keeps it behind the work.
+        unsafe { std::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks) };
+        ticks
+    };
+    ticks
 }
 
 /// Works until `is_over` returns true. Makes no system call.
@@ -52,9 +67,9 @@ fn measure(is_over: impl Fn() -> bool) -> Quanta {
         ..Quanta::default()
     };
     while !is_over() {
-        let start = cycles();
+        let start = ticks();
         work();
-        let length = cycles() - start;
+        let length = ticks() - start;
         quanta.count += 1;
         quanta.shortest = quanta.shortest.min(length);
         quanta.longest = quanta.longest.max(length);
@@ -86,7 +101,7 @@ fn bind(cpu: Option<u32>) -> rustix::io::Result<()> {
 
 fn print(name: &str, quanta: &Quanta, interrupts: u64) {
     println!(
-        "{name}: {} quanta, shortest {} cycles, worst excess {} cycles, {interrupts} interrupts",
+        "{name}: {} quanta, shortest {} {UNIT}, worst excess {} {UNIT}, {interrupts} interrupts",
         quanta.count,
         quanta.shortest,
         quanta.longest.saturating_sub(quanta.shortest),

@@ -39,8 +39,12 @@ pub enum DetachError {
 
 fn fix_of_take(error: &io::Error) -> &'static str {
     match error.kind() {
-        io::ErrorKind::NotFound => "modprobe detach",
-        io::ErrorKind::PermissionDenied => "run as root, or pass an open descriptor that has a CPU",
+        io::ErrorKind::NotFound => {
+            "load the driver: `rampart detach` shows what this machine needs for that"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "run as root, or write owner = UID for the CPU's domain in the plan"
+        }
         io::ErrorKind::ResourceBusy => {
             "choose another CPU: /sys/devices/virtual/misc/rampart-detach/taken lists those that are taken"
         }
@@ -56,7 +60,7 @@ mod tests {
     fn each_error_of_taking_has_its_fix() {
         // errno(3): ENOENT, EACCES, EPERM, EBUSY, ENODEV.
         for (number, fix) in [
-            (2, "modprobe"),
+            (2, "`rampart detach`"),
             (13, "as root"),
             (1, "as root"),
             (16, "another CPU"),

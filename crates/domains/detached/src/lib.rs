@@ -101,7 +101,7 @@ impl Cpu {
     /// program.
     ///
     /// # Errors
-    /// If the module is not loaded, without `CAP_SYS_ADMIN`, if the CPU is offline or taken, or if Linux cannot
+    /// If the module is not loaded, without `CAP_SYS_ADMIN` for a CPU of which this user is not the owner, if the CPU is offline or taken, or if Linux cannot
     /// do without it.
     pub fn take(number: u32) -> Result<Self, DetachError> {
         let cpu = c_int::try_from(number).unwrap_or(c_int::MAX);

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rampart_host::{
-    MachineRoot, OnParentExit, Shield, StateDirectory, can_load_detach_driver, forget_cpu,
-    has_detach_driver, read_detached_cpus, spawn_tied, take_cpu,
+    MachineRoot, OnParentExit, Shield, StateDirectory, forget_cpu, read_detach_driver,
+    read_detached_cpus, spawn_tied, take_cpu,
 };
 use rampart_meter::cell::memory::{ORDERS_BYTES, OUTPUT_BYTES};
 use rampart_model::{
@@ -45,11 +45,7 @@ impl Domain for DetachedDomain {
 
     fn availability(&self, machine: &Machine) -> Availability {
         let root = MachineRoot::system();
-        let findings = detach_problems(
-            machine,
-            has_detach_driver(&root),
-            can_load_detach_driver(&root),
-        );
+        let findings = detach_problems(machine, read_detach_driver(&root));
         Availability {
             domain: self.selection(),
             available: findings.is_empty(),

@@ -7,7 +7,7 @@
 //! word 1     number of entries
 //! from 2 on  entries of 8 words: the name in 32 bytes, the first one lowest, padded with 0; the
 //!            region's start in the cell's address space; its size in bytes; 1 if the cell may
-//!            write it, otherwise 0; 0
+//!            write it, otherwise 0; a value by the kind of region, 0 for most
 //! ```
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +36,8 @@ pub struct DirectoryEntry<'a> {
     pub bytes: u64,
     /// Whether the cell may write the region; otherwise it may only read.
     pub writable: bool,
+    /// A value by the kind of region; 0 for most. For the sections of a network see [`network_value`].
+    pub value: u64,
 }
 
 /// The location of a region.
@@ -47,6 +49,17 @@ pub struct Found {
     pub bytes: u64,
     /// Whether the cell may write the region.
     pub writable: bool,
+    /// See [`DirectoryEntry::value`].
+    pub value: u64,
+}
+
+/// Returns the value of both sections of a network: the cell's MAC address in the lower 48 bits; above it, for the
+/// section that the cell writes, the index of its doorbell that rings the other side, and for the other one the
+/// interrupt by which the other side rings.
+#[must_use]
+pub const fn network_value(address: [u8; 6], number: u16) -> u64 {
+    let [a, b, c, d, e, f] = address;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) | (number as u64) << 48
 }
 
 /// Returns a name as words, or `None` if it is empty, too long or contains a 0.
@@ -78,7 +91,7 @@ pub fn write(memory: &[AtomicU64], entries: &[DirectoryEntry<'_>]) -> bool {
         for (word, value) in words.iter().zip(name) {
             word.store(value, Ordering::Relaxed);
         }
-        let location = [entry.start, entry.bytes, entry.writable.into(), 0];
+        let location = [entry.start, entry.bytes, entry.writable.into(), entry.value];
         for (word, value) in words[NAME_WORDS..].iter().zip(location) {
             word.store(value, Ordering::Relaxed);
         }
@@ -108,6 +121,7 @@ pub fn find(memory: &[AtomicU64], name: &str) -> Option<Found> {
         start: word(0),
         bytes: word(1),
         writable: word(2) == 1,
+        value: word(3),
     })
 }
 
@@ -129,6 +143,7 @@ mod tests {
             start,
             bytes: 4096,
             writable,
+            value: start + 1,
         };
         let entries = [
             entry("records", 0x5000_0000, true),
@@ -141,6 +156,7 @@ mod tests {
             let found = find(&memory, entry.name).expect("an entry");
             assert_eq!((found.start, found.bytes), (entry.start, 4096));
             assert_eq!(found.writable, entry.writable);
+            assert_eq!(found.value, entry.value);
         }
         for other in ["record", "records-", "", "abcdefgh"] {
             assert_eq!(find(&memory, other), None, "{other}");
@@ -154,6 +170,7 @@ mod tests {
             start: 0,
             bytes: 1,
             writable: false,
+            value: 0,
         };
         assert!(!write(&page(9), &[entry("a")]));
         let memory = page(DIRECTORY_BYTES / 8);

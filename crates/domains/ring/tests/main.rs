@@ -3,6 +3,8 @@
 
 use std::sync::atomic::AtomicU64;
 
+mod network;
+mod network_model;
 mod records;
 mod stream;
 

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rampart_model::{
-    CpuId, CpuSet, DetachedCounts, DetachedCpu, DetachedHolder, DetachedState, ReleaseReport,
+    CpuId, CpuSet, DetachDriver, DetachedCounts, DetachedCpu, DetachedHolder, DetachedState,
+    ReleaseReport,
 };
 
 use crate::changes::Changes;
@@ -28,27 +29,35 @@ const DEVICE: &str = "/dev/rampart-detach";
 /// The driver's directory of sysfs, without the leading slash.
 const SYSFS: &str = "sys/devices/virtual/misc/rampart-detach";
 
-/// Returns whether the driver of detached threads is loaded.
+/// Returns where the driver of detached threads is; `None` if that is unknown, as on a recorded machine.
 #[must_use]
-pub fn has_detach_driver(root: &MachineRoot) -> bool {
-    root.exists(SYSFS)
-}
-
-/// Returns whether the driver is loaded, or installed for the running kernel; `None` if that is unknown.
-#[must_use]
-pub fn can_load_detach_driver(root: &MachineRoot) -> Option<bool> {
-    if has_detach_driver(root) {
-        return Some(true);
+pub fn read_detach_driver(root: &MachineRoot) -> Option<DetachDriver> {
+    if root.exists(SYSFS) {
+        return Some(DetachDriver::Loaded);
     }
-    let release = root.line("proc/sys/kernel/osrelease")?;
-    let installed = root.text(&format!("lib/modules/{release}/modules.dep"))?;
+    // A kernel that is built without modules has no such file (proc_modules(5)).
+    if root.is_system() && !root.exists("proc/modules") {
+        return Some(DetachDriver::NoModules);
+    }
+    let list = || {
+        let release = root.line("proc/sys/kernel/osrelease")?;
+        root.text(&format!("lib/modules/{release}/modules.dep"))
+    };
+    let installed = match list() {
+        None if root.is_system() => String::new(),
+        other => other?,
+    };
     let is_driver = |line: &str| {
         let path = line.split(':').next().unwrap_or_default();
         path.rsplit('/')
             .next()
             .is_some_and(|file| file.starts_with("detach.ko"))
     };
-    Some(installed.lines().any(is_driver))
+    Some(if installed.lines().any(is_driver) {
+        DetachDriver::Installed
+    } else {
+        DetachDriver::NotInstalled
+    })
 }
 
 /// Reads the CPUs that are taken for detached threads. Holders of other users are only visible to root.
@@ -193,12 +202,22 @@ fn take_cpu_on(
 
 fn refused(cpu: CpuId, error: &io::Error) -> HostError {
     let fix = match error.kind() {
-        io::ErrorKind::NotFound => "modprobe detach",
-        io::ErrorKind::PermissionDenied => "run as root",
-        io::ErrorKind::ResourceBusy => {
-            "choose another CPU; `rampart detach` lists those that are taken"
+        io::ErrorKind::NotFound => {
+            let driver = read_detach_driver(&MachineRoot::system());
+            let problem = rampart_rules::detach_driver_problem(driver);
+            problem.fix.unwrap_or_default()
         }
-        _ => "choose a CPU that is online; dmesg shows the reason",
+        io::ErrorKind::PermissionDenied => {
+            let user = rustix::process::geteuid().as_raw();
+            format!("run as root, or write owner = {user} for its domain in the plan")
+        }
+        io::ErrorKind::WouldBlock => {
+            "run the same command again: its owner may take it once a second".to_owned()
+        }
+        io::ErrorKind::ResourceBusy => {
+            "choose another CPU; `rampart detach` lists those that are taken".to_owned()
+        }
+        _ => "choose a CPU that is online; dmesg shows the reason".to_owned(),
     };
     HostError::Request {
         location: format!("CPU {cpu}"),
@@ -209,7 +228,7 @@ fn refused(cpu: CpuId, error: &io::Error) -> HostError {
         }
         .to_owned(),
         needed: "a CPU that Linux can give up".to_owned(),
-        fix: fix.to_owned(),
+        fix,
     }
 }
 
@@ -419,8 +438,7 @@ mod tests {
         }
         write("proc/77/comm", "control\n");
         let root = MachineRoot::at(at);
-        assert!(has_detach_driver(&root));
-        assert_eq!(can_load_detach_driver(&root), Some(true));
+        assert_eq!(read_detach_driver(&root), Some(DetachDriver::Loaded));
         let [seen, invisible] = &read_detached_cpus(&root)[..] else {
             panic!("two CPUs are taken");
         };
@@ -443,18 +461,18 @@ mod tests {
         let temporary = directory();
         let at = temporary.path();
         let root = MachineRoot::at(at);
-        assert_eq!(can_load_detach_driver(&root), None);
+        assert_eq!(read_detach_driver(&root), None);
         for directory in ["proc/sys/kernel", "lib/modules/6.1"] {
             std::fs::create_dir_all(at.join(directory)).expect("created");
         }
         let write = |file, text| std::fs::write(at.join(file), text).expect("written");
         write("proc/sys/kernel/osrelease", "6.1\n");
         for (line, found) in [
-            ("kernel/detach_other.ko:", false),
-            ("updates/dkms/detach.ko.xz: a.ko", true),
+            ("kernel/detach_other.ko:", DetachDriver::NotInstalled),
+            ("updates/dkms/detach.ko.xz: a.ko", DetachDriver::Installed),
         ] {
             write("lib/modules/6.1/modules.dep", line);
-            assert_eq!(can_load_detach_driver(&root), Some(found), "{line}");
+            assert_eq!(read_detach_driver(&root), Some(found), "{line}");
         }
     }
 

@@ -52,8 +52,7 @@ pub use apply::{
 pub use boot_loader::{BootCommand, BootFileChange, BootLoader, BootPlan, BootReport, plan_boot};
 pub use child_process::{OnParentExit, end_child, spawn_detached, spawn_tied, wait_within};
 pub use detached::{
-    can_load_detach_driver, forget_cpu, give_cpu, has_detach_driver, read_detached_cpus,
-    release_detached, take_cpu,
+    forget_cpu, give_cpu, read_detach_driver, read_detached_cpus, release_detached, take_cpu,
 };
 pub use driver::{OfferedFirmware, load_module, offer_firmware, release_driver};
 pub use error::HostError;

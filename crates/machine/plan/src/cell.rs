@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use rampart_model::{CellOptions, CellPayload, PlannedDomain};
+use rampart_model::{CellNetwork, CellOptions, CellPayload, DomainProgram, Plan, PlannedDomain};
 
 use crate::kinds::Fault;
 use crate::names::is_name;
@@ -225,6 +225,76 @@ fn wrong_regions(options: &CellOptions, linux: bool) -> Option<(String, &'static
             "write CELL:NAME, for example reads = [\"press:records\"]",
         )
     })
+}
+
+/// Returns the first fault of networks, with the index of the domain that has it: each has a valid size and a
+/// peer, and both ends agree.
+pub(crate) fn network_fault(plan: &Plan) -> Option<(usize, Fault)> {
+    let networks = |domain: &PlannedDomain| -> Vec<CellNetwork> {
+        let options = domain.cell.as_ref();
+        options.map_or_else(Vec::new, |options| options.network.clone())
+    };
+    let fault = |domain: &PlannedDomain, what: String, fix: String| {
+        let what = format!("domain `{}`: {what}", domain.name);
+        Some(Fault::of("domain", what, fix).field("cell"))
+    };
+    let wrong = |domain: &PlannedDomain| {
+        let own = networks(domain);
+        own.iter().enumerate().find_map(|(index, network)| {
+            let CellNetwork { peer, size } = network;
+            if !network.has_valid_size() {
+                let what = format!("the network with `{peer}` has a size of {size}");
+                return fault(
+                    domain,
+                    what,
+                    "write a power of two from 4KiB to 16MiB".to_owned(),
+                );
+            }
+            if own[..index].iter().any(|other| other.peer == *peer) {
+                let what = format!("there are two networks with `{peer}`");
+                return fault(domain, what, "remove one of them".to_owned());
+            }
+            if peer == CellNetwork::ROOT {
+                return None;
+            }
+            let mut others = plan
+                .domains
+                .iter()
+                .filter(|other| other.name != domain.name);
+            let is_cell = |other: &&PlannedDomain| {
+                other.name == *peer && other.kind.program() == DomainProgram::Image
+            };
+            let Some(other) = others.find(is_cell) else {
+                let what =
+                    format!("the plan has no other cell `{peer}`, with which it has a network");
+                return fault(
+                    domain,
+                    what,
+                    "write the name of another cell, or `root`".to_owned(),
+                );
+            };
+            let theirs = networks(other);
+            let back = theirs.iter().find(|network| network.peer == domain.name);
+            if back.is_some_and(|network| network.size == *size) {
+                return None;
+            }
+            let what = match back {
+                Some(back) => format!(
+                    "its network with `{peer}` has {size}, and there {}",
+                    back.size
+                ),
+                None => format!("`{peer}` does not have the network with it"),
+            };
+            let entry = format!("{{ peer = \"{}\", size = \"{size}\" }}", domain.name);
+            fault(
+                domain,
+                what,
+                format!("write network = [{entry}] in the cell `{peer}`"),
+            )
+        })
+    };
+    let mut domains = plan.domains.iter().enumerate();
+    domains.find_map(|(index, domain)| Some((index, wrong(domain)?)))
 }
 
 /// Returns whether a cell runs Linux.

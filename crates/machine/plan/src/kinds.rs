@@ -72,6 +72,10 @@ pub(crate) fn first_fault(plan: &Plan) -> Option<Fault> {
         }
         known.insert(&domain.name);
     }
+    if let Some((index, mut fault)) = crate::cell::network_fault(plan) {
+        fault.entry = Some(index);
+        return Some(fault);
+    }
     if let Some(fault) = plan.host.iter().find_map(|(name, choice)| {
         let (what, fix) = rampart_rules::allowed(name, choice).err()?;
         Some(Fault::of("host", what, fix).field(name.clone()))
@@ -204,6 +208,19 @@ fn kind_fault(domain: &PlannedDomain) -> Option<Fault> {
             Fault::of("domain", what, "remove it, or write kind = \"container\"")
                 .field("container"),
         );
+    }
+    // (uid_t)-1 is no user: chown(2).
+    let no_user = domain.owner == Some(u32::MAX);
+    if let Some(owner) = domain.owner
+        && (!kind.leaves_linux() || no_user)
+    {
+        let what = format!("domain `{name}` of kind {kind} has `owner = {owner}`");
+        let fix = if no_user {
+            "write the number that `id -u NAME` prints"
+        } else {
+            "remove it, or write kind = \"detached\": only CPUs for detached threads have an owner"
+        };
+        return Some(Fault::of("domain", what, fix).field("owner"));
     }
     if kind.leaves_linux() {
         let of_linux = [

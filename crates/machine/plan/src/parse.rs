@@ -10,7 +10,7 @@ use crate::kinds;
 use crate::locations;
 
 /// Examples of fields whose type is easily confused.
-const EXAMPLES: [(&str, &str); 27] = [
+const EXAMPLES: [(&str, &str); 28] = [
     ("housekeeping", "housekeeping = \"0-1\""),
     ("fingerprint", "the text that `rampart plan show` prints"),
     ("smt", "smt = \"idle-sibling\""),
@@ -40,6 +40,7 @@ const EXAMPLES: [(&str, &str); 27] = [
     ("image", "image = \"/opt/press/press.bin\""),
     ("cell", "cell = { watchdog = \"100ms\" }"),
     ("watchdog", "watchdog = \"100ms\""),
+    ("network", "network = [{ peer = \"root\" }]"),
     ("cache", "cache = { ways = 4, exclusive = true }"),
     (
         "threads",

@@ -170,6 +170,7 @@ fn resolved(
         cache: domain.cache.clone(),
         cache_ways: Vec::new(),
         huge_pages: None,
+        owner: domain.owner,
         cpus,
     }
 }

@@ -213,6 +213,18 @@ const MISTAKES: &[(&str, usize, usize, &[&str])] = &[
         &["Linux schedules no thread"],
     ),
     (
+        "[[domain]]\nname = \"t\"\nkind = \"task\"\ncpus = \"1\"\nowner = 1000\n",
+        5,
+        9,
+        &["`owner = 1000`", "kind = \"detached\""],
+    ),
+    (
+        "[[domain]]\nname = \"d\"\nkind = \"detached\"\ncpus = \"1\"\nowner = 4294967295\n",
+        5,
+        9,
+        &["`id -u NAME`"],
+    ),
+    (
         "[host]\ngovernor = \"yes\"\n",
         2,
         12,
@@ -384,5 +396,43 @@ proptest! {
         if let Ok(plan) = parse(&text, "any") {
             prop_assert_eq!(parse(&rampart_plan::write(&plan), "written"), Ok(plan));
         }
+    }
+}
+
+#[test]
+fn both_ends_of_a_network_agree() {
+    let cell = |name: &str, networks: &str| {
+        format!(
+            "[[domain]]\nname = \"{name}\"\nkind = \"cell\"\ncpus = {{ count = 1 }}\nmemory = {{ size = \"16MiB\" }}\nimage = \"/{name}.bin\"\ncell = {{ network = [{networks}] }}\n"
+        )
+    };
+    let plan = |press: &str, vision: &str| cell("press", press) + &cell("vision", vision);
+    let with = |peer: &str| format!("{{ peer = \"{peer}\", size = \"64KiB\" }}");
+    let good = plan(
+        &format!("{}, {{ peer = \"root\" }}", with("vision")),
+        &with("press"),
+    );
+    let parsed = parse(&good, "plan.toml").expect("both agree");
+    let options = parsed.domains[0].cell.as_ref().expect("options");
+    assert_eq!(options.network[1].size.0, 256 << 10, "the default");
+    for (press, vision, wanted) in [
+        (with("vision"), String::new(), "does not have the network"),
+        (with("vision"), "{ peer = \"press\" }".to_owned(), "64KiB"),
+        (with("far"), String::new(), "no other cell `far`"),
+        (with("press"), String::new(), "no other cell `press`"),
+        (
+            format!("{0}, {0}", with("root")),
+            String::new(),
+            "two networks",
+        ),
+        (
+            "{ peer = \"root\", size = \"5000B\" }".to_owned(),
+            String::new(),
+            "size of 5000",
+        ),
+    ] {
+        let text = plan(&press, &vision);
+        let error = parse(&text, "plan.toml").expect_err(wanted).to_string();
+        assert!(error.contains(wanted), "{wanted}: {error}");
     }
 }

@@ -35,10 +35,10 @@ mod state;
 pub use caller::{CONTAINER_NEEDS_ROOT, ISOLATION_NEEDS_ROOT, ROOT_RULES};
 pub use catalogue::{all, manager_programs, named};
 pub use changes::caches::cache_share_text;
-pub use changes::change_list;
 pub use changes::division::{
     CacheRequest, DividedGroup, Division, Indivisible, cache_requests, divide,
 };
+pub use changes::{DETACHED_OWNERS, change_list};
 pub use choice::{DEFAULT, allowed, chosen, is_safety_net};
 pub use distribution::{
     Package, SYSTEM_FILES, add_parameters, install, install_real_time_kernel, remove_parameter,

@@ -103,7 +103,7 @@ fn an_id_has_one_severity_everywhere() {
                 machine: &machine,
                 readings: &readings,
             };
-            for finding in check(subject, &isolation, "the test", "test").findings {
+            for finding in check(subject, &isolation, "the test", None, "test").findings {
                 let severity = match finding.state {
                     CheckState::Error => Severity::Error,
                     CheckState::Warning => Severity::Warning,
@@ -291,7 +291,7 @@ impl Seen {
             machine: &self.machine,
             readings: &self.readings,
         };
-        let of_check = check(subject, &Isolation::of(&resolved), "the test", "test").findings;
+        let of_check = check(subject, &Isolation::of(&resolved), "the test", None, "test").findings;
         let of_check = of_check
             .into_iter()
             .filter(|found| matches!(found.state, CheckState::Error | CheckState::Warning))

@@ -100,6 +100,7 @@ pub(crate) fn plan() -> ActivePlan {
         cache: None,
         cache_ways: Vec::new(),
         huge_pages: None,
+        owner: None,
     };
     ActivePlan {
         schema_version: APPLICATION_SCHEMA_VERSION,

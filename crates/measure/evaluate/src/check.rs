@@ -2,8 +2,8 @@
 //! Checks a machine for real-time work on the CPUs that an evaluation would measure.
 
 use rampart_host::{
-    MachineRoot, StateDirectory, active_plan_of_this_boot, read_knob_values, read_machine,
-    shield_in_use,
+    MachineRoot, StateDirectory, active_plan_of_this_boot, read_detach_driver, read_knob_values,
+    read_machine, shield_in_use,
 };
 use rampart_model::{Check, CpuList, CpuSet};
 use rampart_rules::Subject;
@@ -50,6 +50,7 @@ pub fn check(
         subject,
         &isolation,
         chosen_by,
+        read_detach_driver(root),
         tool_version,
     ))
 }

@@ -27,7 +27,6 @@ use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
 use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
-use crate::matrix_time::RunLimits;
 use crate::measuring_costs::MeasuringCosts;
 use crate::progress_estimate::ProgressEstimate;
 use crate::run::{RunMade, RunRequest, make_run};
@@ -85,12 +84,14 @@ pub trait Observer {
     fn progress(&mut self, progress: &Progress);
     /// Called after each run.
     fn run_made(&mut self, record: &str, run: &Run);
+    /// Called before open comparisons are measured on, until this time since the beginning.
+    fn measured_on(&mut self, evaluation: &Evaluation, until: Nanos);
     /// Called after each round, in which one domain or none was disturbed and all were watched.
     fn round_made(&mut self, round: &TransferRecord);
 }
 
-/// Evaluates this machine: makes the runs of the proposed matrix and writes the document before
-/// the first and after each.
+/// Evaluates this machine: makes the runs of the proposed matrix; writes the document before and after
+/// each.
 ///
 /// Set `stop` to end early; what was measured is kept and judged.
 ///
@@ -215,6 +216,7 @@ pub fn evaluate(
         kept_meters: &mut kept_meters,
         updates: &mut updates,
     };
+    let began = stop_condition.elapsed();
     environment.runs(
         (0, &order),
         &mut evaluation,
@@ -223,6 +225,7 @@ pub fn evaluate(
         &mut state_of_runs,
     )?;
     state_of_runs.kept_meters.end();
+    let each_run = stop_condition.elapsed().saturating_sub(began).0 / order.len().max(1) as u64;
     evaluation
         .findings
         .extend(state_of_runs.kept_meters.findings());
@@ -240,6 +243,7 @@ pub fn evaluate(
     )?;
     if !context.crash_host {
         environment.runs_of_open_comparisons(
+            Nanos(each_run),
             &mut evaluation,
             &mut collectors,
             (&mut kept_domains, &mut switching),
@@ -467,10 +471,11 @@ impl RunEnvironment<'_> {
         }
     }
 
-    /// Measures the open comparisons on, as long as there is time. Each look at what is open has its
-    /// part of the risk (`questions::looks`).
+    /// Measures the open comparisons on, as long as there is time for runs that take as long as each
+    /// did so far. Each look at what is open has its part of the risk (`questions::looks`).
     fn runs_of_open_comparisons(
         &self,
+        each: Nanos,
         evaluation: &mut Evaluation,
         collectors: &mut BTreeMap<MatrixEntry, RecordCollector>,
         (kept_domains, switching): (&mut Domains, &mut Switching<'_>),
@@ -478,10 +483,9 @@ impl RunEnvironment<'_> {
     ) -> Result<(), EvaluateError> {
         let plan = evaluation.settings.clone();
         let emulated = evaluation.machine.virtualisation.emulated;
-        if !plan.variants.is_empty() || !meters_stay_up(&plan.domains, emulated) {
+        if !plan.variants.is_empty() || emulated {
             return Ok(());
         }
-        let each = plan.run_duration + RunLimits::of(MeasuringCosts::of(emulated), true).overhead;
         let limit = plan.until_decided.unwrap_or(plan.total);
         let mut next_look = plan.total;
         for look in 1.. {
@@ -514,6 +518,7 @@ impl RunEnvironment<'_> {
             }
             state_of_runs.estimate.add(order.len(), each);
             evaluation.runs.1 = state_of_runs.estimate.planned();
+            state_of_runs.observer.measured_on(evaluation, next_look);
             let first = evaluation.runs.0;
             self.runs(
                 (first, &order),

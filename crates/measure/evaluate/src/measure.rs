@@ -110,6 +110,7 @@ pub fn measure(
     let effective_settings = running.effective_settings();
     let guest = running.guest();
     let cell = running.cell();
+    let detached = running.detached();
     let shield = running.finish()?;
     let (explained, notes) = explaining.finish(plan, &threads, guest.as_ref());
     findings.extend(notes);
@@ -117,6 +118,7 @@ pub fn measure(
         explained,
         guest,
         cell,
+        detached,
         schema_version: MEASUREMENT_SCHEMA_VERSION,
         tool_version: context.tool_version.to_owned(),
         started: timestamp(started + offset),

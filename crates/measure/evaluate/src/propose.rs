@@ -52,9 +52,14 @@ pub struct Request {
     pub work: Option<Nanos>,
     /// Seed of the order of runs and of the resampling.
     pub seed: Option<u64>,
+    /// Number of real CPUs that run this machine, if it is emulated and the number is known.
+    pub emulator_cpus: Option<u32>,
 }
 
 const WARM_UP: Nanos = Nanos::from_millis(300);
+/// Most time for open comparisons if the user gave no time at all. On a virtual machine with stalls, four
+/// more minutes decide most comparisons that two leave open; who waits longer asks for it.
+const LIMIT_WITHOUT_REQUEST: Nanos = Nanos::from_secs(360);
 
 /// The proposed matrix, and the list of what it does not include.
 #[derive(Debug, Clone)]
@@ -100,7 +105,7 @@ pub fn propose(
             (locations, found.noisy_guests)
         }
         None => {
-            let (chosen, noisy_guests) = chosen(availability, request, &mut not_measured)?;
+            let (chosen, noisy_guests) = chosen(machine, availability, request, &mut not_measured)?;
             let locations = assign_cpus(machine, &usable, request, chosen, requested.is_some())?;
             let noisy_guests = planned(noisy_guests, &locations.housekeeping);
             (locations, noisy_guests)
@@ -127,6 +132,11 @@ pub fn propose(
     let total = request.total.unwrap_or(costs.total);
     let stay_up = meters_stay_up(&domains, machine.virtualisation.emulated);
     let limits = RunLimits::of(costs, stay_up);
+    let until_decided = request.until_decided.or_else(|| {
+        let emulated = machine.virtualisation.emulated;
+        let measures_on = !emulated && request.total.is_none() && variants.variants.is_empty();
+        measures_on.then_some(LIMIT_WITHOUT_REQUEST)
+    });
     let transfer = disturbances(
         requested.as_deref(),
         request,
@@ -185,7 +195,7 @@ pub fn propose(
             deadline,
             deadline_from_user: request.deadline.is_some(),
             total,
-            until_decided: request.until_decided,
+            until_decided,
             seed: request.seed.unwrap_or(1),
             findings,
         },
@@ -368,45 +378,90 @@ fn noisy_guest_note(noisy_guest: &EvaluatedDomain) -> Finding {
 /// Domains with their assigned names, in the order of the kinds.
 type Named<'a> = Vec<(String, &'a Availability)>;
 
+/// Returns why a domain that is measured by default is left out of this machine.
+///
+/// On real CPUs a domain that spins only uses its own. The emulator has a thread for each emulated CPU; if it has
+/// fewer real ones, the others wait for the thread that spins, and their latencies decide nothing.
+fn left_out(
+    machine: &Machine,
+    availability: &[Availability],
+    request: &Request,
+    selection: DomainSelection,
+) -> Option<Finding> {
+    let emulated = u32::try_from(machine.topology.online.len()).unwrap_or(u32::MAX);
+    let has_real_cpus = request.emulator_cpus.is_some_and(|real| real >= emulated);
+    if !selection.kind.properties().spins || !machine.virtualisation.emulated || has_real_cpus {
+        return None;
+    }
+    let real = request
+        .emulator_cpus
+        .map_or("an unknown number of".to_owned(), |real| real.to_string());
+    let usual = availability.iter().filter(|one| {
+        one.available && one.domain != selection && one.domain.is_measured_by_default()
+    });
+    let names: Vec<String> = usual.map(|one| one.domain.to_string()).collect();
+    Some(
+        Finding::new(
+            Severity::Note,
+            "--domains",
+            "it spins while it waits, which takes time from the other CPUs of this emulated machine",
+        )
+        .values(
+            format!("{emulated} emulated CPUs on {real} real ones"),
+            "at least as many real CPUs as emulated ones",
+        )
+        .fix(format!(
+            "rampart evaluate --domains {},{selection}",
+            names.join(",")
+        )),
+    )
+}
+
 /// Returns the domains to measure, and the noisy guests that only run beside them.
 fn chosen<'a>(
+    machine: &Machine,
     availability: &'a [Availability],
     request: &Request,
     not_measured: &mut Vec<NotMeasured>,
 ) -> Result<(Named<'a>, Named<'a>), EvaluateError> {
     let (mut measured, mut noisy_guests) = (Vec::new(), Vec::new());
-    for availability in availability {
-        let selection = availability.domain;
+    for one in availability {
+        let selection = one.domain;
         let named = request
             .domains
             .iter()
-            .filter(|one| **one == selection)
+            .filter(|asked| **asked == selection)
             .count();
-        if !availability.available {
+        if !one.available {
             if named > 0 {
                 return Err(EvaluateError::DomainUnavailable {
                     domain: selection.to_string(),
-                    findings: availability.findings.clone(),
+                    findings: one.findings.clone(),
                 });
             }
             not_measured.push(NotMeasured {
                 part: EvaluationPart::Domain(selection.to_string()),
-                findings: availability.findings.clone(),
+                findings: one.findings.clone(),
             });
             continue;
         }
-        let times = if request.domains.is_empty() {
-            usize::from(selection.is_measured_by_default())
+        let by_default = request.domains.is_empty() && selection.is_measured_by_default();
+        let against = by_default
+            .then(|| left_out(machine, availability, request, selection))
+            .flatten();
+        let times = if by_default && against.is_none() {
+            1
         } else {
             named
         };
         if times == 0 {
+            let not_requested = || {
+                Finding::new(Severity::Note, "--domains", "not requested")
+                    .fix(format!("rampart evaluate --domains host,{selection}"))
+            };
             not_measured.push(NotMeasured {
                 part: EvaluationPart::Domain(selection.to_string()),
-                findings: vec![
-                    Finding::new(Severity::Note, "--domains", "not requested")
-                        .fix(format!("rampart evaluate --domains host,{selection}")),
-                ],
+                findings: vec![against.unwrap_or_else(not_requested)],
             });
             continue;
         }
@@ -420,7 +475,7 @@ fn chosen<'a>(
                 1 => selection.to_string(),
                 _ => format!("{selection}-{number}"),
             };
-            (name, availability)
+            (name, one)
         }));
     }
     for selection in &request.domains {

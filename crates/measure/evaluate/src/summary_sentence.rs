@@ -52,7 +52,7 @@ pub(crate) fn sentence(
     if !parts.open.is_empty() {
         parts
             .decided
-            .push(format!("not decided: {}", parts.open.join(" and ")));
+            .push(format!("not decided: {}", parts.open.join(", ")));
     }
     as_sentence(&parts.decided.join(", "))
 }

@@ -182,6 +182,21 @@ fn matrix_and_disturbances_fit_in_the_time() {
     }
 }
 
+#[test]
+fn without_a_time_open_comparisons_are_measured_on() {
+    let limit =
+        |machine: &Machine, request: &Request| proposed(machine, request).plan.until_decided;
+    let mut machine = machine(8, 1, "");
+    assert_eq!(
+        limit(&machine, &Request::default()),
+        Some(Nanos::from_secs(360))
+    );
+    // Who gives a time gets no more.
+    assert_eq!(limit(&machine, &five_minutes()), None);
+    machine.virtualisation.emulated = true;
+    assert_eq!(limit(&machine, &Request::default()), None);
+}
+
 /// Returns the last `--for TIME` of a text, as a shell parses it.
 fn time_in(text: &str) -> Nanos {
     let (_, rest) = text.rsplit_once("--for ").expect("a time");
@@ -319,4 +334,54 @@ fn measures_meters_without_a_kernel_only_in_cells() {
     assert_eq!(proposal.plan.meters.len(), 1);
     let mut left_out = proposal.not_measured.iter();
     assert!(left_out.any(|gap| gap.part == irq_in("task")));
+}
+
+#[test]
+fn leaves_out_what_spins_on_an_emulated_machine_with_few_real_cpus() {
+    let detached = DomainSelection::of(DomainKind::Detached);
+    let mut available = availability();
+    available.push(Availability {
+        domain: detached,
+        available: true,
+        description: detached.to_string(),
+        findings: Vec::new(),
+    });
+    let with = |emulated: bool, emulator_cpus, domains: &[DomainSelection]| {
+        let mut machine = machine(6, 1, "");
+        machine.virtualisation.emulated = emulated;
+        let request = Request {
+            domains: domains.to_vec(),
+            emulator_cpus,
+            ..five_minutes()
+        };
+        propose(&machine, &available, &request).expect("a plan")
+    };
+    let measured = |proposal: &Proposal| {
+        let mut domains = proposal.plan.domains.iter();
+        domains.any(|domain| domain.selection == detached)
+    };
+    let named = [DomainSelection::of(DomainKind::Host), detached];
+    for (emulated, real, domains, expected) in [
+        (false, None, &[][..], true),
+        (true, Some(6), &[], true),
+        (true, Some(5), &[], false),
+        (true, None, &[], false),
+        (true, Some(2), &named, true),
+    ] {
+        let proposal = with(emulated, real, domains);
+        assert_eq!(measured(&proposal), expected, "{emulated} {real:?}");
+        let part = EvaluationPart::Domain("detached".to_owned());
+        let mut gaps = proposal.not_measured.iter();
+        let gap = gaps.find(|gap| gap.part == part);
+        assert_eq!(gap.is_none(), expected, "{gap:?}");
+        let Some(gap) = gap else { continue };
+        let text = gap.findings[0].to_string();
+        let found = real.map_or("an unknown number of".to_owned(), |real| real.to_string());
+        let values = format!("6 emulated CPUs on {found} real ones");
+        assert!(text.contains(&values), "{text}");
+        assert!(
+            text.contains("--domains host,task,container,vm,detached"),
+            "{text}"
+        );
+    }
 }

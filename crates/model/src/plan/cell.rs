@@ -37,6 +37,9 @@ pub struct CellOptions {
     /// Earlier cells of the plan whose doorbell it rings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rings: Vec<String>,
+    /// Its networks, at most one with each peer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub network: Vec<CellNetwork>,
     /// Time without a sign of life after which the cell has failed; by default no watchdog.
     #[serde(
         default,
@@ -45,6 +48,41 @@ pub struct CellOptions {
     )]
     #[schemars(with = "Option<time_text::TimeText>")]
     pub watchdog: Option<Nanos>,
+}
+
+/// A network between a cell and the root, or between two cells, both of which have it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CellNetwork {
+    /// The other end: `root`, or a cell of the plan.
+    pub peer: String,
+    /// Size of the frames that each end can have on the way, a power of two from 4KiB to 16MiB. By default 256KiB.
+    #[serde(
+        default = "CellNetwork::default_size",
+        skip_serializing_if = "CellNetwork::is_default_size"
+    )]
+    pub size: ByteSize,
+}
+
+impl CellNetwork {
+    /// The name of the root as a peer.
+    pub const ROOT: &'static str = "root";
+
+    /// Returns the size of a network that names none.
+    #[must_use]
+    pub const fn default_size() -> ByteSize {
+        ByteSize(256 << 10)
+    }
+
+    fn is_default_size(size: &ByteSize) -> bool {
+        *size == Self::default_size()
+    }
+
+    /// Returns whether a network can have this size.
+    #[must_use]
+    pub fn has_valid_size(&self) -> bool {
+        self.size.0.is_power_of_two() && (4 << 10..=16 << 20).contains(&self.size.0)
+    }
 }
 
 /// A region of memory that a cell shares with the root.

@@ -73,6 +73,9 @@ pub struct PlannedDomain {
     /// example `/pl061@9030000`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,
+    /// Number of the user who may take the CPUs of a detached domain without being root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
     /// Image of a cell, a plain binary or a Linux kernel: a path on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
@@ -113,6 +116,7 @@ impl PlannedDomain {
             cpu_pm: false,
             hint_dedicated: false,
             devices: Vec::new(),
+            owner: None,
             image: None,
             cell: None,
             cache: None,

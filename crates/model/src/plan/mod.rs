@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 use crate::CpuSet;
 
-pub use cell::{CellOptions, CellRegion, CellWriter};
+pub use cell::{CellNetwork, CellOptions, CellRegion, CellWriter};
 pub use domain::{ContainerSource, InterruptMatch, PlannedDomain, Restart, ThreadRule};
 pub use finding::PlanFinding;
 pub use guest::{CacheShare, GuestMemory, VirtualCpuRequest, VirtualCpus};

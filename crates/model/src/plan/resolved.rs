@@ -99,6 +99,9 @@ pub struct ResolvedDomain {
     /// For a guest: the huge pages of its memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub huge_pages: Option<GuestPages>,
+    /// For a detached domain: the user who may take its CPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<u32>,
 }
 
 /// The huge pages of a guest's memory.

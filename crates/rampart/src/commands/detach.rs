@@ -7,10 +7,10 @@ use std::process::Command;
 
 use clap::{Args, Subcommand};
 use rampart_host::{
-    MachineRoot, StateDirectory, can_load_detach_driver, give_cpu, has_detach_driver, load_module,
-    read_detached_cpus, take_cpu,
+    MachineRoot, StateDirectory, give_cpu, load_module, read_detach_driver, read_detached_cpus,
+    take_cpu,
 };
-use rampart_model::{CpuId, CpuList, CpuSet, ExitCode};
+use rampart_model::{CpuId, CpuList, CpuSet, DetachDriver, ExitCode};
 
 use crate::failure::Failure;
 use crate::output;
@@ -104,8 +104,9 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
     if json {
         output::print_json(&cpus)?;
     } else {
-        let missing = (!has_detach_driver(&root))
-            .then(|| rampart_rules::detach_driver_problem(can_load_detach_driver(&root)));
+        let driver = read_detach_driver(&root);
+        let missing = (driver != Some(DetachDriver::Loaded))
+            .then(|| rampart_rules::detach_driver_problem(driver));
         output::print_text(&rampart_present::detached_cpus(&cpus, missing.as_ref()))?;
     }
     Ok(ExitCode::Success)
@@ -117,8 +118,15 @@ pub(super) struct PassedCpus(Vec<(CpuId, OwnedFd)>);
 
 /// Takes CPUs for a program: all or none. Loads the driver if that is needed.
 pub(super) fn pass(state: &StateDirectory, cpus: &CpuSet) -> Result<PassedCpus, Failure> {
-    if !cpus.is_empty() && !has_detach_driver(&MachineRoot::system()) {
-        load_module(state, "detach", None)?;
+    if !cpus.is_empty() {
+        match read_detach_driver(&MachineRoot::system()) {
+            Some(DetachDriver::Loaded) => (),
+            Some(DetachDriver::Installed) => load_module(state, "detach", None)?,
+            driver => {
+                let problem = rampart_rules::detach_driver_problem(driver);
+                return Err(Failure::precondition(problem.to_string()));
+            }
+        }
     }
     let take = |cpu| -> Result<_, Failure> {
         let descriptor = take_cpu(state, cpu)?;

@@ -99,6 +99,7 @@ fn request(arguments: &Evaluate, read: Option<&PlanFile>) -> Result<Request, Fai
         interval: arguments.interval,
         work: arguments.work,
         seed: arguments.seed,
+        emulator_cpus: arguments.emulator_cpus,
     })
 }
 

@@ -83,6 +83,11 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         .and_then(|programs| Ok(carry(machine, &programs)?))
         .inspect_err(|_| remove_if_empty(&path))?;
     let mut argv = remote_command(arguments, carried.rampart, crash);
+    if let Elsewhere::Sim(_) = elsewhere
+        && let Ok(cpus) = std::thread::available_parallelism()
+    {
+        argv.push(format!("--emulator-cpus={cpus}"));
+    }
     argv.extend(plan);
     let bench = elsewhere.bench();
     let command: Vec<String> = std::env::args().collect();

@@ -229,7 +229,7 @@ impl Measure {
 
 impl Evaluate {
     /// Without `--plan`, `--out` and `--json`, which differ on the other machine; a crash of the
-    /// host is requested by `--crash-host` there.
+    /// host is requested by `--crash-host` there, and `--emulator-cpus` describes the simulated machine.
     pub(super) fn remote_arguments(&self) -> Vec<String> {
         let mut builder = Builder::new("evaluate");
         builder
@@ -334,7 +334,7 @@ mod tests {
     ];
 
     /// Options that `commands::on` and `commands::evaluate_on` handle.
-    const NOT_FORWARDED: [&str; 15] = [
+    const NOT_FORWARDED: [&str; 16] = [
         "on",
         "sim-cpus",
         "sim-memory",
@@ -350,6 +350,7 @@ mod tests {
         "machine",
         "allow-crash",
         "crash-host",
+        "emulator-cpus",
     ];
 
     #[test]

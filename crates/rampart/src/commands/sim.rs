@@ -103,6 +103,10 @@ struct MachineArguments {
     #[arg(long)]
     two_security_states: bool,
 
+    /// A GICv2 as interrupt controller, instead of a GICv3 (aarch64)
+    #[arg(long)]
+    gicv2: bool,
+
     /// Arguments to add to its kernel command line
     #[arg(long, value_name = "WORDS")]
     append: Option<String>,
@@ -183,6 +187,7 @@ impl MachineArguments {
         }
         options.mebibytes = self.memory;
         options.two_security_states = self.two_security_states;
+        options.gicv2 = self.gicv2;
         options.append.clone_from(&self.append);
         options.disk.clone_from(&self.disk);
         options.init = self.init;
@@ -199,6 +204,7 @@ impl MachineArguments {
             || self.real_time_cpus.is_some()
             || self.memory != USUAL_MEBIBYTES
             || self.two_security_states
+            || self.gicv2
             || self.append.is_some()
             || self.disk.is_some()
             || self.init != Init::default()

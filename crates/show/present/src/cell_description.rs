@@ -120,6 +120,7 @@ fn controller(description: &Description) -> Element {
         Pair::new("version", version),
         Pair::new("distributor", controller.distributor.to_string()),
         Pair::lines("redistributors", spans(&controller.redistributors)),
+        Pair::lines("CPU interface", spans(controller.cpu_interface.as_slice())),
         Pair::lines("ITS", spans(&controller.translation_services)),
     ];
     pairs.retain(|pair| !pair.value.is_empty());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The check of a machine: whether it is fit for real-time work, then its findings by severity.
 
-use rampart_model::{Check, CheckFinding, CheckState, plural};
+use rampart_model::{Check, CheckFinding, CheckState, Finding, plural};
 
 use crate::element::{Element, ListItem, Text};
 use crate::plan_picture::item;
@@ -56,6 +56,10 @@ pub fn check(check: &Check, verbose: bool) -> Vec<Element> {
             items: items.collect(),
         });
     }
+    elements.push(Element::heading(2, "Detached threads"));
+    elements.push(Element::List {
+        items: detached(&check.detached),
+    });
     if !verbose {
         elements.push(Element::heading(2, "More"));
         let items = [
@@ -67,6 +71,31 @@ pub fn check(check: &Check, verbose: bool) -> Vec<Element> {
         });
     }
     elements
+}
+
+/// Returns whether threads can be detached, or why not. A machine is no worse without them.
+fn detached(problems: &[Finding]) -> Vec<ListItem> {
+    if problems.is_empty() {
+        return vec![item("possible", "rampart detach take CPU -- PROGRAM")];
+    }
+    let reason = |finding: &Finding| {
+        let what = &finding.what;
+        let values = finding.found.as_ref().zip(finding.expected.as_ref());
+        let text = match values {
+            Some((found, expected)) => format!("{what}; found {found}, expected {expected}"),
+            None => what.clone(),
+        };
+        let label = if finding.undecided {
+            "unknown"
+        } else {
+            "not possible"
+        };
+        ListItem {
+            items: finding.fix.iter().flat_map(|fix| fix_items(fix)).collect(),
+            ..item(label, text)
+        }
+    };
+    problems.iter().map(reason).collect()
 }
 
 fn machine(check: &Check) -> String {
@@ -167,8 +196,8 @@ pub(crate) fn fix_items(fix: &str) -> impl Iterator<Item = ListItem> {
 
 #[cfg(test)]
 mod tests {
-    use rampart_host::{MachineRoot, read_knob_values, read_machine};
-    use rampart_model::CpuSet;
+    use rampart_host::{MachineRoot, read_detach_driver, read_knob_values, read_machine};
+    use rampart_model::{CpuSet, DetachDriver};
     use rampart_rules::Subject;
 
     use crate::{TerminalOptions, terminal};
@@ -184,13 +213,37 @@ mod tests {
             readings: &readings,
         };
         let isolation = subject.isolation(real_time);
-        let check = rampart_rules::check(subject, &isolation, "named with --cpus", "test");
+        let driver = read_detach_driver(&root);
+        let check = rampart_rules::check(subject, &isolation, "named with --cpus", driver, "test");
         let text = terminal(&super::check(&check, verbose), TerminalOptions::default());
         for line in text.lines() {
             let words = line.split_whitespace().count();
             assert!(line.chars().count() <= 80 || words <= 2, "{name}: {line}");
         }
         text
+    }
+
+    #[test]
+    fn states_whether_threads_can_be_detached_with_the_fix() {
+        let root = MachineRoot::at(rampart_recorded::directory("server"));
+        let machine = read_machine(&root);
+        for (driver, words) in [
+            (Some(DetachDriver::Loaded), "rampart detach take CPU"),
+            (Some(DetachDriver::Installed), "modprobe detach"),
+            (Some(DetachDriver::NotInstalled), "dkms install rampart/"),
+            (
+                Some(DetachDriver::NoModules),
+                "boot the distribution's kernel",
+            ),
+            (None, "unknown: "),
+        ] {
+            let problems = rampart_rules::detach_problems(&machine, driver);
+            let list = [crate::Element::List {
+                items: super::detached(&problems),
+            }];
+            let text = terminal(&list, TerminalOptions::default());
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

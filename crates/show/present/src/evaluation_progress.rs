@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The progress of an evaluation, as lines of text.
 
-use rampart_model::{Evaluation, Finding, Run, TransferRecord, plural};
+use rampart_model::{Evaluation, Finding, Nanos, Run, TransferRecord, plural};
+
+use crate::report::count_of_open_comparisons;
 
 /// Returns what will be measured.
 #[must_use]
@@ -20,6 +22,11 @@ pub fn planned_lines(evaluation: &Evaluation) -> Vec<String> {
         plan.run_duration,
         plan.total,
     )];
+    if let Some(limit) = plan.until_decided {
+        lines.push(format!(
+            "Comparisons that are then inconclusive are measured on, for {limit} in all at most."
+        ));
+    }
     if let Some(effects) = &evaluation.plan_effects {
         let changes = plural(effects.changes.len(), "change");
         let parts = plan.variants.len().saturating_sub(1);
@@ -30,6 +37,16 @@ pub fn planned_lines(evaluation: &Evaluation) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Returns that inconclusive comparisons are measured on until this time.
+#[must_use]
+pub fn measured_on_line(evaluation: &Evaluation, until: Nanos) -> String {
+    let (open, all) = count_of_open_comparisons(evaluation);
+    format!(
+        "{open} of {all} comparisons are inconclusive: measuring them on until {until}. Ctrl-C ends it with \
+         a report of what is decided."
+    )
 }
 
 /// Returns the result of a run, and the reasons why it is invalid.

@@ -48,7 +48,7 @@ pub use document::{PageData, html, json};
 pub use domain_programs::{ProgramOutcome, last_exit, program_outcomes, supervised};
 pub use domains::domains;
 pub use element::Element;
-pub use evaluation_progress::{planned_lines, round_lines, run_lines};
+pub use evaluation_progress::{measured_on_line, planned_lines, round_lines, run_lines};
 pub use junit::junit;
 pub use knobs::{knob_entry, knob_list, knobs_page, rule_entry};
 pub use live_status::{CpuColumn, CpuWithLatency, LIVE_STATUS_KEYS, live_status, live_status_help};

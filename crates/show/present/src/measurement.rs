@@ -55,6 +55,16 @@ pub fn measurement(measurement: &Measurement) -> Vec<Element> {
     elements.push(Element::List {
         items: items.collect(),
     });
+    if let Some(counts) = measurement.detached {
+        elements.push(Element::paragraph(format!(
+            "Its CPU was taken from Linux: {}, {}, {}, {}, {} flushes.",
+            plural(counts.interrupts, "interrupt"),
+            plural(counts.system_calls, "system call"),
+            plural(counts.faults, "fault"),
+            plural(counts.kicks, "kick"),
+            counts.flushes,
+        )));
+    }
     elements.extend(explained(
         &measurement.explained,
         measurement.started_monotonic,

@@ -385,6 +385,7 @@ fn renders_a_measurement_with_the_causes_of_its_worst_samples() {
         effective_settings: run.effective_settings,
         guest: run.guest,
         cell: run.cell,
+        detached: run.detached,
         explained: run.explained,
         findings: Vec::new(),
     };

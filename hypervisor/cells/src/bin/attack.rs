@@ -6,9 +6,11 @@
 
 use core::arch::asm;
 
+use rampart_hypervisor_cells::gicv2::{INTERFACE, is_gicv2};
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, handle_timer, hvc, load, read_register,
-    redistributor, set_shared_word, smc, store, unmask, wait, write_register,
+    DISTRIBUTOR, TIMER, Word, acknowledge, arm_timer, count, enable, enable_interface,
+    handle_timer, hvc, load, mask_priority, private_frame, read_register, send, send_to_others,
+    set_binary_point, set_shared_word, smc, store, unmask, wait, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 
@@ -42,7 +44,7 @@ extern "C" fn cell_main(attack: u64) {
         11 => set_shared_word(Word::Result, smc(0xc400_0003, 0, 0x4000_0000)),
         // ICC_PMR_EL1: masks everything.
         12 => {
-            write_register!("s3_0_c4_c6_0", 0);
+            mask_priority(0);
             spin();
         }
         // SAFETY: meant to fail: cleans an unmapped address.
@@ -76,6 +78,14 @@ extern "C" fn cell_main(attack: u64) {
 /// Sends SGIs of all numbers and groups to all other CPUs, and to the first CPUs by affinity.
 fn send_to_all() {
     for number in 0..16_u64 {
+        if is_gicv2() {
+            send_to_others(number);
+            send(number, 0xff);
+            // Also in the secure group, and by the registers of the pending states of each sender.
+            store(DISTRIBUTOR + 0xf00, 0xff_8000 | number as u32);
+            store(DISTRIBUTOR + 0xf20 + number / 4 * 4, u32::MAX);
+            continue;
+        }
         write_register!("s3_0_c12_c11_5", 1 << 40 | number << 24);
         write_register!("s3_0_c12_c11_5", number << 24 | 0xf);
         write_register!("s3_0_c12_c11_6", number << 24 | 0xf);
@@ -91,8 +101,8 @@ fn spin() -> ! {
 
 /// Masks and disables everything and sleeps.
 fn sleep() -> ! {
-    write_register!("s3_0_c12_c12_7", 0);
-    write_register!("s3_0_c4_c6_0", 0);
+    enable_interface(false);
+    mask_priority(0);
     loop {
         // SAFETY: masks exceptions.
         unsafe { asm!("msr daifset, #15", options(nostack)) }
@@ -104,14 +114,14 @@ fn sleep() -> ! {
 fn sleep_in_interrupt() -> ! {
     // SAFETY: masks exceptions.
     unsafe { asm!("msr daifset, #15", options(nostack)) }
-    // ICC_BPR1_EL1: compares no bit of the priority.
-    write_register!("s3_0_c12_c12_3", 7);
+    // Compares no bit of the priority.
+    set_binary_point(7);
     enable(TIMER);
-    // GICR_IPRIORITYR: the highest priority, which the hypervisor limits.
-    store(redistributor() + 0x1_0400 + TIMER / 4 * 4, 0);
+    // The highest priority, which the hypervisor limits.
+    store(private_frame() + 0x400 + TIMER / 4 * 4, 0);
     arm_timer(0);
-    // ICC_IAR1_EL1: acknowledged, and never ended.
-    while read_register!("s3_0_c12_c12_0") != TIMER {}
+    // Acknowledged, and never ended.
+    while acknowledge() != TIMER {}
     write_register!("cntv_ctl_el0", 0);
     loop {
         wait();
@@ -122,7 +132,7 @@ fn sleep_in_interrupt() -> ! {
 /// union of foreign bits that it could read back: 0 if the controller is protected.
 fn write_foreign_interrupts() {
     let mut seen = 0;
-    let own = redistributor() + 0x1_0000;
+    let own = private_frame();
     let first = 0x080a_0000 + 0x1_0000;
     for word in 1..9 {
         // Disables all shared interrupts and sets them pending and active.
@@ -132,17 +142,26 @@ fn write_foreign_interrupts() {
         seen |= load(DISTRIBUTOR + 0x100 + 4 * word) | load(DISTRIBUTOR + 0x80 + 4 * word);
     }
     for interrupt in 32..288 {
-        // GICD_IROUTER: routes to itself.
-        store(DISTRIBUTOR + 0x6000 + 8 * interrupt, 2);
+        // GICD_IROUTER, or GICD_ITARGETSR: routes to itself.
+        let gicv2 = is_gicv2();
+        let register = if gicv2 { 0x800 + interrupt / 4 * 4 } else { 0x6000 + 8 * interrupt };
+        store(DISTRIBUTOR + register, if gicv2 { 0x0404_0404 } else { 2 });
     }
     // GICD_CTLR: disables everything.
     store(DISTRIBUTOR, 0);
-    for frame in [own, first] {
+    if is_gicv2() {
+        seen |= write_foreign_interface();
+    }
+    for frame in if is_gicv2() { [own, own] } else { [own, first] } {
         // The management interrupt: disabled, group 1, not pending, the lowest priority.
         store(frame + 0x180, 1 << 15 | 1 << 7);
         store(frame + 0x80, 1 << 15 | 1 << 7);
         store(frame + 0x280, 1 << 15 | 1 << 7);
         store(frame + 0x40c, u32::MAX);
+    }
+    if is_gicv2() {
+        set_shared_word(Word::Result, seen.into());
+        return;
     }
     // The first CPU's timer and software interrupts.
     store(first + 0x180, u32::MAX);
@@ -152,6 +171,14 @@ fn write_foreign_interrupts() {
     store(first - 0x1_0000 + 0x14, 2);
     store(first - 0x1_0000 + 0x70, u32::MAX);
     set_shared_word(Word::Result, seen.into());
+}
+
+/// Deactivates all interrupts that it does not own, by GICC_DIR, and reads the targets of foreign ones.
+fn write_foreign_interface() -> u32 {
+    for interrupt in (0..16).chain(32..288) {
+        store(INTERFACE + 0x1000, interrupt);
+    }
+    (32..288).step_by(4).fold(0, |seen, interrupt| seen | load(DISTRIBUTOR + 0x800 + interrupt))
 }
 
 #[unsafe(no_mangle)]

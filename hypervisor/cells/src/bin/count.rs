@@ -7,6 +7,7 @@
 #![no_main]
 
 use core::arch::asm;
+use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
@@ -15,6 +16,7 @@ use rampart_hypervisor_cells::{
 };
 use rampart_hypervisor_core::interface::Hypercall;
 use rampart_meter::engine::mmio::each;
+use rampart_ring::network::{HEADER_WORDS, Link, MOST_FRAME, SLOT_WORDS, Transfer};
 
 /// Repetitions of each access.
 const REPETITIONS: u32 = 16;
@@ -81,6 +83,10 @@ extern "C" fn cell_main(argument: u64) {
     enable_shared(PORT_INTERRUPT, false);
     if in_cell {
         accesses(empty);
+        let before = exits(argument);
+        network();
+        // The query itself is an exit, which is counted before it returns.
+        print_one("exits_network", exits(argument) - before - 1);
     }
     unmask();
     let before = if in_cell { exits(argument) } else { 0 };
@@ -132,6 +138,41 @@ fn accesses(empty: u64) {
     store(private + 0x280, 1 << 1);
     counted!("icc_pmr_read", empty, "mrs x0, s3_0_c4_c6_0", inout("x0") 0_u64);
     counted!("icc_pmr_write", empty, "msr s3_0_c4_c6_0, x0", inout("x0") 0xf0_u64);
+}
+
+/// Words of a section of a network with four slots.
+const SECTION: usize = HEADER_WORDS + 4 * SLOT_WORDS;
+static NEAR: [AtomicU64; SECTION] = [const { AtomicU64::new(0) }; SECTION];
+static FAR: [AtomicU64; SECTION] = [const { AtomicU64::new(0) }; SECTION];
+
+/// Counts the transfer of a frame of full length between two ends in this program.
+fn network() {
+    let number = NonZeroU64::MIN;
+    let (near, far) = (&NEAR[..], &FAR[..]);
+    let (Some(mut near), Some(mut far)) =
+        (Link::open(near, far, number), Link::open(far, near, number))
+    else {
+        return;
+    };
+    near.update();
+    far.update();
+    near.update();
+    let (frame, mut buffer) = ([7; 1514], [0; MOST_FRAME]);
+    let (mut sent, mut received) = (Counts::NONE, Counts::NONE);
+    for _ in 0..INTERRUPTS {
+        let before = read_register!("cntvct_el0");
+        let one = near.send(&frame);
+        let between = read_register!("cntvct_el0");
+        let other = far.receive(&mut buffer);
+        let after = read_register!("cntvct_el0");
+        let is_frame = |transfer| matches!(transfer, Transfer::Frame { bytes: 1514, .. });
+        if is_frame(one) && is_frame(other) {
+            sent.add(between - before);
+            received.add(after - between);
+        }
+    }
+    print("network_send", &sent);
+    print("network_receive", &received);
 }
 
 /// Counts an access as the meter `mmio` does: the mean of a batch.

@@ -12,8 +12,8 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, SHARED, TIMER, access_ticks, cacheable, enable, read_register, unmask,
-    write_register,
+    DISTRIBUTOR, SHARED, TIMER, access_ticks, acknowledge, cacheable, enable, end, read_register,
+    unmask, write_register,
 };
 use rampart_meter::cell::blocks::BlockMaker;
 use rampart_meter::cell::loads::Loads;
@@ -185,8 +185,8 @@ extern "C" fn cell_exception(now: u64) {
     let Some(handler) = (unsafe { (*HANDLER.0.get()).as_mut() }) else {
         return;
     };
-    // ICC_IAR1_EL1 and, below, ICC_EOIR1_EL1 are the physical registers and cause no exit.
-    let interrupt = read_register!("s3_0_c12_c12_0");
+    // This and, below, its end are accesses to the physical CPU interface and cause no exit.
+    let interrupt = acknowledge();
     match interrupt {
         // An interrupt that was retracted arrives with the status clear, and is ignored.
         TIMER if read_register!("cntv_ctl_el0") & TIMER_STATUS == 0 => {}
@@ -205,7 +205,5 @@ extern "C" fn cell_exception(now: u64) {
         }
         _ => handler.output.count(Word::Unexpected),
     }
-    if interrupt < 1020 {
-        write_register!("s3_0_c12_c12_1", interrupt);
-    }
+    end(interrupt);
 }

@@ -7,8 +7,8 @@
 
 use rampart_hypervisor_cells::{
     Order, TIMER, Word, acknowledge, arm_timer, count, enable, end, order, read_register,
-    second_entry, send, set_shared_word, shared_word, smc, start_cpu, this_cpu, unmask, wait,
-    write_register,
+    second_entry, send, send_to_others, set_shared_word, shared_word, smc, start_cpu, this_cpu,
+    unmask, wait, write_register,
 };
 
 const CPU_OFF: u64 = 0x8400_0002;
@@ -69,7 +69,7 @@ extern "C" fn cell_main(_argument: u64) {
     send(REQUEST, 0xf & !(1 << FIRST));
     check(13, wait_until(|| shared_word(Word::Software) > replies));
     let replies = shared_word(Word::Software);
-    write_register!("s3_0_c12_c11_5", 1 << 40 | REQUEST << 24);
+    send_to_others(REQUEST);
     check(14, wait_until(|| shared_word(Word::Software) > replies));
     check(15, shared_word(Word::SecondSoftware) == requests + 3);
     set_shared_word(Word::Done, 1);

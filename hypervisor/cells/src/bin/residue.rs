@@ -6,8 +6,9 @@
 
 use core::arch::asm;
 
+use rampart_hypervisor_cells::gicv2::is_gicv2;
 use rampart_hypervisor_cells::{
-    LOADABLE_END, PRIVATE, PRIVATE_BYTES, Word, count, load, read_register, redistributor,
+    LOADABLE_END, PRIVATE, PRIVATE_BYTES, Word, count, load, private_frame, read_register,
     set_shared_word, store, wait, write_register,
 };
 
@@ -93,9 +94,11 @@ extern "C" fn cell_main(_argument: u64, registers: u64) {
     // ENABLE of the timers must be 0.
     found |= u64::from(read_register!("cntv_ctl_el0") & 1 != 0) << 41;
     found |= u64::from(read_register!("cntp_ctl_el0") & 1 != 0) << 42;
-    let frame = redistributor() + 0x1_0000;
-    // GICR_ISENABLER0, ISPENDR0, ISACTIVER0.
-    let private_interrupts = load(frame + 0x100) | load(frame + 0x200) | load(frame + 0x300);
+    let frame = private_frame();
+    // GICR_ISENABLER0, ISPENDR0, ISACTIVER0. The software interrupts of a GICv2 may be always enabled (Arm IHI 0048,
+    // 4.3.5).
+    let enabled = load(frame + 0x100) & if is_gicv2() { !0xffff } else { !0 };
+    let private_interrupts = enabled | load(frame + 0x200) | load(frame + 0x300);
     found |= u64::from(private_interrupts != 0) << 43;
     // GICR_IPRIORITYR6 has the timers', GICR_ICFGR1 the triggers of all.
     found |= u64::from(load(frame + PRIORITIES) != ORDINARY) << 44;

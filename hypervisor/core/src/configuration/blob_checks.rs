@@ -7,7 +7,8 @@ use crate::format::{
     COLOUR_BLOCK_BYTES, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform,
     Refusal, RegisterFlags, RegisterGrant,
 };
-use crate::gic::{DISTRIBUTOR_BYTES, FIRST_SPI, LAST_SPI, REDISTRIBUTOR_BYTES};
+use crate::gic::{self, FIRST_SPI, LAST_SPI, REDISTRIBUTOR_BYTES};
+use crate::gicv2;
 use crate::interface::{MAXIMUM_CPUS, PAGE_BYTES};
 
 /// The bits of MPIDR_EL1 that name a CPU (Arm ARM, D19.2 MPIDR_EL1): Aff3, Aff2, Aff1, Aff0.
@@ -39,22 +40,39 @@ fn name(name: &[u8]) -> Result<(), Refused> {
 }
 
 fn check_platform(platform: &Platform) -> Result<(), Refused> {
-    ensure(platform.reserved == 0, Refused::of(Refusal::ReservedNotZero))?;
-    // 64 KiB frames, two for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1).
+    // 64 KiB frames, two for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1). Those of a GICv2 are
+    // common to all CPUs (Arm IHI 0048, 4.1.3).
+    let (frame, most) = match platform.version {
+        2 => (gicv2::INTERFACE_BYTES, gicv2::INTERFACE_BYTES),
+        3 => (REDISTRIBUTOR_BYTES, 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64),
+        _ => (1, 0),
+    };
+    let (distributor, frames) = (platform.distributor_range(), platform.cpu_frame_range());
     let aligned = |value: u64, of: u64| value.is_multiple_of(of);
-    let valid = aligned(platform.distributor, DISTRIBUTOR_BYTES)
-        && aligned(platform.redistributors, DISTRIBUTOR_BYTES)
-        && aligned(platform.redistributor_bytes, REDISTRIBUTOR_BYTES)
-        && platform.redistributor_bytes != 0
-        && platform.redistributor_bytes <= 2 * REDISTRIBUTOR_BYTES * MAXIMUM_CPUS as u64
-        && platform.distributor < ADDRESS_END
-        && platform.redistributors < ADDRESS_END
-        && !overlap(
-            (platform.distributor, DISTRIBUTOR_BYTES),
-            (platform.redistributors, platform.redistributor_bytes),
-        )
+    let valid = aligned(distributor.0, distributor.1)
+        && aligned(frames.0, distributor.1)
+        && aligned(frames.1, frame)
+        && frames.1 != 0
+        && frames.1 <= most
+        && distributor.0 < ADDRESS_END
+        && frames.0 < ADDRESS_END
+        && !overlap(distributor, frames)
         && (platform.event_interrupt == 0 || is_spi(platform.event_interrupt));
     ensure(valid, Refused::of(Refusal::PlatformShape))
+}
+
+impl Platform {
+    /// Returns start and size of the distributor.
+    pub const fn distributor_range(&self) -> (u64, u64) {
+        let bytes =
+            if self.version == 2 { gicv2::DISTRIBUTOR_BYTES } else { gic::DISTRIBUTOR_BYTES };
+        (self.distributor, bytes)
+    }
+
+    /// Returns start and size of the CPUs' frames.
+    pub const fn cpu_frame_range(&self) -> (u64, u64) {
+        (self.cpu_frames, self.cpu_frame_bytes)
+    }
 }
 
 fn cpus(cpus: &[u64]) -> Result<(), Refused> {

@@ -7,7 +7,6 @@ use super::{Configuration, Refused, ensure, overlap};
 use crate::format::{
     MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant, SmcGrant,
 };
-use crate::gic::DISTRIBUTOR_BYTES;
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
 /// Number of address bits that the monitor maps for itself: it wipes memory and accesses shared registers.
@@ -174,8 +173,7 @@ fn memory_of_root(
 /// Returns whether a range (start, bytes) overlaps the interrupt controller.
 fn is_controller(range: (u64, u64), system: &Configuration<'_>) -> bool {
     system.platform.is_some_and(|platform| {
-        let redistributors = (platform.redistributors, platform.redistributor_bytes);
-        overlap(range, (platform.distributor, DISTRIBUTOR_BYTES)) || overlap(range, redistributors)
+        overlap(range, platform.distributor_range()) || overlap(range, platform.cpu_frame_range())
     })
 }
 

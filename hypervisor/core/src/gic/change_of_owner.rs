@@ -29,6 +29,14 @@ pub fn is_edge_triggered(base: u64, number: u32, bus: &impl Bus) -> bool {
 /// this trigger and the route to the CPU with this affinity. `base` is the distributor's; the interrupt
 /// must be one of its SPIs.
 pub fn change_owner(base: u64, number: u32, edge: bool, cpu: u64, bus: &impl Bus) {
+    reset_interrupt(base, number, edge, bus);
+    let (group, bit) = (base + GROUP + u64::from(number / 32 * 4), 1 << (number % 32));
+    modify(group, Width::Word, bit, bit, bus);
+    bus.write(base + ROUTE + 8 * u64::from(number), Width::Double, cpu);
+}
+
+/// Disables the interrupt, clears its pending and active states, and sets the ordinary priority and this trigger.
+pub(crate) fn reset_interrupt(base: u64, number: u32, edge: bool, bus: &impl Bus) {
     let word = u64::from(number / 32 * 4);
     let bit = 1 << (number % 32);
     bus.write(base + CLEAR_ENABLE + word, Width::Word, bit);
@@ -40,12 +48,10 @@ pub fn change_owner(base: u64, number: u32, edge: bool, cpu: u64, bus: &impl Bus
     }
     bus.write(base + CLEAR_PENDING + word, Width::Word, bit);
     bus.write(base + CLEAR_ACTIVE + word, Width::Word, bit);
-    modify(base + GROUP + word, Width::Word, bit, bit, bus);
     let (pair, shift) = (u64::from(number / 16 * 4), number % 16 * 2 + 1);
     let trigger = u64::from(edge) << shift;
     modify(base + CONFIGURATION + pair, Width::Word, trigger, 1 << shift, bus);
     bus.write(base + PRIORITY + u64::from(number), Width::Byte, ORDINARY_PRIORITY);
-    bus.write(base + ROUTE + 8 * u64::from(number), Width::Double, cpu);
 }
 
 /// Routes these interrupts to the CPU with affinity `to`, unless they are routed to one that `is_own`: a CPU of

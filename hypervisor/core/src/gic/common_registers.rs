@@ -17,7 +17,7 @@ const PRIORITIES: core::ops::Range<u64> = 0x400..0x800;
 
 /// Makes an access to such a register at `offset` of its frame. Returns `None` for other offsets.
 #[inline(always)]
-pub(super) fn access<O: Ownership>(
+pub(crate) fn access<O: Ownership>(
     offset: u64,
     access: &Access,
     owned: &O,

@@ -8,13 +8,14 @@
 //! CPU.
 
 mod change_of_owner;
-mod common_registers;
+pub(crate) mod common_registers;
 mod cpu_interface;
 mod distributor;
 mod ownership;
 mod redistributor;
 mod sgi;
 
+pub(crate) use change_of_owner::reset_interrupt;
 pub use change_of_owner::{ORDINARY_PRIORITY, change_owner, is_edge_triggered, keep_routes};
 pub use common_registers::LOCK;
 pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};

@@ -9,14 +9,26 @@ use rampart_tests::verdicts::{find_verdict, transfer_of};
 
 #[test]
 fn a_detached_thread_is_measured_without_an_interrupt_and_survives_a_host_crash() {
+    measured_on("sim:x86_64");
+}
+
+#[test]
+fn a_detached_thread_on_arm64_is_measured_without_an_interrupt_and_survives_a_host_crash() {
+    measured_on("sim:aarch64");
+}
+
+fn measured_on(machine: &str) {
     let _alone = alone();
     let location = tempfile::tempdir().expect("a directory");
     let result = location.path().join("result");
-    let mut command = rampart(&["evaluate", "--on", "sim", "--loads", "idle"]);
+    let mut command = rampart(&["evaluate", "--on", machine, "--loads", "idle"]);
     command
         .args(["--domains", "host,task,detached", "--for", "120s"])
         .args(["--meters", "wakeup"])
-        .args(["--disturb", "block:host,block:detached,crash:host"])
+        .args([
+            "--disturb",
+            "block:host,block:detached,cache:detached,crash:host",
+        ])
         .args(["--show-progress", "none", "--out"])
         .arg(&result);
     let output = finish(command);
@@ -49,6 +61,33 @@ fn a_detached_thread_is_measured_without_an_interrupt_and_survives_a_host_crash(
         });
         assert!(runs.all(|run| run.detached.is_none()), "{name}");
     }
+
+    // Its rounds have the counts, too. A load in it is made by its own thread.
+    let mut rounds = evaluation.transfers.iter();
+    let loaded = rounds
+        .clone()
+        .filter_map(|round| Some((round.disturbance.as_ref()?.to_string(), round)))
+        .find(|(name, _)| name == "cache:detached");
+    let (_, loaded) = loaded.expect("a round with a load");
+    let load = loaded.load.as_ref().expect("a load");
+    assert!(load.ran, "{load:?}");
+    assert!(rounds.any(|round| round.disturbance.is_none()));
+    for round in &evaluation.transfers {
+        for watched in &round.watched {
+            let interrupts = watched.detached.map(|counts| counts.interrupts);
+            let expected =
+                (watched.domain == "detached" && watched.invalid.is_empty()).then_some(0);
+            assert!(
+                interrupts == expected || !watched.invalid.is_empty(),
+                "{watched:?}"
+            );
+        }
+    }
+    let shown = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        shown.contains("CPUs of detached threads while they measured"),
+        "{shown}"
+    );
 
     // The positive control of its row, and what reaches the others.
     let by = "block:detached";

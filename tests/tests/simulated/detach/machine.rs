@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_initramfs::Archive;
+use rampart_tests::detached_programs::compile;
 use rampart_tests::hypervisor::kernel_errors;
 use rampart_tests::limited::Limited as _;
 use rampart_tests::packages::{cache_of, fetched_of, unpack};
@@ -22,8 +23,9 @@ use super::LOOP;
 
 const RUST_EXAMPLES: [&str; 4] = ["control_loop", "costs", "fixed_work", "system_calls"];
 
-/// How long the machine may be silent.
+/// How long the machine may be silent. One that counts instructions has one thread for all CPUs.
 const SILENCE: Duration = Duration::from_secs(200);
+const COUNTED_SILENCE: Duration = Duration::from_secs(1200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
@@ -78,7 +80,20 @@ pub(super) struct Kind {
     machine: &'static str,
     /// Words of the kernel command line.
     command_line: &'static str,
+    /// QEMU's accelerator.
+    accelerator: &'static [&'static str],
 }
+
+/// One thread for each CPU.
+const PARALLEL: &[&str] = &["-accel", "tcg,thread=multi"];
+/// One thread for all CPUs in turn; an instruction of any CPU takes a nanosecond of all counters, and waiting takes no
+/// instruction.
+const COUNTED: &[&str] = &[
+    "-accel",
+    "tcg,thread=single",
+    "-icount",
+    "shift=0,sleep=off",
+];
 
 impl Kind {
     /// The end of the releases of its kernels.
@@ -88,15 +103,6 @@ impl Kind {
             ("x86_64", false) => "-amd64",
             (_, true) => "-rt-arm64",
             (_, false) => "-arm64",
-        }
-    }
-
-    /// Returns the C compiler.
-    pub(super) fn compiler(&self) -> &'static str {
-        if self.architecture == std::env::consts::ARCH {
-            "cc"
-        } else {
-            "aarch64-linux-gnu-gcc"
         }
     }
 }
@@ -137,38 +143,6 @@ fn compile_rust(to: &Path) {
     fs::create_dir(to.join("rust")).expect("a new directory");
     for name in RUST_EXAMPLES {
         fs::copy(built.join(name), to.join("rust").join(name)).expect("an example");
-    }
-}
-
-/// Compiles the examples and the test program.
-fn compile(kind: &Kind, to: &Path) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let library = root.join("crates/domains/detached/c");
-    for (name, source) in [
-        ("control_loop", library.join("examples/control_loop.c")),
-        (
-            "detach-test",
-            root.join("kernel/detach/tests/detach-test.c"),
-        ),
-    ] {
-        let output = Command::new(kind.compiler())
-            .args([
-                "-Wall",
-                "-Wextra",
-                "-Wno-unused-parameter",
-                "-Wno-infinite-recursion",
-            ])
-            .args(["-Werror", "-O2", "-static", "-pthread", "-I"])
-            .arg(&library)
-            .arg("-I")
-            .arg(root.join("kernel/detach"))
-            .arg("-o")
-            .arg(to.join(name))
-            .arg(source)
-            .arg(library.join("detached.c"))
-            .finish()
-            .expect("the compiler starts");
-        assert!(output.status.success(), "{output:?}");
     }
 }
 
@@ -233,6 +207,7 @@ pub(super) struct Machine {
     qemu: KillAtEnd,
     location: tempfile::TempDir,
     lines: Receiver<String>,
+    silence: Duration,
     output: String,
 }
 
@@ -244,6 +219,21 @@ impl Machine {
             cpu,
             machine: "pc",
             command_line: "console=ttyS0 no_timer_check",
+            accelerator: PARALLEL,
+        };
+        Self::boot_kind(script, &kind)
+    }
+
+    /// Boots a machine that counts instructions.
+    pub(super) fn boot_counted(script: &str) -> Self {
+        let kind = Kind {
+            architecture: "x86_64",
+            real_time: true,
+            cpu: EPYC,
+            machine: "pc",
+            // Linux does not measure a counter that an emulator drives.
+            command_line: "console=ttyS0 no_timer_check tsc=reliable",
+            accelerator: COUNTED,
         };
         Self::boot_kind(script, &kind)
     }
@@ -262,7 +252,7 @@ impl Machine {
             let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
             unpack(&package, pattern, there);
         }
-        compile(kind, there);
+        compile(architecture, there);
         if architecture == "x86_64" {
             compile_rust(there);
         }
@@ -274,7 +264,8 @@ impl Machine {
         let second = boots_second.then_some(kernel.as_path());
         fs::write(&archive, initramfs(script, there, &module, second)).expect("written");
         let qemu = Command::new(format!("qemu-system-{architecture}"))
-            .args(["-machine", kind.machine, "-accel", "tcg,thread=multi"])
+            .args(["-machine", kind.machine])
+            .args(kind.accelerator)
             .args(["-cpu", kind.cpu, "-smp", "4", "-m", "1024", "-nodefaults"])
             .args(["-display", "none"])
             .args(["-no-reboot", "-serial", "stdio", "-d", "tid", "-D"])
@@ -300,6 +291,11 @@ impl Machine {
             qemu,
             location,
             lines,
+            silence: if kind.accelerator == COUNTED {
+                COUNTED_SILENCE
+            } else {
+                SILENCE
+            },
             output: String::new(),
         };
         machine.wait_for(&format!("release {release}"));
@@ -309,7 +305,7 @@ impl Machine {
     /// Reads until a line with this content.
     fn wait_for(&mut self, wanted: &str) {
         loop {
-            let line = self.lines.recv_timeout(SILENCE);
+            let line = self.lines.recv_timeout(self.silence);
             let line =
                 line.unwrap_or_else(|error| panic!("no {wanted:?}: {error}\n{}", self.output));
             let found = line.trim_end().ends_with(wanted);
@@ -428,6 +424,7 @@ pub(super) const NO_VHE: Kind = Kind {
     cpu: "cortex-a57",
     machine: "virt,gic-version=3,virtualization=on",
     command_line: "console=ttyAMA0",
+    accelerator: PARALLEL,
 };
 pub(super) const NO_EL2: Kind = Kind {
     machine: "virt,gic-version=3",

@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
+use rampart_cells::describe::{Sources, describe};
 use rampart_cells::device::Device;
+use rampart_cells::resolve::InUse;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{InterruptFlags, InterruptGrant, MemoryFlags};
 
@@ -71,8 +73,31 @@ fn ring(device: &Device, from: &Side, to: &Side) {
     );
 }
 
+/// Interrupts that Linux has requested are neither proposed as doorbells nor granted.
+fn interrupts_of_linux(device: &Device) -> Done {
+    let machine = describe(&Sources::of_this_machine()?);
+    let free = InUse::read(device)?.free_interrupts(&machine);
+    let requested = &machine.requested_interrupts;
+    let proposed = requested.iter().any(|number| free.contains(number));
+    report(
+        !requested.is_empty() && !free.is_empty() && !proposed,
+        &format!("bells: interrupts of Linux are not proposed: {requested:?}"),
+    );
+    let mut blob = SECOND.blob(0);
+    for &number in requested {
+        let flags = InterruptFlags::DOORBELL.bits();
+        blob.interrupts = vec![InterruptGrant { number, flags }];
+        report(
+            device.create(&blob.bytes()).is_err(),
+            &format!("bells: interrupt {number} of Linux is refused"),
+        );
+    }
+    Ok(())
+}
+
 /// Rings between two cells in both directions, from the root to each, and from each to the root.
 pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
+    interrupts_of_linux(device)?;
     let (second, third) = (Side::of(SECOND), Side::of(THIRD));
     let second_cell = SECOND.begin(device, &blob(&SECOND, &THIRD, 0), program)?;
     let third_cell = THIRD.begin(device, &blob(&THIRD, &SECOND, 1), program)?;

@@ -78,12 +78,32 @@ fn foreign_ranges() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
     let mut locations = from_tree()?;
     let blob = system()?;
     let platform = blob.platform.ok_or("no platform")?;
-    // Only the existing frames of the redistributors' region: two per CPU.
+    let named = |name: &str, start: u64, end: u64| Range {
+        name: format!("{name} {start:#x}"),
+        start,
+        end,
+        served: false,
+    };
+    // What exists of the interrupt controller: of a GICv3 two frames per CPU, of a GICv2 less than its node names.
+    let mut frames = [platform.distributor_range(), platform.cpu_frame_range()];
+    if platform.version == 3 {
+        frames[1].1 = 0x2_0000 * blob.cpus.len() as u64;
+    }
+    let mut rest = Vec::new();
     for location in locations.iter_mut().filter(|location| location.served) {
-        if location.start == platform.redistributors {
-            location.end = location.start + 0x2_0000 * blob.cpus.len() as u64;
+        let frame = frames.iter().find(|(start, _)| *start == location.start);
+        let end = frame.map_or(location.start, |(start, bytes)| start + bytes);
+        location.served = frame.is_some();
+        if frame.is_some() && platform.version == 2 {
+            let name = format!("rest of {}", location.name);
+            rest.push(named(&name, end, location.end));
+        }
+        if frame.is_some() {
+            location.end = end;
         }
     }
+    locations.extend(rest);
+    locations.sort_by_key(|location| location.start);
     let mut holes = Vec::new();
     let mut after = 0;
     for location in &locations {
@@ -101,12 +121,6 @@ fn foreign_ranges() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
     let end = end.ok_or("no memory")?;
     holes.push((after, end));
     holes.push((end, 2 * end));
-    let named = |name: &str, start: u64, end: u64| Range {
-        name: format!("{name} {start:#x}"),
-        start,
-        end,
-        served: false,
-    };
     locations.extend(
         holes
             .into_iter()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads the input of a machine's description.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 
 use super::iomem::Iomem;
@@ -18,6 +19,9 @@ const DRIVER_CACHE: &str = "/sys/devices/virtual/misc/rampart/cache";
 /// Buses with devices of the device tree.
 const BUSES: [&str; 2] = ["platform", "amba"];
 
+/// Numbers of shared peripheral interrupts (Arm IHI 0069, 2.2.1).
+const SHARED_INTERRUPTS: Range<u32> = 32..1020;
+
 /// The input of a description.
 #[derive(Debug, Clone)]
 pub struct Sources {
@@ -29,6 +33,8 @@ pub struct Sources {
     pub(super) cache: Option<LastCache>,
     /// Linux's drivers, by path of the device's node.
     pub(super) drivers: BTreeMap<String, Driver>,
+    /// Shared peripheral interrupts that Linux has requested.
+    pub(super) requested_interrupts: BTreeSet<u32>,
 }
 
 impl Sources {
@@ -52,6 +58,7 @@ impl Sources {
             cache: caches::of_linux(Path::new("/sys/devices/system/cpu/cpu0/cache"))
                 .or_else(|| caches::of_driver(Path::new(DRIVER_CACHE))),
             drivers: drivers(Path::new("/sys/bus")),
+            requested_interrupts: requested_interrupts(Path::new("/sys/kernel/irq")),
         })
     }
 
@@ -78,6 +85,7 @@ impl Sources {
             cpu_numbers: BTreeMap::new(),
             cache: None,
             drivers: BTreeMap::new(),
+            requested_interrupts: BTreeSet::new(),
         })
     }
 }
@@ -113,6 +121,20 @@ fn cpu_numbers(directory: &Path) -> BTreeMap<String, u32> {
         .collect()
 }
 
+/// Returns the shared peripheral interrupts with a handler
+/// (Documentation/ABI/testing/sysfs-kernel-irq).
+fn requested_interrupts(directory: &Path) -> BTreeSet<u32> {
+    let shared = |path: std::path::PathBuf| {
+        let line = |file| fs::read_to_string(path.join(file)).ok();
+        let requested = !line("actions")?.trim().is_empty();
+        let of_the_controller = line("chip_name")?.starts_with("GIC");
+        let number = line("hwirq")?.trim().parse().ok()?;
+        (requested && of_the_controller && SHARED_INTERRUPTS.contains(&number)).then_some(number)
+    };
+    let entries = entries(directory);
+    entries.into_iter().filter_map(shared).collect()
+}
+
 fn drivers(buses: &Path) -> BTreeMap<String, Driver> {
     let mut found = BTreeMap::new();
     for bus in BUSES {
@@ -134,4 +156,30 @@ fn drivers(buses: &Path) -> BTreeMap<String, Driver> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_shared_interrupts_with_a_handler_are_requested() -> Result<(), std::io::Error> {
+        let directory = tempfile::tempdir()?;
+        for (linux, hardware, chip, actions) in [
+            ("11", "27", "GICv3", "arch_timer"),
+            ("14", "33", "GICv3", "uart-pl011"),
+            ("15", "40", "GICv3", ""),
+            ("16", "78", "GICv3", "detach,other"),
+            ("17", "79", "pl061", "button"),
+        ] {
+            let entry = directory.path().join(linux);
+            fs::create_dir(&entry)?;
+            fs::write(entry.join("hwirq"), format!("{hardware}\n"))?;
+            fs::write(entry.join("chip_name"), format!("{chip}\n"))?;
+            fs::write(entry.join("actions"), format!("{actions}\n"))?;
+        }
+        let requested = requested_interrupts(directory.path());
+        assert_eq!(requested, BTreeSet::from([33, 78]));
+        Ok(())
+    }
 }

@@ -48,6 +48,7 @@ pub fn describe(sources: &Sources) -> Description {
         interrupt_controller: gic.as_ref().map(|(_, controller)| controller.clone()),
         last_cache: caches::last(nodes).or(sources.cache),
         devices: devices::all(nodes, gic.map(|(node, _)| node), &sources.drivers),
+        requested_interrupts: sources.requested_interrupts.iter().copied().collect(),
         findings: Vec::new(),
     };
     description.findings = rampart_rules::cells::check_description(&description);

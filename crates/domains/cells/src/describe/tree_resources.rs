@@ -61,6 +61,7 @@ pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> 
         path: nodes.path(node).to_owned(),
         distributor,
         redistributors,
+        cpu_interface: spans.get(1).copied().filter(|_| version == 2),
         translation_services: services,
     };
     Some((node, controller))

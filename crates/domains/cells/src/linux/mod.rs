@@ -20,6 +20,7 @@ use std::time::Duration;
 use rampart_agent::{Agent, MemoryConnection};
 use rampart_hypervisor_core::configuration::Kind;
 use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::Platform;
 use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
 
 pub use console::Console;
@@ -78,7 +79,7 @@ pub struct LinuxCell {
     initramfs: Vec<u8>,
     arguments: String,
     nodes: Vec<TreeNode>,
-    platform: (u64, (u64, u64)),
+    platform: Platform,
     console: Mutex<Console>,
     lines: Mutex<Vec<MemoryConnection>>,
     destroyed: bool,
@@ -158,8 +159,7 @@ impl LinuxCell {
             name: &self.name,
             cpus: &self.cpus,
             memory: (self.layout.memory.start, self.layout.memory.bytes),
-            distributor: self.platform.0,
-            redistributors: self.platform.1,
+            platform: self.platform,
             initramfs: (self.layout.initramfs.start, self.layout.initramfs.bytes),
             arguments: &arguments,
             seed,
@@ -381,15 +381,11 @@ impl Drop for LinuxCell {
     }
 }
 
-/// Returns the location of the interrupt controller: start of GICD, and start and size of GICR.
-fn platform(device: &Device) -> Result<(u64, (u64, u64)), LinuxError> {
+/// Returns the location of the interrupt controller.
+fn platform(device: &Device) -> Result<Platform, LinuxError> {
     let given = device.configuration(ROOT)?;
     let system = given
         .read(Kind::System)
         .map_err(LinuxError::Configuration)?;
-    let platform = system.platform.ok_or(LinuxError::NoPlatform)?;
-    Ok((
-        platform.distributor,
-        (platform.redistributors, platform.redistributor_bytes),
-    ))
+    system.platform.copied().ok_or(LinuxError::NoPlatform)
 }

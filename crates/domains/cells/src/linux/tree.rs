@@ -4,10 +4,11 @@
 
 use dtoolkit::ToPropertyValue;
 use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+use rampart_hypervisor_core::format::Platform;
 
 /// The phandle of the interrupt controller.
 const INTERRUPT_CONTROLLER: u32 = 1;
-/// First cell of an interrupt (Linux, devicetree/bindings/interrupt-controller/arm,gic-v3.yaml).
+/// First cell of an interrupt (Linux, devicetree/bindings/interrupt-controller/arm,gic-v3.yaml and arm,gic.yaml).
 const PRIVATE: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
 /// The timers' private interrupts: EL1 secure, EL1, virtual, EL2 (Arm BSA, DEN 0094, 4.1.5), counted
@@ -23,10 +24,8 @@ pub struct TreeContents<'a> {
     pub cpus: &'a [u64],
     /// Start and size of Linux's memory, in bytes.
     pub memory: (u64, u64),
-    /// Start of GICD.
-    pub distributor: u64,
-    /// Start and size of GICR.
-    pub redistributors: (u64, u64),
+    /// The location of the interrupt controller.
+    pub platform: Platform,
     /// Start and size of the initramfs, in bytes.
     pub initramfs: (u64, u64),
     /// The kernel command line.
@@ -106,15 +105,23 @@ pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
     property(psci, "compatible", &["arm,psci-1.0", "arm,psci-0.2"][..]);
     property(psci, "method", "smc");
 
-    let name = format!("interrupt-controller@{:x}", contents.distributor);
+    let (distributor, frames) = (
+        contents.platform.distributor_range(),
+        contents.platform.cpu_frame_range(),
+    );
+    let name = format!("interrupt-controller@{:x}", distributor.0);
     let controller = child(root, &name);
-    property(controller, "compatible", "arm,gic-v3");
+    let version_2 = contents.platform.version == 2;
+    let compatible = if version_2 {
+        "arm,gic-400"
+    } else {
+        "arm,gic-v3"
+    };
+    property(controller, "compatible", compatible);
     property(controller, "#interrupt-cells", 3_u32);
     property(controller, "#address-cells", 0_u32);
     property(controller, "interrupt-controller", &[][..] as &[u8]);
-    let (start, bytes) = contents.redistributors;
-    // The distributor's frame is 64 KiB (Arm IHI 0069, 12.8).
-    let frames = words(&[contents.distributor, 0x1_0000, start, bytes]);
+    let frames = words(&[distributor.0, distributor.1, frames.0, frames.1]);
     property(controller, "reg", frames);
     property(controller, "phandle", INTERRUPT_CONTROLLER);
 
@@ -150,8 +157,13 @@ mod tests {
             name: "rt",
             cpus: &[3, 0x1_0000_0102],
             memory: (0x1_7400_0000, 0x800_0000),
-            distributor: 0x800_0000,
-            redistributors: (0x80a_0000, 0x8_0000),
+            platform: Platform {
+                distributor: 0x800_0000,
+                cpu_frames: 0x80a_0000,
+                cpu_frame_bytes: 0x8_0000,
+                event_interrupt: 0,
+                version: 3,
+            },
             initramfs: (0x1_7600_0000, 0x1234),
             arguments: "rdinit=/init",
             seed: [9; 64],

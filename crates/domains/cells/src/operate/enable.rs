@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{StateDirectory, load_module, offer_firmware, release_driver};
+use rampart_host::{
+    MachineRoot, StateDirectory, load_module, offer_firmware, read_detached_cpus, release_driver,
+};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding, ReleaseReport, Severity};
 use rampart_rules::cells::CELL_MEMORY;
@@ -17,10 +19,11 @@ use crate::system_configuration::SystemParts;
 
 /// Default size of the hypervisor's memory: its image, its tables and space for some cells.
 const DEFAULT_BYTES: u64 = 8 << 20;
-/// Name of the image among the firmware of the kernel.
+/// Names of the images among the firmware of the kernel: for a GICv3, and for a GICv2 (`kernel/rampart/rampart.h`).
 const IMAGE_NAME: &str = "rampart.bin";
+const IMAGE_NAME_GICV2: &str = "rampart-gicv2.bin";
 /// Where the image is installed.
-const INSTALLED_IMAGE: &str = "/lib/firmware/rampart.bin";
+const INSTALLED_IMAGES: &str = "/lib/firmware";
 /// Name of the driver's kernel module.
 const MODULE_NAME: &str = "rampart";
 /// How long the driver's device may take to appear.
@@ -31,7 +34,7 @@ const DEVICE_LIMIT: Duration = Duration::from_secs(30);
 pub struct EnableOrder {
     /// File of the driver's kernel module; without it the installed one is loaded (`modprobe rampart`).
     pub module: Option<PathBuf>,
-    /// File of the hypervisor's image; without it the installed `/lib/firmware/rampart.bin` is used.
+    /// File of the hypervisor's image; without it the one in `/lib/firmware` is used ([`image_name`]).
     pub image: Option<PathBuf>,
     /// Size of the hypervisor's memory; without it 8 MiB.
     pub memory_bytes: Option<u64>,
@@ -62,6 +65,21 @@ pub fn is_enabled() -> bool {
     enabled.is_ok_and(|text| text.trim() == "1")
 }
 
+/// Returns the file name of the hypervisor's image for this machine, by the interrupt controller that its device tree
+/// names: `rampart.bin`, or `rampart-gicv2.bin`.
+#[must_use]
+pub fn image_name() -> &'static str {
+    let sources = Sources::of_this_machine();
+    sources.map_or(IMAGE_NAME, |sources| image_for(&describe(&sources)))
+}
+
+fn image_for(description: &Description) -> &'static str {
+    match &description.interrupt_controller {
+        Some(controller) if controller.version == 2 => IMAGE_NAME_GICV2,
+        _ => IMAGE_NAME,
+    }
+}
+
 /// Enables the hypervisor, and loads the driver first if it is not loaded. Does nothing if the
 /// hypervisor is enabled. The journal of the driver is in `state`.
 ///
@@ -79,7 +97,8 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     let mut found = problems(&description);
     found.extend(offline_cpus());
     found.extend(users_of_kvm());
-    found.extend(image_is_missing(order));
+    let image_name = image_for(&description);
+    found.extend(image_is_missing(order, image_name));
     let memory = hypervisor_span(&description, order.memory_bytes.unwrap_or(DEFAULT_BYTES));
     if let Err(finding) = &memory {
         // The description already reports a machine without any reserved memory.
@@ -110,7 +129,7 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     wait_for_device()?;
     let operator = Operator::open()?;
     let offered = match &order.image {
-        Some(image) => Some(offer_firmware(state, IMAGE_NAME, &read_image(image)?)?),
+        Some(image) => Some(offer_firmware(state, image_name, &read_image(image)?)?),
         None => None,
     };
     operator.call(|device| device.enable(memory.start, memory.bytes, &blob))?;
@@ -205,9 +224,17 @@ fn hypervisor_span(description: &Description, bytes: u64) -> Result<AddressSpan,
 fn offline_cpus() -> Option<Finding> {
     let offline = offline();
     (!offline.is_empty()).then(|| {
+        let taken = read_detached_cpus(&MachineRoot::system());
         let all: Vec<String> = offline
             .iter()
-            .map(|cpu| format!("echo 1 >/sys/devices/system/cpu/cpu{}/online", cpu.0))
+            .map(|cpu| {
+                if taken.iter().any(|one| one.cpu == cpu) {
+                    // Linux refuses to bring it online.
+                    format!("rampart detach give {cpu}")
+                } else {
+                    format!("echo 1 >/sys/devices/system/cpu/cpu{cpu}/online")
+                }
+            })
             .collect();
         Finding::new(
             Severity::Error,
@@ -248,13 +275,12 @@ fn users_of_kvm() -> Option<Finding> {
     })
 }
 
-fn image_is_missing(order: &EnableOrder) -> Option<Finding> {
+fn image_is_missing(order: &EnableOrder, name: &str) -> Option<Finding> {
     let image = order.image.clone();
-    let path = image.unwrap_or_else(|| PathBuf::from(INSTALLED_IMAGE));
+    let path = image.unwrap_or_else(|| Path::new(INSTALLED_IMAGES).join(name));
     let search_path = fs::read_to_string("/sys/module/firmware_class/parameters/path");
-    let is_elsewhere = search_path.is_ok_and(|path| {
-        !path.trim().is_empty() && Path::new(path.trim()).join(IMAGE_NAME).exists()
-    });
+    let is_elsewhere = search_path
+        .is_ok_and(|path| !path.trim().is_empty() && Path::new(path.trim()).join(name).exists());
     let found = path.is_file() || (order.image.is_none() && is_elsewhere);
     (!found).then(|| {
         Finding::new(
@@ -262,7 +288,9 @@ fn image_is_missing(order: &EnableOrder) -> Option<Finding> {
             path.display().to_string(),
             "the hypervisor's image does not exist",
         )
-        .fix("rampart cell enable --image FILE, with the image rampart.bin of this version")
+        .fix(format!(
+            "rampart cell enable --image FILE, with the image {name} of this version"
+        ))
     })
 }
 

@@ -118,7 +118,7 @@ pub(super) fn from_device(error: &device::DeviceError, messages: &[String]) -> O
             let fix = match source.raw_os_error() {
                 Some(libc::EPERM) => "run the command as root",
                 Some(libc::ENOENT) if *what == "enable" => {
-                    "rampart cell enable --image FILE, or install the image as /lib/firmware/rampart.bin"
+                    "rampart cell enable --image FILE, or install the images in /lib/firmware"
                 }
                 Some(libc::ENODEV) if *what != "enable" => "rampart cell enable",
                 Some(libc::EPROTONOSUPPORT | libc::ENOTTY) => {

@@ -26,7 +26,7 @@ use crate::resolve::{CellInUse, CellRequest, InUse, Resolved, resolve};
 pub use crate::linux::Console;
 pub use cell_list::{state_of, state_word, stop_words};
 pub use console::console;
-pub use enable::{Disabled, EnableOrder, Enabled, disable, enable, is_enabled};
+pub use enable::{Disabled, EnableOrder, Enabled, disable, enable, image_name, is_enabled};
 pub use error::OperateError;
 
 use error::from_device;
@@ -169,6 +169,7 @@ impl Operator {
                     start: region.guest,
                     bytes: region.bytes,
                     writable: region.flags().contains(MemoryFlags::WRITE),
+                    value: resolved.network_value(region),
                 })
             })
             .collect();
@@ -444,7 +445,10 @@ fn offline() -> CpuSet {
 /// Returns the finding for machines of other architectures.
 pub(crate) fn wrong_architecture() -> Finding {
     CELL_MACHINE
-        .finding("this machine", "cells need an arm64 machine with a GICv3")
+        .finding(
+            "this machine",
+            "cells need an arm64 machine with a GICv2 or GICv3",
+        )
         .values(std::env::consts::ARCH, "aarch64")
         .fix("rampart sim --architecture aarch64 run -- COMMAND, on a simulated machine")
 }

@@ -52,6 +52,10 @@ pub struct InUse {
     pub hypervisor: Option<AddressSpan>,
     /// The interrupt with which the hypervisor notifies the root; 0 for none.
     pub event_interrupt: u32,
+    /// The interrupt by which cells ring the root's ends of networks; 0 for none.
+    pub network_interrupt: u32,
+    /// The interrupts of cells that the root can ring, in the order of its configuration.
+    pub root_doorbells: Vec<u32>,
     /// The existing cells.
     pub cells: Vec<CellInUse>,
     /// CPUs that cells do not get, because Linux uses them for housekeeping.
@@ -94,11 +98,14 @@ impl InUse {
             bytes: state.memory_bytes,
         });
         let system = device.configuration(ROOT)?;
-        let platform = system
-            .read(Kind::System)
-            .ok()
-            .and_then(|read| read.platform.copied());
-        in_use.event_interrupt = platform.map_or(0, |platform| platform.event_interrupt);
+        if let Ok(system) = system.read(Kind::System) {
+            let platform = system.platform;
+            in_use.event_interrupt = platform.map_or(0, |platform| platform.event_interrupt);
+            let mut bells = system.interrupts.iter().filter(|grant| grant.is_doorbell());
+            in_use.network_interrupt = bells.next().map_or(0, |grant| grant.number);
+            let doorbells = system.doorbells.iter();
+            in_use.root_doorbells = doorbells.map(|doorbell| doorbell.interrupt).collect();
+        }
         for number in state.cells() {
             let Ok(given) = device.configuration(number) else {
                 continue;
@@ -137,8 +144,9 @@ impl InUse {
         self.hypervisor.into_iter().chain(parts).collect()
     }
 
-    /// Returns the shared peripheral interrupts that are not raised by a device and not in use,
-    /// highest first. Only below the highest of a device, because the controller may not implement
+    /// Returns the shared peripheral interrupts that are not raised by a device, not requested by
+    /// Linux and not in use, highest first. Only below the highest of a device, because the controller
+    /// may not implement
     /// higher ones.
     #[must_use]
     pub fn free_interrupts(&self, description: &Description) -> Vec<u32> {
@@ -148,8 +156,11 @@ impl InUse {
             .flat_map(crate::describe::TreeDevice::shared_interrupts)
             .collect();
         let highest = taken.iter().copied().max().unwrap_or(0);
-        taken.push(self.event_interrupt);
+        taken.extend([self.event_interrupt, self.network_interrupt]);
+        taken.extend(&description.requested_interrupts);
         for cell in &self.cells {
+            // That of a cell that does not exist yet.
+            taken.extend(cell.names.networks.iter().map(|link| link.peer_bell));
             taken.extend(
                 cell.configuration
                     .interrupts

@@ -121,6 +121,7 @@ pub(super) fn placed(
         next += region.bytes;
         placed.shared.push(MemoryRegion { guest, ..region });
     }
+    super::network::sections(in_use, request, &mut free, next, &mut placed, found);
     let mut end = BARE_SHARED;
     if request.payload == Payload::Bare && !placed.names.is_empty() {
         end = BARE_DIRECTORY;
@@ -257,7 +258,7 @@ pub(crate) fn first_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> 
 
 /// Takes pages out of the free memory, at the highest address possible, to keep blocks whole.
 /// Returns their start, or `None` if there is not enough memory.
-fn last_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
+pub(super) fn last_fit(free: &mut Vec<AddressSpan>, bytes: u64) -> Option<u64> {
     let start = free.iter().rev().find_map(|span| {
         let end = span.end() & !(pages(1) - 1);
         let start = end.checked_sub(bytes)?;
@@ -271,7 +272,7 @@ fn largest(free: &[AddressSpan]) -> u64 {
     free.iter().map(|span| span.bytes).max().unwrap_or(0)
 }
 
-fn too_little(
+pub(super) fn too_little(
     request: &CellRequest,
     largest: u64,
     bytes: u64,

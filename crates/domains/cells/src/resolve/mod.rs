@@ -7,6 +7,7 @@ mod colours;
 mod devices;
 mod in_use;
 mod memory;
+mod network;
 mod tree;
 
 use rampart_hypervisor_core::configuration::build::Blob;
@@ -15,12 +16,14 @@ use rampart_hypervisor_core::format::{
 };
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_model::{CpuId, CpuSet, Finding, Severity};
+use rampart_ring::directory::network_value;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::Description;
 use crate::linux::TreeNode;
 use crate::names::RegionNames;
+use crate::network::{NetworkLink, NetworkRequest, mac_address};
 
 pub use in_use::{CellInUse, InUse};
 pub use rampart_hypervisor_core::format::{
@@ -110,6 +113,8 @@ pub struct CellRequest {
     pub bells: u32,
     /// Cells whose first bell this cell rings.
     pub rings: Vec<String>,
+    /// Networks, at most one with each peer.
+    pub networks: Vec<NetworkRequest>,
     /// Ranges of SMC functions that are passed to the firmware.
     pub smcs: Vec<(u32, u32)>,
     /// Maximum silence before the cell fails; 0 for no watchdog.
@@ -138,6 +143,7 @@ impl CellRequest {
             }],
             bells: 0,
             rings: Vec::new(),
+            networks: Vec::new(),
             smcs: Vec::new(),
             watchdog_milliseconds: 0,
             argument: 0,
@@ -197,6 +203,30 @@ pub struct Resolved {
     pub findings: Vec<Finding>,
 }
 
+impl Resolved {
+    /// Returns the value of a region in the directory, see [`rampart_ring::directory::network_value`].
+    #[must_use]
+    pub fn network_value(&self, region: &MemoryRegion) -> u64 {
+        let is_own = |link: &&NetworkLink| link.own == region.physical;
+        let is_of = |link: &&NetworkLink| is_own(link) || link.other == region.physical;
+        let Some(link) = self.names.networks.iter().find(is_of) else {
+            return 0;
+        };
+        let number = if is_own(&link) {
+            doorbell_index(&self.configuration.doorbells, link) as u16
+        } else {
+            link.own_bell as u16
+        };
+        network_value(mac_address(&self.configuration.name, &link.peer), number)
+    }
+}
+
+/// Returns the index of the doorbell that rings the peer of a link.
+fn doorbell_index(doorbells: &[Doorbell], link: &NetworkLink) -> u32 {
+    let rings = |doorbell: &Doorbell| doorbell.interrupt == link.peer_bell;
+    doorbells.iter().position(rings).unwrap_or(0) as u32
+}
+
 /// Returns a finding about the request.
 fn problem(location: impl Into<String>, what: impl Into<String>) -> Finding {
     Finding::new(Severity::Error, location, what)
@@ -214,15 +244,22 @@ pub fn resolve(
     let mut found = Vec::new();
     name(request, in_use, &mut found);
     let cpus = cpus(description, in_use, request, &mut found);
-    let placed = memory::placed(description, in_use, request, &mut found);
+    let mut placed = memory::placed(description, in_use, request, &mut found);
     let devices = devices::effective_settings(description, in_use, request, &mut found);
-    let (bells, doorbells) = bells(
+    let mut taken = devices.interrupts.clone();
+    let network_bell = network::bells(
         description,
         in_use,
         request,
-        &devices.interrupts,
+        &mut taken,
+        &mut placed,
         &mut found,
     );
+    let (bells, mut doorbells) = bells(description, in_use, request, &taken, &mut found);
+    doorbells.extend(placed.names.networks.iter().map(|link| Doorbell {
+        interrupt: link.peer_bell,
+        reserved: 0,
+    }));
     if found
         .iter()
         .any(|finding| finding.severity == Severity::Error)
@@ -238,6 +275,7 @@ pub fn resolve(
         Payload::Linux => {
             let mut nodes = tree::devices(description, &request.name, &devices.paths, &mut found);
             nodes.extend(tree::regions(&placed.shared, &placed.names));
+            nodes.extend(tree::networks(&request.name, &doorbells, &placed.names));
             nodes
         }
     };
@@ -250,10 +288,13 @@ pub fn resolve(
         number: *number,
         flags: 0,
     });
-    let own_bells = bells.iter().map(|number| InterruptGrant {
-        number: *number,
-        flags: InterruptFlags::DOORBELL.bits(),
-    });
+    let own_bells = bells
+        .iter()
+        .chain(&network_bell)
+        .map(|number| InterruptGrant {
+            number: *number,
+            flags: InterruptFlags::DOORBELL.bits(),
+        });
     let mut registers = request.registers.clone();
     registers.sort_by_key(|register| register.address);
     let configuration = Blob {
@@ -457,7 +498,14 @@ fn bells(
     for name in &request.rings {
         let cell = in_use.cells.iter().find(|cell| cell.name == *name);
         let bell = cell.and_then(|cell| {
-            let is_bell = |grant: &&InterruptGrant| grant.is_doorbell();
+            let of_network = |number| {
+                cell.names
+                    .networks
+                    .iter()
+                    .any(|link| link.own_bell == number)
+            };
+            let is_bell =
+                |grant: &&InterruptGrant| grant.is_doorbell() && !of_network(grant.number);
             cell.configuration.interrupts.iter().find(is_bell)
         });
         match bell {

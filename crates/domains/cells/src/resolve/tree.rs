@@ -3,17 +3,21 @@
 //! from the nodes of the machine's tree (Devicetree Specification 0.4, 2.3, 2.4; the kernel's
 //! bindings arm,gic-v3 and fixed-clock).
 
-use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
+use rampart_hypervisor_core::format::{Doorbell, MemoryFlags, MemoryRegion};
 use rampart_model::{Finding, Severity};
 
+use super::doorbell_index;
 use crate::describe::{
     Description, DeviceInterrupt, InterruptKind, RangeUse, Reference, TreeDevice,
 };
 use crate::linux::{FIRST_PHANDLE, TreeNode};
 use crate::names::RegionNames;
+use crate::network::{NetworkLink, mac_address};
 
 /// `compatible` of a shared region.
 const SHARED_MEMORY: &str = "rampart,shared-memory";
+/// `compatible` of a network.
+const NETWORK: &str = "rampart,network";
 
 /// Properties with names for the entries of another property.
 const NAMES: [(&str, &str); 5] = [
@@ -98,6 +102,33 @@ pub(super) fn regions(shared: &[MemoryRegion], names: &RegionNames) -> Vec<TreeN
         })
     };
     shared.iter().filter_map(node).collect()
+}
+
+/// Returns the nodes of the networks (`kernel/net`).
+pub(super) fn networks(cell: &str, doorbells: &[Doorbell], names: &RegionNames) -> Vec<TreeNode> {
+    let node = |link: &NetworkLink| {
+        let sections = [place(link.own, link.bytes), place(link.other, link.bytes)];
+        // A shared interrupt with a rising edge.
+        let interrupt = [0, link.own_bell - 32, 1];
+        let doorbell = doorbell_index(doorbells, link);
+        let address = mac_address(cell, &link.peer).to_vec();
+        let mut properties = vec![
+            ("compatible".to_owned(), text(NETWORK)),
+            ("reg".to_owned(), words(&sections.concat())),
+            ("interrupts".to_owned(), words(&interrupt)),
+            ("rampart,doorbell".to_owned(), words(&[doorbell])),
+            ("local-mac-address".to_owned(), address),
+            ("label".to_owned(), text(&link.peer)),
+        ];
+        if link.cached {
+            properties.push(("rampart,cached".to_owned(), Vec::new()));
+        }
+        TreeNode {
+            name: format!("network@{:x}", link.own),
+            properties,
+        }
+    };
+    names.networks.iter().map(node).collect()
 }
 
 /// The nodes under construction.

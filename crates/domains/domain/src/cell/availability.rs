@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rampart_cells::describe::{Description, Sources, describe};
 use rampart_cells::device::DEVICE;
-use rampart_cells::operate::EnableOrder;
+use rampart_cells::operate::{EnableOrder, image_name};
 use rampart_host::program_file_directories;
 use rampart_model::{
     Availability, CellPayload, DomainKind, DomainSelection, Finding, Machine, Severity,
@@ -18,8 +18,6 @@ use crate::task::ENOUGH_CPUS;
 
 /// The program of a cell without an operating system: the measuring loops.
 pub(super) const BARE_PROGRAM: &str = "rampart-cell-meter";
-/// The hypervisor's image.
-const IMAGE: &str = "rampart.bin";
 /// The directories in which the hypervisor's files are installed.
 const INSTALLED: [&str; 2] = ["/usr/lib/rampart", "/lib/firmware"];
 /// Environment variable that names another kernel for cells with Linux.
@@ -60,7 +58,10 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
         // The other findings would not help.
         return vec![
             CELL_MACHINE
-                .finding("architecture", "cells need an arm64 machine with a GICv3")
+                .finding(
+                    "architecture",
+                    "cells need an arm64 machine with a GICv2 or GICv3",
+                )
                 .values(machine.architecture.clone(), "aarch64")
                 .fix("measure cells on an arm64 machine: --on ssh:HOST or --on sim:aarch64"),
         ];
@@ -72,7 +73,7 @@ fn problems(payload: CellPayload, machine: &Machine) -> Vec<Finding> {
         }
     };
     keep(driver(machine));
-    keep(program(IMAGE).map(|_| ()));
+    keep(program(image_name()).map(|_| ()));
     match payload {
         CellPayload::BareMetal => keep(program(BARE_PROGRAM).map(|_| ())),
         CellPayload::Linux => keep(kernel().map(|_| ())),
@@ -175,7 +176,7 @@ pub(super) fn program(name: &str) -> Result<PathBuf, Box<Finding>> {
 /// Returns the order that starts the hypervisor under Linux.
 pub(super) fn order() -> EnableOrder {
     EnableOrder {
-        image: program(IMAGE).ok(),
+        image: program(image_name()).ok(),
         ..EnableOrder::default()
     }
 }

@@ -62,7 +62,7 @@ mod tests {
         let memory = || -> Vec<AtomicU64> { (0..2048 + 8).map(|_| AtomicU64::new(0)).collect() };
         let (near, far) = (memory(), memory());
         let one = NonZeroU64::MIN;
-        let mut root = Side::call(&near, &far, one).expect("room");
+        let mut root = Side::call(&near, &far, one).expect("enough memory");
         let mut cell = Side::answer(&far, &near, one).expect("a call");
         let mut buffer = [0; 4096];
         for number in 0..BATCHES {

@@ -22,11 +22,13 @@ use rampart_model::{
     CpuSet, DomainProgram, Finding, IsolationMechanism, Nanos, ResolvedDomain, ResolvedPlan,
     StepKind,
 };
+use rampart_rules::DETACHED_OWNERS;
 
 use self::only_one_plan::{AwaitsRestart, plan_written_in_this_boot, refuse_second};
 use crate::active_plan;
 use crate::boot_loader::{self, BootReport};
 use crate::changes::Changes;
+use crate::driver::load_module;
 use crate::groups::Hierarchies;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::Lock;
@@ -67,6 +69,14 @@ pub fn apply(
     progress: &mut dyn FnMut(&ChangeStep),
 ) -> Result<ActivePlan, HostError> {
     refuse_other_than_root(application)?;
+    // Its file exists when it is loaded. `release` unloads it.
+    let has_owners = |step: &ChangeStep| {
+        let mut locations = step.locations.iter();
+        locations.any(|location| location.location == DETACHED_OWNERS)
+    };
+    if application.changes.to_apply().any(has_owners) {
+        load_module(state, "detach", None)?;
+    }
     let _lock = Lock::take(state, true)?;
     apply_on(Arc::new(RunningKernel), state, application, progress)
 }

@@ -50,6 +50,7 @@ pub(super) fn domain(name: &str, list: &str) -> ResolvedDomain {
         cache: None,
         cache_ways: Vec::new(),
         huge_pages: None,
+        owner: None,
     }
 }
 

@@ -110,6 +110,8 @@ impl DomainAnswers {
             | DomainField::DedicatedHint
             | DomainField::Devices => self.guest,
             DomainField::CellImage | DomainField::CellOptions => self.cell,
+            // Rampart alone starts domains that have one.
+            DomainField::Owner => Answer::Supported,
             DomainField::Service => self.service,
             DomainField::CacheWays
             | DomainField::CacheBytes

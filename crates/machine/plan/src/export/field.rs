@@ -100,6 +100,8 @@ pub enum DomainField {
     DedicatedHint,
     /// PCI devices.
     Devices,
+    /// The user who may take the CPUs.
+    Owner,
     /// The image of a cell.
     CellImage,
     /// Fields that only cells have.
@@ -145,6 +147,7 @@ impl DomainField {
             Self::IdleKeepsCpu => "cpu-pm",
             Self::DedicatedHint => "hint-dedicated",
             Self::Devices => "devices",
+            Self::Owner => "owner",
             Self::CellImage => "image",
             Self::CellOptions => "cell",
             Self::CacheWays => "cache.ways",
@@ -224,6 +227,7 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
         cpu_pm,
         hint_dedicated,
         devices,
+        owner,
         image: of_cell,
         cell,
         cache,
@@ -302,6 +306,7 @@ pub(super) fn of_domain(domain: &PlannedDomain) -> Vec<DomainField> {
         (DomainField::IdleKeepsCpu, *cpu_pm),
         (DomainField::DedicatedHint, *hint_dedicated),
         (DomainField::Devices, !devices.is_empty()),
+        (DomainField::Owner, owner.is_some()),
         (DomainField::CellImage, of_cell.is_some()),
         (DomainField::CellOptions, cell.is_some()),
         (DomainField::CacheWays, ways.is_some()),

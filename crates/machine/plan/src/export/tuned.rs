@@ -165,6 +165,10 @@ fn sort_in(step: &ChangeStep, sections: &mut Sections, gaps: &mut Gaps) {
                 | ChangeTarget::Service(_),
                 _,
             ) => unsupported = true,
+            // TuneD does not load the module.
+            (ChangeTarget::File(path), _) if path == rampart_rules::DETACHED_OWNERS => {
+                unsupported = true;
+            }
             (
                 ChangeTarget::File(path)
                 | ChangeTarget::CpuListFile(path)

@@ -121,19 +121,53 @@ fn only_rampart_starts_a_program_that_detaches() {
     let with = systemd(&subject, Means::Rampart("/r"));
     let starts = |file: &rampart_plan::ExportedFile| file.text.contains("up --foreground loop");
     assert!(with.files.iter().any(starts), "{:?}", with.files);
-    for exported in [
-        systemd(&subject, Means::SystemdAlone),
-        containers(&subject, Engine::Docker),
-    ] {
+    for (tool, exported) in resolved.exports() {
+        // TuneD writes no domain, and its file has the settings of the machine.
+        if ["systemd", "tuned"].contains(&tool) {
+            continue;
+        }
         let refused = |finding: &rampart_model::Finding| {
             finding.location.contains("`loop`") && finding.what.starts_with("not written")
         };
-        assert!(
-            exported.findings.iter().any(refused),
-            "{:?}",
-            exported.findings
-        );
-        let runs = |file: &rampart_plan::ExportedFile| file.text.contains("/loop");
-        assert!(!exported.files.iter().any(runs), "{:?}", exported.files);
+        let findings = &exported.findings;
+        assert!(findings.iter().any(refused), "{tool}: {findings:?}");
     }
+    for (tool, exported) in resolved.exports() {
+        let runs = |file: &rampart_plan::ExportedFile| file.text.contains("/loop");
+        assert!(
+            !exported.files.iter().any(runs),
+            "{tool}: {:?}",
+            exported.files
+        );
+    }
+}
+
+#[test]
+fn only_rampart_lets_a_user_take_cpus() {
+    let plan = "[machine]\nhousekeeping = \"0-2\"\n\
+        [[domain]]\nname = \"loop\"\nkind = \"detached\"\ncpus = \"3\"\nowner = 1000\n";
+    let around = rampart_model::Environment::default();
+    let resolved = Resolved::of(example_machines::quad(), around, plan);
+    let machine = &resolved.machine;
+    let readings = rampart_rules::Readings::default();
+    let subject = rampart_rules::Subject {
+        machine,
+        readings: &readings,
+    };
+    let isolation = rampart_rules::Isolation::of(&resolved.resolved);
+    let list = rampart_rules::change_list(&resolved.resolved, subject, &isolation, "test");
+    let step = list
+        .steps
+        .iter()
+        .find(|step| step.name == "detached-owners");
+    assert_eq!(step.expect("a step").wanted, "3:1000");
+    let exported = rampart_plan::tuned(&resolved.subject(), &list);
+    let reported = |finding: &rampart_model::Finding| finding.location.contains("detached-owners");
+    assert!(
+        exported.findings.iter().any(reported),
+        "{:?}",
+        exported.findings
+    );
+    let writes = |line: &str| !line.starts_with('#') && line.contains("rampart-detach");
+    assert!(!exported.files[0].text.lines().any(writes));
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rules of ownership.
 
+use rampart_model::DetachDriver;
+
 use super::*;
 
 #[test]
@@ -128,13 +130,23 @@ fn detached_threads_need_a_driver_for_the_architecture_and_cannot_have_cpu_0() {
     assert!(resolved.real_time.is_empty());
     assert_eq!(resolved.housekeeping.to_string(), "0-2");
     assert!(one(&resolve(&quad, &detached("0")), "detached-machine").impossible);
-    let without = Environment {
-        detach_driver: Some(false),
+    let with = |driver| Environment {
+        detach_driver: Some(driver),
         ..Environment::default()
     };
-    let resolved = resolve_in(&quad, &detached("3"), &without);
-    let found = one(&resolved, "detached-driver").finding.to_string();
-    assert!(found.contains("neither loaded nor installed"), "{found}");
+    for (driver, words) in [
+        (DetachDriver::NotInstalled, "dkms install rampart/"),
+        (DetachDriver::NoModules, "boot the distribution's kernel"),
+    ] {
+        let resolved = resolve_in(&quad, &detached("3"), &with(driver));
+        let found = one(&resolved, "detached-driver").finding.to_string();
+        assert!(found.contains(words), "{found}");
+    }
+    let without = with(DetachDriver::NotInstalled);
+    for driver in [DetachDriver::Installed, DetachDriver::Loaded] {
+        let resolved = resolve_in(&quad, &detached("3"), &with(driver));
+        assert!(broken(&resolved, "detached-driver").is_empty());
+    }
     assert!(
         broken(
             &resolve_in(&quad, &task("\"3\""), &without),

@@ -6,7 +6,7 @@
 
 mod shared_resources;
 
-use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, MEMORY_ALIGNMENT};
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, MEMORY_ALIGNMENT, PAGE_BYTES};
 use rampart_model::device_tree::Description;
 use rampart_model::{AddressSpan, Finding, Severity};
 
@@ -32,8 +32,8 @@ const CELL_RULE: Rule = Rule {
 /// The interrupt controller.
 pub const CELL_INTERRUPT_CONTROLLER: Rule = Rule {
     id: "cell-interrupt-controller",
-    title: "The machine has a GICv3 with one region of redistributors",
-    reason: "With a GICv2 each interrupt needs an exit to the hypervisor, which supports one region of redistributors.",
+    title: "The machine has a GICv2, or a GICv3 with one region of redistributors",
+    reason: "Cells have their interrupts without exits only with these; the hypervisor supports one region of redistributors.",
     ..CELL_RULE
 };
 
@@ -106,19 +106,29 @@ fn controller(description: &Description, found: &mut Vec<Finding>) {
         found.push(
             CELL_INTERRUPT_CONTROLLER
                 .finding("interrupt controller", "the device tree has no GIC")
-                .values("none", "a node compatible with arm,gic-v3")
-                .fix("use a machine with a GICv3; cells need its CPU interface"),
+                .values("none", "a node compatible with arm,gic-v3 or arm,gic-400")
+                .fix("use a machine with a GICv3 or a GICv2; cells need its CPU interface"),
         );
         return;
     };
     let location = format!("interrupt controller {}", controller.path);
-    if controller.version != 3 {
-        found.push(
-            CELL_INTERRUPT_CONTROLLER
-                .finding(location, "its interrupts need exits to the hypervisor")
-                .values(format!("GICv{}", controller.version), "GICv3 or later")
-                .fix("use a machine with a GICv3 (QEMU: -M virt,virtualization=on,gic-version=3)"),
-        );
+    if controller.version == 2 {
+        let in_pages = |span: AddressSpan| span.start.is_multiple_of(PAGE_BYTES);
+        let interface = controller.cpu_interface.filter(|span| in_pages(*span));
+        if interface.is_none() || !in_pages(controller.distributor) {
+            let found_span = |span: AddressSpan| format!("GICC at {:#x}", span.start);
+            found.push(
+                CELL_INTERRUPT_CONTROLLER
+                    .finding(location, "its CPU interface is not in pages of its own")
+                    .values(
+                        controller
+                            .cpu_interface
+                            .map_or_else(|| "no GICC".to_owned(), found_span),
+                        "GICD and GICC in reg, in pages of 4 KiB",
+                    )
+                    .fix("use another machine, or correct the reg of its node in the device tree"),
+            );
+        }
         return;
     }
     if controller.redistributors.len() != 1 {

@@ -8,8 +8,9 @@ mod division_ways;
 mod huge_pages;
 
 use rampart_model::{
-    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuRole,
-    CpuSet, DomainCpus, KnobAction, KnobChoice, KnobEffect, ResolvedPlan, StepAction, StepKind,
+    APPLICATION_SCHEMA_VERSION, ChangeList, ChangeLocation, ChangeStep, ChangeTarget, CpuId,
+    CpuRole, CpuSet, DomainCpus, KnobAction, KnobChoice, KnobEffect, ResolvedDomain, ResolvedPlan,
+    StepAction, StepKind,
 };
 
 use crate::choice::SET_WITH_ISOLATION;
@@ -19,6 +20,9 @@ use crate::machine::compare::{cpus, expected_text, marked, satisfies, to_write};
 use crate::machine::facts::{Judgement, deep_idle_states};
 use crate::machine::fix::fix;
 use crate::{Expected, Fact, Format, Isolation, Knob, Location, Reading, is_safety_net};
+
+/// The file of the driver of detached threads with the owners of CPUs: CPU:USER, separated by spaces, or `none`.
+pub const DETACHED_OWNERS: &str = "/sys/devices/virtual/misc/rampart-detach/owners";
 
 /// Returns the changes that applying `plan` to a machine makes, including those that take effect
 /// after a restart.
@@ -33,6 +37,7 @@ pub fn change_list(
         .into_iter()
         .chain(isolation_steps(plan))
         .collect();
+    steps.extend(owners(plan));
     steps.extend(caches::steps(plan));
     let pages = huge_pages::steps(plan, subject.readings);
     let mut knobs: Vec<ChangeStep> = crate::all()
@@ -129,6 +134,40 @@ fn isolation_steps(plan: &ResolvedPlan) -> Vec<ChangeStep> {
             source: "Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/cpusets.rst".to_owned(),
         })
         .collect()
+}
+
+/// Returns the step that lets users take the CPUs of their domains.
+fn owners(plan: &ResolvedPlan) -> Option<ChangeStep> {
+    let with_owner = |domain: &ResolvedDomain| Some((domain.owner?, domain.cpus.clone()));
+    let mut entries: Vec<(CpuId, u32)> = plan
+        .domains
+        .iter()
+        .filter_map(with_owner)
+        .flat_map(|(owner, cpus)| cpus.iter().map(|cpu| (cpu, owner)).collect::<Vec<_>>())
+        .collect();
+    entries.sort_unstable();
+    let entries: Vec<String> = entries
+        .iter()
+        .map(|(cpu, owner)| format!("{cpu}:{owner}"))
+        .collect();
+    (!entries.is_empty()).then(|| ChangeStep {
+        kind: StepKind::Knob,
+        name: "detached-owners".to_owned(),
+        title: "users who may take CPUs for detached threads".to_owned(),
+        action: StepAction::Apply,
+        why: "owner in the plan".to_owned(),
+        present: "only root".to_owned(),
+        wanted: entries.join(" "),
+        locations: vec![ChangeLocation {
+            location: DETACHED_OWNERS.to_owned(),
+            target: ChangeTarget::File(DETACHED_OWNERS.to_owned()),
+            present: "none".to_owned(),
+            value: entries.join(" "),
+        }],
+        disruptive: None,
+        fix: None,
+        source: "Rampart: docs/detached.md".to_owned(),
+    })
 }
 
 /// The expected value to write; `None` to write the present value again.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use rampart_model::{
     CHECK_SCHEMA_VERSION, Check, CheckCounts, CheckFinding, CheckState, CheckedMachine, CpuSet,
-    Machine, NotRead, Severity,
+    DetachDriver, Machine, NotRead, Severity,
 };
 
 use crate::entry::{choice, effect};
@@ -43,6 +43,7 @@ pub fn check(
     subject: Subject<'_>,
     isolation: &Isolation,
     chosen_by: &str,
+    detach_driver: Option<DetachDriver>,
     tool_version: &str,
 ) -> Check {
     let mut unread: BTreeMap<Unread, Vec<String>> = BTreeMap::new();
@@ -92,6 +93,7 @@ pub fn check(
                 }
             })
             .collect(),
+        detached: crate::detach_problems(machine, detach_driver),
     }
 }
 

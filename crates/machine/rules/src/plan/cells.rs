@@ -12,7 +12,7 @@ pub const CELL_MACHINE: Rule = Rule {
     id: "cell-machine",
     severity: Severity::Error,
     title: "A machine with cells is an arm64 machine, and no cell has CPU 0",
-    reason: "The hypervisor is built for arm64 with a GICv3, and Linux cannot release the CPU that it booted on.",
+    reason: "The hypervisor is built for arm64 with a GICv2 or GICv3, and Linux cannot release the CPU that it booted on.",
     source: "Rampart: docs/hypervisor.md",
     ..REQUIRED
 };
@@ -83,7 +83,10 @@ pub(super) fn machine(context: &PlanContext<'_>) -> Vec<PlanFinding> {
         if context.machine.architecture != "aarch64" {
             findings.push(
                 CELL_MACHINE
-                    .of_domain(domain.planned, "cells need an arm64 machine with a GICv3")
+                    .of_domain(
+                        domain.planned,
+                        "cells need an arm64 machine with a GICv2 or GICv3",
+                    )
                     .values(context.machine.architecture.clone(), "aarch64")
                     .fix("use such a machine, or the simulated one: --on sim:aarch64")
                     .impossible(),

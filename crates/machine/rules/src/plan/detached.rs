@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What detached threads require of a machine.
 
-use rampart_model::{BOOT_CPU, DomainProgram, Finding, Machine, PlanFinding, Severity};
+use rampart_model::{
+    BOOT_CPU, DetachDriver, DomainProgram, Finding, Machine, PlanFinding, Severity,
+};
 
 use super::finding::{about, location};
 use super::{PlanContext, REQUIRED};
@@ -25,6 +27,8 @@ pub(super) const DETACHED_DRIVER: Rule = Rule {
     ..REQUIRED
 };
 
+const PLACE: &str = "module detach";
+
 /// The architectures that the driver supports.
 const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
@@ -34,25 +38,21 @@ fn other_architecture(finding: Finding, architecture: &str) -> Finding {
         .fix("use such a machine, or the simulated one: --on sim")
 }
 
-fn not_installed(finding: Finding) -> Finding {
-    finding
-        .values("neither loaded nor installed", "installed")
-        .fix("dkms add and install the modules of Rampart (kernel/detach/README.md)")
-}
-
-/// Returns why threads cannot be detached on a machine now; empty if they can. `loaded`: whether the driver is;
-/// `can_load`: whether it is loaded or installed for the running kernel, if that is known.
+/// Returns why threads cannot be detached on a machine now; empty if they can. `driver`: `None` if it is unknown.
 #[must_use]
-pub fn detach_problems(machine: &Machine, loaded: bool, can_load: Option<bool>) -> Vec<Finding> {
-    let mut findings = Vec::new();
+pub fn detach_problems(machine: &Machine, driver: Option<DetachDriver>) -> Vec<Finding> {
     if !ARCHITECTURES.contains(&machine.architecture.as_str()) {
         let what = "no driver of detached threads is for this architecture";
         let finding = DETACHED_MACHINE.finding("architecture", what);
         // The other findings would not help.
         return vec![other_architecture(finding, &machine.architecture)];
     }
+    if driver == Some(DetachDriver::Loaded) {
+        return Vec::new();
+    }
+    let mut findings = Vec::new();
     let online = machine.topology.online.len();
-    if !loaded && online < 2 {
+    if online < 2 {
         findings.push(
             DETACHED_MACHINE
                 .finding("CPUs", "Linux needs the only CPU")
@@ -60,24 +60,54 @@ pub fn detach_problems(machine: &Machine, loaded: bool, can_load: Option<bool>) 
                 .fix("add a second CPU to the machine"),
         );
     }
-    if !loaded {
-        findings.push(detach_driver_problem(can_load));
-    }
+    findings.push(detach_driver_problem(driver));
     findings
 }
 
-/// Returns why the driver is not loaded, with the command that loads or installs it.
+/// Returns why the driver cannot be used, with the command that loads or installs it.
 #[must_use]
-pub fn detach_driver_problem(can_load: Option<bool>) -> Finding {
-    const PLACE: &str = "module detach";
-    if can_load == Some(false) {
-        let what = "the driver of detached threads is not installed for the running kernel";
-        return not_installed(DETACHED_DRIVER.finding(PLACE, what));
-    }
-    DETACHED_DRIVER
-        .finding(PLACE, "the driver of detached threads is not loaded")
-        .values("not loaded", "loaded")
-        .fix("modprobe detach")
+pub fn detach_driver_problem(driver: Option<DetachDriver>) -> Finding {
+    let Some(driver) = driver else {
+        let what = "whether the driver of detached threads is installed";
+        return DETACHED_DRIVER.undecided(PLACE, what);
+    };
+    driver_problem(driver, PLACE)
+}
+
+/// The one text about a missing driver. `location` is the module, or the domain that needs it.
+fn driver_problem(driver: DetachDriver, location: impl Into<String>) -> Finding {
+    let (what, found, expected, fix) = match driver {
+        DetachDriver::Loaded => (
+            "the device of detached threads is not visible here",
+            "no /dev/rampart-detach",
+            "the device",
+            "pass the device /dev/rampart-detach to this container",
+        ),
+        DetachDriver::Installed => (
+            "the driver of detached threads is not loaded",
+            "not loaded",
+            "loaded",
+            "modprobe detach",
+        ),
+        DetachDriver::NotInstalled => (
+            "the driver of detached threads is not installed for the running kernel",
+            "neither loaded nor installed",
+            "installed",
+            concat!(
+                "dkms install rampart/",
+                env!("CARGO_PKG_VERSION"),
+                "  # after installing Rampart's package"
+            ),
+        ),
+        DetachDriver::NoModules => (
+            "the running kernel loads no modules, and the driver of detached threads is one",
+            "a kernel without CONFIG_MODULES",
+            "a kernel that loads modules",
+            "boot the distribution's kernel, or use the simulated machine: --on sim",
+        ),
+    };
+    let finding = DETACHED_DRIVER.finding(location, what);
+    finding.values(found, expected).fix(fix)
 }
 
 pub(super) fn machine(context: &PlanContext<'_>) -> Vec<PlanFinding> {
@@ -112,10 +142,11 @@ pub(super) fn machine(context: &PlanContext<'_>) -> Vec<PlanFinding> {
                     .impossible(),
             );
         }
-        if context.environment.detach_driver == Some(false) {
-            let what = "the module detach is not installed";
-            let finding = DETACHED_DRIVER.finding(location(domain.planned), what);
-            findings.push(about(domain.planned, not_installed(finding)));
+        if let Some(driver @ (DetachDriver::NotInstalled | DetachDriver::NoModules)) =
+            context.environment.detach_driver
+        {
+            let finding = driver_problem(driver, location(domain.planned));
+            findings.push(about(domain.planned, finding));
         }
     }
     findings

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rampart_cells::linux::{Console, LinuxCell, LinuxOrder};
+use rampart_cells::network::NetworkRequest;
 use rampart_cells::operate::{
     self, CellState, EnableOrder, OperateError, Operator, StopReason, stop_words,
 };
@@ -168,6 +169,18 @@ fn request(order: &StartRequest<'_>) -> CellRequest {
             region: region.to_owned(),
         }));
     request.cache_percent = options.cache_percent;
+    // Only programs without an operating system use no caches.
+    let planned = &order.active.planned.domains;
+    let uses_caches = |name: &str| {
+        let peer = planned.iter().find(|domain| domain.name == name);
+        peer.is_none_or(rampart_plan::is_linux)
+    };
+    let networks = options.network.iter().map(|network| NetworkRequest {
+        peer: network.peer.clone(),
+        bytes: network.size.0,
+        cached: rampart_plan::is_linux(domain) && uses_caches(&network.peer),
+    });
+    request.networks = networks.collect();
     request.bells = options.bells;
     request.rings = options.rings;
     request.argument = options.argument;

@@ -33,6 +33,8 @@ pub struct Architecture {
     /// Further options for two security states, as on boards with firmware at EL3; `None` if the
     /// architecture has no security states.
     pub(super) two_security_states: Option<&'static [&'static str]>,
+    /// Further options for a GICv2; `None` if the architecture has no GIC.
+    pub(super) gicv2: Option<&'static [&'static str]>,
     /// Name of the console on the kernel's command line.
     pub(super) console: &'static str,
     /// Format of the kernel image.
@@ -70,6 +72,7 @@ static X86_64: Architecture = Architecture {
         "type=1,serial=VMware-42 35",
     ],
     two_security_states: None,
+    gicv2: None,
     console: "ttyS0",
     kernel_form: KernelForm::BzImage,
     kernel_command_line: &["no_timer_check", "i8042.noaux", "i8042.nopnp"],
@@ -104,6 +107,7 @@ static AARCH64: Architecture = Architecture {
     ],
     // QEMU's loader switches from EL3 to EL2, and QEMU implements PSCI.
     two_security_states: Some(&["-machine", "secure=on"]),
+    gicv2: Some(&["-machine", "gic-version=2"]),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
     kernel_command_line: &[],

@@ -37,6 +37,10 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
         let more = architecture.two_security_states.unwrap_or_default();
         arguments.extend(more.iter().map(OsString::from));
     }
+    if options.gicv2 {
+        let more = architecture.gicv2.unwrap_or_default();
+        arguments.extend(more.iter().map(OsString::from));
+    }
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&["-accel", "tcg,thread=multi"]);
     add(&[

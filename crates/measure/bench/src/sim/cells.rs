@@ -11,8 +11,9 @@ const KEPT_MEBIBYTES: u64 = 384;
 /// Least memory for the machine's own Linux, in MiB.
 const LEAST_FOR_LINUX: u64 = 1024;
 
-/// File name of the hypervisor's image.
+/// File names of the hypervisor's images, for a GICv3 and for a GICv2.
 const IMAGE: &str = "rampart.bin";
+const IMAGE_GICV2: &str = "rampart-gicv2.bin";
 /// File name of the program of cells without an operating system.
 const PROGRAM: &str = "rampart-cell-meter";
 
@@ -24,7 +25,7 @@ impl SimOptions {
         let is_limited = words
             .split_whitespace()
             .any(|word| word.starts_with("mem="));
-        let is_built = [IMAGE, PROGRAM]
+        let is_built = [IMAGE, IMAGE_GICV2, PROGRAM]
             .iter()
             .all(|name| hypervisor.join(name).is_file());
         if self.architecture.name() != "aarch64"
@@ -37,10 +38,11 @@ impl SimOptions {
             here: here.to_owned(),
             there,
         };
+        let image = if self.gicv2 { IMAGE_GICV2 } else { IMAGE };
         self.files.extend([
             file(
-                &hypervisor.join(IMAGE),
-                format!("/usr/lib/firmware/{IMAGE}"),
+                &hypervisor.join(image),
+                format!("/usr/lib/firmware/{image}"),
             ),
             file(
                 &hypervisor.join(PROGRAM),
@@ -76,7 +78,7 @@ mod tests {
         let mut machine = options("aarch64");
         assert!(!machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append, None);
-        for name in [IMAGE, PROGRAM] {
+        for name in [IMAGE, IMAGE_GICV2, PROGRAM] {
             std::fs::write(location.path().join(name), "").expect("written");
         }
         assert!(machine.hold_cells(location.path(), kernel));

@@ -97,6 +97,8 @@ pub struct SimOptions {
     pub real_time: CpuSet,
     /// Whether its processors have two security states, as on boards with firmware at EL3.
     pub two_security_states: bool,
+    /// Whether its interrupt controller is a GICv2.
+    pub gicv2: bool,
     /// Its memory in MiB.
     pub mebibytes: u64,
     /// Further words for the kernel command line.
@@ -136,6 +138,7 @@ impl SimOptions {
             cpus: USUAL_CPUS,
             real_time: (1..USUAL_CPUS).map(CpuId).collect(),
             two_security_states: false,
+            gicv2: false,
             mebibytes: USUAL_MEBIBYTES,
             append: None,
             disk: None,
@@ -186,6 +189,12 @@ impl SimOptions {
             return Err(SimError::Options(format!(
                 "--two-security-states: {} has only one security state; fix: add --architecture \
                  aarch64",
+                self.architecture
+            )));
+        }
+        if self.gicv2 && self.architecture.gicv2.is_none() {
+            return Err(SimError::Options(format!(
+                "--gicv2: {} has no GIC; fix: add --architecture aarch64",
                 self.architecture
             )));
         }
@@ -292,6 +301,10 @@ mod tests {
             options().with_cpus(65),
             SimOptions {
                 two_security_states: true,
+                ..options()
+            },
+            SimOptions {
+                gicv2: true,
                 ..options()
             },
             SimOptions {

@@ -175,6 +175,7 @@ mod tests {
             missed: 0,
             guest: None,
             cell: None,
+            detached: None,
             invalid: Vec::new(),
             findings: Vec::new(),
         };

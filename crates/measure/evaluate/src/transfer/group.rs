@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use rampart_domain::{Domain, Running, Start};
 use rampart_model::{
-    Batch, CellExitReport, ClockRelation, CpuId, CpuSet, Distribution, Finding, GuestReport,
-    MeterEvent, MeterSettings, Nanos, Phase, SchedulingPolicy, Severity, ThreadOutcome, Timeline,
+    Batch, CellExitReport, ClockRelation, CpuId, CpuSet, DetachedCounts, Distribution, Finding,
+    GuestReport, MeterEvent, MeterSettings, Nanos, Phase, SchedulingPolicy, Severity,
+    ThreadOutcome, Timeline,
 };
 
 use crate::collect::merge_part;
@@ -68,6 +69,7 @@ pub(crate) struct Member {
     pub(crate) clock: Vec<ClockRelation>,
     pub(crate) guest: Option<GuestReport>,
     pub(crate) cell: Option<CellExitReport>,
+    pub(crate) detached: Option<DetachedCounts>,
     /// Why it did not start, or was lost.
     failed: Option<Finding>,
     /// Why its results are not valid.
@@ -89,6 +91,7 @@ impl Member {
             clock: Vec::new(),
             guest: None,
             cell: None,
+            detached: None,
             failed: None,
             invalid: Vec::new(),
             findings: Vec::new(),
@@ -412,6 +415,7 @@ impl Group {
             };
             member.guest = running.guest();
             member.cell = running.cell();
+            member.detached = running.detached();
             let isolation = running.isolation().map(|isolation| isolation.findings);
             member.findings.extend(isolation.unwrap_or_default());
         });

@@ -477,6 +477,7 @@ fn watched(request: &RoundRequest<'_>, member: &Member, index: usize, done: &Don
                 missed: received.map(|received| received.missed).unwrap_or_default(),
                 guest: (nth == 0).then(|| member.guest.clone()).flatten(),
                 cell: (nth == 0).then(|| member.cell.clone()).flatten(),
+                detached: member.detached,
                 invalid,
                 findings: member.findings.clone(),
             }

@@ -177,6 +177,7 @@ fn round(generator: &mut Pcg64Mcg, by: Option<&Disturbance>, reach: Reach<'_>) -
                 missed: 0,
                 guest: None,
                 cell: None,
+                detached: None,
                 invalid: Vec::new(),
                 findings: Vec::new(),
             }

@@ -19,7 +19,7 @@ fn words(count: usize) -> Vec<AtomicU64> {
 #[test]
 fn reads_orders_as_written() {
     let memory = words(ORDERS_BYTES / 8);
-    let orders = Orders::new(&memory).expect("room");
+    let orders = Orders::new(&memory).expect("enough memory");
     assert!(Orders::new(&memory[1..]).is_none());
     assert_eq!(orders.measure(), None);
     let prepare = Measure::Prepare {
@@ -106,18 +106,18 @@ fn reads_records_as_written_and_rejects_invalid_ones() {
         },
     ];
     let memory = words(520);
-    let mut writer = Writer::begin(&memory).expect("room");
-    let mut reader = Reader::new(&memory).expect("room");
-    let mut room = [0; MAXIMUM_RECORD_BYTES];
+    let mut writer = Writer::begin(&memory).expect("enough memory");
+    let mut reader = Reader::new(&memory).expect("enough memory");
+    let mut record_bytes = [0; MAXIMUM_RECORD_BYTES];
     for record in records {
         record.write(&mut writer);
-        let Read::Record { kind, bytes } = reader.read(&mut room) else {
+        let Read::Record { kind, bytes } = reader.read(&mut record_bytes) else {
             panic!("no record");
         };
-        assert_eq!(Record::read(kind, &room[..bytes]), Some(record));
+        assert_eq!(Record::read(kind, &record_bytes[..bytes]), Some(record));
         // One word too few or too many, or an unknown kind.
-        assert_eq!(Record::read(kind, &room[..bytes - 8]), None);
-        assert_eq!(Record::read(kind, &room[..bytes + 8]), None);
-        assert_eq!(Record::read(kind + 100, &room[..bytes]), None);
+        assert_eq!(Record::read(kind, &record_bytes[..bytes - 8]), None);
+        assert_eq!(Record::read(kind, &record_bytes[..bytes + 8]), None);
+        assert_eq!(Record::read(kind + 100, &record_bytes[..bytes]), None);
     }
 }

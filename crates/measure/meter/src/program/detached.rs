@@ -196,16 +196,16 @@ mod tests {
     /// Carries out orders, each as soon as `give` gives it, and returns the records of samples and of blocks.
     fn carried_out(give: &[Give<'_>]) -> [Vec<Record>; 2] {
         let (output, orders) = (words(OUTPUT_BYTES), words(ORDERS_BYTES));
-        let written = CellOutput::new(&output).expect("room");
-        let given = Orders::new(&orders).expect("room");
+        let written = CellOutput::new(&output).expect("enough memory");
+        let given = Orders::new(&orders).expect("enough memory");
         let hardware = TakenCpu {
             // A nominal frequency: all times of the test are on this clock.
             scale: Timescale::of_frequency(1_000_000_000).expect("fast"),
-            blocks: RefCell::new(BlockMaker::new(&written, given).expect("room")),
+            blocks: RefCell::new(BlockMaker::new(&written, given).expect("enough memory")),
             due: Cell::new(u64::MAX),
         };
         let loads = Loads::new(written, given, &[]);
-        let mut program = Program::new(&hardware, (written, given), loads).expect("room");
+        let mut program = Program::new(&hardware, (written, given), loads).expect("enough memory");
         for order in give {
             order(given, hardware.now());
             program.serve();

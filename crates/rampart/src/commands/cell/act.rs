@@ -15,8 +15,10 @@ use crate::failure::Failure;
 use crate::output;
 
 pub(super) fn enable(arguments: &Enable) -> Result<ExitCode, Failure> {
-    let installed =
-        || find_program_file(&std::env::current_exe().ok()?, "hypervisor/rampart.bin").ok();
+    let installed = || {
+        let name = format!("hypervisor/{}", operate::image_name());
+        find_program_file(&std::env::current_exe().ok()?, &name).ok()
+    };
     let enabled = operate::enable(
         &StateDirectory::standard(),
         &EnableOrder {

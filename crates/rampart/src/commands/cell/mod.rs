@@ -9,12 +9,13 @@ mod show;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rampart_cells::network::NetworkRequest;
 use rampart_model::{ByteSize, CpuList, ExitCode, Nanos};
 
 use crate::failure::Failure;
 
 const CELL_EXAMPLES: &str = "\
-Cells need an arm64 machine with a GICv3, a kernel that was booted at EL2
+Cells need an arm64 machine with a GICv2 or GICv3, a kernel that was booted at EL2
 without VHE, and memory that is reserved from Linux. `enable` reports what is
 missing and how to fix it. The driver (/dev/rampart) keeps the state of cells;
 no process has to run.
@@ -126,8 +127,8 @@ struct Enable {
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 
-    /// Image of the hypervisor, which is first installed as
-    /// /lib/firmware/rampart.bin [default: the installed one]
+    /// Image of the hypervisor: rampart.bin for a GICv3, rampart-gicv2.bin for
+    /// a GICv2 [default: the installed one]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
@@ -169,6 +170,7 @@ Examples:
   rampart cell create press --register 0x9030400:4:0x1:0x1
   rampart cell create press --shared records=1MiB --shared orders=4KiB:root
   rampart cell create view --shared-of press:records
+  rampart cell create press --network root --network view=1MiB
   rampart cell create press --dry-run --json";
 
 #[derive(Debug, Args)]
@@ -254,6 +256,16 @@ struct Create {
     /// Cell whose doorbell this one rings; repeatable
     #[arg(long, value_name = "CELL", help_heading = "Communication")]
     rings: Vec<String>,
+
+    /// Network with the root or another cell, and the size of the frames on the
+    /// way; repeatable [default size: 256KiB]
+    #[arg(
+        long,
+        value_name = "PEER[=SIZE]",
+        value_parser = request::network,
+        help_heading = "Communication"
+    )]
+    network: Vec<NetworkRequest>,
 
     /// Only print the resources of the cell
     #[arg(long, help_heading = "Output")]

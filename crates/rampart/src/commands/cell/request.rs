@@ -2,6 +2,7 @@
 //! The arguments of `rampart cell create`, as a request for resources.
 
 use rampart_cells::names::wrong_name;
+use rampart_cells::network::{DEFAULT_BYTES, NetworkRequest, wrong_bytes};
 use rampart_cells::resolve::{
     CellRequest, CpuSelection, RegisterFlags, RegisterGrant, SharedRequest, Writer,
 };
@@ -100,6 +101,29 @@ pub(super) fn other_region(text: &str) -> Result<OtherRegion, String> {
     }
 }
 
+/// Parses a network of a program without an operating system, which uses no caches.
+pub(super) fn network(text: &str) -> Result<NetworkRequest, String> {
+    let (peer, bytes) = match text.split_once('=') {
+        None => (text, DEFAULT_BYTES),
+        Some((peer, size)) => {
+            let size: ByteSize = size
+                .parse()
+                .map_err(|error| format!("{error}; write PEER[=SIZE], for example root=256KiB"))?;
+            (peer, size.0)
+        }
+    };
+    wrong_bytes(bytes).map_or_else(
+        || {
+            Ok(NetworkRequest {
+                peer: peer.to_owned(),
+                bytes,
+                cached: false,
+            })
+        },
+        Err,
+    )
+}
+
 /// Parses a region of a cell, by name or number.
 pub(super) fn region(text: &str) -> Result<(String, String), String> {
     let OtherRegion { name, cell, region } = other_region(text)?;
@@ -137,6 +161,8 @@ impl Create {
                 cell: region.cell.clone(),
                 region: region.region.clone(),
             }));
+        // A program without an operating system uses no caches.
+        request.networks = self.network.clone();
         request.bells = self.bells;
         request.rings.clone_from(&self.rings);
         request.watchdog_milliseconds = self.watchdog.map_or(0, milliseconds);
@@ -182,6 +208,10 @@ mod tests {
         assert_eq!(other.region, "records");
         assert!(other_region("press").is_err() && other_region("press:").is_err());
         assert!(region("view=press:records").is_err());
+        let default = network("root").expect("a peer");
+        assert_eq!((default.peer.as_str(), default.bytes), ("root", 256 << 10));
+        assert_eq!(network("press=1MiB").expect("a size").bytes, 1 << 20);
+        assert!(network("press=3KiB").is_err() && network("press=").is_err());
         assert_eq!(
             region("press:records"),
             Ok(("press".to_owned(), "records".to_owned()))

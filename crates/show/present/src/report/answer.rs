@@ -89,6 +89,15 @@ fn state_line(evaluation: &Evaluation) -> Text {
 /// are decided, or if the time cannot be estimated.
 fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
     let after = evaluation.comparison.decided_after?;
+    let (open, all) = count_of_open_comparisons(evaluation);
+    Some(format!(
+        "{open} of {all} comparisons inconclusive: about {} would decide them (--until-decided)",
+        about(after)
+    ))
+}
+
+/// Returns the number of inconclusive comparisons with the host and with loads, and that of all.
+pub(crate) fn count_of_open_comparisons(evaluation: &Evaluation) -> (usize, usize) {
     let comparisons = evaluation.verdicts.iter().filter(|verdict| {
         verdict.disturbance.is_none()
             && matches!(
@@ -98,12 +107,7 @@ fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
     });
     let (open, decided): (Vec<_>, Vec<_>) =
         comparisons.partition(|verdict| verdict.outcome == VerdictOutcome::Inconclusive);
-    Some(format!(
-        "{} of {} comparisons inconclusive: about {} would decide them (--until-decided)",
-        open.len(),
-        open.len() + decided.len(),
-        about(after)
-    ))
+    (open.len(), open.len() + decided.len())
 }
 
 fn lasted(evaluation: &Evaluation) -> Option<Nanos> {

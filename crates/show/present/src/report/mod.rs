@@ -5,6 +5,7 @@ mod answer;
 mod causes;
 mod cells;
 mod crash;
+mod detached;
 mod effects;
 mod figures;
 mod findings;
@@ -22,6 +23,7 @@ mod unwanted_activity;
 mod verdicts;
 mod worst;
 
+pub(crate) use answer::count_of_open_comparisons;
 pub(crate) use causes::explained;
 pub(crate) use findings::{findings, part_words};
 
@@ -56,6 +58,7 @@ pub fn report(evaluation: &Evaluation) -> Vec<Element> {
         settings::settings,
         guests::guests,
         cells::cells,
+        detached::detached,
         machine::machine,
         findings::findings_section,
         findings::not_measured,

@@ -70,7 +70,7 @@ pub fn read_environment(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Enviro
                 Some((path.display().to_string(), real_time))
             })
             .collect(),
-        detach_driver: detached::can_load_detach_driver(root),
+        detach_driver: detached::read_detach_driver(root),
         device_nodes: device_nodes(root),
         firmware_interrupts: watch.and_then(|(before, since)| {
             std::thread::sleep(FIRMWARE_WATCH.saturating_sub(since.elapsed()));

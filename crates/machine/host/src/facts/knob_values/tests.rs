@@ -21,7 +21,7 @@ fn checked(root: &MachineRoot, real_time: &str) -> Check {
         readings: &readings,
     };
     let isolation = subject.isolation(real_time);
-    check(subject, &isolation, "named with --cpus", "test")
+    check(subject, &isolation, "named with --cpus", None, "test")
 }
 
 fn finding<'a>(check: &'a Check, knob: &str) -> &'a CheckFinding {

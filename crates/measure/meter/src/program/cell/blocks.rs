@@ -112,10 +112,10 @@ impl CellBlocks {
         let Some(mut reader) = Reader::new(output.blocks()) else {
             return Err(silent("a ring for its blocks", Duration::ZERO));
         };
-        let mut room = [0; MAXIMUM_RECORD_BYTES];
+        let mut record_bytes = [0; MAXIMUM_RECORD_BYTES];
         loop {
-            let record = match reader.read(&mut room) {
-                Read::Record { kind, bytes } => Record::read(kind, &room[..bytes]),
+            let record = match reader.read(&mut record_bytes) {
+                Read::Record { kind, bytes } => Record::read(kind, &record_bytes[..bytes]),
                 Read::Nothing | Read::NoRing => break,
                 Read::Lost(_) | Read::Damaged | Read::Began => None,
             };

@@ -124,20 +124,20 @@ impl Running {
             let output = map(&there.file, 0, OUTPUT_BYTES, true).expect("output");
             let orders = map(&there.file, there.orders, ORDERS_BYTES, false);
             let orders = orders.expect("orders");
-            let output = CellOutput::new(output.words()).expect("room");
-            let orders = Orders::new(orders.words()).expect("room");
+            let output = CellOutput::new(output.words()).expect("enough memory");
+            let orders = Orders::new(orders.words()).expect("enough memory");
             let hertz = CounterKind::Hardware.first_scale().expect("it moves");
             let hertz = hertz.ticks(Nanos::SECOND);
             let hardware = Thread {
                 scale: Timescale::of_frequency(hertz).expect("a counter"),
-                blocks: RefCell::new(BlockMaker::new(&output, orders).expect("room")),
+                blocks: RefCell::new(BlockMaker::new(&output, orders).expect("enough memory")),
                 next: Cell::new(None),
                 timer: Cell::default(),
             };
             let memory: Vec<AtomicU64> = (0..1 << 12).map(AtomicU64::new).collect();
             let loads = Loads::new(output, orders, &memory);
             let program = Program::new(&hardware, (output, orders), loads);
-            let mut program = program.expect("room");
+            let mut program = program.expect("enough memory");
             output.write(Word::Frequency, hertz);
             output.write(Word::Revision, revision);
             while !ended.load(Ordering::Relaxed) {

@@ -1,0 +1,619 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tests networks between Linux cells and the root, in a booted root that does not use the memory from 0x7000_0000
+//! (`mem=`). The same program also runs inside the cells:
+//!
+//! ```text
+//! network_agent run | crash KERNEL METER MODULE     in the root
+//! network_agent bare DIRECTORY SECONDS              in the root: programs without an operating system
+//! network_agent up PEER ADDRESS                     anywhere: configures the interface with this peer
+//! network_agent answer PORT | exchange ADDRESS PORT BYTES | ping ADDRESS COUNT
+//! network_agent rounds ADDRESS PORT                 anywhere: exchanges for ever
+//! ```
+//!
+//! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a cell's
+//! console with `cell`.
+#![allow(clippy::print_stdout, clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentCommand, AgentHandle, MODULE_LIST};
+use rampart_cells::device::Device;
+use rampart_cells::linux::{LinuxCell, LinuxOrder, initramfs};
+use rampart_cells::network::{DEFAULT_BYTES, NetworkRequest};
+use rampart_cells::operate::Operator;
+use rampart_cells::resolve::{CellRequest, CpuSelection};
+use rampart_cells::system_configuration::SystemParts;
+use rampart_hypervisor_core::interface::Exit;
+use rampart_model::{CpuId, CpuSet};
+
+const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
+const MEMORY: u64 = 120 << 20;
+const BOOT_PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(120);
+const GUEST_PROGRAM: &str = "/bin/guest-program";
+const MODULE: &str = "/lib/rampart-net.ko";
+const PORT: &str = "7";
+/// Bytes of each direction of an exchange.
+const BYTES: &str = "4194304";
+const PINGS: &str = "20";
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn report(good: bool, what: &str) {
+    println!("{}  {what}", if good { "ok" } else { "FAILED" });
+}
+
+/// Bytes that the receiver can compute (xorshift64, Marsaglia 2003).
+struct Pattern(u64);
+
+impl Pattern {
+    fn fill(&mut self, buffer: &mut [u8]) {
+        for bytes in buffer.chunks_mut(8) {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            bytes.copy_from_slice(&self.0.to_le_bytes()[..bytes.len()]);
+        }
+    }
+}
+
+fn send(stream: &mut TcpStream, seed: u64, mut bytes: usize) -> Result<()> {
+    let mut pattern = Pattern(seed);
+    let mut buffer = [0; 4096];
+    while bytes > 0 {
+        let part = &mut buffer[..bytes.min(4096)];
+        pattern.fill(part);
+        stream.write_all(part)?;
+        bytes -= part.len();
+    }
+    Ok(())
+}
+
+fn expect(stream: &mut TcpStream, seed: u64, mut bytes: usize) -> Result<()> {
+    let mut pattern = Pattern(seed);
+    let (mut buffer, mut wanted) = ([0; 4096], [0; 4096]);
+    while bytes > 0 {
+        let size = bytes.min(4096);
+        stream.read_exact(&mut buffer[..size])?;
+        pattern.fill(&mut wanted[..size]);
+        if buffer[..size] != wanted[..size] {
+            return Err("other bytes than were sent".into());
+        }
+        bytes -= size;
+    }
+    Ok(())
+}
+
+/// Exchanges this number of bytes in each direction, and compares each.
+fn exchange(address: &str, port: &str, bytes: usize) -> Result<()> {
+    let address = SocketAddr::new(address.parse::<Ipv4Addr>()?.into(), port.parse()?);
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&(bytes as u64).to_le_bytes())?;
+    send(&mut stream, 1, bytes)?;
+    expect(&mut stream, 2, bytes)
+}
+
+/// Answers exchanges for ever.
+fn answer(port: &str) -> Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port.parse()?))?;
+    println!("answering");
+    for stream in listener.incoming() {
+        let mut stream = stream?;
+        let mut size = [0; 8];
+        let answered = stream
+            .read_exact(&mut size)
+            .map_err(Into::into)
+            .and_then(|()| {
+                let bytes = u64::from_le_bytes(size) as usize;
+                expect(&mut stream, 1, bytes)?;
+                send(&mut stream, 2, bytes)
+            });
+        if let Err(error) = answered {
+            println!("answer: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// The internet checksum (RFC 1071).
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes
+        .chunks(2)
+        .map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
+    let mut sum: u32 = words.sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// Sends echo requests and counts the answers with the same content (RFC 792).
+fn ping(address: &str, count: u16) -> Result<u16> {
+    let address: Ipv4Addr = address.parse()?;
+    // SAFETY: the call takes numbers.
+    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP) };
+    if socket < 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    // SAFETY: a new descriptor that nothing else owns.
+    let socket = std::net::UdpSocket::from(unsafe { OwnedFd::from_raw_fd(socket) });
+    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
+    let mut answered = 0;
+    let mut shortest = Duration::from_secs(5);
+    for number in 0..count {
+        let mut packet = vec![8, 0, 0, 0, 0x12, 0x34];
+        packet.extend(number.to_be_bytes());
+        packet.extend((0..1400_u32).map(|byte| (byte as u16 ^ number) as u8));
+        let sum = checksum(&packet).to_be_bytes();
+        packet[2..4].copy_from_slice(&sum);
+        let begin = Instant::now();
+        socket.send_to(&packet, (address, 0))?;
+        let mut buffer = [0; 2048];
+        while let Ok((size, _)) = socket.recv_from(&mut buffer) {
+            // After an IP header without options; other requests arrive too.
+            if size == packet.len() + 20 && buffer[20] == 0 && buffer[24..size] == packet[4..] {
+                answered += 1;
+                shortest = shortest.min(begin.elapsed());
+                break;
+            }
+        }
+    }
+    println!(
+        "answered {answered} of {count}, at least {} us",
+        shortest.as_micros()
+    );
+    Ok(answered)
+}
+
+/// Returns the name of the interface with this peer.
+fn interface(peer: &str) -> Result<String> {
+    let begin = Instant::now();
+    loop {
+        for entry in fs::read_dir("/sys/class/net")? {
+            let path = entry?.path();
+            let alias = fs::read_to_string(path.join("ifalias")).unwrap_or_default();
+            if alias.trim() == peer {
+                let name = path.file_name().unwrap_or_default();
+                return Ok(name.to_string_lossy().into_owned());
+            }
+        }
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("no interface with {peer}").into());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Sets an address with 24 bits of network, and turns the interface on (netdevice(7)).
+fn up(peer: &str, address: &str) -> Result<()> {
+    let name = interface(peer)?;
+    let address: Ipv4Addr = address.parse()?;
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    let set = |request: u64, value: &dyn Fn(&mut libc::ifreq)| -> Result<()> {
+        // SAFETY: numbers and addresses, for which zeros are valid.
+        let mut argument: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in argument.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as _;
+        }
+        value(&mut argument);
+        // SAFETY: these commands take this structure.
+        let result = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut argument) };
+        (result == 0)
+            .then_some(())
+            .ok_or_else(|| std::io::Error::last_os_error().into())
+    };
+    let internet = |octets: [u8; 4]| {
+        let mut data = [0; 14];
+        data[2..6].copy_from_slice(&octets.map(|octet| octet as _));
+        libc::sockaddr {
+            sa_family: libc::AF_INET as _,
+            sa_data: data,
+        }
+    };
+    set(libc::SIOCSIFADDR as u64, &|argument| {
+        argument.ifr_ifru.ifru_addr = internet(address.octets());
+    })?;
+    set(libc::SIOCSIFNETMASK as u64, &|argument| {
+        argument.ifr_ifru.ifru_netmask = internet([255, 255, 255, 0]);
+    })?;
+    set(libc::SIOCSIFFLAGS as u64, &|argument| {
+        argument.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
+    })?;
+    println!("up {name}");
+    Ok(())
+}
+
+/// Waits until the interface has a carrier or none.
+fn has_carrier(peer: &str, wanted: bool) -> Result<bool> {
+    let path = format!("/sys/class/net/{}/carrier", interface(peer)?);
+    let begin = Instant::now();
+    while begin.elapsed() < PATIENCE {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        if (text.trim() == "1") == wanted {
+            return Ok(true);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Ok(false)
+}
+
+/// Exchanges for ever, with a line for each round.
+fn rounds(address: &str, port: &str) -> Result<()> {
+    for round in 1.. {
+        exchange(address, port, 100_000)?;
+        println!("round {round}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
+
+/// The files of the cells: the kernel of this machine, the meter, the module, and this program.
+struct Parts {
+    image: Vec<u8>,
+    initramfs: Vec<u8>,
+}
+
+impl Parts {
+    fn read(kernel: &str, meter: &str, module: &str) -> Result<Self> {
+        let program = fs::read(std::env::current_exe()?)?;
+        let relative = |path: &'static str| path.trim_start_matches('/');
+        let list = format!("{MODULE}\n");
+        Ok(Self {
+            image: fs::read(kernel)?,
+            initramfs: initramfs(
+                &fs::read(meter)?,
+                &[
+                    (relative(GUEST_PROGRAM), 0o755, &program),
+                    (relative(MODULE), 0o644, &fs::read(module)?),
+                    (relative(MODULE_LIST), 0o644, list.as_bytes()),
+                ],
+            )?,
+        })
+    }
+
+    fn boot(&self, name: &str, cpu: u32, peers: &[&str]) -> Result<LinuxCell> {
+        let networks = peers.iter().map(|peer| NetworkRequest {
+            peer: (*peer).to_owned(),
+            bytes: DEFAULT_BYTES,
+            cached: true,
+        });
+        let request = CellRequest {
+            networks: networks.collect(),
+            cpus: CpuSelection::List([CpuId(cpu)].into_iter().collect()),
+            ..CellRequest::linux(name, MEMORY)
+        };
+        let resolved = Operator::open()?.resolved(&request, &CpuSet::new());
+        let resolved = resolved.map_err(|error| format!("{error:?}"))?;
+        Ok(LinuxCell::boot(LinuxOrder {
+            configuration: resolved.configuration,
+            image: self.image.clone(),
+            initramfs: self.initramfs.clone(),
+            arguments: String::new(),
+            nodes: resolved.nodes,
+            names: resolved.names,
+        })?)
+    }
+}
+
+/// Returns the output of this program in the cell.
+fn inside(agent: &Agent, words: &[&str]) -> Result<String> {
+    let mut command = vec![GUEST_PROGRAM];
+    command.extend(words);
+    let mut process = agent.spawn(&AgentCommand::new(command))?;
+    let mut text = String::new();
+    process.stdout.read_to_string(&mut text)?;
+    process.wait(PATIENCE)?.ok_or("the program does not end")?;
+    print!("{text}");
+    Ok(text)
+}
+
+/// Starts to answer exchanges in the cell.
+fn answering(agent: &Agent) -> Result<AgentHandle> {
+    let process = agent.spawn(&AgentCommand::new([GUEST_PROGRAM, "answer", PORT]))?;
+    let mut line = String::new();
+    BufReader::new(process.stdout).read_line(&mut line)?;
+    report(line.trim() == "answering", "a cell answers");
+    // Its standard input stays open as long as the process.
+    std::mem::forget(process.stdin);
+    Ok(process.handle)
+}
+
+fn exits(cell: &LinuxCell) -> Result<Vec<u64>> {
+    Ok(cell.exits()?.concat())
+}
+
+/// Prints the exits of a cell for each packet that it received and sent meanwhile.
+fn print_exits(what: &str, before: &[u64], after: &[u64], packets: u64) {
+    for (number, (before, after)) in before.iter().zip(after).enumerate() {
+        let (count, exit) = (after - before, Exit::try_from(number as u32));
+        if let Ok(exit) = exit
+            && count > 0
+        {
+            let each = count as f64 / packets.max(1) as f64;
+            println!("figure {what}: exit {exit:?} {count}, {each:.2} a packet");
+        }
+    }
+}
+
+fn packets(agent: &Agent, peer: &str) -> Result<u64> {
+    let text = inside(agent, &["packets", peer])?;
+    Ok(text.trim().parse()?)
+}
+
+/// Prints the packets that the interface has received and sent.
+fn show_packets(peer: &str) -> Result<()> {
+    let both = count_of(peer, "rx_packets")? + count_of(peer, "tx_packets")?;
+    println!("{both}");
+    Ok(())
+}
+
+fn enable() -> Result<Device> {
+    let device = Device::open()?;
+    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
+    let blob = machine.system(HYPERVISOR).checked();
+    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
+    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    Ok(device)
+}
+
+/// Boots two cells, `near` with the root and with `far`, and configures all interfaces.
+fn boot(parts: &Parts) -> Result<[(LinuxCell, Agent); 2]> {
+    let near = parts.boot("near", 3, &["root", "far"])?;
+    let far = parts.boot("far", 2, &["near"])?;
+    let near_agent = near.agent(BOOT_PATIENCE)?;
+    let far_agent = far.agent(BOOT_PATIENCE)?;
+    for (what, agent) in [("near", &near_agent), ("far", &far_agent)] {
+        let problems = &agent.hello().problems;
+        report(
+            problems.is_empty(),
+            &format!("{what}: problems {problems:?}"),
+        );
+    }
+    up("near", "10.1.0.1")?;
+    inside(&near_agent, &["up", "root", "10.1.0.2"])?;
+    inside(&near_agent, &["up", "far", "10.2.0.1"])?;
+    inside(&far_agent, &["up", "near", "10.2.0.2"])?;
+    Ok([(near, near_agent), (far, far_agent)])
+}
+
+fn print_console(cell: &LinuxCell) {
+    for line in cell.console() {
+        println!("cell {line}");
+    }
+}
+
+fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
+    let device = enable()?;
+    let parts = Parts::read(kernel, meter, module)?;
+    let [(near, near_agent), (far, far_agent)] = boot(&parts)?;
+    let _near_answers = answering(&near_agent)?;
+    let _far_answers = answering(&far_agent)?;
+    report(has_carrier("near", true)?, "root and cell: carrier");
+    let answered = ping("10.1.0.2", PINGS.parse()?)?;
+    report(answered == PINGS.parse::<u16>()?, "root and cell: ping");
+    let before = (exits(&near)?, packets(&near_agent, "root")?);
+    let exchanged = exchange("10.1.0.2", PORT, BYTES.parse()?);
+    report(
+        exchanged.is_ok(),
+        &format!("root and cell: TCP {exchanged:?}"),
+    );
+    let after = (exits(&near)?, packets(&near_agent, "root")?);
+    print_exits("root and cell", &before.0, &after.0, after.1 - before.1);
+
+    let text = inside(&near_agent, &["ping", "10.2.0.2", PINGS])?;
+    report(
+        text.contains(&format!("answered {PINGS} of {PINGS}")),
+        "cell and cell: ping",
+    );
+    let before = (exits(&near)?, packets(&near_agent, "far")?);
+    let text = inside(&near_agent, &["exchange", "10.2.0.2", PORT, BYTES])?;
+    report(text.contains("exchanged"), "cell and cell: TCP");
+    let after = (exits(&near)?, packets(&near_agent, "far")?);
+    print_exits("cell and cell", &before.0, &after.0, after.1 - before.1);
+
+    // A cell that starts again connects again.
+    print_console(&far);
+    far.stop()?;
+    drop(far_agent);
+    far.start()?;
+    let far_agent = far.agent(BOOT_PATIENCE)?;
+    inside(&far_agent, &["up", "near", "10.2.0.2"])?;
+    let text = inside(&near_agent, &["ping", "10.2.0.2", PINGS])?;
+    report(
+        text.contains(&format!("answered {PINGS} of {PINGS}")),
+        "cell and cell: ping after a restart",
+    );
+    for cell in [&near, &far] {
+        print_console(cell);
+    }
+    near.stop()?;
+    // It answers no frame any more.
+    let _ = ping("10.1.0.2", 3);
+    report(
+        has_carrier("near", false)?,
+        "root and cell: no carrier after its end",
+    );
+    near.destroy()?;
+    far.destroy()?;
+    device.disable()?;
+    report(true, "left");
+    Ok(())
+}
+
+/// Creates, loads and starts a program without an operating system that has a network with the root.
+fn start_bare(name: &str, image: &Path, argument: u64) -> Result<()> {
+    let operator = Operator::open()?;
+    let request = CellRequest {
+        networks: vec![NetworkRequest {
+            peer: "root".to_owned(),
+            bytes: DEFAULT_BYTES,
+            cached: false,
+        }],
+        argument,
+        ..CellRequest::new(name)
+    };
+    let failed = |error| format!("{name}: {error:?}");
+    let resolved = operator
+        .resolved(&request, &CpuSet::new())
+        .map_err(failed)?;
+    operator.create(&resolved).map_err(failed)?;
+    operator
+        .load(name, None, &fs::read(image)?)
+        .map_err(failed)?;
+    operator.start(name).map_err(failed)?;
+    Ok(())
+}
+
+/// Sends UDP packets and counts those that return unchanged.
+fn echoes(address: &str, count: u32) -> Result<u32> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+    socket.connect((address, 7))?;
+    let mut returned = 0;
+    for number in 0..count {
+        let packet: Vec<u8> = (0..1 + number * 37 % 1400)
+            .map(|byte| (byte ^ number) as u8)
+            .collect();
+        socket.send(&packet)?;
+        let mut buffer = [0; 2048];
+        if socket
+            .recv(&mut buffer)
+            .is_ok_and(|size| buffer[..size] == packet)
+        {
+            returned += 1;
+        }
+    }
+    Ok(returned)
+}
+
+fn count_of(peer: &str, file: &str) -> Result<u64> {
+    let name = interface(peer)?;
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/statistics/{file}"))?;
+    Ok(text.trim().parse()?)
+}
+
+fn bare(directory: &str, seconds: u64) -> Result<()> {
+    let device = enable()?;
+    let operator = Operator::open()?;
+    let image = |name: &str| Path::new(directory).join(name);
+    start_bare("echo", &image("rampart-cell-network"), 0x0a01_0002)?;
+    up("echo", "10.1.0.1")?;
+    report(
+        has_carrier("echo", true)?,
+        "without an operating system: carrier",
+    );
+    let answered = ping("10.1.0.2", PINGS.parse()?)?;
+    report(
+        answered == PINGS.parse::<u16>()?,
+        "without an operating system: ping",
+    );
+    let returned = echoes("10.1.0.2", 50)?;
+    report(
+        returned == 50,
+        &format!("without an operating system: UDP, {returned} of 50"),
+    );
+    let gone = |name: &str| operator.destroy(name).map_err(|error| format!("{error:?}"));
+    gone("echo")?;
+
+    for seed in 1..=2 {
+        start_bare("hostile", &image("rampart-cell-network-hostile"), seed)?;
+        up("hostile", "10.1.0.1")?;
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.set_broadcast(true)?;
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(seconds) {
+            for _ in 0..50 {
+                // There is no answer, and often no carrier.
+                let _ = socket.send_to(&[0; 1000], ("10.1.0.255", 9));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let counts = ["rx_packets", "rx_errors", "tx_packets", "tx_dropped"]
+            .map(|file| count_of("hostile", file).unwrap_or(0));
+        println!("figure hostile {seed}: received, invalid, sent, dropped {counts:?}");
+        report(
+            counts[0] > 100 && counts[1] > 10,
+            &format!("hostile {seed}: its frames were taken and its errors counted"),
+        );
+        gone("hostile")?;
+    }
+    start_bare("echo", &image("rampart-cell-network"), 0x0a01_0002)?;
+    up("echo", "10.1.0.1")?;
+    let answered = ping("10.1.0.2", PINGS.parse()?)?;
+    report(answered == PINGS.parse::<u16>()?, "after the attack: ping");
+    gone("echo")?;
+    device.disable()?;
+    report(true, "left");
+    Ok(())
+}
+
+/// Panics while two cells exchange; the reader of the machine's memory examines the cells.
+fn crash(kernel: &str, meter: &str, module: &str) -> Result<()> {
+    let _device = enable()?;
+    let parts = Parts::read(kernel, meter, module)?;
+    let [(near, near_agent), (_far, far_agent)] = boot(&parts)?;
+    let to_root = near.regions().to_root;
+    println!(
+        "figure to the root: {:#x}+{:#x}",
+        to_root.start, to_root.bytes
+    );
+    let _far_answers = answering(&far_agent)?;
+    let process = near_agent.spawn(&AgentCommand::new([
+        GUEST_PROGRAM,
+        "rounds",
+        "10.2.0.2",
+        PORT,
+    ]))?;
+    for line in BufReader::new(process.stdout).lines() {
+        if line?.starts_with("round 3") {
+            println!("figure rounds before the panic: 3");
+            std::io::stdout().flush()?;
+            // Wait until the line has been transmitted.
+            std::thread::sleep(Duration::from_secs(1));
+            fs::write("/proc/sysrq-trigger", "c")?;
+        }
+    }
+    Err("the root did not panic".into())
+}
+
+fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["run", kernel, meter, module] => run(kernel, meter, module),
+        ["crash", kernel, meter, module] => crash(kernel, meter, module),
+        ["bare", directory, seconds] => seconds
+            .parse()
+            .map_err(Into::into)
+            .and_then(|seconds| bare(directory, seconds)),
+        ["up", peer, address] => up(peer, address),
+        ["packets", peer] => show_packets(peer),
+        ["answer", port] => answer(port),
+        ["exchange", address, port, bytes] => bytes
+            .parse()
+            .map_err(Into::into)
+            .and_then(|bytes| exchange(address, port, bytes))
+            .map(|()| println!("exchanged {bytes}")),
+        ["ping", address, count] => count
+            .parse()
+            .map_err(Into::into)
+            .and_then(|count| ping(address, count))
+            .map(|_| ()),
+        ["rounds", address, port] => rounds(address, port),
+        _ => Err("see the top of network_agent.rs".into()),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            report(false, &error.to_string());
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
