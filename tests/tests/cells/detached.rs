@@ -78,7 +78,6 @@ fn a_cpu_under_the_hypervisor_is_a_cells_or_is_taken() {
     }
     let text = run_with_detached_threads(SCRIPT, 1024, Duration::from_secs(900));
     let output = ScriptOutput::new(&text);
-    println!("{text}");
     output.refused("enable-while-taken", &["rampart detach give 3"]);
     for word in ["enable", "create", "start", "destroy", "disable"] {
         output.assert_success(word);
