@@ -53,7 +53,8 @@ run enable-while-taken cell enable --image rampart.bin
 attach
 run enable cell enable --image rampart.bin
 program loop ./control_loop 3 3
-program hostile ./detach-test all 3
+# It takes the next CPU, too.
+program hostile ./detach-test all 2
 detach
 run create-while-taken cell create press --cpus 3
 run disable-while-taken cell disable
