@@ -94,13 +94,14 @@ bench: setup-bench build ## Compare the meters with cyclictest and oslat (ARGS=.
 	cargo run --locked --release --package rampart-benchmarks -- $(ARGS)
 
 .PHONY: bench-hypervisor
-bench-hypervisor: hypervisor ## Count the hypervisor's instructions for each trap and interrupt (ARGS=...)
+bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, and lines of a cache that cells lose (ARGS=...)
 	@scripts/setup build sim-aarch64
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
+	@cargo test --locked --quiet --package rampart-tests --test cells colours::cells_of_different -- --nocapture
 
 .PHONY: bench-detached
 bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning
-	cargo test --locked --package rampart-tests --test simulated -- --nocapture detaching_costs
+	cargo test --locked --package rampart-tests --test simulated -- --ignored --nocapture detaching_costs
 
 .PHONY: check
 check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root

@@ -68,6 +68,9 @@ pub struct MemoryReport {
     pub guest: u64,
     /// `own`, `shared` or `device`.
     pub purpose: String,
+    /// The colours of its pages, of 32; none for all pages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub colours: Option<String>,
     /// Name of a shared region in this cell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

@@ -8,6 +8,7 @@ use core::mem::offset_of;
 
 use rampart_hypervisor_core::interface::{Header, LAUNCH_ENTER};
 
+use crate::gicv2::is_gicv2;
 use crate::{DISTRIBUTOR, REDISTRIBUTORS, store};
 
 global_asm!(
@@ -27,9 +28,12 @@ unsafe extern "C" {
     pub fn launcher_second();
 }
 
-/// Configures the controller like Linux: affinity routing, group 1 enabled (GICD_CTLR, Arm IHI 0069, 12.9.4),
+/// Configures the controller like Linux. A GICv2 is only enabled. Otherwise: affinity routing, group 1 enabled (GICD_CTLR, Arm IHI 0069, 12.9.4),
 /// all interrupts in group 1, redistributors awake.
 pub fn prepare_interrupts(cpus: u64) {
+    if is_gicv2() {
+        return store(DISTRIBUTOR, 1);
+    }
     store(DISTRIBUTOR, 0x12);
     for word in 1..8 {
         store(DISTRIBUTOR + 0x80 + 4 * word, u32::MAX);

@@ -44,6 +44,8 @@ pub const BEGUN: usize = 28;
 pub const ENTRY: usize = 29;
 /// The stack pointer while code runs.
 pub const STACK: usize = 30;
+/// GICC, if the machine has a GICv2. The program sets it.
+pub const INTERFACE: usize = 387;
 /// The outcome of the launch plus 100; 0 before.
 pub const LAUNCHED: usize = 31;
 /// The code of an order: instructions, or for [`RANDOM`] addresses.
@@ -78,6 +80,7 @@ mod bare {
     use core::arch::{asm, global_asm};
 
     use super::*;
+    use crate::gicv2::{self, is_gicv2};
     use crate::{enable, read_register, wait, write_register};
 
     /// The interrupt of the physical timer (Arm BSA, B.2).
@@ -100,6 +103,7 @@ mod bare {
         interrupt_end = const INTERRUPT_END,
         timer_ticks = const 8 * TIMER_TICKS,
         stays_active = const 8 * STAYS_ACTIVE,
+        interface = const 8 * INTERFACE,
     );
 
     unsafe extern "C" {
@@ -163,6 +167,7 @@ mod bare {
     extern "C" fn remote_loop(area: u64) -> ! {
         let area = Area(area);
         let mut done = area.word(NUMBER);
+        area.set(INTERFACE, if is_gicv2() { gicv2::INTERFACE } else { 0 });
         area.set(ENTRY, remote_entry as *const () as u64);
         area.set(BEGUN, area.word(BEGUN) + 1);
         let mut looks = 0;

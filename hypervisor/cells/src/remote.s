@@ -87,8 +87,15 @@ remote_interrupted:
     stp     x0, x1, [sp, #-32]!
     stp     x2, x3, [sp, #16]
     mrs     x0, tpidr_el1
-    // ICC_IAR1_EL1.
+    // ICC_IAR1_EL1, or GICC_IAR.
+    ldr     x3, [x0, #{interface}]
+    cbnz    x3, 4f
     mrs     x1, s3_0_c12_c12_0
+    b       5f
+4:  ldr     w1, [x3, #0xc]
+    mov     x3, x1
+    and     x1, x1, #0x3ff
+5:  stp     x3, x4, [sp, #-16]!
     mov     x2, #{interrupt_end}
     cmp     x1, x2
     csel    x2, x1, x2, lo
@@ -107,9 +114,15 @@ remote_interrupted:
     msr     cntp_ctl_el0, xzr
 3:  ldr     x3, [x0, #{stays_active}]
     cbnz    x3, 2f
-    // ICC_EOIR1_EL1.
+    // ICC_EOIR1_EL1, or GICC_EOIR.
+    ldr     x3, [x0, #{interface}]
+    cbnz    x3, 6f
     msr     s3_0_c12_c12_1, x1
+    b       2f
+6:  ldr     x2, [sp]
+    str     w2, [x3, #0x10]
 2:  isb
+    ldp     x3, x4, [sp], #16
     ldp     x2, x3, [sp, #16]
     ldp     x0, x1, [sp], #32
     eret

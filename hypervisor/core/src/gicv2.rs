@@ -88,6 +88,8 @@ pub fn distributor(
     bus: &impl Bus,
 ) -> u64 {
     match offset {
+        // GICD_ICFGR of private interrupts: where it can be written, it may be that of all CPUs (QEMU).
+        0xc00..0xc08 if access.write.is_some() => 0,
         0x80..0x800 | 0xc00..0xf00 => {
             common_registers::access(offset, access, owned, bus).unwrap_or(0)
         }

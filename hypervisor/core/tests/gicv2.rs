@@ -41,6 +41,9 @@ fn the_first_word_has_the_private_interrupts() {
         (DISTRIBUTOR + 0x104, Width::Word, Some(1 << 8 | 1 << 31)),
     ];
     assert_eq!(bus.taken(), expected);
+    // The triggers may be those of all CPUs.
+    access(0xc04, Width::Word, Some(0xffff_ffff), &bus);
+    assert_eq!(bus.taken(), []);
     // The priority of the management interrupt.
     access(0x404, Width::Word, Some(0x9090_9090), &bus);
     access(0x407, Width::Byte, Some(0x90), &bus);

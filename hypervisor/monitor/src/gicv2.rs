@@ -33,7 +33,6 @@ const GICD_ICPENDR: u64 = 0x280;
 const GICD_ICACTIVER: u64 = 0x380;
 const GICD_IPRIORITYR: u64 = 0x400;
 const GICD_ITARGETSR: u64 = 0x800;
-const GICD_ICFGR1: u64 = 0xc04;
 /// GICD_CPENDSGIR (4.3.16): a byte for each software interrupt, with a bit for each sender.
 const GICD_CPENDSGIR: u64 = 0xf10;
 
@@ -236,8 +235,6 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
         let priority = base + GICD_IPRIORITYR + u64::from(number);
         Devices.write(priority, Width::Byte, ORDINARY_PRIORITY);
     }
-    // Private peripheral interrupts are level-triggered (Arm BSA, B.2).
-    write(base + GICD_ICFGR1, 0);
     enable_interface(machine, cpu, 0);
     write_interface(machine, GICC_PMR, 0xff);
     write_interface(machine, GICC_BPR, 0);

@@ -8,6 +8,8 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, Platform};
 /// QEMU, hw/arm/virt.c: `base_memmap`.
 pub(crate) const DISTRIBUTOR: u64 = 0x0800_0000;
 pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
+/// GICC of a GICv2.
+pub(crate) const INTERFACE: u64 = 0x0801_0000;
 pub(crate) const PORT: u64 = 0x0900_0000;
 pub(crate) const DEVICES_END: u64 = 0x0a00_4000;
 pub(crate) const RAM: u64 = 0x4000_0000;
@@ -67,6 +69,17 @@ pub(crate) fn system() -> Blob {
             region(after, after, RAM + RAM_BYTES - after, all),
         ],
         ..Blob::default()
+    }
+}
+
+/// The platform of a machine with a GICv2.
+pub(crate) fn gicv2() -> Platform {
+    Platform {
+        distributor: DISTRIBUTOR,
+        cpu_frames: INTERFACE,
+        cpu_frame_bytes: 0x2000,
+        event_interrupt: 0,
+        version: 2,
     }
 }
 

@@ -35,11 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) struct Model {
     pub(crate) cpu: &'static str,
     pub(crate) two_security_states: bool,
+    pub(crate) gicv2: bool,
 }
 
 impl Model {
     fn name(&self) -> String {
-        format!("{}-{}", self.cpu, 1 + u32::from(self.two_security_states))
+        let controller = if self.gicv2 { "-gicv2" } else { "" };
+        let states = 1 + u32::from(self.two_security_states);
+        format!("{}{controller}-{states}", self.cpu)
     }
 }
 
@@ -50,6 +53,7 @@ pub(crate) const MODELS: [Model; 7] = {
         Model {
             cpu,
             two_security_states,
+            gicv2: false,
         }
     }
     [
@@ -62,6 +66,18 @@ pub(crate) const MODELS: [Model; 7] = {
         model("neoverse-n1", true),
     ]
 };
+
+/// The machines with a GICv2.
+pub(crate) const GICV2: [Model; 2] = [
+    Model {
+        gicv2: true,
+        ..MODELS[0]
+    },
+    Model {
+        gicv2: true,
+        ..MODELS[1]
+    },
+];
 
 /// The result of an attack: what is wrong.
 pub(crate) type Attacked = Result<(), String>;
@@ -81,9 +97,11 @@ fn chosen(models: &[Model]) -> Vec<Model> {
     let other = Model {
         cpu: cpu.to_owned().leak(),
         two_security_states: states == "2",
+        gicv2: false,
     };
     let fits = |model: &&Model| {
-        model.two_security_states == other.two_security_states
+        !model.gicv2
+            && model.two_security_states == other.two_security_states
             && (model.cpu == cpu || !is_known && model.cpu == MODELS[0].cpu)
     };
     models.iter().filter(fits).map(|_| other).collect()
@@ -148,8 +166,17 @@ impl Machine {
             .open(&path);
         let memory = memory.expect("the machine's memory");
         memory.set_len(RAM_BYTES).expect("the machine's memory");
-        let mut image = read(&programs, "rampart.bin");
+        let image = if model.gicv2 {
+            "rampart-gicv2.bin"
+        } else {
+            "rampart.bin"
+        };
+        let mut image = read(&programs, image);
         let (mut header, _) = Header::read_from_prefix(&image).expect("a header");
+        let mut system = system.clone();
+        if model.gicv2 {
+            system.platform = Some(gicv2());
+        }
         let configuration = system.bytes();
         header.physical_base = HYPERVISOR;
         header.memory_bytes = HYPERVISOR_BYTES;
@@ -175,11 +202,15 @@ impl Machine {
         // Memory with tags, for CPUs that have them.
         let has_tags = ["max", "neoverse-n2"].contains(&model.cpu);
         let tags = if has_tags { ",mte=on" } else { "" };
-        let machine = "virt,virtualization=on,gic-version=3,its=off,memory-backend=ram";
+        let version = if model.gicv2 { 2 } else { 3 };
+        let machine = format!("virt,virtualization=on,gic-version={version},its=off");
         let mut backend = format!("memory-backend-file,id=ram,size={RAM_BYTES},share=on,mem-path=");
         backend.push_str(escaped(&path).to_str().expect("a path"));
         let mut arguments: Vec<std::ffi::OsString> = Vec::new();
-        arguments.extend(["-machine".into(), format!("{machine}{secure}{tags}").into()]);
+        arguments.extend([
+            "-machine".into(),
+            format!("{machine},memory-backend=ram{secure}{tags}").into(),
+        ]);
         arguments.extend(["-object".into(), backend.into(), "-m".into(), "1024".into()]);
         arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
         arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);
@@ -238,7 +269,7 @@ impl Machine {
         let mut exits: Vec<u64> = counts
             .map(|count| count.load(std::sync::atomic::Ordering::Relaxed))
             .collect();
-        if self.model.two_security_states {
+        if self.model.two_security_states || self.model.gicv2 {
             exits[Exit::Wait as usize] = 0;
         }
         exits

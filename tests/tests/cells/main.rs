@@ -9,6 +9,7 @@ mod crash;
 mod detached;
 mod gicv2;
 mod hostile_cells;
+mod hostile_gicv2;
 mod hostile_root;
 mod instructions;
 mod isolation;

@@ -37,10 +37,13 @@ grows() {
     echo "FAILED  $1 stays at $before"
 }
 run enable cell enable
+run describe cell describe --json
 
-# Two cells and the root find a region by its name.
-run greet cell create greet --cpus 3 --shared greeting=4KiB --image rampart-cell-names --json
-run echo cell create echo --cpus 2 --argument 1 --shared echo=4KiB --shared-of greet:greeting --image rampart-cell-names
+# Two cells and the root find a region by its name. Their memory is one range, by colours of the cache.
+run greet cell create greet --cpus 3 --cache-percent 25 --shared greeting=4KiB --image rampart-cell-names --json
+run echo cell create echo --cpus 2 --cache-percent 70 --argument 1 --shared echo=4KiB --shared-of greet:greeting --image rampart-cell-names
+run share-too-large cell create other --cpus 1 --cache-percent 25
+run no-share cell create other --cpus 1 --dry-run
 run name-twice cell create other --cpus 1 --shared a=4KiB --shared a=4KiB
 run name-taken cell create other --cpus 1 --shared greeting=4KiB --shared-of greet:greeting
 run no-region cell create other --cpus 1 --shared-of greet:farewell
@@ -102,7 +105,7 @@ memory = { size = "128MiB" }
 image = "/boot/vmlinuz-$(uname -r)"
 initramfs = "/tmp/cells/initramfs.cpio"
 devices = ["pl031@9010000"]
-cell = { shared = [{ name = "records", size = "64KiB" }] }
+cell = { cache-percent = 50, shared = [{ name = "records", size = "64KiB" }] }
 
 [host]
 default = "skip"
@@ -166,7 +169,22 @@ fn writer<'a>(cell: &'a Value, name: &str) -> &'a Value {
 
 fn named(output: &ScriptOutput<'_>, text: &str) {
     output.assert_success("enable");
+    // The device tree of QEMU's `virt` has no caches: the driver reads that of the processor.
+    let cache = &output.json("describe")["last-cache"];
+    assert_eq!(cache["source"], "processor", "{cache:#}");
+    let bytes = ["sets", "ways", "line-bytes"].map(|name| cache[name].as_u64().unwrap_or(0));
+    let bytes: u64 = bytes.iter().product();
+    assert!(bytes >= 256 << 10 && bytes.is_power_of_two(), "{cache:#}");
     assert_eq!(output.json("greet")["shared"][0]["name"], "greeting");
+    output.refused(
+        "share-too-large",
+        &["share of the cache", "25 %", "--cache-percent"],
+    );
+    let alone = output.of("no-share", 0);
+    assert!(
+        alone.contains("takes lines of the cache from cell greet"),
+        "{alone}"
+    );
     assert!(output.of("echo", 0).contains("name greeting"));
     output.refused("name-twice", &["name a", "a unique name"]);
     output.refused("name-taken", &["name greeting"]);
@@ -174,6 +192,8 @@ fn named(output: &ScriptOutput<'_>, text: &str) {
     output.refused("not-the-writer", &["the root cannot write to it"]);
     output.assert_success("start");
     let list = output.json("list");
+    let own = |cell: usize| &list[cell]["memory"][0]["start"];
+    assert_eq!(own(0), own(1), "one range: {list:#}");
     assert_eq!(writer(&list[0], "greeting"), "cell", "{list:#}");
     assert_eq!(writer(&list[1], "greeting"), "another cell", "{list:#}");
     assert_eq!(writer(&list[1], "echo"), "cell", "{list:#}");

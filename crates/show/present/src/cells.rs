@@ -103,6 +103,9 @@ pub fn cell_list(cells: &[CellListEntry], verbose: bool) -> Vec<Element> {
 fn resources(cell: &CellListEntry) -> Element {
     let memory = |part: &MemoryReport| {
         let mut text = format!("{}, in the cell at {:#x}", part.span, part.guest);
+        if let Some(colours) = &part.colours {
+            text.push_str(&format!(", colours {colours} of 32"));
+        }
         if let Some(writer) = &part.writer {
             text.push_str(&format!(", written by {writer}"));
         }

@@ -23,8 +23,9 @@ use super::LOOP;
 
 const RUST_EXAMPLES: [&str; 4] = ["control_loop", "costs", "fixed_work", "system_calls"];
 
-/// How long the machine may be silent.
+/// How long the machine may be silent. One that counts instructions has one thread for all CPUs.
 const SILENCE: Duration = Duration::from_secs(200);
+const COUNTED_SILENCE: Duration = Duration::from_secs(1200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
@@ -206,6 +207,7 @@ pub(super) struct Machine {
     qemu: KillAtEnd,
     location: tempfile::TempDir,
     lines: Receiver<String>,
+    silence: Duration,
     output: String,
 }
 
@@ -289,6 +291,11 @@ impl Machine {
             qemu,
             location,
             lines,
+            silence: if kind.accelerator == COUNTED {
+                COUNTED_SILENCE
+            } else {
+                SILENCE
+            },
             output: String::new(),
         };
         machine.wait_for(&format!("release {release}"));
@@ -298,7 +305,7 @@ impl Machine {
     /// Reads until a line with this content.
     fn wait_for(&mut self, wanted: &str) {
         loop {
-            let line = self.lines.recv_timeout(SILENCE);
+            let line = self.lines.recv_timeout(self.silence);
             let line =
                 line.unwrap_or_else(|error| panic!("no {wanted:?}: {error}\n{}", self.output));
             let found = line.trim_end().ends_with(wanted);

@@ -298,8 +298,8 @@ const MOST_INSTRUCTIONS: [(&str, u64); 4] = [
     ("returning", 60_000),
 ];
 
-/// `make bench-detached` prints the table.
 #[test]
+#[ignore = "a machine that counts instructions boots for minutes; make bench-detached and make test-long run it"]
 fn detaching_costs_a_bounded_number_of_instructions() {
     let _machine = beside_others();
     let output = Machine::boot_counted("/rust/costs 2\n").end();

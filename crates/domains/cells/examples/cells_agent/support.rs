@@ -325,8 +325,9 @@ pub(crate) fn exits(device: &Device, cpu: usize) -> Vec<u64> {
     device.status().unwrap().exits(cpu)
 }
 
+/// Returns the number of exits that an interrupt may not cause.
 pub(crate) fn all_exits(device: &Device, cpu: usize) -> u64 {
-    exits(device, cpu).iter().sum()
+    exits_for_interrupts(device, cpu).iter().sum()
 }
 
 /// Returns the exits that an interrupt may not cause. Excludes sleeping if the script declares that

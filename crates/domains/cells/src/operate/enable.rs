@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{StateDirectory, load_module, offer_firmware, release_driver};
+use rampart_host::{
+    MachineRoot, StateDirectory, load_module, offer_firmware, read_detached_cpus, release_driver,
+};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding, ReleaseReport, Severity};
 use rampart_rules::cells::CELL_MEMORY;
@@ -222,9 +224,17 @@ fn hypervisor_span(description: &Description, bytes: u64) -> Result<AddressSpan,
 fn offline_cpus() -> Option<Finding> {
     let offline = offline();
     (!offline.is_empty()).then(|| {
+        let taken = read_detached_cpus(&MachineRoot::system());
         let all: Vec<String> = offline
             .iter()
-            .map(|cpu| format!("echo 1 >/sys/devices/system/cpu/cpu{}/online", cpu.0))
+            .map(|cpu| {
+                if taken.iter().any(|one| one.cpu == cpu) {
+                    // Linux refuses to bring it online.
+                    format!("rampart detach give {cpu}")
+                } else {
+                    format!("echo 1 >/sys/devices/system/cpu/cpu{cpu}/online")
+                }
+            })
             .collect();
         Finding::new(
             Severity::Error,

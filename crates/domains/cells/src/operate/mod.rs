@@ -33,6 +33,12 @@ use error::from_device;
 use log::KernelLog;
 pub use regions::read_program;
 
+/// Returns colours as a list: `0-7,16`.
+fn colours(mask: u32) -> String {
+    let own = (0..u32::BITS).filter(|colour| mask >> colour & 1 != 0);
+    own.map(CpuId).collect::<CpuSet>().to_string()
+}
+
 /// The opened driver, with the hypervisor enabled or not.
 #[derive(Debug)]
 pub struct Operator {
@@ -364,6 +370,7 @@ fn reported(
                 bytes: region.bytes,
             },
             guest: region.guest,
+            colours: (region.colours != 0).then(|| colours(region.colours)),
             purpose: purpose.to_owned(),
         }
     });

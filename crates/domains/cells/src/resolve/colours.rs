@@ -128,7 +128,7 @@ pub(super) fn neighbours(in_use: &InUse, request: &CellRequest, found: &mut Vec<
                 location,
                 "the root takes lines of the cache from this cell: its own memory, like the hypervisor's, has all colours",
             )
-            .values("not divided", "known to whoever depends on the share"),
+            .fix("run ordinary work that must not take them in a cell with a share"),
         );
     }
 }
@@ -143,7 +143,8 @@ pub(super) fn place(free: &[AddressSpan], colours: u32, bytes: u64) -> Result<(u
         (Some(first), Some(last)) => (first.start, last.end()),
         _ => return Err(0),
     };
-    let mut start = first.next_multiple_of(MEMORY_ALIGNMENT);
+    // The first page may be of another colour.
+    let mut start = first & !(MEMORY_ALIGNMENT - 1);
     while start < end {
         let is_free = |block: &u64| {
             block_parts(start + block * COLOUR_BLOCK_BYTES, colours)
