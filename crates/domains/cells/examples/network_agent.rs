@@ -217,13 +217,13 @@ fn up(peer: &str, address: &str) -> Result<()> {
             sa_data: data,
         }
     };
-    set(libc::SIOCSIFADDR as u64, &|argument| {
+    set(libc::SIOCSIFADDR, &|argument| {
         argument.ifr_ifru.ifru_addr = internet(address.octets());
     })?;
-    set(libc::SIOCSIFNETMASK as u64, &|argument| {
+    set(libc::SIOCSIFNETMASK, &|argument| {
         argument.ifr_ifru.ifru_netmask = internet([255, 255, 255, 0]);
     })?;
-    set(libc::SIOCSIFFLAGS as u64, &|argument| {
+    set(libc::SIOCSIFFLAGS, &|argument| {
         argument.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
     })?;
     println!("up {name}");

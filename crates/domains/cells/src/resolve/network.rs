@@ -26,6 +26,8 @@ pub(super) fn sections(
     placed: &mut Placed,
     found: &mut Vec<Finding>,
 ) {
+    // What is not of the colours of the cell takes no line of a cache.
+    let has_colours = placed.own.is_some_and(|own| own.colours != 0);
     for (index, network) in request.networks.iter().enumerate() {
         let twice = request.networks[..index]
             .iter()
@@ -44,7 +46,7 @@ pub(super) fn sections(
             own_bell: 0,
             peer_bell: 0,
             root_doorbell: 0,
-            cached: network.cached,
+            cached: network.cached && !has_colours,
         };
         if let Some(peer) = known {
             match of_peer(request, peer, &link) {
@@ -77,7 +79,8 @@ pub(super) fn sections(
         } else {
             [MemoryFlags::empty(); 2]
         };
-        let common = MemoryFlags::SHARED | MemoryFlags::READ;
+        let mut common = MemoryFlags::SHARED | MemoryFlags::READ;
+        common.set(MemoryFlags::UNCACHED, !link.cached);
         let flags = [
             common | MemoryFlags::WRITE | of_root[0],
             common | of_root[1],

@@ -169,11 +169,15 @@ fn request(order: &StartRequest<'_>) -> CellRequest {
             region: region.to_owned(),
         }));
     request.cache_percent = options.cache_percent;
-    // Only programs without an operating system use no caches.
+    // Programs without an operating system use no caches, and cells with a share of a cache only their own part.
+    let has_share = |domain: &PlannedDomain| {
+        let options = domain.cell.as_ref();
+        options.is_some_and(|options| options.cache_percent.is_some())
+    };
     let planned = &order.active.planned.domains;
     let uses_caches = |name: &str| {
         let peer = planned.iter().find(|domain| domain.name == name);
-        peer.is_none_or(rampart_plan::is_linux)
+        peer.is_none_or(|peer| rampart_plan::is_linux(peer) && !has_share(peer))
     };
     let networks = options.network.iter().map(|network| NetworkRequest {
         peer: network.peer.clone(),
