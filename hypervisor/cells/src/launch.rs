@@ -8,7 +8,7 @@ use core::mem::offset_of;
 
 use rampart_hypervisor_core::interface::{Header, LAUNCH_ENTER};
 
-use crate::{DISTRIBUTOR, REDISTRIBUTORS, store};
+use crate::{distributor, first_redistributor, store};
 
 global_asm!(
     include_str!("launch.s"),
@@ -30,11 +30,11 @@ unsafe extern "C" {
 /// Configures the controller like Linux: affinity routing, group 1 enabled (GICD_CTLR, Arm IHI 0069, 12.9.4),
 /// all interrupts in group 1, redistributors awake.
 pub fn prepare_interrupts(cpus: u64) {
-    store(DISTRIBUTOR, 0x12);
+    store(distributor(), 0x12);
     for word in 1..8 {
-        store(DISTRIBUTOR + 0x80 + 4 * word, u32::MAX);
+        store(distributor() + 0x80 + 4 * word, u32::MAX);
     }
-    for frame in (0..cpus).map(|cpu| REDISTRIBUTORS + 0x2_0000 * cpu) {
+    for frame in (0..cpus).map(|cpu| first_redistributor() + 0x2_0000 * cpu) {
         store(frame + 0x14, 0);
         store(frame + 0x1_0080, u32::MAX);
     }

@@ -18,6 +18,7 @@ use rampart_hypervisor_core::interface::{
     Exit, Header, Hypercall, Outcome, STATUS_BYTES, Status, StopReason,
 };
 use rampart_qemu::{Qemu, escaped};
+use rampart_ring::program_header::{self, InterruptController};
 use rampart_tests::programs::{beside_others, directory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -173,7 +174,9 @@ impl Machine {
         arguments.extend(["-object".into(), backend.into(), "-m".into(), "1024".into()]);
         arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
         arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);
-        arguments.push(programs.join("rampart-cell-hostile-root").into());
+        let root = location.path().join("root");
+        std::fs::write(&root, read(&programs, "rampart-cell-hostile-root")).expect("the root");
+        arguments.push(root.into());
         let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
         let status = HYPERVISOR + header.status;
         Self {
@@ -678,6 +681,13 @@ pub(crate) fn name(outcome: i64) -> String {
 
 fn read(directory: &Path, name: &str) -> Vec<u8> {
     let path = directory.join(name);
-    std::fs::read(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}; run `make hypervisor`", path.display()))
+    let mut bytes = std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make hypervisor`", path.display()));
+    // The hypervisor's image has no header of a program.
+    let controller = InterruptController {
+        distributor: DISTRIBUTOR,
+        redistributors: REDISTRIBUTORS,
+    };
+    program_header::fill_in(&mut bytes, controller);
+    bytes
 }

@@ -4,6 +4,7 @@
 //!
 //! - [`records`]: records in one direction; the writer never waits. For a console and for results.
 //! - [`directory`]: the names of a cell's regions.
+//! - [`program_header`]: what a program without an operating system reads about its machine.
 //! - [`stream`]: bytes in both directions, without loss. For requests and replies.
 //! - `mapping` (feature of the same name): maps such memory into a Linux process.
 //!
@@ -16,5 +17,6 @@ pub mod directory;
 #[cfg(any(test, feature = "mapping"))]
 #[allow(unsafe_code, reason = "the only module that maps memory")]
 pub mod mapping;
+pub mod program_header;
 pub mod records;
 pub mod stream;

@@ -7,12 +7,12 @@
 use core::arch::asm;
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, Word, arm_timer, count, enable, handle_timer, hvc, load, read_register,
-    redistributor, set_shared_word, smc, store, unmask, wait, write_register,
+    TIMER, Word, arm_timer, count, distributor, enable, first_redistributor, handle_timer, hvc,
+    load, read_register, redistributor, set_shared_word, smc, store, unmask, wait, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 
-/// The hypervisor's memory in the machine of the tests; the cell has no memory there.
+/// The hypervisor's memory on QEMU's `virt` in the tests. A cell has no memory there on any machine.
 const OUTSIDE: u64 = 0x7000_0000;
 const TICKS: u64 = 62_500;
 
@@ -123,20 +123,21 @@ fn sleep_in_interrupt() -> ! {
 fn write_foreign_interrupts() {
     let mut seen = 0;
     let own = redistributor() + 0x1_0000;
-    let first = 0x080a_0000 + 0x1_0000;
+    let first = first_redistributor() + 0x1_0000;
+    let distributor = distributor();
     for word in 1..9 {
         // Disables all shared interrupts and sets them pending and active.
         for register in [0x180, 0x200, 0x280, 0x300, 0x380] {
-            store(DISTRIBUTOR + register + 4 * word, u32::MAX);
+            store(distributor + register + 4 * word, u32::MAX);
         }
-        seen |= load(DISTRIBUTOR + 0x100 + 4 * word) | load(DISTRIBUTOR + 0x80 + 4 * word);
+        seen |= load(distributor + 0x100 + 4 * word) | load(distributor + 0x80 + 4 * word);
     }
     for interrupt in 32..288 {
         // GICD_IROUTER: routes to itself.
-        store(DISTRIBUTOR + 0x6000 + 8 * interrupt, 2);
+        store(distributor + 0x6000 + 8 * interrupt, 2);
     }
     // GICD_CTLR: disables everything.
-    store(DISTRIBUTOR, 0);
+    store(distributor, 0);
     for frame in [own, first] {
         // The management interrupt: disabled, group 1, not pending, the lowest priority.
         store(frame + 0x180, 1 << 15 | 1 << 7);

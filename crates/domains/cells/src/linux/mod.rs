@@ -18,9 +18,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rampart_agent::{Agent, MemoryConnection};
-use rampart_hypervisor_core::configuration::Kind;
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
+use rampart_hypervisor_core::format::Platform;
+use rampart_hypervisor_core::interface::{CellState, StopReason};
 
 pub use console::Console;
 pub use error::LinuxError;
@@ -78,7 +78,7 @@ pub struct LinuxCell {
     initramfs: Vec<u8>,
     arguments: String,
     nodes: Vec<TreeNode>,
-    platform: (u64, (u64, u64)),
+    platform: Platform,
     console: Mutex<Console>,
     lines: Mutex<Vec<MemoryConnection>>,
     destroyed: bool,
@@ -105,7 +105,7 @@ impl LinuxCell {
         let image = KernelImage::read(&order.image)?;
         let regions = LinuxRegions::of(&order.configuration)?;
         let layout = Layout::of(regions.memory, &image, order.initramfs.len() as u64)?;
-        let platform = platform(&device)?;
+        let platform = device.platform()?.ok_or(LinuxError::NoPlatform)?;
         let mut blob = order.configuration;
         (blob.entry, blob.argument) = (layout.reader, layout.tree);
         let bytes = blob.checked().map_err(LinuxError::Configuration)?;
@@ -158,8 +158,11 @@ impl LinuxCell {
             name: &self.name,
             cpus: &self.cpus,
             memory: (self.layout.memory.start, self.layout.memory.bytes),
-            distributor: self.platform.0,
-            redistributors: self.platform.1,
+            distributor: self.platform.distributor,
+            redistributors: (
+                self.platform.redistributors,
+                self.platform.redistributor_bytes,
+            ),
             initramfs: (self.layout.initramfs.start, self.layout.initramfs.bytes),
             arguments: &arguments,
             seed,
@@ -379,17 +382,4 @@ impl Drop for LinuxCell {
         // The error cannot be returned; `rampart cell list` shows the cell if it remains.
         let _ = self.end();
     }
-}
-
-/// Returns the location of the interrupt controller: start of GICD, and start and size of GICR.
-fn platform(device: &Device) -> Result<(u64, (u64, u64)), LinuxError> {
-    let given = device.configuration(ROOT)?;
-    let system = given
-        .read(Kind::System)
-        .map_err(LinuxError::Configuration)?;
-    let platform = system.platform.ok_or(LinuxError::NoPlatform)?;
-    Ok((
-        platform.distributor,
-        (platform.redistributors, platform.redistributor_bytes),
-    ))
 }

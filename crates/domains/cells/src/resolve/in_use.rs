@@ -4,7 +4,6 @@
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
-use rampart_hypervisor_core::interface::ROOT;
 use rampart_model::CpuSet;
 
 use crate::describe::{AddressSpan, Description};
@@ -93,11 +92,7 @@ impl InUse {
             start: state.memory,
             bytes: state.memory_bytes,
         });
-        let system = device.configuration(ROOT)?;
-        let platform = system
-            .read(Kind::System)
-            .ok()
-            .and_then(|read| read.platform.copied());
+        let platform = device.platform()?;
         in_use.event_interrupt = platform.map_or(0, |platform| platform.event_interrupt);
         for number in state.cells() {
             let Ok(given) = device.configuration(number) else {
