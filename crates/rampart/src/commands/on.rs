@@ -31,7 +31,7 @@ pub(crate) struct On {
         value_name = "BENCH",
         default_value = "local",
         help = "Machine to run on: local, sim (a simulated machine), sim:aarch64 (of another \
-                architecture) or ssh:[USER@]HOST[:PORT]"
+                architecture), sim:imx8mp (a board) or ssh:[USER@]HOST[:PORT]"
     )]
     pub(crate) on: BenchSelection,
 

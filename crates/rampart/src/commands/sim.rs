@@ -55,8 +55,9 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArguments {
-    /// Simulated architecture, x86_64 or aarch64; another architecture needs
-    /// the programs of that architecture [default: that of this machine]
+    /// Simulated machine: x86_64 or aarch64, or a board of arm64, imx8mp or
+    /// versal; another architecture needs the programs of that architecture
+    /// [default: the architecture of this machine]
     #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, global = true)]
     architecture: Option<&'static Architecture>,
 
@@ -150,8 +151,8 @@ struct RunArguments {
 
 fn architecture(text: &str) -> Result<&'static Architecture, String> {
     Architecture::named(text).ok_or_else(|| {
-        let names = Architecture::names().join(" and ");
-        format!("the simulated architectures are {names}")
+        let names = Architecture::names().join(", ");
+        format!("the simulated machines are {names}")
     })
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rampart_agent::{Agent, AgentCommand, AgentError};
 use rampart_qemu::Qemu;
 
-use super::architecture::{Architecture, BoardTree};
+use super::architecture::{Architecture, BoardTree, Devices};
 use super::arguments::{BootFiles, port_name, qemu_arguments};
 use super::cache::{Cache, RunDirectory};
 use super::disk::{Disk, MOUNTED};
@@ -181,6 +181,11 @@ impl Sim {
     #[must_use]
     pub fn architecture(&self) -> &'static Architecture {
         self.architecture
+    }
+
+    /// Returns whether its agent uses a serial port.
+    pub(crate) fn is_reached_by_a_serial_port(&self) -> bool {
+        matches!(self.architecture.devices, Devices::Board { .. })
     }
 
     /// Returns the image that it booted.
