@@ -368,16 +368,19 @@ fn runs_a_shell_on_a_terminal() {
     run("stty size\n", "10 40");
     run("test -t 0 && test -t 2 && echo $((6*7+1))\n", "43");
     // Ctrl+C reaches the foreground job. It also clears the terminal's input, so no other input may
-    // be pending.
+    // be pending, and the shell drops what it has read, so it must wait for input again.
     run("echo $((50-1)); sleep 1000\n", "49");
-    let children = format!(
-        "/proc/{0}/task/{0}/children",
-        process.handle.id().expect("an id")
-    );
-    eventually("sleep runs", || {
-        std::fs::read_to_string(&children).is_ok_and(|ids| !ids.is_empty())
-    });
+    let shell = process.handle.id().expect("an id");
+    let has_child = || {
+        let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+        children.is_ok_and(|ids| !ids.is_empty())
+    };
+    eventually("sleep runs", has_child);
     run("\x03", "");
+    eventually("the shell waits for input", || {
+        let state = std::fs::read_to_string(format!("/proc/{shell}/stat"));
+        !has_child() && state.is_ok_and(|text| text.contains(") S "))
+    });
     run("echo $((50+1))\n", "51");
     drop(process.stdin);
     let status = process.handle.wait(TIMEOUT).expect("ended").expect("ended");
