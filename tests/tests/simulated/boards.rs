@@ -21,6 +21,7 @@ fn first_steps() -> Vec<&'static str> {
 }
 
 #[test]
+#[ignore = "the serial port of an emulated board sometimes stops; make test-long runs it"]
 fn the_first_cell_on_a_board() {
     // The agent of a board uses a serial port, which is slow where other machines run.
     let _alone = alone();
@@ -64,6 +65,7 @@ fn the_first_cell_on_a_board() {
 }
 
 #[test]
+#[ignore = "the serial port of an emulated board sometimes stops; make test-long runs it"]
 fn a_board_is_evaluated_with_cells() {
     let _alone = alone();
     let location = tempfile::tempdir().expect("a directory");
