@@ -3,7 +3,6 @@
 
 mod aarch64;
 mod blocks;
-mod boards;
 mod detach;
 mod joining;
 mod long;

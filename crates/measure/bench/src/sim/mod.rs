@@ -11,13 +11,11 @@
 
 mod architecture;
 mod arguments;
-mod board_tree;
 mod build_programs;
 mod cache;
 mod cells;
 mod content;
 mod disk;
-mod emulator;
 mod error;
 mod image;
 mod init;
