@@ -3,7 +3,6 @@
 //! the simulated machine's memory. The driver of this test is `crates/domains/cells/examples/linux_agent.rs`.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use rampart_tests::programs::{beside_others, directory};
 const RUN: &str = "exec ./linux_agent crash /boot/vmlinuz-$(uname -r) rampart-meter";
 
 /// Time limit for the machine after the panic.
-const LIMIT: Duration = Duration::from_secs(180);
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 #[test]
 fn a_linux_cell_survives_a_root_panic() {
@@ -29,54 +28,106 @@ fn a_linux_cell_survives_a_root_panic_for_a_minute() {
     survives_for(60);
 }
 
+/// A machine whose root has panicked while its cells run.
+pub(crate) struct CrashedRoot {
+    machine: Sim,
+    written: Vec<String>,
+    /// Physical start and size of the region that a cell's agent writes.
+    region: (u64, u64),
+}
+
+impl CrashedRoot {
+    /// Boots a machine and runs a script in it, which prints `figure to the root: START+BYTES`, then the figure
+    /// `last`, and then makes the root panic.
+    pub(crate) fn run(script: &str, last: &str) -> Self {
+        let architecture = Architecture::named("aarch64").expect("known");
+        let image = Sim::image(architecture, &mut |_| ()).expect("an image");
+        let meter = directory().join("aarch64/rampart-meter");
+        let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
+        options.mebibytes = 1280;
+        options.append = Some("mem=768M iomem=relaxed".to_owned());
+        options.after_panic = LIMIT;
+        let machine = Sim::boot(image, &options).expect("a machine");
+        let command = AgentCommand::new(["bash", "-c", &[BEGIN, script].concat()]);
+        let mut program = machine.agent().spawn(&command).expect("started");
+        program.stdin.write_all(&archive()).expect("carried");
+        drop(program.stdin);
+        let last = format!("figure {last}");
+        let mut written = Vec::new();
+        for line in BufReader::new(program.stdout).lines() {
+            let Ok(line) = line else { break };
+            let is_last = line.starts_with(&last);
+            written.push(line);
+            if is_last {
+                break;
+            }
+        }
+        let mut crashed = Self {
+            machine,
+            written,
+            region: (0, 0),
+        };
+        let (start, bytes) = crashed
+            .figure("to the root")
+            .split_once('+')
+            .expect("a place");
+        let number =
+            |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex");
+        crashed.region = (number(start), number(bytes));
+        let lost = crashed.machine.wait_lost(Duration::from_secs(120));
+        assert!(
+            matches!(lost, Some((Loss::Panicked, _))),
+            "{lost:?}: {:#?}",
+            crashed.written
+        );
+        crashed
+    }
+
+    /// Returns a figure that the script printed.
+    fn figure(&self, name: &str) -> &str {
+        let prefix = format!("figure {name}: ");
+        let found = self
+            .written
+            .iter()
+            .find_map(|line| line.strip_prefix(&prefix));
+        found.unwrap_or_else(|| panic!("no {name}: {:#?}", self.written))
+    }
+
+    /// Reads the complete lines that programs of the cell have printed, from the machine's memory.
+    pub(crate) fn lines(&self) -> Vec<Vec<u8>> {
+        let location = tempfile::tempdir().expect("a directory");
+        let file = location.path().join("memory");
+        let (start, bytes) = self.region;
+        let arguments = serde_json::json!({ "val": start, "size": bytes, "filename": file });
+        let saved = self.machine.qemu().qmp().execute("pmemsave", arguments);
+        saved.expect("the machine's memory");
+        let bytes = std::fs::read(&file).expect("written");
+        let word =
+            |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));
+        let words: Vec<AtomicU64> = bytes.chunks_exact(8).map(word).collect();
+        let mut written = Vec::new();
+        rampart_ring::stream::leftover(&words, |byte| written.push(byte)).expect("a section");
+        let outputs = recover(&written);
+        let lines = outputs.values().flat_map(|output| {
+            // The last line may be incomplete.
+            let end = output.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+            output[..end].split(|byte| *byte == b'\n')
+        });
+        lines.map(<[u8]>::to_vec).collect()
+    }
+}
+
 /// Crashes the root and checks that this number of one-second batches is measured afterwards, without a gap.
 fn survives_for(seconds: usize) {
     let _machine = beside_others();
-    let architecture = Architecture::named("aarch64").expect("known");
-    let image = Sim::image(architecture, &mut |_| ()).expect("an image");
-    let meter = directory().join("aarch64/rampart-meter");
-    let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
-    options.mebibytes = 1280;
-    options.append = Some("mem=768M iomem=relaxed".to_owned());
-    options.after_panic = LIMIT;
-    let machine = Sim::boot(image, &options).expect("a machine");
-    let command = AgentCommand::new(["bash", "-c", &[BEGIN, RUN].concat()]);
-    let mut program = machine.agent().spawn(&command).expect("started");
-    program.stdin.write_all(&archive()).expect("carried");
-    drop(program.stdin);
-    let mut written = Vec::new();
-    for line in BufReader::new(program.stdout).lines() {
-        let Ok(line) = line else { break };
-        let last = line.starts_with("figure batches before the panic");
-        written.push(line);
-        if last {
-            break;
-        }
-    }
-    let figure = |name: &str| {
-        let prefix = format!("figure {name}: ");
-        let found = written.iter().find_map(|line| line.strip_prefix(&prefix));
-        found.unwrap_or_else(|| panic!("no {name}: {written:#?}"))
-    };
-    let before: usize = figure("batches before the panic")
+    let crashed = CrashedRoot::run(RUN, "batches before the panic");
+    let before: usize = crashed
+        .figure("batches before the panic")
         .parse()
         .expect("a number");
-    let (start, bytes) = figure("to the root").split_once('+').expect("a place");
-    let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).expect("hex");
-    let (start, bytes) = (number(start), number(bytes));
-    let lost = machine.wait_lost(Duration::from_secs(120));
-    assert!(
-        matches!(lost, Some((Loss::Panicked, _))),
-        "{lost:?}: {written:#?}"
-    );
-    let location = tempfile::tempdir().expect("a directory");
-    let file = location.path().join("memory");
     let begin = Instant::now();
     let batches = loop {
-        let arguments = serde_json::json!({ "val": start, "size": bytes, "filename": file });
-        let saved = machine.qemu().qmp().execute("pmemsave", arguments);
-        saved.expect("the machine's memory");
-        let batches = batches(&file);
+        let batches = batches(&crashed);
         if batches.len() >= before + seconds || begin.elapsed() > LIMIT / 2 {
             break batches;
         }
@@ -102,23 +153,11 @@ fn survives_for(seconds: usize) {
     }
 }
 
-/// Returns the batches of the cell's meter from a dump of its memory.
-fn batches(memory: &Path) -> Vec<Batch> {
-    let bytes = std::fs::read(memory).expect("written");
-    let word = |bytes: &[u8]| AtomicU64::new(u64::from_le_bytes(bytes.try_into().expect("eight")));
-    let words: Vec<AtomicU64> = bytes.chunks_exact(8).map(word).collect();
-    let mut written = Vec::new();
-    rampart_ring::stream::leftover(&words, |byte| written.push(byte)).expect("a section");
-    let outputs = recover(&written);
-    let lines = outputs.values().flat_map(|output| {
-        // The last line may be incomplete.
-        let end = output.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
-        output[..end].split(|byte| *byte == b'\n')
-    });
-    lines
-        .filter_map(|line| match serde_json::from_slice(line) {
-            Ok(MeterEvent::Batch(batch)) if batch.phase == Phase::Measured => Some(batch),
-            _ => None,
-        })
-        .collect()
+/// Returns the batches of the cell's meter.
+fn batches(crashed: &CrashedRoot) -> Vec<Batch> {
+    let batch = |line: &Vec<u8>| match serde_json::from_slice(line) {
+        Ok(MeterEvent::Batch(batch)) if batch.phase == Phase::Measured => Some(batch),
+        _ => None,
+    };
+    crashed.lines().iter().filter_map(batch).collect()
 }

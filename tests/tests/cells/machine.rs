@@ -23,6 +23,7 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 
 pub(crate) use crate::configurations::*;
 pub(crate) use crate::instructions::*;
+pub(crate) use crate::models::*;
 
 const PATTERN: u64 = 0x1122_3344_5566_7788;
 
@@ -30,81 +31,11 @@ const PATTERN: u64 = 0x1122_3344_5566_7788;
 const CPU_TIME: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A processor of QEMU, and whether the interrupt controller has two security states.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Model {
-    pub(crate) cpu: &'static str,
-    pub(crate) two_security_states: bool,
-    pub(crate) gicv2: bool,
-}
-
-impl Model {
-    fn name(&self) -> String {
-        let controller = if self.gicv2 { "-gicv2" } else { "" };
-        let states = 1 + u32::from(self.two_security_states);
-        format!("{}{controller}-{states}", self.cpu)
-    }
-}
-
-/// The processors that QEMU 7.2 has: without and with VHE, and one with all features. `max` is not there with two
-/// security states: on CPUs that PSCI starts, QEMU traps registers of new features to EL3, where nothing is.
-pub(crate) const MODELS: [Model; 7] = {
-    const fn model(cpu: &'static str, two_security_states: bool) -> Model {
-        Model {
-            cpu,
-            two_security_states,
-            gicv2: false,
-        }
-    }
-    [
-        model("cortex-a57", false),
-        model("cortex-a57", true),
-        model("max", false),
-        model("cortex-a76", false),
-        model("cortex-a76", true),
-        model("neoverse-n1", false),
-        model("neoverse-n1", true),
-    ]
-};
-
-/// The machines with a GICv2.
-pub(crate) const GICV2: [Model; 2] = [
-    Model {
-        gicv2: true,
-        ..MODELS[0]
-    },
-    Model {
-        gicv2: true,
-        ..MODELS[1]
-    },
-];
-
 /// The result of an attack: what is wrong.
 pub(crate) type Attacked = Result<(), String>;
 
 pub(crate) fn ensure(condition: bool, what: impl FnOnce() -> String) -> Attacked {
     if condition { Ok(()) } else { Err(what()) }
-}
-
-/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2`. One that is not among
-/// `MODELS`, because another QEMU in `PATH` has it, is used where the plain Cortex-A57 is.
-fn chosen(models: &[Model]) -> Vec<Model> {
-    let Ok(only) = std::env::var("RAMPART_TEST_MODEL") else {
-        return models.to_vec();
-    };
-    let is_known = MODELS.iter().any(|model| model.name() == only);
-    let (cpu, states) = only.rsplit_once('-').expect("a name and 1 or 2");
-    let other = Model {
-        cpu: cpu.to_owned().leak(),
-        two_security_states: states == "2",
-        gicv2: false,
-    };
-    let fits = |model: &&Model| {
-        !model.gicv2
-            && model.two_security_states == other.two_security_states
-            && (model.cpu == cpu || !is_known && model.cpu == MODELS[0].cpu)
-    };
-    models.iter().filter(fits).map(|_| other).collect()
 }
 
 /// Runs an attack in a new machine for each of the models, and reports all that fail.

@@ -15,6 +15,7 @@ mod instructions;
 mod isolation;
 mod linux;
 mod machine;
+mod models;
 mod network;
 mod random;
 mod root_crash;
