@@ -224,10 +224,11 @@ impl Device {
         if result == 0 {
             return Ok(answer);
         }
-        if source.raw_os_error() != Some(libc::EREMOTEIO) {
+        let outcome = Outcome::try_from(answer.outcome).unwrap_or(Outcome::NotSupported);
+        // A request without an answer, that to disable, has no outcome.
+        if source.raw_os_error() != Some(libc::EREMOTEIO) || outcome == Outcome::Success {
             return Err(DeviceError::Driver { what, source });
         }
-        let outcome = Outcome::try_from(answer.outcome).unwrap_or(Outcome::NotSupported);
         let [refusal, index, _] = answer.values;
         let refusal = u32::try_from(refusal)
             .ok()

@@ -6,15 +6,16 @@
 use std::fmt::Write as _;
 
 use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_model::{ByteSize, CellNetwork};
 use rampart_ring::network::{HEADER_WORDS, MOST_SLOTS, SLOT_WORDS};
 use sha2::{Digest as _, Sha256};
 
 /// The name of the root as the peer of a link.
-pub const ROOT_PEER: &str = "root";
+pub const ROOT_PEER: &str = CellNetwork::ROOT;
 /// The first word of a line that describes a link among the names of a cell.
 const LINE: &str = "network";
 /// Size in bytes of the frames of an end, if a request has none.
-pub const DEFAULT_BYTES: u64 = 256 << 10;
+pub const DEFAULT_BYTES: u64 = CellNetwork::default_size().0;
 
 /// A requested link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,16 +52,10 @@ pub struct NetworkLink {
 /// Returns why the frames of an end cannot have this size, or `None` if they can.
 #[must_use]
 pub fn wrong_bytes(bytes: u64) -> Option<String> {
-    let slot = SLOT_WORDS as u64 * 8;
-    let (least, most) = (2 * slot, MOST_SLOTS * slot);
-    let valid = bytes.is_power_of_two() && (least..=most).contains(&bytes);
+    let valid = CellNetwork::is_valid_size(ByteSize(bytes));
     (!valid).then(|| {
-        let kib = |bytes| bytes >> 10;
-        format!(
-            "{bytes} bytes are not a power of two from {}KiB to {}KiB",
-            kib(least),
-            kib(most)
-        )
+        let (least, most) = (CellNetwork::LEAST, CellNetwork::MOST);
+        format!("{bytes} bytes are not a power of two from {least} to {most}")
     })
 }
 
@@ -132,7 +127,11 @@ impl NetworkLink {
     }
 }
 
-const _: () = assert!((HEADER_WORDS as u64 * 8).is_multiple_of(PAGE_BYTES));
+const _: () = {
+    let slot = SLOT_WORDS as u64 * 8;
+    assert!((HEADER_WORDS as u64 * 8).is_multiple_of(PAGE_BYTES));
+    assert!(CellNetwork::LEAST.0 == 2 * slot && CellNetwork::MOST.0 == MOST_SLOTS * slot);
+};
 
 #[cfg(test)]
 mod tests {

@@ -242,12 +242,16 @@ pub(crate) fn network_fault(plan: &Plan) -> Option<(usize, Fault)> {
         let own = networks(domain);
         own.iter().enumerate().find_map(|(index, network)| {
             let CellNetwork { peer, size } = network;
-            if !network.has_valid_size() {
+            if !CellNetwork::is_valid_size(*size) {
                 let what = format!("the network with `{peer}` has a size of {size}");
                 return fault(
                     domain,
                     what,
-                    "write a power of two from 4KiB to 16MiB".to_owned(),
+                    format!(
+                        "write a power of two from {} to {}",
+                        CellNetwork::LEAST,
+                        CellNetwork::MOST
+                    ),
                 );
             }
             if own[..index].iter().any(|other| other.peer == *peer) {

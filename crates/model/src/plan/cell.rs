@@ -67,6 +67,10 @@ pub struct CellNetwork {
 impl CellNetwork {
     /// The name of the root as a peer.
     pub const ROOT: &'static str = "root";
+    /// Minimum size.
+    pub const LEAST: ByteSize = ByteSize(4 << 10);
+    /// Maximum size.
+    pub const MOST: ByteSize = ByteSize(16 << 20);
 
     /// Returns the size of a network that names none.
     #[must_use]
@@ -80,8 +84,8 @@ impl CellNetwork {
 
     /// Returns whether a network can have this size.
     #[must_use]
-    pub fn has_valid_size(&self) -> bool {
-        self.size.0.is_power_of_two() && (4 << 10..=16 << 20).contains(&self.size.0)
+    pub fn is_valid_size(size: ByteSize) -> bool {
+        size.0.is_power_of_two() && (Self::LEAST.0..=Self::MOST.0).contains(&size.0)
     }
 }
 

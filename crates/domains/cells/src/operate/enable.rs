@@ -5,16 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rampart_host::{
-    MachineRoot, StateDirectory, load_module, offer_firmware, read_detached_cpus, release_driver,
-};
+use rampart_host::{StateDirectory, load_module, offer_firmware, release_driver};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding, ReleaseReport, Severity};
 use rampart_rules::cells::CELL_MEMORY;
 
-use super::{OperateError, Operator, offline, problems, wrong_architecture};
+use super::{OperateError, Operator, detached, offline, problems, wrong_architecture};
 use crate::describe::{AddressSpan, Description, Sources, describe, spans};
 use crate::device::DEVICE;
+use crate::resolve::InUse;
 use crate::system_configuration::SystemParts;
 
 /// Default size of the hypervisor's memory: its image, its tables and space for some cells.
@@ -224,17 +223,13 @@ fn hypervisor_span(description: &Description, bytes: u64) -> Result<AddressSpan,
 fn offline_cpus() -> Option<Finding> {
     let offline = offline();
     (!offline.is_empty()).then(|| {
-        let taken = read_detached_cpus(&MachineRoot::system());
+        let in_use = InUse {
+            detached: detached(),
+            ..InUse::default()
+        };
         let all: Vec<String> = offline
             .iter()
-            .map(|cpu| {
-                if taken.iter().any(|one| one.cpu == cpu) {
-                    // Linux refuses to bring it online.
-                    format!("rampart detach give {cpu}")
-                } else {
-                    format!("echo 1 >/sys/devices/system/cpu/cpu{cpu}/online")
-                }
-            })
+            .map(|cpu| in_use.online_command(cpu))
             .collect();
         Finding::new(
             Severity::Error,

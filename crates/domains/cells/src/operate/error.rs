@@ -121,6 +121,10 @@ pub(super) fn from_device(error: &device::DeviceError, messages: &[String]) -> O
                     "rampart cell enable --image FILE, or install the images in /lib/firmware"
                 }
                 Some(libc::ENODEV) if *what != "enable" => "rampart cell enable",
+                Some(libc::EREMOTEIO) if *what == "disable" => {
+                    "bring every CPU online first; rampart detach lists those that are taken, \
+                     rampart detach give CPU returns one"
+                }
                 Some(libc::EPROTONOSUPPORT | libc::ENOTTY) => {
                     "use program, driver and image of the same version"
                 }

@@ -13,6 +13,7 @@ mod regions;
 use std::collections::BTreeMap;
 use std::fs;
 
+use rampart_host::{MachineRoot, read_detached_cpus};
 use rampart_hypervisor_core::format::MemoryFlags;
 pub use rampart_hypervisor_core::interface::{CellState, StopReason};
 use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, Severity};
@@ -80,6 +81,7 @@ impl Operator {
     pub fn in_use(&self) -> Result<InUse, OperateError> {
         let mut in_use = self.call(InUse::read)?;
         in_use.offline = offline();
+        in_use.detached = detached();
         Ok(in_use)
     }
 
@@ -440,6 +442,12 @@ fn offline() -> CpuSet {
         return CpuSet::new();
     };
     present.difference(&online)
+}
+
+/// Returns the CPUs that are taken for detached threads.
+fn detached() -> CpuSet {
+    let taken = read_detached_cpus(&MachineRoot::system());
+    taken.iter().map(|one| one.cpu).collect()
 }
 
 /// Returns the finding for machines of other architectures.

@@ -5,7 +5,7 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::configuration::{Configuration, Kind};
 use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
 use rampart_hypervisor_core::interface::ROOT;
-use rampart_model::CpuSet;
+use rampart_model::{CpuId, CpuSet};
 
 use crate::describe::{AddressSpan, Description};
 use crate::device::{Device, DeviceError};
@@ -62,6 +62,8 @@ pub struct InUse {
     pub housekeeping: CpuSet,
     /// CPUs that are offline.
     pub offline: CpuSet,
+    /// Those of them that are taken for detached threads.
+    pub detached: CpuSet,
 }
 
 /// Converts a parsed configuration to a writable one.
@@ -82,8 +84,18 @@ fn blob(configuration: &Configuration<'_>) -> Blob {
 }
 
 impl InUse {
+    /// Returns the command that brings an offline CPU online. Linux refuses it for a CPU that is taken.
+    #[must_use]
+    pub fn online_command(&self, cpu: CpuId) -> String {
+        if self.detached.contains(cpu) {
+            format!("rampart detach give {cpu}")
+        } else {
+            format!("echo 1 >/sys/devices/system/cpu/cpu{cpu}/online")
+        }
+    }
+
     /// Reads the hypervisor and its cells from the driver. Skips a cell that is destroyed
-    /// meanwhile. Does not set housekeeping and offline CPUs.
+    /// meanwhile. Does not set housekeeping, offline and detached CPUs.
     ///
     /// # Errors
     /// Returns the errors of the driver.
@@ -146,8 +158,7 @@ impl InUse {
 
     /// Returns the shared peripheral interrupts that are not raised by a device, not requested by
     /// Linux and not in use, highest first. Only below the highest of a device, because the controller
-    /// may not implement
-    /// higher ones.
+    /// may not implement higher ones.
     #[must_use]
     pub fn free_interrupts(&self, description: &Description) -> Vec<u32> {
         let mut taken: Vec<u32> = description

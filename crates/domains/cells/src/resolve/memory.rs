@@ -228,7 +228,7 @@ fn call(
     }
 }
 
-/// Returns a shared region. That of a cell with colours is contiguous memory of all colours, which nobody caches.
+/// Returns a shared region. That of a cell with colours is contiguous memory of all colours, which no side caches.
 fn region(physical: u64, bytes: u64, writer: Writer, colours: u32) -> MemoryRegion {
     let mut flags = match writer {
         Writer::Cell => MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::ROOT_READ,

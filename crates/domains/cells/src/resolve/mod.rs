@@ -438,7 +438,7 @@ fn cpus(
                     Some((
                         "offline".to_owned(),
                         "online".to_owned(),
-                        format!("echo 1 >/sys/devices/system/cpu/cpu{}/online", cpu.0),
+                        in_use.online_command(cpu),
                     ))
                 } else if in_use.housekeeping.contains(cpu) || cpu.0 == 0 {
                     Some((

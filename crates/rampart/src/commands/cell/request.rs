@@ -112,16 +112,14 @@ pub(super) fn network(text: &str) -> Result<NetworkRequest, String> {
             (peer, size.0)
         }
     };
-    wrong_bytes(bytes).map_or_else(
-        || {
-            Ok(NetworkRequest {
-                peer: peer.to_owned(),
-                bytes,
-                cached: false,
-            })
-        },
-        Err,
-    )
+    match wrong_bytes(bytes) {
+        Some(reason) => Err(reason),
+        None => Ok(NetworkRequest {
+            peer: peer.to_owned(),
+            bytes,
+            cached: false,
+        }),
+    }
 }
 
 /// Parses a region of a cell, by name or number.
