@@ -187,8 +187,7 @@ pub(crate) struct Evaluate {
     /// Domains: host, task, container, container:podman, container:docker, vm,
     /// vm:noisy (a noisy neighbour: loaded, not measured), vm:tcg (emulated),
     /// detached, cell; one named twice runs twice. With --plan also its domains
-    /// [default: all that this machine can host, without detached on an emulated
-    /// machine with fewer real CPUs]
+    /// [default: all that suit this machine; the report lists the others]
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub(crate) domains: Vec<String>,
 

@@ -90,10 +90,8 @@ pub trait Observer {
     fn round_made(&mut self, round: &TransferRecord);
 }
 
-/// Evaluates this machine: makes the runs of the proposed matrix; writes the document before and after
-/// each.
-///
-/// Set `stop` to end early; what was measured is kept and judged.
+/// Evaluates this machine: makes the runs of the proposed matrix, and writes the document before the
+/// first and after each. Set `stop` to end early: what was measured is kept and judged.
 ///
 /// # Errors
 /// Returns an error if nothing can be measured or written. A failing run is part of the document
