@@ -13,7 +13,6 @@ fn a_detached_thread_is_measured_without_an_interrupt_and_survives_a_host_crash(
 }
 
 #[test]
-#[ignore = "it failed when it ran first, and the cause is not known yet"]
 fn a_detached_thread_on_arm64_is_measured_without_an_interrupt_and_survives_a_host_crash() {
     measured_on("sim:aarch64");
 }

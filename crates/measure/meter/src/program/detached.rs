@@ -5,7 +5,7 @@
 //! It waits by spinning on the counter. No interrupt comes, so a block is made where the loops read the counter.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rampart_detach::{Cpu, IS_BUILT};
 use rampart_model::{ExitCode, Finding, Nanos, Severity};
@@ -21,6 +21,8 @@ use crate::engine::{Clock, Counter, Page, Registers, Sleep};
 use crate::linux::{counter, memory_locking};
 use crate::timescale::Timescale;
 
+/// Size of the smallest pages that Linux uses.
+const SMALLEST_PAGE: usize = 4096;
 /// Interval at which the program looks for orders while it does not measure.
 const IDLE: Nanos = Nanos::from_millis(1);
 
@@ -124,12 +126,12 @@ fn measure(location: &CellMemoryLocation) -> Result<std::convert::Infallible, Fi
             .map(SharedMapping::leak)
             .map_err(|cause| problem(format!("{}: {cause}", location.file.display())))
     };
-    let output = region(location.output, OUTPUT_BYTES, true)?;
+    let written = region(location.output, OUTPUT_BYTES, true)?;
     let orders = region(location.orders, ORDERS_BYTES, false)?;
     let memory: Vec<AtomicU64> = (0..LOAD_BYTES as u64 / 8).map(AtomicU64::new).collect();
     let mut cpu = Cpu::passed().map_err(|cause| problem(cause.to_string()))?;
     let parts = || {
-        let (output, orders) = (CellOutput::new(output)?, Orders::new(orders)?);
+        let (output, orders) = (CellOutput::new(written)?, Orders::new(orders)?);
         let hardware = TakenCpu {
             scale: Timescale::of_frequency(cpu.clock_frequency())?,
             blocks: RefCell::new(BlockMaker::new(&output, orders)?),
@@ -145,6 +147,14 @@ fn measure(location: &CellMemoryLocation) -> Result<std::convert::Infallible, Fi
     // A page fault would be an interrupt.
     memory_locking::lock().map_err(|cause| problem(format!("cannot lock its memory: {cause}")))?;
     memory_locking::prefault_stack();
+    // Locking reads shared pages only (mm/gup.c: `populate_vma_page_range`). Processors that do not mark a page dirty
+    // themselves (Arm ARM, FEAT_HAFDBS) fault at the first write.
+    for word in written
+        .iter()
+        .step_by(SMALLEST_PAGE / size_of::<AtomicU64>())
+    {
+        word.fetch_or(0, Ordering::Relaxed);
+    }
     let frequency = cpu.clock_frequency();
     cpu.run(|thread| {
         output.write(Word::Frequency, frequency);
