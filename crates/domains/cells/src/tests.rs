@@ -271,7 +271,7 @@ fn cells_with_shares_divide_one_range_and_no_page_of_a_colour_is_given_twice() {
 }
 
 #[test]
-fn a_share_that_does_not_exist_is_refused_and_a_neighbour_without_one_is_reported() {
+fn a_share_that_does_not_exist_is_refused_and_a_cell_without_one_is_reported() {
     for (sets, found) in [
         (None, "nothing describes"),
         (Some(64), "64 sets"),

@@ -73,7 +73,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         }
     };
     let machine = elsewhere.machine();
-    output::say(&format!(
+    output::eprint(&format!(
         "rampart: evaluating on {}: Linux {}, {}",
         machine.name(),
         machine.agent().hello().kernel_release,
@@ -115,13 +115,13 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
                 }
             })
         },
-        output::say,
+        output::eprint,
     )
     .inspect_err(|_| remove_if_empty(&path))?;
     if let Some(broken) = &ended.output.broken
         && ended.status.is_ok()
     {
-        output::say(&format!(
+        output::eprint(&format!(
             "warning: {}: the received results are incomplete: {broken}",
             machine.name()
         ));

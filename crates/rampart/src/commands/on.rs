@@ -119,14 +119,14 @@ impl On {
                 let image = Sim::image(architecture, &mut super::sim::build_progress())?;
                 options.hold_cells(&programs()?.hypervisor(), &image.kernel());
                 if options.lacks_modules_for(&image.record().kernel_release) {
-                    output::say(&format!(
+                    output::eprint(&format!(
                         "warning: no kernel module for {}, so a spinning thread injects the \
                          blocks; fix: rampart sim build{}",
                         image.record().kernel_release,
                         architecture.option()
                     ));
                 }
-                output::say(&format!(
+                output::eprint(&format!(
                     "Booting the simulated machine: Linux {}, {} CPUs",
                     image.record().kernel_release,
                     options.cpus
@@ -309,7 +309,7 @@ impl<'a> Remote<'a> {
             }
             let machine = self.machine(&AtomicBool::new(false))?;
             let argv = self.command_line(machine.as_ref(), colour)?;
-            let status = run_with_standard_streams(machine.as_ref(), argv, true, output::say)?;
+            let status = run_with_standard_streams(machine.as_ref(), argv, true, output::eprint)?;
             return Ok(code_of(status));
         }
         let stop = signals::stop_flag()?;
@@ -325,8 +325,14 @@ impl<'a> Remote<'a> {
             };
             read.map(|()| document)
         };
-        let ended =
-            rampart_bench::run(machine.as_ref(), &argv, patience, &stop, read, output::say)?;
+        let ended = rampart_bench::run(
+            machine.as_ref(),
+            &argv,
+            patience,
+            &stop,
+            read,
+            output::eprint,
+        )?;
         let code = ExitCode::from_status(ended.status?);
         if !is_printed {
             self.keep(code, &ended.output?)?;

@@ -266,7 +266,7 @@ pub fn resolve(
     {
         return Err(found);
     }
-    colours::neighbours(in_use, request, &mut found);
+    colours::cells_without_share(in_use, request, &mut found);
     let (Some(memory), Some(cpus)) = (placed.own, cpus) else {
         return Err(found);
     };

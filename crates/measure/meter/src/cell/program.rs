@@ -79,8 +79,8 @@ pub struct Program<'a, H> {
     output: CellOutput<'a>,
     orders: Orders<'a>,
     writer: Writer<'a>,
-    /// Number of the order that was carried out last.
-    served: u64,
+    /// Number of the order that was executed last.
+    executed: u64,
     /// Number of the last block order for which the interrupt was triggered.
     blocks: Cell<u64>,
     /// Borrowed for one slice at a time.
@@ -102,7 +102,7 @@ impl<'a, H: Hardware> Program<'a, H> {
             output,
             orders,
             writer: Writer::begin(output.samples())?,
-            served: orders.measure_number(),
+            executed: orders.measure_number(),
             blocks: Cell::new(orders.block_number()),
             loads: RefCell::new(loads),
             prepared: None,
@@ -117,14 +117,14 @@ impl<'a, H: Hardware> Program<'a, H> {
         }
     }
 
-    /// Carries out the orders since the last call.
+    /// Executes the orders since the last call.
     pub fn serve(&mut self) {
         look_for_blocks(self.hardware, self.orders, &self.blocks);
         let number = self.orders.measure_number();
-        if number == self.served {
+        if number == self.executed {
             return;
         }
-        self.served = number;
+        self.executed = number;
         match self.orders.measure() {
             Some(Measure::Prepare {
                 meter: Meter::Irq | Meter::Mmio,
