@@ -11,8 +11,8 @@ use rampart_model::{Finding, Severity};
 use crate::describe::{CacheSource, Description, Sources, describe};
 use crate::names::RegionNames;
 use crate::resolve::{
-    CellInUse, CellRequest, CpuSelection, InUse, MemoryRegion, Resolved, SharedRequest, Writer,
-    resolve,
+    CellInUse, CellRequest, CpuSelection, InUse, MemoryRegion, RegionWriter, Resolved,
+    SharedRequest, resolve,
 };
 use crate::system_configuration::SystemParts;
 
@@ -161,7 +161,7 @@ fn request(name: &str, cpu: u32, percent: Option<u32>) -> CellRequest {
         shared: vec![SharedRequest::Own {
             name: Some("records".to_owned()),
             bytes: 1 << 20,
-            writer: Writer::Cell,
+            writer: RegionWriter::Cell,
         }],
         ..CellRequest::new(name)
     }

@@ -8,7 +8,7 @@ use crate::BenchError;
 use crate::sim::{Joined, Sim};
 
 /// A machine that can run programs until this value is dropped.
-pub trait Machine: std::fmt::Debug {
+pub trait BenchMachine: std::fmt::Debug {
     /// Returns its name in messages: `ssh:HOST`, `sim`, `sim:aarch64`.
     fn name(&self) -> String;
 
@@ -23,7 +23,7 @@ pub trait Machine: std::fmt::Debug {
     fn explain(&self, error: AgentError) -> BenchError;
 }
 
-impl Machine for Sim {
+impl BenchMachine for Sim {
     fn name(&self) -> String {
         self.architecture().bench_name()
     }
@@ -42,7 +42,7 @@ impl Machine for Sim {
     }
 }
 
-impl Machine for Joined {
+impl BenchMachine for Joined {
     fn name(&self) -> String {
         self.architecture().bench_name()
     }

@@ -24,7 +24,7 @@ use rampart_model::Bench;
 
 use self::greeting::{Failed, Greeted, SCRIPT, greet};
 use crate::carry::Programs;
-use crate::{BenchError, Machine, SshHost};
+use crate::{BenchError, BenchMachine, SshHost};
 
 /// How long the script's first line may take after the last password prompt: `ssh` may try several
 /// addresses and jump hosts (`ConnectTimeout`), and the shell reads its start files.
@@ -243,7 +243,7 @@ impl Connection {
     }
 }
 
-impl Machine for Ssh {
+impl BenchMachine for Ssh {
     fn name(&self) -> String {
         format!("ssh:{}", self.connection.host)
     }

@@ -10,7 +10,7 @@ use clap::Args;
 use rampart_agent::AgentOutput;
 use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{
-    BenchSelection, Machine, Patience, Programs, Ssh, TrackedStream, carry, has_terminal,
+    BenchMachine, BenchSelection, Patience, Programs, Ssh, TrackedStream, carry, has_terminal,
     run_with_standard_streams,
 };
 use rampart_model::{Bench, CpuList, ExitCode, Nanos, ResolvedPlan};
@@ -61,7 +61,7 @@ pub(crate) enum Elsewhere {
 }
 
 impl Elsewhere {
-    pub(crate) fn machine(&self) -> &dyn Machine {
+    pub(crate) fn machine(&self) -> &dyn BenchMachine {
         match self {
             Self::Sim(sim) => sim.as_ref(),
             Self::Ssh(ssh) => ssh.as_ref(),
@@ -340,7 +340,11 @@ impl<'a> Remote<'a> {
         Ok(code.into())
     }
 
-    fn command_line(&self, machine: &dyn Machine, colour: bool) -> Result<Vec<String>, Failure> {
+    fn command_line(
+        &self,
+        machine: &dyn BenchMachine,
+        colour: bool,
+    ) -> Result<Vec<String>, Failure> {
         let carried = carry(machine, &programs()?)?;
         let colour = if colour { "always" } else { "never" };
         let mut argv = vec![carried.rampart, "--color".to_owned(), colour.to_owned()];
@@ -370,7 +374,7 @@ impl<'a> Remote<'a> {
 
     /// Connects to the machine. A simulated one is that of `rampart sim up`; without one, or if
     /// options describe another, it is booted for this command.
-    fn machine(&self, stop: &AtomicBool) -> Result<Box<dyn Machine>, Failure> {
+    fn machine(&self, stop: &AtomicBool) -> Result<Box<dyn BenchMachine>, Failure> {
         if let Some(architecture) = self.on.on.simulated()? {
             if !self.on.describes_a_machine()
                 && let Some(joined) = Joined::join(architecture)?

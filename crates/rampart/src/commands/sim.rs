@@ -10,7 +10,7 @@ use rampart_bench::sim::{
     Architecture, BuildStep, CarriedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
     USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
 };
-use rampart_bench::{Machine, has_terminal, run_with_standard_streams};
+use rampart_bench::{BenchMachine, has_terminal, run_with_standard_streams};
 use rampart_model::{CpuId, CpuList, CpuSet, ExitCode, ParseCpuSetError};
 
 use crate::failure::{Failure, code_of};
@@ -326,7 +326,7 @@ fn hold(
 fn enter(
     architecture: &'static Architecture,
     machine: &MachineArguments,
-) -> Result<Box<dyn Machine>, Failure> {
+) -> Result<Box<dyn BenchMachine>, Failure> {
     if !machine.needs_own_machine()
         && let Some(joined) = Joined::join(architecture)?
     {
