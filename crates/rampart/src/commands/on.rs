@@ -10,10 +10,10 @@ use clap::Args;
 use rampart_agent::AgentOutput;
 use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{
-    BenchMachine, BenchSelection, Patience, Programs, Ssh, TrackedStream, carry, has_terminal,
-    run_with_standard_streams,
+    BenchMachine, BenchSelection, EvaluationBench, Patience, Programs, Ssh, TrackedStream, carry,
+    has_terminal, run_with_standard_streams,
 };
-use rampart_model::{Bench, CpuList, ExitCode, Nanos, ResolvedPlan};
+use rampart_model::{CpuList, ExitCode, Nanos, ResolvedPlan};
 
 use super::plan::{Action, refuse_existing, write_page, write_plan};
 use super::plan_argument::PlanArgument;
@@ -53,30 +53,6 @@ pub(crate) struct On {
     pub(crate) sim_append: Option<String>,
 }
 
-/// Another machine.
-#[derive(Debug)]
-pub(crate) enum Elsewhere {
-    Sim(Box<Sim>),
-    Ssh(Box<Ssh>),
-}
-
-impl Elsewhere {
-    pub(crate) fn machine(&self) -> &dyn BenchMachine {
-        match self {
-            Self::Sim(sim) => sim.as_ref(),
-            Self::Ssh(ssh) => ssh.as_ref(),
-        }
-    }
-
-    /// Returns the description of the machine for the evaluation document.
-    pub(crate) fn bench(&self) -> Bench {
-        match self {
-            Self::Sim(sim) => sim.bench(),
-            Self::Ssh(ssh) => ssh.bench(),
-        }
-    }
-}
-
 impl On {
     pub(crate) fn is_local(&self) -> bool {
         self.on == BenchSelection::Local
@@ -96,12 +72,12 @@ impl On {
         &self,
         stop: &AtomicBool,
         after_panic: Option<Duration>,
-    ) -> Result<Option<Elsewhere>, Failure> {
+    ) -> Result<Option<Box<dyn EvaluationBench>>, Failure> {
         match &self.on {
             BenchSelection::Local => Ok(None),
             BenchSelection::Ssh(host) => {
                 let ssh = Ssh::connect(host, &programs()?, stop)?;
-                Ok(Some(Elsewhere::Ssh(Box::new(ssh))))
+                Ok(Some(Box::new(ssh)))
             }
             BenchSelection::Sim(_) => {
                 let Some(architecture) = self.on.simulated()? else {
@@ -132,7 +108,7 @@ impl On {
                     options.cpus
                 ));
                 let sim = Sim::boot_unless(stop, image, options)?;
-                Ok(Some(Elsewhere::Sim(Box::new(sim))))
+                Ok(Some(Box::new(sim)))
             }
         }
     }
@@ -396,8 +372,7 @@ impl<'a> Remote<'a> {
             }
         }
         match self.on.connect(stop, None)? {
-            Some(Elsewhere::Sim(sim)) => Ok(sim),
-            Some(Elsewhere::Ssh(ssh)) => Ok(ssh),
+            Some(machine) => Ok(machine),
             None => Err(Failure::usage("--on local: no other machine is named")),
         }
     }
