@@ -320,12 +320,6 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
         self.state
     }
 
-    /// Returns whether the other section has a frame, without setting a mark.
-    #[must_use]
-    pub fn has_frame(&self) -> bool {
-        self.state == LinkState::Connected && self.waiting() != 0
-    }
-
     /// Returns whether this section has space for a frame, without setting a mark.
     #[must_use]
     pub fn has_space(&self) -> bool {
