@@ -13,10 +13,10 @@ use rampart_evaluate::{
 };
 use rampart_model::{Bench, Evaluation, ExitCode, Finding, Nanos, Severity};
 
-use super::evaluate::{default_directory, exit_code, show};
+use super::evaluate::{DisturbArgument, Evaluate, default_directory, exit_code, show};
 use super::evaluate_plan::selections;
 use super::on::programs;
-use crate::arguments::{DisturbArgument, Evaluate, ShowProgress};
+use crate::arguments::ShowProgress;
 use crate::failure::Failure;
 use crate::{output, signals};
 
