@@ -5,10 +5,7 @@
 use rampart_model::{
     Condition, DisturbanceKind, EvaluationSettings, MeterSettings, Nanos, VerdictOutcome,
 };
-use rampart_stats::{INTERFERENCE_TOLERANCE, Questions, Risk, SAME_AS_HOST_TOLERANCE};
-
-/// Without a deadline from the user, wakeups that are late by this many periods are stalls.
-const STALL_PERIODS: [u64; 2] = [1, 4];
+use rampart_stats::{INTERFERENCE_TOLERANCE, Questions, Risk, SAME_AS_HOST_TOLERANCE, StallLength};
 
 /// Without a deadline from the user, gaps of the meters without a period are compared above these
 /// lengths.
@@ -76,15 +73,13 @@ fn looks(plan: &EvaluationSettings) -> u32 {
 }
 
 /// Returns the lengths above which a sample is a stall: the deadline if the user gave one.
-fn lengths(plan: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Vec<Nanos> {
+fn lengths(plan: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Vec<StallLength> {
     if plan.deadline_is_named(domain) {
-        vec![plan.deadline_of(domain)]
+        vec![StallLength::over(plan.deadline_of(domain))]
     } else if meter.meter.is_periodic() {
-        STALL_PERIODS
-            .map(|periods| Nanos(meter.interval.0.saturating_mul(periods)))
-            .to_vec()
+        StallLength::of_period(meter.interval).to_vec()
     } else {
-        GAP_LENGTHS.to_vec()
+        GAP_LENGTHS.map(StallLength::over).to_vec()
     }
 }
 
@@ -122,14 +117,14 @@ fn count(plan: &EvaluationSettings) -> u32 {
         .filter(|disturbance| disturbance.kind != DisturbanceKind::Block)
         .count()
         * plan.domains.len();
-    let rounds = u32::try_from(rounds * (2 + STALL_PERIODS.len())).unwrap_or(u32::MAX);
+    let rounds = u32::try_from(rounds * (2 + StallLength::OF_A_PERIOD)).unwrap_or(u32::MAX);
     matrix.saturating_add(rounds)
 }
 
 fn questions_per_comparison(meter: &MeterSettings) -> u32 {
     let periodic = meter.meter.is_periodic();
     let lengths = if periodic {
-        STALL_PERIODS.len()
+        StallLength::OF_A_PERIOD
     } else {
         GAP_LENGTHS.len()
     };

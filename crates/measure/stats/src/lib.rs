@@ -34,7 +34,7 @@ pub use effect::{
 };
 pub use median::median_interval;
 pub use paired::QuantileRatio;
-pub use rates::{ADDED_EVENTS, RateRatio};
+pub use rates::{ADDED_EVENTS, ADDED_SKIPS, RateRatio, StallLength};
 pub use risk::{ALARM_RISK, HOLD_RISK, Risk};
 pub use spread::Resampling;
 pub use transfer::{

@@ -9,7 +9,7 @@ use rampart_model::{Distribution, Nanos, VerdictOutcome};
 #[cfg(test)]
 use rampart_stats::ADDED_STOLEN;
 use rampart_stats::{
-    LONGEST_UNSEEN, Questions, Risk, SAME_AS_HOST_TOLERANCE, Slice, Visit, compare,
+    LONGEST_UNSEEN, Questions, Risk, SAME_AS_HOST_TOLERANCE, Slice, StallLength, Visit, compare,
 };
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -154,11 +154,13 @@ fn counts(machine: Machine, planted: Planted, comparisons: u32) -> Counts {
     let asked = Questions {
         quantiles: false,
         stolen: true,
-        lengths: vec![
+        lengths: [
             Nanos::from_micros(10),
             Nanos::from_micros(100),
             Nanos::from_millis(1),
-        ],
+        ]
+        .map(StallLength::over)
+        .to_vec(),
         tolerance: SAME_AS_HOST_TOLERANCE,
         alarm: VerdictOutcome::Fails,
         risk: Risk::of(QUESTIONS, LOOKS),

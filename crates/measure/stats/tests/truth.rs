@@ -18,7 +18,7 @@ use std::{
 use rampart_model::{Nanos, VerdictOutcome};
 use rampart_stats::{
     Compared, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, Questions, Risk, SAME_AS_HOST_TOLERANCE,
-    Visit, compare, time_between_bursts,
+    StallLength, Visit, compare, time_between_bursts,
 };
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -186,7 +186,7 @@ fn questions(tolerance: f64) -> Questions {
     Questions {
         quantiles: true,
         stolen: false,
-        lengths: vec![PERIOD, Nanos(PERIOD.0 * 4)],
+        lengths: StallLength::of_period(PERIOD).to_vec(),
         tolerance,
         alarm: VerdictOutcome::Leaks,
         risk: Risk::of(QUESTIONS, LOOKS),
