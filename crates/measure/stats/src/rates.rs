@@ -277,6 +277,7 @@ pub(crate) fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::risk::Look;
 
     /// Returns the answer on events of visits of half a second.
     fn judged(above: &[u64], below: &[u64]) -> RateRatio {
@@ -288,7 +289,7 @@ mod tests {
             &below,
             (1.25, ADDED_EVENTS),
             VerdictOutcome::Fails,
-            &Risk::of(52, 1),
+            &Risk::of(52, Look::ONLY),
         )
     }
 
@@ -333,7 +334,7 @@ mod tests {
         };
         let judged = |tolerated| {
             let tolerated = (1.25, tolerated);
-            let risk = Risk::of(52, 1);
+            let risk = Risk::of(52, Look::ONLY);
             let alarm = VerdictOutcome::Fails;
             compare(&visits(22), &visits(20), tolerated, alarm, &risk)
         };
