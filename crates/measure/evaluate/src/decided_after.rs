@@ -13,7 +13,7 @@ const MOST: f64 = 100.0;
 const OVERHEAD: f64 = 1.25;
 
 /// Returns the total time after which the open comparisons of the matrix would be decided if the
-/// machine goes on as it was. `None` if none is open, or if none can be estimated.
+/// machine stays as it was. `None` if none is open, or if none can be estimated.
 pub(crate) fn decided_after(
     plan: &EvaluationSettings,
     records: &[Record],
