@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use rampart_model::{
     Answers, EvaluationSettings, Interval, Nanos, Record, Verdict, VerdictFigures, VerdictOutcome,
 };
-use rampart_stats::ADDED_EVENTS;
 
 /// More data than this many times those of now are no answer.
 const MOST: f64 = 100.0;
@@ -73,7 +72,7 @@ fn times_the_data(figures: &VerdictFigures) -> Option<f64> {
             let added =
                 rate(answer.events.0, answer.observed.0) - rate(answer.events.1, answer.observed.1);
             let bound = answer.added_at_most;
-            Some(growth(&(added, bound - added), ADDED_EVENTS))
+            Some(growth(&(added, bound - added), answer.tolerated))
         });
     of_quantiles
         .chain(of_stalls)
