@@ -176,7 +176,7 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     WRITING.release(cpu.index.load(Relaxed) + 1);
     let context = Context::of(cpu);
     if nested {
-        // This CPU cannot be reset for another owner: nobody gets it any more.
+        // This CPU cannot be reset for another owner: it gets none any more.
         if let Some(context) = context {
             context.machine.status().cpus[context.index].set_state(context.cell, CpuPower::Gone);
         }

@@ -60,7 +60,7 @@ macro_rules! each_saved {
             })*
         }
 
-        /// Hides the features from a cell, or from nobody while the CPU is parked.
+        /// Hides the features from a cell, or from no one while the CPU is parked.
         pub(crate) fn hide() {
             $(if $feature { $(write_register!($name, 0);)* })*
             write_register!("cptr_el2", TRAP_VECTORS | TRAP_TRACE);

@@ -179,7 +179,7 @@ impl Machine {
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes to the machine's memory, whoever it belongs to.
+    /// Writes to the machine's memory, regardless of its owner.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         self.memory
             .write_all_at(bytes, address - RAM)
@@ -523,7 +523,7 @@ impl Machine {
         self.manage(Hypercall::CellStart, cell)
     }
 
-    /// Writes the program of a cell, whoever has its memory.
+    /// Writes the program of a cell, regardless of the owner of its memory.
     pub(crate) fn write_program(&self, blob: &Blob, program: &str) {
         let program = read(&directory().join("hypervisor"), program);
         self.write(blob.memory[0].physical, &program);

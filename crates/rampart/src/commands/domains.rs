@@ -1,12 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart domains`: the domains that this machine can host.
 
+use clap::Args;
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::ExitCode;
 
-use crate::arguments::Domains;
 use crate::failure::Failure;
 use crate::output;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart domains
+  rampart domains --on sim:aarch64")]
+pub(crate) struct Domains {
+    /// Print the list as JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
+}
 
 pub(crate) fn run(arguments: &Domains) -> Result<ExitCode, Failure> {
     let machine = read_machine(&MachineRoot::system());

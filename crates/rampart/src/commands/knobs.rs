@@ -1,15 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart knobs`: the catalogue.
 
+use clap::Args;
 use rampart_host::MachineRoot;
 use rampart_model::{CheckFinding, ExitCode, KnobEntry};
 use rampart_present::{Element, knob_entry, knob_list, knobs_page, markdown, rule_entry};
 use rampart_rules::catalogue_document;
 
-use crate::arguments::Knobs;
 use crate::commands::VERSION;
 use crate::failure::Failure;
 use crate::output;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart knobs                      all settings by group
+  rampart knobs timer-migration      one setting: its value on this machine, the
+                                     expected one, reason, cost, source
+  rampart knobs sched_rt_runtime_us  by the name of the kernel
+  rampart knobs isolcpus --on ssh:root@board")]
+pub(crate) struct Knobs {
+    /// Setting to show in full: its name, or that of the kernel, such as a boot
+    /// parameter, a sysctl, a file or a kernel thread
+    pub(crate) name: Option<String>,
+
+    /// Print the settings as JSON
+    #[arg(long, conflicts_with = "markdown", help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// Print docs/knobs.md
+    #[arg(long, conflicts_with = "name", help_heading = "Output")]
+    pub(crate) markdown: bool,
+
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
+}
 
 pub(crate) fn run(arguments: &Knobs, colour: bool) -> Result<ExitCode, Failure> {
     let mut catalogue = catalogue_document(VERSION);

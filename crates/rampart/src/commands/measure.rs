@@ -2,17 +2,144 @@
 //! `rampart measure`: one meter, one run.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use indicatif::ProgressBar;
 use rampart_evaluate::{MeasureContext, measure};
 use rampart_host::{MachineRoot, read_machine};
-use rampart_model::{Batch, CpuId, CpuSet, ExitCode, MeterSettings, Nanos, Phase};
+use rampart_model::{
+    Batch, CpuId, CpuList, CpuSet, DomainSelection, ExitCode, MeterKind, MeterSettings, Nanos,
+    Phase, SchedulingPolicy,
+};
 
-use crate::arguments::Measure;
+use crate::arguments::ShowProgress;
 use crate::failure::Failure;
 use crate::progress::{self, Style};
 use crate::{output, signals};
+
+const EXAMPLES: &str = "\
+Examples:
+  rampart measure wakeup               every usable CPU, FIFO 80, 1 ms, 10 s
+  rampart measure wakeup --cpus 1 --interval 200us --for 1h --hlog wakeup.hlog
+  rampart measure wakeup --cpus 2,3 --interval 250us,1ms
+  rampart measure wakeup --explain     find the causes of the worst samples
+  rampart measure wakeup --policy deadline:200us/1ms/1ms
+  rampart measure wakeup --domain vm --cpus 1
+                                       in a KVM guest on CPU 1
+  rampart measure noise --cpus 1 --policy fifo:1
+  rampart measure loop --interval 1ms --work 300us --deadline 500us
+  rampart measure fwq --work 1ms --json";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES, next_help_heading = "Measurement")]
+pub(crate) struct Measure {
+    /// wakeup, noise, fwq or loop; irq or mmio with --domain cell
+    #[arg(help_heading = clap::builder::Resettable::Reset)]
+    pub(crate) meter: MeterKind,
+
+    /// CPUs to measure [default: every usable CPU]
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) cpus: Option<CpuList>,
+
+    /// CPUs of the other threads of the meter [default: CPUs not measured]
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) housekeeping: Option<CpuList>,
+
+    /// Domain to measure in: host, task, container, container:podman,
+    /// container:docker, vm, vm:tcg (emulated), detached, cell
+    #[arg(long, value_name = "DOMAIN", default_value = "host")]
+    pub(crate) domain: DomainSelection,
+
+    /// How long to measure
+    #[arg(long = "for", value_name = "DURATION", default_value = "10s")]
+    pub(crate) duration: Nanos,
+
+    /// Length of the warm-up, which is reported separately
+    #[arg(long, value_name = "DURATION", default_value = "500ms")]
+    pub(crate) warm_up: Nanos,
+
+    /// Scheduling policy: other, fifo:N, rr:N or
+    /// deadline:RUNTIME/DEADLINE/PERIOD [default: fifo:80 for wakeup and loop,
+    /// other for noise and fwq]
+    #[arg(long, value_name = "POLICY", help_heading = "Meter")]
+    pub(crate) policy: Option<SchedulingPolicy>,
+
+    /// Period of wakeup and loop, at least 20us: one for all CPUs, or a list
+    /// with one for each CPU
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "1ms",
+        value_delimiter = ',',
+        help_heading = "Meter"
+    )]
+    pub(crate) interval: Vec<Nanos>,
+
+    /// Wake all threads at the same times
+    #[arg(long, help_heading = "Meter")]
+    pub(crate) aligned: bool,
+
+    /// Shortest gap that noise records [default: calibrated]
+    #[arg(long, value_name = "TIME", help_heading = "Meter")]
+    pub(crate) threshold: Option<Nanos>,
+
+    /// Length of the quantum of fwq and of the work of loop
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "100us",
+        help_heading = "Meter"
+    )]
+    pub(crate) work: Nanos,
+
+    /// Count samples above this; for loop its deadline [default: none; for loop
+    /// its period]
+    #[arg(long, value_name = "TIME", help_heading = "Meter")]
+    pub(crate) deadline: Option<Nanos>,
+
+    /// Number of worst samples to keep for each CPU
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value_t = 20,
+        help_heading = "Meter"
+    )]
+    pub(crate) worst: u32,
+
+    /// Find the causes of the worst samples in the kernel's trace (as root)
+    #[arg(long, help_heading = "Meter")]
+    pub(crate) explain: bool,
+
+    /// Do not lock memory; page faults may then be measured
+    #[arg(long, help_heading = "Meter")]
+    pub(crate) no_memory_lock: bool,
+
+    #[command(flatten)]
+    pub(crate) on: super::on::On,
+
+    /// Print the measurement as JSON
+    #[arg(long, help_heading = "Output")]
+    pub(crate) json: bool,
+
+    /// Write a histogram log (HdrHistogram) with one interval each second
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) hlog: Option<PathBuf>,
+
+    /// Write the distributions as CSV
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(crate) csv: Option<PathBuf>,
+
+    /// How to show progress
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
+    pub(crate) show_progress: ShowProgress,
+}
 
 pub(crate) fn run(arguments: &Measure) -> Result<ExitCode, Failure> {
     let program = super::meter_program()?;

@@ -9,9 +9,14 @@ use rampart_model::Nanos;
 use super::apply::ApplyArguments;
 use super::block::{BlockArguments, BlockOptions};
 use super::blocktest::BlocktestArguments;
+use super::check::Check;
+use super::domains::Domains;
+use super::evaluate::{DisturbArgument, Evaluate, Loads};
+use super::knobs::Knobs;
+use super::measure::Measure;
 use super::plan;
+use super::release::Release;
 use super::status::StatusArguments;
-use crate::arguments::{Check, DisturbArgument, Domains, Evaluate, Knobs, Loads, Measure, Release};
 use crate::failure::Failure;
 
 /// Returns a time in a form that is parsed back exactly.

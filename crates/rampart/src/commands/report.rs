@@ -1,12 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart report`: renders an evaluation document again.
 
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
 use rampart_model::{Evaluation, ExitCode};
 use rampart_present::TerminalOptions;
 
-use crate::arguments::{Format, Report};
 use crate::failure::Failure;
 use crate::output;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Text for this terminal
+    Terminal,
+    /// One self-contained HTML page
+    Html,
+    /// The evaluation document
+    Json,
+    /// JUnit XML with one test case for each verdict
+    Junit,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  rampart report rampart-results-20260101-120000
+  rampart report DIR --format html --output page.html
+  rampart report DIR --format junit > verdicts.xml")]
+pub(crate) struct Report {
+    /// Directory of `rampart evaluate`, or its evaluation.json
+    pub(crate) results: PathBuf,
+
+    /// Format of the report
+    #[arg(long, value_name = "FORMAT", default_value = "terminal")]
+    pub(crate) format: Format,
+
+    /// File to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
 
 pub(crate) fn run(arguments: &Report, colour: bool) -> Result<ExitCode, Failure> {
     let evaluation = rampart_evaluate::read(&arguments.results)?;
