@@ -27,7 +27,7 @@ cd /cells
 "#;
 
 const CELLS: &str = r#"
-./cells_agent cells . root alarm failures || echo 'FAILED  cells'
+./cells_agent cells . root alarm failures return || echo 'FAILED  cells'
 $bb dmesg -c | $bb sed 's/^/log /'
 ./cells_agent guest || echo 'FAILED  guest'
 # KVM warns that its code at EL2 does not answer.
@@ -190,6 +190,8 @@ fn the_hypervisor_runs_on_an_ordinary_kernel() {
             "timer: no exit for an interrupt",
             "a device of the cell: no exit for an interrupt",
             "failures: the root learns of a failure in time",
+            "return: destroying reports that a CPU is offline",
+            "return: the CPU comes online later",
             "guest: no guest runs while the hypervisor is enabled",
             "guest: a guest runs after the hypervisor has ended",
             "disabled 10 times under load",

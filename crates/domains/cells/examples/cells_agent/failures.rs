@@ -116,3 +116,37 @@ pub(crate) fn watchdog(device: &Device, program: &[u8]) -> Done {
     device.destroy(cell)?;
     Ok(())
 }
+
+/// The CPU of a cell that is destroyed does not come online in the root: the error reports it, the cell is gone, and the
+/// CPU can be brought online later.
+pub(crate) fn cpu_stays_away(device: &Device) -> Done {
+    let cell = device.create(&SECOND.blob(0).bytes())?;
+    // One attempt to pass this state of CPU hotplug fails (Documentation/core-api/cpu_hotplug.rst).
+    let states = std::fs::read_to_string("/sys/devices/system/cpu/hotplug/states")?;
+    let line = states
+        .lines()
+        .find(|line| line.ends_with("workqueue:online"));
+    let number = line
+        .and_then(|line| line.split(':').next())
+        .ok_or("no state of workqueues")?;
+    let cpu = format!("/sys/devices/system/cpu/cpu{}", SECOND.cpu());
+    std::fs::write(format!("{cpu}/hotplug/fail"), number.trim())?;
+    let destroyed = device.destroy(cell);
+    let error = destroyed
+        .as_ref()
+        .err()
+        .map(ToString::to_string)
+        .unwrap_or_default();
+    report(
+        destroyed.is_err(),
+        &format!("return: destroying reports that a CPU is offline: {error}"),
+    );
+    report(
+        !device.state()?.cells().contains(&cell),
+        "return: the cell is destroyed",
+    );
+    std::fs::write(format!("{cpu}/online"), "1")?;
+    let online = std::fs::read_to_string(format!("{cpu}/online"))?;
+    report(online.trim() == "1", "return: the CPU comes online later");
+    Ok(())
+}

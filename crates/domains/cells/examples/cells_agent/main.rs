@@ -50,7 +50,7 @@ fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
     let (pair, reach) = (program("pair")?, program("reach")?);
     let (bits, bell, alarm) = (program("bits")?, program("bell")?, program("alarm")?);
     type Topic<'a> = (&'a str, Box<dyn FnOnce() -> Done + 'a>);
-    let topics: [Topic<'_>; 9] = [
+    let topics: [Topic<'_>; 10] = [
         ("root", Box::new(memory::from_the_root)),
         ("attacks", Box::new(|| attacks::all(device, &attack))),
         ("memory", Box::new(|| memory::from_a_cell(device, &reach))),
@@ -62,6 +62,7 @@ fn cells(device: &Device, directory: &Path, only: &[&str]) -> Done {
             "failures",
             Box::new(|| failures::reports_in_time(device, &attack)),
         ),
+        ("return", Box::new(|| failures::cpu_stays_away(device))),
         ("watchdog", Box::new(|| failures::watchdog(device, &irq))),
     ];
     for (name, topic) in topics {
