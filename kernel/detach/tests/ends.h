@@ -13,6 +13,7 @@ struct shared {
 	volatile unsigned long turns;
 	volatile pid_t thread;
 	volatile pid_t heir;
+	int cpu;
 };
 
 static struct shared *shared;
@@ -42,7 +43,7 @@ static void exit_process(void)
 
 static void execute_other(void)
 {
-	execl("/bin/true", "true", NULL);
+	execl("/bin/sleep", "sleep", "1000", NULL);
 }
 
 static void leave_heir(void)
@@ -65,8 +66,37 @@ static int moves(void)
 	return shared->turns != before;
 }
 
+static int is_online(int cpu)
+{
+	char path[80], text = 0;
+	int file;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	file = open(path, O_RDONLY);
+	if (read(file, &text, 1) != 1)
+		text = 0;
+	close(file);
+	return text == '1';
+}
+
+static int is_given_back(int cpu)
+{
+	int turn;
+
+	for (turn = 0; turn < 2000 && !is_online(cpu); turn++)
+		usleep(10000);
+	return is_online(cpu);
+}
+
 static void kill_holder(pid_t holder)
 {
+	kill(holder, SIGKILL);
+}
+
+/* The other program does not get the CPU. */
+static void wait_and_kill(pid_t holder)
+{
+	check(is_given_back(shared->cpu), "the CPU is given back before the other program ends");
 	kill(holder, SIGKILL);
 }
 
@@ -129,28 +159,6 @@ static void run_out_of_memory(pid_t holder)
 	write_to("/proc/sysrq-trigger", "f");
 }
 
-static int is_online(int cpu)
-{
-	char path[80], text = 0;
-	int file;
-
-	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
-	file = open(path, O_RDONLY);
-	if (read(file, &text, 1) != 1)
-		text = 0;
-	close(file);
-	return text == '1';
-}
-
-static int is_given_back(int cpu)
-{
-	int turn;
-
-	for (turn = 0; turn < 2000 && !is_online(cpu); turn++)
-		usleep(10000);
-	return is_online(cpu);
-}
-
 struct end {
 	const char *name;
 	/* In the holder's other thread. */
@@ -164,7 +172,7 @@ struct end {
 
 static const struct end ends[] = {
 	{ "exit", exit_process, NULL, 0, 0 },
-	{ "another program", execute_other, NULL, 0, 0 },
+	{ "another program", execute_other, wait_and_kill, SIGKILL, 0 },
 	{ "abort", abort, NULL, SIGABRT, 1 },
 	{ "SIGQUIT", wait_for_ever, quit_holder, SIGQUIT, 1 },
 	{ "SIGKILL", wait_for_ever, kill_holder, SIGKILL, 0 },
@@ -195,13 +203,16 @@ static void test_end(int cpu, const struct end *end)
 	pid_t holder;
 
 	memset(shared, 0, sizeof(*shared));
+	shared->cpu = cpu;
 	holder = fork();
 	if (!holder)
 		hold(cpu, end);
 	if (end->outside) {
-		for (turn = 0; turn < 10000 && end->inside == leave_heir && !shared->heir; turn++)
+		for (turn = 0; turn < 20000 && (!shared->turns || (end->inside == leave_heir && !shared->heir));
+		     turn++)
 			usleep(1000);
-		check(moves() && !is_online(cpu), "%s: the CPU is taken", end->name);
+		if (end->inside != execute_other)
+			check(moves() && !is_online(cpu), "%s: the CPU is taken", end->name);
 		end->outside(holder);
 	}
 	waitpid(holder, &status, 0);
