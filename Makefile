@@ -194,7 +194,7 @@ test-long: setup-test build modules ## Run the tests that take too long for `mak
 	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
 	scripts/hypervisor
 	cargo test --locked --package rampart-tests --test simulated --test cells \
-		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
+		--config 'target."cfg(unix)".runner = ["scripts/within", "21600"]' -- --ignored
 	cargo test --locked --release --package rampart-hypervisor-core --test tests protocol -- --ignored
 
 NEWEST := trixie

@@ -406,9 +406,13 @@ fn read_prompt(stream: &mut UnixStream) -> String {
 }
 
 /// EPYC has SMAP and no page-table isolation; Skylake has page-table isolation and protection keys. Without
-/// `hypervisor` Linux uses the CPU as on a real machine. The third has page tables of five levels.
+/// `hypervisor` Linux uses the CPU as on a real machine. `max` has page tables of five levels.
 pub(super) const EPYC: &str = "EPYC,-hypervisor,check=off";
 pub(super) const SKYLAKE: &str = "Skylake-Server,-hypervisor,-smap,check=off";
+/// The same without AVX: QEMU 7.2 ends at some invalid instructions of it, which random programs have.
+pub(super) const EPYC_TO_FUZZ: &str = "EPYC,-hypervisor,-avx,-avx2,-fma,-f16c,check=off";
+pub(super) const SKYLAKE_TO_FUZZ: &str =
+    "Skylake-Server,-hypervisor,-smap,-avx,-avx2,-fma,-f16c,check=off";
 pub(super) const FIVE_LEVELS: &str = "max,-hypervisor,check=off";
 
 /// EL2 without VHE, EL1 with PSCI by HVC, and EL2 with VHE, pointer authentication, tags, SVE and SME.

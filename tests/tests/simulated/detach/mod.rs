@@ -15,7 +15,9 @@ use rampart_tests::detached_programs::{compile, has_compiler};
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{beside_others, stdout};
 
-use self::machine::{EPYC, FIVE_LEVELS, Machine, NO_EL2, NO_VHE, SKYLAKE, VHE};
+use self::machine::{
+    EPYC, EPYC_TO_FUZZ, FIVE_LEVELS, Machine, NO_EL2, NO_VHE, SKYLAKE, SKYLAKE_TO_FUZZ, VHE,
+};
 
 /// The CPU that is taken.
 const CPU: usize = 2;
@@ -415,7 +417,7 @@ const MANY_PROGRAMS: u32 = 20_000;
 #[ignore = "it takes hours; make test-long runs it"]
 fn a_cpu_is_taken_and_given_back_a_thousand_times() {
     let _machine = beside_others();
-    for (real_time, cpu) in [(true, EPYC), (false, SKYLAKE)] {
+    for (real_time, cpu) in [(true, EPYC_TO_FUZZ), (false, SKYLAKE_TO_FUZZ)] {
         check_thousand(Machine::boot(&repeat(1000, MANY_PROGRAMS), real_time, cpu));
     }
 }
