@@ -16,7 +16,7 @@ use super::cache::{Cache, create_directory, lock_directory};
 use super::content::create;
 use super::error::SimError;
 use super::mirror::Mirror;
-use super::packages::{Apt, Package, hexadecimal};
+use super::packages::{Apt, SimPackage, hexadecimal};
 
 /// Version of the build. Raise it if the code builds a different image from the same packages.
 pub(super) const RECIPE: u32 = 2;
@@ -36,7 +36,7 @@ pub struct ImageRecord {
     /// Its kernel, as `uname -r` prints it.
     pub kernel_release: String,
     /// Its packages with versions and hashes.
-    pub packages: Vec<Package>,
+    pub packages: Vec<SimPackage>,
 }
 
 /// A bootable image. It is not removed as long as this value lives.
@@ -196,7 +196,7 @@ impl Image {
 
 /// Returns a name for the image of these packages. File names suffice, because the signed archive
 /// never gives two files the same name.
-fn identity(packages: &[Package]) -> String {
+fn identity(packages: &[SimPackage]) -> String {
     let mut digest = Sha256::new();
     digest.update(RECIPE.to_le_bytes());
     for package in packages {
@@ -240,8 +240,8 @@ fn remove_old(images: &Path, current: &Path) {
 mod tests {
     use super::*;
 
-    fn package(file: &str) -> Package {
-        Package {
+    fn package(file: &str) -> SimPackage {
+        SimPackage {
             name: "a".to_owned(),
             version: "1".to_owned(),
             file: file.to_owned(),

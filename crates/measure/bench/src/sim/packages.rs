@@ -68,7 +68,7 @@ const APT_GET: Program = Program {
 
 /// One package of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Package {
+pub struct SimPackage {
     /// Its name.
     pub name: String,
     /// Its version, with the epoch.
@@ -137,7 +137,7 @@ impl Apt {
     }
 
     /// Returns all packages that the machine needs, by name. Uses the lists, not the network.
-    pub(super) fn resolve(&self) -> Result<Vec<Package>, SimError> {
+    pub(super) fn resolve(&self) -> Result<Vec<SimPackage>, SimError> {
         // apt does not list packages that are in its archive, so this uses an empty one.
         let empty = self.directory.join("none");
         create_directory(&empty.join("partial"))?;
@@ -154,7 +154,7 @@ impl Apt {
     /// of bytes fetched.
     pub(super) fn download(
         &self,
-        packages: &mut [Package],
+        packages: &mut [SimPackage],
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SimError> {
         let mut arguments = vec!["-qq", "-y", "--download-only", "install"];
@@ -176,7 +176,7 @@ impl Apt {
     }
 
     /// Returns the path of a fetched package.
-    pub(super) fn path(&self, package: &Package) -> PathBuf {
+    pub(super) fn path(&self, package: &SimPackage) -> PathBuf {
         self.archives().join(&package.file)
     }
 
@@ -185,7 +185,7 @@ impl Apt {
     }
 
     /// Removes the files of packages that are no longer needed.
-    fn remove_others(&self, packages: &[Package]) {
+    fn remove_others(&self, packages: &[SimPackage]) {
         let Ok(entries) = fs::read_dir(self.archives()) else {
             return;
         };
@@ -272,7 +272,7 @@ fn acquisition(dump: &str) -> String {
 }
 
 /// Parses lines `'URL' NAME_VERSION_ARCHITECTURE.deb BYTES HASH` of `apt-get --print-uris`.
-fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
+fn parse_addresses(output: &str) -> Result<Vec<SimPackage>, SimError> {
     output
         .lines()
         .filter(|line| line.starts_with('\''))
@@ -283,7 +283,7 @@ fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
                 let bytes = words.next()?.parse().ok()?;
                 let (name, rest) = file.split_once('_')?;
                 let (version, _) = rest.rsplit_once('_')?;
-                Some(Package {
+                Some(SimPackage {
                     name: name.to_owned(),
                     version: version.replace("%3a", ":"),
                     file: file.to_owned(),
