@@ -13,7 +13,7 @@ use super::machine::Machine;
 /// The largest counts of the taken CPU and of the others, and which samples have the attached counterpart. Counts change
 /// with the kernel, hence the margin.
 const MEASURED: [(&str, u64, Option<u64>, [u64; 2]); 4] = [
-    ("system call", 2, Some(0), [400, 20_000]),
+    ("system call", 2, Some(0), [400, 50_000]),
     ("page fault", 3, Some(1), [400, 50_000]),
     ("detaching", 4, None, [400, 30_000]),
     ("returning", 5, None, [400, 30_000]),
