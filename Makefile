@@ -49,6 +49,11 @@ evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time ma
 	$(if $(filter aarch64,$(ARCH)),scripts/hypervisor)
 	bin/rampart evaluate --on sim$(addprefix :,$(CROSS)) $(ARGS)
 
+.PHONY: example-detached
+example-detached: setup-sim $(SETUP_CROSS) build modules ## Run a detached control loop beside loads on a simulated machine (ARCH=...)
+	$(if $(CROSS),scripts/build)
+	scripts/example-detached $(ARCH)
+
 .PHONY: modules
 modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules (ARCH=...)
 	$(within) kernel/build --out bin/modules $(ARCH) bookworm
@@ -104,7 +109,7 @@ bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, and l
 
 .PHONY: bench-detached
 bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning
-	cargo test --locked --package rampart-tests --test simulated -- --ignored --nocapture detaching_costs
+	cargo test --locked --package rampart-tests --test simulated -- --nocapture detaching_costs
 
 .PHONY: check
 check: $(PAGE) ## Check formatting, lints, unit and property tests: no QEMU, no browser, no root
@@ -190,6 +195,16 @@ test-long: built-for-tests ## Run the tests that take too long for `make test`
 	cargo test --locked --package rampart-tests --test simulated --test cells \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(LONG_TEST_SECONDS)"]' -- --ignored
 	cargo test --locked --release --package rampart-hypervisor-core --test tests protocol -- --ignored
+
+NEWEST := trixie
+
+.PHONY: test-newest
+test-newest: setup-test build ## Run detached threads on the kernels of another Debian release (NEWEST=trixie or sid)
+	$(heading) 'detached threads on kernels of $(NEWEST)'
+	$(within) kernel/build --image --out target/newest/$(NEWEST) x86_64 $(NEWEST) $(NEWEST)/stock
+	$(within) kernel/build --image --out target/newest/$(NEWEST) aarch64 $(NEWEST) $(NEWEST)/stock
+	RAMPART_TEST_MODULES='$(CURDIR)/target/newest/$(NEWEST)' \
+		cargo test --locked --package rampart-tests --test simulated -- --test-threads=1 hostile_threads a_loop_
 
 .PHONY: test-documentation
 test-documentation: $(PAGE) ## Build the documentation of the code, without a warning

@@ -223,6 +223,29 @@ pub fn left_out(reason: &str) {
     }
 }
 
+/// Builds a plugin of QEMU (`benchmarks/NAME.c`) and returns it. Reports that the test is left out and returns `None` if
+/// the header of plugins is not available.
+///
+/// # Panics
+/// If it cannot be built.
+#[must_use]
+pub fn qemu_plugin(name: &str) -> Option<PathBuf> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let built = Command::new(repository.join("scripts/qemu-plugins"))
+        .finish_within(Duration::from_secs(1200), Vec::new())
+        .expect("scripts/qemu-plugins starts");
+    let errors = String::from_utf8_lossy(&built.stderr);
+    if built.status.code() == Some(3) {
+        left_out(&format!(
+            "what QEMU's plugin {name} counts: {}",
+            errors.trim()
+        ));
+        return None;
+    }
+    assert!(built.status.success(), "{errors}");
+    Some(repository.join("target").join(format!("{name}.so")))
+}
+
 /// Appends a line to a file that exists.
 fn append(file: &Path, line: &str) {
     if let Ok(mut file) = File::options().append(true).open(file) {

@@ -3,7 +3,8 @@
  * Tests /dev/rampart-detach and librampart-detach on the running machine, which
  * must be a simulated one. Build it static, as root, with the module loaded:
  *
- *   detach-test all CPU            every check but the next three
+ *   detach-test all CPU            every check but the next four
+ *   detach-test ends CPU           what ends the holder of a CPU; also writes /tmp/core
  *   detach-test repeat CPU COUNT   takes, uses and gives back
  *   detach-test fuzz CPU COUNT SEED  random instructions and registers
  *   detach-test kexec KERNEL INITRAMFS COMMAND-LINE
@@ -226,6 +227,9 @@ static void test_calls(int cpu)
 	      (unsigned long long)counts.system_calls, (unsigned long long)counts.faults);
 	check(sched_getcpu() != cpu, "is attached again");
 }
+
+#include "ends.h"
+#include "state.h"
 
 /* Another thread replaces pages under the detached one. */
 static volatile int *volatile pages;
@@ -591,6 +595,7 @@ static int run_all(int cpu)
 	test_calls(cpu);
 	test_coherence();
 	test_registers();
+	test_state(cpu);
 	test_signals();
 	test_stop();
 	test_hostile();
@@ -645,6 +650,8 @@ int main(int arguments, char **argument)
 
 	if (arguments == 3 && !strcmp(argument[1], "all")) {
 		run_all(cpu);
+	} else if (arguments == 3 && !strcmp(argument[1], "ends")) {
+		test_ends(cpu);
 	} else if (arguments == 4 && !strcmp(argument[1], "repeat")) {
 		run_repeat(cpu, atoi(argument[3]));
 	} else if (arguments == 5 && !strcmp(argument[1], "fuzz")) {
@@ -655,7 +662,7 @@ int main(int arguments, char **argument)
 	} else if (arguments == 5 && !strcmp(argument[1], "kexec")) {
 		return run_kexec(argument[2], argument[3], argument[4]);
 	} else {
-		fprintf(stderr, "usage: detach-test all CPU | repeat CPU COUNT | fuzz CPU COUNT SEED |"
+		fprintf(stderr, "usage: detach-test all CPU | ends CPU | repeat CPU COUNT | fuzz CPU COUNT SEED |"
 			" kexec KERNEL INITRAMFS COMMAND-LINE\n");
 		return 2;
 	}

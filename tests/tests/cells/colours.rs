@@ -6,13 +6,12 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::process::Command;
 
 use rampart_hypervisor_cells::remote::{BEGUN, RUNS};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{MemoryFlags, Refusal};
 use rampart_hypervisor_core::interface::{CellState, Hypercall, Outcome, StopReason};
-use rampart_tests::programs::left_out;
+use rampart_tests::programs::qemu_plugin;
 
 use crate::machine::{
     Attacked, Cell, DATA, LOAD, MODELS, Machine, Model, ONE, OTHER, PRIVATE, STORE, ensure, name,
@@ -270,22 +269,12 @@ fn measure(
 
 #[test]
 fn cells_of_different_colours_evict_no_line_of_each_other() {
-    let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let built = Command::new(repository.join("scripts/cache-model")).output();
-    let built = built.expect("scripts/cache-model");
-    if built.status.code() == Some(3) {
-        let reason = String::from_utf8_lossy(&built.stderr).trim().to_owned();
-        left_out(&format!("lines of a cache that cells lose: {reason}"));
+    let built = qemu_plugin("cache_model");
+    let Some(mut plugin) = built.map(OsString::from) else {
         return;
-    }
-    assert!(
-        built.status.success(),
-        "{}",
-        String::from_utf8_lossy(&built.stderr)
-    );
+    };
     let location = tempfile::tempdir().expect("a directory");
     let file = location.path().join("counts");
-    let mut plugin = OsString::from(repository.join("target/cache-model.so"));
     plugin.push(format!(
         ",sets={SETS},ways={WAYS},line={LINE},from={RANGE:#x},to={CACHED_END:#x},out={}",
         file.display()

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a system call, a page fault, detaching and returning cost, as medians and as ratios to the attached thread:
-//! `costs CPU`, as root.
+//! `costs CPU`, as root. Marks the begin and the end of each sample for an emulator that counts instructions
+//! (`benchmarks/marked_instructions.c`).
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::env;
@@ -15,12 +16,24 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 const SAMPLES: usize = 200;
 const PAGE: usize = 4096;
 
+/// Executes an instruction that does nothing and has two numbers: of what is measured, and 0 at its begin or 1 at its
+/// end.
+fn mark<const MEASURED: u8, const END: u8>() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: `nopl` accesses no memory, and changes no register and no flag.
+    unsafe {
+        std::arch::asm!(".byte 0x0f, 0x1f, 0x80, {}, 0, 0x4d, 0x52", const 2 * MEASURED + END);
+    }
+}
+
 /// Returns the median time of a function.
-fn median(cpu: &Cpu, mut function: impl FnMut(usize)) -> Duration {
+fn median<const MEASURED: u8>(cpu: &Cpu, mut function: impl FnMut(usize)) -> Duration {
     let mut times = [Duration::ZERO; SAMPLES];
     for (index, time) in times.iter_mut().enumerate() {
         let start = cpu.now();
+        mark::<MEASURED, 0>();
         function(index);
+        mark::<MEASURED, 1>();
         *time = cpu.now() - start;
     }
     times.sort_unstable();
@@ -61,17 +74,25 @@ fn print(name: &str, time: Duration, reference: (&str, Duration)) {
 fn main() -> Result<(), Box<dyn Error>> {
     let number = env::args().nth(1).ok_or("usage: costs CPU")?;
     let mut cpu = Cpu::take(number.parse()?)?;
-    let call = median(&cpu, system_call);
-    let fault = with_new_memory(|memory| median(&cpu, touch(memory)))?;
+    let call = median::<0>(&cpu, system_call);
+    let fault = with_new_memory(|memory| median::<1>(&cpu, touch(memory)))?;
     let before = cpu.counts()?;
-    let proxied_call = cpu.run(|thread| median(thread, system_call))?;
-    let proxied_fault = with_new_memory(|memory| cpu.run(|thread| median(thread, touch(memory))))??;
+    let proxied_call = cpu.run(|thread| median::<2>(thread, system_call))?;
+    let proxied_fault =
+        with_new_memory(|memory| cpu.run(|thread| median::<3>(thread, touch(memory))))??;
     let counts = cpu.counts()?.since(before);
     let mut begins = [Duration::ZERO; SAMPLES];
     let mut ends = begins;
     for (begin, end) in begins.iter_mut().zip(&mut ends) {
         let start = cpu.now();
-        let detached = cpu.run(|thread| thread.now())?;
+        mark::<4, 0>();
+        let detached = cpu.run(|thread| {
+            mark::<4, 1>();
+            let now = thread.now();
+            mark::<5, 0>();
+            now
+        })?;
+        mark::<5, 1>();
         *end = cpu.now() - detached;
         *begin = detached - start;
     }

@@ -2,6 +2,7 @@
 //! A simulated machine with the driver of detached threads: Debian's kernel with a shell (busybox-static) as its first
 //! program, so that QEMU's own log of interrupts, one file for each CPU, belongs to its test alone.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -23,13 +24,13 @@ use super::LOOP;
 
 const RUST_EXAMPLES: [&str; 4] = ["control_loop", "costs", "fixed_work", "system_calls"];
 
-/// How long the machine may be silent. One that counts instructions has one thread for all CPUs.
+/// How long the machine may be silent.
 const SILENCE: Duration = Duration::from_secs(200);
-const COUNTED_SILENCE: Duration = Duration::from_secs(1200);
 
 /// `steps` waits for the test, which turns QEMU's log on and off meanwhile.
 const BEGIN: &str = r#"#!/bin/busybox sh
-for program in mount mkdir insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon; do
+for program in mount mkdir insmod rmmod cat dmesg sleep kill seq dd taskset grep sed poweroff true ifconfig tr ls start-stop-daemon \
+    mktemp rm cp wc sort gzip cut dirname pidof; do
     /bin/busybox ln -s busybox /bin/$program
 done
 mount -t proc proc /proc
@@ -80,20 +81,7 @@ pub(super) struct Kind {
     machine: &'static str,
     /// Words of the kernel command line.
     command_line: &'static str,
-    /// QEMU's accelerator.
-    accelerator: &'static [&'static str],
 }
-
-/// One thread for each CPU.
-const PARALLEL: &[&str] = &["-accel", "tcg,thread=multi"];
-/// One thread for all CPUs in turn; an instruction of any CPU takes a nanosecond of all counters, and waiting takes no
-/// instruction.
-const COUNTED: &[&str] = &[
-    "-accel",
-    "tcg,thread=single",
-    "-icount",
-    "shift=0,sleep=off",
-];
 
 impl Kind {
     /// The end of the releases of its kernels.
@@ -107,9 +95,15 @@ impl Kind {
     }
 }
 
+/// Returns the directory of the modules: `make test-newest` has others, beside their kernels.
+fn modules() -> PathBuf {
+    std::env::var_os("RAMPART_TEST_MODULES")
+        .map_or_else(|| directory().join("modules"), PathBuf::from)
+}
+
 /// Returns the newest release that modules are built for.
 fn release(kind: &Kind) -> String {
-    let modules = directory().join("modules");
+    let modules = modules();
     let releases = fs::read_dir(&modules)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make modules`", modules.display()));
     releases
@@ -128,13 +122,13 @@ fn release(kind: &Kind) -> String {
 }
 
 /// Compiles the examples in Rust for a machine without a C library.
-fn compile_rust(to: &Path) {
+fn compile_rust(architecture: &str, to: &Path) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let script = ". scripts/rust-target; use_target x86_64; \
+    let script = ". scripts/rust-target; use_target $1; \
         cargo build --locked --release --package rampart-detach --examples $target_options >&2; \
         echo ${CARGO_TARGET_DIR:-target}/$target/release/examples";
     let output = Command::new("sh")
-        .args(["-euc", script])
+        .args(["-euc", script, "sh", architecture])
         .current_dir(&root)
         .finish()
         .expect("sh starts");
@@ -178,6 +172,9 @@ fn initramfs(script: &str, location: &Path, module: &Path, kernel: Option<&Path>
     let mut archive = small_archive(&first, location);
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
         archive.file("detach.ko", 0o644, &read(module))?;
+        let loads = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../crates/domains/detached/c/examples/beside_loads.sh");
+        archive.file("beside_loads", 0o755, &read(&loads))?;
         for program in ["control_loop", "detach-test"] {
             archive.file(program, 0o755, &read(&location.join(program)))?;
         }
@@ -207,7 +204,6 @@ pub(super) struct Machine {
     qemu: KillAtEnd,
     location: tempfile::TempDir,
     lines: Receiver<String>,
-    silence: Duration,
     output: String,
 }
 
@@ -219,53 +215,55 @@ impl Machine {
             cpu,
             machine: "pc",
             command_line: "console=ttyS0 no_timer_check",
-            accelerator: PARALLEL,
-        };
-        Self::boot_kind(script, &kind)
-    }
-
-    /// Boots a machine that counts instructions.
-    pub(super) fn boot_counted(script: &str) -> Self {
-        let kind = Kind {
-            architecture: "x86_64",
-            real_time: true,
-            cpu: EPYC,
-            machine: "pc",
-            // Linux does not measure a counter that an emulator drives.
-            command_line: "console=ttyS0 no_timer_check tsc=reliable",
-            accelerator: COUNTED,
         };
         Self::boot_kind(script, &kind)
     }
 
     pub(super) fn boot_kind(script: &str, kind: &Kind) -> Self {
+        Self::boot_with(script, kind, &[])
+    }
+
+    /// Boots a machine with a plugin of QEMU.
+    pub(super) fn boot_counted(script: &str, plugin: &OsStr) -> Self {
+        let kind = Kind {
+            architecture: "x86_64",
+            real_time: true,
+            cpu: EPYC,
+            machine: "pc",
+            command_line: "console=ttyS0 no_timer_check",
+        };
+        Self::boot_with(script, &kind, &[OsStr::new("-plugin"), plugin])
+    }
+
+    fn boot_with(script: &str, kind: &Kind, more: &[&OsStr]) -> Self {
         let architecture = kind.architecture;
         let release = release(kind);
         let location = tempfile::tempdir().expect("a directory");
         let there = location.path();
-        for (name, pattern) in [
-            (format!("linux-image-{release}"), "./boot/vmlinuz-*"),
-            ("busybox-static".to_owned(), "*/busybox"),
-        ] {
+        let fetch = |name: &str, pattern: &str| {
             let cache = cache_of(architecture).join("stock-kernel");
-            let package = fetched_of(architecture, &name, &cache);
+            let package = fetched_of(architecture, name, &cache);
             let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
             unpack(&package, pattern, there);
+        };
+        fetch("busybox-static", "*/busybox");
+        let mut kernel = modules().join(&release).join("vmlinuz");
+        if !kernel.exists() {
+            fetch(&format!("linux-image-{release}"), "./boot/vmlinuz-*");
+            kernel = there.join(format!("boot/vmlinuz-{release}"));
         }
         compile(architecture, there);
-        if architecture == "x86_64" {
-            compile_rust(there);
-        }
-        let module = directory().join("modules").join(&release).join("detach.ko");
+        compile_rust(architecture, there);
+        let module = modules().join(&release).join("detach.ko");
         let archive = there.join("initramfs");
-        let kernel = there.join(format!("boot/vmlinuz-{release}"));
         // Those that measure the loop also boot another kernel. Debian's 6.1 for arm64 has no kexec_file_load(2).
         let boots_second = script.contains(LOOP) && architecture == "x86_64";
         let second = boots_second.then_some(kernel.as_path());
         fs::write(&archive, initramfs(script, there, &module, second)).expect("written");
         let qemu = Command::new(format!("qemu-system-{architecture}"))
             .args(["-machine", kind.machine])
-            .args(kind.accelerator)
+            .args(["-accel", "tcg,thread=multi"])
+            .args(more)
             .args(["-cpu", kind.cpu, "-smp", "4", "-m", "1024", "-nodefaults"])
             .args(["-display", "none"])
             .args(["-no-reboot", "-serial", "stdio", "-d", "tid", "-D"])
@@ -291,11 +289,6 @@ impl Machine {
             qemu,
             location,
             lines,
-            silence: if kind.accelerator == COUNTED {
-                COUNTED_SILENCE
-            } else {
-                SILENCE
-            },
             output: String::new(),
         };
         machine.wait_for(&format!("release {release}"));
@@ -303,9 +296,9 @@ impl Machine {
     }
 
     /// Reads until a line with this content.
-    fn wait_for(&mut self, wanted: &str) {
+    pub(super) fn wait_for(&mut self, wanted: &str) {
         loop {
-            let line = self.lines.recv_timeout(self.silence);
+            let line = self.lines.recv_timeout(SILENCE);
             let line =
                 line.unwrap_or_else(|error| panic!("no {wanted:?}: {error}\n{}", self.output));
             let found = line.trim_end().ends_with(wanted);
@@ -318,13 +311,13 @@ impl Machine {
     }
 
     /// Lets the script continue after a step.
-    fn go_on(&mut self) {
+    pub(super) fn go_on(&mut self) {
         let input = self.qemu.0.stdin.as_mut().expect("a pipe");
         input.write_all(b"\n").expect("QEMU reads");
     }
 
     /// Runs a command of QEMU's monitor and returns its output.
-    fn monitor(&self, command: &str) -> String {
+    pub(super) fn monitor(&self, command: &str) -> String {
         let mut stream = UnixStream::connect(self.location.path().join("monitor")).expect("QEMU");
         stream
             .set_read_timeout(Some(SILENCE))
@@ -413,9 +406,14 @@ fn read_prompt(stream: &mut UnixStream) -> String {
 }
 
 /// EPYC has SMAP and no page-table isolation; Skylake has page-table isolation and protection keys. Without
-/// `hypervisor` Linux uses the CPU as on a real machine.
+/// `hypervisor` Linux uses the CPU as on a real machine. `max` has page tables of five levels.
 pub(super) const EPYC: &str = "EPYC,-hypervisor,check=off";
 pub(super) const SKYLAKE: &str = "Skylake-Server,-hypervisor,-smap,check=off";
+/// The same without AVX: QEMU 7.2 ends at some invalid instructions of it, which random programs have.
+pub(super) const EPYC_TO_FUZZ: &str = "EPYC,-hypervisor,-avx,-avx2,-fma,-f16c,check=off";
+pub(super) const SKYLAKE_TO_FUZZ: &str =
+    "Skylake-Server,-hypervisor,-smap,-avx,-avx2,-fma,-f16c,check=off";
+pub(super) const FIVE_LEVELS: &str = "max,-hypervisor,check=off";
 
 /// EL2 without VHE, EL1 with PSCI by HVC, and EL2 with VHE, pointer authentication, tags, SVE and SME.
 pub(super) const NO_VHE: Kind = Kind {
@@ -424,7 +422,6 @@ pub(super) const NO_VHE: Kind = Kind {
     cpu: "cortex-a57",
     machine: "virt,gic-version=3,virtualization=on",
     command_line: "console=ttyAMA0",
-    accelerator: PARALLEL,
 };
 pub(super) const NO_EL2: Kind = Kind {
     machine: "virt,gic-version=3",

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Whatever ends the holder of a CPU, Linux has the CPU again. */
+#ifndef ENDS_H
+#define ENDS_H
+
+#include <elf.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/uio.h>
+
+/* What the holder shares with this process. */
+struct shared {
+	volatile unsigned long turns;
+	volatile pid_t thread;
+	volatile pid_t heir;
+	int cpu;
+};
+
+static struct shared *shared;
+
+static void *loop_again(void *unused)
+{
+	shared->thread = syscall(SYS_gettid);
+	for (;;) {
+		/* A debugger attaches the thread. */
+		if (!rampart_is_detached(core))
+			rampart_detach(core);
+		shared->turns++;
+	}
+	return NULL;
+}
+
+static void wait_for_ever(void)
+{
+	for (;;)
+		pause();
+}
+
+static void exit_process(void)
+{
+	_exit(0);
+}
+
+static void execute_other(void)
+{
+	execl("/bin/sleep", "sleep", "1000", NULL);
+}
+
+static void leave_heir(void)
+{
+	pid_t heir = fork();
+
+	if (!heir)
+		wait_for_ever();
+	shared->heir = heir;
+	wait_for_ever();
+}
+
+static int moves(void)
+{
+	unsigned long before = shared->turns;
+	int turn;
+
+	for (turn = 0; turn < 10000 && shared->turns == before; turn++)
+		usleep(1000);
+	return shared->turns != before;
+}
+
+static int is_online(int cpu)
+{
+	char path[80], text = 0;
+	int file;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	file = open(path, O_RDONLY);
+	if (read(file, &text, 1) != 1)
+		text = 0;
+	close(file);
+	return text == '1';
+}
+
+static int is_given_back(int cpu)
+{
+	int turn;
+
+	for (turn = 0; turn < 2000 && !is_online(cpu); turn++)
+		usleep(10000);
+	return is_online(cpu);
+}
+
+static void kill_holder(pid_t holder)
+{
+	kill(holder, SIGKILL);
+}
+
+/* The other program does not get the CPU. */
+static void wait_and_kill(pid_t holder)
+{
+	check(is_given_back(shared->cpu), "the CPU is given back before the other program ends");
+	kill(holder, SIGKILL);
+}
+
+static void stop_and_kill(pid_t holder)
+{
+	int status;
+
+	kill(holder, SIGSTOP);
+	waitpid(holder, &status, WUNTRACED);
+	kill(holder, SIGKILL);
+}
+
+static void quit_holder(pid_t holder)
+{
+	kill(holder, SIGQUIT);
+}
+
+static int interrupt_by_debugger(pid_t thread)
+{
+	static char registers[1024];
+	struct iovec all = { registers, sizeof(registers) };
+	int status;
+
+	return !ptrace(PTRACE_SEIZE, thread, 0, 0) && !ptrace(PTRACE_INTERRUPT, thread, 0, 0) &&
+	       waitpid(thread, &status, __WALL) == thread && WIFSTOPPED(status) &&
+	       !ptrace(PTRACE_GETREGSET, thread, NT_PRSTATUS, &all);
+}
+
+static void debug_and_kill(pid_t holder)
+{
+	unsigned long value;
+	int status;
+
+	check(interrupt_by_debugger(shared->thread), "a debugger stops the thread and reads registers");
+	value = shared->turns;
+	usleep(50000);
+	check(value == shared->turns, "it does not run on");
+	check(!ptrace(PTRACE_DETACH, shared->thread, 0, 0) && moves(), "it goes on without debugger");
+	check(state_of(device).cpu == -1, "the debugger has no CPU");
+	check(interrupt_by_debugger(shared->thread), "a debugger stops it again");
+	kill(holder, SIGKILL);
+	waitpid(shared->thread, &status, __WALL);
+}
+
+static void write_to(const char *path, const char *text)
+{
+	int file = open(path, O_WRONLY);
+
+	check(file >= 0 && write(file, text, strlen(text)) > 0, "%s is written", path);
+	close(file);
+}
+
+static void run_out_of_memory(pid_t holder)
+{
+	char path[64];
+
+	/* Linux ends the process with the highest score. */
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", holder);
+	write_to(path, "1000");
+	write_to("/proc/sysrq-trigger", "f");
+}
+
+struct end {
+	const char *name;
+	/* In the holder's other thread. */
+	void (*inside)(void);
+	/* From this process. */
+	void (*outside)(pid_t holder);
+	/* The signal that ends the holder, or 0. */
+	int signal;
+	int dumps_core;
+};
+
+static const struct end ends[] = {
+	{ "exit", exit_process, NULL, 0, 0 },
+	{ "another program", execute_other, wait_and_kill, SIGKILL, 0 },
+	{ "abort", abort, NULL, SIGABRT, 1 },
+	{ "SIGQUIT", wait_for_ever, quit_holder, SIGQUIT, 1 },
+	{ "SIGKILL", wait_for_ever, kill_holder, SIGKILL, 0 },
+	{ "SIGKILL while stopped", wait_for_ever, stop_and_kill, SIGKILL, 0 },
+	{ "SIGKILL under a debugger", wait_for_ever, debug_and_kill, SIGKILL, 0 },
+	{ "SIGKILL with a child", leave_heir, kill_holder, SIGKILL, 0 },
+	{ "no memory", wait_for_ever, run_out_of_memory, SIGKILL, 0 },
+};
+
+static void hold(int cpu, const struct end *end)
+{
+	const struct rlimit any = { RLIM_INFINITY, RLIM_INFINITY };
+	pthread_t thread;
+
+	core = rampart_detached_take(cpu);
+	if (!core || setrlimit(RLIMIT_CORE, &any) || chdir("/tmp") ||
+	    pthread_create(&thread, NULL, loop_again, NULL))
+		_exit(97);
+	if (!moves())
+		_exit(98);
+	end->inside();
+	_exit(99);
+}
+
+static void test_end(int cpu, const struct end *end)
+{
+	int status, turn, good;
+	pid_t holder;
+
+	memset(shared, 0, sizeof(*shared));
+	shared->cpu = cpu;
+	holder = fork();
+	if (!holder)
+		hold(cpu, end);
+	if (end->outside) {
+		for (turn = 0; turn < 20000 && (!shared->turns || (end->inside == leave_heir && !shared->heir));
+		     turn++)
+			usleep(1000);
+		if (end->inside != execute_other)
+			check(moves() && !is_online(cpu), "%s: the CPU is taken", end->name);
+		end->outside(holder);
+	}
+	waitpid(holder, &status, 0);
+	if (end->signal)
+		good = WIFSIGNALED(status) && WTERMSIG(status) == end->signal &&
+		       !!WCOREDUMP(status) == end->dumps_core;
+	else
+		good = !status;
+	check(good && shared->turns, "%s ends the holder: status %x", end->name, status);
+	if (shared->heir) {
+		check(!is_online(cpu), "%s: the child has the CPU", end->name);
+		kill(shared->heir, SIGKILL);
+	}
+	check(is_given_back(cpu), "%s: CPU %d is given back", end->name, cpu);
+}
+
+/* One process after another takes a CPU, until Linux keeps the last one. */
+static void test_several(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN), cpu;
+	int done[64] = { 0 }, files[64], taken = 0, ran = 0;
+
+	for (cpu = 0; cpu < cpus && cpu < 64; cpu++) {
+		struct rampart_detached *other;
+
+		files[cpu] = open_device();
+		if (ioctl(files[cpu], RAMPART_DETACH_TAKE, cpu)) {
+			check(errno == EBUSY || errno == EPERM, "CPU %ld is kept: %s", cpu, strerror(errno));
+			continue;
+		}
+		taken++;
+		other = rampart_detached_from_descriptor(files[cpu]);
+		core = other;
+		ran += other && !rampart_run_detached(other, count, &done[cpu]) && done[cpu] == 1;
+	}
+	check(taken >= 2 && taken < cpus && ran == taken, "%d of %ld CPUs are taken, %d run", taken,
+	      cpus, ran);
+	for (cpu = 0; cpu < cpus && cpu < 64; cpu++)
+		close(files[cpu]);
+	for (cpu = 1; cpu < cpus; cpu++)
+		check(is_given_back(cpu), "CPU %ld is given back", cpu);
+}
+
+static void test_ends(int cpu)
+{
+	size_t one;
+
+	device = open_device();
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	for (one = 0; one < sizeof(ends) / sizeof(*ends); one++)
+		test_end(cpu, &ends[one]);
+	test_several();
+}
+
+#endif /* ENDS_H */
