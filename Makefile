@@ -2,7 +2,9 @@
 # Each target first installs missing packages (scripts/setup). If that is not possible, it reports them and
 # continues without the optional ones.
 
-ARCH ?= $(shell uname -m)
+# A simulated board is an arm64 machine.
+BENCH ?=
+ARCH ?= $(if $(filter imx8mp versal,$(BENCH)),aarch64,$(shell uname -m))
 ARGS ?=
 CROSS := $(filter-out $(shell uname -m),$(ARCH))
 SETUP_CROSS := $(if $(CROSS),setup-cross)
@@ -41,10 +43,10 @@ evaluate: setup-run build ## Evaluate this machine and print the path of the pag
 	bin/rampart evaluate $(ARGS)
 
 .PHONY: evaluate-sim
-evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=...)
+evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=... BENCH=imx8mp)
 	$(if $(CROSS),scripts/build)
 	$(if $(filter aarch64,$(ARCH)),scripts/hypervisor)
-	bin/rampart evaluate --on sim$(addprefix :,$(CROSS)) $(ARGS)
+	bin/rampart evaluate --on sim$(addprefix :,$(or $(BENCH),$(CROSS))) $(ARGS)
 
 .PHONY: modules
 modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules (ARCH=...)

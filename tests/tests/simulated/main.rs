@@ -3,6 +3,7 @@
 
 mod aarch64;
 mod blocks;
+mod boards;
 mod detach;
 mod joining;
 mod long;

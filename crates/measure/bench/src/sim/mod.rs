@@ -11,11 +11,13 @@
 
 mod architecture;
 mod arguments;
+mod board_tree;
 mod build_programs;
 mod cache;
 mod cells;
 mod content;
 mod disk;
+mod emulator;
 mod error;
 mod image;
 mod init;

@@ -10,7 +10,7 @@ use super::architecture::Architecture;
 use super::build_programs::Program;
 use super::error::SimError;
 
-/// The parts of the module tree that a machine with virtio devices can use: one tenth of it. The rest
+/// The parts of the module tree that the machines can use: one tenth of it. The rest
 /// is for hardware that the machine does not have.
 const KEPT: &[&str] = &[
     "kernel/arch/",
@@ -26,6 +26,7 @@ const KEPT: &[&str] = &[
     "kernel/drivers/crypto/ccp/",
     "kernel/drivers/firmware/qemu_fw_cfg.ko",
     "kernel/drivers/misc/pvpanic/",
+    "kernel/drivers/mmc/host/sdhci",
     "kernel/drivers/net/bonding/",
     "kernel/drivers/net/dummy.ko",
     "kernel/drivers/net/ipvlan/",
@@ -160,7 +161,7 @@ fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(),
     let mut command = match own {
         Some(program) => Command::new(program),
         // The unpacked depmod is a link to /bin/kmod, which would be this machine's.
-        None if architecture.is_of_this_machine() => {
+        None if architecture.runs_programs_of_this_machine() => {
             unpacked_program(root, "usr/bin/kmod", "depmod")?
         }
         None => Command::new(DEPMOD.name),
@@ -172,6 +173,18 @@ fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(),
 /// Returns the command of a program below `root` with `name` as its `argv[0]`, started by the loader
 /// and with the libraries of `root` (ld.so(8)).
 fn unpacked_program(root: &Path, program: &str, name: &str) -> Result<Command, SimError> {
+    let (loader, libraries) = loader_and_libraries(root)?;
+    let mut command = Command::new(loader);
+    command
+        .arg("--library-path")
+        .arg(libraries)
+        .args(["--argv0", name])
+        .arg(root.join(program));
+    Ok(command)
+}
+
+/// Returns the dynamic loader below `root`, and the directory of the libraries.
+pub(super) fn loader_and_libraries(root: &Path) -> Result<(PathBuf, PathBuf), SimError> {
     let libraries = root.join("usr/lib");
     let entries = fs::read_dir(&libraries).map_err(SimError::file("list", &libraries))?;
     let architecture = entries
@@ -188,13 +201,7 @@ fn unpacked_program(root: &Path, program: &str, name: &str) -> Result<Command, S
                 .is_some_and(|name| name.to_string_lossy().starts_with("ld-linux-"))
         })
         .ok_or_else(|| SimError::Image(format!("{}: no loader", architecture.display())))?;
-    let mut command = Command::new(loader);
-    command
-        .arg("--library-path")
-        .arg(&architecture)
-        .args(["--argv0", name])
-        .arg(root.join(program));
-    Ok(command)
+    Ok((loader, architecture))
 }
 
 #[cfg(test)]
