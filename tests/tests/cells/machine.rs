@@ -300,6 +300,24 @@ impl Machine {
         Ok(())
     }
 
+    /// Checks that the addresses which the programs of the root and of the witness read from their headers are those
+    /// of this machine: otherwise an attack has changed the test itself.
+    pub(crate) fn expect_headers(&self) -> Attacked {
+        let InterruptController {
+            distributor,
+            cpu_frames,
+        } = controller(self.model);
+        let expected = [program_header::MAGIC, distributor, cpu_frames];
+        for (program, at) in [("root", ROOT_PROGRAM), ("witness", WITNESS)] {
+            let first = at + program_header::OFFSET as u64;
+            let found = [0, 8, 16].map(|offset| self.word(first + offset));
+            ensure(found == expected, || {
+                format!("the header of the {program}: {found:#x?}, expected {expected:#x?}")
+            })?;
+        }
+        Ok(())
+    }
+
     /// Waits for the outcome of the launch on a CPU.
     pub(crate) fn outcome_of_launch(&self, cpu: u64) -> Option<i64> {
         let launched = || self.value(root(cpu), LAUNCHED);
@@ -658,14 +676,17 @@ fn read(directory: &Path, name: &str, model: Model) -> Vec<u8> {
     let mut bytes = std::fs::read(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; run `make hypervisor`", path.display()));
     // The hypervisor's image has no header of a program.
-    let controller = InterruptController {
+    program_header::fill_in(&mut bytes, controller(model));
+    bytes
+}
+
+fn controller(model: Model) -> InterruptController {
+    InterruptController {
         distributor: DISTRIBUTOR,
         cpu_frames: if model.gicv2 {
             INTERFACE
         } else {
             REDISTRIBUTORS
         },
-    };
-    program_header::fill_in(&mut bytes, controller);
-    bytes
+    }
 }

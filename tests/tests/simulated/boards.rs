@@ -21,9 +21,7 @@ fn first_steps() -> Vec<&'static str> {
 }
 
 #[test]
-#[ignore = "the serial port of an emulated board sometimes stops; make test-long runs it"]
 fn the_first_cell_on_a_board() {
-    // The agent of a board uses a serial port, which is slow where other machines run.
     let _alone = alone();
     let steps = first_steps();
     assert!(steps.len() > 6, "{steps:?}");
@@ -65,7 +63,6 @@ fn the_first_cell_on_a_board() {
 }
 
 #[test]
-#[ignore = "the serial port of an emulated board sometimes stops; make test-long runs it"]
 fn a_board_is_evaluated_with_cells() {
     let _alone = alone();
     let location = tempfile::tempdir().expect("a directory");

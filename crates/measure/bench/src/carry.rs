@@ -85,13 +85,6 @@ pub struct Carried {
     pub rampart: String,
 }
 
-/// Copies what is installed in a machine into its directory.
-const INSTALLED: &str = r#"set -e
-mkdir -p "$1/modules"
-cp /usr/bin/rampart /usr/bin/rampart-meter "$1"
-extra=/usr/lib/modules/$(uname -r)/extra
-[ ! -d "$extra" ] || cp -r "$extra" "$1/modules/$(uname -r)""#;
-
 /// Copies the programs and the kernel modules that belong to them into the machine's directory, as a tar
 /// stream that `tar` unpacks there.
 ///
@@ -110,11 +103,7 @@ pub(crate) fn carry_within(
     let modules = programs.modules();
     let programs =
         programs.for_architecture(&machine.agent().hello().architecture, &machine.name())?;
-    let is_there = machine.has_programs();
-    let script = match is_there {
-        true => INSTALLED,
-        false => "mkdir -p \"$1\" && exec tar -x -f - -C \"$1\"",
-    };
+    let script = "mkdir -p \"$1\" && exec tar -x -f - -C \"$1\"";
     let process = start(machine, &["sh", "-c", script, "sh", directory])?;
     let (
         Streams {
@@ -127,10 +116,7 @@ pub(crate) fn carry_within(
     drop(stdout);
     let command = format!("tar -x -C {directory}");
     let (ended, sent, output) = thread::scope(|scope| {
-        let sending = scope.spawn(|| match is_there {
-            true => Ok(()),
-            false => send(stdin, &programs, modules.as_deref()),
-        });
+        let sending = scope.spawn(|| send(stdin, &programs, modules.as_deref()));
         let reading = scope.spawn(move || {
             let mut output = String::new();
             // If it cannot be read, the error shows the status alone.

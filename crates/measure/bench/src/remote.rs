@@ -19,11 +19,6 @@ pub trait Machine: std::fmt::Debug {
     /// this process ends.
     fn directory(&self) -> &str;
 
-    /// Returns whether the programs and modules to copy are installed there already.
-    fn has_programs(&self) -> bool {
-        false
-    }
-
     /// Converts an error of the agent, and adds the reason if the machine was lost.
     fn explain(&self, error: AgentError) -> BenchError;
 }
@@ -40,11 +35,6 @@ impl Machine for Sim {
     // The root file system of a simulated machine is in memory.
     fn directory(&self) -> &'static str {
         "/tmp/rampart-bench"
-    }
-
-    // The initramfs has the same files. A serial port is too slow for them.
-    fn has_programs(&self) -> bool {
-        self.is_reached_by_a_serial_port()
     }
 
     fn explain(&self, error: AgentError) -> BenchError {

@@ -27,7 +27,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(32);
 /// The options of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServeOptions {
-    /// Name of the virtio-serial port, or path of a serial port; `None` selects standard input and output.
+    /// Name of the virtio-serial port; `None` selects standard input and output.
     pub port: Option<String>,
     /// Shared memory to use instead: the memory to read, and the memory to write.
     pub memory: Option<(MemoryRange, MemoryRange)>,

@@ -8,7 +8,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, open as open_file};
-use rustix::termios::{ControlModes, OptionalActions, tcgetattr, tcsetattr};
 
 use super::ServeError;
 
@@ -19,11 +18,8 @@ const PORTS: &str = "/sys/class/virtio-ports";
 /// Timeout for drivers to probe their devices.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Opens a virtio-serial port by name, or a serial port by its path.
+/// Opens a virtio-serial port by name.
 pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
-    if name.starts_with('/') {
-        return open_serial(name).map_err(ServeError::system("serial port"));
-    }
     let until = Instant::now() + PROBE_TIMEOUT;
     loop {
         let ports = ports(Path::new(PORTS));
@@ -59,22 +55,6 @@ pub(super) fn open(name: &str) -> Result<(OwnedFd, OwnedFd), ServeError> {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-/// Opens a serial port whose driver passes all bytes unchanged (termios(3), raw mode).
-///
-/// It has no flow control. The kernel's buffer for received bytes (640 KiB, Linux, drivers/tty/tty_buffer.c) holds
-/// more than a client sends without an acknowledgement.
-fn open_serial(path: &str) -> io::Result<(OwnedFd, OwnedFd)> {
-    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let port = open_file(path, flags, Mode::empty())?;
-    let mut settings = tcgetattr(&port)?;
-    settings.make_raw();
-    settings.control_modes |= ControlModes::CLOCAL | ControlModes::CREAD;
-    settings.control_modes -= ControlModes::CRTSCTS;
-    tcsetattr(&port, OptionalActions::Now, &settings)?;
-    let again = port.try_clone()?;
-    Ok((port, again))
 }
 
 /// Returns the devices and their names.
@@ -117,25 +97,6 @@ pub(super) fn not_blocking(descriptor: impl AsFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn serial_ports_pass_all_bytes() {
-        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
-        let other = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&other).expect("a terminal");
-        unlockpt(&other).expect("a terminal");
-        let path = ptsname(&other, Vec::new()).expect("its name");
-        let (reads, writes) = open(path.to_str().expect("its name")).expect("open");
-        // Each of these would be changed, or would have an effect, in a terminal's usual mode.
-        let bytes = b"\r\n\x03\x04\x11\x13\x1a\x7f\0";
-        rustix::io::write(&other, bytes).expect("written");
-        let mut got = [0; 32];
-        let count = rustix::io::read(&reads, &mut got).expect("read");
-        assert_eq!(&got[..count], bytes);
-        rustix::io::write(&writes, bytes).expect("written");
-        let count = rustix::io::read(&other, &mut got).expect("read");
-        assert_eq!(&got[..count], bytes);
-    }
 
     #[test]
     fn finds_ports_by_the_name_in_sys() {

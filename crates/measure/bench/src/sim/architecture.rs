@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use rampart_agent::MemoryRange;
+
 use super::arguments::{AGENTS, port_name};
 use super::error::SimError;
 use super::options::{MOST_CPUS, USUAL_CPUS};
@@ -39,9 +41,44 @@ pub(super) enum Emulator {
 pub(super) struct BoardTree {
     /// File below the directory with the trees of the kernel's package.
     pub(super) file: &'static str,
-    /// Aliases (`/aliases`) of the devices to enable, as a boot loader does: those that the agent uses and the
-    /// board leaves disabled.
+    /// Paths of nodes to enable if they are disabled, as a boot loader does.
     pub(super) enabled: &'static [&'static str],
+}
+
+/// Memory of a board which its tree reserves, so that neither Linux nor a cell uses it. The agent uses its first
+/// part, and its client on this machine, who has the board's memory as a file, the second one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AgentMemory {
+    /// Address of the board's first byte of memory.
+    pub(super) memory_start: u64,
+    /// Address of the reserved part.
+    pub(super) start: u64,
+}
+
+/// Size of each half of [`AgentMemory`] in bytes.
+const AGENT_BYTES: u64 = 1 << 20;
+
+impl AgentMemory {
+    /// Returns what the agent writes.
+    pub(super) fn of_agent(self) -> MemoryRange {
+        MemoryRange {
+            start: self.start,
+            bytes: AGENT_BYTES,
+        }
+    }
+
+    /// Returns the size that a board's memory has at least, in bytes.
+    pub(super) fn least_bytes(self) -> u64 {
+        self.of_client().start + AGENT_BYTES - self.memory_start
+    }
+
+    /// Returns what the client writes.
+    pub(super) fn of_client(self) -> MemoryRange {
+        MemoryRange {
+            start: self.start + AGENT_BYTES,
+            bytes: AGENT_BYTES,
+        }
+    }
 }
 
 /// The use of a serial port.
@@ -49,8 +86,6 @@ pub(super) struct BoardTree {
 pub(super) enum SerialPort {
     /// The kernel's console.
     Console,
-    /// The agent.
-    Agent,
     /// For cells; nothing is connected.
     Unconnected,
 }
@@ -60,14 +95,14 @@ pub(super) enum SerialPort {
 pub(super) enum Devices {
     /// Devices of virtio on this bus, as at the end of QEMU's names of devices: `pci`, or `device` for MMIO.
     Virtio(&'static str),
-    /// What the board has: a card, and one serial port for one agent.
+    /// What a board has: a card. One agent is reached by memory.
     Board {
         /// Number of the card's slot in QEMU.
         card_slot: u32,
         /// The card in the machine.
         card: &'static str,
-        /// The agent's serial port in the machine.
-        agent: &'static str,
+        /// Memory of the agent.
+        memory: AgentMemory,
     },
 }
 
@@ -80,11 +115,17 @@ impl Devices {
         }
     }
 
-    /// Returns the name of an agent's port in the machine. A board has only the first one.
-    pub(super) fn agent_port(&self, number: usize) -> String {
+    /// Returns the arguments of an agent in the machine that describe how it is reached. A board has only the
+    /// first one.
+    pub(super) fn agent_arguments(&self, number: usize) -> Vec<String> {
         match self {
-            Self::Virtio(_) => port_name(number),
-            Self::Board { agent, .. } => (*agent).to_owned(),
+            Self::Virtio(_) => vec!["--port".to_owned(), port_name(number)],
+            Self::Board { memory, .. } => vec![
+                "--reads".to_owned(),
+                memory.of_client().to_string(),
+                "--writes".to_owned(),
+                memory.of_agent().to_string(),
+            ],
         }
     }
 
@@ -103,10 +144,12 @@ impl Devices {
 pub struct Architecture {
     /// Name of the machine; for the usual machine of an architecture that of the architecture.
     pub(super) name: &'static str,
-    /// Name of the architecture as `uname -m` prints it; also that of its directory in the cache.
+    /// Name of the architecture as `uname -m` prints it.
     pub(super) processor: &'static str,
     /// Name in the distribution.
     pub(super) debian: &'static str,
+    /// The suite of its kernel, if it is not that of the other packages.
+    pub(super) kernel_suite: Option<&'static str>,
     /// The packages of this architecture alone: its real-time kernel, and QEMU for guests inside the
     /// machine.
     pub(super) packages: &'static [&'static str],
@@ -155,6 +198,7 @@ static X86_64: Architecture = Architecture {
     name: "x86_64",
     processor: "x86_64",
     debian: "amd64",
+    kernel_suite: None,
     packages: &["linux-image-rt-amd64", "qemu-system-x86"],
     emulator: Emulator::Installed("qemu-system-x86_64"),
     machine: &[
@@ -191,6 +235,15 @@ static X86_64: Architecture = Architecture {
 /// The packages of arm64. No QEMU for guests, because the distribution's real-time kernel has no KVM.
 const ARM64_PACKAGES: &[&str] = &["linux-image-rt-arm64"];
 
+/// The devices of QEMU's `virt`, and the modules for them.
+const VIRT_MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_console",
+    "squashfs",
+    "overlay",
+];
+
 /// Debian 12 on arm64.
 ///
 /// The kernel is entered at EL2, as by the firmware of a board, so that it can start a hypervisor.
@@ -200,6 +253,7 @@ static AARCH64: Architecture = Architecture {
     name: "aarch64",
     processor: "aarch64",
     debian: "arm64",
+    kernel_suite: None,
     packages: ARM64_PACKAGES,
     emulator: Emulator::Installed("qemu-system-aarch64"),
     machine: &[
@@ -219,13 +273,37 @@ static AARCH64: Architecture = Architecture {
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
     kernel_command_line: &[],
-    early_modules: &[
-        "virtio_pci",
-        "virtio_blk",
-        "virtio_console",
-        "squashfs",
-        "overlay",
+    early_modules: VIRT_MODULES,
+    late_modules: &[],
+    panic_device: None,
+};
+
+/// The same with the newest kernel for Debian 12. Its KVM would take EL2 when the kernel starts (Linux 6.12,
+/// Documentation/admin-guide/kernel-parameters.txt, `kvm.enable_virt_at_load`).
+static AARCH64_BACKPORTS: Architecture = Architecture {
+    name: "aarch64-backports",
+    processor: "aarch64",
+    debian: "arm64",
+    kernel_suite: Some("bookworm-backports"),
+    packages: &["linux-image-rt-arm64/bookworm-backports"],
+    emulator: Emulator::Installed("qemu-system-aarch64"),
+    machine: &[
+        "-machine",
+        "virt,virtualization=on,gic-version=3,its=off",
+        "-cpu",
+        "cortex-a57",
     ],
+    two_security_states: Some(&["-machine", "secure=on"]),
+    gicv2: Some(&["-machine", "gic-version=2"]),
+    most_cpus: MOST_CPUS,
+    other_cpus: 0,
+    tree: None,
+    serial_ports: &[SerialPort::Console],
+    devices: Devices::Virtio("pci"),
+    console: "ttyAMA0",
+    kernel_form: KernelForm::Image,
+    kernel_command_line: &["kvm.enable_virt_at_load=0"],
+    early_modules: VIRT_MODULES,
     late_modules: &[],
     panic_device: None,
 };
@@ -233,11 +311,16 @@ static AARCH64: Architecture = Architecture {
 /// QEMU's model of the NXP i.MX 8M Plus EVK, from QEMU 10.0 on, with the tree of Debian's kernel.
 ///
 /// The kernel has no driver for the PHY of its PCIe, so the root file system is on the SD card of the third
-/// controller, and the agent uses UART4. UART2 is the console; the others stay for cells.
+/// controller, and the agent is reached by the memory of the signal processor, which QEMU does not model. UART2 is the
+/// console; the others stay for cells. None of them is fit for the agent: if the ageing timer of QEMU's model expires
+/// between the driver's look at the flags and its last read, the interrupt stays asserted until the next byte arrives
+/// (QEMU 10, hw/char/imx_serial.c: a write of USR1 clears the flag and does not update the line). With an emulated CPU
+/// that waits for its host, 1,500 bytes caused 170,000 interrupts, whose thread left the agent no time.
 static IMX8MP: Architecture = Architecture {
     name: "imx8mp",
     processor: "aarch64",
     debian: "arm64",
+    kernel_suite: None,
     packages: ARM64_PACKAGES,
     emulator: QEMU_10,
     machine: &["-machine", "imx8mp-evk"],
@@ -247,18 +330,21 @@ static IMX8MP: Architecture = Architecture {
     other_cpus: 0,
     tree: Some(BoardTree {
         file: "freescale/imx8mp-evk.dtb",
-        enabled: &["serial3"],
+        enabled: &["/reserved-memory/dsp@92400000"],
     }),
     serial_ports: &[
         SerialPort::Unconnected,
         SerialPort::Console,
         SerialPort::Unconnected,
-        SerialPort::Agent,
+        SerialPort::Unconnected,
     ],
     devices: Devices::Board {
         card_slot: 2,
         card: "/dev/mmcblk2",
-        agent: "/dev/ttymxc3",
+        memory: AgentMemory {
+            memory_start: 0x4000_0000,
+            start: 0x9240_0000,
+        },
     },
     console: "ttymxc1,115200",
     kernel_form: KernelForm::Image,
@@ -276,6 +362,7 @@ static VERSAL: Architecture = Architecture {
     name: "versal",
     processor: "aarch64",
     debian: "arm64",
+    kernel_suite: None,
     packages: ARM64_PACKAGES,
     emulator: Emulator::Installed("qemu-system-aarch64"),
     machine: &["-machine", "xlnx-versal-virt"],
@@ -308,7 +395,8 @@ const QEMU_10: Emulator = Emulator::Fetched {
 };
 
 /// All machines that can be simulated; the usual one of each architecture first.
-pub(super) static ARCHITECTURES: [&Architecture; 4] = [&X86_64, &AARCH64, &IMX8MP, &VERSAL];
+pub(super) static ARCHITECTURES: [&Architecture; 5] =
+    [&X86_64, &AARCH64, &AARCH64_BACKPORTS, &IMX8MP, &VERSAL];
 
 impl Architecture {
     /// Returns the architecture of this machine.
@@ -356,11 +444,20 @@ impl Architecture {
         self.most_cpus.min(USUAL_CPUS)
     }
 
-    /// Returns all machines of its architecture, which have one image.
+    /// Returns all machines with the same image.
     pub(super) fn of_same_image(&self) -> impl Iterator<Item = &'static Self> {
-        let processor = self.processor;
+        let name = self.image_name();
         let all = ARCHITECTURES.iter().copied();
-        all.filter(move |machine| machine.processor == processor)
+        all.filter(move |machine| machine.image_name() == name)
+    }
+
+    /// Returns the name of its image, and of its directories in the cache.
+    pub(super) fn image_name(&self) -> String {
+        let processor = self.processor;
+        self.kernel_suite.map_or_else(
+            || processor.to_owned(),
+            |suite| format!("{processor}-{suite}"),
+        )
     }
 
     /// Returns whether it is the usual machine of this machine's architecture.

@@ -28,6 +28,8 @@ pub(super) struct BootFiles<'a> {
     pub(super) disk: Option<&'a Path>,
     /// The device tree of a board.
     pub(super) tree: Option<&'a Path>,
+    /// The file with a board's memory.
+    pub(super) memory: Option<&'a Path>,
     /// The kernel command line without the words for process 1.
     pub(super) line: &'a str,
 }
@@ -53,21 +55,25 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
     // A reset ends the machine, because a second boot would look like the first. After a panic the
     // machine goes on, because an evaluation tests which domains survive.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
+    for port in architecture.serial_ports {
+        let end = match port {
+            SerialPort::Console => "chardev:console",
+            SerialPort::Unconnected => "null",
+        };
+        add(&["-serial", end]);
+    }
     if let Some(device) = architecture.panic_device {
         add(&["-device", device]);
     }
     let devices = &architecture.devices;
-    for number in 0..devices.agents() {
-        arguments.push("-chardev".into());
-        arguments.push(socket_option(files.directory, &port_name(number)));
-    }
-    for port in architecture.serial_ports {
-        let end = match port {
-            SerialPort::Console => "chardev:console".to_owned(),
-            SerialPort::Agent => format!("chardev:{}", port_name(0)),
-            SerialPort::Unconnected => "null".to_owned(),
-        };
-        arguments.extend(["-serial".into(), end.into()]);
+    if let Some(memory) = files.memory {
+        let size = options.mebibytes;
+        let mut backend = OsString::from(format!(
+            "memory-backend-file,id=ram,size={size}M,share=on,mem-path="
+        ));
+        backend.push(escaped(memory));
+        arguments.extend(["-object".into(), backend]);
+        arguments.extend(["-machine".into(), "memory-backend=ram".into()]);
     }
     match devices {
         Devices::Virtio(bus) => arguments.extend(virtio_devices(bus, options, files)),
@@ -99,8 +105,10 @@ fn virtio_devices(bus: &str, options: &SimOptions, files: &BootFiles<'_>) -> Vec
     add(&["-device", &format!("virtio-serial-{bus},id=serial")]);
     for number in 0..options.architecture.devices.agents() {
         let name = port_name(number);
+        arguments.push("-chardev".into());
+        arguments.push(socket_option(files.directory, &name));
         let port = format!("virtserialport,bus=serial.0,chardev={name},name={name}");
-        add(&["-device", &port]);
+        arguments.extend(["-device".into(), port.into()]);
     }
     let disks = [
         ("root", ",readonly=on", Some(files.root)),
@@ -148,6 +156,7 @@ mod tests {
             directory: Path::new("/run"),
             disk: None,
             tree: None,
+            memory: None,
             line: &options.kernel_command_line(),
         };
         let lines: Vec<_> = qemu_arguments(options, &files)
@@ -198,6 +207,7 @@ mod tests {
             directory: Path::new("/run"),
             disk: Some(Path::new("/home/a,b")),
             tree: None,
+            memory: None,
             line: "quiet",
         };
         let arguments = qemu_arguments(&options, &files);

@@ -14,21 +14,28 @@ const NOTHING: u32 = 4;
 const DISABLED: &[u8] = b"disabled\0";
 const OKAY: &[u8] = b"okay\0";
 
-/// Enables the devices with these aliases.
+/// Enables the nodes with these paths, unless they are enabled (2.3.4).
 ///
 /// # Errors
-/// Returns an error if the bytes are no tree, or an alias or its device does not exist or is not disabled.
-pub(super) fn with_enabled(bytes: &[u8], aliases: &[&str]) -> Result<Vec<u8>, String> {
+/// Returns an error if the bytes are no tree, or a node does not exist or has another state.
+pub(super) fn with_enabled(bytes: &[u8], paths: &[&str]) -> Result<Vec<u8>, String> {
     let mut changed = bytes.to_vec();
-    for alias in aliases {
-        let path = property(bytes, "/aliases", alias)?;
-        let path = path.ok_or_else(|| format!("no alias {alias}"))?;
-        let path = String::from_utf8_lossy(&bytes[path]);
-        let path = path.trim_end_matches('\0');
-        let status =
-            property(bytes, path, "status")?.filter(|value| &bytes[value.clone()] == DISABLED);
-        let Range { start, .. } = status
-            .ok_or_else(|| format!("{path}, which has the alias {alias}, is no disabled device"))?;
+    for path in paths {
+        property(bytes, path, "reg")?.ok_or_else(|| format!("no node {path} with a `reg`"))?;
+        let Some(Range { start, end }) = property(bytes, path, "status")? else {
+            continue;
+        };
+        match &bytes[start..end] {
+            OKAY => continue,
+            DISABLED => {}
+            other => {
+                let found = String::from_utf8_lossy(other);
+                return Err(format!(
+                    "{path}: found status `{}`, expected `disabled` or `okay`",
+                    found.trim_end_matches('\0')
+                ));
+            }
+        }
         // The shorter value needs two words instead of three; the third becomes a token without meaning. The
         // length precedes the value by two words.
         changed[start - 8..start - 4].copy_from_slice(&(OKAY.len() as u32).to_be_bytes());
@@ -100,17 +107,18 @@ mod tests {
         let mut tree = DeviceTree::new();
         let node = DeviceTreeNode::new_unchecked;
         let text = |name: &str, value: &str| DeviceTreeProperty::new_unchecked(name, value);
-        let aliases = tree.root.add_child_mut(node("aliases"));
-        aliases.add_property(text("serial2", "/bus/serial@0"));
-        aliases.add_property(text("serial3", "/bus/serial@2"));
-        aliases.add_property(text("serial4", "/bus/serial@3"));
         let bus = tree.root.add_child_mut(node("bus"));
         for (name, status) in [
             ("serial@0", "okay"),
             ("serial@1", "disabled"),
             ("serial@2", "disabled"),
+            ("serial@3", "reserved"),
         ] {
             let serial = bus.add_child_mut(node(name));
+            serial.add_property(DeviceTreeProperty::new_unchecked(
+                "reg",
+                [0_u8; 8].as_slice(),
+            ));
             serial.add_property(text("status", status));
             serial.add_property(text("compatible", "board,serial"));
         }
@@ -119,7 +127,8 @@ mod tests {
 
     #[test]
     fn enables_the_named_device_alone() {
-        let bytes = with_enabled(&tree(), &["serial3"]).expect("a tree");
+        let paths = ["/bus/serial@2", "/bus/serial@0"];
+        let bytes = with_enabled(&tree(), &paths).expect("a tree");
         let changed = Fdt::new(&bytes).expect("a tree");
         let value = |path: &str, name: &str| {
             let node = changed.find_node(path).expect("a node");
@@ -132,20 +141,14 @@ mod tests {
 
     #[test]
     fn reports_what_the_tree_lacks() {
-        let error = |alias| with_enabled(&tree(), &[alias]).expect_err("refused");
-        assert_eq!(error("serial9"), "no alias serial9");
-        for alias in ["serial2", "serial4"] {
-            assert!(
-                error(alias).contains("no disabled device"),
-                "{}",
-                error(alias)
-            );
-        }
+        let error = |path| with_enabled(&tree(), &[path]).expect_err("refused");
+        assert_eq!(error("/bus/serial@9"), "no node /bus/serial@9 with a `reg`");
+        assert!(error("/bus/serial@3").contains("found status `reserved`"));
         let whole = tree();
         for bytes in 0..whole.len() {
             // No part of a tree makes it panic.
-            let _ = with_enabled(&whole[..bytes], &["serial3"]);
+            let _ = with_enabled(&whole[..bytes], &["/bus/serial@2"]);
         }
-        assert!(with_enabled(b"no tree", &["serial3"]).is_err());
+        assert!(with_enabled(b"no tree", &["/bus/serial@2"]).is_err());
     }
 }

@@ -57,12 +57,12 @@ impl Cache {
 
     /// Returns the directory of lists and packages of one architecture.
     pub(super) fn apt(&self, architecture: &Architecture) -> PathBuf {
-        self.root.join("apt").join(architecture.processor)
+        self.root.join("apt").join(architecture.image_name())
     }
 
     /// Returns the directory of images of one architecture.
     pub(super) fn images(&self, architecture: &Architecture) -> PathBuf {
-        self.root.join(architecture.processor)
+        self.root.join(architecture.image_name())
     }
 
     /// Returns the directory of emulators that are not installed, and of their packages.

@@ -93,7 +93,7 @@ pub(super) fn prepare(
     let apt = Apt::prepare(
         &directory.join("apt"),
         debian_of_this_machine()?,
-        &Mirror::find().sources(SUITE),
+        &Mirror::find().sources(SUITE, None),
         vec![package],
     )?;
     apt.update()?;

@@ -128,7 +128,7 @@ impl Image {
         let apt = Apt::prepare(
             &cache.apt(architecture),
             architecture.debian,
-            &Mirror::find().sources(SUITE),
+            &Mirror::find().sources(SUITE, architecture.kernel_suite),
             packages.collect(),
         )?;
         apt.update()?;

@@ -45,8 +45,8 @@ impl Init {
         let enter = format!("-- enter-root {}", devices.root());
         match self {
             Self::Agent => format!(
-                "{enter} {METER} agent --init --stay --port {}",
-                devices.agent_port(0)
+                "{enter} {METER} agent --init --stay {}",
+                devices.agent_arguments(0).join(" ")
             ),
             Self::Systemd => format!(
                 "systemd.wants={SERVICE} systemd.mask=serial-getty@ttyS0.service {enter} {SYSTEMD}"
@@ -74,8 +74,8 @@ fn service(devices: &Devices) -> String {
          Environment=HOME=/root TERM=linux\n\
          Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
          ExecStartPre=-/bin/sh -c 'while read -r module; do insmod $$module; done < {MODULE_LIST}'\n\
-         ExecStart={METER} agent --stay --port {}\n",
-        devices.agent_port(0)
+         ExecStart={METER} agent --stay {}\n",
+        devices.agent_arguments(0).join(" ")
     )
 }
 

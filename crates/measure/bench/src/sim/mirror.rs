@@ -90,8 +90,8 @@ impl Mirror {
         Self { archive, security }
     }
 
-    /// Returns the sources of a suite.
-    pub(super) fn sources(&self, suite: &str) -> Sources {
+    /// Returns the sources of a suite and of a further one without updates.
+    pub(super) fn sources(&self, suite: &str, further: Option<&str>) -> Sources {
         let Self { archive, security } = self;
         let line = |address: &str, suite: &str| {
             format!("deb [signed-by={KEYRING}] {address} {suite} main\n")
@@ -100,7 +100,10 @@ impl Mirror {
             archive: archive.clone(),
             lines: line(archive, suite)
                 + &line(archive, &format!("{suite}-updates"))
-                + &line(security, &format!("{suite}-security")),
+                + &line(security, &format!("{suite}-security"))
+                + &further
+                    .map(|suite| line(archive, suite))
+                    .unwrap_or_default(),
         }
     }
 }
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(newer.security, "http://near/debian-security");
         assert!(
             newer
-                .sources(SUITE)
+                .sources(SUITE, None)
                 .lines
                 .contains("http://near/debian bookworm main\n")
         );
@@ -146,7 +149,7 @@ mod tests {
         );
         assert_eq!(none.archive, DEFAULT_MIRROR);
         assert!(
-            none.sources(SUITE)
+            none.sources(SUITE, None)
                 .lines
                 .contains("http://deb.debian.org/debian-security bookworm-security main")
         );

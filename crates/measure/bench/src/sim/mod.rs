@@ -11,6 +11,7 @@
 
 mod architecture;
 mod arguments;
+mod board_memory;
 mod board_tree;
 mod build_programs;
 mod cache;

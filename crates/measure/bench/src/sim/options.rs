@@ -194,9 +194,13 @@ impl SimOptions {
                 )));
             }
         }
-        if self.mebibytes < LEAST_MEBIBYTES {
+        let least = match self.architecture.devices {
+            Devices::Virtio(_) => LEAST_MEBIBYTES,
+            Devices::Board { memory, .. } => memory.least_bytes().div_ceil(1 << 20),
+        };
+        if self.mebibytes < least {
             return Err(SimError::Options(format!(
-                "--memory is {} MiB, expected at least {LEAST_MEBIBYTES}",
+                "--memory is {} MiB, expected at least {least}",
                 self.mebibytes
             )));
         }

@@ -2,6 +2,7 @@
 //! A running simulated machine.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +15,7 @@ use rampart_qemu::Qemu;
 
 use super::architecture::{Architecture, BoardTree, Devices};
 use super::arguments::{BootFiles, port_name, qemu_arguments};
+use super::board_memory::BoardMemory;
 use super::cache::{Cache, RunDirectory};
 use super::disk::{Disk, MOUNTED};
 use super::error::SimError;
@@ -104,6 +106,11 @@ impl Sim {
         let tree = architecture.tree.as_ref();
         let tree = tree.map(|tree| write_tree(directory.path(), &image, tree));
         let tree = tree.transpose()?;
+        let memory = match architecture.devices {
+            Devices::Board { memory, .. } => Some(BoardMemory::new(options.mebibytes, memory)?),
+            Devices::Virtio(_) => None,
+        };
+        let memory_path = memory.as_ref().map(BoardMemory::path);
         let files = BootFiles {
             kernel: &image.kernel(),
             initramfs: &archive,
@@ -111,12 +118,20 @@ impl Sim {
             directory: directory.path(),
             disk: disk.as_ref().map(Disk::path),
             tree: tree.as_deref(),
+            memory: memory_path.as_deref(),
             line: &line,
         };
         let emulator = emulator::command(&cache, architecture)?;
         let arguments = qemu_arguments(options, &files);
         let qemu = Qemu::start_by(&emulator, arguments, directory.path())?;
-        let agent = wait_until_up(architecture, &qemu, options.patience)?;
+        let (stream, connection) = match &memory {
+            Some(memory) => {
+                let (stream, connection) = memory.call()?;
+                (stream, Some(connection))
+            }
+            None => (qemu.socket(&port_name(0))?, None),
+        };
+        let agent = wait_until_up(architecture, &qemu, stream, options.patience)?;
         let sim = Self {
             watch: Arc::default(),
             qemu: Arc::new(qemu),
@@ -129,6 +144,7 @@ impl Sim {
         sim.watch.start(
             &sim.qemu,
             sim.agent.clone(),
+            connection,
             Losses::of(architecture, &sim.qemu),
             options.after_panic,
         )?;
@@ -181,11 +197,6 @@ impl Sim {
     #[must_use]
     pub fn architecture(&self) -> &'static Architecture {
         self.architecture
-    }
-
-    /// Returns whether its agent uses a serial port.
-    pub(crate) fn is_reached_by_a_serial_port(&self) -> bool {
-        matches!(self.architecture.devices, Devices::Board { .. })
     }
 
     /// Returns the image that it booted.
@@ -266,13 +277,9 @@ impl Sim {
     pub(super) fn serve_others(&self) -> Result<Vec<rampart_agent::AgentProcess>, SimError> {
         (1..self.architecture.devices.agents())
             .map(|number| {
-                let command = AgentCommand::new([
-                    initramfs::METER,
-                    "agent",
-                    "--stay",
-                    "--port",
-                    &self.architecture.devices.agent_port(number),
-                ]);
+                let words = [initramfs::METER, "agent", "--stay"].map(str::to_owned);
+                let reached = self.architecture.devices.agent_arguments(number);
+                let command = AgentCommand::new(words.into_iter().chain(reached));
                 self.agent
                     .spawn(&command)
                     .map_err(|error| self.explain(error))
@@ -339,9 +346,9 @@ fn write_tree(directory: &Path, image: &Image, tree: &BoardTree) -> Result<PathB
 fn wait_until_up(
     architecture: &Architecture,
     qemu: &Qemu,
+    stream: UnixStream,
     patience: Duration,
 ) -> Result<Agent, SimError> {
-    let stream = qemu.socket(&port_name(0))?;
     let (sender, connected) = channel();
     thread::Builder::new()
         .name("sim-connect".to_owned())
