@@ -4,7 +4,7 @@
 
 # A simulated board is an arm64 machine.
 BENCH ?=
-ARCH ?= $(if $(filter imx8mp versal,$(BENCH)),aarch64,$(shell uname -m))
+ARCH ?= $(if $(filter aarch64-backports imx8mp versal,$(BENCH)),aarch64,$(shell uname -m))
 ARGS ?=
 CROSS := $(filter-out $(shell uname -m),$(ARCH))
 SETUP_CROSS := $(if $(CROSS),setup-cross)
@@ -50,7 +50,7 @@ evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time ma
 
 .PHONY: modules
 modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules (ARCH=...)
-	$(within) kernel/build --out bin/modules $(ARCH) bookworm
+	$(within) kernel/build --out bin/modules $(ARCH) bookworm $(if $(filter %-backports,$(BENCH)),bookworm-backports)
 
 .PHONY: hypervisor
 hypervisor: setup-build ## Build the hypervisor for arm64 and programs for its cells into bin/hypervisor
@@ -175,7 +175,7 @@ test-modules: setup-test ## Build the kernel module for old and new kernels; war
 test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
 	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
+	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock bookworm-backports
 	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
 	scripts/hypervisor
 	# A run that was killed on this machine may have left a CPU to itself, which the tests need.
@@ -187,7 +187,7 @@ test-code: setup-test build modules ## Run the unit, property, documentation and
 test-long: setup-test build modules ## Run the tests that take too long for `make test`
 	$(heading) 'long tests'
 	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock
+	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock bookworm-backports
 	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
 	scripts/hypervisor
 	cargo test --locked --package rampart-tests --test simulated --test cells \

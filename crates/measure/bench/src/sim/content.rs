@@ -176,7 +176,7 @@ fn take_modules(
     let early = dependencies
         .order(names.copied())
         .map_err(|name| SimError::Image(format!("its kernel has no module {name}")))?;
-    for path in early.into_iter().chain(["modules.dep"]) {
+    for path in early.into_iter().chain(modules::LISTS) {
         let target = to.join(path);
         if let Some(parent) = target.parent() {
             create_directory(parent)?;

@@ -64,21 +64,30 @@ const DEPMOD: Program = Program {
     package: "kmod",
 };
 
-/// `modules.dep` of depmod(8): the path of each module below the module directory, and the paths of
-/// all modules that it needs, directly needed ones first.
+/// Files of the module directory, depmod(8) and Linux, Documentation/kbuild/kbuild.rst.
+const NEEDS: &str = "modules.dep";
+const BUILT_IN: &str = "modules.builtin";
+/// Files that [`Dependencies::read`] needs.
+pub(super) const LISTS: [&str; 2] = [NEEDS, BUILT_IN];
+
+/// `modules.dep`: the path of each module below the module directory, and the paths of all modules that it needs,
+/// directly needed ones first; and `modules.builtin`: the paths of those that are a part of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dependencies {
     needs: BTreeMap<String, Vec<String>>,
+    built_in: Vec<String>,
 }
 
 impl Dependencies {
     pub(super) fn read(modules: &Path) -> Result<Self, SimError> {
-        let path = modules.join("modules.dep");
-        let text = fs::read_to_string(&path).map_err(SimError::file("read", &path))?;
-        Ok(Self::parse(&text))
+        let text = |name| {
+            let path = modules.join(name);
+            fs::read_to_string(&path).map_err(SimError::file("read", &path))
+        };
+        Ok(Self::parse(&text(NEEDS)?, &text(BUILT_IN)?))
     }
 
-    pub(super) fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str, built_in: &str) -> Self {
         let needs = text
             .lines()
             .filter_map(|line| line.split_once(':'))
@@ -87,10 +96,12 @@ impl Dependencies {
                 (module.to_owned(), needed)
             })
             .collect();
-        Self { needs }
+        let built_in = built_in.lines().map(str::to_owned).collect();
+        Self { needs, built_in }
     }
 
-    /// Returns the modules to load for `names`, each once and after those that it needs.
+    /// Returns the modules to load for `names`, each once and after those that it needs. A part of the kernel is not
+    /// loaded.
     ///
     /// # Errors
     /// Returns the first name that no module has.
@@ -100,6 +111,9 @@ impl Dependencies {
     ) -> Result<Vec<&'a str>, &'a str> {
         let mut order: Vec<&str> = Vec::new();
         for name in names {
+            if self.built_in.iter().any(|module| is_called(module, name)) {
+                continue;
+            }
             let (module, needed) = self
                 .needs
                 .iter()
@@ -220,8 +234,10 @@ kernel/virt/lib/irqbypass.ko:
 
     #[test]
     fn loads_a_module_after_those_that_it_needs() {
-        let dependencies = Dependencies::parse(LIST);
-        let order = dependencies.order(["kvm", "kvm_amd"]).expect("known");
+        let built_in = "kernel/drivers/virtio/virtio_pci.ko\n";
+        let dependencies = Dependencies::parse(LIST, built_in);
+        let names = ["kvm", "virtio-pci", "kvm_amd"];
+        let order = dependencies.order(names).expect("known");
         assert_eq!(
             order,
             [
@@ -236,7 +252,7 @@ kernel/virt/lib/irqbypass.ko:
 
     #[test]
     fn keeps_the_modules_that_kept_ones_need() {
-        let kept = Dependencies::parse(LIST);
+        let kept = Dependencies::parse(LIST, "");
         let kept = kept.closure();
         assert!(kept.contains("kernel/net/core/failover.ko"));
         assert!(!kept.contains("kernel/drivers/gpu/drm/drm.ko"));
