@@ -14,11 +14,14 @@ ifndef RAMPART_NO_RUSTUP
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 endif
 
-TESTS := test-format test-lints test-engines test-programs test-documentation test-code
+TESTS := test-format test-lints test-programs test-documentation test-code
 TESTS_BESIDE := test-scripts test-licences test-dependencies test-page test-modules
 
 # Time limit of one test program.
 TEST_SECONDS := 1500
+
+# The simulated machines' kernels, for which tests need modules.
+TEST_KERNELS := bookworm bookworm/stock
 
 # Time limit of downloads, builds and browser tests.
 within := scripts/within 1800
@@ -152,13 +155,6 @@ test-page: setup-test $(PAGE) ## Lint, type-check and test the page, in a browse
 	cd crates/show/web && ../../../$(within) npm run check
 	cd crates/show/web && ../../../$(within) npm test
 
-.PHONY: test-engines
-test-engines: setup-test ## Build the measuring engines and the hypervisor core without an operating system
-	$(heading) 'measuring engines and hypervisor core without an operating system'
-	. scripts/rust-target && use_target aarch64-unknown-none-softfloat && \
-	cargo build --locked --package rampart-meter --lib --no-default-features $$target_options && \
-	cargo build --locked --package rampart-hypervisor-core $$target_options
-
 .PHONY: test-programs
 test-programs: setup-test $(PAGE) ## Build the programs for both architectures; check that they are static and small
 	$(heading) 'programs for both architectures'
@@ -168,28 +164,28 @@ test-programs: setup-test $(PAGE) ## Build the programs for both architectures; 
 .PHONY: test-modules
 test-modules: setup-test ## Build the kernel module for old and new kernels; warnings are errors
 	$(heading) 'kernel modules'
-	$(within) kernel/build --check --out target/modules x86_64 bookworm bookworm/stock sid
-	$(within) kernel/build --check --out target/modules aarch64 bookworm bookworm/stock sid
+	$(within) kernel/build --check --out bin/modules x86_64 $(TEST_KERNELS) --out target/modules sid
+	$(within) kernel/build --check --out bin/modules aarch64 $(TEST_KERNELS) --out target/modules sid
+
+# What the end-to-end tests run. The modules are those of test-modules, unless their sources are newer.
+.PHONY: built-for-tests
+built-for-tests: setup-test build
+	scripts/build aarch64
+	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS) bookworm-backports
+	$(within) kernel/build --out bin/modules x86_64 $(TEST_KERNELS)
+	scripts/hypervisor
 
 .PHONY: test-code
-test-code: setup-test build modules ## Run the unit, property, documentation and end-to-end tests
+test-code: built-for-tests ## Run the unit, property, documentation and end-to-end tests
 	$(heading) 'unit, property, documentation and end-to-end tests'
-	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock bookworm-backports
-	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
-	scripts/hypervisor
 	# A run that was killed on this machine may have left a CPU to itself, which the tests need.
 	[ "$$(id -u)" != 0 ] || bin/rampart release
 	cargo test --locked --workspace --no-fail-fast \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "$(TEST_SECONDS)"]'
 
 .PHONY: test-long
-test-long: setup-test build modules ## Run the tests that take too long for `make test`
+test-long: built-for-tests ## Run the tests that take too long for `make test`
 	$(heading) 'long tests'
-	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 bookworm bookworm/stock bookworm-backports
-	$(within) kernel/build --out bin/modules x86_64 bookworm bookworm/stock
-	scripts/hypervisor
 	cargo test --locked --package rampart-tests --test simulated --test cells \
 		--config 'target."cfg(unix)".runner = ["scripts/within", "3600"]' -- --ignored
 	cargo test --locked --release --package rampart-hypervisor-core --test tests protocol -- --ignored

@@ -81,7 +81,7 @@ struct blocksys_cpu {
 	struct irq_work block;
 	/* Cut the current block and start no more. */
 	bool ending;
-	/* Blocks are still to come; whoever clears it updates the counters. */
+	/* Further blocks follow; the code that clears it updates the counters. */
 	atomic_t active;
 	u32 sequence;
 	u64 planned;

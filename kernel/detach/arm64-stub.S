@@ -402,7 +402,7 @@ save:
 	.endr
 	mov	w1, #STUB_STATE_STOPPED
 	adr	x30, idle
-/* Sets the state in w1, makes the doorbell interrupt pending, and goes on at x30. */
+/* Sets the state in w1, makes the doorbell interrupt pending, and continues at x30. */
 ring:
 	add	x2, x0, #STUB_STATE
 	stlr	w1, [x2]
@@ -421,7 +421,7 @@ crashed:
 	mrs	x1, esr_el1
 	lsr	x1, x1, #26
 	str	x1, [x0, #STUB_CRASH_VECTOR]
-	/* Without translation there is no distributor, and nobody waits yet. */
+	/* Without translation there is no distributor, and no program waits yet. */
 	mov	w1, #STUB_STATE_CRASHED
 	adr	x30, off
 	ldr	w2, [x0, #STUB_STATE]

@@ -58,7 +58,7 @@ struct rampart_detach_registers {
 #endif
 
 /* rampart_detach_run.flags */
-#define RAMPART_DETACH_BEGIN	0x1	/* detach the calling thread; without it: go on */
+#define RAMPART_DETACH_BEGIN	0x1	/* detach the calling thread; without it: continue */
 
 /* rampart_detach_run.exit */
 #define RAMPART_DETACH_SYSTEM_CALL	1	/* number in rax or x8; rip or pc is behind it */

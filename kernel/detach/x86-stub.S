@@ -84,7 +84,7 @@ stub_entry:
 4:	movl	$STUB_STATE_STOPPED, data(STUB_STATE)
 	jmp	idle
 
-/* Waits for a command. An NMI in this range goes on at its begin, so that none is lost. */
+/* Waits for a command. An NMI in this range continues at its begin, so that none is lost. */
 idle:
 	cmpl	$STUB_COMMAND_RUN, data(STUB_COMMAND)
 	je	resume
@@ -176,7 +176,7 @@ leave:
 	.endr
 	movl	$STUB_STATE_STOPPED, data(STUB_STATE)
 	leaq	idle(%rip), %rdi
-/* Sends the doorbell interrupt to Linux and goes on at RDI. */
+/* Sends the doorbell interrupt to Linux and continues at RDI. */
 ring:
 	movl	data(STUB_DESTINATION), %edx
 	movl	data(STUB_DOORBELL), %eax
@@ -201,7 +201,7 @@ halt:
 	hlt
 	jmp	halt
 
-/* An exception of the stub itself. Nothing goes on; Linux halts the CPU by an INIT. */
+/* An exception of the stub itself. The CPU does not continue: Linux halts the CPU by an INIT. */
 crashed:
 	popq	data(STUB_CRASH_VECTOR)
 	addq	$8, %rsp

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A CPU that is offline arrives here by a non-maskable interrupt and goes on in
+ * A CPU that is offline arrives here by a non-maskable interrupt and continues in
  * the stub. This code is mapped at the same address in Linux's page tables and
  * in those of the stub; see Intel SDM 3A, 4.10.4.1 on CR4.PGE.
  */

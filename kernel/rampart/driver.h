@@ -45,6 +45,8 @@ struct rampart_driver {
 	 */
 	struct mutex view;
 	bool enabled;
+	/* The machine is about to suspend, hibernate or restore an image. */
+	bool suspending;
 	phys_addr_t memory;
 	size_t memory_bytes;
 	/* The only part of the hypervisor's memory that Linux can read while it runs. */

@@ -309,6 +309,8 @@ int rampart_launch(struct rampart_enable *request, struct device *device)
 	lockdep_assert_held(&rampart.lock);
 	if (rampart.enabled)
 		return -EALREADY;
+	if (rampart.suspending)
+		return -EBUSY;
 	blob = rampart_read_blob(request->configuration, request->configuration_bytes,
 				 RAMPART_SYSTEM_MAGIC);
 	if (IS_ERR(blob))

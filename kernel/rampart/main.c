@@ -181,14 +181,21 @@ static struct notifier_block rampart_reboot_block = {
 };
 
 /*
- * Refuses to suspend and to hibernate while the hypervisor is enabled: the firmware and the resumed
- * image would return without it.
+ * Refuses to suspend, to hibernate and to restore an image while the hypervisor is enabled: the
+ * firmware and the resumed image would return without it. Until the end of a suspension, the
+ * launch is refused: tasks are frozen only after this.
  */
 static int rampart_sleep(struct notifier_block *block, unsigned long event, void *unused)
 {
-	if (event != PM_SUSPEND_PREPARE && event != PM_HIBERNATION_PREPARE)
-		return NOTIFY_DONE;
-	if (!READ_ONCE(rampart.enabled))
+	bool begins = event == PM_SUSPEND_PREPARE || event == PM_HIBERNATION_PREPARE ||
+		      event == PM_RESTORE_PREPARE;
+	bool enabled;
+
+	mutex_lock(&rampart.lock);
+	enabled = rampart.enabled;
+	rampart.suspending = begins && !enabled;
+	mutex_unlock(&rampart.lock);
+	if (!begins || !enabled)
 		return NOTIFY_DONE;
 	pr_err("cannot suspend while the hypervisor is enabled; run rampart cell disable first\n");
 	return notifier_from_errno(-EBUSY);

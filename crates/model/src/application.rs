@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, ResolvedPlan};
+use crate::{CpuSet, DomainKind, Finding, IsolationMechanism, Nanos, PlanChange, ResolvedPlan};
 
 /// Version of [`ChangeList`] and [`ActivePlan`] as documents. Within it fields are only added.
 pub const APPLICATION_SCHEMA_VERSION: u32 = 1;
@@ -130,6 +130,17 @@ impl ChangeList {
         self.steps
             .iter()
             .filter(|step| step.action == StepAction::Apply)
+    }
+
+    /// Marks the steps of these changes as skipped, to measure their effect.
+    pub fn leave_out(&mut self, changes: &[PlanChange]) {
+        for step in &mut self.steps {
+            let named = |change: &PlanChange| change.kind == step.kind && change.name == step.name;
+            if changes.iter().any(named) {
+                step.action = StepAction::Skip;
+                "left out to measure its effect".clone_into(&mut step.why);
+            }
+        }
     }
 }
 

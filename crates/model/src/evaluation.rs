@@ -93,6 +93,10 @@ pub struct EvaluationSettings {
     /// Most time for measuring on after `total` until all comparisons are decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_decided: Option<Nanos>,
+    /// The look at open comparisons, from 1, of which the verdicts are: the risks of error are divided
+    /// among looks.
+    #[serde(default)]
+    pub look: u32,
     /// Seed of the order of runs and of the resampling.
     pub seed: u64,
     /// The settings of disturbances; `None` if they are not measured.

@@ -20,7 +20,7 @@ pub enum ExitCode {
     PreconditionMissing = 4,
     /// The work ended early (Ctrl-C, or a part of it failed); results until then are kept.
     Partial = 5,
-    /// The machine that the work ran on panicked, hung, ended or never came up; results that
+    /// The machine that the work ran on panicked, hung, ended or did not boot; results that
     /// arrived before are kept.
     MachineLost = 6,
     /// Interrupted a second time (128 + SIGINT).

@@ -143,6 +143,8 @@ pub struct StallAnswer {
     pub observed: (Nanos, Nanos),
     /// The domain has at most this many more per second, one-sided.
     pub added_at_most: f64,
+    /// So many more per second are tolerated, whatever the ratio.
+    pub tolerated: f64,
     /// Confidence of that bound.
     pub confidence: f64,
     /// The answer on this length alone.

@@ -28,7 +28,7 @@ Exit codes:
        plan, `check` found an error, or `status` found a difference from the
        plan; the message names it and the fix
   5    ended early, or a part failed; the results are kept
-  6    the machine of --on panicked, hung, ended or never came up
+  6    the machine of --on panicked, hung, ended or did not boot
   130  interrupted a second time
 
 Environment:
@@ -47,11 +47,11 @@ Environment:
   NO_COLOR               if set, output has no colour
 
 Examples:
-  rampart check                          check this machine for real-time work
-  rampart evaluate                       measure all domains in two to six minutes
-  rampart plan propose --out plan.toml   write a plan for this machine
-  rampart apply plan.toml                apply it
-  rampart evaluate --plan plan.toml      measure its domains";
+  rampart check                         check this machine for real-time work
+  rampart evaluate                      measure all domains in 2 to 6 minutes
+  rampart plan propose --out plan.toml  write a plan for this machine
+  rampart apply plan.toml               apply it
+  rampart evaluate --plan plan.toml     measure its domains";
 
 /// Split a machine between real-time and ordinary work, and measure the split
 #[derive(Debug, Parser)]

@@ -70,7 +70,7 @@ impl Failure {
         if self.broken_pipe {
             return ExitCode::Success;
         }
-        crate::output::say(&rampart_present::message(&format!("error: {self}")));
+        crate::output::eprint(&rampart_present::message(&format!("error: {self}")));
         self.code
     }
 

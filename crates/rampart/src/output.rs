@@ -64,11 +64,11 @@ pub(crate) fn terminal_width() -> u16 {
 /// Writes a finding to standard error.
 pub(crate) fn finding(finding: &Finding) {
     let text = format!("{}: {finding}", finding.severity.name());
-    say(&rampart_present::message(&text));
+    eprint(&rampart_present::message(&text));
 }
 
 /// Writes a message to standard error. A closed standard error is not an error.
-pub(crate) fn say(text: &str) {
+pub(crate) fn eprint(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 

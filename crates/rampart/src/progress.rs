@@ -77,7 +77,7 @@ impl EvaluationProgress {
     /// A bar shows no results, only why one is invalid.
     fn result(&self, (result, reasons): (String, Vec<String>)) {
         if self.style == Style::Lines {
-            output::say(&result);
+            output::eprint(&result);
         }
         self.lines(&reasons);
     }
@@ -85,8 +85,8 @@ impl EvaluationProgress {
     fn lines(&self, lines: &[String]) {
         for text in lines {
             match self.style {
-                Style::Bar => self.bar.suspend(|| output::say(text)),
-                Style::Lines => output::say(text),
+                Style::Bar => self.bar.suspend(|| output::eprint(text)),
+                Style::Lines => output::eprint(text),
                 Style::None => {}
             }
         }

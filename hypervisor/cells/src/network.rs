@@ -5,7 +5,7 @@ use core::num::NonZeroU64;
 use core::sync::atomic::AtomicU64;
 
 use rampart_hypervisor_core::interface::Hypercall;
-use rampart_ring::network::{Link, LinkState, MOST_FRAME, Transfer};
+use rampart_ring::network::{FrameTransfer, Link, LinkState, MOST_FRAME};
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
@@ -106,7 +106,7 @@ impl phy::TxToken for Sending<'_> {
         let frame = &mut frame[..length.min(MOST_FRAME)];
         let result = fill(frame);
         // Without space or a peer the frame is lost, as on any network.
-        if let Transfer::Frame { ring, .. } = self.link.send(frame) {
+        if let FrameTransfer::Frame { ring, .. } = self.link.send(frame) {
             self.bell.ring_if(ring);
         }
         result
@@ -121,13 +121,13 @@ impl phy::Device for Network {
         let Self { link, bell, received, .. } = self;
         for _ in 0..MOST_SKIPPED {
             match link.receive(received) {
-                Transfer::Frame { bytes, ring } => {
+                FrameTransfer::Frame { bytes, ring } => {
                     bell.ring_if(ring);
                     let sending = Sending { link, bell: *bell };
                     return Some((Received(&received[..bytes]), sending));
                 }
-                Transfer::Skipped { ring } => bell.ring_if(ring),
-                Transfer::Nothing | Transfer::Down => return None,
+                FrameTransfer::Skipped { ring } => bell.ring_if(ring),
+                FrameTransfer::Nothing | FrameTransfer::Down => return None,
             }
         }
         None

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Random steps of a hostile root or cell: hypercalls, PSCI calls, system registers, registers of devices, software
 //! interrupts and accesses to memory, from a seed. The area (`remote.rs`) has the seed in the first argument, the kind
-//! of the program ([`ROOT`] or another number) in the second, the cell that the root must not manage in the third, and
+//! of the program ([`ROOT`] or another one) in the second, the cell that the root must not manage in the third, and
 //! addresses in the words of the code, up to the first 0.
 
 use crate::remote::{
-    ARGUMENTS, Area, CODE, CODE_WORDS, KIND, LATEST, RANDOM, ROOT, RUNS, STEPS, STOP,
+    ARGUMENTS, Area, CELL_WITHOUT_TRANSLATION, CODE, CODE_WORDS, KIND, LATEST, RANDOM, ROOT, RUNS,
+    STEPS, STOP,
 };
 
 const HYPERCALL: u32 = 0xd400_0002;
@@ -148,6 +149,14 @@ fn step(
     if instruction == WRITE_REGISTER | register(3, 0, 12, 12, 1) {
         arguments[0] &= 0x1fff;
     }
+    if kind == CELL_WITHOUT_TRANSLATION {
+        // SCTLR_EL1.M, and the bits of VBAR_EL1 that every CPU has.
+        match instruction {
+            SET_SYSTEM_CONTROL => arguments[0] &= !1,
+            SET_VECTORS => arguments[0] &= 0xffff_ffff,
+            _ => {}
+        }
+    }
     let latest = LATEST + 2 * (number as usize % STEPS);
     area.set(latest, u64::from(instruction) | number << 32);
     area.set(latest + 1, arguments[0]);
@@ -168,6 +177,9 @@ fn memory(random: &mut Random, size: u64) -> u32 {
 const fn register(op0: u64, op1: u64, n: u64, m: u64, op2: u64) -> u32 {
     (op0 << 19 | op1 << 16 | n << 12 | m << 8 | op2 << 5) as u32
 }
+
+const SET_SYSTEM_CONTROL: u32 = WRITE_REGISTER | register(3, 0, 1, 0, 0);
+const SET_VECTORS: u32 = WRITE_REGISTER | register(3, 0, 12, 0, 0);
 
 fn system_register(random: &mut Random, kind: u64) -> u32 {
     let access = if random.below(2) == 0 { 0 } else { IS_READ };

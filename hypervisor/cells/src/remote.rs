@@ -71,6 +71,11 @@ pub const REPEATED: u64 = 1;
 pub const RANDOM: u64 = 2;
 /// The kind of a random program that keeps itself alive: it does not turn itself off and keeps its translation.
 pub const ROOT: u64 = 0;
+/// The kind of a random program that does anything.
+pub const CELL: u64 = 1;
+/// The same, but its own translation does not fault before memory is read, by which it could keep its CPU where the
+/// management interrupt can be masked (docs/hypervisor.md, "A cell that keeps its CPU").
+pub const CELL_WITHOUT_TRANSLATION: u64 = 2;
 
 #[cfg(target_os = "none")]
 pub use bare::{Area, start};

@@ -111,7 +111,7 @@ bitflags! {
         const ROOT_READ = 1 << 6;
         /// With SHARED and without WRITE: the root can write it.
         const ROOT_WRITE = 1 << 7;
-        /// With SHARED: nobody caches it, so that it takes no line of a cache from a cell.
+        /// With SHARED: no CPU caches it, so that it takes no line of a cache from a cell.
         const UNCACHED = 1 << 8;
     }
 }

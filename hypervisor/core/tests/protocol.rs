@@ -529,7 +529,7 @@ impl Model for Machine {
                 };
                 !left || (state.at.iter().all(out) && Self::has_no_cells(state))
             }),
-            Property::always("whoever is in EL2 can leave it", |model, state: &State| {
+            Property::always("each CPU in EL2 can leave it", |model, state: &State| {
                 let mut actions = Vec::new();
                 model.actions(state, &mut actions);
                 (0..model.cpus).all(|cpu| {

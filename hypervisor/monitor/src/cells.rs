@@ -338,10 +338,11 @@ impl World for Held<'_> {
         for grant in old.interrupts {
             Shared::of(cell).interrupts.remove(grant.number);
             DOORBELLS.remove(grant.number);
-            let first = machine.header.cpus().first().copied().unwrap_or(0);
+            // The first CPU of the machine may belong to another cell.
+            let to = machine.root_cpu().unwrap_or(0);
             let edge = EDGE.contains(grant.number);
             EDGE.remove(grant.number);
-            gic::change_owner(machine, grant.number, edge, first);
+            gic::change_owner(machine, grant.number, edge, to);
             Shared::of(ROOT).interrupts.insert(grant.number);
         }
         let mut others = live();

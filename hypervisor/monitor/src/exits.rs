@@ -125,8 +125,9 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
         SystemRegister::Identification { crm, op2 } if access.read => {
             carried(crm, op2, features::read(crm, op2))
         }
-        // The OS lock of a cell stays open: while it is closed, MDSCR_EL1 can turn on halting debug.
-        SystemRegister::DebugLock if !is_root => 0,
+        // The OS lock stays open: while it is closed, MDSCR_EL1 can turn on halting debug. Linux opens it on each
+        // CPU that it turns on.
+        SystemRegister::DebugLock => 0,
         // Skipped, because it would affect other cells' lines. A running kernel does not need it: it is for
         // turning caches off.
         SystemRegister::SetWay if is_root => 0,
@@ -175,7 +176,7 @@ extern "C" fn handle_fault(registers: &mut Registers, cpu: &Cpu) {
     WRITING.release(cpu.index.load(Relaxed) + 1);
     let context = Context::of(cpu);
     if nested {
-        // This CPU cannot be reset for another owner: nobody gets it any more.
+        // This CPU cannot be reset for another owner: it gets none any more.
         if let Some(context) = context {
             context.machine.status().cpus[context.index].set_state(context.cell, CpuPower::Gone);
         }

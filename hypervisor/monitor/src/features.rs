@@ -18,7 +18,8 @@ const TRAP_STREAMING: u64 = 1 << 12;
 const TRAP_TRACE: u64 = 1 << 20 | 1 << 30;
 /// MDCR_EL2 (D24.3.17): TPMS and TTRF trap profiling and trace filtering, TDOSA the OS lock. The buffers (E2PB, E2TB)
 /// belong to EL2.
-const TRAP_DEBUG: u64 = 1 << 14 | 1 << 19 | 1 << 10;
+const TRAP_DEBUG: u64 = 1 << 14 | 1 << 19 | TRAP_LOCK;
+const TRAP_LOCK: u64 = 1 << 10;
 
 fn field(register: u64, lowest: u32) -> u64 {
     register >> lowest & 0xf
@@ -59,7 +60,7 @@ macro_rules! each_saved {
             })*
         }
 
-        /// Hides the features from a cell, or from nobody while the CPU is parked.
+        /// Hides the features from a cell, or from no one while the CPU is parked.
         pub(crate) fn hide() {
             $(if $feature { $(write_register!($name, 0);)* })*
             write_register!("cptr_el2", TRAP_VECTORS | TRAP_TRACE);
@@ -68,6 +69,12 @@ macro_rules! each_saved {
             write_register!("mdcr_el2", TRAP_DEBUG | counters);
         }
     };
+}
+
+/// Gives the root the features as Linux has set them, except the OS lock.
+pub(crate) fn show(cpu: &Cpu) {
+    restore(cpu);
+    write_register!("mdcr_el2", cpu.linux_features[0].load(Relaxed) | TRAP_LOCK);
 }
 
 /// Returns whether the CPU has counters of events: ID_AA64DFR0_EL1.PMUVer.
@@ -93,6 +100,13 @@ pub(crate) fn end() {
         write_register!("cptr_el2", TRAP_VECTORS & !TRAP_STREAMING);
         synchronise();
         write_register!("s3_3_c4_c2_2", 0);
+        // TPIDR2_EL0.
+        write_register!("s3_3_c13_c0_5", 0);
+    }
+    // ID_AA64PFR0_EL1.RAS: DISR_EL1, and VDISR_EL2, which cells access in its place.
+    if field(read(4, 0), 28) != 0 {
+        write_register!("s3_0_c12_c1_1", 0);
+        write_register!("s3_4_c12_c1_1", 0);
     }
     let debug = read(5, 0);
     // ID_AA64DFR0_EL1.PMSVer: PMSCR_EL1 and PMBLIMITR_EL1, unless the firmware owns the buffer (PMBIDR_EL1.P).

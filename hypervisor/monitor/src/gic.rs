@@ -47,7 +47,8 @@ const END_DROPS_PRIORITY_ONLY: u64 = 1 << 1;
 /// ICH_HCR_EL2.TC (12.4.7): the registers common to both groups of interrupts trap.
 const TRAP_COMMON: u64 = 1 << 10;
 /// TALL0: the registers of group 0 trap. With two security states they would trap to the firmware at EL3,
-/// which may stop the machine (SCR_EL3.FIQ).
+/// which may stop the machine (SCR_EL3.FIQ). With one, HCR_EL2.FMO makes them virtual registers, in which a cell would
+/// leave data for the next one.
 const TRAP_GROUP_0: u64 = 1 << 11;
 
 /// ICC_RPR_EL1 (12.2.21): 0xff while no interrupt is active.
@@ -153,12 +154,9 @@ pub(crate) fn of_owner(machine: &'static Machine, index: usize) -> Controller {
 }
 
 /// Configures the traps of the CPU interface, in ICH_HCR_EL2: registers that send, mask and deactivate interrupts
-/// trap; the others do not. If the hypervisor owns group 0, HCR_EL2.FMO gives the guest virtual registers of it,
-/// without an exit.
-pub(crate) fn configure_traps(machine: &Machine) {
-    let traps =
-        if machine.controller.unmaskable { TRAP_COMMON } else { TRAP_COMMON | TRAP_GROUP_0 };
-    write_register!("s3_4_c12_c11_0", traps);
+/// trap, and those of group 0; the others do not.
+pub(crate) fn configure_traps() {
+    write_register!("s3_4_c12_c11_0", TRAP_COMMON | TRAP_GROUP_0);
 }
 
 /// Returns whether ICC_PMR_EL1 has the non-secure view of priorities, with two security states. Only then
@@ -354,9 +352,8 @@ pub(crate) fn isolate(machine: &Machine, cpus: impl Iterator<Item = usize>) -> R
             return Err(Outcome::Unsuitable);
         }
     }
+    let to = machine.root_cpu().ok_or(Outcome::Invalid)?;
     let caller = Caller { status: machine.status(), cell: ROOT };
-    let mut own = machine.header.cpus().iter().filter(|affinity| caller.cpu(**affinity).is_some());
-    let to = own.next().copied().ok_or(Outcome::Invalid)?;
     let numbers = 32..machine.controller.interrupt_end.min(LAST_SPI + 1);
     let root = &Shared::of(ROOT).interrupts;
     let numbers = numbers.filter(|number| root.contains(*number));

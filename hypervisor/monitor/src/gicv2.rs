@@ -147,7 +147,7 @@ pub(crate) fn of_owner(machine: &'static Machine, index: usize) -> Controller {
 }
 
 /// Configures the traps of the CPU interface: stage 2 has them.
-pub(crate) fn configure_traps(_: &Machine) {}
+pub(crate) fn configure_traps() {}
 
 /// Sets up this CPU's management interrupt, with a higher priority than any of a cell. Saves Linux's settings.
 pub(crate) fn set_up_management(machine: &Machine, cpu: &Cpu) {

@@ -53,7 +53,7 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
     set_owner(machine, cpu, cell);
     let unmaskable = if machine.controller.unmaskable { hcr::FIQ } else { 0 };
     let control = if cell == ROOT {
-        features::restore(cpu);
+        features::show(cpu);
         // Linux's value plus stage 2. Linux takes its SErrors itself.
         let taken = hcr::GENERAL_EXCEPTIONS | hcr::HOST | hcr::IRQ | hcr::FIQ | hcr::SERROR;
         let linux = cpu.linux_hypervisor_control.load(Relaxed) & !taken;
@@ -70,7 +70,7 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
             | if machine.controller.unmaskable { hcr::FIQ } else { hcr::TRAP_WAIT }
     };
     write_register!("hcr_el2", control);
-    gic::configure_traps(machine);
+    gic::configure_traps();
     write_register!("vtcr_el2", translation_control(machine));
     let root = cpu.translation.load(Relaxed);
     write_register!("vttbr_el2", stage2_memory::base(root, cell));

@@ -86,7 +86,7 @@ fn execute(
     Ok(Round::Complete)
 }
 
-/// Sets a doorbell's interrupt pending, if its current owner declares it as a doorbell. Waits for nobody.
+/// Sets a doorbell's interrupt pending, if its current owner declares it as a doorbell. Does not wait.
 fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
     let configuration = context.shared.configuration().ok_or(Outcome::NotPermitted)?;
     let number = configuration.doorbell(index, &DOORBELLS).ok_or(Outcome::NotPermitted)?;

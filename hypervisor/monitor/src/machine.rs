@@ -3,8 +3,9 @@
 
 use rampart_hypervisor_core::configuration::machine_checks;
 use rampart_hypervisor_core::gic::PrivateMask;
-use rampart_hypervisor_core::interface::{Header, Status};
+use rampart_hypervisor_core::interface::{Header, ROOT, Status};
 use rampart_hypervisor_core::launch::Layout;
+use rampart_hypervisor_core::psci::Caller;
 use spin::Once;
 
 use crate::cpu::{Cpu, PER_CPU_BYTES};
@@ -59,6 +60,12 @@ impl Machine {
         // SAFETY: the layout is checked: each CPU has its own memory, inside the hypervisor's. It is
         // zeroed at the start, which is a valid `Cpu`, and all its fields are atomic.
         Some(unsafe { &*(at as *const Cpu) })
+    }
+
+    /// Returns the affinity of a CPU of the root, for its interrupts.
+    pub(crate) fn root_cpu(&self) -> Option<u64> {
+        let caller = Caller { status: self.status(), cell: ROOT };
+        self.header.cpus().iter().copied().find(|affinity| caller.cpu(*affinity).is_some())
     }
 
     /// Returns the status pages.

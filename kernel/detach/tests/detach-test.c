@@ -485,7 +485,7 @@ static void test_hostile(void)
 	check(!status && serves(), "every system call can be proxied: %x", status);
 }
 
-/* Who waits for this program sees that it goes on. */
+/* The reader of the output sees that the program continues. */
 static void report_progress(int done)
 {
 	if (done % 100 == 99) {

@@ -96,7 +96,7 @@ static void all_selectors(void)
 {
 	uint32_t selector;
 
-	/* Those that Linux's table lacks fault, and the thread goes on attached. */
+	/* Those that Linux's table lacks fault, and the thread continues attached. */
 	for (selector = 0; selector < 0x80; selector++)
 		asm volatile("verr %w0; verw %w0; lar %w0, %%eax; lsl %w0, %%eax"
 			     : : "r"(selector) : "eax", "cc");

@@ -83,6 +83,8 @@ pub(crate) struct Machine {
     qemu: Qemu,
     memory: File,
     status: u64,
+    /// The CPU of the root that makes the calls of the functions below.
+    manager: std::cell::Cell<u64>,
     _directory: tempfile::TempDir,
 }
 
@@ -158,8 +160,18 @@ impl Machine {
             qemu: qemu.expect("a machine"),
             memory,
             status,
+            manager: std::cell::Cell::new(0),
             _directory: location,
         }
+    }
+
+    /// Makes this CPU of the root, instead of CPU 0, the one that manages cells.
+    pub(crate) fn manage_from(&self, cpu: u64) {
+        self.manager.set(cpu);
+    }
+
+    fn manager(&self) -> Remote {
+        root(self.manager.get())
     }
 
     /// Reads a word of the machine's memory.
@@ -171,7 +183,7 @@ impl Machine {
         u64::from_le_bytes(bytes)
     }
 
-    /// Writes to the machine's memory, whoever it belongs to.
+    /// Writes to the machine's memory, regardless of its owner.
     pub(crate) fn write(&self, address: u64, bytes: &[u8]) {
         self.memory
             .write_all_at(bytes, address - RAM)
@@ -442,12 +454,12 @@ impl Machine {
         Ok((x0 as i64, results))
     }
 
-    /// Makes a management call on CPU 0 that must succeed. It is repeated if another CPU is busy or did not respond
+    /// Makes a management call that must succeed. It is repeated if another CPU is busy or did not respond
     /// in time: its thread may wait for a CPU of the test's machine.
     pub(crate) fn manage(&self, call: Hypercall, cell: u64) -> Attacked {
         let clock = self.clock();
         loop {
-            let (outcome, _) = self.call(root(0), call, cell, 0)?;
+            let (outcome, _) = self.call(self.manager(), call, cell, 0)?;
             let retried = [Outcome::TimedOut, Outcome::Busy].map(|outcome| outcome as i64);
             if !retried.contains(&outcome) || clock.is_over(self) {
                 return ensure(outcome == 0, || {
@@ -465,7 +477,7 @@ impl Machine {
 
     pub(crate) fn expect_off(&self, cpu: u64) -> Attacked {
         let is_off = || {
-            let result = self.run(root(0), &[SMC], &[AFFINITY_INFO, cpu, 0]);
+            let result = self.run(self.manager(), &[SMC], &[AFFINITY_INFO, cpu, 0]);
             result.is_ok_and(|[result, ..]| result == 1)
         };
         ensure(self.wait(is_off), || {
@@ -482,9 +494,9 @@ impl Machine {
     /// Turns a CPU of the root on and waits until it executes orders.
     pub(crate) fn turn_on(&self, cpu: u64) -> Attacked {
         let begun = self.value(root(cpu), BEGUN);
-        let entry = self.value(root(0), ENTRY);
+        let entry = self.value(self.manager(), ENTRY);
         let on = [CPU_ON, cpu, entry, root(cpu).argument];
-        let [result, ..] = self.run(root(0), &[SMC], &on)?;
+        let [result, ..] = self.run(self.manager(), &[SMC], &on)?;
         ensure(result == 0, || {
             format!("CPU_ON of CPU {cpu} returns {}", result as i64)
         })?;
@@ -496,7 +508,12 @@ impl Machine {
     pub(crate) fn try_create(&self, blob: &Blob) -> Result<(i64, [u64; 3]), String> {
         let bytes = blob.bytes();
         self.write(BLOBS, &bytes);
-        self.call(root(0), Hypercall::CellCreate, BLOBS, bytes.len() as u64)
+        self.call(
+            self.manager(),
+            Hypercall::CellCreate,
+            BLOBS,
+            bytes.len() as u64,
+        )
     }
 
     pub(crate) fn create(&self, blob: &Blob) -> Result<u64, String> {
@@ -528,7 +545,7 @@ impl Machine {
         self.manage(Hypercall::CellStart, cell)
     }
 
-    /// Writes the program of a cell, whoever has its memory.
+    /// Writes the program of a cell, regardless of the owner of its memory.
     pub(crate) fn write_program(&self, blob: &Blob, program: &str) {
         let program = read(&directory().join("hypervisor"), program, self.model);
         self.write(blob.memory[0].physical, &program);

@@ -2,12 +2,14 @@
 //! The hypervisor in the simulated arm64 machine, with a real kernel as root and with a hostile one: cells and their
 //! isolation.
 
+mod change_of_owner;
 mod colours;
 mod command;
 mod configurations;
 mod crash;
 mod detached;
 mod gicv2;
+mod hostile_accesses;
 mod hostile_cells;
 mod hostile_gicv2;
 mod hostile_root;

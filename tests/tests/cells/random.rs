@@ -4,14 +4,16 @@
 
 use std::time::{Duration, Instant};
 
-use rampart_hypervisor_cells::remote::{BEGUN, ENTRY, LATEST, ROOT, RUNS, SLEEPS, STEPS, STOP};
+use rampart_hypervisor_cells::remote::{
+    BEGUN, CELL, CELL_WITHOUT_TRANSLATION, ENTRY, LATEST, ROOT, RUNS, SLEEPS, STEPS, STOP,
+};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::Doorbell;
 use rampart_hypervisor_core::interface::{CellState, Hypercall, MAXIMUM_CELLS, Outcome};
 
 use crate::machine::{
-    AFFINITY_INFO, Attacked, BLOBS, CPU_OFF, CPU_ON, DISTRIBUTOR, HYPERVISOR, MODELS, Machine,
-    Model, ONE, PORT, REDISTRIBUTORS, SMC, WITNESS, Witness, ensure, on, root,
+    AFFINITY_INFO, Attacked, BLOBS, CPU_OFF, CPU_ON, DISTRIBUTOR, GICV2, HYPERVISOR, INTERFACE,
+    MODELS, Machine, Model, ONE, PORT, REDISTRIBUTORS, SMC, WITNESS, Witness, ensure, on, root,
 };
 
 /// Time for each machine in seconds, and the seed: for a longer run and for its repetition.
@@ -20,7 +22,9 @@ const SEED: &str = "RAMPART_RANDOM_SEED";
 const USUAL_SECONDS: u64 = 12;
 const LONG_SECONDS: u64 = 1800;
 
-const MACHINES: [Model; 5] = [MODELS[0], MODELS[1], MODELS[2], MODELS[4], MODELS[6]];
+const MACHINES: [Model; 7] = [
+    MODELS[0], MODELS[1], MODELS[2], MODELS[4], MODELS[6], GICV2[0], GICV2[1],
+];
 
 /// Addresses at which the root and the cell read and write: the interrupt controller, a device, memory of others.
 const ADDRESSES: [u64; 10] = [
@@ -37,6 +41,19 @@ const ADDRESSES: [u64; 10] = [
 ];
 /// The same without those that end a cell.
 const ADDRESSES_OF_CELL: usize = 6;
+/// The same of a GICv2: the targets of interrupts, GICD_SGIR, GICC and GICC_DIR.
+const ADDRESSES_OF_GICV2: [u64; 10] = [
+    DISTRIBUTOR,
+    DISTRIBUTOR + 0x800,
+    DISTRIBUTOR + 0xf00,
+    INTERFACE,
+    INTERFACE,
+    INTERFACE + 0x1000,
+    PORT,
+    HYPERVISOR,
+    WITNESS,
+    BLOBS,
+];
 
 /// xorshift64* (Vigna).
 struct Random(u64);
@@ -117,7 +134,7 @@ impl Steps<'_> {
         let begin = Instant::now();
         let mut looked = begin;
         let arguments = [self.random.below(u64::MAX), ROOT, witness.number];
-        machine.random(root(1), &ADDRESSES, &arguments);
+        machine.random(root(1), self.addresses(), &arguments);
         while begin.elapsed() < time {
             self.step(&witness)?;
             if looked.elapsed() > Duration::from_millis(300) {
@@ -141,6 +158,14 @@ impl Steps<'_> {
         let known = Outcome::try_from(outcome).is_ok();
         ensure(known, || format!("{call:?} returns {outcome}"))?;
         Ok(outcome)
+    }
+
+    fn addresses(&self) -> &'static [u64; 10] {
+        if self.machine.model.gicv2 {
+            &ADDRESSES_OF_GICV2
+        } else {
+            &ADDRESSES
+        }
     }
 
     fn blob(&self) -> Blob {
@@ -196,8 +221,15 @@ impl Steps<'_> {
             _ => {
                 let begun = machine.value(ONE.cpu(0), BEGUN) != 0;
                 if begun && machine.is_done(ONE.cpu(0)) {
-                    let arguments = [self.random.below(u64::MAX), ROOT + 1, witness.number];
-                    machine.random(ONE.cpu(0), &ADDRESSES[..ADDRESSES_OF_CELL], &arguments);
+                    let model = machine.model;
+                    let kind = if model.two_security_states || model.gicv2 {
+                        CELL_WITHOUT_TRANSLATION
+                    } else {
+                        CELL
+                    };
+                    let arguments = [self.random.below(u64::MAX), kind, witness.number];
+                    let addresses = &self.addresses()[..ADDRESSES_OF_CELL];
+                    machine.random(ONE.cpu(0), addresses, &arguments);
                 }
             }
         }

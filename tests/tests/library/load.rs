@@ -112,7 +112,7 @@ fn the_meters_own_loads_run_are_recorded_and_stopped_ones_are_failures() {
         let left = std::fs::read_dir(scratch.path()).expect("list").count();
         assert_eq!(left, 0, "{kind:?} left files");
     }
-    // One that stands still must not pass for one that ran.
+    // A load that did not run must not count as one that ran.
     for kind in [LoadKind::Cache, LoadKind::Io] {
         let load = start_by_the_meter(kind, scratch.path());
         for child in processes::children_of(std::process::id()) {

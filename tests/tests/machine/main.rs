@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command on this machine: plans applied, programs placed, domains measured and disturbed.
+//! The command on this machine: programs placed, domains measured and disturbed.
 
 mod alone;
-mod apply;
 mod blocks;
-mod documented_commands;
-mod effects;
 mod evaluation;
 mod explanations;
 mod known_answers;

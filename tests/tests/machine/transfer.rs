@@ -232,6 +232,7 @@ fn experiment(
         run_duration: Nanos::SECOND,
         deadline: Nanos::SECOND,
         until_decided: None,
+        look: 1,
         deadline_from_user: false,
         total: Nanos::SECOND,
         seed: 1,

@@ -11,8 +11,8 @@ use rampart_model::{Finding, Severity};
 use crate::describe::{CacheSource, Description, Sources, describe};
 use crate::names::RegionNames;
 use crate::resolve::{
-    CellInUse, CellRequest, CpuSelection, InUse, MemoryRegion, Resolved, SharedRequest, Writer,
-    resolve,
+    CellInUse, CellRequest, CpuSelection, InUse, MemoryRegion, RegionWriter, Resolved,
+    SharedRequest, resolve,
 };
 use crate::system_configuration::SystemParts;
 
@@ -161,7 +161,7 @@ fn request(name: &str, cpu: u32, percent: Option<u32>) -> CellRequest {
         shared: vec![SharedRequest::Own {
             name: Some("records".to_owned()),
             bytes: 1 << 20,
-            writer: Writer::Cell,
+            writer: RegionWriter::Cell,
         }],
         ..CellRequest::new(name)
     }
@@ -271,7 +271,7 @@ fn cells_with_shares_divide_one_range_and_no_page_of_a_colour_is_given_twice() {
 }
 
 #[test]
-fn a_share_that_does_not_exist_is_refused_and_a_neighbour_without_one_is_reported() {
+fn a_share_that_does_not_exist_is_refused_and_a_cell_without_one_is_reported() {
     for (sets, found) in [
         (None, "nothing describes"),
         (Some(64), "64 sets"),

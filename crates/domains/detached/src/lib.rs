@@ -225,7 +225,7 @@ impl DetachedThread<'_> {
     /// Detaches the thread again after something attached it. Does nothing if it is detached.
     ///
     /// # Errors
-    /// If the driver refuses. The thread goes on attached.
+    /// If the driver refuses. The thread continues attached.
     pub fn detach(&mut self) -> Result<(), DetachError> {
         // SAFETY: the structure is valid, and this thread alone uses it.
         if unsafe { library::rampart_detach(self.cpu.detached.as_ptr()) } == 0 {

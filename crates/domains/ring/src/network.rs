@@ -105,7 +105,7 @@ pub enum LinkState {
 
 /// The result of a call that transfers a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transfer {
+pub enum FrameTransfer {
     /// A frame of this length was transferred.
     Frame {
         /// Length in bytes.
@@ -213,13 +213,13 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
     }
 
     /// Decides what an impossible count means: the other side restarted meanwhile, or it is refused.
-    fn damaged(&mut self) -> Transfer {
+    fn damaged(&mut self) -> FrameTransfer {
         let partner = self.partner;
         if self.update().0 == LinkState::Connected && self.partner == partner {
             self.own.store(ANSWERED, 0, Ordering::Release);
             self.state = LinkState::Refused;
         }
-        Transfer::Down
+        FrameTransfer::Down
     }
 
     /// Returns the index of the slot of a frame in a section.
@@ -227,13 +227,13 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
         HEADER_WORDS + (frame & (self.slots - 1)) as usize * SLOT_WORDS
     }
 
-    /// Sends a frame. One of an impossible length is dropped as [`Transfer::Skipped`].
-    pub fn send(&mut self, frame: &[u8]) -> Transfer {
+    /// Sends a frame. One of an impossible length is dropped as [`FrameTransfer::Skipped`].
+    pub fn send(&mut self, frame: &[u8]) -> FrameTransfer {
         if self.state != LinkState::Connected {
-            return Transfer::Down;
+            return FrameTransfer::Down;
         }
         if !(LEAST_FRAME..=MOST_FRAME).contains(&frame.len()) {
-            return Transfer::Skipped { ring: false };
+            return FrameTransfer::Skipped { ring: false };
         }
         let mut taken = self.other.load(TAKEN, Ordering::Acquire);
         if self.written.wrapping_sub(taken) == self.slots {
@@ -248,7 +248,7 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
             return self.damaged();
         }
         if used == self.slots {
-            return Transfer::Nothing;
+            return FrameTransfer::Nothing;
         }
         let at = self.slot(self.written);
         self.own.store(at, frame.len() as u64, Ordering::Relaxed);
@@ -263,16 +263,16 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
         self.own.store(WRITTEN, self.written, Ordering::Release);
         self.own.full_barrier();
         let mark = self.other.load(RECEIVE_MARK, Ordering::Relaxed);
-        Transfer::Frame {
+        FrameTransfer::Frame {
             bytes: frame.len(),
             ring: exceeds(mark, old, self.written),
         }
     }
 
     /// Receives a frame into the buffer.
-    pub fn receive(&mut self, buffer: &mut [u8; MOST_FRAME]) -> Transfer {
+    pub fn receive(&mut self, buffer: &mut [u8; MOST_FRAME]) -> FrameTransfer {
         if self.state != LinkState::Connected {
-            return Transfer::Down;
+            return FrameTransfer::Down;
         }
         let mut waiting = self.waiting();
         if waiting == 0 {
@@ -284,7 +284,7 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
             return self.damaged();
         }
         if waiting == 0 {
-            return Transfer::Nothing;
+            return FrameTransfer::Nothing;
         }
         let at = self.slot(self.taken);
         let bytes = self.other.load(at, Ordering::Relaxed);
@@ -303,9 +303,9 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
         let mark = self.other.load(SEND_MARK, Ordering::Relaxed);
         let ring = exceeds(mark, old, self.taken);
         if fits {
-            Transfer::Frame { bytes, ring }
+            FrameTransfer::Frame { bytes, ring }
         } else {
-            Transfer::Skipped { ring }
+            FrameTransfer::Skipped { ring }
         }
     }
 
@@ -318,12 +318,6 @@ impl<Own: Section, Other: Section> Link<Own, Other> {
     #[must_use]
     pub const fn state(&self) -> LinkState {
         self.state
-    }
-
-    /// Returns whether the other section has a frame, without setting a mark.
-    #[must_use]
-    pub fn has_frame(&self) -> bool {
-        self.state == LinkState::Connected && self.waiting() != 0
     }
 
     /// Returns whether this section has space for a frame, without setting a mark.

@@ -50,7 +50,7 @@ const fn words_of(first: u64) -> u64 {
 
 /// The writing side. There may be only one.
 #[derive(Debug)]
-pub struct Writer<'a> {
+pub struct RecordWriter<'a> {
     memory: &'a [AtomicU64],
     ring: &'a [AtomicU64],
     position: u64,
@@ -61,7 +61,7 @@ pub struct Writer<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooLong;
 
-impl<'a> Writer<'a> {
+impl<'a> RecordWriter<'a> {
     /// Creates an empty ring in this memory. Returns `None` if the memory is too small.
     #[must_use]
     pub fn begin(memory: &'a [AtomicU64]) -> Option<Self> {

@@ -109,7 +109,7 @@ impl<'a> Section<'a> {
 
 /// One side of a conversation. Dropping it ends the conversation.
 #[derive(Debug)]
-pub struct Side<'a> {
+pub struct StreamSide<'a> {
     own: Section<'a>,
     other: Section<'a>,
     number: NonZeroU64,
@@ -119,7 +119,7 @@ pub struct Side<'a> {
     taken: u64,
 }
 
-impl<'a> Side<'a> {
+impl<'a> StreamSide<'a> {
     /// Calls with a number that no earlier call had. Returns `None` if a section is too small for a
     /// ring. Bytes that are written before an answer are kept for it.
     #[must_use]
@@ -264,7 +264,7 @@ impl<'a> Side<'a> {
     }
 }
 
-impl Drop for Side<'_> {
+impl Drop for StreamSide<'_> {
     fn drop(&mut self) {
         // Another owner of the same section may have begun a conversation.
         if self.own.load(NUMBER) == self.number.get() {

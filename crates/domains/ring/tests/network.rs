@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use rampart_ring::mapping::SharedMapping;
 use rampart_ring::network::{
-    ANSWERED, HEADER_WORDS, LEAST_FRAME, Link, LinkState, MAGIC, MOST_FRAME, MOST_SLOTS, NUMBER,
-    RECEIVE_MARK, SEND_MARK, SLOT_WORDS, Section, TAKEN, Transfer, WRITTEN, slots,
+    ANSWERED, FrameTransfer, HEADER_WORDS, LEAST_FRAME, Link, LinkState, MAGIC, MOST_FRAME,
+    MOST_SLOTS, NUMBER, RECEIVE_MARK, SEND_MARK, SLOT_WORDS, Section, TAKEN, WRITTEN, slots,
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -55,20 +55,23 @@ fn frames_arrive_whole_and_in_order() {
     let (near, far) = (memory(WORDS), memory(WORDS));
     let (mut one, mut two) = (open(&near, &far, 1), open(&far, &near, 2));
     let mut buffer = [0; MOST_FRAME];
-    assert_eq!(one.send(&frame(0)), Transfer::Down);
+    assert_eq!(one.send(&frame(0)), FrameTransfer::Down);
     connect(&mut one, &mut two);
     for count in 0..1000 {
         let (bytes, ring) = (frame(count).len(), true);
         // The receiver sleeps, so each frame rings.
-        assert_eq!(two.receive(&mut buffer), Transfer::Nothing);
-        assert_eq!(one.send(&frame(count)), Transfer::Frame { bytes, ring });
+        assert_eq!(two.receive(&mut buffer), FrameTransfer::Nothing);
+        assert_eq!(
+            one.send(&frame(count)),
+            FrameTransfer::Frame { bytes, ring }
+        );
         let received = two.receive(&mut buffer);
-        assert_eq!(received, Transfer::Frame { bytes, ring: false });
+        assert_eq!(received, FrameTransfer::Frame { bytes, ring: false });
         assert_eq!(buffer[..bytes], frame(count));
     }
     for length in [0, LEAST_FRAME - 1, MOST_FRAME + 1] {
         let sent = one.send(&vec![0; length]);
-        assert_eq!(sent, Transfer::Skipped { ring: false });
+        assert_eq!(sent, FrameTransfer::Skipped { ring: false });
     }
 }
 
@@ -80,13 +83,19 @@ fn a_full_section_waits_until_half_of_it_is_free() {
     for count in 0..SLOTS as u64 {
         // Only the first one finds a receiver that sleeps.
         let (bytes, ring) = (frame(count).len(), count == 0);
-        assert_eq!(one.send(&frame(count)), Transfer::Frame { bytes, ring });
+        assert_eq!(
+            one.send(&frame(count)),
+            FrameTransfer::Frame { bytes, ring }
+        );
     }
-    assert_eq!(one.send(&frame(4)), Transfer::Nothing);
+    assert_eq!(one.send(&frame(4)), FrameTransfer::Nothing);
     let mut buffer = [0; MOST_FRAME];
     for count in 0..SLOTS as u64 {
         let (bytes, ring) = (frame(count).len(), count == SLOTS as u64 / 2 - 1);
-        assert_eq!(two.receive(&mut buffer), Transfer::Frame { bytes, ring });
+        assert_eq!(
+            two.receive(&mut buffer),
+            FrameTransfer::Frame { bytes, ring }
+        );
     }
     assert!(one.has_space());
 }
@@ -101,21 +110,24 @@ fn a_side_that_restarts_connects_again() {
     }
     drop(two);
     assert_eq!(one.update(), (LinkState::Absent, false));
-    assert_eq!(one.send(&frame(3)), Transfer::Down);
+    assert_eq!(one.send(&frame(3)), FrameTransfer::Down);
     let mut two = open(&far, &near, 3);
     connect(&mut one, &mut two);
     let mut buffer = [0; MOST_FRAME];
     assert_eq!(
         two.receive(&mut buffer),
-        Transfer::Nothing,
+        FrameTransfer::Nothing,
         "nothing of the earlier session"
     );
     // One that restarts without a word: a new number is enough.
     std::mem::forget(two);
     let mut two = open(&far, &near, 4);
     connect(&mut one, &mut two);
-    assert!(matches!(one.send(&frame(3)), Transfer::Frame { .. }));
-    assert!(matches!(two.receive(&mut buffer), Transfer::Frame { .. }));
+    assert!(matches!(one.send(&frame(3)), FrameTransfer::Frame { .. }));
+    assert!(matches!(
+        two.receive(&mut buffer),
+        FrameTransfer::Frame { .. }
+    ));
 }
 
 #[test]
@@ -133,7 +145,7 @@ fn impossible_counts_end_the_session_until_the_next_one() {
         };
         assert_eq!(
             (transfer, one.state()),
-            (Transfer::Down, LinkState::Refused)
+            (FrameTransfer::Down, LinkState::Refused)
         );
         assert_eq!(one.update().0, LinkState::Refused);
         assert_eq!(near[ANSWERED].load(Ordering::Relaxed), 0);
@@ -160,7 +172,7 @@ fn invalid_lengths_are_skipped() {
                 * SLOT_WORDS;
         near[at].store(length, Ordering::Relaxed);
         assert!(
-            matches!(two.receive(&mut buffer), Transfer::Skipped { .. }),
+            matches!(two.receive(&mut buffer), FrameTransfer::Skipped { .. }),
             "{length}"
         );
     }
@@ -220,7 +232,7 @@ fn no_content_of_the_other_section_makes_a_side_fail() {
                 1 => drop(link.send(&frame(step))),
                 _ => {
                     let received = link.receive(&mut buffer);
-                    if let Transfer::Frame { bytes, .. } = received {
+                    if let FrameTransfer::Frame { bytes, .. } = received {
                         assert!((LEAST_FRAME..=MOST_FRAME).contains(&bytes));
                         frames += 1;
                     }
@@ -355,15 +367,15 @@ fn the_drivers_rings_exchange_frames_with_these() {
     let (mut sent, mut received) = (0, 0);
     while received < 5000 {
         in_time();
-        if sent < 5000 && matches!(link.send(&frame(sent)), Transfer::Frame { .. }) {
+        if sent < 5000 && matches!(link.send(&frame(sent)), FrameTransfer::Frame { .. }) {
             sent += 1;
         }
         match link.receive(&mut buffer) {
-            Transfer::Frame { bytes, .. } => {
+            FrameTransfer::Frame { bytes, .. } => {
                 assert_eq!(buffer[..bytes], frame(received));
                 received += 1;
             }
-            Transfer::Nothing => std::thread::yield_now(),
+            FrameTransfer::Nothing => std::thread::yield_now(),
             other => panic!("{other:?} after {received}"),
         }
     }

@@ -10,8 +10,8 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, fence};
 use loom::thread;
 use rampart_ring::network::{
-    ANSWERED, HEADER_WORDS, LEAST_FRAME, Link, LinkState, MOST_FRAME, NUMBER, RECEIVE_MARK,
-    SEND_MARK, SLOT_WORDS, Section, TAKEN, Transfer, WRITTEN,
+    ANSWERED, FrameTransfer, HEADER_WORDS, LEAST_FRAME, Link, LinkState, MOST_FRAME, NUMBER,
+    RECEIVE_MARK, SEND_MARK, SLOT_WORDS, Section, TAKEN, WRITTEN,
 };
 
 /// Two slots: the least.
@@ -103,8 +103,8 @@ fn a_receiver_that_sleeps_is_rung() {
                 let mut frame = [0; LEAST_FRAME];
                 frame[..8].copy_from_slice(&count.to_le_bytes());
                 match one.send(&frame) {
-                    Transfer::Frame { ring: true, .. } => ring(&rung),
-                    Transfer::Frame { ring: false, .. } => {}
+                    FrameTransfer::Frame { ring: true, .. } => ring(&rung),
+                    FrameTransfer::Frame { ring: false, .. } => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -114,12 +114,12 @@ fn a_receiver_that_sleeps_is_rung() {
         let mut received = 0;
         let mut take = |received: &mut u64| loop {
             match two.receive(&mut buffer) {
-                Transfer::Frame { bytes, .. } => {
+                FrameTransfer::Frame { bytes, .. } => {
                     *received += 1;
                     assert_eq!(bytes, LEAST_FRAME);
                     assert_eq!(buffer[..8], received.to_le_bytes(), "in order, whole");
                 }
-                Transfer::Nothing => break,
+                FrameTransfer::Nothing => break,
                 other => panic!("{other:?}"),
             }
         };
@@ -145,7 +145,7 @@ fn a_sender_that_waits_for_space_is_rung() {
         let (mut one, mut two) = connected();
         let frame = [0; LEAST_FRAME];
         for _ in 0..2 {
-            assert!(matches!(one.send(&frame), Transfer::Frame { .. }));
+            assert!(matches!(one.send(&frame), FrameTransfer::Frame { .. }));
         }
         let bell = Arc::new(AtomicU64::new(0));
         let rung = bell.clone();
@@ -153,8 +153,8 @@ fn a_sender_that_waits_for_space_is_rung() {
             let mut buffer = [0; MOST_FRAME];
             for _ in 0..2 {
                 match two.receive(&mut buffer) {
-                    Transfer::Frame { ring: true, .. } => ring(&rung),
-                    Transfer::Frame { ring: false, .. } => {}
+                    FrameTransfer::Frame { ring: true, .. } => ring(&rung),
+                    FrameTransfer::Frame { ring: false, .. } => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -162,13 +162,13 @@ fn a_sender_that_waits_for_space_is_rung() {
         });
         let sent = one.send(&frame);
         let _two = receiver.join().expect("it ends");
-        if sent == Transfer::Nothing {
+        if sent == FrameTransfer::Nothing {
             assert_ne!(
                 bell.load(Ordering::SeqCst),
                 0,
                 "waits for space that is there"
             );
-            assert!(matches!(one.send(&frame), Transfer::Frame { .. }));
+            assert!(matches!(one.send(&frame), FrameTransfer::Frame { .. }));
         }
     });
 }
@@ -188,7 +188,7 @@ fn a_side_that_restarts_reads_nothing_of_the_earlier_session() {
         one.update();
         let mut old = [0; LEAST_FRAME];
         old[..8].copy_from_slice(&99_u64.to_le_bytes());
-        assert!(matches!(one.send(&old), Transfer::Frame { .. }));
+        assert!(matches!(one.send(&old), FrameTransfer::Frame { .. }));
         let [near, far] = sections;
         let restarted = thread::spawn(move || {
             // It ends without a word: its successor is there before.
@@ -197,10 +197,10 @@ fn a_side_that_restarts_reads_nothing_of_the_earlier_session() {
             for _ in 0..2 {
                 two.update();
                 match two.receive(&mut buffer) {
-                    Transfer::Frame { bytes, .. } => {
+                    FrameTransfer::Frame { bytes, .. } => {
                         assert_eq!((bytes, buffer[0]), (LEAST_FRAME, 5), "of the new session");
                     }
-                    Transfer::Nothing | Transfer::Down => {}
+                    FrameTransfer::Nothing | FrameTransfer::Down => {}
                     other => panic!("{other:?}"),
                 }
             }

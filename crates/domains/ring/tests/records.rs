@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rampart_ring::records::{
-    HEADER_WORDS, MAGIC, MAXIMUM_RECORD_BYTES, Read, Reader, TooLong, Writer,
+    HEADER_WORDS, MAGIC, MAXIMUM_RECORD_BYTES, Read, Reader, RecordWriter, TooLong,
 };
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -25,7 +25,7 @@ fn reads_records_in_order() {
     let memory = memory(HEADER_WORDS + 64);
     let mut reader = Reader::new(&memory).expect("large enough");
     assert_eq!(next(&mut reader), Err(Read::NoRing));
-    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut writer = RecordWriter::begin(&memory).expect("large enough");
     assert_eq!(next(&mut reader), Err(Read::Nothing));
     for round in 0..100_u32 {
         let text = vec![round as u8; round as usize % 40];
@@ -40,7 +40,7 @@ fn reads_records_in_order() {
 #[test]
 fn reports_overwritten_words_and_continues() {
     let memory = memory(HEADER_WORDS + 16);
-    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut writer = RecordWriter::begin(&memory).expect("large enough");
     let mut reader = Reader::new(&memory).expect("large enough");
     for _ in 0..8 {
         writer.write(1, b"12345678").expect("short");
@@ -80,11 +80,11 @@ fn reports_overwritten_words_and_continues() {
 fn follows_a_restarted_writer() {
     let memory = memory(HEADER_WORDS + 16);
     let mut reader = Reader::new(&memory).expect("large enough");
-    let mut first = Writer::begin(&memory).expect("large enough");
+    let mut first = RecordWriter::begin(&memory).expect("large enough");
     first.write(1, b"one").expect("short");
     assert!(next(&mut reader).is_ok());
     // The cell was restarted with its old memory.
-    let mut second = Writer::begin(&memory).expect("large enough");
+    let mut second = RecordWriter::begin(&memory).expect("large enough");
     second.write(2, b"two, which is longer").expect("short");
     second.write(3, b"three").expect("short");
     assert_eq!(next(&mut reader), Err(Read::Began));
@@ -97,7 +97,7 @@ fn follows_a_restarted_writer() {
 #[test]
 fn reports_a_record_beyond_the_committed_end_as_damaged() {
     let memory = memory(HEADER_WORDS + 64);
-    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut writer = RecordWriter::begin(&memory).expect("large enough");
     let mut reader = Reader::new(&memory).expect("large enough");
     for length in [9, MAXIMUM_RECORD_BYTES as u64, u64::from(u32::MAX)] {
         writer.write(1, b"12345678").expect("short");
@@ -115,19 +115,19 @@ fn refuses_too_small_memory() {
     for words in 0..=HEADER_WORDS {
         let memory = memory(words);
         assert!(
-            Reader::new(&memory).is_none() && Writer::begin(&memory).is_none(),
+            Reader::new(&memory).is_none() && RecordWriter::begin(&memory).is_none(),
             "{words}"
         );
     }
     let small = memory(HEADER_WORDS + 1);
-    let mut writer = Writer::begin(&small).expect("one word");
+    let mut writer = RecordWriter::begin(&small).expect("one word");
     assert_eq!(writer.write(0, b""), Err(TooLong));
 }
 
 #[test]
 fn foreign_writes_do_not_block_the_writer() {
     let memory = memory(HEADER_WORDS + 16);
-    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut writer = RecordWriter::begin(&memory).expect("large enough");
     let mut generator = Pcg64Mcg::seed_from_u64(4);
     for _ in 0..10_000 {
         let at = generator.random_range(0..memory.len());
@@ -199,7 +199,7 @@ fn no_memory_makes_the_reader_panic_or_exceed_its_buffer() {
 #[test]
 fn never_returns_a_torn_record() {
     let memory = memory(HEADER_WORDS + 1024);
-    let mut writer = Writer::begin(&memory).expect("large enough");
+    let mut writer = RecordWriter::begin(&memory).expect("large enough");
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let done = &done;

@@ -5,7 +5,7 @@
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rampart_ring::stream::{HEADER_WORDS, Lost, MAGIC, Side, leftover};
+use rampart_ring::stream::{HEADER_WORDS, Lost, MAGIC, StreamSide, leftover};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -15,7 +15,7 @@ fn number(value: u64) -> NonZeroU64 {
     NonZeroU64::new(value).expect("not 0")
 }
 
-fn taken(side: &mut Side<'_>) -> Result<Vec<u8>, Lost> {
+fn taken(side: &mut StreamSide<'_>) -> Result<Vec<u8>, Lost> {
     let mut buffer = [0; 4096];
     side.read(&mut buffer).map(|count| buffer[..count].to_vec())
 }
@@ -23,18 +23,21 @@ fn taken(side: &mut Side<'_>) -> Result<Vec<u8>, Lost> {
 #[test]
 fn transfers_bytes_in_order_in_both_directions() {
     let (near, far) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
+    let mut caller = StreamSide::call(&near, &far, number(1)).expect("large enough");
     assert_eq!(caller.is_connected(), Ok(false));
     assert_eq!(caller.write(b"greeting"), Ok(8), "kept until the answer");
-    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
+    let mut other = StreamSide::answer(&far, &near, number(2)).expect("a call");
     assert!(
-        Side::answer(&far, &near, number(3)).is_some(),
+        StreamSide::answer(&far, &near, number(3)).is_some(),
         "not answered as long as the caller has not seen it"
     );
     drop(other);
-    other = Side::answer(&far, &near, number(4)).expect("a call");
+    other = StreamSide::answer(&far, &near, number(4)).expect("a call");
     assert_eq!(caller.is_connected(), Ok(true));
-    assert!(Side::answer(&far, &near, number(5)).is_none(), "answered");
+    assert!(
+        StreamSide::answer(&far, &near, number(5)).is_none(),
+        "answered"
+    );
     assert_eq!(taken(&mut other), Ok(b"greeting".to_vec()));
     let mut generator = Pcg64Mcg::seed_from_u64(1);
     let text: Vec<u8> = (0..5000).map(|_| generator.random()).collect();
@@ -57,9 +60,9 @@ fn transfers_bytes_in_order_in_both_directions() {
 #[test]
 fn overwrites_no_byte_before_it_is_taken() {
     let (near, far) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
+    let mut caller = StreamSide::call(&near, &far, number(1)).expect("large enough");
     assert_eq!(caller.write(&[1; 20]), Ok(20));
-    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
+    let mut other = StreamSide::answer(&far, &near, number(2)).expect("a call");
     assert_eq!(caller.write(&[2; 20]), Ok(12), "the ring has 32 bytes");
     assert_eq!(caller.write(&[3]), Ok(0));
     let mut first = [0; 5];
@@ -72,12 +75,12 @@ fn overwrites_no_byte_before_it_is_taken() {
 #[test]
 fn detects_the_end_or_restart_of_a_side() {
     let (near, far) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
-    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
+    let mut caller = StreamSide::call(&near, &far, number(1)).expect("large enough");
+    let mut other = StreamSide::answer(&far, &near, number(2)).expect("a call");
     assert_eq!(caller.is_connected(), Ok(true));
     // The caller's program was replaced: it calls again, and bytes of the old call are not read.
     assert_eq!(caller.write(b"old"), Ok(3));
-    let mut second = Side::call(&near, &far, number(3)).expect("large enough");
+    let mut second = StreamSide::call(&near, &far, number(3)).expect("large enough");
     assert_eq!(taken(&mut other), Err(Lost::Gone));
     assert_eq!(other.write(b"x"), Err(Lost::Gone));
     drop(caller);
@@ -86,31 +89,34 @@ fn detects_the_end_or_restart_of_a_side() {
         Ok(3),
         "the end of the old call does not end the new one"
     );
-    let mut other = Side::answer(&far, &near, number(4)).expect("a call");
+    let mut other = StreamSide::answer(&far, &near, number(4)).expect("a call");
     assert_eq!(taken(&mut other), Ok(b"new".to_vec()));
     assert_eq!(second.is_connected(), Ok(true));
     // The answering side was restarted: it does not answer a call that is already answered.
-    assert!(Side::answer(&far, &near, number(5)).is_none());
+    assert!(StreamSide::answer(&far, &near, number(5)).is_none());
     drop(other);
     assert_eq!(taken(&mut second), Err(Lost::Gone));
     drop(second);
-    assert!(Side::answer(&far, &near, number(6)).is_none(), "no call");
+    assert!(
+        StreamSide::answer(&far, &near, number(6)).is_none(),
+        "no call"
+    );
 }
 
 #[test]
 fn refuses_too_small_memory() {
     let (enough, short) = (memory(HEADER_WORDS + 1), memory(HEADER_WORDS));
-    assert!(Side::call(&enough, &short, number(1)).is_none());
-    assert!(Side::call(&short, &enough, number(1)).is_none());
-    assert!(Side::call(&enough, &memory(0), number(1)).is_none());
+    assert!(StreamSide::call(&enough, &short, number(1)).is_none());
+    assert!(StreamSide::call(&short, &enough, number(1)).is_none());
+    assert!(StreamSide::call(&enough, &memory(0), number(1)).is_none());
     assert_eq!(leftover(&short, |_| ()), None);
 }
 
 #[test]
 fn finds_the_last_bytes_after_both_sides_ended() {
     let (near, far) = (memory(HEADER_WORDS + 4), memory(HEADER_WORDS + 4));
-    let mut caller = Side::call(&near, &far, number(1)).expect("large enough");
-    let mut other = Side::answer(&far, &near, number(2)).expect("a call");
+    let mut caller = StreamSide::call(&near, &far, number(1)).expect("large enough");
+    let mut other = StreamSide::answer(&far, &near, number(2)).expect("a call");
     for turn in 0..10_u8 {
         assert_eq!(caller.write(&[turn; 7]), Ok(7));
         assert_eq!(taken(&mut other).map(|bytes| bytes.len()), Ok(7));
@@ -132,7 +138,7 @@ fn no_memory_makes_a_side_panic_or_exceed_its_buffer() {
     let mut generator = Pcg64Mcg::seed_from_u64(3);
     let (own, other) = (memory(HEADER_WORDS + 8), memory(HEADER_WORDS + 8));
     let mut seen = [0_u32; 4];
-    let mut side: Option<Side<'_>> = None;
+    let mut side: Option<StreamSide<'_>> = None;
     for round in 1..300_000_u64 {
         let near = own[3].load(Relaxed).wrapping_add(own[4].load(Relaxed));
         let word = match generator.random_range(0..7) {
@@ -153,8 +159,8 @@ fn no_memory_makes_a_side_panic_or_exceed_its_buffer() {
             Some(current) => current,
             none => {
                 let new = match round % 2 {
-                    0 => Side::call(&own, &other, number(round)),
-                    _ => Side::answer(&own, &other, number(round)),
+                    0 => StreamSide::call(&own, &other, number(round)),
+                    _ => StreamSide::answer(&own, &other, number(round)),
                 };
                 match new {
                     Some(new) => none.insert(new),
@@ -189,7 +195,7 @@ const BYTES: usize = 200_000;
 
 /// Writes and reads `BYTES` bytes at the same time. Each byte is its position times a factor of its
 /// direction.
-fn exchange(mut side: Side<'_>, write_factor: u8, read_factor: u8) -> Side<'_> {
+fn exchange(mut side: StreamSide<'_>, write_factor: u8, read_factor: u8) -> StreamSide<'_> {
     let (mut sent, mut received) = (0, 0);
     while sent < BYTES || received < BYTES {
         let mut bytes = [0; 33];
@@ -212,8 +218,8 @@ fn exchange(mut side: Side<'_>, write_factor: u8, read_factor: u8) -> Side<'_> {
 #[test]
 fn transfers_everything_between_two_threads() {
     let (near, far) = (memory(HEADER_WORDS + 16), memory(HEADER_WORDS + 16));
-    let caller = Side::call(&near, &far, number(1)).expect("large enough");
-    let other = Side::answer(&far, &near, number(2)).expect("a call");
+    let caller = StreamSide::call(&near, &far, number(1)).expect("large enough");
+    let other = StreamSide::answer(&far, &near, number(2)).expect("a call");
     std::thread::scope(|scope| {
         let first = scope.spawn(|| exchange(caller, 3, 7));
         let second = scope.spawn(|| exchange(other, 7, 3));

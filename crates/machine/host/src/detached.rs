@@ -273,7 +273,7 @@ fn is_same(kernel: &dyn Kernel, process: u32, start: u64) -> bool {
     stat_of(kernel, process).is_some_and(|stat| stat.start == start && !stat.is_gone())
 }
 
-/// Gives a CPU back to Linux, whoever holds it. A thread that is detached there goes on under Linux.
+/// Gives a CPU back to Linux, also if a program holds it. A thread that is detached there continues under Linux.
 ///
 /// # Errors
 /// If the CPU is not taken, or no process that holds it is visible.
@@ -313,7 +313,7 @@ pub fn give_cpu(cpu: CpuId) -> Result<(), HostError> {
     }
 }
 
-/// Gives every CPU back that [`take_cpu`] took and whose program still runs. The program goes on under Linux.
+/// Gives every CPU back that [`take_cpu`] took and whose program still runs. The program continues under Linux.
 ///
 /// # Errors
 /// If another process takes a CPU, or a journal cannot be read.

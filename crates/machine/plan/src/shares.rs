@@ -32,7 +32,10 @@ pub(crate) fn interrupts(
                 number: interrupt.number,
                 action: interrupt.action.clone(),
                 owner: owner.map(|(domain, _)| domain.name.clone()),
-                cpus: owner.map_or_else(|| housekeeping.clone(), |(_, got)| got.cpus.clone()),
+                cpus: owner.map_or_else(
+                    || housekeeping.clone(),
+                    |(_, resolved)| resolved.cpus.clone(),
+                ),
             }
         })
         .collect()

@@ -3,7 +3,7 @@
 
 use crate::RECORDED;
 use rampart_host::{MachineRoot, read_environment, read_knob_values, read_machine};
-use rampart_model::{ChangeList, ChangeTarget, SchedulingPolicy, StepAction, StepKind};
+use rampart_model::{ChangeList, ChangeTarget, PlanChange, SchedulingPolicy, StepAction, StepKind};
 use rampart_rules::{
     Isolation, KernelCommandLine, KernelVersion, LocationValue, Reading, Readings, Subject,
     change_list,
@@ -37,6 +37,24 @@ fn changes_where(
 fn action(list: &ChangeList, name: &str) -> Option<StepAction> {
     let step = list.steps.iter().find(|step| step.name == name);
     step.map(|step| step.action)
+}
+
+#[test]
+fn only_the_left_out_step_is_skipped() {
+    let complete = changes("server", "1", "");
+    let step = complete.to_apply().find(|step| step.kind == StepKind::Knob);
+    let step = step.expect("a knob");
+    let change = |kind| PlanChange {
+        kind,
+        name: step.name.clone(),
+        title: String::new(),
+    };
+    let mut list = complete.clone();
+    list.leave_out(&[change(StepKind::Isolation)]);
+    assert_eq!(list, complete);
+    list.leave_out(&[change(StepKind::Knob)]);
+    assert_eq!(action(&list, &step.name), Some(StepAction::Skip));
+    assert_eq!(list.to_apply().count(), complete.to_apply().count() - 1);
 }
 
 #[test]

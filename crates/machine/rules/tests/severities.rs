@@ -21,7 +21,7 @@ use rampart_rules::{
     FIGURE_RULES, HARM, Isolation, Location, MANAGER_RULES, ProcessLimits, Readings, STATE_RULES,
     Subject, all, all_rules, by_harm, change_list, check, findings_of, rule,
 };
-use rampart_status::{Observer, status};
+use rampart_status::{StatusObserver, status};
 
 use crate::RECORDED;
 
@@ -447,7 +447,7 @@ fn states(
     ]
     .into_iter()
     .flat_map(|(plan, later)| {
-        let observer = Observer {
+        let observer = StatusObserver {
             tool_version: "test",
             process: None,
         };

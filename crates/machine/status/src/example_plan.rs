@@ -10,7 +10,7 @@ use rampart_model::{
     SchedulingPolicy, SmtPolicy, Status, StepAction, StepKind,
 };
 
-use crate::{Observer, status};
+use crate::{StatusObserver, status};
 
 pub(crate) const GROUP: &str = "/sys/fs/cgroup/rampart-press";
 
@@ -302,7 +302,7 @@ pub(crate) fn after(change: impl FnOnce(&mut Observation)) -> Status {
 pub(crate) fn after_with(plan: &ActivePlan, change: impl FnOnce(&mut Observation)) -> Status {
     let mut later = observation(1);
     change(&mut later);
-    let observer = Observer {
+    let observer = StatusObserver {
         tool_version: "0",
         process: Some(9_000),
     };

@@ -32,7 +32,7 @@ pub use view::{Key, Shown, View, draw};
 
 /// The observer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Observer<'a> {
+pub struct StatusObserver<'a> {
     /// Version of the tool, written to the document.
     pub tool_version: &'a str,
     /// The observing process. It and its descendants are not unwanted activity.
@@ -45,7 +45,7 @@ pub fn status(
     plan: Option<&ActivePlan>,
     earlier: &Observation,
     later: &Observation,
-    observer: Observer<'_>,
+    observer: StatusObserver<'_>,
 ) -> Status {
     let comparison = compare(plan, earlier, later, observer.process);
     let cpus = cpus::all(&comparison);

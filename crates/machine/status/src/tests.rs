@@ -8,7 +8,7 @@ use rampart_model::{
 };
 
 use crate::example_plan::{GROUP, after, after_with, location, observation, plan, step, thread};
-use crate::{Latencies, Observer, Totals, classic, open_metrics, open_metrics_once, status};
+use crate::{Latencies, StatusObserver, Totals, classic, open_metrics, open_metrics_once, status};
 
 fn rules(status: &Status) -> Vec<&str> {
     let findings = status.findings.iter();
@@ -527,7 +527,7 @@ fn reports_unwanted_activity_by_kind() {
 fn reports_only_the_isolation_without_a_plan() {
     let mut later = observation(1);
     later.isolation.isolated = "2-3".parse().expect("CPUs");
-    let observer = Observer {
+    let observer = StatusObserver {
         tool_version: "0",
         process: None,
     };

@@ -11,7 +11,7 @@ use rampart_agent::{AgentCommand, AgentProcess};
 use rampart_host::find_program_file;
 
 use crate::monitor::{AFTER_END, Streams, monitor};
-use crate::{BenchError, Machine};
+use crate::{BenchError, BenchMachine};
 
 /// How long the unpacking program may neither read nor end.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -90,12 +90,12 @@ pub struct Carried {
 ///
 /// # Errors
 /// Returns an error if the programs for its architecture do not exist, or if `tar` fails or hangs.
-pub fn carry(machine: &dyn Machine, programs: &Programs) -> Result<Carried, BenchError> {
+pub fn carry(machine: &dyn BenchMachine, programs: &Programs) -> Result<Carried, BenchError> {
     carry_within(machine, programs, PATIENCE)
 }
 
 pub(crate) fn carry_within(
-    machine: &dyn Machine,
+    machine: &dyn BenchMachine,
     programs: &Programs,
     patience: Duration,
 ) -> Result<Carried, BenchError> {
@@ -229,7 +229,7 @@ fn files_below(directory: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(files)
 }
 
-fn start(machine: &dyn Machine, argv: &[&str]) -> Result<AgentProcess, BenchError> {
+fn start(machine: &dyn BenchMachine, argv: &[&str]) -> Result<AgentProcess, BenchError> {
     machine
         .agent()
         .spawn(&AgentCommand::new(argv.iter().copied()))

@@ -25,7 +25,7 @@ mod tests;
 pub use carry::{Carried, Programs, carry};
 pub use error::BenchError;
 pub use monitor::{AFTER_END, ProcessMonitor, Streams, TrackedStream, monitor, relay};
-pub use remote::Machine;
+pub use remote::{BenchMachine, CrashEvidence, EvaluationBench};
 pub use results::{Results, Unpacked};
 pub use run::{Ended, Patience, run};
 pub use selection::{BenchSelection, ParseBenchError, SshHost};

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Machines that can run programs.
 
+use std::time::{Duration, Instant};
+
 use rampart_agent::{Agent, AgentError};
 use rampart_model::Bench;
 
 use crate::BenchError;
-use crate::sim::{Joined, Sim};
+use crate::sim::{Joined, Loss, Sim};
 
 /// A machine that can run programs until this value is dropped.
-pub trait Machine: std::fmt::Debug {
+pub trait BenchMachine: std::fmt::Debug {
     /// Returns its name in messages: `ssh:HOST`, `sim`, `sim:aarch64`.
     fn name(&self) -> String;
 
@@ -23,7 +25,31 @@ pub trait Machine: std::fmt::Debug {
     fn explain(&self, error: AgentError) -> BenchError;
 }
 
-impl Machine for Sim {
+/// A machine that runs an evaluation, and whose kernel may panic at its end.
+pub trait EvaluationBench: BenchMachine + Sync {
+    /// Returns the description of the machine for the evaluation document.
+    fn bench(&self) -> Bench;
+
+    /// Requests parts of its memory, by physical address and length in bytes. They are read when its kernel has
+    /// panicked, if its memory can be read from outside.
+    fn read_at_end(&self, spans: Vec<(u64, u64)>);
+
+    /// Waits for at most `limit` until the machine is lost. Its last output arrived at `last_output`.
+    fn wait_for_crash(&self, last_output: Instant, limit: Duration) -> CrashEvidence;
+}
+
+/// What is known from outside of a machine whose kernel panicked.
+#[derive(Debug)]
+pub struct CrashEvidence {
+    /// The time since the machine was lost, or since its last output if that moment is unknown.
+    pub observed: Duration,
+    /// The source that confirms the crash; `None` if it is not confirmed.
+    pub confirmed: Option<String>,
+    /// The requested memory, by address.
+    pub memory: Vec<(u64, Vec<u8>)>,
+}
+
+impl BenchMachine for Sim {
     fn name(&self) -> String {
         self.architecture().bench_name()
     }
@@ -42,7 +68,7 @@ impl Machine for Sim {
     }
 }
 
-impl Machine for Joined {
+impl BenchMachine for Joined {
     fn name(&self) -> String {
         self.architecture().bench_name()
     }
@@ -60,10 +86,8 @@ impl Machine for Joined {
     }
 }
 
-impl Sim {
-    /// Returns the description of the machine for the evaluation document.
-    #[must_use]
-    pub fn bench(&self) -> Bench {
+impl EvaluationBench for Sim {
+    fn bench(&self) -> Bench {
         let record = self.booted_image().record();
         Bench::Sim {
             emulator: emulator(self),
@@ -73,6 +97,23 @@ impl Sim {
                 .iter()
                 .map(|package| (package.name.clone(), package.version.clone()))
                 .collect(),
+        }
+    }
+
+    fn read_at_end(&self, spans: Vec<(u64, u64)>) {
+        Self::read_at_end(self, spans);
+    }
+
+    fn wait_for_crash(&self, last_output: Instant, limit: Duration) -> CrashEvidence {
+        let (since, confirmed) = match self.wait_lost(limit) {
+            Some((Loss::Panicked, at)) => (at, Some(self.panic_sign().to_owned())),
+            Some((_, at)) => (at, None),
+            None => (last_output, None),
+        };
+        CrashEvidence {
+            observed: since.elapsed(),
+            confirmed,
+            memory: self.memory_at_end(),
         }
     }
 }

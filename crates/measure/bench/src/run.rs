@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rampart_agent::{AgentCommand, AgentOutput};
 
 use crate::monitor::{AFTER_END, Streams, TrackedStream, monitor};
-use crate::{BenchError, Machine};
+use crate::{BenchError, BenchMachine};
 
 /// How long a remote program may be silent before it counts as hung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub struct Ended<T> {
 /// Returns an error if the program does not start. If it hangs or the machine is lost, the error is
 /// in [`Ended::status`], beside the output received before.
 pub fn run<T: Send>(
-    machine: &dyn Machine,
+    machine: &dyn BenchMachine,
     argv: &[String],
     patience: Patience,
     stop: &AtomicBool,

@@ -24,7 +24,7 @@ use rampart_model::Bench;
 
 use self::greeting::{Failed, Greeted, SCRIPT, greet};
 use crate::carry::Programs;
-use crate::{BenchError, Machine, SshHost};
+use crate::{BenchError, BenchMachine, CrashEvidence, EvaluationBench, SshHost};
 
 /// How long the script's first line may take after the last password prompt: `ssh` may try several
 /// addresses and jump hosts (`ConnectTimeout`), and the shell reads its start files.
@@ -150,18 +150,9 @@ impl Ssh {
 }
 
 impl Ssh {
-    /// Returns the description of the machine for the evaluation document.
-    #[must_use]
-    pub fn bench(&self) -> Bench {
-        Bench::Ssh {
-            host: self.connection.host.to_string(),
-        }
-    }
-
     /// Returns the evidence that a machine silent for this long has crashed: it accepts no new
     /// connection, or has booted since. Returns `None` if it is alive or the check fails.
-    #[must_use]
-    pub fn death(&self, silent: Duration) -> Option<String> {
+    fn death(&self, silent: Duration) -> Option<String> {
         let host = &self.connection.host;
         let mut ssh = base_command(host);
         ssh.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=10"]);
@@ -243,7 +234,7 @@ impl Connection {
     }
 }
 
-impl Machine for Ssh {
+impl BenchMachine for Ssh {
     fn name(&self) -> String {
         format!("ssh:{}", self.connection.host)
     }
@@ -266,6 +257,27 @@ impl Machine for Ssh {
             } else {
                 String::new()
             },
+        }
+    }
+}
+
+impl EvaluationBench for Ssh {
+    fn bench(&self) -> Bench {
+        Bench::Ssh {
+            host: self.connection.host.to_string(),
+        }
+    }
+
+    // Its memory cannot be read from here.
+    fn read_at_end(&self, _spans: Vec<(u64, u64)>) {}
+
+    fn wait_for_crash(&self, last_output: Instant, limit: Duration) -> CrashEvidence {
+        thread::sleep(limit.saturating_sub(last_output.elapsed()));
+        let confirmed = self.death(last_output.elapsed());
+        CrashEvidence {
+            observed: last_output.elapsed(),
+            confirmed,
+            memory: Vec::new(),
         }
     }
 }

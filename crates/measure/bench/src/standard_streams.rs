@@ -12,7 +12,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGWINCH};
 
 use crate::monitor::{AFTER_END, Streams, monitor, relay};
-use crate::{BenchError, Machine};
+use crate::{BenchError, BenchMachine};
 
 /// Runs a program on another machine with the standard streams of this process: a command, or, with
 /// `terminal`, a program on a terminal there that is connected to the terminal of this process.
@@ -23,7 +23,7 @@ use crate::{BenchError, Machine};
 /// # Errors
 /// If the program cannot be started, a stream breaks, or the machine is lost.
 pub fn run_with_standard_streams(
-    machine: &dyn Machine,
+    machine: &dyn BenchMachine,
     argv: Vec<String>,
     terminal: bool,
     report: impl Fn(&str),
@@ -101,7 +101,7 @@ impl Drop for RawTerminal {
 
 /// Connects the streams and waits for the end of the process.
 fn join_streams(
-    machine: &dyn Machine,
+    machine: &dyn BenchMachine,
     process: AgentProcess,
     report: impl Fn(&str),
 ) -> Result<Option<ExitStatus>, BenchError> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rampart_agent::{Agent, AgentError};
 
 use crate::carry::carry_within;
-use crate::{BenchError, Ended, Machine, Patience, Programs, run};
+use crate::{BenchError, BenchMachine, Ended, Patience, Programs, run};
 
 /// Far longer than any step of these tests takes; only a failure waits for it.
 const FOR_EVER: Duration = Duration::from_secs(300);
@@ -80,7 +80,7 @@ impl Drop for Here {
     }
 }
 
-impl Machine for Here {
+impl BenchMachine for Here {
     fn name(&self) -> String {
         "here".to_owned()
     }

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use rampart_model::{
     Answers, EvaluationSettings, Interval, Nanos, Record, Verdict, VerdictFigures, VerdictOutcome,
 };
-use rampart_stats::ADDED_EVENTS;
 
 /// More data than this many times those of now are no answer.
 const MOST: f64 = 100.0;
@@ -14,7 +13,7 @@ const MOST: f64 = 100.0;
 const OVERHEAD: f64 = 1.25;
 
 /// Returns the total time after which the open comparisons of the matrix would be decided if the
-/// machine goes on as it was. `None` if none is open, or if none can be estimated.
+/// machine stays as it was. `None` if none is open, or if none can be estimated.
 pub(crate) fn decided_after(
     plan: &EvaluationSettings,
     records: &[Record],
@@ -73,7 +72,7 @@ fn times_the_data(figures: &VerdictFigures) -> Option<f64> {
             let added =
                 rate(answer.events.0, answer.observed.0) - rate(answer.events.1, answer.observed.1);
             let bound = answer.added_at_most;
-            Some(growth(&(added, bound - added), ADDED_EVENTS))
+            Some(growth(&(added, bound - added), answer.tolerated))
         });
     of_quantiles
         .chain(of_stalls)

@@ -29,6 +29,7 @@ use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
 use crate::measuring_costs::MeasuringCosts;
 use crate::progress_estimate::ProgressEstimate;
+use crate::questions;
 use crate::run::{RunMade, RunRequest, make_run};
 use crate::schedule::more as more_runs;
 use crate::steal;
@@ -239,15 +240,13 @@ pub fn evaluate(
         &mut kept_domains,
         &mut state_of_runs,
     )?;
-    if !context.crash_host {
-        environment.runs_of_open_comparisons(
-            Nanos(each_run),
-            &mut evaluation,
-            &mut collectors,
-            (&mut kept_domains, &mut switching),
-            &mut state_of_runs,
-        )?;
-    }
+    environment.runs_of_open_comparisons(
+        Nanos(each_run),
+        &mut evaluation,
+        &mut collectors,
+        (&mut kept_domains, &mut switching),
+        &mut state_of_runs,
+    )?;
     let ended_early = stop_condition.is_over();
     let crash = context.crash_host && !ended_early;
     if !crash || !have_own_cpus(&evaluation.settings.domains) {
@@ -470,7 +469,8 @@ impl RunEnvironment<'_> {
     }
 
     /// Measures the open comparisons on, as long as there is time for runs that take as long as each
-    /// did so far. Each look at what is open has its part of the risk (`questions::looks`).
+    /// did so far. Each look at what is open has its part of the risk ([`rampart_stats::Look`]). The last
+    /// verdicts have that of the last look, except if all were decided before.
     fn runs_of_open_comparisons(
         &self,
         each: Nanos,
@@ -481,34 +481,29 @@ impl RunEnvironment<'_> {
     ) -> Result<(), EvaluateError> {
         let plan = evaluation.settings.clone();
         let emulated = evaluation.machine.virtualisation.emulated;
-        if !plan.variants.is_empty() || emulated {
+        let looks = questions::looks(&plan);
+        if !plan.variants.is_empty() || emulated || self.context.crash_host {
+            evaluation.settings.look = looks;
             return Ok(());
         }
-        let limit = plan.until_decided.unwrap_or(plan.total);
-        let mut next_look = plan.total;
-        for look in 1.. {
+        for (look, until) in (2..).zip(questions::times_of_looks(&plan)) {
             let failures = &state_of_runs.running.failures;
             state_of_runs
                 .updates
                 .finish(evaluation, collectors, failures);
             let open = open_entries(evaluation, collectors);
-            let fitting = |until: Nanos| {
-                let left = until.saturating_sub(self.stop_condition.elapsed());
-                left.0 / (each.0 * open.len() as u64).max(1)
-            };
             if open.is_empty() || self.stop_condition.check() {
-                break;
+                return Ok(());
             }
-            while fitting(next_look) == 0 && next_look < limit {
-                next_look = limit.min(Nanos(next_look.0.saturating_mul(2)));
-            }
-            let times = u32::try_from(fitting(next_look)).unwrap_or(u32::MAX);
+            let left = until.saturating_sub(self.stop_condition.elapsed());
+            let times = left.0 / (each.0 * open.len() as u64).max(1);
             if times == 0 {
-                break;
+                continue;
             }
+            let times = u32::try_from(times).unwrap_or(u32::MAX);
             state_of_runs.running.end();
             kept_domains.renew(&plan.domains);
-            let order = more_runs(&plan, &open, times, plan.seed.wrapping_add(look));
+            let order = more_runs(&plan, &open, times, plan.seed.wrapping_add(look.into()));
             // The runs of a turn have the same number in all records.
             let number = collectors.values().map(|one| one.next_number).max();
             for collector in collectors.values_mut() {
@@ -516,7 +511,7 @@ impl RunEnvironment<'_> {
             }
             state_of_runs.estimate.add(order.len(), each);
             evaluation.runs.1 = state_of_runs.estimate.planned();
-            state_of_runs.observer.measured_on(evaluation, next_look);
+            state_of_runs.observer.measured_on(evaluation, until);
             let first = evaluation.runs.0;
             self.runs(
                 (first, &order),
@@ -528,7 +523,9 @@ impl RunEnvironment<'_> {
             state_of_runs.kept_meters.end();
             let findings = state_of_runs.kept_meters.findings();
             evaluation.findings.extend(findings);
+            evaluation.settings.look = look;
         }
+        evaluation.settings.look = looks;
         Ok(())
     }
 

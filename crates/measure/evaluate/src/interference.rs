@@ -87,11 +87,12 @@ pub(crate) fn answers(found: &Compared, asked: &Questions) -> Answers {
         stalls: found
             .stalls
             .iter()
-            .map(|(over, rates)| StallAnswer {
-                over: *over,
+            .map(|(length, rates)| StallAnswer {
+                over: length.over,
                 events: rates.events,
                 observed: rates.observed,
                 added_at_most: rates.added_at_most,
+                tolerated: length.tolerated,
                 confidence,
                 outcome: rates.outcome,
             })

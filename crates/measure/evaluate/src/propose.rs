@@ -196,6 +196,7 @@ pub fn propose(
             deadline_from_user: request.deadline.is_some(),
             total,
             until_decided,
+            look: 1,
             seed: request.seed.unwrap_or(1),
             findings,
         },

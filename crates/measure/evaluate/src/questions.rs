@@ -5,10 +5,9 @@
 use rampart_model::{
     Condition, DisturbanceKind, EvaluationSettings, MeterSettings, Nanos, VerdictOutcome,
 };
-use rampart_stats::{INTERFERENCE_TOLERANCE, Questions, Risk, SAME_AS_HOST_TOLERANCE};
-
-/// Without a deadline from the user, wakeups that are late by this many periods are stalls.
-const STALL_PERIODS: [u64; 2] = [1, 4];
+use rampart_stats::{
+    INTERFERENCE_TOLERANCE, Look, Questions, Risk, SAME_AS_HOST_TOLERANCE, StallLength,
+};
 
 /// Without a deadline from the user, gaps of the meters without a period are compared above these
 /// lengths.
@@ -62,29 +61,43 @@ fn of(
         lengths: lengths(plan, meter, domain),
         tolerance,
         alarm,
-        risk: Risk::of(count(plan), looks(plan)),
+        risk: Risk::of(
+            count(plan),
+            Look {
+                number: plan.look,
+                of: looks(plan),
+            },
+        ),
     }
 }
 
 /// Returns how often an evaluation may ask which comparisons are open, to measure those on: after the
-/// planned runs, after the whole time, and with a limit for measuring on after each doubling.
-fn looks(plan: &EvaluationSettings) -> u32 {
-    let doublings = plan.until_decided.map_or(0, |limit| {
-        (limit.0 / plan.total.0.max(1)).max(1).ilog2() + 1
-    });
-    2 + doublings
+/// planned runs, and at [`times_of_looks`].
+pub(crate) fn looks(plan: &EvaluationSettings) -> u32 {
+    1 + u32::try_from(times_of_looks(plan).len()).unwrap_or(u32::MAX - 1)
+}
+
+/// Returns the times of the looks after that: the whole time, and with a limit for measuring on each
+/// doubling and the limit.
+pub(crate) fn times_of_looks(plan: &EvaluationSettings) -> Vec<Nanos> {
+    let mut times = vec![plan.total];
+    let limit = plan.until_decided.unwrap_or(plan.total);
+    let mut next = plan.total;
+    while next < limit {
+        next = limit.min(Nanos(next.0.max(1).saturating_mul(2)));
+        times.push(next);
+    }
+    times
 }
 
 /// Returns the lengths above which a sample is a stall: the deadline if the user gave one.
-fn lengths(plan: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Vec<Nanos> {
+fn lengths(plan: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Vec<StallLength> {
     if plan.deadline_is_named(domain) {
-        vec![plan.deadline_of(domain)]
+        vec![StallLength::over(plan.deadline_of(domain))]
     } else if meter.meter.is_periodic() {
-        STALL_PERIODS
-            .map(|periods| Nanos(meter.interval.0.saturating_mul(periods)))
-            .to_vec()
+        StallLength::of_period(meter.interval).to_vec()
     } else {
-        GAP_LENGTHS.to_vec()
+        GAP_LENGTHS.map(StallLength::over).to_vec()
     }
 }
 
@@ -122,16 +135,40 @@ fn count(plan: &EvaluationSettings) -> u32 {
         .filter(|disturbance| disturbance.kind != DisturbanceKind::Block)
         .count()
         * plan.domains.len();
-    let rounds = u32::try_from(rounds * (2 + STALL_PERIODS.len())).unwrap_or(u32::MAX);
+    let rounds = u32::try_from(rounds * (2 + StallLength::OF_A_PERIOD)).unwrap_or(u32::MAX);
     matrix.saturating_add(rounds)
 }
 
 fn questions_per_comparison(meter: &MeterSettings) -> u32 {
     let periodic = meter.meter.is_periodic();
     let lengths = if periodic {
-        STALL_PERIODS.len()
+        StallLength::OF_A_PERIOD
     } else {
         GAP_LENGTHS.len()
     };
     Questions::count(periodic, !periodic, lengths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_at_the_whole_time_each_doubling_and_the_limit() {
+        let text = include_str!("../../../show/present/tests/documents/full.json");
+        let evaluation: rampart_model::Evaluation =
+            serde_json::from_str(text).expect("an evaluation");
+        let mut plan = evaluation.settings;
+        plan.total = Nanos::from_secs(120);
+        let mut at = |limit: Option<u64>| {
+            plan.until_decided = limit.map(Nanos::from_secs);
+            assert_eq!(looks(&plan) as usize, times_of_looks(&plan).len() + 1);
+            let times = times_of_looks(&plan).into_iter();
+            times.map(|time| time.as_secs_f64()).collect::<Vec<_>>()
+        };
+        assert_eq!(at(None), [120.0]);
+        assert_eq!(at(Some(60)), [120.0]);
+        assert_eq!(at(Some(240)), [120.0, 240.0]);
+        assert_eq!(at(Some(360)), [120.0, 240.0, 360.0]);
+    }
 }

@@ -165,6 +165,7 @@ mod tests {
             deadline: Nanos::SECOND,
             deadline_from_user: false,
             until_decided: None,
+            look: 1,
             total: Nanos::SECOND,
             seed,
             findings: Vec::new(),

@@ -78,7 +78,7 @@ fn comparison(whose: &str, found: &Compared, tolerance: f64) -> String {
         found
             .stalls
             .iter()
-            .map(|(over, rates)| stalls(*over, rates, found.stolen.is_some())),
+            .map(|(length, rates)| stalls(length.over, rates, found.stolen.is_some())),
     );
     format!("{}: {}", figures.join(", "), conclusion(found, tolerance))
 }
@@ -100,7 +100,13 @@ fn conclusion(found: &Compared, tolerance: f64) -> String {
             .stalls
             .iter()
             .filter(|(_, rates)| rates.outcome == outcome)
-            .map(|(over, _)| format!("{} over {over}", event_word(found.stolen.is_some())));
+            .map(|(length, _)| {
+                format!(
+                    "{} over {}",
+                    event_word(found.stolen.is_some()),
+                    length.over
+                )
+            });
         let all: Vec<String> = quantiles.chain(stolen).chain(stalls).collect();
         all.join(", ")
     };

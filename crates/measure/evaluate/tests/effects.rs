@@ -98,6 +98,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
         run_duration: Nanos::from_secs(4),
         deadline: Nanos::from_micros(100),
         until_decided: None,
+        look: 1,
         deadline_from_user: false,
         total: Nanos::from_secs(120),
         seed: 1,

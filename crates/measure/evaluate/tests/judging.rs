@@ -46,6 +46,7 @@ fn plan(deadline: Nanos) -> EvaluationSettings {
         run_duration: Nanos::from_secs(10),
         deadline,
         until_decided: None,
+        look: 1,
         deadline_from_user: true,
         total: Nanos::from_secs(120),
         seed: 1,

@@ -325,6 +325,10 @@ impl Stressor {
             cpu: self.cpu,
             source,
         })?;
+        // On the measured CPUs it would compete with a meter of the ordinary policy.
+        if condition.location != Some(LoadLocation::Same) {
+            proc::prefer(process);
+        }
         let opened = match self.child.stdin.as_mut() {
             Some(gate) => gate.write_all(b"go\n"),
             None => Ok(()),
@@ -570,7 +574,7 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_is_an_error() {
-        let options = vec!["-c".to_owned(), "echo broken >&2; exit 3".to_owned()];
+        let options = vec!["-c".to_owned(), "echo broken >&2; nice; exit 3".to_owned()];
         let mut stressor =
             Stressor::start_behind_gate(Path::new("/bin/sh"), options, CpuId(0)).expect("start");
         stressor.open_gate(Condition::IDLE, None).expect("go");
@@ -580,5 +584,8 @@ mod tests {
             .to_string();
         assert!(message.contains("exit status: 3"), "{message}");
         assert!(message.contains("broken"), "{message}");
+        // Ordinary programs do not keep a load from running.
+        let privileged = rustix::process::geteuid().is_root();
+        assert!(!privileged || message.contains("-10"), "{message}");
     }
 }

@@ -9,6 +9,10 @@ use rustix::process::Pid;
 /// Largest memory of a cache load: CPUs share a larger cache, and together use all of it.
 const MOST_CACHE: u64 = 64 << 20;
 
+/// Nice value of loads: nine times the CPU time of an ordinary program (sched(7), sched_prio_to_weight in
+/// kernel/sched/core.c).
+const PREFERRED: i32 = -10;
+
 /// A process of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
@@ -152,6 +156,15 @@ pub(crate) fn bind(process: u32, cpu: CpuId) -> std::io::Result<()> {
     }
     let process = pid(process).ok_or(std::io::ErrorKind::InvalidInput)?;
     Ok(rustix::thread::sched_setaffinity(Some(process), &set)?)
+}
+
+/// Lets a process and those that it starts run before ordinary programs, if this user may: so a load
+/// keeps its size beside them.
+pub(crate) fn prefer(process: u32) {
+    if let Some(process) = pid(process) {
+        // Without the privilege the load's share of its CPU shows whether it was kept from running.
+        let _ = rustix::process::setpriority_process(Some(process), PREFERRED);
+    }
 }
 
 pub(crate) fn pid(process: u32) -> Option<Pid> {

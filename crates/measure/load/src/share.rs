@@ -11,7 +11,7 @@ use crate::proc::{self, Process};
 
 /// Part of the time that the workers of a load must run. They never sleep, except those of `io`. On a
 /// busy machine other programs take a part of the housekeeping CPUs, and load them too.
-pub const SHARE_NEEDED: f64 = 0.15;
+pub const SHARE_NEEDED: f64 = 1.0 / 3.0;
 /// Shortest time over which that part is judged: some scheduler ticks.
 const JUDGED: Duration = Duration::from_millis(200);
 

@@ -162,7 +162,8 @@ impl<'a> Choice<'a> {
     }
 
     /// Returns whether the latency of one domain is lower under a condition: its ratio to the host
-    /// is lower, or it is as good as the host and the other has a longer tail or more stalls.
+    /// is lower, or it is as good as the host and the other has a longer tail or more stalls, or the
+    /// other is the host and has more stalls.
     fn is_lower(&self, one: &str, other: &str, condition: Condition) -> bool {
         let by_ratio = match (self.to_host(one, condition), self.to_host(other, condition)) {
             (Some((one, allowed)), Some((other, also))) => other.low > one.high * allowed.max(also),
@@ -172,7 +173,10 @@ impl<'a> Choice<'a> {
             let verdict = self.same_as_host(domain, condition);
             self.is_host(domain) || verdict.is_some_and(|of| of.outcome == VerdictOutcome::Holds)
         };
-        by_ratio || holds(one) && self.same_as_host(other, condition).is_some_and(is_worse)
+        let verdict = |domain: &str| self.same_as_host(domain, condition);
+        by_ratio
+            || holds(one) && verdict(other).is_some_and(is_worse)
+            || self.is_host(other) && verdict(one).is_some_and(has_fewer_stalls)
     }
 
     fn is_host(&self, domain: &str) -> bool {
@@ -261,6 +265,17 @@ fn is_worse(verdict: &Verdict) -> bool {
     };
     let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
     fails(verdict.outcome) && answers.is_none_or(beyond_typical)
+}
+
+/// Returns whether a domain has fewer stalls of some length than the host, by more than the excess that
+/// counts as unchanged.
+fn has_fewer_stalls(verdict: &Verdict) -> bool {
+    let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
+    answers.is_some_and(|answers| {
+        answers.stalls.iter().any(|stalls| {
+            stalls.outcome == VerdictOutcome::Holds && stalls.added_at_most < -stalls.tolerated
+        })
+    })
 }
 
 /// Returns the ratio domain ÷ host that decides, and the tolerated ratio; `None` if the answer on it is

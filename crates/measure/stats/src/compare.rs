@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use rampart_model::{Nanos, VerdictOutcome};
 
 use crate::paired::{Estimate, Paired, QuantileRatio, groups_of, jackknife_error};
-use crate::rates::{self, Events, RateRatio};
+use crate::rates::{self, Events, RateRatio, StallLength};
 use crate::risk::Risk;
 use crate::student::student_quantile;
 use crate::visit::{Slice, Visit, by_number, groups};
@@ -42,7 +42,7 @@ pub struct Questions {
     /// Whether to compare the sum of all samples with the time.
     pub stolen: bool,
     /// Lengths above which a sample counts as a stall, ascending.
-    pub lengths: Vec<Nanos>,
+    pub lengths: Vec<StallLength>,
     /// The largest ratio that counts as the same.
     pub tolerance: f64,
     /// The outcome of a larger ratio.
@@ -80,7 +80,7 @@ pub struct Compared {
     /// The answers on [`QUANTILES`].
     pub quantiles: Vec<QuantileRatio>,
     /// The answers on stalls, by length.
-    pub stalls: Vec<(Nanos, RateRatio)>,
+    pub stalls: Vec<(StallLength, RateRatio)>,
     /// The answer on stolen time, if it was asked.
     pub stolen: Option<StolenShare>,
     /// An alarm if any deciding answer is one, "holds" if all hold, otherwise inconclusive.
@@ -122,17 +122,18 @@ pub fn compare(above: &[Visit], below: &[Visit], questions: &Questions) -> Optio
                 .reduce(f64::max);
         }
     }
-    let stalls: Vec<(Nanos, RateRatio)> = questions
+    let stalls: Vec<(StallLength, RateRatio)> = questions
         .lengths
         .iter()
         .map(|length| {
             let events = |side: &BTreeMap<u32, Slice>| {
                 Events::new(
                     side.values()
-                        .map(|slice| (slice.seen.count_above(*length), slice.observed)),
+                        .map(|slice| (slice.seen.count_above(length.over), slice.observed)),
                 )
             };
-            let found = rates::compare(&events(&one), &events(&other), *tolerance, *alarm, risk);
+            let tolerated = (*tolerance, length.tolerated);
+            let found = rates::compare(&events(&one), &events(&other), tolerated, *alarm, risk);
             (*length, found)
         })
         .collect();

@@ -34,8 +34,8 @@ pub use effect::{
 };
 pub use median::median_interval;
 pub use paired::QuantileRatio;
-pub use rates::{ADDED_EVENTS, RateRatio};
-pub use risk::{ALARM_RISK, HOLD_RISK, Risk};
+pub use rates::{ADDED_EVENTS, ADDED_SKIPS, RateRatio, StallLength};
+pub use risk::{ALARM_RISK, HOLD_RISK, Look, Risk};
 pub use spread::Resampling;
 pub use transfer::{
     CROSSED, CROSSED_EMULATED, FEWEST_WINDOWS, PART_TOLERANCE, PART_TOLERANCE_EMULATED,

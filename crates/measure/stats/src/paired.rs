@@ -340,6 +340,7 @@ pub(crate) fn jackknife_error(left: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::risk::Look;
 
     /// Sums of the binomial distribution with p = ½.
     #[test]
@@ -368,7 +369,7 @@ mod tests {
         };
         let judged = |factor: u64| {
             let both = Paired::new(&visits(factor, &[3]), &visits(1, &[7]));
-            let risk = Risk::of(50, 2);
+            let risk = Risk::of(50, Look { number: 2, of: 2 });
             both.expect("samples")
                 .judge(0.99, 1.5, VerdictOutcome::Leaks, &risk)
         };

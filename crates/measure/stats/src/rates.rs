@@ -18,8 +18,50 @@ use crate::risk::Risk;
 /// other one is. A load that adds a stall each second is at this limit: "holds" is then false, and has
 /// at most the probability [`Risk::hold`].
 pub const ADDED_EVENTS: f64 = 1.0;
+/// The same for stalls that may skip a single cycle, as a part of the cycles, if that is more. Control
+/// loops tolerate single skipped cycles, and not several in a row (G. Bernat, A. Burns and A. Llamosí,
+/// "Weakly hard real-time systems", IEEE Transactions on Computers 50, 2001).
+pub const ADDED_SKIPS: f64 = 1e-3;
 /// A "holds" needs at least this probability of as many events by chance.
-const DOUBT: f64 = 0.05;
+const DOUBT: f64 = 0.01;
+/// Stalls over this many periods skip several cycles in a row.
+const SEVERAL_CYCLES: u64 = 4;
+
+/// A length above which a sample is a stall, and how many more of them are tolerated.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StallLength {
+    /// The length.
+    pub over: Nanos,
+    /// Bursts of stalls a second by which a rate may grow.
+    pub tolerated: f64,
+}
+
+impl StallLength {
+    /// The number of lengths of a meter with a period.
+    pub const OF_A_PERIOD: usize = 2;
+
+    /// Returns a length over which [`ADDED_EVENTS`] more are tolerated.
+    #[must_use]
+    pub const fn over(over: Nanos) -> Self {
+        Self {
+            over,
+            tolerated: ADDED_EVENTS,
+        }
+    }
+
+    /// Returns the lengths of a meter with this period: stalls that skip a cycle, and several.
+    #[must_use]
+    pub fn of_period(period: Nanos) -> [Self; Self::OF_A_PERIOD] {
+        let cycles = 1.0 / period.as_secs_f64().max(1e-9);
+        [
+            Self {
+                over: period,
+                tolerated: ADDED_EVENTS.max(ADDED_SKIPS * cycles),
+            },
+            Self::over(Nanos(period.0.saturating_mul(SEVERAL_CYCLES))),
+        ]
+    }
+}
 
 /// The events of one side, by visit.
 #[derive(Debug, Clone, Default)]
@@ -168,11 +210,11 @@ pub struct RateRatio {
 }
 
 /// Answers whether the rate of `above` is at most `tolerance` times that of `below`, or its bursts
-/// exceed those of `below` by at most [`ADDED_EVENTS`].
+/// exceed those of `below` by at most `tolerated` a second.
 pub(crate) fn compare(
     above: &Events,
     below: &Events,
-    tolerance: f64,
+    (tolerance, tolerated): (f64, f64),
     alarm: VerdictOutcome,
     risk: &Risk,
 ) -> RateRatio {
@@ -211,8 +253,7 @@ pub(crate) fn compare(
     };
     let outcome = if lower(risk.alarm) > tolerance {
         alarm
-    } else if upper(risk.hold) <= tolerance || (added_at_most <= ADDED_EVENTS && by_chance >= DOUBT)
-    {
+    } else if upper(risk.hold) <= tolerance || (added_at_most <= tolerated && by_chance >= DOUBT) {
         VerdictOutcome::Holds
     } else {
         VerdictOutcome::Inconclusive
@@ -236,6 +277,7 @@ pub(crate) fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::risk::Look;
 
     /// Returns the answer on events of visits of half a second.
     fn judged(above: &[u64], below: &[u64]) -> RateRatio {
@@ -245,9 +287,9 @@ mod tests {
         compare(
             &above,
             &below,
-            1.25,
+            (1.25, ADDED_EVENTS),
             VerdictOutcome::Fails,
-            &Risk::of(52, 1),
+            &Risk::of(52, Look::ONLY),
         )
     }
 
@@ -270,14 +312,36 @@ mod tests {
         let visits = |events: usize| -> Vec<u64> {
             (0..200).map(|visit| u64::from(visit < events)).collect()
         };
-        // 8 of 9 events on one side: 2 % by chance. 5 of 7: 23 %.
-        let found = judged(&visits(8), &visits(1));
+        // 9 of 9 events on one side: 0.2 % by chance. 8 of 9: 2 %.
+        let found = judged(&visits(9), &visits(0));
         assert!(found.added_at_most < ADDED_EVENTS, "{found:?}");
         assert_eq!(found.outcome, VerdictOutcome::Inconclusive);
         assert_eq!(
-            judged(&visits(5), &visits(2)).outcome,
+            judged(&visits(8), &visits(1)).outcome,
             VerdictOutcome::Holds
         );
+    }
+
+    #[test]
+    fn single_skipped_cycles_have_their_own_limit() {
+        let of = |micros| StallLength::of_period(Nanos::from_micros(micros)).map(|of| of.tolerated);
+        assert_eq!(of(500), [2.0, 1.0]);
+        // Slow loops: one in a thousand cycles is less than one a second.
+        assert_eq!(of(10_000), [1.0, 1.0]);
+        // One more burst in 0.75 s is tolerated by one of them.
+        let visits = |events: usize| -> Events {
+            Events::new((0..80).map(|visit| (u64::from(visit < events), Nanos::from_millis(500))))
+        };
+        let judged = |tolerated| {
+            let tolerated = (1.25, tolerated);
+            let risk = Risk::of(52, Look::ONLY);
+            let alarm = VerdictOutcome::Fails;
+            compare(&visits(22), &visits(20), tolerated, alarm, &risk)
+        };
+        let added = judged(1.0).added_at_most;
+        assert!(added > 0.4 && added < 1.0, "{added}");
+        assert_eq!(judged(added * 1.01).outcome, VerdictOutcome::Holds);
+        assert_eq!(judged(added * 0.99).outcome, VerdictOutcome::Inconclusive);
     }
 
     /// Without an event the bound is that of Poisson's law: 4.6 events.

@@ -2,8 +2,8 @@
 //! The best domain of recorded evaluations, and of changed copies of them.
 
 use rampart_model::{
-    Answers, Evaluation, Interval, Nanos, QuantileAnswer, Question, Verdict, VerdictFigures,
-    VerdictOutcome,
+    Answers, Evaluation, Interval, Nanos, QuantileAnswer, Question, StallAnswer, Verdict,
+    VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{BestDomain, Criterion, best_domain};
 
@@ -124,6 +124,38 @@ fn a_ratio_that_is_open_rules_out_nothing() {
         ..Answers::default()
     });
     assert!(best(&evaluation).ruled_out.is_empty());
+}
+
+#[test]
+fn fewer_stalls_than_the_host_rule_it_out() {
+    let with = |outcome, added_at_most| {
+        let mut evaluation = undecided();
+        let figures = &mut to_host(&mut evaluation, "task", "cpu@others").figures;
+        let Some(VerdictFigures::SameAsHost { answers, .. }) = figures else {
+            panic!("no figures");
+        };
+        *answers = Some(Answers {
+            stalls: vec![StallAnswer {
+                over: Nanos::from_micros(500),
+                events: (6, 90),
+                observed: (Nanos::from_secs(17), Nanos::from_secs(17)),
+                added_at_most,
+                tolerated: 2.0,
+                confidence: 0.99,
+                outcome,
+            }],
+            ..Answers::default()
+        });
+        let found = best(&evaluation);
+        (
+            found.domains.len(),
+            found.ruled_out == [("host", Criterion::Latency)],
+        )
+    };
+    assert_eq!(with(VerdictOutcome::Holds, -2.5), (2, true));
+    // Fewer by less than what counts as unchanged, or after a negative control with an alarm.
+    assert_eq!(with(VerdictOutcome::Holds, -1.5), (3, false));
+    assert_eq!(with(VerdictOutcome::Inconclusive, -2.5), (3, false));
 }
 
 #[test]

@@ -8,7 +8,7 @@
 use rampart_meter::engine::wakeup::Wakeup;
 use rampart_meter::engine::{Clock, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
 use rampart_model::{Distribution, Nanos, VerdictOutcome};
-use rampart_stats::{Questions, Risk, SAME_AS_HOST_TOLERANCE, Visit, compare};
+use rampart_stats::{Look, Questions, Risk, SAME_AS_HOST_TOLERANCE, Visit, compare};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -122,7 +122,7 @@ fn outcomes(factor: f64) -> Vec<VerdictOutcome> {
                 lengths: Vec::new(),
                 tolerance: SAME_AS_HOST_TOLERANCE,
                 alarm: VerdictOutcome::Fails,
-                risk: Risk::of(48, 1),
+                risk: Risk::of(48, Look::ONLY),
             };
             compare(&domain, &host, &questions)
                 .expect("enough to compare")

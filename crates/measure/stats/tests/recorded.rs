@@ -11,7 +11,9 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 
 use rampart_model::{Distribution, Nanos, VerdictOutcome};
-use rampart_stats::{INTERFERENCE_TOLERANCE, Questions, Risk, Slice, Visit, compare};
+use rampart_stats::{
+    INTERFERENCE_TOLERANCE, Look, Questions, Risk, Slice, StallLength, Visit, compare,
+};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
@@ -179,10 +181,10 @@ fn rates(domains: &[Domain], planted: Planted, evaluations: u32) -> Rates {
     let asked = Questions {
         quantiles: true,
         stolen: false,
-        lengths: vec![PERIOD, Nanos(PERIOD.0 * 4)],
+        lengths: StallLength::of_period(PERIOD).to_vec(),
         tolerance: INTERFERENCE_TOLERANCE,
         alarm: VerdictOutcome::Leaks,
-        risk: Risk::of((COMPARISONS + 1) * 4, 2),
+        risk: Risk::of((COMPARISONS + 1) * 4, Look { number: 2, of: 2 }),
     };
     let mut rates = Rates::default();
     for seed in 0..evaluations {

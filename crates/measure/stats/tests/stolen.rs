@@ -9,7 +9,8 @@ use rampart_model::{Distribution, Nanos, VerdictOutcome};
 #[cfg(test)]
 use rampart_stats::ADDED_STOLEN;
 use rampart_stats::{
-    LONGEST_UNSEEN, Questions, Risk, SAME_AS_HOST_TOLERANCE, Slice, Visit, compare,
+    LONGEST_UNSEEN, Look, Questions, Risk, SAME_AS_HOST_TOLERANCE, Slice, StallLength, Visit,
+    compare,
 };
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
@@ -18,7 +19,7 @@ use crate::simulation::{exponential, normal};
 
 /// Questions of an evaluation with twelve comparisons and the negative control.
 const QUESTIONS: u32 = 13 * 4;
-const LOOKS: u32 = 2;
+const LOOK: Look = Look { number: 2, of: 2 };
 const VISITS: u32 = 14;
 /// Seconds of a visit.
 const VISIT: f64 = 0.5;
@@ -154,14 +155,16 @@ fn counts(machine: Machine, planted: Planted, comparisons: u32) -> Counts {
     let asked = Questions {
         quantiles: false,
         stolen: true,
-        lengths: vec![
+        lengths: [
             Nanos::from_micros(10),
             Nanos::from_micros(100),
             Nanos::from_millis(1),
-        ],
+        ]
+        .map(StallLength::over)
+        .to_vec(),
         tolerance: SAME_AS_HOST_TOLERANCE,
         alarm: VerdictOutcome::Fails,
-        risk: Risk::of(QUESTIONS, LOOKS),
+        risk: Risk::of(QUESTIONS, LOOK),
     };
     let mut counts = Counts::default();
     for _ in 0..comparisons {
@@ -243,7 +246,7 @@ fn stolen_time_without_gaps_has_a_bound() {
         lengths: Vec::new(),
         tolerance: SAME_AS_HOST_TOLERANCE,
         alarm: VerdictOutcome::Fails,
-        risk: Risk::of(1, 1),
+        risk: Risk::of(1, Look::ONLY),
     };
     let found = compare(&visits, &visits, &asked).and_then(|found| found.stolen);
     let found = found.expect("an answer");

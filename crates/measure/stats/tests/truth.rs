@@ -17,8 +17,8 @@ use std::{
 
 use rampart_model::{Nanos, VerdictOutcome};
 use rampart_stats::{
-    Compared, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, Questions, Risk, SAME_AS_HOST_TOLERANCE,
-    Visit, compare, time_between_bursts,
+    Compared, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, Look, Questions, Risk,
+    SAME_AS_HOST_TOLERANCE, StallLength, Visit, compare, time_between_bursts,
 };
 use rand::SeedableRng as _;
 use rand::seq::SliceRandom as _;
@@ -31,7 +31,7 @@ const CONDITIONS: u32 = 3;
 /// Questions of twelve comparisons and the negative control.
 const QUESTIONS: u32 = 13 * 4;
 /// How often an evaluation asks whether it may end.
-const LOOKS: u32 = 2;
+const LAST_LOOK: Look = Look { number: 2, of: 2 };
 
 /// What is planted in a row of the table.
 #[derive(Clone, Copy, PartialEq)]
@@ -186,10 +186,10 @@ fn questions(tolerance: f64) -> Questions {
     Questions {
         quantiles: true,
         stolen: false,
-        lengths: vec![PERIOD, Nanos(PERIOD.0 * 4)],
+        lengths: StallLength::of_period(PERIOD).to_vec(),
         tolerance,
         alarm: VerdictOutcome::Leaks,
-        risk: Risk::of(QUESTIONS, LOOKS),
+        risk: Risk::of(QUESTIONS, LAST_LOOK),
     }
 }
 

@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &ApplyArguments, colour: bool) -> Result<ExitCode, 
 
 /// Prints a step that is about to be applied.
 pub(super) fn print_step(step: &ChangeStep) {
-    output::say(&rampart_present::applied_step(step));
+    output::eprint(&rampart_present::applied_step(step));
 }
 
 /// A document, with the files of the boot loader beside it.
@@ -152,7 +152,7 @@ fn prepare_restart(
 ) -> Result<bool, Failure> {
     let report = rampart_host::prepare_restart(state, &plan.application(changes, VERSION))?;
     if !report.changed {
-        output::say("The kernel command line already has the plan's arguments.");
+        output::eprint("The kernel command line already has the plan's arguments.");
         return Ok(false);
     }
     if json {

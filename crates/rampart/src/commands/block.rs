@@ -169,7 +169,7 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
         let text = format!("block {count} of {}", settings.count);
         if style == Style::Lines && printed.elapsed() >= Duration::from_secs(5) {
             printed = Instant::now();
-            output::say(&text);
+            output::eprint(&text);
         }
         bar.set_position(count.into());
         bar.set_message(text);
@@ -199,6 +199,6 @@ pub(crate) fn run(arguments: &BlockArguments) -> Result<ExitCode, Failure> {
 /// Prepares the blocks and prints what they will do to the machine.
 pub(crate) fn prepare(program: &Path, settings: &BlockSettings) -> Result<Blocks, Failure> {
     let blocks = Blocks::start(program, settings)?;
-    output::say(&rampart_present::planned_blocks(settings, blocks.kind()));
+    output::eprint(&rampart_present::planned_blocks(settings, blocks.kind()));
     Ok(blocks)
 }

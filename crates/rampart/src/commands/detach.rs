@@ -20,15 +20,15 @@ use crate::output;
 const ENVIRONMENT: &str = "RAMPART_DETACHED";
 
 const EXAMPLES: &str = "\
-A taken CPU is Linux's again when the program that holds it ends. Counts: kicks
-are the interrupts by which the driver starts and stops threads, interrupts are
-all others (expected: 0).
+A taken CPU returns to Linux when the program that holds it ends. Kicks are the
+interrupts by which the driver starts and stops threads; interrupts are all
+others (expected: 0).
 
 Examples:
   rampart detach                         taken CPUs, holders, counts
   rampart detach --json                  rampart schema detached-cpu
   rampart detach take 2 -- ./control     run a program that may detach to CPU 2
-  rampart detach give 2                  its thread goes on under Linux";
+  rampart detach give 2                  its thread continues under Linux";
 
 /// List, take and give CPUs on which threads run detached from Linux
 #[derive(Debug, Args)]
@@ -46,7 +46,7 @@ pub(crate) struct DetachArguments {
 enum Action {
     /// Take CPUs and run a program that may detach its threads to them
     Take(Take),
-    /// Give CPUs back to Linux, whoever holds them
+    /// Give CPUs back to Linux, also from a running program
     #[command(after_help = "Example:\n  rampart detach give 2")]
     Give(Give),
 }

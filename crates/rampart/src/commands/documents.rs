@@ -58,7 +58,7 @@ pub(crate) fn man(arguments: &Man) -> Result<ExitCode, Failure> {
     };
     std::fs::create_dir_all(&arguments.directory).with_context(failed)?;
     clap_mangen::generate_to(Arguments::command(), &arguments.directory).with_context(failed)?;
-    output::say(&format!(
+    output::eprint(&format!(
         "Man pages are in {}.",
         arguments.directory.display()
     ));

@@ -118,7 +118,7 @@ pub(crate) fn show(
         Format::Terminal
     };
     output::print(&render(evaluation, format, colour))?;
-    output::say(&format!("\nPage: {}", absolute(&page)?.display()));
+    output::eprint(&format!("\nPage: {}", absolute(&page)?.display()));
     Ok(())
 }
 

@@ -7,16 +7,15 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use rampart_bench::sim::Loss;
 use rampart_bench::{BenchError, BenchSelection, Patience, Results, carry};
 use rampart_evaluate::{
     CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confirm_crash, read, signs_in_memory,
 };
-use rampart_model::{Bench, CrashRecord, Evaluation, ExitCode, Finding, Nanos, Severity};
+use rampart_model::{Bench, Evaluation, ExitCode, Finding, Nanos, Severity};
 
 use super::evaluate::{default_directory, exit_code, show};
 use super::evaluate_plan::selections;
-use super::on::{Elsewhere, programs};
+use super::on::programs;
 use crate::arguments::{DisturbArgument, Evaluate, ShowProgress};
 use crate::failure::Failure;
 use crate::{output, signals};
@@ -64,16 +63,17 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let path = arguments.out.clone().unwrap_or_else(default_directory);
     let directory = ResultDirectory::create(&path)?;
     let connected = arguments.on.connect(&stop, Some(OBSERVED));
-    let elsewhere = match connected {
-        Ok(Some(elsewhere)) => elsewhere,
+    let connected = match connected {
+        Ok(Some(machine)) => machine,
         Ok(None) => return Ok(ExitCode::Success),
         Err(failure) => {
             remove_if_empty(&path);
             return Err(failure);
         }
     };
-    let machine = elsewhere.machine();
-    output::say(&format!(
+    let machine = connected.as_ref();
+    let bench = machine.bench();
+    output::eprint(&format!(
         "rampart: evaluating on {}: Linux {}, {}",
         machine.name(),
         machine.agent().hello().kernel_release,
@@ -83,13 +83,12 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         .and_then(|programs| Ok(carry(machine, &programs)?))
         .inspect_err(|_| remove_if_empty(&path))?;
     let mut argv = remote_command(arguments, carried.rampart, crash);
-    if let Elsewhere::Sim(_) = elsewhere
+    if let Bench::Sim { .. } = bench
         && let Ok(cpus) = std::thread::available_parallelism()
     {
         argv.push(format!("--emulator-cpus={cpus}"));
     }
     argv.extend(plan);
-    let bench = elsewhere.bench();
     let command: Vec<String> = std::env::args().collect();
     let received = Mutex::new(Received::default());
     let results = Results::into_directory(directory.path());
@@ -103,9 +102,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
                 if name == CRASH_SIGNS
                     && let Ok(mut received) = received.lock()
                 {
-                    if let Elsewhere::Sim(sim) = &elsewhere {
-                        sim.read_at_end(signs_in_memory(&content));
-                    }
+                    machine.read_at_end(signs_in_memory(&content));
                     received.signs = Some((content.clone(), Instant::now()));
                 }
                 if name == DOCUMENT {
@@ -115,13 +112,13 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
                 }
             })
         },
-        output::say,
+        output::eprint,
     )
     .inspect_err(|_| remove_if_empty(&path))?;
     if let Some(broken) = &ended.output.broken
         && ended.status.is_ok()
     {
-        output::say(&format!(
+        output::eprint(&format!(
             "warning: {}: the received results are incomplete: {broken}",
             machine.name()
         ));
@@ -133,7 +130,12 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         .and_then(|received| received.signs);
     let (code, crashed) = match (ended.status, signs) {
         (Ok(status), _) => (Some(ExitCode::from_status(status)), None),
-        (Err(_), Some((signs, at))) if crash => (None, Some(crash_record(&elsewhere, &signs, at)?)),
+        (Err(_), Some((signs, at))) if crash => {
+            let evidence = machine.wait_for_crash(at, OBSERVED);
+            let (observed, memory) = (evidence.observed, &evidence.memory);
+            let record = confirm_crash(&signs, observed, evidence.confirmed, memory)?;
+            (None, Some(record))
+        }
         (Err(error), _) => {
             let lost = lost_finding(&error);
             let code = Failure::from(error).report();
@@ -147,7 +149,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
             return Ok(code);
         }
     };
-    drop(elsewhere);
+    drop(connected);
     let _ = fs::remove_file(path.join(CRASH_SIGNS));
     if !path.join(DOCUMENT).exists() {
         // The other machine refused the evaluation and printed the cause.
@@ -204,30 +206,6 @@ fn lost_finding(error: &BenchError) -> Finding {
         "bench",
         format!("the machine was lost before the evaluation ended: {error}"),
     )
-}
-
-/// Waits for further signs of life of a crashed machine and returns the record of the crash.
-fn crash_record(
-    elsewhere: &Elsewhere,
-    signs: &[u8],
-    newest: Instant,
-) -> Result<CrashRecord, Failure> {
-    let (since, confirmed) = match elsewhere {
-        Elsewhere::Sim(sim) => match sim.wait_lost(OBSERVED) {
-            Some((Loss::Panicked, at)) => (at, Some(sim.panic_sign().to_owned())),
-            Some((_, at)) => (at, None),
-            None => (newest, None),
-        },
-        Elsewhere::Ssh(ssh) => {
-            std::thread::sleep(OBSERVED.saturating_sub(newest.elapsed()));
-            (newest, ssh.death(newest.elapsed()))
-        }
-    };
-    let memory = match elsewhere {
-        Elsewhere::Sim(sim) => sim.memory_at_end(),
-        Elsewhere::Ssh(_) => Vec::new(),
-    };
-    Ok(confirm_crash(signs, since.elapsed(), confirmed, &memory)?)
 }
 
 /// Removes a result directory without results.

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rampart_evaluate::{PlanRequest, PlanSwitch};
 use rampart_host::{HostError, MachineRoot, StateDirectory};
-use rampart_model::{
-    ActivePlan, ChangeList, DomainSelection, Finding, PlanChange, Severity, StepAction,
-};
+use rampart_model::{ActivePlan, DomainSelection, Finding, PlanChange, Severity};
 use rampart_supervise::{PlanFile, read_plan_text};
 
 use super::VERSION;
@@ -97,7 +95,7 @@ impl PlanSwitch for Switch<'_> {
     fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
         // The numbers of threads and interrupts change, so the list is made anew.
         let mut changes = self.0.change_list(&MachineRoot::system(), VERSION);
-        skip(&mut changes, leave_out);
+        changes.leave_out(leave_out);
         let state = StateDirectory::standard();
         let applied = self.0.apply(&changes, &state, VERSION, &mut |_| {});
         applied.map_err(|error| problem(&self.0.file, &error))
@@ -113,17 +111,6 @@ impl PlanSwitch for Switch<'_> {
         {
             Some(kept) => Err(Box::new(kept.clone())),
             None => Ok(report.left),
-        }
-    }
-}
-
-/// Marks the steps to leave out as skipped.
-fn skip(changes: &mut ChangeList, leave_out: &[PlanChange]) {
-    for step in &mut changes.steps {
-        let named = |change: &PlanChange| change.kind == step.kind && change.name == step.name;
-        if leave_out.iter().any(named) {
-            step.action = StepAction::Skip;
-            "left out to measure its effect".clone_into(&mut step.why);
         }
     }
 }
@@ -147,7 +134,6 @@ pub(crate) fn selections(domains: &[String]) -> Result<Vec<DomainSelection>, Fai
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::StepKind;
 
     #[test]
     fn another_machine_gets_the_text_of_the_plan() {
@@ -170,39 +156,5 @@ mod tests {
             ..options
         };
         there.read().expect_err("no plan");
-    }
-
-    #[test]
-    fn only_the_left_out_step_is_skipped() {
-        let step = |kind, name: &str| rampart_model::ChangeStep {
-            kind,
-            name: name.to_owned(),
-            title: String::new(),
-            action: StepAction::Apply,
-            why: String::new(),
-            present: String::new(),
-            wanted: String::new(),
-            locations: Vec::new(),
-            disruptive: None,
-            fix: None,
-            source: String::new(),
-        };
-        let mut changes = ChangeList {
-            schema_version: 1,
-            tool_version: String::new(),
-            steps: vec![
-                step(StepKind::Isolation, "ksm"),
-                step(StepKind::Knob, "ksm"),
-            ],
-            boot_arguments: Vec::new(),
-        };
-        let change = PlanChange {
-            kind: StepKind::Knob,
-            name: "ksm".to_owned(),
-            title: String::new(),
-        };
-        skip(&mut changes, &[change]);
-        let actions: Vec<StepAction> = changes.steps.iter().map(|step| step.action).collect();
-        assert_eq!(actions, [StepAction::Apply, StepAction::Skip]);
     }
 }

@@ -29,8 +29,8 @@ Examples:
 macro_rules! plan_help {
     ($($example:literal),+) => {
         concat!(
-            "What the tool cannot express is reported on standard error and in the files. An\n",
-            "existing file that no export wrote is not replaced.\n\nExamples:",
+            "Fields that the tool cannot express are reported on standard error and in the\n",
+            "files. An existing file that no export wrote is not replaced.\n\nExamples:",
             $("\n  rampart export ", $example),+
         )
     };
@@ -178,7 +178,7 @@ fn write_libvirt(arguments: &Libvirt) -> Result<ExitCode, Failure> {
     for finding in &exported.findings {
         output::finding(finding);
     }
-    output::say(&format!(
+    output::eprint(&format!(
         "The initramfs is {}. Next: virsh define {}",
         exported.initramfs.display(),
         exported.xml.display()

@@ -10,10 +10,10 @@ use clap::Args;
 use rampart_agent::AgentOutput;
 use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{
-    BenchSelection, Machine, Patience, Programs, Ssh, TrackedStream, carry, has_terminal,
-    run_with_standard_streams,
+    BenchMachine, BenchSelection, EvaluationBench, Patience, Programs, Ssh, TrackedStream, carry,
+    has_terminal, run_with_standard_streams,
 };
-use rampart_model::{Bench, CpuList, ExitCode, Nanos, ResolvedPlan};
+use rampart_model::{CpuList, ExitCode, Nanos, ResolvedPlan};
 
 use super::plan::{Action, refuse_existing, write_page, write_plan};
 use super::plan_argument::PlanArgument;
@@ -54,30 +54,6 @@ pub(crate) struct On {
     pub(crate) sim_append: Option<String>,
 }
 
-/// Another machine.
-#[derive(Debug)]
-pub(crate) enum Elsewhere {
-    Sim(Box<Sim>),
-    Ssh(Box<Ssh>),
-}
-
-impl Elsewhere {
-    pub(crate) fn machine(&self) -> &dyn Machine {
-        match self {
-            Self::Sim(sim) => sim.as_ref(),
-            Self::Ssh(ssh) => ssh.as_ref(),
-        }
-    }
-
-    /// Returns the description of the machine for the evaluation document.
-    pub(crate) fn bench(&self) -> Bench {
-        match self {
-            Self::Sim(sim) => sim.bench(),
-            Self::Ssh(ssh) => ssh.bench(),
-        }
-    }
-}
-
 impl On {
     pub(crate) fn is_local(&self) -> bool {
         self.on == BenchSelection::Local
@@ -97,12 +73,12 @@ impl On {
         &self,
         stop: &AtomicBool,
         after_panic: Option<Duration>,
-    ) -> Result<Option<Elsewhere>, Failure> {
+    ) -> Result<Option<Box<dyn EvaluationBench>>, Failure> {
         match &self.on {
             BenchSelection::Local => Ok(None),
             BenchSelection::Ssh(host) => {
                 let ssh = Ssh::connect(host, &programs()?, stop)?;
-                Ok(Some(Elsewhere::Ssh(Box::new(ssh))))
+                Ok(Some(Box::new(ssh)))
             }
             BenchSelection::Sim(_) => {
                 let Some(architecture) = self.on.simulated()? else {
@@ -121,20 +97,20 @@ impl On {
                 let image = Sim::image(architecture, &mut super::sim::build_progress())?;
                 options.hold_cells(&programs()?.hypervisor(), &image.kernel());
                 if options.lacks_modules_for(&image.record().kernel_release) {
-                    output::say(&format!(
+                    output::eprint(&format!(
                         "warning: no kernel module for {}, so a spinning thread injects the \
                          blocks; fix: rampart sim build{}",
                         image.record().kernel_release,
                         architecture.option()
                     ));
                 }
-                output::say(&format!(
+                output::eprint(&format!(
                     "Booting the simulated machine: Linux {}, {} CPUs",
                     image.record().kernel_release,
                     options.cpus
                 ));
                 let sim = Sim::boot_unless(stop, image, options)?;
-                Ok(Some(Elsewhere::Sim(Box::new(sim))))
+                Ok(Some(Box::new(sim)))
             }
         }
     }
@@ -311,7 +287,7 @@ impl<'a> Remote<'a> {
             }
             let machine = self.machine(&AtomicBool::new(false))?;
             let argv = self.command_line(machine.as_ref(), colour)?;
-            let status = run_with_standard_streams(machine.as_ref(), argv, true, output::say)?;
+            let status = run_with_standard_streams(machine.as_ref(), argv, true, output::eprint)?;
             return Ok(code_of(status));
         }
         let stop = signals::stop_flag()?;
@@ -327,8 +303,14 @@ impl<'a> Remote<'a> {
             };
             read.map(|()| document)
         };
-        let ended =
-            rampart_bench::run(machine.as_ref(), &argv, patience, &stop, read, output::say)?;
+        let ended = rampart_bench::run(
+            machine.as_ref(),
+            &argv,
+            patience,
+            &stop,
+            read,
+            output::eprint,
+        )?;
         let code = ExitCode::from_status(ended.status?);
         if !is_printed {
             self.keep(code, &ended.output?)?;
@@ -336,7 +318,11 @@ impl<'a> Remote<'a> {
         Ok(code.into())
     }
 
-    fn command_line(&self, machine: &dyn Machine, colour: bool) -> Result<Vec<String>, Failure> {
+    fn command_line(
+        &self,
+        machine: &dyn BenchMachine,
+        colour: bool,
+    ) -> Result<Vec<String>, Failure> {
         let carried = carry(machine, &programs()?)?;
         let colour = if colour { "always" } else { "never" };
         let mut argv = vec![carried.rampart, "--color".to_owned(), colour.to_owned()];
@@ -366,7 +352,7 @@ impl<'a> Remote<'a> {
 
     /// Connects to the machine. A simulated one is that of `rampart sim up`; without one, or if
     /// options describe another, it is booted for this command.
-    fn machine(&self, stop: &AtomicBool) -> Result<Box<dyn Machine>, Failure> {
+    fn machine(&self, stop: &AtomicBool) -> Result<Box<dyn BenchMachine>, Failure> {
         if let Some(architecture) = self.on.on.simulated()? {
             if !self.on.describes_a_machine()
                 && let Some(joined) = Joined::join(architecture)?
@@ -388,8 +374,7 @@ impl<'a> Remote<'a> {
             }
         }
         match self.on.connect(stop, None)? {
-            Some(Elsewhere::Sim(sim)) => Ok(sim),
-            Some(Elsewhere::Ssh(ssh)) => Ok(ssh),
+            Some(machine) => Ok(machine),
             None => Err(Failure::usage("--on local: no other machine is named")),
         }
     }

@@ -193,7 +193,7 @@ pub(super) fn refuse_existing(file: &Path) -> Result<(), Failure> {
 /// Writes a proposed plan. `options` follow the next command.
 pub(super) fn write_plan(file: &Path, text: &str, options: &str) -> Result<(), Failure> {
     output::write(Some(file), text)?;
-    output::say(&format!(
+    output::eprint(&format!(
         "Wrote {}. Next: rampart plan check {}{options}",
         file.display(),
         file.display()
@@ -226,7 +226,7 @@ pub(super) fn write_page(
 ) -> Result<(), Failure> {
     let title = format!("Plan {}", plan.file().display());
     output::write(Some(page), &rampart_present::plan_page(resolved, &title))?;
-    output::say(&format!("Wrote {}.", page.display()));
+    output::eprint(&format!("Wrote {}.", page.display()));
     Ok(())
 }
 

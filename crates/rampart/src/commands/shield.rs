@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &ShieldArguments) -> Result<ExitCode, Failure> {
         output::finding(finding);
     }
     if arguments.command.is_empty() {
-        output::say("The CPUs are isolated; `rampart shield --off` removes the shield.");
+        output::eprint("The CPUs are isolated; `rampart shield --off` removes the shield.");
         return Ok(ExitCode::Success);
     }
     let loaded = LoadedPlan::required(&state)?;

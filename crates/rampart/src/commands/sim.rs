@@ -10,7 +10,7 @@ use rampart_bench::sim::{
     Architecture, BuildStep, CarriedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
     USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
 };
-use rampart_bench::{Machine, has_terminal, run_with_standard_streams};
+use rampart_bench::{BenchMachine, has_terminal, run_with_standard_streams};
 use rampart_model::{CpuId, CpuList, CpuSet, ExitCode, ParseCpuSetError};
 
 use crate::failure::{Failure, code_of};
@@ -22,7 +22,7 @@ Packages come from RAMPART_DEBIAN_MIRROR, the mirror of this machine's apt, or
 deb.debian.org. They are kept with the image in ~/.cache/rampart/sim.
 
 Exit codes of `run` and `shell`: that of the command, or 128 plus its signal; 6
-if the machine panicked, hung, ended or never came up.
+if the machine panicked, hung, ended or did not boot.
 
 Examples:
   rampart sim build                   build the image, or update it
@@ -235,13 +235,13 @@ pub(crate) fn run(arguments: &SimArguments) -> Result<std::process::ExitCode, Fa
             }
             let entered = enter(architecture, machine)?;
             let argv = ["bash", "--login"].map(str::to_owned).to_vec();
-            let status = run_with_standard_streams(entered.as_ref(), argv, true, output::say)?;
+            let status = run_with_standard_streams(entered.as_ref(), argv, true, output::eprint)?;
             Ok(code_of(status))
         }
         Action::Run(run) => {
             let entered = enter(architecture, &run.machine)?;
             let argv = run.command.clone();
-            let status = run_with_standard_streams(entered.as_ref(), argv, false, output::say)?;
+            let status = run_with_standard_streams(entered.as_ref(), argv, false, output::eprint)?;
             Ok(code_of(status))
         }
         Action::Down => {
@@ -275,7 +275,7 @@ fn up(
     let stop = signals::stop_flag()?;
     Up::refuse_second(architecture)?;
     while hold(architecture, machine, &stop)? == After::Restart {
-        output::say("The simulated machine restarts.");
+        output::eprint("The simulated machine restarts.");
     }
     Ok(ExitCode::Success)
 }
@@ -296,7 +296,7 @@ fn hold(
 ) -> Result<After, Failure> {
     let up = Up::hold(boot(architecture, machine, Some(stop))?)?;
     let option = architecture.option();
-    output::say(&format!(
+    output::eprint(&format!(
         "The simulated machine is up after {:.1} s: Linux {}. Enter it with `rampart sim \
          shell{option}`, end it with Ctrl-C or `rampart sim down{option}`.",
         up.sim().boot_time().as_secs_f64(),
@@ -310,7 +310,7 @@ fn hold(
             return match up.sim().loss_error() {
                 // A command inside powered it off.
                 Some(SimError::Ended { how, .. }) if how == "guest-shutdown" => {
-                    output::say("The simulated machine was powered off from inside.");
+                    output::eprint("The simulated machine was powered off from inside.");
                     Ok(After::Nothing)
                 }
                 // Without a disk a restart loses everything.
@@ -330,7 +330,7 @@ fn hold(
 fn enter(
     architecture: &'static Architecture,
     machine: &MachineArguments,
-) -> Result<Box<dyn Machine>, Failure> {
+) -> Result<Box<dyn BenchMachine>, Failure> {
     if !machine.needs_own_machine()
         && let Some(joined) = Joined::join(architecture)?
     {
@@ -379,7 +379,7 @@ pub(super) fn build_progress() -> impl FnMut(BuildStep) {
         bar.set_position(position);
         bar.set_message(text);
         if style == Style::Lines && printed != Some(text) {
-            output::say(&format!("sim: {text}"));
+            output::eprint(&format!("sim: {text}"));
         }
         printed = Some(text);
     }

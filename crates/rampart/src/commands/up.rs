@@ -115,7 +115,7 @@ pub(crate) fn run_up(arguments: &UpArguments) -> Result<ExitCode, Failure> {
         }
     }
     if outcomes.is_empty() {
-        output::say(
+        output::eprint(
             "note: no domain of the plan has a program; fix: write run = [\"PROGRAM\"] into the plan and apply it again",
         );
     }
@@ -156,7 +156,7 @@ fn foreground(
 ) -> Result<ExitCode, Failure> {
     let stop = signals::stop_flag()?;
     let trouble = |error: &SuperviseError| {
-        output::say(&format!(
+        output::eprint(&format!(
             "warning: {name}: {error}; the program is supervised anyway"
         ));
     };
@@ -168,7 +168,7 @@ fn foreground(
             )
         });
         let how = last.map_or_else(String::new, |last| format!(": {}", last.status));
-        output::say(&format!("{}: {}{how}", record.name, record.state.word()));
+        output::eprint(&format!("{}: {}{how}", record.name, record.state.word()));
     };
     let end = supervise(state, name, launcher, &stop, change, trouble)?;
     Ok(ExitCode::of_work(end != SupervisedState::Failed))
@@ -210,7 +210,7 @@ pub(crate) fn run_down(arguments: &DownArguments) -> Result<ExitCode, Failure> {
         });
     }
     if outcomes.is_empty() {
-        output::say("No program is up.");
+        output::eprint("No program is up.");
     }
     finish(&outcomes, arguments.json)
 }

@@ -16,7 +16,7 @@ use rampart_hypervisor_cells::{
 };
 use rampart_hypervisor_core::interface::Hypercall;
 use rampart_meter::engine::mmio::each;
-use rampart_ring::network::{HEADER_WORDS, Link, MOST_FRAME, SLOT_WORDS, Transfer};
+use rampart_ring::network::{FrameTransfer, HEADER_WORDS, Link, MOST_FRAME, SLOT_WORDS};
 
 /// Repetitions of each access.
 const REPETITIONS: u32 = 16;
@@ -166,7 +166,7 @@ fn network() {
         let between = read_register!("cntvct_el0");
         let other = far.receive(&mut buffer);
         let after = read_register!("cntvct_el0");
-        let is_frame = |transfer| matches!(transfer, Transfer::Frame { bytes: 1514, .. });
+        let is_frame = |transfer| matches!(transfer, FrameTransfer::Frame { bytes: 1514, .. });
         if is_frame(one) && is_frame(other) {
             sent.add(between - before);
             received.add(after - between);

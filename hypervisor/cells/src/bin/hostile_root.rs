@@ -8,10 +8,16 @@ use core::arch::global_asm;
 
 use rampart_hypervisor_cells::launch::{CPU_ON, descend, enter, prepare_interrupts};
 use rampart_hypervisor_cells::remote::{AREA_BYTES, Area, LAUNCHED, start};
-use rampart_hypervisor_cells::smc3;
+use rampart_hypervisor_cells::{private_frame, smc3, store};
 use rampart_hypervisor_core::interface::{LAUNCH_ENTER, LAUNCH_PREPARE};
 
 const CPUS: u64 = 4;
+/// The hypervisor is launched while this CPU handles the software interrupts that can be the management interrupt, and
+/// the CPU never ends them.
+const CPU_WITH_ACTIVE_INTERRUPTS: u64 = 2;
+const MANAGEMENT: u32 = 1 << 7 | 1 << 15;
+/// GICD_ISACTIVER0 and GICR_ISACTIVER0 (Arm IHI 0048, 4.3.9; IHI 0069, 12.11).
+const SET_ACTIVE: u64 = 0x300;
 /// Physical address of the areas.
 const AREAS: u64 = 0x5000_0000;
 
@@ -51,6 +57,9 @@ extern "C" fn cell_main(_argument: u64) {
 /// Enters the hypervisor.
 #[unsafe(no_mangle)]
 extern "C" fn hostile_launched(index: u64) -> ! {
+    if index == CPU_WITH_ACTIVE_INTERRUPTS {
+        store(private_frame() + SET_ACTIVE, MANAGEMENT);
+    }
     let outcome = enter(index, LAUNCH_ENTER);
     report(index, outcome);
 }

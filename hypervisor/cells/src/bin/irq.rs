@@ -12,7 +12,7 @@ use rampart_hypervisor_cells::{
     hvc, order, read_register, shared_word, unmask, wait,
 };
 use rampart_hypervisor_core::interface::Hypercall;
-use rampart_ring::records::Writer;
+use rampart_ring::records::RecordWriter;
 
 const KICK: u64 = 1 << 32;
 const PAGE_WORDS: usize = 512;
@@ -25,7 +25,7 @@ struct State {
     last: u64,
     worst: u64,
     second_ends: u64,
-    records: Option<Writer<'static>>,
+    records: Option<RecordWriter<'static>>,
 }
 
 struct Own(UnsafeCell<State>);
@@ -59,7 +59,7 @@ extern "C" fn cell_main(argument: u64) {
         last: now,
         worst: 0,
         second_ends: now + second,
-        records: Writer::begin(memory),
+        records: RecordWriter::begin(memory),
     };
     let ticks = state.ticks;
     // SAFETY: interrupts are still masked.

@@ -82,8 +82,8 @@ impl CpuState {
         }
     }
 
-    /// The CPU itself starts. It must check afterwards that its cell runs, and park otherwise: whoever ends a
-    /// cell changes the cell's state first and orders its CPUs to park then.
+    /// The CPU itself starts. It must check afterwards that its cell runs, and park otherwise: the CPU that
+    /// ends a cell changes the cell's state first and orders its CPUs to park then.
     ///
     /// # Errors
     /// If it was not started, or if the start was cancelled.

@@ -7,7 +7,7 @@ use crate::interface::CpuPower;
 /// The CPUs of the root that want to leave, one bit each, and the decision.
 ///
 /// Each CPU of the root arrives and waits. When every CPU of the machine has arrived or is off, one of them
-/// closes: from then on nobody withdraws. It has the firmware turn off the CPUs that are off, and decides. A
+/// closes: from then on no CPU withdraws. It has the firmware turn off the CPUs that are off, and decides. A
 /// CPU that has waited too long before that withdraws, so that the others wait in vain and withdraw too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Leaving(u64);

@@ -31,11 +31,11 @@ pub enum Work {
     Ready,
     /// Its CPUs and memory are being taken from the root.
     Claiming,
-    /// Its memory, which nobody can access, is being wiped for the cell.
+    /// Its memory, which no CPU can access, is being wiped for the cell.
     Building(u64),
     /// Its private memory is being wiped, because the cell has run and the root is to load it again.
     Clearing(u64),
-    /// Its memory, which nobody can access, is being wiped for the root.
+    /// Its memory, which no CPU can access, is being wiped for the root.
     Releasing(u64),
     /// Everything is being returned to the root.
     Returning,

@@ -72,7 +72,7 @@ pub trait World {
     /// [`Outcome::Exhausted`], [`Outcome::TimedOut`]: a part may be removed.
     fn take(&mut self, cell: u32) -> Result<(), Outcome>;
 
-    /// Zeroes a part of the cell's memory, which nobody can access, from this position on: with [`Work::Clearing`]
+    /// Zeroes a part of the cell's memory, which no CPU can access, from this position on: with [`Work::Clearing`]
     /// only private memory. Returns the next position, or `None` at the end.
     fn wipe(&mut self, cell: u32, position: u64) -> Option<u64>;
 

@@ -317,7 +317,7 @@ impl Machine {
         }
     }
 
-    /// Lets the script go on after a step.
+    /// Lets the script continue after a step.
     fn go_on(&mut self) {
         let input = self.qemu.0.stdin.as_mut().expect("a pipe");
         input.write_all(b"\n").expect("QEMU reads");

@@ -64,13 +64,13 @@ echo "json $(/rampart detach --json | tr -d ' \n')"
 /rampart detach take 2 -- /bin/true
 /rampart detach give 2
 wait_for $taken ''
-kill -0 $holder && echo 'the loop goes on under Linux'
+kill -0 $holder && echo 'the loop continues under Linux'
 kill -9 $holder
 /rampart detach take 2 -- /control_loop 2 1000 & holder=$!
 wait_for $running 2
 /rampart release
 wait_for $taken ''
-kill -0 $holder && echo 'the loop goes on after the release'
+kill -0 $holder && echo 'the loop continues after the release'
 kill -9 $holder
 /rampart detach take 2 -- start-stop-daemon -S -c nobody:nogroup -x /control_loop -- -1 2 &&
     echo 'detached without privileges'
@@ -225,9 +225,9 @@ fn the_command_lists_takes_and_gives_back() {
         ",\"interrupts\":0}}]",
         "CPU 2: cannot be taken: ",
         "CPU 2 is given back to Linux",
-        "the loop goes on under Linux",
+        "the loop continues under Linux",
         "/sys/devices/system/cpu/cpu2: given back by process",
-        "the loop goes on after the release",
+        "the loop continues after the release",
         "detached without privileges",
     ] {
         assert!(output.contains(expected), "no {expected:?}:\n{output}");

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use rampart_ring::stream::{Lost, Side};
+use rampart_ring::stream::{Lost, StreamSide};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -47,7 +47,8 @@ impl MemoryConnection {
         let thread = std::thread::Builder::new()
             .name("agent-memory".to_owned())
             .spawn(move || {
-                if let Some(mut side) = Side::call(own.as_ref(), other.as_ref(), new_number()) {
+                if let Some(mut side) = StreamSide::call(own.as_ref(), other.as_ref(), new_number())
+                {
                     move_bytes(&mut side, &far);
                 }
                 // The other thread holds a clone, which would keep the socket open.
@@ -68,7 +69,7 @@ pub(crate) fn answer(
     own: &'static [AtomicU64],
     other: &'static [AtomicU64],
 ) -> io::Result<Option<UnixStream>> {
-    let Some(mut side) = Side::answer(own, other, new_number()) else {
+    let Some(mut side) = StreamSide::answer(own, other, new_number()) else {
         return Ok(None);
     };
     let (near, far) = UnixStream::pair()?;
@@ -132,7 +133,7 @@ fn moved(result: Result<usize, Errno>) -> Moved {
 }
 
 /// Moves bytes in both directions until the socket or the conversation ends.
-fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
+fn move_bytes(side: &mut StreamSide<'_>, socket: &UnixStream) {
     let (mut outgoing, mut incoming) = (Buffer::new(), Buffer::new());
     let mut pause = SHORTEST_PAUSE;
     loop {
@@ -155,7 +156,7 @@ fn move_bytes(side: &mut Side<'_>, socket: &UnixStream) {
 }
 
 fn step(
-    side: &mut Side<'_>,
+    side: &mut StreamSide<'_>,
     socket: &UnixStream,
     outgoing: &mut Buffer,
     incoming: &mut Buffer,
@@ -211,7 +212,7 @@ fn wait(socket: &UnixStream, outgoing_is_empty: bool, pause: Duration) {
 }
 
 /// Sends the remaining data before the end, for example the request to power off.
-fn send_remaining(side: &mut Side<'_>) {
+fn send_remaining(side: &mut StreamSide<'_>) {
     let until = Instant::now() + DRAIN_LIMIT;
     while matches!(side.is_taken(), Ok(false)) && Instant::now() < until {
         std::thread::sleep(SHORTEST_PAUSE);

@@ -6,13 +6,13 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::sync::atomic::AtomicU64;
 
-use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Writer};
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, RecordWriter};
 
 /// Starts a thread that copies the kernel log, past and future, including the text that this
 /// program writes to standard error.
 pub(super) fn copy_to(memory: &'static [AtomicU64]) -> io::Result<()> {
     let mut log = File::open("/dev/kmsg")?;
-    let mut writer = Writer::begin(memory).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut writer = RecordWriter::begin(memory).ok_or(io::ErrorKind::InvalidInput)?;
     std::thread::Builder::new()
         .name("agent-console".to_owned())
         .spawn(move || {

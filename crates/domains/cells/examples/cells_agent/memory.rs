@@ -25,7 +25,7 @@ struct Range {
     /// End, exclusive.
     end: u64,
     /// Accesses are emulated: the interrupt controller.
-    served: bool,
+    emulated: bool,
 }
 
 const FROM_TREE: &str = "/proc/device-tree";
@@ -45,13 +45,13 @@ fn from_tree() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
     for entry in fs::read_dir(FROM_TREE)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let served = name.starts_with("intc@");
+        let emulated = name.starts_with("intc@");
         let mut add = |what: &str, start: u64, bytes: u64| {
             locations.push(Range {
                 name: format!("{name}{what}"),
                 start,
                 end: start + bytes,
-                served,
+                emulated,
             });
         };
         for four in cells_of(&entry.path().join("reg")).chunks_exact(4) {
@@ -82,7 +82,7 @@ fn foreign_ranges() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
         name: format!("{name} {start:#x}"),
         start,
         end,
-        served: false,
+        emulated: false,
     };
     // What exists of the interrupt controller: of a GICv3 two frames per CPU, of a GICv2 less than its node names.
     let mut frames = [platform.distributor_range(), platform.cpu_frame_range()];
@@ -90,10 +90,10 @@ fn foreign_ranges() -> Result<Vec<Range>, Box<dyn std::error::Error>> {
         frames[1].1 = 0x2_0000 * blob.cpus.len() as u64;
     }
     let mut rest = Vec::new();
-    for location in locations.iter_mut().filter(|location| location.served) {
+    for location in locations.iter_mut().filter(|location| location.emulated) {
         let frame = frames.iter().find(|(start, _)| *start == location.start);
         let end = frame.map_or(location.start, |(start, bytes)| start + bytes);
-        location.served = frame.is_some();
+        location.emulated = frame.is_some();
         if frame.is_some() && platform.version == 2 {
             let name = format!("rest of {}", location.name);
             rest.push(named(&name, end, location.end));
@@ -200,7 +200,7 @@ impl Attempts<'_> {
         address: u64,
         level: u64,
         (kind, _, reason): Kind,
-        served: bool,
+        emulated: bool,
     ) -> Result<(), Box<dyn std::error::Error>> {
         self.count += 1;
         self.orders.set(ORDER_FIRST, kind);
@@ -216,7 +216,7 @@ impl Attempts<'_> {
         if !over {
             return Err(format!("no effect: {state:?}, begun {}", page.word(BEGUN)).into());
         }
-        if served && kind != EXECUTE {
+        if emulated && kind != EXECUTE {
             let result = page.word(RESULT);
             device.stop(cell)?;
             return if state == CellState::Running && result == LET {
@@ -255,9 +255,9 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
     attempts.orders.set(NUMBER, 0);
     let locations = foreign_ranges()?;
     let mut wrong = 0;
-    let mut attempt = |name: &str, address: u64, kind: Kind, served: bool| -> Done {
+    let mut attempt = |name: &str, address: u64, kind: Kind, emulated: bool| -> Done {
         for level in [0, 1] {
-            if let Err(error) = attempts.at(address, level, kind, served) {
+            if let Err(error) = attempts.at(address, level, kind, emulated) {
                 wrong += 1;
                 let what = format!("{name}: {} {address:#x} at EL{level}", kind.1);
                 report(false, &format!("{what}: {error}"));
@@ -271,7 +271,7 @@ pub(crate) fn from_a_cell(device: &Device, program: &[u8]) -> Done {
     for location in &locations {
         for address in addresses(location) {
             for kind in KINDS {
-                attempt(&location.name, address, kind, location.served)?;
+                attempt(&location.name, address, kind, location.emulated)?;
             }
         }
     }

@@ -89,7 +89,7 @@ pub(super) fn chosen(
 }
 
 /// Adds warnings about cells that use the same colours, and a note about the root.
-pub(super) fn neighbours(in_use: &InUse, request: &CellRequest, found: &mut Vec<Finding>) {
+pub(super) fn cells_without_share(in_use: &InUse, request: &CellRequest, found: &mut Vec<Finding>) {
     let location = format!("cell {}, share of the cache", request.name);
     let warning = |what: String, fix: &str| {
         Finding::new(Severity::Warning, location.clone(), what)

@@ -6,8 +6,8 @@ use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
 use rampart_model::{ByteSize, Finding};
 
 use super::{
-    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, CellRequest, InUse, Payload, SharedRequest, Writer,
-    colours, pages, problem,
+    BARE_DIRECTORY, BARE_MEMORY, BARE_SHARED, CellRequest, InUse, Payload, RegionWriter,
+    SharedRequest, colours, pages, problem,
 };
 use crate::describe::{AddressSpan, Description, spans};
 use crate::names::{RegionNames, wrong_name};
@@ -129,7 +129,7 @@ pub(super) fn placed(
             Some(physical) => {
                 placed.directory = Some(MemoryRegion {
                     guest: BARE_DIRECTORY,
-                    ..region(physical, pages(1), Writer::Root, colours)
+                    ..region(physical, pages(1), RegionWriter::Root, colours)
                 });
             }
             None => {
@@ -229,10 +229,10 @@ fn call(
 }
 
 /// Returns a shared region. That of a cell with colours is contiguous memory of all colours, which no side caches.
-fn region(physical: u64, bytes: u64, writer: Writer, colours: u32) -> MemoryRegion {
+fn region(physical: u64, bytes: u64, writer: RegionWriter, colours: u32) -> MemoryRegion {
     let mut flags = match writer {
-        Writer::Cell => MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::ROOT_READ,
-        Writer::Root => MemoryFlags::READ | MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE,
+        RegionWriter::Cell => MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::ROOT_READ,
+        RegionWriter::Root => MemoryFlags::READ | MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE,
     };
     flags.set(MemoryFlags::UNCACHED, colours != 0);
     MemoryRegion {

@@ -59,7 +59,7 @@ pub enum CpuSelection {
 
 /// The writer of a shared region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Writer {
+pub enum RegionWriter {
     /// The cell; the root reads.
     #[default]
     Cell,
@@ -77,7 +77,7 @@ pub enum SharedRequest {
         /// Size in bytes, rounded up to whole pages of 4 KiB.
         bytes: u64,
         /// The writer of the region.
-        writer: Writer,
+        writer: RegionWriter,
     },
     /// A region of an existing cell, for reading.
     OtherCell {
@@ -139,7 +139,7 @@ impl CellRequest {
             shared: vec![SharedRequest::Own {
                 name: None,
                 bytes: 64 << 10,
-                writer: Writer::Cell,
+                writer: RegionWriter::Cell,
             }],
             bells: 0,
             rings: Vec::new(),
@@ -166,9 +166,9 @@ impl CellRequest {
             payload: Payload::Linux,
             memory_bytes,
             shared: vec![
-                own(crate::linux::CONSOLE_BYTES, Writer::Cell),
-                own(crate::linux::TO_ROOT_BYTES, Writer::Cell),
-                own(crate::linux::FROM_ROOT_BYTES, Writer::Root),
+                own(crate::linux::CONSOLE_BYTES, RegionWriter::Cell),
+                own(crate::linux::TO_ROOT_BYTES, RegionWriter::Cell),
+                own(crate::linux::FROM_ROOT_BYTES, RegionWriter::Root),
             ],
             ..Self::new(name)
         }
@@ -266,7 +266,7 @@ pub fn resolve(
     {
         return Err(found);
     }
-    colours::neighbours(in_use, request, &mut found);
+    colours::cells_without_share(in_use, request, &mut found);
     let (Some(memory), Some(cpus)) = (placed.own, cpus) else {
         return Err(found);
     };

@@ -4,7 +4,7 @@
 
 use rampart_cells::device::DEVICE;
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::{CellRequest, CpuSelection, SharedRequest, Writer};
+use rampart_cells::resolve::{CellRequest, CpuSelection, RegionWriter, SharedRequest};
 use rampart_cells::shared_memory::SharedMemory;
 use rampart_host::StateDirectory;
 use rampart_meter::cell::memory::{CellOutput, LOAD_BYTES, ORDERS_BYTES, OUTPUT_BYTES, Word};
@@ -47,8 +47,8 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
         cpus: CpuSelection::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
-            own(OUTPUT_BYTES, Writer::Cell),
-            own(ORDERS_BYTES, Writer::Root),
+            own(OUTPUT_BYTES, RegionWriter::Cell),
+            own(ORDERS_BYTES, RegionWriter::Root),
         ],
         ..CellRequest::new(file.name())
     };

@@ -11,7 +11,7 @@ use rampart_cells::linux::{
     CONSOLE_BYTES, FROM_ROOT_BYTES, LinuxCell, LinuxOrder, TO_ROOT_BYTES, initramfs,
 };
 use rampart_cells::operate::Operator;
-use rampart_cells::resolve::{CellRequest, CpuSelection, Payload, SharedRequest, Writer};
+use rampart_cells::resolve::{CellRequest, CpuSelection, Payload, RegionWriter, SharedRequest};
 use rampart_host::StateDirectory;
 use rampart_model::{
     CellPayload, ClockRelation, CpuId, CpuSet, Finding, Nanos, Severity, SignForm, SignInMemory,
@@ -71,9 +71,9 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         cpus: CpuSelection::List(start.plan.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
-            own(CONSOLE_BYTES, Writer::Cell),
-            own(TO_ROOT_BYTES, Writer::Cell),
-            own(FROM_ROOT_BYTES, Writer::Root),
+            own(CONSOLE_BYTES, RegionWriter::Cell),
+            own(TO_ROOT_BYTES, RegionWriter::Cell),
+            own(FROM_ROOT_BYTES, RegionWriter::Root),
         ],
         ..CellRequest::new(file.name())
     };

@@ -38,7 +38,7 @@ mod tests {
     use core::num::NonZeroU64;
 
     use rampart_model::{CpuId, Nanos, Phase};
-    use rampart_ring::stream::Side;
+    use rampart_ring::stream::StreamSide;
 
     use super::*;
 
@@ -62,8 +62,8 @@ mod tests {
         let memory = || -> Vec<AtomicU64> { (0..2048 + 8).map(|_| AtomicU64::new(0)).collect() };
         let (near, far) = (memory(), memory());
         let one = NonZeroU64::MIN;
-        let mut root = Side::call(&near, &far, one).expect("enough memory");
-        let mut cell = Side::answer(&far, &near, one).expect("a call");
+        let mut root = StreamSide::call(&near, &far, one).expect("enough memory");
+        let mut cell = StreamSide::answer(&far, &near, one).expect("a call");
         let mut buffer = [0; 4096];
         for number in 0..BATCHES {
             let event = MeterEvent::Batch(batch(Nanos::from_millis(100 * number)));

@@ -56,7 +56,7 @@ impl Engine {
         self,
         subject: &ExportSubject<'_>,
         planned: &PlannedDomain,
-        got: &ResolvedDomain,
+        resolved: &ResolvedDomain,
         start: Start,
     ) -> Result<Command, Refusal> {
         let name = format!("rampart-{}", planned.name);
@@ -66,12 +66,12 @@ impl Engine {
             words.push(value);
         };
         add("--name", name.clone());
-        add("--cpuset-cpus", got.cpus.to_string());
-        if let Some(nodes) = subject.several_nodes(&got.cpus) {
+        add("--cpuset-cpus", resolved.cpus.to_string());
+        if let Some(nodes) = subject.several_nodes(&resolved.cpus) {
             add("--cpuset-mems", nodes.to_string());
         }
         let mut findings = Vec::new();
-        if let Some(policy) = got.policy.filter(|policy| policy.is_real_time()) {
+        if let Some(policy) = resolved.policy.filter(|policy| policy.is_real_time()) {
             let priority = match policy {
                 SchedulingPolicy::Fifo(priority) | SchedulingPolicy::RoundRobin(priority) => {
                     Some(priority)
@@ -243,9 +243,9 @@ fn budget(subject: &ExportSubject<'_>) -> Budget {
     }
     let sharers = subject
         .domains()
-        .filter(|(planned, got)| {
+        .filter(|(planned, resolved)| {
             planned.kind.program() == DomainProgram::Container
-                && got.policy.is_some_and(SchedulingPolicy::is_real_time)
+                && resolved.policy.is_some_and(SchedulingPolicy::is_real_time)
         })
         .count()
         .max(1);
@@ -270,7 +270,7 @@ pub fn containers(subject: &ExportSubject<'_>, engine: Engine) -> Exported {
     let mut gaps = Gaps::default();
     gaps.of_machine(subject, &MACHINE_ANSWERS);
     let mut parts = Vec::new();
-    for (planned, got) in subject.domains() {
+    for (planned, resolved) in subject.domains() {
         if planned.kind.program() != DomainProgram::Container {
             let why = format!("it is of kind {}, not a container", planned.kind);
             gaps.not_written(
@@ -281,7 +281,7 @@ pub fn containers(subject: &ExportSubject<'_>, engine: Engine) -> Exported {
             continue;
         }
         let written = engine
-            .command(subject, planned, got, Start::Detached)
+            .command(subject, planned, resolved, Start::Detached)
             .and_then(|command| match words::shell(&command.words) {
                 Some(line) => Ok((command, line)),
                 None => Err((

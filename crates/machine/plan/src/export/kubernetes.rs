@@ -130,7 +130,7 @@ pub fn kubernetes(subject: &ExportSubject<'_>) -> Result<Exported, serde_saphyr:
     gaps.of_machine(subject, &MACHINE_ANSWERS);
     let mut taken = BTreeSet::new();
     let mut pods = Vec::new();
-    for (planned, got) in subject.domains() {
+    for (planned, resolved) in subject.domains() {
         let image = match image(planned) {
             Ok(image) => image,
             Err((why, fix)) => {
@@ -159,24 +159,25 @@ pub fn kubernetes(subject: &ExportSubject<'_>) -> Result<Exported, serde_saphyr:
             gaps.add(Some(&planned.name), finding.fix(commands.join("; ")));
         }
         let label = words::label(&planned.name, &mut taken);
-        pods.push((planned, got, label, image));
+        pods.push((planned, resolved, label, image));
     }
     let mut files = Vec::new();
     if !pods.is_empty() {
-        let domains: Vec<&ResolvedDomain> = pods.iter().map(|(_, got, _, _)| *got).collect();
+        let domains: Vec<&ResolvedDomain> =
+            pods.iter().map(|(_, resolved, _, _)| *resolved).collect();
         let (text, why) = kubelet::configuration(subject, &domains)?;
         let mut head = gaps.head("kubernetes", subject, Part::Machine);
         head.push("Reasons:".to_owned());
         head.extend(why);
         files.push(file("kubelet.yaml", &head, &text));
-        for (planned, got, label, image) in pods {
+        for (planned, resolved, label, image) in pods {
             let mut head = gaps.head("kubernetes", subject, Part::Domain(&planned.name));
             head.extend(words::broken(
                 "With CRI-O, name a RuntimeClass here as runtimeClassName whose handler allows the \
                  annotations cpu-load-balancing.crio.io, irq-load-balancing.crio.io and \
                  cpu-quota.crio.io, and set each to \"disable\".",
             ));
-            let text = serde_saphyr::to_string(&pod(subject, planned, got, &label, image))?;
+            let text = serde_saphyr::to_string(&pod(subject, planned, resolved, &label, image))?;
             files.push(file(&format!("pod-{label}.yaml"), &head, &text));
         }
     }
@@ -212,15 +213,15 @@ fn image(planned: &PlannedDomain) -> Result<String, (String, &'static str)> {
 fn pod(
     subject: &ExportSubject<'_>,
     planned: &PlannedDomain,
-    got: &ResolvedDomain,
+    resolved: &ResolvedDomain,
     label: &str,
     image: String,
 ) -> Pod {
     let amounts = BTreeMap::from([
-        ("cpu", got.cpus.len().to_string()),
+        ("cpu", resolved.cpus.len().to_string()),
         ("memory", MEMORY.to_owned()),
     ]);
-    let real_time = got.policy.is_some_and(|policy| policy.is_real_time());
+    let real_time = resolved.policy.is_some_and(|policy| policy.is_real_time());
     let host = &subject.machine.host_name;
     let mut node_selector = BTreeMap::new();
     if !host.is_empty() {

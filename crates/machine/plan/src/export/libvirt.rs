@@ -23,7 +23,7 @@ use super::{ExportSubject, Exported, ExportedFile, interrupts};
 pub(super) struct Guest<'a> {
     pub(super) subject: &'a ExportSubject<'a>,
     pub(super) planned: &'a PlannedDomain,
-    pub(super) got: &'a ResolvedDomain,
+    pub(super) resolved: &'a ResolvedDomain,
 }
 
 const MACHINE_ANSWERS: MachineAnswers = MachineAnswers::without(
@@ -71,7 +71,7 @@ pub fn libvirt(subject: &ExportSubject<'_>, only: Option<&str>) -> io::Result<Ex
     let mut findings = Vec::new();
     let mut machine = Gaps::default();
     machine.of_machine(subject, &MACHINE_ANSWERS);
-    for (planned, got) in subject.domains() {
+    for (planned, resolved) in subject.domains() {
         if only.is_some_and(|name| name != planned.name) {
             continue;
         }
@@ -87,7 +87,7 @@ pub fn libvirt(subject: &ExportSubject<'_>, only: Option<&str>) -> io::Result<Ex
         let guest = Guest {
             subject,
             planned,
-            got,
+            resolved,
         };
         let mut gaps = machine.clone();
         gaps.of_domain(planned, &DOMAIN_ANSWERS);
@@ -153,7 +153,7 @@ fn add_findings(guest: &Guest<'_>, gaps: &mut Gaps) {
             "write kernel = \"/path\" or disk = \"/path\" in the plan".to_owned(),
         );
     }
-    if guest.got.virtual_cpus.contains(&None) {
+    if guest.resolved.virtual_cpus.contains(&None) {
         add(
             Severity::Warning,
             "vcpus",
@@ -175,7 +175,7 @@ fn real_time_inside(guest: &Guest<'_>) -> CpuSet {
         return CpuSet::new();
     }
     (0u32..)
-        .zip(&guest.got.virtual_cpus)
+        .zip(&guest.resolved.virtual_cpus)
         .map(|(number, _)| rampart_model::CpuId(number))
         .filter(|number| {
             request
@@ -197,7 +197,7 @@ impl Guest<'_> {
 }
 
 fn document(guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<String> {
-    let (planned, got) = (guest.planned, guest.got);
+    let (planned, resolved) = (guest.planned, guest.resolved);
     let mut attributes = vec![("type", "kvm")];
     if planned.cpu_pm {
         attributes.push(("xmlns:qemu", "http://libvirt.org/schemas/domain/qemu/1.0"));
@@ -213,7 +213,7 @@ fn document(guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<String> {
         memory_backing(writer, page.map(|page| page.0), real_time, real_time)?;
         let housekeeping = guest.subject.resolved.housekeeping.to_string();
         let placement = [("placement", "static"), ("cpuset", housekeeping.as_str())];
-        let count = got.virtual_cpus.len();
+        let count = resolved.virtual_cpus.len();
         text_with(writer, "vcpu", &placement, &count.to_string())?;
         if planned.disk.is_some() {
             text(writer, "iothreads", "1")?;
@@ -242,13 +242,13 @@ fn document(guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<String> {
 /// Returns the memory node: the plan's, or the only node of the guest's CPUs.
 fn node(guest: &Guest<'_>) -> Option<u32> {
     let named = guest.planned.memory.as_ref().and_then(|memory| memory.node);
-    let nodes = guest.subject.several_nodes(&guest.got.cpus);
+    let nodes = guest.subject.several_nodes(&guest.resolved.cpus);
     let only = nodes.filter(|nodes| nodes.len() == 1);
     named.or_else(|| only.and_then(|nodes| nodes.first()).map(|node| node.0))
 }
 
 fn tuning(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result<()> {
-    let (planned, got) = (guest.planned, guest.got);
+    let (planned, resolved) = (guest.planned, guest.resolved);
     let policy = planned
         .vcpus
         .as_ref()
@@ -257,16 +257,16 @@ fn tuning(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> io::Result
     writer
         .create_element("cputune")
         .write_inner_content(|writer| {
-            for (number, cpu) in got.virtual_cpus.iter().enumerate() {
+            for (number, cpu) in resolved.virtual_cpus.iter().enumerate() {
                 if let Some(cpu) = cpu {
                     let (number, cpu) = (number.to_string(), cpu.to_string());
                     empty(writer, "vcpupin", &[("vcpu", &number), ("cpuset", &cpu)])?;
                 }
             }
-            let emulator = got.emulator.to_string();
+            let emulator = resolved.emulator.to_string();
             empty(writer, "emulatorpin", &[("cpuset", &emulator)])?;
             if planned.disk.is_some() {
-                let service = got.service.to_string();
+                let service = resolved.service.to_string();
                 let attributes = [("iothread", "1"), ("cpuset", service.as_str())];
                 empty(writer, "iothreadpin", &attributes)?;
             }

@@ -45,7 +45,7 @@ pub(super) fn cache(writer: &mut Output, guest: &Guest<'_>, gaps: &mut Gaps) -> 
             "write the share as `bytes` in the plan",
         );
     }
-    let last = guest.got.virtual_cpus.len().saturating_sub(1);
+    let last = guest.resolved.virtual_cpus.len().saturating_sub(1);
     let all = if last == 0 {
         "0".to_owned()
     } else {

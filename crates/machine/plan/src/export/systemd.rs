@@ -39,8 +39,8 @@ pub fn systemd(subject: &ExportSubject<'_>, means: Means<'_>) -> Exported {
     }
     let mut units = Vec::new();
     let mut services = Vec::new();
-    for (planned, got) in subject.domains() {
-        let written = match service(subject, means, planned, got) {
+    for (planned, resolved) in subject.domains() {
+        let written = match service(subject, means, planned, resolved) {
             Ok(written) => written,
             Err((why, fix)) => {
                 gaps.not_written(planned, why, fix);
@@ -53,7 +53,7 @@ pub fn systemd(subject: &ExportSubject<'_>, means: Means<'_>) -> Exported {
         }
         let Service { name, text, .. } = written;
         services.push(name.clone());
-        units.push((planned, got, name, text));
+        units.push((planned, resolved, name, text));
     }
     let mut files = Vec::new();
     let file = |path: String, head: Vec<String>, text: &str| ExportedFile {
@@ -76,12 +76,12 @@ pub fn systemd(subject: &ExportSubject<'_>, means: Means<'_>) -> Exported {
             &text,
         ));
     }
-    for (planned, got, name, text) in units {
+    for (planned, resolved, name, text) in units {
         let head = gaps.head("systemd", subject, Part::Domain(&planned.name));
         files.push(file(format!("{ROOT}/system/{name}"), head, &text));
         if means == Means::SystemdAlone && !planned.kind.is_housekeeping() {
             let path = format!("{ROOT}/system/{}", words::slice(&planned.name));
-            files.push(file(path, short(), &slice_unit(subject, planned, got)));
+            files.push(file(path, short(), &slice_unit(subject, planned, resolved)));
         }
     }
     for (path, text) in drop_ins(&subject.resolved.housekeeping) {

@@ -29,7 +29,7 @@ pub(super) fn service(
     subject: &ExportSubject<'_>,
     means: Means<'_>,
     planned: &PlannedDomain,
-    got: &ResolvedDomain,
+    resolved: &ResolvedDomain,
 ) -> Result<Service, Refusal> {
     let mut unit = Vec::new();
     let mut body = Vec::new();
@@ -45,9 +45,9 @@ pub(super) fn service(
             body.push(format!("CPUAffinity={}", subject.resolved.housekeeping));
             body.push("KillMode=mixed".to_owned());
             body.push(restart(planned.restart));
-            limits(got, &mut body);
+            limits(resolved, &mut body);
         }
-        Means::SystemdAlone => alone(subject, planned, got, &mut unit, &mut body)?,
+        Means::SystemdAlone => alone(subject, planned, resolved, &mut unit, &mut body)?,
     }
     body.push("TimeoutStopSec=60".to_owned());
     let findings = match (means, interrupts::commands(subject, &planned.name)) {
@@ -103,7 +103,7 @@ fn not_by_units(planned: &PlannedDomain) -> Refusal {
 fn alone(
     subject: &ExportSubject<'_>,
     planned: &PlannedDomain,
-    got: &ResolvedDomain,
+    resolved: &ResolvedDomain,
     unit: &mut Vec<String>,
     body: &mut Vec<String>,
 ) -> Result<(), Refusal> {
@@ -131,7 +131,7 @@ fn alone(
                 Some(ContainerEngine::Docker) => Engine::Docker,
                 Some(ContainerEngine::Podman | ContainerEngine::Embedded) | None => Engine::Podman,
             };
-            let start = engine.command(subject, planned, got, Start::Foreground)?;
+            let start = engine.command(subject, planned, resolved, Start::Foreground)?;
             let program = format!("/usr/bin/{}", engine.word());
             let rest = start.words.iter().skip(1).map(String::as_str);
             body.push("Type=exec".to_owned());
@@ -155,11 +155,11 @@ fn alone(
             body.push("Type=exec".to_owned());
             let words = planned.run.iter().map(String::as_str);
             body.push(format!("ExecStart={}", command(words)));
-            body.push(format!("CPUAffinity={}", got.cpus));
+            body.push(format!("CPUAffinity={}", resolved.cpus));
             if !planned.kind.is_housekeeping() {
                 body.push(format!("Slice={}", words::slice(&planned.name)));
             }
-            if let Some(nodes) = subject.several_nodes(&got.cpus) {
+            if let Some(nodes) = subject.several_nodes(&resolved.cpus) {
                 body.push("NUMAPolicy=bind".to_owned());
                 body.push(format!("NUMAMask={nodes}"));
             }
@@ -173,7 +173,7 @@ fn alone(
                 body.push(format!("CPUSchedulingPolicy={class}"));
                 body.push(format!("CPUSchedulingPriority={priority}"));
             }
-            limits(got, body);
+            limits(resolved, body);
         }
     }
     body.push(restart(planned.restart));
@@ -191,8 +191,8 @@ fn restart(restart: Restart) -> String {
 
 /// Adds the limits that a program needs to set its policy and to lock its memory (sched(7),
 /// getrlimit(2)).
-fn limits(got: &ResolvedDomain, body: &mut Vec<String>) {
-    let Some(policy) = got.policy.filter(|policy| policy.is_real_time()) else {
+fn limits(resolved: &ResolvedDomain, body: &mut Vec<String>) {
+    let Some(policy) = resolved.policy.filter(|policy| policy.is_real_time()) else {
         return;
     };
     if let SchedulingPolicy::Fifo(priority) | SchedulingPolicy::RoundRobin(priority) = policy {
@@ -205,18 +205,21 @@ fn limits(got: &ResolvedDomain, body: &mut Vec<String>) {
 pub(super) fn slice_unit(
     subject: &ExportSubject<'_>,
     planned: &PlannedDomain,
-    got: &ResolvedDomain,
+    resolved: &ResolvedDomain,
 ) -> String {
     let cpus = if planned.kind.program() == DomainProgram::Guest {
-        got.cpus.union(&got.emulator).union(&got.service)
+        resolved
+            .cpus
+            .union(&resolved.emulator)
+            .union(&resolved.service)
     } else {
-        got.cpus.clone()
+        resolved.cpus.clone()
     };
     let mut text = format!(
         "[Unit]\nDescription=CPUs of domain {} of a plan of Rampart\n\n[Slice]\nAllowedCPUs={cpus}\n",
         planned.name
     );
-    if let Some(nodes) = subject.several_nodes(&got.cpus) {
+    if let Some(nodes) = subject.several_nodes(&resolved.cpus) {
         text.push_str(&format!("AllowedMemoryNodes={nodes}\n"));
     }
     text

@@ -192,13 +192,15 @@ fn shares_of_the_cache_of_cells_fit_and_every_cell_has_one() {
     for (one, other) in [(share(50), share(50)), (String::new(), String::new())] {
         let resolved = both(&one, &other);
         assert!(broken(&resolved, "cell-cache-share").is_empty());
-        assert!(broken(&resolved, "cell-cache-neighbour").is_empty());
+        assert!(broken(&resolved, "cell-without-cache-share").is_empty());
     }
     let more = both(&share(50), &share(51));
     let finding = one(&more, "cell-cache-share");
     assert!(finding.impossible && finding.finding.to_string().contains("101 %"));
     let without = both(&share(50), "");
-    let finding = one(&without, "cell-cache-neighbour").finding.to_string();
+    let finding = one(&without, "cell-without-cache-share")
+        .finding
+        .to_string();
     assert!(
         finding.contains("cell-3") && finding.contains("all colours"),
         "{finding}"

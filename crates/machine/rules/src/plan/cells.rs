@@ -28,8 +28,8 @@ pub(super) const CELL_CACHE_SHARE: Rule = Rule {
 };
 
 /// Cells without a share next to cells with one.
-pub(super) const CELL_CACHE_NEIGHBOUR: Rule = Rule {
-    id: "cell-cache-neighbour",
+pub(super) const CELL_WITHOUT_CACHE_SHARE: Rule = Rule {
+    id: "cell-without-cache-share",
     severity: Severity::Warning,
     title: "If a cell has a share of the last-level cache, all cells have one",
     reason: "A cell without a share has memory of all colours and takes lines of the cache from the others.",
@@ -63,7 +63,7 @@ pub(super) fn cache_shares(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     }
     let without = cells.iter().filter(|cell| share(cell).is_none());
     findings.extend(without.map(|cell| {
-        CELL_CACHE_NEIGHBOUR
+        CELL_WITHOUT_CACHE_SHARE
             .of_domain(
                 cell.planned,
                 "it takes lines of the cache from cells that have a share",

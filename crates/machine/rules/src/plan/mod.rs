@@ -68,7 +68,7 @@ pub const PLAN_RULES: [Rule; 44] = [
     owners::SAME_MACHINE,
     CELL_MACHINE,
     cells::CELL_CACHE_SHARE,
-    cells::CELL_CACHE_NEIGHBOUR,
+    cells::CELL_WITHOUT_CACHE_SHARE,
     detached::DETACHED_MACHINE,
     detached::DETACHED_DRIVER,
     owners::SELECTOR,

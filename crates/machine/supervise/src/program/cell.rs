@@ -12,7 +12,7 @@ use rampart_cells::network::NetworkRequest;
 use rampart_cells::operate::{
     self, CellState, EnableOrder, OperateError, Operator, StopReason, stop_words,
 };
-use rampart_cells::resolve::{CellRequest, CpuSelection, SharedRequest, Writer};
+use rampart_cells::resolve::{CellRequest, CpuSelection, RegionWriter, SharedRequest};
 use rampart_host::StateDirectory;
 use rampart_model::{CellOptions, CellWriter, Finding, PlannedDomain, Severity};
 
@@ -148,8 +148,8 @@ fn request(order: &StartRequest<'_>) -> CellRequest {
             name: region.name.clone(),
             bytes: region.size.0,
             writer: match region.writer {
-                CellWriter::Cell => Writer::Cell,
-                CellWriter::Root => Writer::Root,
+                CellWriter::Cell => RegionWriter::Cell,
+                CellWriter::Root => RegionWriter::Root,
             },
         };
         let own = options.shared.iter().map(request_of);

@@ -53,7 +53,7 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
     add(&["-smp", &smp]);
     add(&["-m", &format!("{}M", options.mebibytes)]);
     // A reset ends the machine, because a second boot would look like the first. After a panic the
-    // machine goes on, because an evaluation tests which domains survive.
+    // machine continues, because an evaluation tests which domains survive.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
     for port in architecture.serial_ports {
         let end = match port {

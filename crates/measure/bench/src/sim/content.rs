@@ -15,7 +15,7 @@ use super::build_programs::Program;
 use super::cache::create_directory;
 use super::error::SimError;
 use super::image::{BuildStep, ImageRecord, KERNEL, RECIPE, RECORD, ROOT, TREES};
-use super::packages::{Apt, Package};
+use super::packages::{Apt, SimPackage};
 use super::{kernel, modules, root_files, squashfs};
 
 const DPKG_DEB: Program = Program {
@@ -29,7 +29,7 @@ pub(super) fn create(
     work: &Path,
     architecture: &Architecture,
     apt: &Apt,
-    packages: Vec<Package>,
+    packages: Vec<SimPackage>,
     progress: &mut dyn FnMut(BuildStep),
 ) -> Result<(), SimError> {
     let root = work.join("root");
@@ -61,7 +61,7 @@ pub(super) fn create(
 pub(super) fn unpack(
     root: &Path,
     apt: &Apt,
-    packages: &[Package],
+    packages: &[SimPackage],
     progress: &mut dyn FnMut(BuildStep),
 ) -> Result<(), SimError> {
     create_directory(root)?;

@@ -16,7 +16,7 @@ use super::cache::{Cache, create_directory, lock_directory};
 use super::content::create;
 use super::error::SimError;
 use super::mirror::{Mirror, SUITE};
-use super::packages::{Apt, PACKAGES, Package, hexadecimal};
+use super::packages::{Apt, PACKAGES, SimPackage, hexadecimal};
 
 /// Version of the build. Raise it if the code builds a different image from the same packages.
 pub(super) const RECIPE: u32 = 3;
@@ -38,7 +38,7 @@ pub struct ImageRecord {
     /// Its kernel, as `uname -r` prints it.
     pub kernel_release: String,
     /// Its packages with versions and hashes.
-    pub packages: Vec<Package>,
+    pub packages: Vec<SimPackage>,
 }
 
 /// A bootable image. It is not removed as long as this value lives.
@@ -203,7 +203,7 @@ impl Image {
 
 /// Returns a name for the image of these packages. File names suffice, because the signed archive
 /// never gives two files the same name.
-pub(super) fn identity(packages: &[Package]) -> String {
+pub(super) fn identity(packages: &[SimPackage]) -> String {
     let mut digest = Sha256::new();
     digest.update(RECIPE.to_le_bytes());
     for package in packages {
@@ -247,8 +247,8 @@ fn remove_old(images: &Path, current: &Path) {
 mod tests {
     use super::*;
 
-    fn package(file: &str) -> Package {
-        Package {
+    fn package(file: &str) -> SimPackage {
+        SimPackage {
             name: "a".to_owned(),
             version: "1".to_owned(),
             file: file.to_owned(),

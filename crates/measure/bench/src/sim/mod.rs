@@ -40,7 +40,7 @@ pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
 pub use init::Init;
 pub use options::{CarriedFile, Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
-pub use packages::Package;
+pub use packages::SimPackage;
 pub use running_machine::Sim;
 pub use up::{Joined, Up};
 pub use watch::Loss;

@@ -68,7 +68,7 @@ const APT_GET: Program = Program {
 
 /// One package of the machine.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Package {
+pub struct SimPackage {
     /// Its name.
     pub name: String,
     /// Its version, with the epoch.
@@ -134,7 +134,7 @@ impl Apt {
     }
 
     /// Returns all packages that the machine needs, by name. Uses the lists, not the network.
-    pub(super) fn resolve(&self) -> Result<Vec<Package>, SimError> {
+    pub(super) fn resolve(&self) -> Result<Vec<SimPackage>, SimError> {
         // apt does not list packages that are in its archive, so this uses an empty one.
         let empty = self.directory.join("none");
         create_directory(&empty.join("partial"))?;
@@ -151,7 +151,7 @@ impl Apt {
     /// of bytes fetched.
     fn download(
         &self,
-        packages: &mut [Package],
+        packages: &mut [SimPackage],
         progress: &mut dyn FnMut(u64),
     ) -> Result<(), SimError> {
         let mut arguments = vec!["-qq", "-y", "--download-only", "install"];
@@ -175,7 +175,7 @@ impl Apt {
     /// Fetches as [`Apt::download`], with the steps of a build.
     pub(super) fn download_with_progress(
         &self,
-        packages: &mut [Package],
+        packages: &mut [SimPackage],
         progress: &mut dyn FnMut(BuildStep),
     ) -> Result<(), SimError> {
         let total = packages.iter().map(|package| package.bytes).sum();
@@ -188,7 +188,7 @@ impl Apt {
     }
 
     /// Returns the path of a fetched package.
-    pub(super) fn path(&self, package: &Package) -> PathBuf {
+    pub(super) fn path(&self, package: &SimPackage) -> PathBuf {
         self.archives().join(&package.file)
     }
 
@@ -197,7 +197,7 @@ impl Apt {
     }
 
     /// Removes the files of packages that are no longer needed.
-    fn remove_others(&self, packages: &[Package]) {
+    fn remove_others(&self, packages: &[SimPackage]) {
         let Ok(entries) = fs::read_dir(self.archives()) else {
             return;
         };
@@ -283,7 +283,7 @@ fn acquisition(dump: &str) -> String {
 }
 
 /// Parses lines `'URL' NAME_VERSION_ARCHITECTURE.deb BYTES HASH` of `apt-get --print-uris`.
-fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
+fn parse_addresses(output: &str) -> Result<Vec<SimPackage>, SimError> {
     output
         .lines()
         .filter(|line| line.starts_with('\''))
@@ -294,7 +294,7 @@ fn parse_addresses(output: &str) -> Result<Vec<Package>, SimError> {
                 let bytes = words.next()?.parse().ok()?;
                 let (name, rest) = file.split_once('_')?;
                 let (version, _) = rest.rsplit_once('_')?;
-                Some(Package {
+                Some(SimPackage {
                     name: name.to_owned(),
                     version: version.replace("%3a", ":"),
                     file: file.to_owned(),

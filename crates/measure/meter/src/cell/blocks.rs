@@ -4,11 +4,11 @@
 //! them.
 
 use rampart_model::Nanos;
-use rampart_ring::records::Writer;
+use rampart_ring::records::RecordWriter;
 
 use super::memory::CellOutput;
 use super::orders::{Block, Orders};
-use super::records::Record;
+use super::records::CellRecord;
 use crate::engine::Clock;
 use crate::engine::schedule::Schedule;
 
@@ -16,7 +16,7 @@ use crate::engine::schedule::Schedule;
 #[derive(Debug)]
 pub struct BlockMaker<'a> {
     orders: Orders<'a>,
-    writer: Writer<'a>,
+    writer: RecordWriter<'a>,
     /// Number of the present or last order.
     number: u64,
     order: Option<(Block, Schedule)>,
@@ -31,7 +31,7 @@ impl<'a> BlockMaker<'a> {
     pub fn new(output: &CellOutput<'a>, orders: Orders<'a>) -> Option<Self> {
         Some(Self {
             orders,
-            writer: Writer::begin(output.blocks())?,
+            writer: RecordWriter::begin(output.blocks())?,
             number: orders.block_number(),
             order: None,
             made: 0,
@@ -61,7 +61,7 @@ impl<'a> BlockMaker<'a> {
         let (sequence, next) = (self.made, schedule.next());
         let is_last = sequence + 1 >= order.count;
         self.made += 1;
-        Record::Blocked {
+        CellRecord::Blocked {
             order: number,
             sequence,
             span: (start, end),
@@ -86,7 +86,7 @@ impl<'a> BlockMaker<'a> {
     /// Reports the end of the previous order, if there is one.
     fn finish(&mut self) {
         if self.order.take().is_some() {
-            Record::BlocksDone {
+            CellRecord::BlocksDone {
                 order: self.number,
                 made: self.made,
                 latest: self.latest,

@@ -4,12 +4,12 @@
 use core::cell::{Cell, RefCell};
 
 use rampart_model::Nanos;
-use rampart_ring::records::Writer;
+use rampart_ring::records::RecordWriter;
 
 use super::loads::Loads;
 use super::memory::{CellOutput, Word};
 use super::orders::{Measure, Meter, Orders};
-use super::records::{Done, Record};
+use super::records::{CellRecord, Done};
 use crate::engine::control_loop::ControlLoop;
 use crate::engine::fwq::FixedWork;
 use crate::engine::irq::Irq;
@@ -18,8 +18,8 @@ use crate::engine::noise::{Noise, NoiseTotals, own_period};
 use crate::engine::wakeup::Wakeup;
 use crate::engine::work::{arithmetic, calibrate};
 use crate::engine::{
-    Clock, Counter, Interrupt, Page, Processor, ProcessorWatch, Registers, Sample, Sink, Sleep,
-    Stop, Work,
+    Clock, Counter, InterruptSource, Page, Processor, ProcessorWatch, Registers, Sample, Sink,
+    Sleep, Stop, Work,
 };
 use crate::timescale::Timescale;
 
@@ -78,9 +78,9 @@ pub struct Program<'a, H> {
     hardware: &'a H,
     output: CellOutput<'a>,
     orders: Orders<'a>,
-    writer: Writer<'a>,
-    /// Number of the order that was carried out last.
-    served: u64,
+    writer: RecordWriter<'a>,
+    /// Number of the order that was executed last.
+    executed: u64,
     /// Number of the last block order for which the interrupt was triggered.
     blocks: Cell<u64>,
     /// Borrowed for one slice at a time.
@@ -101,8 +101,8 @@ impl<'a, H: Hardware> Program<'a, H> {
             hardware,
             output,
             orders,
-            writer: Writer::begin(output.samples())?,
-            served: orders.measure_number(),
+            writer: RecordWriter::begin(output.samples())?,
+            executed: orders.measure_number(),
             blocks: Cell::new(orders.block_number()),
             loads: RefCell::new(loads),
             prepared: None,
@@ -117,19 +117,21 @@ impl<'a, H: Hardware> Program<'a, H> {
         }
     }
 
-    /// Carries out the orders since the last call.
+    /// Executes the orders since the last call.
     pub fn serve(&mut self) {
         look_for_blocks(self.hardware, self.orders, &self.blocks);
         let number = self.orders.measure_number();
-        if number == self.served {
+        if number == self.executed {
             return;
         }
-        self.served = number;
+        self.executed = number;
         match self.orders.measure() {
             Some(Measure::Prepare {
                 meter: Meter::Irq | Meter::Mmio,
                 ..
-            }) if !H::HAS_INTERRUPTS => Record::Refused { order: number }.write(&mut self.writer),
+            }) if !H::HAS_INTERRUPTS => {
+                CellRecord::Refused { order: number }.write(&mut self.writer)
+            }
             Some(Measure::Prepare {
                 meter,
                 interval,
@@ -142,9 +144,9 @@ impl<'a, H: Hardware> Program<'a, H> {
                 end,
             }) => match self.prepared.take() {
                 Some(prepared) => self.measure(number, prepared, (start, measured, end)),
-                None => Record::Refused { order: number }.write(&mut self.writer),
+                None => CellRecord::Refused { order: number }.write(&mut self.writer),
             },
-            None => Record::Refused { order: number }.write(&mut self.writer),
+            None => CellRecord::Refused { order: number }.write(&mut self.writer),
         }
     }
 
@@ -191,7 +193,7 @@ impl<'a, H: Hardware> Program<'a, H> {
             }
         };
         self.prepared = Some(prepared);
-        Record::Ready {
+        CellRecord::Ready {
             order: number,
             threshold,
         }
@@ -223,7 +225,7 @@ impl<'a, H: Hardware> Program<'a, H> {
         if let Engine::Fwq(fixed_work) = &mut engine {
             fixed_work.restart();
         }
-        Record::WarmedUp { order: number }.write(inside.writer);
+        CellRecord::WarmedUp { order: number }.write(inside.writer);
         let begun = inside.now();
         let interrupts = output.read(Word::Interrupts);
         let noise = engine.run(&mut inside, end);
@@ -246,7 +248,7 @@ impl<'a, H: Hardware> Program<'a, H> {
             lowered,
             noise,
         };
-        Record::Done {
+        CellRecord::Done {
             order: number,
             done,
         }
@@ -310,7 +312,7 @@ struct Inside<'p, 'a, H> {
     hardware: &'a H,
     output: CellOutput<'a>,
     orders: Orders<'a>,
-    writer: &'p mut Writer<'a>,
+    writer: &'p mut RecordWriter<'a>,
     blocks: &'p Cell<u64>,
     loads: &'p RefCell<Loads<'a>>,
     number: u64,
@@ -372,7 +374,7 @@ impl<H: Hardware> Sleep for Inside<'_, '_, H> {
     }
 }
 
-impl<H: Hardware> Interrupt for Inside<'_, '_, H> {
+impl<H: Hardware> InterruptSource for Inside<'_, '_, H> {
     fn interrupt_at(&self, at: Nanos) -> Option<Nanos> {
         self.hardware.start_timer(at);
         loop {
@@ -403,7 +405,7 @@ impl<H: Hardware> Sink for Inside<'_, '_, H> {
             },
             None => sample,
         };
-        Record::Sample(sample).write(self.writer);
+        CellRecord::Sample(sample).write(self.writer);
         self.output.write(Word::LastSample, sample.at);
     }
 }

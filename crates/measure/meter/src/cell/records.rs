@@ -3,7 +3,7 @@
 //! can write anything.
 
 use rampart_model::Nanos;
-use rampart_ring::records::Writer;
+use rampart_ring::records::RecordWriter;
 
 use crate::engine::Sample;
 use crate::engine::noise::NoiseTotals;
@@ -34,7 +34,7 @@ pub struct Done {
 
 /// A record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Record {
+pub enum CellRecord {
     /// An order to prepare was carried out.
     Ready {
         /// Number of the order.
@@ -92,9 +92,9 @@ const BLOCKS_DONE: u32 = 7;
 /// Marks a missing shortest turn.
 const NONE: u64 = u64::MAX;
 
-impl Record {
+impl CellRecord {
     /// Writes the record into a ring. Records that are not read in time are overwritten.
-    pub fn write(&self, writer: &mut Writer<'_>) {
+    pub fn write(&self, writer: &mut RecordWriter<'_>) {
         match *self {
             Self::Ready { order, threshold } => put(writer, READY, &[order, threshold.0]),
             Self::Sample(sample) => put(
@@ -205,7 +205,7 @@ impl Record {
     }
 }
 
-fn put(writer: &mut Writer<'_>, kind: u32, words: &[u64]) {
+fn put(writer: &mut RecordWriter<'_>, kind: u32, words: &[u64]) {
     let mut bytes = [0; WORDS * 8];
     for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
         to.copy_from_slice(&word.to_le_bytes());

@@ -3,11 +3,11 @@
 use core::sync::atomic::AtomicU64;
 
 use rampart_model::Nanos;
-use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader, Writer};
+use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader, RecordWriter};
 
 use super::memory::ORDERS_BYTES;
 use super::orders::{Block, Measure, Meter, Orders};
-use super::records::{Done, Record};
+use super::records::{CellRecord, Done};
 use crate::engine::Sample;
 use crate::engine::noise::NoiseTotals;
 use crate::engine::schedule::Spacing;
@@ -86,27 +86,27 @@ fn reads_records_as_written_and_rejects_invalid_ones() {
     };
     let span = (Nanos(5), Nanos(6));
     let records = [
-        Record::Ready {
+        CellRecord::Ready {
             order: 1,
             threshold: Nanos(2),
         },
-        Record::Sample(sample),
-        Record::WarmedUp { order: 3 },
-        Record::Done { order: 4, done },
-        Record::Refused { order: 5 },
-        Record::Blocked {
+        CellRecord::Sample(sample),
+        CellRecord::WarmedUp { order: 3 },
+        CellRecord::Done { order: 4, done },
+        CellRecord::Refused { order: 5 },
+        CellRecord::Blocked {
             order: 6,
             sequence: 7,
             span,
         },
-        Record::BlocksDone {
+        CellRecord::BlocksDone {
             order: 8,
             made: 9,
             latest: Nanos(10),
         },
     ];
     let memory = words(520);
-    let mut writer = Writer::begin(&memory).expect("enough memory");
+    let mut writer = RecordWriter::begin(&memory).expect("enough memory");
     let mut reader = Reader::new(&memory).expect("enough memory");
     let mut record_bytes = [0; MAXIMUM_RECORD_BYTES];
     for record in records {
@@ -114,10 +114,10 @@ fn reads_records_as_written_and_rejects_invalid_ones() {
         let Read::Record { kind, bytes } = reader.read(&mut record_bytes) else {
             panic!("no record");
         };
-        assert_eq!(Record::read(kind, &record_bytes[..bytes]), Some(record));
+        assert_eq!(CellRecord::read(kind, &record_bytes[..bytes]), Some(record));
         // One word too few or too many, or an unknown kind.
-        assert_eq!(Record::read(kind, &record_bytes[..bytes - 8]), None);
-        assert_eq!(Record::read(kind, &record_bytes[..bytes + 8]), None);
-        assert_eq!(Record::read(kind + 100, &record_bytes[..bytes]), None);
+        assert_eq!(CellRecord::read(kind, &record_bytes[..bytes - 8]), None);
+        assert_eq!(CellRecord::read(kind, &record_bytes[..bytes + 8]), None);
+        assert_eq!(CellRecord::read(kind + 100, &record_bytes[..bytes]), None);
     }
 }

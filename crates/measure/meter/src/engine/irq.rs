@@ -7,7 +7,7 @@
 
 use rampart_model::Nanos;
 
-use super::{Clock, Grid, Interrupt, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
+use super::{Clock, Grid, InterruptSource, Processor, ProcessorWatch, Sample, Sink, Sleep, Stop};
 
 /// Time before the planned moment at which the program wakes, limited to half a period. Longer than
 /// a processor needs to leave WFI.
@@ -31,7 +31,7 @@ impl Irq {
     /// Takes the samples of all planned moments before `until`, or until a stop is requested.
     pub fn run<E>(&mut self, environment: &mut E, watch: &mut ProcessorWatch, until: Nanos)
     where
-        E: Clock + Sleep + Interrupt + Processor + Stop + Sink,
+        E: Clock + Sleep + InterruptSource + Processor + Stop + Sink,
     {
         let awake = AWAKE.min(Nanos(self.grid.interval().0 / 2));
         while self.grid.next() < until && !environment.stop_requested() {

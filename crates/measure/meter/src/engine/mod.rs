@@ -59,7 +59,7 @@ pub trait Work {
 }
 
 /// The interrupt of a timer, handled by this program.
-pub trait Interrupt {
+pub trait InterruptSource {
     /// Sets the timer to `at` (immediately if `at` has passed), busy-waits until the handler has
     /// run, and returns when the handler first read the counter. Returns `None` if a stop request
     /// ended the wait.

@@ -8,7 +8,7 @@ use rampart_model::Nanos;
 
 use super::mmio::ACCESSES;
 use super::{
-    Clock, Counter, Interrupt, Page, Processor, Registers, Sample, Sink, Sleep, Stop, Work,
+    Clock, Counter, InterruptSource, Page, Processor, Registers, Sample, Sink, Sleep, Stop, Work,
 };
 
 #[derive(Debug, Default)]
@@ -132,7 +132,7 @@ impl Work for Simulation {
     }
 }
 
-impl Interrupt for Simulation {
+impl InterruptSource for Simulation {
     fn interrupt_at(&self, at: Nanos) -> Option<Nanos> {
         if !self.sleep_until(at) {
             return None;

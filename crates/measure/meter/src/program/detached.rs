@@ -177,7 +177,7 @@ mod tests {
 
     use super::*;
     use crate::cell::orders::{Block, Measure, Meter};
-    use crate::cell::records::Record;
+    use crate::cell::records::CellRecord;
     use crate::engine::schedule::Spacing;
 
     const LENGTH: Nanos = Nanos::from_millis(5);
@@ -186,14 +186,14 @@ mod tests {
         (0..bytes as u64 / 8).map(|_| AtomicU64::new(0)).collect()
     }
 
-    fn records(memory: &[AtomicU64]) -> Vec<Record> {
+    fn records(memory: &[AtomicU64]) -> Vec<CellRecord> {
         let mut reader = Reader::new(memory).expect("a ring");
         let mut buffer = [0; MAXIMUM_RECORD_BYTES];
         let mut records = Vec::new();
         loop {
             match reader.read(&mut buffer) {
                 Read::Record { kind, bytes } => {
-                    records.extend(Record::read(kind, &buffer[..bytes]));
+                    records.extend(CellRecord::read(kind, &buffer[..bytes]));
                 }
                 Read::Nothing => return records,
                 _ => {}
@@ -204,7 +204,7 @@ mod tests {
     type Give<'a> = &'a dyn Fn(Orders<'_>, Nanos);
 
     /// Carries out orders, each as soon as `give` gives it, and returns the records of samples and of blocks.
-    fn carried_out(give: &[Give<'_>]) -> [Vec<Record>; 2] {
+    fn carried_out(give: &[Give<'_>]) -> [Vec<CellRecord>; 2] {
         let (output, orders) = (words(OUTPUT_BYTES), words(ORDERS_BYTES));
         let written = CellOutput::new(&output).expect("enough memory");
         let given = Orders::new(&orders).expect("enough memory");
@@ -256,12 +256,12 @@ mod tests {
         ]);
         // A block begins at most an interval before a planned wake-up.
         let late = samples.iter().filter(|record| match record {
-            Record::Sample(sample) => sample.value >= LENGTH.0 - 1_000_000,
+            CellRecord::Sample(sample) => sample.value >= LENGTH.0 - 1_000_000,
             _ => false,
         });
         assert!(late.count() >= 2, "{samples:?}");
-        let made = |record: &Record| match record {
-            Record::Blocked { span, .. } => span.1 >= span.0 + LENGTH,
+        let made = |record: &CellRecord| match record {
+            CellRecord::Blocked { span, .. } => span.1 >= span.0 + LENGTH,
             _ => false,
         };
         assert_eq!(
@@ -275,7 +275,7 @@ mod tests {
     fn refuses_to_measure_interrupts() {
         for meter in [Meter::Irq, Meter::Mmio] {
             let [samples, _] = carried_out(&[&|orders, _| prepare(orders, meter)]);
-            assert_eq!(samples, [Record::Refused { order: 1 }]);
+            assert_eq!(samples, [CellRecord::Refused { order: 1 }]);
         }
     }
 }

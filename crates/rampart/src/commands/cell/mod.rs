@@ -15,10 +15,10 @@ use rampart_model::{ByteSize, CpuList, ExitCode, Nanos};
 use crate::failure::Failure;
 
 const CELL_EXAMPLES: &str = "\
-Cells need an arm64 machine with a GICv2 or GICv3, a kernel that was booted at EL2
-without VHE, and memory that is reserved from Linux. `enable` reports what is
-missing and how to fix it. The driver (/dev/rampart) keeps the state of cells;
-no process has to run.
+Cells need an arm64 machine with a GICv2 or GICv3, a kernel that was booted at
+EL2 without VHE, and memory that is reserved from Linux. `enable` reports what
+is missing and how to fix it. The driver (/dev/rampart) keeps the state of
+cells; no process has to run.
 
 Exit codes:
   0  done

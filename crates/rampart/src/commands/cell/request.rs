@@ -4,7 +4,7 @@
 use rampart_cells::names::wrong_name;
 use rampart_cells::network::{DEFAULT_BYTES, NetworkRequest, wrong_bytes};
 use rampart_cells::resolve::{
-    CellRequest, CpuSelection, RegisterFlags, RegisterGrant, SharedRequest, Writer,
+    CellRequest, CpuSelection, RegionWriter, RegisterFlags, RegisterGrant, SharedRequest,
 };
 use rampart_model::{ByteSize, Nanos};
 
@@ -20,7 +20,7 @@ pub(super) struct Register(RegisterGrant);
 pub(super) struct Shared {
     name: Option<String>,
     bytes: u64,
-    writer: Writer,
+    writer: RegionWriter,
 }
 
 /// A shared region of another cell.
@@ -76,8 +76,8 @@ fn named(text: &str) -> Result<(Option<String>, &str), String> {
 pub(super) fn shared(text: &str) -> Result<Shared, String> {
     let (name, rest) = named(text)?;
     let (size, writer) = match rest.strip_suffix(":root") {
-        Some(size) => (size, Writer::Root),
-        None => (rest, Writer::Cell),
+        Some(size) => (size, RegionWriter::Root),
+        None => (rest, RegionWriter::Cell),
     };
     let bytes: ByteSize = size.parse().map_err(|error| {
         format!("{error}; write [NAME=]SIZE, for example records=64KiB, with `:root` where the root writes it")
@@ -192,11 +192,11 @@ mod tests {
                 .contains("ADDRESS")
         );
         let plain = shared("1MiB:root").expect("a size");
-        assert_eq!((plain.bytes, plain.writer), (1 << 20, Writer::Root));
+        assert_eq!((plain.bytes, plain.writer), (1 << 20, RegionWriter::Root));
         assert_eq!(plain.name, None);
         let named = shared("records=64KiB").expect("a size");
         assert_eq!(named.name.as_deref(), Some("records"));
-        assert_eq!((named.bytes, named.writer), (64 << 10, Writer::Cell));
+        assert_eq!((named.bytes, named.writer), (64 << 10, RegionWriter::Cell));
         assert!(shared("7=64KiB").expect_err("a number").contains("name"));
         assert!(shared("64").is_err() || shared("x=").is_err());
         let other = other_region("press:1").expect("a region");

@@ -40,7 +40,7 @@ pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::Success);
     }
     if cells.is_empty() {
-        output::say(NO_CELL);
+        output::eprint(NO_CELL);
         return Ok(ExitCode::Success);
     }
     output::print_text(&rampart_present::cell_list(&cells, arguments.verbose))?;
@@ -60,7 +60,7 @@ pub(super) fn stats(arguments: &Stats) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::Success);
     }
     if cells.is_empty() {
-        output::say(NO_CELL);
+        output::eprint(NO_CELL);
         return Ok(ExitCode::Success);
     }
     output::print_text(&rampart_present::cell_exits(&cells))?;

@@ -172,7 +172,7 @@ pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode,
         && status.plan.is_none()
         && !rustix::process::geteuid().is_root()
     {
-        output::say(&format!(
+        output::eprint(&format!(
             "note: no plan in {}; a plan that root applied is shown to root only",
             rampart_host::StateDirectory::standard().path().display()
         ));

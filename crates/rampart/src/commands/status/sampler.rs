@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{MachineRoot, StateDirectory, Watch, active_plan, observe};
 use rampart_model::{ActivePlan, Nanos, Observation, Status};
-use rampart_status::Observer;
+use rampart_status::StatusObserver;
 
 use crate::commands::VERSION;
 use crate::failure::Failure;
@@ -43,7 +43,7 @@ impl Sampler {
         let plan = self.plan()?;
         let watch = Watch::of(plan.as_ref(), &self.root, &self.state);
         let later = observe(&self.root, &watch);
-        let observer = Observer {
+        let observer = StatusObserver {
             tool_version: VERSION,
             process: Some(std::process::id()),
         };

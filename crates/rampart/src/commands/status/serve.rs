@@ -96,7 +96,7 @@ pub(super) fn run(address: &ServeAddress, meter: bool) -> Result<ExitCode, Failu
         let meters = Meters::start(scrapes.sampler.plan()?.as_ref(), &status)?;
         scrapes.meters = Some(meters);
     }
-    output::say(&format!(
+    output::eprint(&format!(
         "rampart: serving http://{}/metrics until Ctrl-C",
         server.server_addr()
     ));

@@ -417,12 +417,29 @@ fn confidence(verdicts: &[&Verdict]) -> String {
 }
 
 /// Explains the columns of stalls, if there are any.
-fn about_stalls(verdicts: &[&Verdict]) -> &'static str {
-    if stall_lengths(verdicts).is_empty() {
-        return "";
+fn about_stalls(verdicts: &[&Verdict]) -> String {
+    let tolerated: Vec<String> = stall_lengths(verdicts)
+        .iter()
+        .filter_map(|length| {
+            let stalls = verdicts
+                .iter()
+                .filter_map(|verdict| answers(verdict))
+                .flat_map(|answers| &answers.stalls);
+            let most = stalls
+                .filter(|stall| stall.over == *length)
+                .map(|stall| stall.tolerated)
+                .reduce(f64::max)?;
+            Some(format!("{}/s over {length}", format::factor(most)))
+        })
+        .collect();
+    if tolerated.is_empty() {
+        return String::new();
     }
-    " The columns on lengths count the samples over them on both sides, a stall of many periods as one, and bound how \
-     many more there may be per second."
+    format!(
+        " The columns on lengths count the samples over them on both sides, a stall of many periods as one, and bound how \
+         many more there may be per second. Tolerated are {}.",
+        tolerated.join(" and ")
+    )
 }
 
 /// Returns the interference factors: loaded ÷ idle.
@@ -477,7 +494,7 @@ pub(super) fn same_as_host(report: &Report<'_>) -> Vec<Element> {
     if verdicts.iter().any(|of| answers(of).is_some()) {
         remark.push_str(" Their CPUs differ, and the meter's reader shares one of the host's.");
     }
-    remark.push_str(about_stalls(&verdicts));
+    remark.push_str(&about_stalls(&verdicts));
     if let Some(tolerance) = verdicts.iter().find_map(|of| tolerance(of)) {
         remark.push_str(&format!(
             " Up to {} counts as the same (shaded).",

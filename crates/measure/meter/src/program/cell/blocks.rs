@@ -11,7 +11,7 @@ use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
 use super::clock::CellClock;
 use super::memory::{CellMemory, CellMemoryLocation, silent};
 use crate::cell::orders::Block;
-use crate::cell::records::Record;
+use crate::cell::records::CellRecord;
 use crate::linux::clock;
 use crate::program::blocker::spacing;
 
@@ -115,12 +115,12 @@ impl CellBlocks {
         let mut record_bytes = [0; MAXIMUM_RECORD_BYTES];
         loop {
             let record = match reader.read(&mut record_bytes) {
-                Read::Record { kind, bytes } => Record::read(kind, &record_bytes[..bytes]),
+                Read::Record { kind, bytes } => CellRecord::read(kind, &record_bytes[..bytes]),
                 Read::Nothing | Read::NoRing => break,
                 Read::Lost(_) | Read::Damaged | Read::Began => None,
             };
             match record {
-                Some(Record::Blocked {
+                Some(CellRecord::Blocked {
                     order,
                     sequence,
                     span: (start, end),
@@ -140,7 +140,7 @@ impl CellBlocks {
                         end: self.clock.host_time(end),
                     });
                 }
-                Some(Record::BlocksDone {
+                Some(CellRecord::BlocksDone {
                     order,
                     made,
                     latest,

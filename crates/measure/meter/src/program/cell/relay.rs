@@ -12,7 +12,7 @@ use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
 use super::clock::CellClock;
 use super::memory::{CellMemory, refused, silent};
 use crate::cell::orders::{Measure, Meter, Orders};
-use crate::cell::records::{Done, Record};
+use crate::cell::records::{CellRecord, Done};
 use crate::engine::Sample;
 use crate::engine::noise::NoiseTotals;
 use crate::linux::{clock, thread_id};
@@ -49,10 +49,11 @@ struct CellRing<'a> {
 
 impl CellRing<'_> {
     /// Returns the next record, or `None` if there is none.
-    fn next(&mut self) -> Option<Record> {
+    fn next(&mut self) -> Option<CellRecord> {
         loop {
             match self.reader.read(&mut self.buffer) {
-                Read::Record { kind, bytes } => match Record::read(kind, &self.buffer[..bytes]) {
+                Read::Record { kind, bytes } => match CellRecord::read(kind, &self.buffer[..bytes])
+                {
                     Some(record) => return Some(record),
                     None => self.lost += 1,
                 },
@@ -164,8 +165,8 @@ fn prepare(
         // Records from before this order are ignored.
         while let Some(record) = cell.next() {
             match record {
-                Record::Ready { order, threshold } if order == number => return Ok(threshold),
-                Record::Refused { order } if order == number => return Err(not_understood()),
+                CellRecord::Ready { order, threshold } if order == number => return Ok(threshold),
+                CellRecord::Refused { order } if order == number => return Err(not_understood()),
                 _ => {}
             }
         }
@@ -186,13 +187,13 @@ fn take(
     clock.update();
     while let Some(record) = cell.next() {
         match record {
-            Record::Sample(sample) => producer.push(Sample {
+            CellRecord::Sample(sample) => producer.push(Sample {
                 at: clock.host_time(Nanos(sample.at)).0,
                 ..sample
             }),
-            Record::WarmedUp { order } if order == number => turn(boundary, producer),
-            Record::Done { order, done } if order == number => return Ok(Some(done)),
-            Record::Refused { order } if order == number => return Err(not_understood()),
+            CellRecord::WarmedUp { order } if order == number => turn(boundary, producer),
+            CellRecord::Done { order, done } if order == number => return Ok(Some(done)),
+            CellRecord::Refused { order } if order == number => return Err(not_understood()),
             _ => {}
         }
     }
