@@ -2,7 +2,9 @@
 # Each target first installs missing packages (scripts/setup). If that is not possible, it reports them and
 # continues without the optional ones.
 
-ARCH ?= $(shell uname -m)
+# A simulated board is an arm64 machine.
+BENCH ?=
+ARCH ?= $(if $(filter aarch64-backports imx8mp versal,$(BENCH)),aarch64,$(shell uname -m))
 ARGS ?=
 CROSS := $(filter-out $(shell uname -m),$(ARCH))
 SETUP_CROSS := $(if $(CROSS),setup-cross)
@@ -44,10 +46,10 @@ evaluate: setup-run build ## Evaluate this machine and print the path of the pag
 	bin/rampart evaluate $(ARGS)
 
 .PHONY: evaluate-sim
-evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=...)
+evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=... BENCH=imx8mp)
 	$(if $(CROSS),scripts/build)
 	$(if $(filter aarch64,$(ARCH)),scripts/hypervisor)
-	bin/rampart evaluate --on sim$(addprefix :,$(CROSS)) $(ARGS)
+	bin/rampart evaluate --on sim$(addprefix :,$(or $(BENCH),$(CROSS))) $(ARGS)
 
 .PHONY: example-detached
 example-detached: setup-sim $(SETUP_CROSS) build modules ## Run a detached control loop beside loads on a simulated machine (ARCH=...)
@@ -56,7 +58,7 @@ example-detached: setup-sim $(SETUP_CROSS) build modules ## Run a detached contr
 
 .PHONY: modules
 modules: setup-sim ## Build the kernel module for the simulated machine into bin/modules (ARCH=...)
-	$(within) kernel/build --out bin/modules $(ARCH) bookworm
+	$(within) kernel/build --out bin/modules $(ARCH) bookworm $(if $(filter %-backports,$(BENCH)),bookworm-backports)
 
 .PHONY: hypervisor
 hypervisor: setup-build ## Build the hypervisor for arm64 and programs for its cells into bin/hypervisor
@@ -174,7 +176,7 @@ test-modules: setup-test ## Build the kernel module for old and new kernels; war
 .PHONY: built-for-tests
 built-for-tests: setup-test build
 	scripts/build aarch64
-	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS)
+	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS) bookworm-backports
 	$(within) kernel/build --out bin/modules x86_64 $(TEST_KERNELS)
 	scripts/hypervisor
 

@@ -104,6 +104,29 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
     run(script, memory_mebibytes, limit, archive(), &[])
 }
 
+/// Like [`run_with_hypervisor`], with the newest kernel for the distribution, and further kernel arguments.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_newest_kernel(
+    script: &str,
+    memory: u32,
+    limit: Duration,
+    kernel_arguments: &str,
+) -> String {
+    let machine = "aarch64-backports";
+    run_in(
+        machine,
+        script,
+        memory,
+        limit,
+        archive(),
+        kernel_arguments,
+        &[],
+    )
+}
+
 /// Like [`run_with_hypervisor`], in a machine with two security states, as on boards with firmware at EL3.
 ///
 /// # Panics
@@ -149,11 +172,32 @@ fn run(
     archive: Vec<u8>,
     more: &[&str],
 ) -> String {
+    run_in(
+        "aarch64",
+        script,
+        memory_mebibytes,
+        limit,
+        archive,
+        "",
+        more,
+    )
+}
+
+fn run_in(
+    machine: &str,
+    script: &str,
+    memory_mebibytes: u32,
+    limit: Duration,
+    archive: Vec<u8>,
+    kernel_arguments: &str,
+    more: &[&str],
+) -> String {
     let _machine = beside_others();
+    let append = format!("mem=768M iomem=relaxed {kernel_arguments}");
     let output = Command::new(directory().join("rampart"))
-        .args(["sim", "--architecture", "aarch64", "run", "--own"])
+        .args(["sim", "--architecture", machine, "run", "--own"])
         .args(["--cpus", "4", "--memory", &memory_mebibytes.to_string()])
-        .args(["--append", "mem=768M iomem=relaxed"])
+        .args(["--append", append.trim_end()])
         .args(more)
         .args(["--", "bash", "-c", script])
         .env_remove("RAMPART_METER")

@@ -257,6 +257,8 @@ pub struct NodeContents {
     /// Properties that reference other nodes, except those in [`TreeDevice::references`], with the path
     /// of the first node.
     pub elsewhere: Vec<(String, String)>,
+    /// Its names in `/aliases`, from which drivers take the number of a device.
+    pub aliases: Vec<String>,
 }
 
 /// Linux's driver of a device.
@@ -270,6 +272,9 @@ pub struct Driver {
     /// Name of the driver; none if no driver is bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// Whether the driver stays with its devices: it has no file `unbind` (`suppress_bind_attrs` in Linux).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stays: bool,
 }
 
 /// A device.

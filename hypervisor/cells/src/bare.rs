@@ -9,16 +9,38 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use rampart_meter::engine::mmio::ACCESSES;
 use rampart_ring::directory::{self, DIRECTORY_BYTES, Found};
+use rampart_ring::program_header;
 
 use crate::gicv2::{self, is_gicv2};
 use crate::{DIRECTORY, ORDERS, OTHER_CELL, Order, SHARED, Word};
 
-global_asm!(include_str!("entry.s"));
+global_asm!(
+    include_str!("entry.s"),
+    header_offset = const program_header::OFFSET,
+    header_magic = const program_header::MAGIC,
+);
 
-/// GICR of the first CPU, on QEMU's `virt`; the frames of the others follow.
-pub(crate) const REDISTRIBUTORS: u64 = 0x080a_0000;
-/// GICD on QEMU's `virt`.
-pub const DISTRIBUTOR: u64 = 0x0800_0000;
+unsafe extern "C" {
+    /// `entry.s`: the header that the loader has filled in.
+    static cell_header: [AtomicU64; program_header::WORDS];
+}
+
+fn header(word: usize) -> u64 {
+    // SAFETY: `entry.s` defines it with this size, and it is in the program's own memory.
+    unsafe { cell_header[word].load(Ordering::Relaxed) }
+}
+
+/// Returns the address of GICD.
+pub fn distributor() -> u64 {
+    header(program_header::DISTRIBUTOR)
+}
+
+/// Returns the address of GICR of the machine's first CPU; the frames of the others follow. With a GICv2 it is that
+/// of GICC.
+pub fn first_redistributor() -> u64 {
+    header(program_header::CPU_FRAMES)
+}
+
 /// The virtual timer's interrupt (Arm BSA, B.2).
 pub const TIMER: u64 = 27;
 
@@ -126,7 +148,7 @@ pub fn count(word: Word) {
 pub fn redistributor() -> u64 {
     let mpidr = read_register!("mpidr_el1");
     let own = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
-    let mut at = REDISTRIBUTORS;
+    let mut at = first_redistributor();
     while u64::from(load(at + 0xc)) != own {
         at += 0x2_0000;
     }
@@ -136,7 +158,7 @@ pub fn redistributor() -> u64 {
 /// Returns the frame with this CPU's private interrupts: the second of its redistributor, or with a GICv2 the
 /// distributor.
 pub fn private_frame() -> u64 {
-    if is_gicv2() { DISTRIBUTOR } else { redistributor() + 0x1_0000 }
+    if is_gicv2() { distributor() } else { redistributor() + 0x1_0000 }
 }
 
 /// Enables a private interrupt.
@@ -182,12 +204,13 @@ pub fn set_binary_point(value: u8) {
 /// Enables a shared interrupt: GICD_IPRIORITYR, GICD_ICFGR, GICD_ISENABLER (12.9). Its route stays to the
 /// cell's first CPU.
 pub fn enable_shared(interrupt: u64, edge: bool) {
-    let configuration = DISTRIBUTOR + 0xc00 + interrupt / 16 * 4;
+    let distributor = distributor();
+    let configuration = distributor + 0xc00 + interrupt / 16 * 4;
     let bit = 2 << (interrupt % 16 * 2);
     let kept = load(configuration) & !bit;
     store(configuration, if edge { kept | bit } else { kept });
-    store(DISTRIBUTOR + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
-    store(DISTRIBUTOR + 0x100 + interrupt / 32 * 4, 1 << (interrupt % 32));
+    store(distributor + 0x400 + interrupt / 4 * 4, 0xa0a0_a0a0);
+    store(distributor + 0x100 + interrupt / 32 * 4, 1 << (interrupt % 32));
 }
 
 /// Sends a software-generated interrupt to the CPUs of a mask of Aff0 (ICC_SGI1R_EL1, 12.2.22).

@@ -6,7 +6,13 @@
 .section .entry, "ax"
 .global cell_entry
 cell_entry:
-    // The bitwise OR of all registers except the argument is the program's second argument: 0 if no values of
+    b       9f
+// What the loader fills in (`rampart_ring::program_header`).
+.balign {header_offset}
+.global cell_header
+cell_header:
+    .quad   {header_magic}, 0, 0
+9:  // The bitwise OR of all registers except the argument is the program's second argument: 0 if no values of
     // the last owner remain.
     .irp number, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24
     orr     x1, x1, x\number

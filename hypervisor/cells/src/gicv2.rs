@@ -3,10 +3,13 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 
-use crate::{DISTRIBUTOR, load, read_register, store, this_cpu};
+use crate::{distributor, first_redistributor, load, read_register, store, this_cpu};
 
-/// GICC on QEMU's `virt`.
-pub const INTERFACE: u64 = 0x0801_0000;
+/// Returns the address of GICC.
+pub fn interface() -> u64 {
+    first_redistributor()
+}
+
 /// Offsets in GICC.
 pub(crate) const CONTROL: u64 = 0x00;
 pub(crate) const PRIORITY_MASK: u64 = 0x04;
@@ -32,11 +35,11 @@ pub fn is_gicv2() -> bool {
 }
 
 pub(crate) fn set(register: u64, value: u32) {
-    store(INTERFACE + register, value);
+    store(interface() + register, value);
 }
 
 pub(crate) fn acknowledge() -> u64 {
-    let found = load(INTERFACE + ACKNOWLEDGE);
+    let found = load(interface() + ACKNOWLEDGE);
     LATEST[this_cpu() as usize & 3].store(found, Relaxed);
     u64::from(found & 0x3ff)
 }
@@ -50,5 +53,5 @@ pub(crate) fn end(interrupt: u64) {
 /// Sends to the CPUs of a mask of interfaces; [`u64::MAX`] for all others.
 pub(crate) fn send(number: u64, targets: u64) {
     let value = if targets == u64::MAX { 1 << 24 } else { (targets as u32 & 0xff) << 16 };
-    store(DISTRIBUTOR + SEND, value | number as u32);
+    store(distributor() + SEND, value | number as u32);
 }

@@ -9,7 +9,7 @@ use core::mem::offset_of;
 use rampart_hypervisor_core::interface::{Header, LAUNCH_ENTER};
 
 use crate::gicv2::is_gicv2;
-use crate::{DISTRIBUTOR, REDISTRIBUTORS, store};
+use crate::{distributor, first_redistributor, store};
 
 global_asm!(
     include_str!("launch.s"),
@@ -32,13 +32,13 @@ unsafe extern "C" {
 /// all interrupts in group 1, redistributors awake.
 pub fn prepare_interrupts(cpus: u64) {
     if is_gicv2() {
-        return store(DISTRIBUTOR, 1);
+        return store(distributor(), 1);
     }
-    store(DISTRIBUTOR, 0x12);
+    store(distributor(), 0x12);
     for word in 1..8 {
-        store(DISTRIBUTOR + 0x80 + 4 * word, u32::MAX);
+        store(distributor() + 0x80 + 4 * word, u32::MAX);
     }
-    for frame in (0..cpus).map(|cpu| REDISTRIBUTORS + 0x2_0000 * cpu) {
+    for frame in (0..cpus).map(|cpu| first_redistributor() + 0x2_0000 * cpu) {
         store(frame + 0x14, 0);
         store(frame + 0x1_0080, u32::MAX);
     }

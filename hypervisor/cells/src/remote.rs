@@ -172,7 +172,7 @@ mod bare {
     extern "C" fn remote_loop(area: u64) -> ! {
         let area = Area(area);
         let mut done = area.word(NUMBER);
-        area.set(INTERFACE, if is_gicv2() { gicv2::INTERFACE } else { 0 });
+        area.set(INTERFACE, if is_gicv2() { gicv2::interface() } else { 0 });
         area.set(ENTRY, remote_entry as *const () as u64);
         area.set(BEGUN, area.word(BEGUN) + 1);
         let mut looks = 0;

@@ -15,6 +15,7 @@ pub(crate) const DEVICES_END: u64 = 0x0a00_4000;
 pub(crate) const RAM: u64 = 0x4000_0000;
 pub(crate) const RAM_BYTES: u64 = 1 << 30;
 /// Load address of QEMU for a kernel that is not Linux.
+pub(crate) const ROOT_PROGRAM: u64 = 0x4008_0000;
 const AREAS: u64 = 0x5000_0000;
 /// Memory of the root for configurations.
 pub(crate) const BLOBS: u64 = 0x5100_0000;

@@ -18,6 +18,7 @@ use rampart_hypervisor_core::interface::{
     Exit, Header, Hypercall, Outcome, STATUS_BYTES, Status, StopReason,
 };
 use rampart_qemu::{Qemu, escaped};
+use rampart_ring::program_header::{self, InterruptController};
 use rampart_tests::programs::{beside_others, directory};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -104,7 +105,7 @@ impl Machine {
         } else {
             "rampart.bin"
         };
-        let mut image = read(&programs, image);
+        let mut image = read(&programs, image, model);
         let (mut header, _) = Header::read_from_prefix(&image).expect("a header");
         let mut system = system.clone();
         if model.gicv2 {
@@ -147,7 +148,10 @@ impl Machine {
         arguments.extend(["-object".into(), backend.into(), "-m".into(), "1024".into()]);
         arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
         arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);
-        arguments.push(programs.join("rampart-cell-hostile-root").into());
+        let root = location.path().join("root");
+        std::fs::write(&root, read(&programs, "rampart-cell-hostile-root", model))
+            .expect("the root");
+        arguments.push(root.into());
         arguments.extend_from_slice(options);
         let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
         let status = HYPERVISOR + header.status;
@@ -303,6 +307,24 @@ impl Machine {
             let launched = self.outcome_of_launch(cpu);
             ensure(launched == Some(0), || {
                 format!("the launch on CPU {cpu}: {launched:?}")
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the addresses which the programs of the root and of the witness read from their headers are those
+    /// of this machine: otherwise an attack has changed the test itself.
+    pub(crate) fn expect_headers(&self) -> Attacked {
+        let InterruptController {
+            distributor,
+            cpu_frames,
+        } = controller(self.model);
+        let expected = [program_header::MAGIC, distributor, cpu_frames];
+        for (program, at) in [("root", ROOT_PROGRAM), ("witness", WITNESS)] {
+            let first = at + program_header::OFFSET as u64;
+            let found = [0, 8, 16].map(|offset| self.word(first + offset));
+            ensure(found == expected, || {
+                format!("the header of the {program}: {found:#x?}, expected {expected:#x?}")
             })?;
         }
         Ok(())
@@ -525,7 +547,7 @@ impl Machine {
 
     /// Writes the program of a cell, regardless of the owner of its memory.
     pub(crate) fn write_program(&self, blob: &Blob, program: &str) {
-        let program = read(&directory().join("hypervisor"), program);
+        let program = read(&directory().join("hypervisor"), program, self.model);
         self.write(blob.memory[0].physical, &program);
     }
 
@@ -666,8 +688,22 @@ pub(crate) fn name(outcome: i64) -> String {
         .map_or_else(|_| outcome.to_string(), |outcome| format!("{outcome:?}"))
 }
 
-fn read(directory: &Path, name: &str) -> Vec<u8> {
+fn read(directory: &Path, name: &str, model: Model) -> Vec<u8> {
     let path = directory.join(name);
-    std::fs::read(&path)
-        .unwrap_or_else(|error| panic!("{}: {error}; run `make hypervisor`", path.display()))
+    let mut bytes = std::fs::read(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; run `make hypervisor`", path.display()));
+    // The hypervisor's image has no header of a program.
+    program_header::fill_in(&mut bytes, controller(model));
+    bytes
+}
+
+fn controller(model: Model) -> InterruptController {
+    InterruptController {
+        distributor: DISTRIBUTOR,
+        cpu_frames: if model.gicv2 {
+            INTERFACE
+        } else {
+            REDISTRIBUTORS
+        },
+    }
 }

@@ -19,6 +19,7 @@ mod linux;
 mod machine;
 mod models;
 mod network;
+mod newest_kernel;
 mod random;
 mod root_crash;
 mod shared_memory;

@@ -138,6 +138,7 @@ impl Steps<'_> {
         while begin.elapsed() < time {
             self.step(&witness)?;
             if looked.elapsed() > Duration::from_millis(300) {
+                machine.expect_headers()?;
                 machine.expect_running()?;
                 witness.check()?;
                 machine.expect_no_fault()?;

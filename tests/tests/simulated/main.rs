@@ -4,6 +4,7 @@
 mod aarch64;
 mod apply;
 mod blocks;
+mod boards;
 mod detach;
 mod documented_commands;
 mod effects;

@@ -15,6 +15,7 @@ use rampart_hypervisor_core::format::{
     InterruptGrant, MemoryFlags, MemoryRegion, Platform, RegisterGrant,
 };
 use rampart_hypervisor_core::interface::Header;
+use rampart_ring::program_header::{self, InterruptController};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 /// Minimum and maximum count by the name of the count.
@@ -76,10 +77,25 @@ impl Files {
         fs::write(directory.path().join("hypervisor"), memory)?;
         let configuration = checked(&cell())?;
         fs::write(directory.path().join("cell"), &configuration)?;
+        let program = |name: &str| {
+            let mut program = fs::read(existing(name)?).context(name.to_owned())?;
+            let controller = InterruptController {
+                distributor: DISTRIBUTOR,
+                cpu_frames: REDISTRIBUTORS,
+            };
+            let is_filled_in = program_header::fill_in(&mut program, controller);
+            ensure!(
+                is_filled_in,
+                "{name} has no header; build it again with `make hypervisor`"
+            );
+            let path = directory.path().join(name);
+            fs::write(&path, program)?;
+            Ok(path)
+        };
         Ok(Self {
+            launcher: program("rampart-cell-launcher")?,
+            program: program("rampart-cell-count")?,
             directory,
-            launcher: existing("rampart-cell-launcher")?,
-            program: existing("rampart-cell-count")?,
             configuration_bytes: configuration.len(),
         })
     }

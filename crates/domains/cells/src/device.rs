@@ -8,9 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use rampart_hypervisor_core::configuration::{Configuration, Kind, Refused};
-use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, Refusal};
-use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, STATUS_BYTES, Status};
+use rampart_hypervisor_core::format::{MAXIMUM_BLOB_BYTES, Platform, Refusal};
+use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT, STATUS_BYTES, Status};
 use rampart_ring::mapping::SharedMapping;
+use rampart_ring::program_header::{self, InterruptController};
 use zerocopy::IntoBytes as _;
 
 use crate::names::RegionNames;
@@ -324,11 +325,38 @@ impl Device {
         Ok(())
     }
 
-    /// Writes to loadable memory at an address in the cell's address space.
+    /// Returns the devices that the hypervisor itself uses: those of its configuration. Returns `None` if
+    /// this is invalid.
+    ///
+    /// # Errors
+    /// ENODEV while the hypervisor is not enabled.
+    pub fn platform(&self) -> Result<Option<Platform>, DeviceError> {
+        let system = self.configuration(ROOT)?;
+        let read = system.read(Kind::System);
+        Ok(read.ok().and_then(|read| read.platform.copied()))
+    }
+
+    /// Writes to loadable memory at an address in the cell's address space. Fills in the header of a program
+    /// without an operating system (`rampart_ring::program_header`).
     ///
     /// # Errors
     /// Returns an error if the cell runs, or has no such memory.
     pub fn load(&self, cell: u32, guest: u64, data: &[u8]) -> Result<(), DeviceError> {
+        if !program_header::is_present(data) {
+            return self.load_as_it_is(cell, guest, data);
+        }
+        let mut program = data.to_vec();
+        if let Some(platform) = self.platform()? {
+            let controller = InterruptController {
+                distributor: platform.distributor,
+                cpu_frames: platform.cpu_frames,
+            };
+            program_header::fill_in(&mut program, controller);
+        }
+        self.load_as_it_is(cell, guest, &program)
+    }
+
+    fn load_as_it_is(&self, cell: u32, guest: u64, data: &[u8]) -> Result<(), DeviceError> {
         let mut request = Load {
             cell,
             reserved: 0,

@@ -14,5 +14,5 @@ mod qmp;
 
 pub use console::last_lines;
 pub use error::{QemuError, QmpError};
-pub use process::{Qemu, escaped, socket_option};
+pub use process::{Qemu, QemuCommand, escaped, socket_option};
 pub use qmp::{QmpEvent, QmpMonitor};

@@ -36,6 +36,17 @@ const QMP_SOCKET: &str = "qmp";
 const ERRORS: &str = "qemu.stderr";
 const CONSOLE: &str = "console.log";
 
+/// The command that starts QEMU: the program itself, or a dynamic loader that starts it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QemuCommand {
+    /// The program to start.
+    pub program: PathBuf,
+    /// Arguments before those of QEMU.
+    pub arguments: Vec<OsString>,
+    /// Environment variables to set.
+    pub environment: Vec<(OsString, OsString)>,
+}
+
 /// A running QEMU. It is killed when this is dropped, and when this process ends in any way.
 #[derive(Debug)]
 pub struct Qemu {
@@ -64,7 +75,26 @@ impl Qemu {
         arguments: Vec<OsString>,
         directory: &Path,
     ) -> Result<Self, QemuError> {
-        let program = PathBuf::from(program.as_ref());
+        Self::start_by(
+            &QemuCommand {
+                program: PathBuf::from(program.as_ref()),
+                ..QemuCommand::default()
+            },
+            arguments,
+            directory,
+        )
+    }
+
+    /// Starts as [`Qemu::start`], by a command of several words.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Qemu::start`].
+    pub fn start_by(
+        by: &QemuCommand,
+        arguments: Vec<OsString>,
+        directory: &Path,
+    ) -> Result<Self, QemuError> {
+        let program = by.program.clone();
         let directory = std::path::absolute(directory).map_err(|source| QemuError::File {
             action: "find",
             path: directory.to_owned(),
@@ -72,7 +102,8 @@ impl Qemu {
         })?;
         let socket = directory.join(QMP_SOCKET);
         check_length(&socket)?;
-        let mut complete = own_arguments(&socket, &directory.join(CONSOLE));
+        let mut complete = by.arguments.clone();
+        complete.extend(own_arguments(&socket, &directory.join(CONSOLE)));
         complete.extend(arguments);
         let errors_path = directory.join(ERRORS);
         let errors = File::create(&errors_path).map_err(|source| QemuError::File {
@@ -88,6 +119,7 @@ impl Qemu {
         let mut command = Command::new(&program);
         command
             .args(&complete)
+            .envs(by.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors);

@@ -5,6 +5,7 @@
 //! - [`records`]: records in one direction; the writer never waits. For a console and for results.
 //! - [`directory`]: the names of a cell's regions.
 //! - [`network`]: Ethernet frames in both directions.
+//! - [`program_header`]: what a program without an operating system reads about its machine.
 //! - [`stream`]: bytes in both directions, without loss. For requests and replies.
 //! - `mapping` (feature of the same name): maps such memory into a Linux process.
 //!
@@ -18,5 +19,6 @@ pub mod directory;
 #[allow(unsafe_code, reason = "the only module that maps memory")]
 pub mod mapping;
 pub mod network;
+pub mod program_header;
 pub mod records;
 pub mod stream;

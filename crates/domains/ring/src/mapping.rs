@@ -66,6 +66,12 @@ impl SharedMapping {
     }
 }
 
+impl AsRef<[AtomicU64]> for SharedMapping {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.words()
+    }
+}
+
 impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: `new` mapped these pages, and no reference outlives `self`. The call fails only

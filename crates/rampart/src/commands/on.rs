@@ -31,13 +31,14 @@ pub(crate) struct On {
         value_name = "BENCH",
         default_value = "local",
         help = "Machine to run on: local, sim (a simulated machine), sim:aarch64 (of another \
-                architecture) or ssh:[USER@]HOST[:PORT]"
+                architecture), sim:imx8mp (a board) or ssh:[USER@]HOST[:PORT]"
     )]
     pub(crate) on: BenchSelection,
 
-    /// Number of CPUs of the simulated machine
-    #[arg(long, value_name = "NUMBER", default_value_t = USUAL_CPUS)]
-    pub(crate) sim_cpus: u32,
+    /// Number of CPUs of the simulated machine [default: 5, or all of a board
+    /// with fewer]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) sim_cpus: Option<u32>,
 
     /// Memory of the simulated machine in MiB
     #[arg(long, value_name = "MIB", default_value_t = USUAL_MEBIBYTES)]
@@ -60,7 +61,7 @@ impl On {
 
     /// Returns whether the options describe a simulated machine other than the usual one.
     fn describes_a_machine(&self) -> bool {
-        self.sim_cpus != USUAL_CPUS
+        self.sim_cpus.is_some_and(|cpus| cpus != USUAL_CPUS)
             || self.sim_memory != USUAL_MEBIBYTES
             || self.sim_real_time_cpus.is_some()
             || self.sim_append.is_some()
@@ -83,10 +84,11 @@ impl On {
                 let Some(architecture) = self.on.simulated()? else {
                     return Ok(None);
                 };
-                let mut options = sim_options(architecture)?.with_cpus(self.sim_cpus);
+                let cpus = self.sim_cpus.unwrap_or(architecture.usual_cpus());
+                let mut options = sim_options(architecture)?.with_cpus(cpus);
                 options.mebibytes = self.sim_memory;
                 if let Some(real_time) = &self.sim_real_time_cpus {
-                    options.real_time = super::sim::cpus_there(real_time, self.sim_cpus)?;
+                    options.real_time = super::sim::cpus_there(real_time, cpus)?;
                 }
                 options.append.clone_from(&self.sim_append);
                 if let Some(after_panic) = after_panic {
@@ -117,7 +119,7 @@ impl On {
 /// Returns the default options of a simulated machine, with the programs and modules of this one.
 pub(super) fn sim_options(architecture: &'static Architecture) -> Result<SimOptions, Failure> {
     let programs = programs()?;
-    let meter = programs.meter_for(architecture.name(), &architecture.bench_name())?;
+    let meter = programs.meter_for(architecture.processor(), &architecture.bench_name())?;
     Ok(SimOptions::new(architecture, meter, programs.modules()))
 }
 

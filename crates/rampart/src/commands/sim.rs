@@ -55,8 +55,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArguments {
-    /// Simulated architecture, x86_64 or aarch64; another architecture needs
-    /// the programs of that architecture [default: that of this machine]
+    /// Simulated machine: x86_64 or aarch64; aarch64-backports, with the newest
+    /// kernel for the distribution; a board of arm64, imx8mp or versal. Another
+    /// architecture needs the programs of that architecture [default: the
+    /// architecture of this machine]
     #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, global = true)]
     architecture: Option<&'static Architecture>,
 
@@ -86,9 +88,9 @@ enum Action {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Machine")]
 struct MachineArguments {
-    /// Number of CPUs
-    #[arg(long, value_name = "NUMBER", default_value_t = USUAL_CPUS)]
-    cpus: u32,
+    /// Number of CPUs [default: 5, or all of a board with fewer]
+    #[arg(long, value_name = "NUMBER")]
+    cpus: Option<u32>,
 
     /// CPUs that its kernel isolates (isolcpus, nohz_full, rcu_nocbs,
     /// irqaffinity), or none [default: all but the first]
@@ -154,8 +156,8 @@ struct RunArguments {
 
 fn architecture(text: &str) -> Result<&'static Architecture, String> {
     Architecture::named(text).ok_or_else(|| {
-        let names = Architecture::names().join(" and ");
-        format!("the simulated architectures are {names}")
+        let names = Architecture::names().join(", ");
+        format!("the simulated machines are {names}")
     })
 }
 
@@ -181,9 +183,11 @@ fn init(text: &str) -> Result<Init, String> {
 
 impl MachineArguments {
     fn options(&self, architecture: &'static Architecture) -> Result<SimOptions, Failure> {
-        let mut options = super::on::sim_options(architecture)?.with_cpus(self.cpus);
+        let mut options = super::on::sim_options(architecture)?;
+        let cpus = self.cpus.unwrap_or(options.cpus);
+        options = options.with_cpus(cpus);
         if let Some(real_time) = &self.real_time_cpus {
-            options.real_time = cpus_there(real_time, self.cpus)?;
+            options.real_time = cpus_there(real_time, cpus)?;
         }
         options.mebibytes = self.memory;
         options.two_security_states = self.two_security_states;
@@ -200,7 +204,7 @@ impl MachineArguments {
     /// Returns whether the options rule out joining a machine that is up.
     fn needs_own_machine(&self) -> bool {
         self.own
-            || self.cpus != USUAL_CPUS
+            || self.cpus.is_some_and(|cpus| cpus != USUAL_CPUS)
             || self.real_time_cpus.is_some()
             || self.memory != USUAL_MEBIBYTES
             || self.two_security_states

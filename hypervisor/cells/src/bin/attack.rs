@@ -6,15 +6,16 @@
 
 use core::arch::asm;
 
-use rampart_hypervisor_cells::gicv2::{INTERFACE, is_gicv2};
+use rampart_hypervisor_cells::gicv2::{interface, is_gicv2};
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, Word, acknowledge, arm_timer, count, enable, enable_interface,
-    handle_timer, hvc, load, mask_priority, private_frame, read_register, send, send_to_others,
-    set_binary_point, set_shared_word, smc, store, unmask, wait, write_register,
+    TIMER, Word, acknowledge, arm_timer, count, distributor, enable, enable_interface,
+    first_redistributor, handle_timer, hvc, load, mask_priority, private_frame, read_register,
+    send, send_to_others, set_binary_point, set_shared_word, smc, store, unmask, wait,
+    write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
 
-/// The hypervisor's memory in the machine of the tests; the cell has no memory there.
+/// The hypervisor's memory on QEMU's `virt` in the tests. A cell has no memory there on any machine.
 const OUTSIDE: u64 = 0x7000_0000;
 const TICKS: u64 = 62_500;
 
@@ -82,8 +83,8 @@ fn send_to_all() {
             send_to_others(number);
             send(number, 0xff);
             // Also in the secure group, and by the registers of the pending states of each sender.
-            store(DISTRIBUTOR + 0xf00, 0xff_8000 | number as u32);
-            store(DISTRIBUTOR + 0xf20 + number / 4 * 4, u32::MAX);
+            store(distributor() + 0xf00, 0xff_8000 | number as u32);
+            store(distributor() + 0xf20 + number / 4 * 4, u32::MAX);
             continue;
         }
         write_register!("s3_0_c12_c11_5", 1 << 40 | number << 24);
@@ -133,26 +134,27 @@ fn sleep_in_interrupt() -> ! {
 fn write_foreign_interrupts() {
     let mut seen = 0;
     let own = private_frame();
-    let first = 0x080a_0000 + 0x1_0000;
+    let first = if is_gicv2() { own } else { first_redistributor() + 0x1_0000 };
+    let distributor = distributor();
     for word in 1..9 {
         // Disables all shared interrupts and sets them pending and active.
         for register in [0x180, 0x200, 0x280, 0x300, 0x380] {
-            store(DISTRIBUTOR + register + 4 * word, u32::MAX);
+            store(distributor + register + 4 * word, u32::MAX);
         }
-        seen |= load(DISTRIBUTOR + 0x100 + 4 * word) | load(DISTRIBUTOR + 0x80 + 4 * word);
+        seen |= load(distributor + 0x100 + 4 * word) | load(distributor + 0x80 + 4 * word);
     }
     for interrupt in 32..288 {
         // GICD_IROUTER, or GICD_ITARGETSR: routes to itself.
         let gicv2 = is_gicv2();
         let register = if gicv2 { 0x800 + interrupt / 4 * 4 } else { 0x6000 + 8 * interrupt };
-        store(DISTRIBUTOR + register, if gicv2 { 0x0404_0404 } else { 2 });
+        store(distributor + register, if gicv2 { 0x0404_0404 } else { 2 });
     }
     // GICD_CTLR: disables everything.
-    store(DISTRIBUTOR, 0);
+    store(distributor, 0);
     if is_gicv2() {
         seen |= write_foreign_interface();
     }
-    for frame in if is_gicv2() { [own, own] } else { [own, first] } {
+    for frame in [own, first] {
         // The management interrupt: disabled, group 1, not pending, the lowest priority.
         store(frame + 0x180, 1 << 15 | 1 << 7);
         store(frame + 0x80, 1 << 15 | 1 << 7);
@@ -176,9 +178,9 @@ fn write_foreign_interrupts() {
 /// Deactivates all interrupts that it does not own, by GICC_DIR, and reads the targets of foreign ones.
 fn write_foreign_interface() -> u32 {
     for interrupt in (0..16).chain(32..288) {
-        store(INTERFACE + 0x1000, interrupt);
+        store(interface() + 0x1000, interrupt);
     }
-    (32..288).step_by(4).fold(0, |seen, interrupt| seen | load(DISTRIBUTOR + 0x800 + interrupt))
+    (32..288).step_by(4).fold(0, |seen, interrupt| seen | load(distributor() + 0x800 + interrupt))
 }
 
 #[unsafe(no_mangle)]

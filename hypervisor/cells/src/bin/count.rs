@@ -11,7 +11,7 @@ use core::num::NonZeroU64;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, TIMER, access_ticks, acknowledge, enable, enable_shared, end, load, read_register,
+    TIMER, access_ticks, acknowledge, distributor, enable, enable_shared, end, load, read_register,
     redistributor, store, unmask, write_register,
 };
 use rampart_hypervisor_core::interface::Hypercall;
@@ -105,21 +105,22 @@ extern "C" fn cell_main(argument: u64) {
 }
 
 fn accesses(empty: u64) {
-    count_like_meter("mmio_trapped", DISTRIBUTOR + 4);
+    let distributor = distributor();
+    count_like_meter("mmio_trapped", distributor + 4);
     count_like_meter("mmio_mapped", PORT_FLAGS);
     let frame = redistributor();
     let private = frame + 0x1_0000;
-    let router = DISTRIBUTOR + 0x6000 + 8 * PORT_INTERRUPT;
+    let router = distributor + 0x6000 + 8 * PORT_INTERRUPT;
     let own = read_register!("mpidr_el1") & 0xff_00ff_ffff;
     let sets = 1_u64 << (PORT_INTERRUPT % 32);
-    let priorities = DISTRIBUTOR + 0x400 + PORT_INTERRUPT / 4 * 4;
+    let priorities = distributor + 0x400 + PORT_INTERRUPT / 4 * 4;
     counted!("mapped_read", empty, "ldr w1, [x0]", inout("x0") PORT_FLAGS, inout("x1") 0_u64);
     counted!("mapped_write", empty, "str w1, [x0]", inout("x0") PORT_MASK, inout("x1") 0_u64);
-    counted!("gicd_typer_read", empty, "ldr w1, [x0]", inout("x0") DISTRIBUTOR + 4, inout("x1") 0_u64);
+    counted!("gicd_typer_read", empty, "ldr w1, [x0]", inout("x0") distributor + 4, inout("x1") 0_u64);
     counted!("gicd_irouter_read", empty, "ldr x1, [x0]", inout("x0") router, inout("x1") 0_u64);
     counted!("gicd_irouter_write", empty, "str x1, [x0]", inout("x0") router, inout("x1") own);
-    counted!("gicd_isenabler_read", empty, "ldr w1, [x0]", inout("x0") DISTRIBUTOR + 0x104, inout("x1") 0_u64);
-    counted!("gicd_isenabler_write", empty, "str w1, [x0]", inout("x0") DISTRIBUTOR + 0x104, inout("x1") sets);
+    counted!("gicd_isenabler_read", empty, "ldr w1, [x0]", inout("x0") distributor + 0x104, inout("x1") 0_u64);
+    counted!("gicd_isenabler_write", empty, "str w1, [x0]", inout("x0") distributor + 0x104, inout("x1") sets);
     counted!("gicd_ipriorityr_read", empty, "ldr w1, [x0]", inout("x0") priorities, inout("x1") 0_u64);
     counted!("gicd_ipriorityr_write", empty, "str w1, [x0]", inout("x0") priorities, inout("x1") 0xa0a0_a0a0_u64);
     counted!("gicr_typer_read", empty, "ldr x1, [x0]", inout("x0") frame + 8, inout("x1") 0_u64);

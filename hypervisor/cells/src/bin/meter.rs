@@ -12,7 +12,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rampart_hypervisor_cells::{
-    DISTRIBUTOR, SHARED, TIMER, access_ticks, acknowledge, cacheable, enable, end, read_register,
+    SHARED, TIMER, access_ticks, acknowledge, cacheable, distributor, enable, end, read_register,
     unmask, write_register,
 };
 use rampart_meter::cell::blocks::BlockMaker;
@@ -31,8 +31,8 @@ const BLOCK_TIMER: u64 = 30;
 /// Interval at which the program polls for orders while it does not measure.
 const IDLE: Nanos = Nanos::from_millis(5);
 
-/// GICD_TYPER (GIC architecture specification, 12.9.38), which can be read without side effects.
-const TRAPPED: u64 = DISTRIBUTOR + 4;
+/// Offset of GICD_TYPER (GIC architecture specification, 12.9.38), which can be read without side effects.
+const TRAPPED: u64 = 4;
 /// The first word of the region that the root writes; uncached.
 const MAPPED: u64 = SHARED + OUTPUT_BYTES as u64;
 /// CNTV_CTL_EL0.ISTATUS (Arm ARM D24.10.22): the timer has expired.
@@ -89,7 +89,7 @@ impl Registers for CellHardware {
     fn accesses(&self, page: Option<Page>) -> Nanos {
         self.0.length(access_ticks(page.map(|page| match page {
             Page::Mapped => MAPPED,
-            Page::Trapped => TRAPPED,
+            Page::Trapped => distributor() + TRAPPED,
         })))
     }
 }

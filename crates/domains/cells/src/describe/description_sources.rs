@@ -146,7 +146,8 @@ fn drivers(buses: &Path) -> BTreeMap<String, Driver> {
             let linux = Driver {
                 bus: bus.to_owned(),
                 device: name(&device),
-                driver: driver.map(|link| name(&link)),
+                driver: driver.as_deref().map(name),
+                stays: driver.is_some() && !device.join("driver/unbind").exists(),
             };
             // Of several devices with the same node, the one with a driver counts.
             let known = found.entry(node).or_insert_with(|| linux.clone());
@@ -160,6 +161,8 @@ fn drivers(buses: &Path) -> BTreeMap<String, Driver> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use super::*;
 
     #[test]
@@ -181,5 +184,28 @@ mod tests {
         let requested = requested_interrupts(directory.path());
         assert_eq!(requested, BTreeSet::from([33, 78]));
         Ok(())
+    }
+
+    #[test]
+    fn finds_drivers_that_cannot_be_unbound() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        let buses = path("bus");
+        for (device, driver) in [("1.serial", "uart"), ("2.clocks", "clock")] {
+            let at = path(&format!("devices/{device}"));
+            let node = path(&format!("devicetree/base/{device}"));
+            let bound = buses.join("platform/drivers").join(driver);
+            for directory in [&at, &node, &bound, &buses.join("platform/devices")] {
+                fs::create_dir_all(directory).expect("made");
+            }
+            symlink(&node, at.join("of_node")).expect("linked");
+            symlink(&bound, at.join("driver")).expect("linked");
+            symlink(&at, buses.join("platform/devices").join(device)).expect("linked");
+        }
+        fs::write(buses.join("platform/drivers/uart/unbind"), "").expect("written");
+        let found = drivers(&buses);
+        assert!(!found["/1.serial"].stays);
+        assert!(found["/2.clocks"].stays);
+        assert_eq!(found["/2.clocks"].driver.as_deref(), Some("clock"));
     }
 }

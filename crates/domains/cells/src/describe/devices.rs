@@ -140,7 +140,10 @@ fn points(property: &str) -> bool {
 }
 
 fn contents(nodes: &Nodes, node: usize) -> NodeContents {
-    let mut contents = NodeContents::default();
+    let mut contents = NodeContents {
+        aliases: aliases(nodes, node),
+        ..NodeContents::default()
+    };
     for (name, value) in nodes.properties(node) {
         if UNDERSTOOD.contains(&name) || REFERENCES.iter().any(|(known, _)| *known == name) {
             continue;
@@ -155,4 +158,17 @@ fn contents(nodes: &Nodes, node: usize) -> NodeContents {
         }
     }
     contents
+}
+
+/// Returns the names of a node in `/aliases` (3.3).
+fn aliases(nodes: &Nodes, node: usize) -> Vec<String> {
+    let Some(all) = nodes.find("/aliases") else {
+        return Vec::new();
+    };
+    let path = nodes.path(node);
+    let names = nodes.properties(all).map(|(name, _)| name);
+    names
+        .filter(|name| nodes.string(all, name).as_deref() == Some(path))
+        .map(str::to_owned)
+        .collect()
 }

@@ -18,10 +18,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rampart_agent::{Agent, MemoryConnection};
-use rampart_hypervisor_core::configuration::Kind;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::Platform;
-use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
+use rampart_hypervisor_core::interface::{CellState, StopReason};
 
 pub use console::Console;
 pub use error::LinuxError;
@@ -106,7 +105,7 @@ impl LinuxCell {
         let image = KernelImage::read(&order.image)?;
         let regions = LinuxRegions::of(&order.configuration)?;
         let layout = Layout::of(regions.memory, &image, order.initramfs.len() as u64)?;
-        let platform = platform(&device)?;
+        let platform = device.platform()?.ok_or(LinuxError::NoPlatform)?;
         let mut blob = order.configuration;
         (blob.entry, blob.argument) = (layout.reader, layout.tree);
         let bytes = blob.checked().map_err(LinuxError::Configuration)?;
@@ -379,13 +378,4 @@ impl Drop for LinuxCell {
         // The error cannot be returned; `rampart cell list` shows the cell if it remains.
         let _ = self.end();
     }
-}
-
-/// Returns the location of the interrupt controller.
-fn platform(device: &Device) -> Result<Platform, LinuxError> {
-    let given = device.configuration(ROOT)?;
-    let system = given
-        .read(Kind::System)
-        .map_err(LinuxError::Configuration)?;
-    system.platform.copied().ok_or(LinuxError::NoPlatform)
 }

@@ -60,6 +60,8 @@ pub struct TreeNode {
     pub name: String,
     /// Values in the encoding of the tree: numbers big-endian, strings terminated by 0.
     pub properties: Vec<(String, Vec<u8>)>,
+    /// Its names in `/aliases`: some drivers refuse a device without a number.
+    pub aliases: Vec<String>,
 }
 
 /// The first phandle available to these nodes.
@@ -132,6 +134,17 @@ pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
     // The timer keeps running in every power state of a cell's CPU: no state turns it off.
     property(timer, "always-on", &[][..] as &[u8]);
 
+    let names = contents.nodes.iter().flat_map(|node| {
+        let path = format!("/{}", node.name);
+        node.aliases.iter().map(move |alias| (alias, path.clone()))
+    });
+    let names: Vec<_> = names.collect();
+    if !names.is_empty() {
+        let aliases = child(&mut tree.root, "aliases");
+        for (alias, path) in names {
+            property(aliases, alias, path);
+        }
+    }
     for node in contents.nodes {
         let own = child(&mut tree.root, &node.name);
         for (name, value) in &node.properties {
@@ -170,6 +183,7 @@ mod tests {
             nodes: &[TreeNode {
                 name: "rtc@9010000".to_owned(),
                 properties: vec![("interrupts".to_owned(), big(&[0, 2, 4]))],
+                aliases: vec!["rtc0".to_owned()],
             }],
         };
         let bytes = device_tree(&contents);
@@ -195,6 +209,7 @@ mod tests {
         let timers = big(&[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
         assert_eq!(value("/timer", "interrupts"), timers);
         assert_eq!(value("/rtc@9010000", "interrupts"), big(&[0, 2, 4]));
+        assert_eq!(value("/aliases", "rtc0"), b"/rtc@9010000\0");
         let phandle = value("/interrupt-controller@8000000", "phandle");
         assert_eq!(value("/", "interrupt-parent"), phandle);
     }

@@ -146,13 +146,20 @@ fn refusals(
     if let Some(linux) = &device.linux
         && let Some(driver) = &linux.driver
     {
+        let fix = match linux.stays {
+            true => format!(
+                "leave the device with the root ({driver} cannot be unbound), or disable it in the machine's device \
+                 tree and restart"
+            ),
+            false => format!(
+                "echo {} >/sys/bus/{}/drivers/{driver}/unbind",
+                linux.device, linux.bus
+            ),
+        };
         found.push(
             problem(location.clone(), "Linux uses it")
                 .values(format!("driver {driver}"), "no driver")
-                .fix(format!(
-                    "echo {} >/sys/bus/{}/drivers/{driver}/unbind",
-                    linux.device, linux.bus
-                )),
+                .fix(fix),
         );
     }
     sharing_devices(description, device, chosen, &location, found);

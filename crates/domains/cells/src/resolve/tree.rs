@@ -78,6 +78,7 @@ pub(super) fn devices(
                 ("clock-frequency".to_owned(), words(&[*hertz])),
                 ("phandle".to_owned(), words(&[phandle])),
             ],
+            aliases: Vec::new(),
         }
     });
     nodes.extend(clocks);
@@ -99,6 +100,7 @@ pub(super) fn regions(shared: &[MemoryRegion], names: &RegionNames) -> Vec<TreeN
         Some(TreeNode {
             name: format!("shared-memory@{:x}", region.guest),
             properties,
+            aliases: Vec::new(),
         })
     };
     shared.iter().filter_map(node).collect()
@@ -126,6 +128,7 @@ pub(super) fn networks(cell: &str, doorbells: &[Doorbell], names: &RegionNames) 
         TreeNode {
             name: format!("network@{:x}", link.own),
             properties,
+            aliases: Vec::new(),
         }
     };
     names.networks.iter().map(node).collect()
@@ -198,7 +201,11 @@ impl Tree<'_> {
             rest.filter(|(name, _)| left_out.iter().all(|(_, names)| names != name))
                 .cloned(),
         );
-        TreeNode { name, properties }
+        TreeNode {
+            name,
+            properties,
+            aliases: device.contents.aliases.clone(),
+        }
     }
 
     /// Returns the interrupts up to the first that the cell does not get, because drivers identify
@@ -334,6 +341,7 @@ mod tests {
         number("serial@9020000/resets", &[7]);
         number("serial@9020000/vcc-supply", &[3]);
         number("serial@9020000/reg-shift", &[2]);
+        property(tree, "aliases/rtc0", b"/rtc@9010000\0");
         property(tree, "intc@8000000/compatible", b"arm,gic-v3\0");
         property(tree, "intc@8000000/interrupt-controller", b"");
         property(tree, "fixed/compatible", b"fixed-clock\0");
@@ -372,6 +380,7 @@ mod tests {
             panic!("{nodes:#?}");
         };
         assert_eq!(rtc.name, "rtc@9010000");
+        assert_eq!(rtc.aliases, ["rtc0"]);
         assert_eq!(
             value(rtc, "reg"),
             Some(&words(&[0, 0x901_0000, 0, 0x1000])[..])

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The differences between processor architectures, as one table with an entry for each.
+//! The machines that can be simulated, as one table with an entry for each: the usual machine of an
+//! architecture, and boards.
 
 use std::fmt;
 
+use rampart_agent::MemoryRange;
+
+use super::arguments::{AGENTS, port_name};
 use super::error::SimError;
+use super::options::{MOST_CPUS, USUAL_CPUS};
 
 /// Format of the distribution's kernel image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,25 +21,157 @@ pub(super) enum KernelForm {
     Image,
 }
 
-/// An architecture that can be simulated.
+/// Where QEMU is from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Emulator {
+    /// A program of this machine.
+    Installed(&'static str),
+    /// A program in packages of a newer Debian, which are unpacked in the cache: this machine's QEMU may not
+    /// have the board.
+    Fetched {
+        /// File name of the program.
+        program: &'static str,
+        /// The package that contains it.
+        package: &'static str,
+    },
+}
+
+/// The device tree of a board. QEMU itself creates the trees of other machines.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct BoardTree {
+    /// File below the directory with the trees of the kernel's package.
+    pub(super) file: &'static str,
+    /// Paths of nodes to enable if they are disabled, as a boot loader does.
+    pub(super) enabled: &'static [&'static str],
+}
+
+/// Memory of a board which its tree reserves, so that neither Linux nor a cell uses it. The agent uses its first
+/// part, and its client on this machine, who has the board's memory as a file, the second one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct AgentMemory {
+    /// Address of the board's first byte of memory.
+    pub(super) memory_start: u64,
+    /// Address of the reserved part.
+    pub(super) start: u64,
+}
+
+/// Size of each half of [`AgentMemory`] in bytes.
+const AGENT_BYTES: u64 = 1 << 20;
+
+impl AgentMemory {
+    /// Returns what the agent writes.
+    pub(super) fn of_agent(self) -> MemoryRange {
+        MemoryRange {
+            start: self.start,
+            bytes: AGENT_BYTES,
+        }
+    }
+
+    /// Returns the size that a board's memory has at least, in bytes.
+    pub(super) fn least_bytes(self) -> u64 {
+        self.of_client().start + AGENT_BYTES - self.memory_start
+    }
+
+    /// Returns what the client writes.
+    pub(super) fn of_client(self) -> MemoryRange {
+        MemoryRange {
+            start: self.start + AGENT_BYTES,
+            bytes: AGENT_BYTES,
+        }
+    }
+}
+
+/// The use of a serial port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SerialPort {
+    /// The kernel's console.
+    Console,
+    /// For cells; nothing is connected.
+    Unconnected,
+}
+
+/// The devices of the root file system and of the agents.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Devices {
+    /// Devices of virtio on this bus, as at the end of QEMU's names of devices: `pci`, or `device` for MMIO.
+    Virtio(&'static str),
+    /// What a board has: a card. One agent is reached by memory.
+    Board {
+        /// Number of the card's slot in QEMU.
+        card_slot: u32,
+        /// The card in the machine.
+        card: &'static str,
+        /// Memory of the agent.
+        memory: AgentMemory,
+    },
+}
+
+impl Devices {
+    /// Returns the device of the root file system in the machine.
+    pub(super) fn root(&self) -> &'static str {
+        match self {
+            Self::Virtio(_) => "/dev/vda",
+            Self::Board { card, .. } => card,
+        }
+    }
+
+    /// Returns the arguments of an agent in the machine that describe how it is reached. A board has only the
+    /// first one.
+    pub(super) fn agent_arguments(&self, number: usize) -> Vec<String> {
+        match self {
+            Self::Virtio(_) => vec!["--port".to_owned(), port_name(number)],
+            Self::Board { memory, .. } => vec![
+                "--reads".to_owned(),
+                memory.of_client().to_string(),
+                "--writes".to_owned(),
+                memory.of_agent().to_string(),
+            ],
+        }
+    }
+
+    /// Returns the number of agents: the first is for the command that booted the machine, the others for
+    /// commands that join it.
+    pub(super) fn agents(&self) -> usize {
+        match self {
+            Self::Virtio(_) => AGENTS,
+            Self::Board { .. } => 1,
+        }
+    }
+}
+
+/// A machine that can be simulated: the usual one of an architecture, or a board.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Architecture {
-    /// Name as `uname -m` prints it; also that of its directory in the cache.
+    /// Name of the machine; for the usual machine of an architecture that of the architecture.
     pub(super) name: &'static str,
+    /// Name of the architecture as `uname -m` prints it.
+    pub(super) processor: &'static str,
     /// Name in the distribution.
     pub(super) debian: &'static str,
+    /// The suite of its kernel, if it is not that of the other packages.
+    pub(super) kernel_suite: Option<&'static str>,
     /// The packages of this architecture alone: its real-time kernel, and QEMU for guests inside the
     /// machine.
     pub(super) packages: &'static [&'static str],
-    /// The emulator, a program of this machine.
-    pub(super) emulator: &'static str,
+    /// The emulator.
+    pub(super) emulator: Emulator,
     /// QEMU's options for the emulated machine.
     pub(super) machine: &'static [&'static str],
     /// Further options for two security states, as on boards with firmware at EL3; `None` if the
-    /// architecture has no security states.
+    /// machine has them in any case, or its architecture has none.
     pub(super) two_security_states: Option<&'static [&'static str]>,
     /// Further options for a GICv2; `None` if the architecture has no GIC.
     pub(super) gicv2: Option<&'static [&'static str]>,
+    /// Its number of CPUs at most, and by default.
+    pub(super) most_cpus: u32,
+    /// Number of further CPUs that QEMU counts, but on which Linux does not run.
+    pub(super) other_cpus: u32,
+    /// The tree of a board.
+    pub(super) tree: Option<BoardTree>,
+    /// Its serial ports, in the order of QEMU.
+    pub(super) serial_ports: &'static [SerialPort],
+    /// Devices of the root file system and of the agents.
+    pub(super) devices: Devices,
     /// Name of the console on the kernel's command line.
     pub(super) console: &'static str,
     /// Format of the kernel image.
@@ -59,9 +196,11 @@ pub struct Architecture {
 /// emulates.
 static X86_64: Architecture = Architecture {
     name: "x86_64",
+    processor: "x86_64",
     debian: "amd64",
+    kernel_suite: None,
     packages: &["linux-image-rt-amd64", "qemu-system-x86"],
-    emulator: "qemu-system-x86_64",
+    emulator: Emulator::Installed("qemu-system-x86_64"),
     machine: &[
         "-machine",
         "pc,vmport=on,usb=off",
@@ -73,6 +212,11 @@ static X86_64: Architecture = Architecture {
     ],
     two_security_states: None,
     gicv2: None,
+    most_cpus: MOST_CPUS,
+    other_cpus: 0,
+    tree: None,
+    serial_ports: &[SerialPort::Console],
+    devices: Devices::Virtio("pci"),
     console: "ttyS0",
     kernel_form: KernelForm::BzImage,
     kernel_command_line: &["no_timer_check", "i8042.noaux", "i8042.nopnp"],
@@ -88,6 +232,18 @@ static X86_64: Architecture = Architecture {
     panic_device: Some("pvpanic-pci"),
 };
 
+/// The packages of arm64. No QEMU for guests, because the distribution's real-time kernel has no KVM.
+const ARM64_PACKAGES: &[&str] = &["linux-image-rt-arm64"];
+
+/// The devices of QEMU's `virt`, and the modules for them.
+const VIRT_MODULES: &[&str] = &[
+    "virtio_pci",
+    "virtio_blk",
+    "virtio_console",
+    "squashfs",
+    "overlay",
+];
+
 /// Debian 12 on arm64.
 ///
 /// The kernel is entered at EL2, as by the firmware of a board, so that it can start a hypervisor.
@@ -95,10 +251,11 @@ static X86_64: Architecture = Architecture {
 /// The core has no VHE, because with VHE the kernel would stay at EL2.
 static AARCH64: Architecture = Architecture {
     name: "aarch64",
+    processor: "aarch64",
     debian: "arm64",
-    // No QEMU for guests, because the distribution's real-time kernel has no KVM.
-    packages: &["linux-image-rt-arm64"],
-    emulator: "qemu-system-aarch64",
+    kernel_suite: None,
+    packages: ARM64_PACKAGES,
+    emulator: Emulator::Installed("qemu-system-aarch64"),
     machine: &[
         "-machine",
         "virt,virtualization=on,gic-version=3,its=off",
@@ -108,11 +265,120 @@ static AARCH64: Architecture = Architecture {
     // QEMU's loader switches from EL3 to EL2, and QEMU implements PSCI.
     two_security_states: Some(&["-machine", "secure=on"]),
     gicv2: Some(&["-machine", "gic-version=2"]),
+    most_cpus: MOST_CPUS,
+    other_cpus: 0,
+    tree: None,
+    serial_ports: &[SerialPort::Console],
+    devices: Devices::Virtio("pci"),
+    console: "ttyAMA0",
+    kernel_form: KernelForm::Image,
+    kernel_command_line: &[],
+    early_modules: VIRT_MODULES,
+    late_modules: &[],
+    panic_device: None,
+};
+
+/// The same with the newest kernel for Debian 12. Its KVM would take EL2 when the kernel starts (Linux 6.12,
+/// Documentation/admin-guide/kernel-parameters.txt, `kvm.enable_virt_at_load`).
+static AARCH64_BACKPORTS: Architecture = Architecture {
+    name: "aarch64-backports",
+    processor: "aarch64",
+    debian: "arm64",
+    kernel_suite: Some("bookworm-backports"),
+    packages: &["linux-image-rt-arm64/bookworm-backports"],
+    emulator: Emulator::Installed("qemu-system-aarch64"),
+    machine: &[
+        "-machine",
+        "virt,virtualization=on,gic-version=3,its=off",
+        "-cpu",
+        "cortex-a57",
+    ],
+    two_security_states: Some(&["-machine", "secure=on"]),
+    gicv2: Some(&["-machine", "gic-version=2"]),
+    most_cpus: MOST_CPUS,
+    other_cpus: 0,
+    tree: None,
+    serial_ports: &[SerialPort::Console],
+    devices: Devices::Virtio("pci"),
+    console: "ttyAMA0",
+    kernel_form: KernelForm::Image,
+    kernel_command_line: &["kvm.enable_virt_at_load=0"],
+    early_modules: VIRT_MODULES,
+    late_modules: &[],
+    panic_device: None,
+};
+
+/// QEMU's model of the NXP i.MX 8M Plus EVK, from QEMU 10.0 on, with the tree of Debian's kernel.
+///
+/// The kernel has no driver for the PHY of its PCIe, so the root file system is on the SD card of the third
+/// controller, and the agent is reached by the memory of the signal processor, which QEMU does not model. UART2 is the
+/// console; the others stay for cells. None of them is fit for the agent: if the ageing timer of QEMU's model expires
+/// between the driver's look at the flags and its last read, the interrupt stays asserted until the next byte arrives
+/// (QEMU 10, hw/char/imx_serial.c: a write of USR1 clears the flag and does not update the line). With an emulated CPU
+/// that waits for its host, 1,500 bytes caused 170,000 interrupts, whose thread left the agent no time.
+static IMX8MP: Architecture = Architecture {
+    name: "imx8mp",
+    processor: "aarch64",
+    debian: "arm64",
+    kernel_suite: None,
+    packages: ARM64_PACKAGES,
+    emulator: QEMU_10,
+    machine: &["-machine", "imx8mp-evk"],
+    two_security_states: Some(&["-global", "arm-gicv3.has-security-extensions=on"]),
+    gicv2: None,
+    most_cpus: 4,
+    other_cpus: 0,
+    tree: Some(BoardTree {
+        file: "freescale/imx8mp-evk.dtb",
+        enabled: &["/reserved-memory/dsp@92400000"],
+    }),
+    serial_ports: &[
+        SerialPort::Unconnected,
+        SerialPort::Console,
+        SerialPort::Unconnected,
+        SerialPort::Unconnected,
+    ],
+    devices: Devices::Board {
+        card_slot: 2,
+        card: "/dev/mmcblk2",
+        memory: AgentMemory {
+            memory_start: 0x4000_0000,
+            start: 0x9240_0000,
+        },
+    },
+    console: "ttymxc1,115200",
+    kernel_form: KernelForm::Image,
+    // A cell's devices need the clocks that Linux does not use. Linux 6.1 cannot probe the power domains of
+    // cameras and displays (no driver for their interconnect), and warns when it gives up.
+    kernel_command_line: &["clk_ignore_unused", "deferred_probe_timeout=-1"],
+    early_modules: &["sdhci-esdhc-imx", "squashfs", "overlay"],
+    late_modules: &[],
+    panic_device: None,
+};
+
+/// QEMU's model of the AMD Versal, with QEMU's own tree: two Cortex-A72 whose firmware, in QEMU, has two security
+/// states, and virtio devices without PCI.
+static VERSAL: Architecture = Architecture {
+    name: "versal",
+    processor: "aarch64",
+    debian: "arm64",
+    kernel_suite: None,
+    packages: ARM64_PACKAGES,
+    emulator: Emulator::Installed("qemu-system-aarch64"),
+    machine: &["-machine", "xlnx-versal-virt"],
+    two_security_states: None,
+    gicv2: None,
+    most_cpus: 2,
+    // The Cortex-R5F, which are off.
+    other_cpus: 2,
+    tree: None,
+    serial_ports: &[SerialPort::Console],
+    devices: Devices::Virtio("device"),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
     kernel_command_line: &[],
     early_modules: &[
-        "virtio_pci",
+        "virtio_mmio",
         "virtio_blk",
         "virtio_console",
         "squashfs",
@@ -122,8 +388,15 @@ static AARCH64: Architecture = Architecture {
     panic_device: None,
 };
 
-/// All architectures that can be simulated.
-pub(super) static ARCHITECTURES: [&Architecture; 2] = [&X86_64, &AARCH64];
+/// QEMU of Debian 13.
+const QEMU_10: Emulator = Emulator::Fetched {
+    program: "qemu-system-aarch64",
+    package: "qemu-system-arm",
+};
+
+/// All machines that can be simulated; the usual one of each architecture first.
+pub(super) static ARCHITECTURES: [&Architecture; 5] =
+    [&X86_64, &AARCH64, &AARCH64_BACKPORTS, &IMX8MP, &VERSAL];
 
 impl Architecture {
     /// Returns the architecture of this machine.
@@ -138,7 +411,7 @@ impl Architecture {
         })
     }
 
-    /// Returns the architecture with this `uname -m` name.
+    /// Returns the machine with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static Self> {
         ARCHITECTURES
@@ -147,22 +420,56 @@ impl Architecture {
             .find(|architecture| architecture.name == name)
     }
 
-    /// Returns the names of all architectures.
+    /// Returns the names of all machines.
     #[must_use]
     pub fn names() -> [&'static str; ARCHITECTURES.len()] {
         ARCHITECTURES.map(|each| each.name)
     }
 
-    /// Returns its name as `uname -m` prints it.
+    /// Returns the name of the machine.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns whether the programs of this machine run on it.
+    /// Returns the name of its architecture as `uname -m` prints it.
+    #[must_use]
+    pub fn processor(&self) -> &'static str {
+        self.processor
+    }
+
+    /// Returns its number of CPUs if no option selects another one.
+    #[must_use]
+    pub fn usual_cpus(&self) -> u32 {
+        self.most_cpus.min(USUAL_CPUS)
+    }
+
+    /// Returns all machines with the same image.
+    pub(super) fn of_same_image(&self) -> impl Iterator<Item = &'static Self> {
+        let name = self.image_name();
+        let all = ARCHITECTURES.iter().copied();
+        all.filter(move |machine| machine.image_name() == name)
+    }
+
+    /// Returns the name of its image, and of its directories in the cache.
+    pub(super) fn image_name(&self) -> String {
+        let processor = self.processor;
+        self.kernel_suite.map_or_else(
+            || processor.to_owned(),
+            |suite| format!("{processor}-{suite}"),
+        )
+    }
+
+    /// Returns whether it is the usual machine of this machine's architecture.
     #[must_use]
     pub fn is_of_this_machine(&self) -> bool {
         self.name == std::env::consts::ARCH
+    }
+
+    /// Returns whether the programs of this machine run on it.
+    #[must_use]
+    pub(super) fn runs_programs_of_this_machine(&self) -> bool {
+        self.processor == std::env::consts::ARCH
     }
 
     /// Returns the option that selects it in `rampart sim`; empty for this machine's architecture.

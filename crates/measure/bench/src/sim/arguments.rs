@@ -6,6 +6,7 @@ use std::path::Path;
 
 use rampart_qemu::{escaped, socket_option};
 
+use super::architecture::{Devices, SerialPort};
 use super::options::SimOptions;
 
 /// Number of agents: the first is for the command that booted the machine, the others for commands
@@ -25,6 +26,10 @@ pub(super) struct BootFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) directory: &'a Path,
     pub(super) disk: Option<&'a Path>,
+    /// The device tree of a board.
+    pub(super) tree: Option<&'a Path>,
+    /// The file with a board's memory.
+    pub(super) memory: Option<&'a Path>,
     /// The kernel command line without the words for process 1.
     pub(super) line: &'a str,
 }
@@ -43,37 +48,79 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
     }
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
     add(&["-accel", "tcg,thread=multi"]);
-    add(&[
-        "-smp",
-        &format!("cpus={0},sockets=1,cores={0},threads=1", options.cpus),
-    ]);
+    let cpus = options.cpus + architecture.other_cpus;
+    let smp = format!("cpus={cpus},sockets=1,cores={cpus},threads=1");
+    add(&["-smp", &smp]);
     add(&["-m", &format!("{}M", options.mebibytes)]);
     // A reset ends the machine, because a second boot would look like the first. After a panic the
     // machine continues, because an evaluation tests which domains survive.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
-    add(&["-serial", "chardev:console"]);
+    for port in architecture.serial_ports {
+        let end = match port {
+            SerialPort::Console => "chardev:console",
+            SerialPort::Unconnected => "null",
+        };
+        add(&["-serial", end]);
+    }
     if let Some(device) = architecture.panic_device {
         add(&["-device", device]);
     }
-    add(&["-device", "virtio-serial-pci,id=serial"]);
-    for number in 0..AGENTS {
+    let devices = &architecture.devices;
+    if let Some(memory) = files.memory {
+        let size = options.mebibytes;
+        let mut backend = OsString::from(format!(
+            "memory-backend-file,id=ram,size={size}M,share=on,mem-path="
+        ));
+        backend.push(escaped(memory));
+        arguments.extend(["-object".into(), backend]);
+        arguments.extend(["-machine".into(), "memory-backend=ram".into()]);
+    }
+    match devices {
+        Devices::Virtio(bus) => arguments.extend(virtio_devices(bus, options, files)),
+        Devices::Board { card_slot, .. } => {
+            // A card is writable, which the image is not: what the machine writes is lost with it.
+            let mut card = OsString::from(format!(
+                "if=sd,bus={card_slot},format=raw,snapshot=on,file="
+            ));
+            card.push(escaped(files.root));
+            arguments.extend(["-drive".into(), card]);
+        }
+    }
+    if let Some(tree) = files.tree {
+        arguments.extend(["-dtb".into(), tree.into()]);
+    }
+    arguments.push("-kernel".into());
+    arguments.push(files.kernel.into());
+    arguments.push("-initrd".into());
+    arguments.push(files.initramfs.into());
+    arguments.push("-append".into());
+    arguments.push(format!("{} {}", files.line, options.init.boot_words(devices)).into());
+    arguments
+}
+
+/// Returns the devices of virtio on a bus: ports of the agents, disks, network.
+fn virtio_devices(bus: &str, options: &SimOptions, files: &BootFiles<'_>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = Vec::new();
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    add(&["-device", &format!("virtio-serial-{bus},id=serial")]);
+    for number in 0..options.architecture.devices.agents() {
         let name = port_name(number);
         arguments.push("-chardev".into());
         arguments.push(socket_option(files.directory, &name));
-        arguments.push("-device".into());
-        arguments.push(format!("virtserialport,bus=serial.0,chardev={name},name={name}").into());
+        let port = format!("virtserialport,bus=serial.0,chardev={name},name={name}");
+        arguments.extend(["-device".into(), port.into()]);
     }
-    let mut root = OsString::from("if=none,id=root,format=raw,readonly=on,file=");
-    root.push(escaped(files.root));
-    arguments.push("-drive".into());
-    arguments.push(root);
-    arguments.extend(["-device", "virtio-blk-pci,drive=root"].map(OsString::from));
-    if let Some(disk) = files.disk {
-        let mut drive = OsString::from("if=none,id=disk,format=raw,file=");
-        drive.push(escaped(disk));
-        arguments.push("-drive".into());
-        arguments.push(drive);
-        arguments.extend(["-device", "virtio-blk-pci,drive=disk"].map(OsString::from));
+    let disks = [
+        ("root", ",readonly=on", Some(files.root)),
+        ("disk", "", files.disk),
+    ];
+    for (id, readonly, path) in disks {
+        let Some(path) = path else { continue };
+        let mut drive = OsString::from(format!("if=none,id={id},format=raw{readonly},file="));
+        drive.push(escaped(path));
+        arguments.extend(["-drive".into(), drive]);
+        let device = format!("virtio-blk-{bus},drive={id}");
+        arguments.extend(["-device".into(), device.into()]);
     }
     if !options.forwards.is_empty() {
         let mut network = "user,id=network".to_owned();
@@ -81,15 +128,10 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
             network += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.here, forward.there);
         }
         // No option ROM: the machine does not boot from the network.
-        let device = "virtio-net-pci,netdev=network,romfile=";
-        arguments.extend(["-netdev", &network, "-device", device].map(OsString::from));
+        let device = format!("virtio-net-{bus},netdev=network,romfile=");
+        arguments.extend(["-netdev".into(), network.into()]);
+        arguments.extend(["-device".into(), device.into()]);
     }
-    arguments.push("-kernel".into());
-    arguments.push(files.kernel.into());
-    arguments.push("-initrd".into());
-    arguments.push(files.initramfs.into());
-    arguments.push("-append".into());
-    arguments.push(format!("{} {}", files.line, options.init.boot_words()).into());
     arguments
 }
 
@@ -113,6 +155,8 @@ mod tests {
             root: Path::new("/image/a,b"),
             directory: Path::new("/run"),
             disk: None,
+            tree: None,
+            memory: None,
             line: &options.kernel_command_line(),
         };
         let lines: Vec<_> = qemu_arguments(options, &files)
@@ -162,6 +206,8 @@ mod tests {
             root: Path::new("/image/root"),
             directory: Path::new("/run"),
             disk: Some(Path::new("/home/a,b")),
+            tree: None,
+            memory: None,
             line: "quiet",
         };
         let arguments = qemu_arguments(&options, &files);

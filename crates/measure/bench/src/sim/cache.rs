@@ -6,8 +6,9 @@
 //!   apt/x86_64/        lists and packages of one architecture
 //!   x86_64/current     names the image in use
 //!   x86_64/IDENTITY/   one image; machines that booted from it hold a shared lock of the directory
+//!   emulators/         packages of emulators that are not installed, and the unpacked packages
 //!   run/NUMBER/        one running machine: sockets, console; locked by the process that runs it
-//!   up-x86_64          names the machine that other commands may join
+//!   up-x86_64          names the machine with this name that other commands may join
 //! ```
 
 use std::fs::{self, File};
@@ -56,12 +57,17 @@ impl Cache {
 
     /// Returns the directory of lists and packages of one architecture.
     pub(super) fn apt(&self, architecture: &Architecture) -> PathBuf {
-        self.root.join("apt").join(architecture.name)
+        self.root.join("apt").join(architecture.image_name())
     }
 
     /// Returns the directory of images of one architecture.
     pub(super) fn images(&self, architecture: &Architecture) -> PathBuf {
-        self.root.join(architecture.name)
+        self.root.join(architecture.image_name())
+    }
+
+    /// Returns the directory of emulators that are not installed, and of their packages.
+    pub(super) fn emulators(&self) -> PathBuf {
+        self.root.join("emulators")
     }
 
     /// Creates the directory of one machine, locked until the result is dropped. Also removes

@@ -28,7 +28,7 @@ impl SimOptions {
         let is_built = [IMAGE, IMAGE_GICV2, PROGRAM]
             .iter()
             .all(|name| hypervisor.join(name).is_file());
-        if self.architecture.name() != "aarch64"
+        if self.architecture.processor() != "aarch64"
             || self.mebibytes < KEPT_MEBIBYTES + LEAST_FOR_LINUX
             || !is_built
         {

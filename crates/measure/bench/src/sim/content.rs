@@ -14,7 +14,7 @@ use super::architecture::Architecture;
 use super::build_programs::Program;
 use super::cache::create_directory;
 use super::error::SimError;
-use super::image::{BuildStep, ImageRecord, KERNEL, RECIPE, RECORD, ROOT};
+use super::image::{BuildStep, ImageRecord, KERNEL, RECIPE, RECORD, ROOT, TREES};
 use super::packages::{Apt, SimPackage};
 use super::{kernel, modules, root_files, squashfs};
 
@@ -42,10 +42,11 @@ pub(super) fn create(
     root_files::write(&root)?;
     take_kernel(&root, &image.join(KERNEL), architecture, &release)?;
     take_modules(&root, &image.join("modules"), architecture, &release)?;
+    take_trees(&root, &image.join(TREES), architecture, &release)?;
     squashfs::pack(&root, &image.join(ROOT))?;
     let record = ImageRecord {
         recipe: RECIPE,
-        architecture: architecture.name.to_owned(),
+        architecture: architecture.processor.to_owned(),
         kernel_release: release,
         packages,
     };
@@ -57,7 +58,7 @@ pub(super) fn create(
 
 /// Unpacks all packages into one tree. Replaces `/bin`, `/sbin` and `/lib`, which the packages still
 /// contain, by links into `/usr`, as in the distribution.
-fn unpack(
+pub(super) fn unpack(
     root: &Path,
     apt: &Apt,
     packages: &[SimPackage],
@@ -170,10 +171,12 @@ fn take_modules(
 ) -> Result<(), SimError> {
     let from = root.join("usr/lib/modules").join(release);
     let dependencies = modules::Dependencies::read(&from)?;
+    let names = architecture.of_same_image();
+    let names = names.flat_map(|machine| machine.early_modules);
     let early = dependencies
-        .order(architecture.early_modules.iter().copied())
+        .order(names.copied())
         .map_err(|name| SimError::Image(format!("its kernel has no module {name}")))?;
-    for path in early.into_iter().chain(["modules.dep"]) {
+    for path in early.into_iter().chain(modules::LISTS) {
         let target = to.join(path);
         if let Some(parent) = target.parent() {
             create_directory(parent)?;
@@ -181,6 +184,30 @@ fn take_modules(
         fs::copy(from.join(path), &target).map_err(SimError::file("copy to", &target))?;
     }
     Ok(())
+}
+
+/// Copies the device trees of the boards, and removes all trees from the root file system.
+fn take_trees(
+    root: &Path,
+    to: &Path,
+    architecture: &Architecture,
+    release: &str,
+) -> Result<(), SimError> {
+    let from = root.join(format!("usr/lib/linux-image-{release}"));
+    let trees = architecture.of_same_image();
+    for tree in trees.filter_map(|machine| machine.tree.as_ref()) {
+        let target = to.join(tree.file);
+        if let Some(parent) = target.parent() {
+            create_directory(parent)?;
+        }
+        fs::copy(from.join(tree.file), &target).map_err(SimError::file("copy to", &target))?;
+    }
+    match fs::remove_dir_all(&from) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(SimError::file("remove", &from)(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

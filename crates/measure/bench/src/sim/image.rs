@@ -15,14 +15,16 @@ use super::architecture::Architecture;
 use super::cache::{Cache, create_directory, lock_directory};
 use super::content::create;
 use super::error::SimError;
-use super::mirror::Mirror;
-use super::packages::{Apt, SimPackage, hexadecimal};
+use super::mirror::{Mirror, SUITE};
+use super::packages::{Apt, PACKAGES, SimPackage, hexadecimal};
 
 /// Version of the build. Raise it if the code builds a different image from the same packages.
-pub(super) const RECIPE: u32 = 2;
+pub(super) const RECIPE: u32 = 3;
 
 pub(super) const ROOT: &str = "root.squashfs";
 pub(super) const KERNEL: &str = "kernel";
+/// Directory of the boards' device trees.
+pub(super) const TREES: &str = "trees";
 pub(super) const RECORD: &str = "image.json";
 const CURRENT: &str = "current";
 
@@ -122,7 +124,13 @@ impl Image {
     ) -> Result<Self, SimError> {
         let _lock = cache.lock_for_building(&mut || progress(BuildStep::Waiting))?;
         progress(BuildStep::Lists);
-        let apt = Apt::prepare(&cache.apt(architecture), architecture, Mirror::find())?;
+        let packages = PACKAGES.iter().chain(architecture.packages).copied();
+        let apt = Apt::prepare(
+            &cache.apt(architecture),
+            architecture.debian,
+            &Mirror::find().sources(SUITE, architecture.kernel_suite),
+            packages.collect(),
+        )?;
         apt.update()?;
         let mut packages = apt.resolve()?;
         let images = cache.images(architecture);
@@ -132,13 +140,7 @@ impl Image {
             progress(BuildStep::UpToDate);
             return Ok(image);
         }
-        let total = packages.iter().map(|package| package.bytes).sum();
-        apt.download(&mut packages, &mut |done| {
-            progress(BuildStep::Fetch {
-                done: done.min(total),
-                total,
-            });
-        })?;
+        apt.download_with_progress(&mut packages, progress)?;
         create_directory(&images)?;
         // Frees space before it is needed: removes unused images and remains of killed builds.
         remove_old(
@@ -187,6 +189,11 @@ impl Image {
         self.directory.join(ROOT)
     }
 
+    /// Returns the path of a board's device tree, as the kernel's package names it.
+    pub(super) fn tree(&self, file: &str) -> PathBuf {
+        self.directory.join(TREES).join(file)
+    }
+
     /// Returns the directory of the modules that the kernel needs to mount the root file system, with
     /// `modules.dep` for all modules.
     pub(super) fn modules(&self) -> PathBuf {
@@ -196,7 +203,7 @@ impl Image {
 
 /// Returns a name for the image of these packages. File names suffice, because the signed archive
 /// never gives two files the same name.
-fn identity(packages: &[SimPackage]) -> String {
+pub(super) fn identity(packages: &[SimPackage]) -> String {
     let mut digest = Sha256::new();
     digest.update(RECIPE.to_le_bytes());
     for package in packages {
@@ -209,7 +216,7 @@ fn identity(packages: &[SimPackage]) -> String {
 }
 
 /// Atomically makes the link `current` point to `directory`.
-fn point_to(images: &Path, directory: &Path) -> Result<(), SimError> {
+pub(super) fn point_to(images: &Path, directory: &Path) -> Result<(), SimError> {
     let name = directory.file_name().unwrap_or_default();
     let new = images.join(".current");
     let current = images.join(CURRENT);

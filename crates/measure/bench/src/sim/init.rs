@@ -5,7 +5,7 @@ use std::fmt;
 
 use rampart_agent::MODULE_LIST;
 
-use super::arguments::port_name;
+use super::architecture::Devices;
 use super::initramfs::METER;
 
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
@@ -41,12 +41,12 @@ impl Init {
     ///
     /// `systemd.wants=` starts the agent, `systemd.mask=` disables the login on the console, which
     /// the agent's machine does not use (kernel-command-line(7)).
-    pub(super) fn boot_words(self) -> String {
-        let enter = "-- enter-root /dev/vda";
+    pub(super) fn boot_words(self, devices: &Devices) -> String {
+        let enter = format!("-- enter-root {}", devices.root());
         match self {
             Self::Agent => format!(
-                "{enter} {METER} agent --init --stay --port {}",
-                port_name(0)
+                "{enter} {METER} agent --init --stay {}",
+                devices.agent_arguments(0).join(" ")
             ),
             Self::Systemd => format!(
                 "systemd.wants={SERVICE} systemd.mask=serial-getty@ttyS0.service {enter} {SYSTEMD}"
@@ -55,16 +55,16 @@ impl Init {
     }
 
     /// Returns the paths and texts of the files that it needs in the machine.
-    pub(super) fn files(self) -> Vec<(String, String)> {
+    pub(super) fn files(self, devices: &Devices) -> Vec<(String, String)> {
         match self {
             Self::Agent => Vec::new(),
-            Self::Systemd => vec![(format!("/etc/systemd/system/{SERVICE}"), service())],
+            Self::Systemd => vec![(format!("/etc/systemd/system/{SERVICE}"), service(devices))],
         }
     }
 }
 
 /// Returns the unit of the agent. Its settings do what the agent does as process 1.
-fn service() -> String {
+fn service(devices: &Devices) -> String {
     format!(
         "[Unit]\n\
          Description=Rampart agent of the simulated machine\n\
@@ -74,8 +74,8 @@ fn service() -> String {
          Environment=HOME=/root TERM=linux\n\
          Environment=PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n\
          ExecStartPre=-/bin/sh -c 'while read -r module; do insmod $$module; done < {MODULE_LIST}'\n\
-         ExecStart={METER} agent --stay --port {}\n",
-        port_name(0)
+         ExecStart={METER} agent --stay {}\n",
+        devices.agent_arguments(0).join(" ")
     )
 }
 
@@ -83,16 +83,18 @@ fn service() -> String {
 mod tests {
     use super::*;
 
+    const DEVICES: Devices = Devices::Virtio("pci");
+
     #[test]
     fn requests_the_service_that_is_carried() {
-        let words = Init::Systemd.boot_words();
-        let [(path, text)] = &Init::Systemd.files()[..] else {
+        let words = Init::Systemd.boot_words(&DEVICES);
+        let [(path, text)] = &Init::Systemd.files(&DEVICES)[..] else {
             panic!("one file");
         };
         let name = path.rsplit('/').next().expect("a name");
         assert!(words.contains(&format!("systemd.wants={name}")), "{words}");
         assert!(words.ends_with("-- enter-root /dev/vda /usr/lib/systemd/systemd"));
         assert!(text.contains("--port org.rampart.agent.0\n"), "{text}");
-        assert!(Init::Agent.files().is_empty());
+        assert!(Init::Agent.files(&DEVICES).is_empty());
     }
 }

@@ -61,7 +61,7 @@ pub(super) fn write(to: &Path, image: &Image, options: &SimOptions) -> Result<()
         file(&path, metadata.permissions().mode() & 0o777, &content)?;
     }
 
-    for (path, text) in options.init.files() {
+    for (path, text) in options.init.files(&architecture.devices) {
         file(&format!("{CARRIED}{path}"), 0o644, text.as_bytes())?;
     }
 

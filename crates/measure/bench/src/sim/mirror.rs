@@ -6,8 +6,8 @@ use std::process::Command;
 use super::build_programs::output_of;
 use super::packages::KEYRING;
 
-/// The suite of the packages.
-const SUITE: &str = "bookworm";
+/// The suite of the packages in the machine.
+pub(super) const SUITE: &str = "bookworm";
 
 /// Debian's own archive; a network of mirrors behind one name.
 const DEFAULT_MIRROR: &str = "http://deb.debian.org/debian";
@@ -23,6 +23,15 @@ const MIRROR_VARIABLE: &str = "RAMPART_DEBIAN_MIRROR";
 pub(super) struct Mirror {
     pub(super) archive: String,
     security: String,
+}
+
+/// The sources of one suite.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sources {
+    /// Address of the archive, for messages.
+    pub(super) archive: String,
+    /// The lines of `sources.list`.
+    pub(super) lines: String,
 }
 
 impl Mirror {
@@ -81,15 +90,21 @@ impl Mirror {
         Self { archive, security }
     }
 
-    /// Returns the lines of its `sources.list`.
-    pub(super) fn sources(&self) -> String {
+    /// Returns the sources of a suite and of a further one without updates.
+    pub(super) fn sources(&self, suite: &str, further: Option<&str>) -> Sources {
         let Self { archive, security } = self;
         let line = |address: &str, suite: &str| {
             format!("deb [signed-by={KEYRING}] {address} {suite} main\n")
         };
-        line(archive, SUITE)
-            + &line(archive, &format!("{SUITE}-updates"))
-            + &line(security, &format!("{SUITE}-security"))
+        Sources {
+            archive: archive.clone(),
+            lines: line(archive, suite)
+                + &line(archive, &format!("{suite}-updates"))
+                + &line(security, &format!("{suite}-security"))
+                + &further
+                    .map(|suite| line(archive, suite))
+                    .unwrap_or_default(),
+        }
     }
 }
 
@@ -125,7 +140,8 @@ mod tests {
         assert_eq!(newer.security, "http://near/debian-security");
         assert!(
             newer
-                .sources()
+                .sources(SUITE, None)
+                .lines
                 .contains("http://near/debian bookworm main\n")
         );
         let none = Mirror::among(
@@ -133,7 +149,8 @@ mod tests {
         );
         assert_eq!(none.archive, DEFAULT_MIRROR);
         assert!(
-            none.sources()
+            none.sources(SUITE, None)
+                .lines
                 .contains("http://deb.debian.org/debian-security bookworm-security main")
         );
     }

@@ -11,11 +11,14 @@
 
 mod architecture;
 mod arguments;
+mod board_memory;
+mod board_tree;
 mod build_programs;
 mod cache;
 mod cells;
 mod content;
 mod disk;
+mod emulator;
 mod error;
 mod image;
 mod init;

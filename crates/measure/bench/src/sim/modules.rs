@@ -10,7 +10,7 @@ use super::architecture::Architecture;
 use super::build_programs::Program;
 use super::error::SimError;
 
-/// The parts of the module tree that a machine with virtio devices can use: one tenth of it. The rest
+/// The parts of the module tree that the machines can use: one tenth of it. The rest
 /// is for hardware that the machine does not have.
 const KEPT: &[&str] = &[
     "kernel/arch/",
@@ -26,6 +26,7 @@ const KEPT: &[&str] = &[
     "kernel/drivers/crypto/ccp/",
     "kernel/drivers/firmware/qemu_fw_cfg.ko",
     "kernel/drivers/misc/pvpanic/",
+    "kernel/drivers/mmc/host/sdhci",
     "kernel/drivers/net/bonding/",
     "kernel/drivers/net/dummy.ko",
     "kernel/drivers/net/ipvlan/",
@@ -63,21 +64,30 @@ const DEPMOD: Program = Program {
     package: "kmod",
 };
 
-/// `modules.dep` of depmod(8): the path of each module below the module directory, and the paths of
-/// all modules that it needs, directly needed ones first.
+/// Files of the module directory, depmod(8) and Linux, Documentation/kbuild/kbuild.rst.
+const NEEDS: &str = "modules.dep";
+const BUILT_IN: &str = "modules.builtin";
+/// Files that [`Dependencies::read`] needs.
+pub(super) const LISTS: [&str; 2] = [NEEDS, BUILT_IN];
+
+/// `modules.dep`: the path of each module below the module directory, and the paths of all modules that it needs,
+/// directly needed ones first; and `modules.builtin`: the paths of those that are a part of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Dependencies {
     needs: BTreeMap<String, Vec<String>>,
+    built_in: Vec<String>,
 }
 
 impl Dependencies {
     pub(super) fn read(modules: &Path) -> Result<Self, SimError> {
-        let path = modules.join("modules.dep");
-        let text = fs::read_to_string(&path).map_err(SimError::file("read", &path))?;
-        Ok(Self::parse(&text))
+        let text = |name| {
+            let path = modules.join(name);
+            fs::read_to_string(&path).map_err(SimError::file("read", &path))
+        };
+        Ok(Self::parse(&text(NEEDS)?, &text(BUILT_IN)?))
     }
 
-    pub(super) fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str, built_in: &str) -> Self {
         let needs = text
             .lines()
             .filter_map(|line| line.split_once(':'))
@@ -86,10 +96,12 @@ impl Dependencies {
                 (module.to_owned(), needed)
             })
             .collect();
-        Self { needs }
+        let built_in = built_in.lines().map(str::to_owned).collect();
+        Self { needs, built_in }
     }
 
-    /// Returns the modules to load for `names`, each once and after those that it needs.
+    /// Returns the modules to load for `names`, each once and after those that it needs. A part of the kernel is not
+    /// loaded.
     ///
     /// # Errors
     /// Returns the first name that no module has.
@@ -99,6 +111,9 @@ impl Dependencies {
     ) -> Result<Vec<&'a str>, &'a str> {
         let mut order: Vec<&str> = Vec::new();
         for name in names {
+            if self.built_in.iter().any(|module| is_called(module, name)) {
+                continue;
+            }
             let (module, needed) = self
                 .needs
                 .iter()
@@ -160,7 +175,7 @@ fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(),
     let mut command = match own {
         Some(program) => Command::new(program),
         // The unpacked depmod is a link to /bin/kmod, which would be this machine's.
-        None if architecture.is_of_this_machine() => {
+        None if architecture.runs_programs_of_this_machine() => {
             unpacked_program(root, "usr/bin/kmod", "depmod")?
         }
         None => Command::new(DEPMOD.name),
@@ -172,6 +187,18 @@ fn depmod(root: &Path, architecture: &Architecture, release: &str) -> Result<(),
 /// Returns the command of a program below `root` with `name` as its `argv[0]`, started by the loader
 /// and with the libraries of `root` (ld.so(8)).
 fn unpacked_program(root: &Path, program: &str, name: &str) -> Result<Command, SimError> {
+    let (loader, libraries) = loader_and_libraries(root)?;
+    let mut command = Command::new(loader);
+    command
+        .arg("--library-path")
+        .arg(libraries)
+        .args(["--argv0", name])
+        .arg(root.join(program));
+    Ok(command)
+}
+
+/// Returns the dynamic loader below `root`, and the directory of the libraries.
+pub(super) fn loader_and_libraries(root: &Path) -> Result<(PathBuf, PathBuf), SimError> {
     let libraries = root.join("usr/lib");
     let entries = fs::read_dir(&libraries).map_err(SimError::file("list", &libraries))?;
     let architecture = entries
@@ -188,13 +215,7 @@ fn unpacked_program(root: &Path, program: &str, name: &str) -> Result<Command, S
                 .is_some_and(|name| name.to_string_lossy().starts_with("ld-linux-"))
         })
         .ok_or_else(|| SimError::Image(format!("{}: no loader", architecture.display())))?;
-    let mut command = Command::new(loader);
-    command
-        .arg("--library-path")
-        .arg(&architecture)
-        .args(["--argv0", name])
-        .arg(root.join(program));
-    Ok(command)
+    Ok((loader, architecture))
 }
 
 #[cfg(test)]
@@ -213,8 +234,10 @@ kernel/virt/lib/irqbypass.ko:
 
     #[test]
     fn loads_a_module_after_those_that_it_needs() {
-        let dependencies = Dependencies::parse(LIST);
-        let order = dependencies.order(["kvm", "kvm_amd"]).expect("known");
+        let built_in = "kernel/drivers/virtio/virtio_pci.ko\n";
+        let dependencies = Dependencies::parse(LIST, built_in);
+        let names = ["kvm", "virtio-pci", "kvm_amd"];
+        let order = dependencies.order(names).expect("known");
         assert_eq!(
             order,
             [
@@ -229,7 +252,7 @@ kernel/virt/lib/irqbypass.ko:
 
     #[test]
     fn keeps_the_modules_that_kept_ones_need() {
-        let kept = Dependencies::parse(LIST);
+        let kept = Dependencies::parse(LIST, "");
         let kept = kept.closure();
         assert!(kept.contains("kernel/net/core/failover.ko"));
         assert!(!kept.contains("kernel/drivers/gpu/drm/drm.ko"));

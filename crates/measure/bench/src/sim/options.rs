@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use rampart_model::{CpuId, CpuSet};
 
-use super::architecture::Architecture;
+use super::architecture::{Architecture, Devices};
 use super::error::SimError;
 use super::init::Init;
 
 /// Most CPUs. More are useless with software emulation; the machine type ends at 255.
-const MOST_CPUS: u32 = 64;
+pub(super) const MOST_CPUS: u32 = 64;
 
 /// Least memory for the kernel, the programs of an evaluation and a guest, in MiB.
 const LEAST_MEBIBYTES: u64 = 512;
@@ -125,7 +125,7 @@ pub struct SimOptions {
 }
 
 impl SimOptions {
-    /// Creates options with [`USUAL_CPUS`], of which all but the first are isolated, and
+    /// Creates options with [`Architecture::usual_cpus`], of which all but the first are isolated, and
     /// [`USUAL_MEBIBYTES`].
     #[must_use]
     pub fn new(
@@ -135,8 +135,8 @@ impl SimOptions {
     ) -> Self {
         Self {
             architecture,
-            cpus: USUAL_CPUS,
-            real_time: (1..USUAL_CPUS).map(CpuId).collect(),
+            cpus: architecture.usual_cpus(),
+            real_time: (1..architecture.usual_cpus()).map(CpuId).collect(),
             two_security_states: false,
             gicv2: false,
             mebibytes: USUAL_MEBIBYTES,
@@ -173,15 +173,34 @@ impl SimOptions {
 
     /// Returns an error if the options contradict each other.
     pub(super) fn check(&self) -> Result<(), SimError> {
-        if !(1..=MOST_CPUS).contains(&self.cpus) {
+        let most = self.architecture.most_cpus;
+        if !(1..=most).contains(&self.cpus) {
             return Err(SimError::Options(format!(
-                "--cpus is {}, expected 1 to {MOST_CPUS}",
+                "--cpus is {}, expected 1 to {most}",
                 self.cpus
             )));
         }
-        if self.mebibytes < LEAST_MEBIBYTES {
+        if !matches!(self.architecture.devices, Devices::Virtio(_)) {
+            let unavailable = [
+                ("--disk", self.disk.is_some()),
+                ("--forward", !self.forwards.is_empty()),
+                ("--init", self.init != Init::Agent),
+            ];
+            if let Some((option, _)) = unavailable.into_iter().find(|(_, is_set)| *is_set) {
+                return Err(SimError::Options(format!(
+                    "{option}: {} has no virtio devices; fix: use --architecture {}",
+                    self.architecture,
+                    self.architecture.processor()
+                )));
+            }
+        }
+        let least = match self.architecture.devices {
+            Devices::Virtio(_) => LEAST_MEBIBYTES,
+            Devices::Board { memory, .. } => memory.least_bytes().div_ceil(1 << 20),
+        };
+        if self.mebibytes < least {
             return Err(SimError::Options(format!(
-                "--memory is {} MiB, expected at least {LEAST_MEBIBYTES}",
+                "--memory is {} MiB, expected at least {least}",
                 self.mebibytes
             )));
         }

@@ -13,14 +13,14 @@ use std::process::Command;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::architecture::Architecture;
 use super::build_programs::{Program, output_of};
 use super::cache::create_directory;
 use super::error::SimError;
-use super::mirror::Mirror;
+use super::image::BuildStep;
+use super::mirror::Sources;
 
 /// The packages for all architectures: what an evaluation needs, and common tools for a shell.
-const PACKAGES: &[&str] = &[
+pub(super) const PACKAGES: &[&str] = &[
     "bash",
     "base-files",
     "coreutils",
@@ -85,16 +85,18 @@ pub struct SimPackage {
 #[derive(Debug)]
 pub(super) struct Apt {
     directory: PathBuf,
-    mirror: Mirror,
+    archive: String,
     packages: Vec<&'static str>,
 }
 
 impl Apt {
-    /// Writes its configuration.
+    /// Writes its configuration, for packages of an architecture by Debian's name. The sources are those of
+    /// an archive.
     pub(super) fn prepare(
         directory: &Path,
-        architecture: &Architecture,
-        mirror: Mirror,
+        architecture: &str,
+        sources: &Sources,
+        packages: Vec<&'static str>,
     ) -> Result<Self, SimError> {
         for part in ["lists/partial", "archives/partial", "etc", "log"] {
             create_directory(&directory.join(part))?;
@@ -110,19 +112,14 @@ impl Apt {
             fs::write(&path, text).map_err(SimError::file("write", &path))
         };
         write("status", "")?;
-        write("sources.list", &mirror.sources())?;
+        write("sources.list", &sources.lines)?;
         write(
             "apt.conf",
             &configuration(directory, architecture, &acquisition_of_this_machine()),
         )?;
-        let packages = PACKAGES
-            .iter()
-            .chain(architecture.packages)
-            .copied()
-            .collect();
         Ok(Self {
             directory: directory.to_owned(),
-            mirror,
+            archive: sources.archive.clone(),
             packages,
         })
     }
@@ -152,7 +149,7 @@ impl Apt {
 
     /// Fetches the missing packages, and fills in the hashes of all. Calls `progress` with the number
     /// of bytes fetched.
-    pub(super) fn download(
+    fn download(
         &self,
         packages: &mut [SimPackage],
         progress: &mut dyn FnMut(u64),
@@ -173,6 +170,21 @@ impl Apt {
         }
         self.remove_others(packages);
         Ok(())
+    }
+
+    /// Fetches as [`Apt::download`], with the steps of a build.
+    pub(super) fn download_with_progress(
+        &self,
+        packages: &mut [SimPackage],
+        progress: &mut dyn FnMut(BuildStep),
+    ) -> Result<(), SimError> {
+        let total = packages.iter().map(|package| package.bytes).sum();
+        self.download(packages, &mut |done| {
+            progress(BuildStep::Fetch {
+                done: done.min(total),
+                total,
+            });
+        })
     }
 
     /// Returns the path of a fetched package.
@@ -202,7 +214,7 @@ impl Apt {
     fn fetching<T>(&self, result: Result<T, SimError>) -> Result<T, SimError> {
         result.map_err(|source| match source {
             SimError::ProgramFailed { .. } | SimError::ProgramHung { .. } => SimError::NotFetched {
-                mirror: self.mirror.archive.clone(),
+                mirror: self.archive.clone(),
                 source: Box::new(source),
             },
             other => other,
@@ -227,9 +239,8 @@ impl Apt {
 
 /// Returns the configuration, apt.conf(5). `Dir::Etc` excludes this machine's own configuration;
 /// only its settings for fetching (proxies, certificates, retries) are copied.
-fn configuration(directory: &Path, architecture: &Architecture, acquisition: &str) -> String {
+fn configuration(directory: &Path, debian: &str, acquisition: &str) -> String {
     let directory = directory.display();
-    let debian = architecture.debian;
     format!(
         "{acquisition}\
          Dir \"{directory}\";\n\

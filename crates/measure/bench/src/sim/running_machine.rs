@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A running simulated machine.
 
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,16 +13,17 @@ use std::time::{Duration, Instant};
 use rampart_agent::{Agent, AgentCommand, AgentError};
 use rampart_qemu::Qemu;
 
-use super::architecture::Architecture;
-use super::arguments::{AGENTS, BootFiles, port_name, qemu_arguments};
+use super::architecture::{Architecture, BoardTree, Devices};
+use super::arguments::{BootFiles, port_name, qemu_arguments};
+use super::board_memory::BoardMemory;
 use super::cache::{Cache, RunDirectory};
 use super::disk::{Disk, MOUNTED};
 use super::error::SimError;
 use super::image::{BuildStep, Image};
 use super::init::{Init, SYSTEMD_PACKAGE};
-use super::initramfs;
 use super::options::SimOptions;
 use super::watch::{Loss, Losses, POLL_INTERVAL, SILENCE_LIMIT, Watch};
+use super::{board_tree, emulator, initramfs};
 
 /// Number of lines of the console in a message.
 const TAIL: usize = 20;
@@ -48,6 +52,7 @@ impl Sim {
         progress: &mut dyn FnMut(BuildStep),
     ) -> Result<Image, SimError> {
         let cache = Cache::of_this_user()?;
+        emulator::prepare(&cache, architecture, false, progress)?;
         match Image::present(&cache, architecture)? {
             Some(image) => Ok(image),
             None => Image::build(&cache, architecture, progress),
@@ -62,7 +67,9 @@ impl Sim {
         architecture: &'static Architecture,
         progress: &mut dyn FnMut(BuildStep),
     ) -> Result<Image, SimError> {
-        Image::build(&Cache::of_this_user()?, architecture, progress)
+        let cache = Cache::of_this_user()?;
+        emulator::prepare(&cache, architecture, true, progress)?;
+        Image::build(&cache, architecture, progress)
     }
 
     /// Boots a machine and waits for its agent.
@@ -92,20 +99,39 @@ impl Sim {
             Some(disk) => options.with_append(&disk.kernel_command_line()?),
             None => options.kernel_command_line(),
         };
-        let directory = Cache::of_this_user()?.running()?;
+        let cache = Cache::of_this_user()?;
+        let directory = cache.running()?;
         let archive = directory.path().join("initramfs");
         initramfs::write(&archive, &image, options)?;
+        let tree = architecture.tree.as_ref();
+        let tree = tree.map(|tree| write_tree(directory.path(), &image, tree));
+        let tree = tree.transpose()?;
+        let memory = match architecture.devices {
+            Devices::Board { memory, .. } => Some(BoardMemory::new(options.mebibytes, memory)?),
+            Devices::Virtio(_) => None,
+        };
+        let memory_path = memory.as_ref().map(BoardMemory::path);
         let files = BootFiles {
             kernel: &image.kernel(),
             initramfs: &archive,
             root: &image.root(),
             directory: directory.path(),
             disk: disk.as_ref().map(Disk::path),
+            tree: tree.as_deref(),
+            memory: memory_path.as_deref(),
             line: &line,
         };
+        let emulator = emulator::command(&cache, architecture)?;
         let arguments = qemu_arguments(options, &files);
-        let qemu = Qemu::start(architecture.emulator, arguments, directory.path())?;
-        let agent = wait_until_up(architecture, &qemu, options.patience)?;
+        let qemu = Qemu::start_by(&emulator, arguments, directory.path())?;
+        let (stream, connection) = match &memory {
+            Some(memory) => {
+                let (stream, connection) = memory.call()?;
+                (stream, Some(connection))
+            }
+            None => (qemu.socket(&port_name(0))?, None),
+        };
+        let agent = wait_until_up(architecture, &qemu, stream, options.patience)?;
         let sim = Self {
             watch: Arc::default(),
             qemu: Arc::new(qemu),
@@ -118,6 +144,7 @@ impl Sim {
         sim.watch.start(
             &sim.qemu,
             sim.agent.clone(),
+            connection,
             Losses::of(architecture, &sim.qemu),
             options.after_panic,
         )?;
@@ -184,7 +211,7 @@ impl Sim {
         self.boot_time
     }
 
-    pub(super) fn directory(&self) -> &std::path::Path {
+    pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
@@ -248,15 +275,11 @@ impl Sim {
 
     /// Starts the agents for commands that join.
     pub(super) fn serve_others(&self) -> Result<Vec<rampart_agent::AgentProcess>, SimError> {
-        (1..AGENTS)
+        (1..self.architecture.devices.agents())
             .map(|number| {
-                let command = AgentCommand::new([
-                    initramfs::METER,
-                    "agent",
-                    "--stay",
-                    "--port",
-                    &port_name(number),
-                ]);
+                let words = [initramfs::METER, "agent", "--stay"].map(str::to_owned);
+                let reached = self.architecture.devices.agent_arguments(number);
+                let command = AgentCommand::new(words.into_iter().chain(reached));
                 self.agent
                     .spawn(&command)
                     .map_err(|error| self.explain(error))
@@ -308,13 +331,24 @@ impl Drop for Sim {
     }
 }
 
+/// Writes the device tree of a board for one boot.
+fn write_tree(directory: &Path, image: &Image, tree: &BoardTree) -> Result<PathBuf, SimError> {
+    let from = image.tree(tree.file);
+    let bytes = fs::read(&from).map_err(SimError::file("read", &from))?;
+    let bytes = board_tree::with_enabled(&bytes, tree.enabled)
+        .map_err(|reason| SimError::Image(format!("{}: {reason}", from.display())))?;
+    let path = directory.join("tree.dtb");
+    fs::write(&path, bytes).map_err(SimError::file("write", &path))?;
+    Ok(path)
+}
+
 /// Waits for the agent. Returns an error if the machine is lost before.
 fn wait_until_up(
     architecture: &Architecture,
     qemu: &Qemu,
+    stream: UnixStream,
     patience: Duration,
 ) -> Result<Agent, SimError> {
-    let stream = qemu.socket(&port_name(0))?;
     let (sender, connected) = channel();
     thread::Builder::new()
         .name("sim-connect".to_owned())

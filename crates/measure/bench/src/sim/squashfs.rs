@@ -52,7 +52,19 @@ pub(super) fn pack(root: &Path, to: &Path) -> Result<(), SimError> {
     add(&mut image, root, Path::new(""), &failed)?;
     let file = File::create(to).map_err(SimError::file("create", to))?;
     image.write(BufWriter::new(file)).map_err(failed)?;
-    Ok(())
+    pad(to)
+}
+
+/// Pads a file to a power of two with a hole: the size of a card (QEMU, "SD card size has to be a power of 2").
+fn pad(path: &Path) -> Result<(), SimError> {
+    let file = File::options().write(true).open(path);
+    let file = file.map_err(SimError::file("open", path))?;
+    let bytes = file
+        .metadata()
+        .map_err(SimError::file("read the size of", path))?
+        .len();
+    file.set_len(bytes.next_power_of_two())
+        .map_err(SimError::file("extend", path))
 }
 
 fn add(

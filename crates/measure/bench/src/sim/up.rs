@@ -88,6 +88,13 @@ impl Up {
     pub fn hold(sim: Sim) -> Result<Self, SimError> {
         let cache = Cache::of_this_user()?;
         let architecture = sim.architecture();
+        if architecture.devices.agents() == 1 {
+            return Err(SimError::Options(format!(
+                "sim up: {architecture} has one agent, so no other command can join it; fix: use `sim run` \
+                 or `--on {}`",
+                architecture.bench_name()
+            )));
+        }
         let path = cache.up(architecture);
         let _turn = cache.lock_for_coming_up(architecture)?;
         Self::refuse_second(architecture)?;

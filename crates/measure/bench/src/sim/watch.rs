@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{Agent, AgentError};
+use rampart_agent::{Agent, AgentError, MemoryConnection};
 use rampart_qemu::Qemu;
 
 use super::architecture::Architecture;
@@ -94,11 +94,13 @@ impl Watch {
     }
 
     /// Starts the watching threads. They kill a machine that was lost; after a panic they wait
-    /// `after_panic` before.
+    /// `after_panic` before. A `connection` over the machine's memory, which does not end with the machine, is closed
+    /// then.
     pub(super) fn start(
         self: &Arc<Self>,
         qemu: &Arc<Qemu>,
         agent: Agent,
+        mut connection: Option<MemoryConnection>,
         mut losses: Losses,
         after_panic: Duration,
     ) -> Result<(), SimError> {
@@ -141,6 +143,9 @@ impl Watch {
                             watch.read_memory(&qemu);
                         }
                         qemu.kill();
+                        if let Some(connection) = connection.take() {
+                            connection.close();
+                        }
                         return;
                     }
                 }

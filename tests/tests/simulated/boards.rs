@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Simulated boards, with the device tree of the board: what docs/boards.md says that was run.
+
+use std::time::Duration;
+
+use rampart_model::{Evaluation, MeterKind, Record};
+use rampart_tests::limited::Limited as _;
+use rampart_tests::programs::{alone, directory, stdout};
+use rampart_tests::simulated::{finish, rampart};
+
+/// Returns the commands of "Your first cell on your board" in docs/boards.md.
+fn first_steps() -> Vec<&'static str> {
+    let (_, section) = include_str!("../../../docs/boards.md")
+        .split_once("## Your first cell on your board")
+        .expect("the section");
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let lines = section.lines().filter_map(|line| line.strip_prefix("    "));
+    lines
+        .map(|line| line.split("  #").next().unwrap_or(line).trim_end())
+        .collect()
+}
+
+#[test]
+fn the_first_cell_on_a_board() {
+    let _alone = alone();
+    let steps = first_steps();
+    assert!(steps.len() > 6, "{steps:?}");
+    let program = "rampart-cell-irq";
+    let file = |name: &str, to: &str| {
+        let built = directory().join("hypervisor").join(name);
+        format!("{}:{to}", built.display())
+    };
+    let files = [
+        file("rampart.bin", "/usr/lib/firmware/rampart.bin"),
+        file(program, &format!("/root/{program}")),
+    ];
+    // Linux's messages before the first step are those of the board's drivers.
+    let script = format!(
+        "set -e; cd /root; dmesg -C; taskset -p -c 0-3 $$ >/dev/null; {}; \
+         dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online",
+        steps.join("; ")
+    );
+    let output = rampart(&["sim", "--architecture", "imx8mp", "run", "--own"])
+        .args([
+            "--append",
+            "mem=2688M",
+            "--file",
+            &files[0],
+            "--file",
+            &files[1],
+        ])
+        .args(["--", "bash", "-c", &script])
+        .finish_within(Duration::from_secs(300), Vec::new())
+        .expect("rampart starts");
+    let text = stdout(&output, 0);
+    assert!(text.contains("0 of them for interrupts"), "{text}");
+    assert!(
+        text.trim_end().ends_with("0-3"),
+        "all CPUs are back: {text}"
+    );
+    let wrong = ["WARNING:", "BUG:", "Oops", "Call trace"];
+    assert!(!wrong.iter().any(|word| text.contains(word)), "{text}");
+}
+
+#[test]
+fn a_board_is_evaluated_with_cells() {
+    let _alone = alone();
+    let location = tempfile::tempdir().expect("a directory");
+    let result = location.path().join("result");
+    let mut command = rampart(&["evaluate", "--on", "sim:imx8mp", "--loads", "idle"]);
+    command
+        .args(["--domains", "host,task,cell,cell:linux", "--for", "40s"])
+        .args(["--meters", "wakeup,irq,mmio", "--show-progress", "none"])
+        .arg("--out")
+        .arg(&result);
+    let output = finish(command);
+    let text = std::fs::read_to_string(result.join("evaluation.json"))
+        .unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let evaluation: Evaluation = serde_json::from_str(&text).expect("an evaluation");
+    assert_eq!(evaluation.machine.architecture, "aarch64");
+    for name in ["host", "task", "cell", "cell:linux"] {
+        let mut records = evaluation.records.iter();
+        let wakeup =
+            |record: &&Record| record.domain == name && record.settings.meter == MeterKind::Wakeup;
+        let record = records
+            .find(wakeup)
+            .unwrap_or_else(|| panic!("{name}: {:?}", evaluation.not_measured));
+        let run = record.runs.first().expect("a run");
+        assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
+        assert!(record.exposure.samples > 0, "{name}: {record:?}");
+        let Some(cell) = &run.cell else {
+            assert!(!name.starts_with("cell"), "no exits of {name}");
+            continue;
+        };
+        assert_eq!(cell.interrupt_exits, 0, "{name}: {cell:?}");
+        assert!(
+            cell.interrupts.is_some_and(|count| count > 50),
+            "{name}: {cell:?}"
+        );
+    }
+    // The report of the document, as `make evaluate-sim` shows it.
+    let report = finish(rampart(&["report", result.to_str().expect("a path")]));
+    assert!(stdout(&report, 0).contains("cell:linux"), "{report:?}");
+}
