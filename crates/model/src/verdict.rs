@@ -145,6 +145,8 @@ pub struct StallAnswer {
     pub added_at_most: f64,
     /// So many more per second are tolerated, whatever the ratio.
     pub tolerated: f64,
+    /// Whether the domain is shown to have fewer, by more than the tolerance of the comparison.
+    pub fewer: bool,
     /// Confidence of that bound.
     pub confidence: f64,
     /// The answer on this length alone.

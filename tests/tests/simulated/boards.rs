@@ -63,6 +63,7 @@ fn the_first_cell_on_a_board() {
 }
 
 #[test]
+#[ignore = "an evaluation on an emulated board takes eight minutes"]
 fn a_board_is_evaluated_with_cells() {
     let _alone = alone();
     let location = tempfile::tempdir().expect("a directory");

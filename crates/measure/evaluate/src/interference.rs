@@ -93,6 +93,7 @@ pub(crate) fn answers(found: &Compared, asked: &Questions) -> Answers {
                 observed: rates.observed,
                 added_at_most: rates.added_at_most,
                 tolerated: length.tolerated,
+                fewer: rates.fewer,
                 confidence,
                 outcome: rates.outcome,
             })

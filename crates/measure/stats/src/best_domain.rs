@@ -267,14 +267,12 @@ fn is_worse(verdict: &Verdict) -> bool {
     fails(verdict.outcome) && answers.is_none_or(beyond_typical)
 }
 
-/// Returns whether a domain has fewer stalls of some length than the host, by more than the excess that
-/// counts as unchanged.
+/// Returns whether a domain is shown to have fewer stalls of some length than the host.
 fn has_fewer_stalls(verdict: &Verdict) -> bool {
     let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
     answers.is_some_and(|answers| {
-        answers.stalls.iter().any(|stalls| {
-            stalls.outcome == VerdictOutcome::Holds && stalls.added_at_most < -stalls.tolerated
-        })
+        let mut stalls = answers.stalls.iter();
+        stalls.any(|stalls| stalls.outcome == VerdictOutcome::Holds && stalls.fewer)
     })
 }
 

@@ -203,6 +203,8 @@ pub struct RateRatio {
     /// The first side has at most this many bursts of events per second more, one-sided. All events
     /// of a visit are one burst.
     pub added_at_most: f64,
+    /// Whether the first side is shown to have fewer bursts, by more than the tolerance.
+    pub fewer: bool,
     /// The ratio of the rates; `None` if its interval has no information.
     pub ratio: Option<Interval>,
     /// The outcome of this question.
@@ -239,13 +241,14 @@ pub(crate) fn compare(
         }
     };
     // Where bursts cannot be counted, events bound them.
-    let added_at_most = match (above.bursts(risk.hold), below.bursts(risk.hold)) {
-        (Some(above), Some(below)) => added_at_most(above, below),
-        _ => added_at_most(
+    let limits = match (above.bursts(risk.hold), below.bursts(risk.hold)) {
+        (Some(above), Some(below)) => (above, below),
+        _ => (
             above.limits(dispersion, risk.hold),
             below.limits(dispersion, risk.hold),
         ),
     };
+    let added_at_most = added_at_most(limits.0, limits.1);
     let by_chance = if a <= 0.0 {
         1.0
     } else {
@@ -269,6 +272,7 @@ pub(crate) fn compare(
         events: (above.events() as u64, below.events() as u64),
         observed: (above.observed(), below.observed()),
         added_at_most,
+        fewer: limits.0.high * tolerance < limits.1.low,
         ratio: (low > 0.0 && high <= low * 100.0).then_some(ratio),
         outcome,
     }
@@ -342,6 +346,17 @@ mod tests {
         assert!(added > 0.4 && added < 1.0, "{added}");
         assert_eq!(judged(added * 1.01).outcome, VerdictOutcome::Holds);
         assert_eq!(judged(added * 0.99).outcome, VerdictOutcome::Inconclusive);
+    }
+
+    /// 0 of 44 visits against 20: at most 0.2 bursts a second against at least 0.7.
+    #[test]
+    fn clearly_fewer_bursts_are_shown() {
+        let visits = |with: usize| -> Vec<u64> {
+            (0..44).map(|visit| 4 * u64::from(visit < with)).collect()
+        };
+        assert!(judged(&visits(0), &visits(20)).fewer);
+        assert!(!judged(&visits(8), &visits(20)).fewer);
+        assert!(!judged(&visits(20), &visits(0)).fewer);
     }
 
     /// Without an event the bound is that of Poisson's law: 4.6 events.

@@ -128,7 +128,7 @@ fn a_ratio_that_is_open_rules_out_nothing() {
 
 #[test]
 fn fewer_stalls_than_the_host_rule_it_out() {
-    let with = |outcome, added_at_most| {
+    let with = |outcome, fewer| {
         let mut evaluation = undecided();
         let figures = &mut to_host(&mut evaluation, "task", "cpu@others").figures;
         let Some(VerdictFigures::SameAsHost { answers, .. }) = figures else {
@@ -139,8 +139,9 @@ fn fewer_stalls_than_the_host_rule_it_out() {
                 over: Nanos::from_micros(500),
                 events: (6, 90),
                 observed: (Nanos::from_secs(17), Nanos::from_secs(17)),
-                added_at_most,
+                added_at_most: -0.6,
                 tolerated: 2.0,
+                fewer,
                 confidence: 0.99,
                 outcome,
             }],
@@ -152,10 +153,10 @@ fn fewer_stalls_than_the_host_rule_it_out() {
             found.ruled_out == [("host", Criterion::Latency)],
         )
     };
-    assert_eq!(with(VerdictOutcome::Holds, -2.5), (2, true));
-    // Fewer by less than what counts as unchanged, or after a negative control with an alarm.
-    assert_eq!(with(VerdictOutcome::Holds, -1.5), (3, false));
-    assert_eq!(with(VerdictOutcome::Inconclusive, -2.5), (3, false));
+    assert_eq!(with(VerdictOutcome::Holds, true), (2, true));
+    // Not shown, or after a negative control with an alarm.
+    assert_eq!(with(VerdictOutcome::Holds, false), (3, false));
+    assert_eq!(with(VerdictOutcome::Inconclusive, true), (3, false));
 }
 
 #[test]
