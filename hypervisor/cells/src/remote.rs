@@ -44,6 +44,8 @@ pub const BEGUN: usize = 28;
 pub const ENTRY: usize = 29;
 /// The stack pointer while code runs.
 pub const STACK: usize = 30;
+/// The interrupt of the physical timer (Arm BSA, B.2), which wakes a program that has nothing to do.
+pub const PHYSICAL_TIMER: u64 = 30;
 /// GICC, if the machine has a GICv2. The program sets it.
 pub const INTERFACE: usize = 387;
 /// The outcome of the launch plus 100; 0 before.
@@ -88,8 +90,6 @@ mod bare {
     use crate::gicv2::{self, is_gicv2};
     use crate::{enable, read_register, wait, write_register};
 
-    /// The interrupt of the physical timer (Arm BSA, B.2).
-    const PHYSICAL_TIMER: u64 = 30;
     /// Number of looks at the order before the CPU sleeps.
     const LOOKS: u64 = 20_000;
 
@@ -198,13 +198,17 @@ mod bare {
         }
     }
 
-    /// Sleeps for a millisecond, whatever the last code did to the priority mask.
+    /// Sleeps for a millisecond, whatever the last code did to the priority mask. The timer's interrupt is never taken:
+    /// it would come again until the timer is off.
     fn sleep() {
         enable(PHYSICAL_TIMER);
+        let masks = read_register!("daif");
+        write_register!("daif", masks | 1 << 7);
         write_register!("cntp_tval_el0", read_register!("cntfrq_el0") / 1000);
         write_register!("cntp_ctl_el0", 1);
         wait();
         write_register!("cntp_ctl_el0", 0);
+        write_register!("daif", masks);
     }
 
     fn run(area: Area) {
