@@ -101,7 +101,7 @@ fn modules() -> PathBuf {
         .map_or_else(|| directory().join("modules"), PathBuf::from)
 }
 
-/// Returns the newest release that modules are built for.
+/// Returns the release that modules are built for: of several the oldest, which is the distribution's own kernel.
 fn release(kind: &Kind) -> String {
     let modules = modules();
     let releases = fs::read_dir(&modules)
@@ -112,7 +112,7 @@ fn release(kind: &Kind) -> String {
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
         .filter(|release| release.ends_with(kind.flavour()))
         .filter(|release| release.contains("-rt-") == kind.real_time)
-        .max()
+        .min()
         .unwrap_or_else(|| {
             panic!(
                 "no module `detach`; run `kernel/build --out bin/modules {} bookworm bookworm/stock`",
