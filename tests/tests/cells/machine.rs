@@ -8,7 +8,6 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rampart_hypervisor_cells::Word;
 use rampart_hypervisor_cells::remote::{
     ARGUMENTS, BEGUN, CODE, CODE_WORDS, DONE, ENTRY, EXCEPTIONS, KIND, LAUNCHED, NUMBER, ONCE,
     RANDOM, REPEATED, RESULTS, SLEEPS, STOP,
@@ -25,8 +24,6 @@ use zerocopy::{FromBytes as _, IntoBytes as _};
 pub(crate) use crate::configurations::*;
 pub(crate) use crate::instructions::*;
 pub(crate) use crate::models::*;
-
-const PATTERN: u64 = 0x1122_3344_5566_7788;
 
 /// Maximum waiting time for something that takes milliseconds on an idle machine: CPU time of QEMU, and time.
 const CPU_TIME: Duration = Duration::from_secs(10);
@@ -198,7 +195,7 @@ impl Machine {
         bytes
     }
 
-    fn set(&self, address: u64, value: u64) {
+    pub(crate) fn set(&self, address: u64, value: u64) {
         self.write(address, &value.to_le_bytes());
     }
 
@@ -210,7 +207,7 @@ impl Machine {
     }
 
     /// Returns the number of a CPU's exits by their reason.
-    fn exits(&self, cpu: usize) -> Vec<u64> {
+    pub(crate) fn exits(&self, cpu: usize) -> Vec<u64> {
         let status = self.status();
         let counts = status.cpus[cpu].exits.iter();
         let mut exits: Vec<u64> = counts
@@ -533,7 +530,7 @@ impl Machine {
         self.start_parked(blob, program)
     }
 
-    fn start_parked(&self, blob: &Blob, program: &str) -> Result<u64, String> {
+    pub(crate) fn start_parked(&self, blob: &Blob, program: &str) -> Result<u64, String> {
         let cell = self.create(blob)?;
         self.load_and_start(cell, blob, program)?;
         Ok(cell)
@@ -559,35 +556,6 @@ impl Machine {
         Ok(number)
     }
 
-    /// Starts the witness.
-    pub(crate) fn start_witness(&self) -> Result<Witness<'_>, String> {
-        self.start_witness_after(|| Ok(()))
-    }
-
-    /// Starts the witness after an attack on its CPU, which is off.
-    pub(crate) fn start_witness_after(
-        &self,
-        attack: impl FnOnce() -> Attacked,
-    ) -> Result<Witness<'_>, String> {
-        self.turn_off(WITNESS_CPU as u64)?;
-        attack()?;
-        let number = self.start_parked(&witness(), "rampart-cell-irq")?;
-        for at in (0..PRIVATE_BYTES).step_by(4096) {
-            self.set(private() + at, PATTERN ^ at);
-        }
-        let witness = Witness {
-            machine: self,
-            number,
-            exits: Vec::new(),
-        };
-        let ready = self.wait(|| self.word(page()) != 0 && witness.interrupts() > 2);
-        ensure(ready, || "the witness does not begin".to_owned())?;
-        Ok(Witness {
-            exits: self.exits(WITNESS_CPU),
-            ..witness
-        })
-    }
-
     /// Checks that the hypervisor has not faulted.
     pub(crate) fn expect_no_fault(&self) -> Attacked {
         let status = self.status();
@@ -606,52 +574,6 @@ impl Machine {
     pub(crate) fn expect_running(&self) -> Attacked {
         let ended = self.qemu.ended();
         ensure(ended.is_none(), || format!("the machine ended: {ended:?}"))
-    }
-}
-
-/// The cell that no attack may affect.
-#[derive(Debug)]
-pub(crate) struct Witness<'a> {
-    machine: &'a Machine,
-    pub(crate) number: u64,
-    exits: Vec<u64>,
-}
-
-impl Witness<'_> {
-    fn interrupts(&self) -> u64 {
-        self.machine.word(page() + 8 * Word::Interrupts as u64)
-    }
-
-    /// Checks that it takes interrupts of its timer, no other interrupt, without an exit, and that its memory is
-    /// unchanged.
-    pub(crate) fn check(&self) -> Attacked {
-        let machine = self.machine;
-        let from = self.interrupts();
-        let lives = machine.wait(|| self.interrupts() > from + 20);
-        ensure(lives, || {
-            "the witness takes no interrupts of its timer".to_owned()
-        })?;
-        let word = |word: Word| machine.word(page() + 8 * word as u64);
-        let unexpected = word(Word::Unexpected);
-        ensure(unexpected == 0, || {
-            let number = word(Word::UnexpectedNumber);
-            format!("the witness takes {unexpected} foreign interrupts, the latest is {number}")
-        })?;
-        let exits = machine.exits(WITNESS_CPU);
-        ensure(exits == self.exits, || {
-            format!("the witness exits: {exits:?}, before {:?}", self.exits)
-        })?;
-        let changed = (0..PRIVATE_BYTES)
-            .step_by(4096)
-            .find(|at| machine.word(private() + at) != PATTERN ^ at);
-        ensure(changed.is_none(), || {
-            format!("the witness's memory has changed: {changed:x?}")
-        })
-    }
-
-    /// Physical address of a word that only the witness may access, and its value.
-    pub(crate) fn secret(&self) -> (u64, u64) {
-        (private(), PATTERN)
     }
 }
 

@@ -24,3 +24,4 @@ mod random;
 mod root_crash;
 mod shared_memory;
 mod two_security_states;
+mod witness;

@@ -13,8 +13,9 @@ use rampart_hypervisor_core::interface::{CellState, Hypercall, MAXIMUM_CELLS, Ou
 
 use crate::machine::{
     AFFINITY_INFO, Attacked, BLOBS, CPU_OFF, CPU_ON, DISTRIBUTOR, GICV2, HYPERVISOR, INTERFACE,
-    MODELS, Machine, Model, ONE, PORT, REDISTRIBUTORS, SMC, WITNESS, Witness, ensure, on, root,
+    MODELS, Machine, Model, ONE, PORT, REDISTRIBUTORS, SMC, WITNESS, ensure, on, root,
 };
+use crate::witness::Witness;
 
 /// Time for each machine in seconds, and the seed: for a longer run and for its repetition.
 const SECONDS: &str = "RAMPART_RANDOM_SECONDS";

@@ -196,6 +196,34 @@ fn a_command_runs_on_a_bench_given_by_name() {
     }
 }
 
+/// Returns the wakeup record of a domain.
+fn wakeup<'e>(evaluation: &'e Evaluation, domain: &str) -> &'e Record {
+    let mut records = evaluation.records.iter();
+    let found = records
+        .find(|record| record.domain == domain && record.settings.meter == MeterKind::Wakeup);
+    found.unwrap_or_else(|| panic!("{domain}: {:?}", evaluation.not_measured))
+}
+
+/// Checks the first wakeup run of each domain: cells took more than `interrupts` without an exit for one.
+pub(crate) fn assert_measured(evaluation: &Evaluation, domains: &[&str], interrupts: u64) {
+    for name in domains {
+        let record = wakeup(evaluation, name);
+        let run = record.runs.first().expect("a run");
+        assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
+        assert!(record.emulated, "{name}: {record:?}");
+        assert!(record.exposure.samples > 0, "{name}: {record:?}");
+        let Some(cell) = &run.cell else {
+            assert!(!name.starts_with("cell"), "no exits of {name}");
+            continue;
+        };
+        assert_eq!(cell.interrupt_exits, 0, "{name}: {cell:?}");
+        assert!(
+            cell.interrupts.is_some_and(|count| count > interrupts),
+            "{name}: {cell:?}"
+        );
+    }
+}
+
 /// With host, task, container and both kinds of cells at once: blocks reach only their own domain, loads run in
 /// cells, no interrupt of a cell causes an exit, and cells continue after a panic of the host's kernel.
 #[test]
@@ -232,28 +260,10 @@ fn cells_are_measured_with_other_domains_and_survive_a_host_crash() {
     assert_eq!(machine.architecture, "aarch64");
     assert_eq!(machine.preemption, PreemptionModel::RealTime);
     assert!(machine.virtualisation.emulated, "{machine:?}");
-    for name in ["host", "task", "container", "cell", "cell:linux"] {
-        let mut records = evaluation.records.iter();
-        let wakeup =
-            |record: &&Record| record.domain == name && record.settings.meter == MeterKind::Wakeup;
-        let record = records.find(wakeup).expect(name);
-        let run = record.runs.first().expect("a run");
-        assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
-        assert!(record.emulated, "{name}: {record:?}");
-        assert!(record.exposure.samples > 0, "{name}: {record:?}");
-        let Some(cell) = &run.cell else {
-            assert!(!name.starts_with("cell"), "no exits of {name}");
-            continue;
-        };
-        assert_eq!(cell.interrupt_exits, 0, "{name}: {cell:?}");
-        assert!(
-            cell.interrupts.is_some_and(|count| count > 100),
-            "{name}: {cell:?}"
-        );
-        if name == "cell" {
-            assert_eq!(cell.all_exits(), 0, "{cell:?}");
-        }
-    }
+    let domains = ["host", "task", "container", "cell", "cell:linux"];
+    assert_measured(&evaluation, &domains, 100);
+    let cell = wakeup(&evaluation, "cell").runs[0].cell.as_ref();
+    assert_eq!(cell.expect("its exits").all_exits(), 0, "{cell:?}");
 
     assert_bare_metal_meters(&evaluation);
 

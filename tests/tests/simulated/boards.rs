@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use rampart_model::{Evaluation, MeterKind, Record};
+use rampart_model::Evaluation;
 use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{alone, directory, stdout};
 use rampart_tests::simulated::{finish, rampart};
+
+use crate::aarch64::assert_measured;
 
 /// Returns the commands of "Your first cell on your board" in docs/boards.md.
 fn first_steps() -> Vec<&'static str> {
@@ -32,11 +34,11 @@ fn the_first_cell_on_a_board() {
     };
     let files = [
         file("rampart.bin", "/usr/lib/firmware/rampart.bin"),
-        file(program, &format!("/root/{program}")),
+        file(program, &format!("/tmp/{program}")),
     ];
     // Linux's messages before the first step are those of the board's drivers.
     let script = format!(
-        "set -e; cd /root; dmesg -C; taskset -p -c 0-3 $$ >/dev/null; {}; \
+        "set -e; cd /tmp; dmesg -C; taskset -p -c 0-3 $$ >/dev/null; {}; \
          dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online",
         steps.join("; ")
     );
@@ -79,26 +81,7 @@ fn a_board_is_evaluated_with_cells() {
         .unwrap_or_else(|error| panic!("{error}: {output:?}"));
     let evaluation: Evaluation = serde_json::from_str(&text).expect("an evaluation");
     assert_eq!(evaluation.machine.architecture, "aarch64");
-    for name in ["host", "task", "cell", "cell:linux"] {
-        let mut records = evaluation.records.iter();
-        let wakeup =
-            |record: &&Record| record.domain == name && record.settings.meter == MeterKind::Wakeup;
-        let record = records
-            .find(wakeup)
-            .unwrap_or_else(|| panic!("{name}: {:?}", evaluation.not_measured));
-        let run = record.runs.first().expect("a run");
-        assert!(run.invalid.is_empty(), "{name}: {:?}", run.invalid);
-        assert!(record.exposure.samples > 0, "{name}: {record:?}");
-        let Some(cell) = &run.cell else {
-            assert!(!name.starts_with("cell"), "no exits of {name}");
-            continue;
-        };
-        assert_eq!(cell.interrupt_exits, 0, "{name}: {cell:?}");
-        assert!(
-            cell.interrupts.is_some_and(|count| count > 50),
-            "{name}: {cell:?}"
-        );
-    }
+    assert_measured(&evaluation, &["host", "task", "cell", "cell:linux"], 50);
     // The report of the document, as `make evaluate-sim` shows it.
     let report = finish(rampart(&["report", result.to_str().expect("a path")]));
     assert!(stdout(&report, 0).contains("cell:linux"), "{report:?}");

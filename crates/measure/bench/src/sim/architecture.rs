@@ -249,7 +249,7 @@ const VIRT_MODULES: &[&str] = &[
 /// The kernel is entered at EL2, as by the firmware of a board, so that it can start a hypervisor.
 /// `its=off`: every interrupt is a line of the distributor, none is written to memory by a device.
 /// The core has no VHE, because with VHE the kernel would stay at EL2.
-static AARCH64: Architecture = Architecture {
+const VIRT_ARM64: Architecture = Architecture {
     name: "aarch64",
     processor: "aarch64",
     debian: "arm64",
@@ -278,34 +278,16 @@ static AARCH64: Architecture = Architecture {
     panic_device: None,
 };
 
+static AARCH64: Architecture = VIRT_ARM64;
+
 /// The same with the newest kernel for Debian 12. Its KVM would take EL2 when the kernel starts (Linux 6.12,
 /// Documentation/admin-guide/kernel-parameters.txt, `kvm.enable_virt_at_load`).
 static AARCH64_BACKPORTS: Architecture = Architecture {
     name: "aarch64-backports",
-    processor: "aarch64",
-    debian: "arm64",
     kernel_suite: Some("bookworm-backports"),
     packages: &["linux-image-rt-arm64/bookworm-backports"],
-    emulator: Emulator::Installed("qemu-system-aarch64"),
-    machine: &[
-        "-machine",
-        "virt,virtualization=on,gic-version=3,its=off",
-        "-cpu",
-        "cortex-a57",
-    ],
-    two_security_states: Some(&["-machine", "secure=on"]),
-    gicv2: Some(&["-machine", "gic-version=2"]),
-    most_cpus: MOST_CPUS,
-    other_cpus: 0,
-    tree: None,
-    serial_ports: &[SerialPort::Console],
-    devices: Devices::Virtio("pci"),
-    console: "ttyAMA0",
-    kernel_form: KernelForm::Image,
     kernel_command_line: &["kvm.enable_virt_at_load=0"],
-    early_modules: VIRT_MODULES,
-    late_modules: &[],
-    panic_device: None,
+    ..VIRT_ARM64
 };
 
 /// QEMU's model of the NXP i.MX 8M Plus EVK, from QEMU 10.0 on, with the tree of Debian's kernel.
