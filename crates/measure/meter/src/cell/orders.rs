@@ -53,7 +53,7 @@ impl Meter {
 /// An order to measure, in two steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    /// Calibrates and answers with [`super::records::Record::Ready`].
+    /// Calibrates and answers with [`super::records::CellRecord::Ready`].
     Prepare {
         /// The loop.
         meter: Meter,
