@@ -130,9 +130,9 @@ pub fn stdout(output: &Output, code: i32) -> String {
     assert_eq!(
         exit_code(output),
         code,
-        "stdout:\n{}\nstderr:\n{}",
-        String::from_utf8_lossy(&output.stdout),
-        stderr(output)
+        "stderr:\n{}\nstdout:\n{}",
+        stderr(output),
+        String::from_utf8_lossy(&output.stdout)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

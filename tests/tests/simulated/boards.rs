@@ -34,11 +34,11 @@ fn the_first_cell_on_a_board() {
     };
     let files = [
         file("rampart.bin", "/usr/lib/firmware/rampart.bin"),
-        file(program, &format!("/tmp/{program}")),
+        file(program, &format!("/opt/{program}")),
     ];
     // Linux's messages before the first step are those of the board's drivers.
     let script = format!(
-        "set -e; cd /tmp; dmesg -C; taskset -p -c 0-3 $$ >/dev/null; {}; \
+        "set -e; cd /opt; dmesg -C; taskset -p -c 0-3 $$ >/dev/null; {}; \
          dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online",
         steps.join("; ")
     );
