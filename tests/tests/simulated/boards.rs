@@ -11,7 +11,7 @@ use rampart_tests::simulated::{finish, rampart};
 use crate::aarch64::assert_measured;
 
 /// Returns the commands of "Your first cell on your board" in docs/boards.md.
-fn first_steps() -> Vec<&'static str> {
+pub(crate) fn first_steps() -> Vec<&'static str> {
     let (_, section) = include_str!("../../../docs/boards.md")
         .split_once("## Your first cell on your board")
         .expect("the section");
