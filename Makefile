@@ -4,7 +4,7 @@
 
 # A simulated board is an arm64 machine.
 BENCH ?=
-ARCH ?= $(if $(filter aarch64-backports imx8mp versal,$(BENCH)),aarch64,$(shell uname -m))
+ARCH ?= $(if $(filter aarch64-% imx8mp versal,$(BENCH)),aarch64,$(shell uname -m))
 ARGS ?=
 CROSS := $(filter-out $(shell uname -m),$(ARCH))
 SETUP_CROSS := $(if $(CROSS),setup-cross)
@@ -49,6 +49,7 @@ evaluate: setup-run build ## Evaluate this machine and print the path of the pag
 evaluate-sim: setup-sim build modules ## Do the same on a simulated real-time machine (ARGS=... ARCH=... BENCH=imx8mp)
 	$(if $(CROSS),scripts/build)
 	$(if $(filter aarch64,$(ARCH)),scripts/hypervisor)
+	$(if $(filter aarch64-firmware%,$(BENCH)),$(within) scripts/firmware)
 	bin/rampart evaluate --on sim$(addprefix :,$(or $(BENCH),$(CROSS))) $(ARGS)
 
 .PHONY: example-detached
@@ -179,6 +180,8 @@ built-for-tests: setup-test build
 	$(within) kernel/build --out bin/modules aarch64 $(TEST_KERNELS) bookworm-backports
 	$(within) kernel/build --out bin/modules x86_64 $(TEST_KERNELS)
 	scripts/hypervisor
+	# Tests are left out, with the reason, if its source package is not available.
+	$(within) scripts/firmware || [ $$? = 3 ]
 
 .PHONY: test-code
 test-code: built-for-tests ## Run the unit, property, documentation and end-to-end tests

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::detached_programs::compile;
 use crate::limited::Limited as _;
-use crate::programs::{archive as tar, beside_others, directory, exit_code, stdout};
+use crate::programs::{archive as tar, beside_others, directory, exit_code, left_out, stdout};
 
 /// Words of a kernel log that indicate an error, of arm64 and x86.
 const KERNEL_ERRORS: [&str; 10] = [
@@ -143,6 +143,28 @@ pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) 
 #[must_use]
 pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
     run(script, memory, limit, archive(), &["--gicv2"])
+}
+
+/// Like [`run_with_two_security_states`], in a machine with Trusted Firmware-A. Returns `None`, and reports it, if that
+/// could not be built.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_firmware(
+    machine: &str,
+    script: &str,
+    memory: u32,
+    limit: Duration,
+) -> Option<String> {
+    if !directory().join("firmware/version").exists() {
+        left_out(&format!(
+            "{machine}: scripts/firmware could not build its firmware"
+        ));
+        return None;
+    }
+    let text = run_in(machine, script, memory, limit, archive(), "", &[]);
+    Some(text)
 }
 
 /// Like [`run_with_hypervisor`], with the command `rampart` in the archive.

@@ -118,6 +118,12 @@ fn refuses_each_invalid_cell_configuration() {
         (Refusal::SmcRange, |blob| {
             blob.smcs[0] = SmcGrant { first: 0xc3ff_0000, last: 0xc400_0000 };
         }),
+        (Refusal::SmcRange, |blob| {
+            blob.smcs[0] = SmcGrant { first: 0xc400_0021, last: 0xc400_0021 };
+        }),
+        (Refusal::SmcRange, |blob| {
+            blob.smcs[0] = SmcGrant { first: 0x8400_003f, last: 0x8400_0050 };
+        }),
         (Refusal::DoorbellRange, |blob| blob.doorbells[0].interrupt = 15),
     ];
     for (number, (wanted, change)) in cases.iter().enumerate() {

@@ -8,7 +8,7 @@ use rampart_hypervisor_core::interface::{CellState, Hypercall};
 
 use crate::machine::{
     Attacked, Cell, DISTRIBUTOR, GICV2, INTERFACE, ISB, MODELS, Machine, Model, ONE, OTHER, Remote,
-    UNMASK, ensure, on, read_register, register, root, write_register,
+    UNMASK, and_firmware, ensure, on, read_register, register, root, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -85,7 +85,7 @@ fn an_interrupt_that_returns_to_the_root_does_not_reach_a_cell() {
 /// (`hypervisor/cells/src/bin/hostile_root.rs`). While it is active it wakes no CPU.
 #[test]
 fn a_management_interrupt_that_stays_active_does_not_keep_a_cpu_asleep() {
-    on(&models(), |machine| {
+    on(&and_firmware(&models()), |machine| {
         machine.turn_off(2)?;
         machine.turn_on(2)?;
         let cell = machine.start_hostile(&ONE, &ONE.blob())?;

@@ -10,8 +10,9 @@ use rampart_hypervisor_core::interface::Hypercall;
 
 use crate::machine::{
     Attacked, CODE_START, CPU_OFF, CPU_ON, DATA, DISTRIBUTOR, HVC, ISB, MASK, MODELS, Machine, ONE,
-    OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, UNMASK, WFI, ensure, name,
-    on, on_with, read_register, region, register, root, system, wait_within, write_register,
+    OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, UNMASK, WFI, and_firmware,
+    ensure, name, on, on_with, read_register, region, register, root, system, wait_within,
+    write_register,
 };
 
 /// Shared interrupts without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -113,7 +114,7 @@ fn a_cell_leaves_no_interrupt_in_a_siblings_frame() {
 /// A cell sends software interrupts of all numbers by all registers. No CPU of the root and no cell takes one.
 #[test]
 fn no_software_interrupt_leaves_a_cell() {
-    on(&MODELS, |machine| {
+    on(&and_firmware(&MODELS), |machine| {
         let witness = machine.start_witness()?;
         machine.start_hostile(&ONE, &ONE.blob())?;
         for cpu in [0, 1] {
@@ -240,7 +241,7 @@ fn a_cell_cannot_keep_the_management_interrupt_active() {
         0xf900_0261, // str x1, [x19]
         SPIN,
     ];
-    on(&MODELS, |machine| {
+    on(&and_firmware(&MODELS), |machine| {
         let witness = machine.start_witness()?;
         let interrupts = vec![InterruptGrant {
             number: BELL,
@@ -404,7 +405,9 @@ fn expect_returns(machine: &Machine, states: Vec<State>) -> Attacked {
 /// Nothing that a cell leaves in a register makes the hypervisor fault or keeps the CPU.
 #[test]
 fn every_cpu_returns_whatever_state_it_is_left_in() {
-    on(&MODELS, |machine| expect_returns(machine, states()));
+    on(&and_firmware(&MODELS), |machine| {
+        expect_returns(machine, states())
+    });
 }
 
 /// The same for modes of vector registers in which the hypervisor's own instructions would trap.
@@ -467,7 +470,7 @@ fn a_cpu_whose_own_translation_faults_returns() {
 #[test]
 fn a_cpu_that_does_not_return_affects_no_one_else() {
     use rampart_hypervisor_core::interface::{Outcome, StopReason};
-    on(&with_security_states(true), |machine| {
+    on(&and_firmware(&with_security_states(true)), |machine| {
         let witness = machine.start_witness()?;
         let (_, arguments, code) = states_without_memory().remove(0);
         let code = [&[MASK], &code[..], &[SPIN]].concat();

@@ -8,8 +8,8 @@ use rampart_hypervisor_core::interface::{Hypercall, Outcome};
 use crate::machine::{
     AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
     ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE, STORE_WORD, UNMASK,
-    WITNESS, WITNESS_CPU, ensure, name, on, on_with, region, register, root, system, wait_within,
-    write_register,
+    WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with, region, register, root, system,
+    wait_within, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -131,7 +131,7 @@ fn the_root_has_no_access_to_memory_of_others() {
 /// One CPU of the root leaves, another makes a cell, and the first reads it.
 #[test]
 fn no_cpu_leaves_alone() {
-    on(&MODELS, |machine| {
+    on(&and_firmware(&MODELS), |machine| {
         // It may wait for the others, and fail.
         let (left, _) = machine.call(root(1), Hypercall::Disable, 0, 0)?;
         let witness = match machine.start_witness() {
@@ -160,7 +160,7 @@ fn no_cpu_leaves_alone() {
 /// All CPUs leave, one of them turned off; in each order.
 #[test]
 fn all_cpus_leave() {
-    on(&MODELS, |machine| {
+    on(&and_firmware(&MODELS), |machine| {
         machine.turn_off(2)?;
         let disable = u64::from(u32::from(Hypercall::Disable));
         let order = [1, 0, 3].map(root);
@@ -251,7 +251,7 @@ fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
     ];
     const AT: u64 = BLOBS + 0x8000;
     const COUNT: u64 = AT + 0x1000;
-    on(&MODELS, |machine| {
+    on(&and_firmware(&MODELS), |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
         for (index, instruction) in (0..).zip(PROGRAM) {
@@ -415,7 +415,7 @@ const OTHER_ON_2: Cell = Cell {
 /// The root turns itself off, or the machine, while a cell exists.
 #[test]
 fn the_root_does_not_turn_the_machine_off() {
-    on(&MODELS[..3], |machine| {
+    on(&and_firmware(&MODELS[..3]), |machine| {
         let witness = machine.start_witness()?;
         // SYSTEM_OFF, SYSTEM_RESET, CPU_OFF, and functions of newer versions.
         for (cpu, function) in [(1, 0x8400_0008), (2, 0x8400_0009)] {

@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rampart_hypervisor_cells::remote::{
@@ -18,7 +18,7 @@ use rampart_hypervisor_core::interface::{
 };
 use rampart_qemu::{Qemu, escaped};
 use rampart_ring::program_header::{self, InterruptController};
-use rampart_tests::programs::{beside_others, directory};
+use rampart_tests::programs::{beside_others, directory, left_out};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
 pub(crate) use crate::configurations::*;
@@ -59,6 +59,14 @@ pub(crate) fn on_with_options(
     let mut failures = Vec::new();
     for model in chosen(models) {
         let name = model.name();
+        if let Some(firmware) = model.firmware
+            && !firmware_file(firmware).exists()
+        {
+            left_out(&format!(
+                "attacks with the firmware {firmware}: scripts/firmware could not build it"
+            ));
+            continue;
+        }
         let _slot = beside_others();
         let mut machine = Machine::boot(model, system, options);
         // On a busy machine a CPU may enter too late: try again.
@@ -144,11 +152,16 @@ impl Machine {
         ]);
         arguments.extend(["-object".into(), backend.into(), "-m".into(), "1024".into()]);
         arguments.extend(["-cpu", model.cpu, "-smp", "4", "-nodefaults"].map(Into::into));
-        arguments.extend(["-serial".into(), "null".into(), "-kernel".into()]);
-        let root = location.path().join("root");
-        std::fs::write(&root, read(&programs, "rampart-cell-hostile-root", model))
-            .expect("the root");
-        arguments.push(root.into());
+        arguments.extend(["-serial".into(), "null".into()]);
+        let root = read(&programs, "rampart-cell-hostile-root", model);
+        if let Some(firmware) = model.firmware {
+            load_for_firmware(&memory, &root);
+            arguments.extend(["-bios".into(), firmware_file(firmware).into()]);
+        } else {
+            let path = location.path().join("root");
+            std::fs::write(&path, root).expect("the root");
+            arguments.extend(["-kernel".into(), path.into()]);
+        }
         arguments.extend_from_slice(options);
         let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
         let status = HYPERVISOR + header.status;
@@ -608,6 +621,35 @@ pub(crate) fn wait_within(limit: Duration, condition: impl Fn() -> bool) -> bool
 pub(crate) fn name(outcome: i64) -> String {
     Outcome::try_from(outcome)
         .map_or_else(|_| outcome.to_string(), |outcome| format!("{outcome:?}"))
+}
+
+fn firmware_file(name: &str) -> PathBuf {
+    directory().join(format!("firmware/{name}.bin"))
+}
+
+/// Writes the root where the firmware does not write, and where the firmware continues a program that copies it to its
+/// address, which is that of the firmware's device tree.
+fn load_for_firmware(memory: &File, root: &[u8]) {
+    const ENTRY: u64 = 0x4020_0000;
+    const COPY: u64 = 0x4030_0000;
+    const COPY_BYTES: usize = 0x1_0000;
+    assert!(root.len() <= COPY_BYTES && ROOT_PROGRAM == 0x4008_0000);
+    let program: [u32; 10] = [
+        0xd2a8_0100, // mov x0, #0x40080000
+        0xd2a8_0601, // mov x1, #0x40300000
+        0xd2a8_0622, // mov x2, #0x40310000
+        0xf840_8423, // ldr x3, [x1], #8
+        0xf800_8403, // str x3, [x0], #8
+        0xeb02_003f, // cmp x1, x2
+        0x54ff_ffa3, // b.lo of the load
+        0xd2a8_0100, // mov x0, #0x40080000
+        ISB,
+        0xd61f_0000, // br x0
+    ];
+    for (address, bytes) in [(ENTRY, program.as_bytes()), (COPY, root)] {
+        let written = memory.write_all_at(bytes, address - RAM);
+        written.expect("the machine's memory");
+    }
 }
 
 fn read(directory: &Path, name: &str, model: Model) -> Vec<u8> {

@@ -8,6 +8,7 @@ mod command;
 mod configurations;
 mod crash;
 mod detached;
+mod firmware;
 mod gicv2;
 mod hostile_accesses;
 mod hostile_cells;

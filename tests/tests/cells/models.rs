@@ -9,13 +9,20 @@ pub(crate) struct Model {
     pub(crate) two_security_states: bool,
     /// Whether it is a GICv2, instead of a GICv3.
     pub(crate) gicv2: bool,
+    /// The firmware at EL3 (`scripts/firmware`); without one QEMU implements PSCI.
+    pub(crate) firmware: Option<&'static str>,
 }
 
 impl Model {
     pub(crate) fn name(&self) -> String {
         let controller = if self.gicv2 { "-gicv2" } else { "" };
+        let firmware = self.firmware.map(|firmware| format!("-{firmware}"));
         let states = 1 + u32::from(self.two_security_states);
-        format!("{}{controller}-{states}", self.cpu)
+        format!(
+            "{}{controller}{}-{states}",
+            self.cpu,
+            firmware.unwrap_or_default()
+        )
     }
 }
 
@@ -27,6 +34,7 @@ pub(crate) const MODELS: [Model; 7] = {
             cpu,
             two_security_states,
             gicv2: false,
+            firmware: None,
         }
     }
     [
@@ -52,21 +60,48 @@ pub(crate) const GICV2: [Model; 2] = [
     },
 ];
 
-/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2`. One that is not among
+/// Machines with Trusted Firmware-A, whose distributor has two security states: SCR_EL3.FIQ is 0, or 1 for SDEI.
+pub(crate) const FIRMWARE: [Model; 2] = [
+    Model {
+        firmware: Some("virt"),
+        ..MODELS[1]
+    },
+    Model {
+        firmware: Some("virt-sdei"),
+        ..MODELS[1]
+    },
+];
+
+/// Returns the models, and those with firmware.
+pub(crate) fn and_firmware(models: &[Model]) -> Vec<Model> {
+    [models, &FIRMWARE].concat()
+}
+
+/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2` or `cortex-a57-virt-2`. One that is not among
 /// `MODELS`, because another QEMU in `PATH` has it, is used where the plain Cortex-A57 is.
 pub(crate) fn chosen(models: &[Model]) -> Vec<Model> {
     let Ok(only) = std::env::var("RAMPART_TEST_MODEL") else {
         return models.to_vec();
     };
+    let special = |model: &&Model| model.name() == only;
+    if GICV2.iter().chain(&FIRMWARE).any(|model| special(&model)) {
+        return models
+            .iter()
+            .copied()
+            .filter(|model| special(&model))
+            .collect();
+    }
     let is_known = MODELS.iter().any(|model| model.name() == only);
     let (cpu, states) = only.rsplit_once('-').expect("a name and 1 or 2");
     let other = Model {
         cpu: cpu.to_owned().leak(),
         two_security_states: states == "2",
         gicv2: false,
+        firmware: None,
     };
     let fits = |model: &&Model| {
         !model.gicv2
+            && model.firmware.is_none()
             && model.two_security_states == other.two_security_states
             && (model.cpu == cpu || !is_known && model.cpu == MODELS[0].cpu)
     };

@@ -11,7 +11,7 @@ use rampart_tests::simulated::{finish, rampart};
 use crate::aarch64::assert_measured;
 
 /// Returns the commands of "Your first cell on your board" in docs/boards.md.
-fn first_steps() -> Vec<&'static str> {
+pub(crate) fn first_steps() -> Vec<&'static str> {
     let (_, section) = include_str!("../../../docs/boards.md")
         .split_once("## Your first cell on your board")
         .expect("the section");
@@ -24,9 +24,23 @@ fn first_steps() -> Vec<&'static str> {
 
 #[test]
 fn the_first_cell_on_a_board() {
+    first_cell("imx8mp", 3);
+}
+
+/// Two CPUs, two security states, and memory in two parts.
+#[test]
+fn the_first_cell_on_a_versal() {
+    first_cell("versal", 1);
+}
+
+/// Makes the first steps on a board with this last CPU.
+fn first_cell(board: &str, last_cpu: u32) {
     let _alone = alone();
     let steps = first_steps();
     assert!(steps.len() > 6, "{steps:?}");
+    let steps = steps.join("; ");
+    assert!(steps.contains("--cpus 3"), "{steps}");
+    let steps = steps.replace("--cpus 3", &format!("--cpus {last_cpu}"));
     let program = "rampart-cell-irq";
     let file = |name: &str, to: &str| {
         let built = directory().join("hypervisor").join(name);
@@ -38,11 +52,10 @@ fn the_first_cell_on_a_board() {
     ];
     // Linux's messages before the first step are those of the board's drivers.
     let script = format!(
-        "set -e; cd /opt; dmesg -C; taskset -p -c 0-3 $$ >/dev/null; {}; \
-         dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online",
-        steps.join("; ")
+        "set -e; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; \
+         dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
     );
-    let output = rampart(&["sim", "--architecture", "imx8mp", "run", "--own"])
+    let output = rampart(&["sim", "--architecture", board, "run", "--own"])
         .args([
             "--append",
             "mem=2688M",
@@ -55,9 +68,10 @@ fn the_first_cell_on_a_board() {
         .finish_within(Duration::from_secs(300), Vec::new())
         .expect("rampart starts");
     let text = stdout(&output, 0);
+    // With two security states the cell's sleeps are exits, its interrupts are not.
     assert!(text.contains("0 of them for interrupts"), "{text}");
     assert!(
-        text.trim_end().ends_with("0-3"),
+        text.trim_end().ends_with(&format!("0-{last_cpu}")),
         "all CPUs are back: {text}"
     );
     let wrong = ["WARNING:", "BUG:", "Oops", "Call trace"];
@@ -67,10 +81,21 @@ fn the_first_cell_on_a_board() {
 #[test]
 #[ignore = "an evaluation on an emulated board takes eight minutes"]
 fn a_board_is_evaluated_with_cells() {
+    evaluate("sim:imx8mp");
+}
+
+#[test]
+#[ignore = "an evaluation on a machine with firmware takes minutes"]
+fn a_machine_with_firmware_is_evaluated_with_cells() {
+    evaluate("sim:aarch64-firmware");
+}
+
+/// Evaluates a bare and a Linux cell beside the host and a task.
+fn evaluate(bench: &str) {
     let _alone = alone();
     let location = tempfile::tempdir().expect("a directory");
     let result = location.path().join("result");
-    let mut command = rampart(&["evaluate", "--on", "sim:imx8mp", "--loads", "idle"]);
+    let mut command = rampart(&["evaluate", "--on", bench, "--loads", "idle"]);
     command
         .args(["--domains", "host,task,cell,cell:linux", "--for", "40s"])
         .args(["--meters", "wakeup,irq,mmio", "--show-progress", "none"])

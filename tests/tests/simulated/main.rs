@@ -13,3 +13,4 @@ mod long;
 mod run_and_up;
 mod stock_kernel;
 mod systemd;
+mod zcu102;

@@ -76,6 +76,12 @@ impl Programs {
     pub fn modules(&self) -> Option<PathBuf> {
         find_program_file(&self.rampart, "modules").ok()
     }
+
+    /// Returns the directory of firmware for simulated machines among the files of `rampart`, if it exists.
+    #[must_use]
+    pub fn firmware(&self) -> Option<PathBuf> {
+        find_program_file(&self.rampart, "firmware").ok()
+    }
 }
 
 /// Programs on another machine. They are removed when the connection ends.

@@ -120,7 +120,11 @@ impl On {
 pub(super) fn sim_options(architecture: &'static Architecture) -> Result<SimOptions, Failure> {
     let programs = programs()?;
     let meter = programs.meter_for(architecture.processor(), &architecture.bench_name())?;
-    Ok(SimOptions::new(architecture, meter, programs.modules()))
+    let firmware = programs.firmware();
+    Ok(SimOptions {
+        firmware,
+        ..SimOptions::new(architecture, meter, programs.modules())
+    })
 }
 
 /// Returns the programs that another machine needs.

@@ -186,9 +186,10 @@ fn has_shape(register: &RegisterGrant) -> bool {
 
 fn calls(configuration: &Configuration<'_>) -> Result<(), Refused> {
     for (index, range) in configuration.smcs.iter().enumerate() {
-        // PSCI of both calling widths (Arm DEN 0022, 5.1) is handled here and never forwarded.
-        let psci = |start: u32| range.first <= start + 0x1f && start <= range.last;
-        let valid = range.first <= range.last && !psci(0x8400_0000) && !psci(0xC400_0000);
+        // PSCI of both calling widths (Arm DEN 0022, 5.1) is handled here and never forwarded, nor is SDEI (Arm DEN
+        // 0054, 5.1), by which a caller makes the firmware continue at any address at EL2.
+        let reserved = |start: u32| range.first <= start + 0x3f && start <= range.last;
+        let valid = range.first <= range.last && !reserved(0x8400_0000) && !reserved(0xC400_0000);
         ensure(valid, Refused::at(Refusal::SmcRange, index))?;
     }
     for (index, doorbell) in configuration.doorbells.iter().enumerate() {

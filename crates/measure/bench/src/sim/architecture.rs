@@ -45,6 +45,18 @@ pub(super) struct BoardTree {
     pub(super) enabled: &'static [&'static str],
 }
 
+/// Firmware at EL3 that starts Linux, instead of QEMU, and serves its calls. It has the kernel's first instruction and
+/// the device tree at fixed addresses (`scripts/firmware`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Firmware {
+    /// File below the directory `firmware` among the files of `rampart`.
+    pub(super) file: &'static str,
+    /// Address of the kernel.
+    pub(super) kernel: u64,
+    /// Address of the initramfs: that of QEMU's own loader, behind the largest kernel.
+    pub(super) initramfs: u64,
+}
+
 /// Memory of a board which its tree reserves, so that neither Linux nor a cell uses it. The agent uses its first
 /// part, and its client on this machine, who has the board's memory as a file, the second one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,6 +169,8 @@ pub struct Architecture {
     pub(super) emulator: Emulator,
     /// QEMU's options for the emulated machine.
     pub(super) machine: &'static [&'static str],
+    /// Its firmware; `None` if QEMU starts Linux and implements PSCI itself.
+    pub(super) firmware: Option<Firmware>,
     /// Further options for two security states, as on boards with firmware at EL3; `None` if the
     /// machine has them in any case, or its architecture has none.
     pub(super) two_security_states: Option<&'static [&'static str]>,
@@ -210,6 +224,7 @@ static X86_64: Architecture = Architecture {
         "-smbios",
         "type=1,serial=VMware-42 35",
     ],
+    firmware: None,
     two_security_states: None,
     gicv2: None,
     most_cpus: MOST_CPUS,
@@ -262,6 +277,7 @@ const VIRT_ARM64: Architecture = Architecture {
         "-cpu",
         "cortex-a57",
     ],
+    firmware: None,
     // QEMU's loader switches from EL3 to EL2, and QEMU implements PSCI.
     two_security_states: Some(&["-machine", "secure=on"]),
     gicv2: Some(&["-machine", "gic-version=2"]),
@@ -290,6 +306,39 @@ static AARCH64_BACKPORTS: Architecture = Architecture {
     ..VIRT_ARM64
 };
 
+/// The same machine with firmware of a board, Trusted Firmware-A: it starts Linux at EL2, implements PSCI, and has
+/// the distributor in two security states.
+const VIRT_FIRMWARE: Architecture = Architecture {
+    name: "aarch64-firmware",
+    machine: &[
+        "-machine",
+        "virt,secure=on,virtualization=on,gic-version=3,its=off",
+        "-cpu",
+        "cortex-a57",
+    ],
+    firmware: Some(Firmware {
+        file: "virt.bin",
+        kernel: 0x4020_0000,
+        initramfs: 0x4800_0000,
+    }),
+    two_security_states: None,
+    gicv2: None,
+    ..VIRT_ARM64
+};
+
+static AARCH64_FIRMWARE: Architecture = VIRT_FIRMWARE;
+
+/// The same with a firmware that takes interrupts of its own while Linux runs (SCR_EL3.FIQ is 1), for SDEI.
+static AARCH64_FIRMWARE_SDEI: Architecture = Architecture {
+    name: "aarch64-firmware-sdei",
+    firmware: Some(Firmware {
+        file: "virt-sdei.bin",
+        kernel: 0x4020_0000,
+        initramfs: 0x4800_0000,
+    }),
+    ..VIRT_FIRMWARE
+};
+
 /// QEMU's model of the NXP i.MX 8M Plus EVK, from QEMU 10.0 on, with the tree of Debian's kernel.
 ///
 /// The kernel has no driver for the PHY of its PCIe, so the root file system is on the SD card of the third
@@ -306,6 +355,7 @@ static IMX8MP: Architecture = Architecture {
     packages: ARM64_PACKAGES,
     emulator: QEMU_10,
     machine: &["-machine", "imx8mp-evk"],
+    firmware: None,
     two_security_states: Some(&["-global", "arm-gicv3.has-security-extensions=on"]),
     gicv2: None,
     most_cpus: 4,
@@ -348,6 +398,7 @@ static VERSAL: Architecture = Architecture {
     packages: ARM64_PACKAGES,
     emulator: Emulator::Installed("qemu-system-aarch64"),
     machine: &["-machine", "xlnx-versal-virt"],
+    firmware: None,
     two_security_states: None,
     gicv2: None,
     most_cpus: 2,
@@ -377,8 +428,15 @@ const QEMU_10: Emulator = Emulator::Fetched {
 };
 
 /// All machines that can be simulated; the usual one of each architecture first.
-pub(super) static ARCHITECTURES: [&Architecture; 5] =
-    [&X86_64, &AARCH64, &AARCH64_BACKPORTS, &IMX8MP, &VERSAL];
+pub(super) static ARCHITECTURES: [&Architecture; 7] = [
+    &X86_64,
+    &AARCH64,
+    &AARCH64_BACKPORTS,
+    &AARCH64_FIRMWARE,
+    &AARCH64_FIRMWARE_SDEI,
+    &IMX8MP,
+    &VERSAL,
+];
 
 impl Architecture {
     /// Returns the architecture of this machine.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rampart_qemu::{escaped, socket_option};
 
-use super::architecture::{Devices, SerialPort};
+use super::architecture::{Devices, Firmware, SerialPort};
 use super::options::SimOptions;
 
 /// Number of agents: the first is for the command that booted the machine, the others for commands
@@ -26,6 +26,8 @@ pub(super) struct BootFiles<'a> {
     pub(super) root: &'a Path,
     pub(super) directory: &'a Path,
     pub(super) disk: Option<&'a Path>,
+    /// The firmware, and the size of the initramfs in bytes.
+    pub(super) firmware: Option<(Firmware, &'a Path, u64)>,
     /// The device tree of a board.
     pub(super) tree: Option<&'a Path>,
     /// The file with a board's memory.
@@ -89,12 +91,27 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
     if let Some(tree) = files.tree {
         arguments.extend(["-dtb".into(), tree.into()]);
     }
+    // With firmware QEMU uses the kernel only for the command line in the device tree.
     arguments.push("-kernel".into());
     arguments.push(files.kernel.into());
-    arguments.push("-initrd".into());
-    arguments.push(files.initramfs.into());
+    let mut line = files.line.to_owned();
+    if let Some((firmware, path, initramfs_bytes)) = files.firmware {
+        arguments.extend(["-bios".into(), path.into()]);
+        for (file, address) in [
+            (files.kernel, firmware.kernel),
+            (files.initramfs, firmware.initramfs),
+        ] {
+            let mut loader = OsString::from(format!("loader,addr={address:#x},force-raw=on,file="));
+            loader.push(escaped(file));
+            arguments.extend(["-device".into(), loader]);
+        }
+        line = format!("{line} initrd={:#x},{initramfs_bytes}", firmware.initramfs);
+    } else {
+        arguments.push("-initrd".into());
+        arguments.push(files.initramfs.into());
+    }
     arguments.push("-append".into());
-    arguments.push(format!("{} {}", files.line, options.init.boot_words(devices)).into());
+    arguments.push(format!("{line} {}", options.init.boot_words(devices)).into());
     arguments
 }
 
@@ -155,6 +172,7 @@ mod tests {
             root: Path::new("/image/a,b"),
             directory: Path::new("/run"),
             disk: None,
+            firmware: None,
             tree: None,
             memory: None,
             line: &options.kernel_command_line(),
@@ -198,6 +216,37 @@ mod tests {
     }
 
     #[test]
+    fn firmware_starts_what_is_loaded_at_its_addresses() {
+        let options = options("aarch64-firmware");
+        let firmware = options.architecture.firmware.expect("firmware");
+        let files = BootFiles {
+            kernel: Path::new("/image/kernel"),
+            initramfs: Path::new("/run/a,b"),
+            root: Path::new("/image/root"),
+            directory: Path::new("/run"),
+            disk: None,
+            firmware: Some((firmware, Path::new("/firmware/virt.bin"), 4711)),
+            tree: None,
+            memory: None,
+            line: "quiet",
+        };
+        let arguments = qemu_arguments(&options, &files);
+        for wanted in [
+            "/firmware/virt.bin",
+            "loader,addr=0x40200000,force-raw=on,file=/image/kernel",
+            "loader,addr=0x48000000,force-raw=on,file=/run/a,,b",
+        ] {
+            assert!(arguments.iter().any(|word| word == wanted), "{arguments:?}");
+        }
+        let line = arguments.last().expect("a command line").to_string_lossy();
+        assert!(
+            line.starts_with("quiet initrd=0x48000000,4711 -- "),
+            "{line}"
+        );
+        assert!(!arguments.iter().any(|word| word == "-initrd"));
+    }
+
+    #[test]
     fn puts_the_disk_after_the_root() {
         let options = options("x86_64");
         let files = BootFiles {
@@ -206,6 +255,7 @@ mod tests {
             root: Path::new("/image/root"),
             directory: Path::new("/run"),
             disk: Some(Path::new("/home/a,b")),
+            firmware: None,
             tree: None,
             memory: None,
             line: "quiet",

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rampart_model::{CpuId, CpuSet};
 
-use super::architecture::{Architecture, Devices};
+use super::architecture::{Architecture, Devices, Firmware};
 use super::error::SimError;
 use super::init::Init;
 
@@ -129,6 +129,8 @@ pub struct SimOptions {
     pub meter: PathBuf,
     /// The directory that holds Rampart's own modules in one directory per kernel release.
     pub own_modules: Option<PathBuf>,
+    /// The directory with firmware; `None` if none was built.
+    pub firmware: Option<PathBuf>,
     /// The time limit of the boot.
     pub patience: Duration,
     /// How long it continues after a panic of its kernel, to see which domains survive.
@@ -157,6 +159,7 @@ impl SimOptions {
             forwards: Vec::new(),
             files: Vec::new(),
             own_modules,
+            firmware: None,
             meter,
             patience: USUAL_PATIENCE,
             after_panic: Duration::from_secs(1),
@@ -180,6 +183,23 @@ impl SimOptions {
         self.own_modules
             .as_ref()
             .is_some_and(|all| !all.join(kernel_release).is_dir())
+    }
+
+    /// Returns the path of the machine's firmware.
+    ///
+    /// # Errors
+    /// Returns an error if it was not built.
+    pub(super) fn firmware_file(&self, firmware: Firmware) -> Result<PathBuf, SimError> {
+        let file = firmware.file;
+        let path = self.firmware.as_ref().map(|all| all.join(file));
+        path.filter(|path| path.is_file()).ok_or_else(|| {
+            SimError::Options(format!(
+                "{}: its firmware, firmware/{file}, is not among the files of rampart; fix: run scripts/firmware in \
+                 the source tree, or use --architecture {}",
+                self.architecture,
+                self.architecture.processor()
+            ))
+        })
     }
 
     /// Returns an error if the options contradict each other.
@@ -353,6 +373,21 @@ mod tests {
             let error = wrong.check().expect_err("refused");
             assert!(matches!(error, SimError::Options(_)), "{error:?}");
         }
+    }
+
+    #[test]
+    fn finds_the_firmware_or_reports_how_it_is_built() {
+        let location = tempfile::tempdir().expect("a directory");
+        let mut options = options_of("aarch64-firmware");
+        let firmware = options.architecture.firmware.expect("firmware");
+        for directory in [None, Some(location.path().to_owned())] {
+            options.firmware = directory;
+            let error = options.firmware_file(firmware).expect_err("missing");
+            assert!(error.to_string().contains("scripts/firmware"), "{error}");
+        }
+        let path = location.path().join("virt.bin");
+        std::fs::write(&path, "").expect("written");
+        assert_eq!(options.firmware_file(firmware).expect("there"), path);
     }
 
     #[test]

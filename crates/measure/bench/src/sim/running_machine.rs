@@ -111,12 +111,20 @@ impl Sim {
             Devices::Virtio(_) => None,
         };
         let memory_path = memory.as_ref().map(BoardMemory::path);
+        let firmware = architecture.firmware;
+        let firmware = firmware.map(|firmware| options.firmware_file(firmware));
+        let firmware = firmware.transpose()?;
+        let initramfs = fs::metadata(&archive).map_err(SimError::file("read", &archive))?;
         let files = BootFiles {
             kernel: &image.kernel(),
             initramfs: &archive,
             root: &image.root(),
             directory: directory.path(),
             disk: disk.as_ref().map(Disk::path),
+            firmware: architecture
+                .firmware
+                .zip(firmware.as_deref())
+                .map(|(firmware, path)| (firmware, path, initramfs.len())),
             tree: tree.as_deref(),
             memory: memory_path.as_deref(),
             line: &line,
