@@ -6,15 +6,15 @@ use core::cell::UnsafeCell;
 use rampart_hypervisor_core::bus::{Access, Forbidden};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::gic::{PrivateMask, SpiSet};
-use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status, StopReason};
+use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status};
 use rampart_hypervisor_core::psci::constant_result;
 use rampart_hypervisor_core::registers::access_shared;
 use rampart_hypervisor_core::syndrome::{
-    DATA_ABORT, SMC, SYSTEM, Transfer, class, is_transfer, transfer,
+    DATA_ABORT, SMC, SYSTEM, Transfer, class, is_transfer, skip_of_aarch32, transfer,
 };
 
 use crate::controller::{Controller, data_abort, system_register};
-use crate::devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
+use crate::devices::{Devices, REGISTER_LOCKS};
 use crate::registers::Registers;
 use crate::{read_register, write_register};
 
@@ -67,8 +67,11 @@ pub const HANDLED_CALLEE_SAVED: u32 = u32::MAX - 1;
 /// The exit was not handled; the monitor handles it.
 pub const NOT_HANDLED: u32 = u32::MAX;
 
+/// The access is to a device register of others: the cell fails.
+pub const FORBIDDEN: u32 = 1;
+
 /// Called by `vectors.s` for a synchronous exception from a guest. Returns [`HANDLED`],
-/// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`], or the [`StopReason`] with which the cell fails.
+/// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`] or [`FORBIDDEN`].
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
     // A CPU that is ordered to park does so when it takes the management interrupt, or with its next instruction.
@@ -101,11 +104,7 @@ pub(crate) fn advance() -> u32 {
 
 /// Decodes the access. Returns `None` if it is unaligned.
 #[inline(always)]
-pub(crate) fn decode(
-    registers: &Registers,
-    syndrome: u64,
-    address: u64,
-) -> Option<(Transfer, Access)> {
+pub fn decode(registers: &Registers, syndrome: u64, address: u64) -> Option<(Transfer, Access)> {
     let transfer = transfer(syndrome);
     let value = registers.get(transfer.register);
     Some((transfer, transfer.access(address, value)?))
@@ -113,11 +112,38 @@ pub(crate) fn decode(
 
 /// Completes an access that read `value`.
 #[inline(always)]
-pub(crate) fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
-    if transfer.write {
-        return advance();
+pub fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
+    let done = if transfer.write {
+        advance()
+    } else {
+        load(registers, transfer.register, transfer.loaded(value))
+    };
+    correct_skip();
+    done
+}
+
+/// Skips the instruction that trapped, for the monitor.
+pub fn skip() {
+    advance();
+    correct_skip();
+}
+
+/// A program of AArch32, which has no SMC and whose accesses to system registers are not emulated, has instructions of
+/// other sizes.
+#[inline(always)]
+fn correct_skip() {
+    const AARCH32: u64 = 1 << 4;
+    if read_register!("spsr_el2") & AARCH32 != 0 {
+        correct_skip_of_aarch32();
     }
-    load(registers, transfer.register, transfer.loaded(value))
+}
+
+#[cold]
+#[inline(never)]
+fn correct_skip_of_aarch32() {
+    let (bytes, state) = skip_of_aarch32(read_register!("esr_el2"), read_register!("spsr_el2"));
+    write_register!("elr_el2", read_register!("elr_el2") - 4 + bytes);
+    write_register!("spsr_el2", state);
 }
 
 /// Writes a register and skips the instruction.
@@ -137,11 +163,8 @@ pub(crate) fn shared_access(
     syndrome: u64,
     address: u64,
 ) -> u32 {
-    if owner.cell == ROOT {
-        to_shared_of_root(owner, registers, syndrome, address)
-    } else {
-        to_shared(owner, registers, syndrome, address)
-    }
+    // Those of the root are other bits, under a lock: the monitor has them.
+    if owner.cell == ROOT { NOT_HANDLED } else { to_shared(owner, registers, syndrome, address) }
 }
 
 #[inline(never)]
@@ -154,19 +177,6 @@ fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u
     owner.counts.count(Exit::DeviceBits);
     match result {
         Ok(value) => finish(registers, transfer, value),
-        Err(Forbidden) => StopReason::DeviceForbidden as u32,
+        Err(Forbidden) => FORBIDDEN,
     }
-}
-
-#[inline(never)]
-fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
-    // The lock is held while cells are created or destroyed: the root retries.
-    let Some(left) = ROOT_REGISTERS.try_lock() else { return HANDLED };
-    let Some(result) = left.access_shared(&access, &REGISTER_LOCKS, &Devices) else {
-        return NOT_HANDLED;
-    };
-    owner.counts.count(Exit::DeviceBits);
-    // The monitor injects an external abort into the root for a forbidden access.
-    result.map_or(NOT_HANDLED, |value| finish(registers, transfer, value))
 }

@@ -5,6 +5,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::interface::ROOT;
 
+pub(crate) use rampart_hypervisor_fast_path::skip as advance;
+
 use rampart_hypervisor_fast_path::Owner;
 
 use crate::cpu::{Cpu, Registers};
@@ -18,6 +20,8 @@ use crate::{gic, stage2_memory};
 
 /// SPSR_EL2 (Arm ARM C5.2.19): EL1 with SP_EL1, all exceptions masked.
 const AT_START: u64 = 0x3c5;
+/// PSTATE.PAN in SPSR_EL2, if SCTLR_EL1.SPAN can be 0 at all.
+const PAN: u64 = 1 << 22;
 /// SCTLR_EL1 (D24.2.148): bits that are 1 without their feature; MMU and caches off.
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
@@ -215,11 +219,6 @@ pub(crate) fn set_start_state(registers: &mut Registers, entry: u64, argument: u
     write_register!("spsr_el2", AT_START);
 }
 
-/// Skips the instruction that trapped.
-pub(crate) fn advance() {
-    write_register!("elr_el2", read_register!("elr_el2") + 4);
-}
-
 /// Injects an external abort into the root for an access to memory that is not its own, as on a machine
 /// without memory at that address (Arm ARM D1.3.5, "Synchronous exception entry").
 pub(crate) fn inject_abort(instruction: bool) {
@@ -249,6 +248,7 @@ fn inject(syndrome: u64, state: u64) {
     write_register!("elr_el1", read_register!("elr_el2"));
     write_register!("spsr_el1", state);
     write_register!("elr_el2", read_register!("vbar_el1") + offset);
-    // PSTATE.PAN is kept, the other fields are those of an exception entry.
-    write_register!("spsr_el2", AT_START | state & 1 << 22);
+    // PSTATE.PAN is set unless SCTLR_EL1.SPAN is 1, the other fields are those of an exception entry.
+    let set = !read_register!("sctlr_el1") >> 23 & 1;
+    write_register!("spsr_el2", AT_START | state & PAN | set << 22);
 }
