@@ -137,8 +137,8 @@ pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
 pub const fn skip_of_aarch32(esr: u64, state: u64) -> (u64, u64) {
     let block = state >> 8 & 0xfc | state >> 25 & 3;
     let next = if block & 7 == 0 { 0 } else { block & 0xe0 | block << 1 & 0x1f };
-    let others = state & !(0xfc << 8 | 3 << 25);
-    (2 + (esr >> 24 & 2), others | (next & 0xfc) << 8 | (next & 3) << 25)
+    let state = state & !(0xfc << 8 | 3 << 25) | (next & 0xfc) << 8 | (next & 3) << 25;
+    (2 + (esr >> 24 & 2), state)
 }
 
 /// Returns whether an abort is a permission fault. Such an abort never results from a table update, and

@@ -79,7 +79,12 @@ extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState
     let Some(owner) = (unsafe { &*exit_state.owner.get() }) else { return NOT_HANDLED };
     let syndrome = read_register!("esr_el2");
     match class(syndrome) {
-        DATA_ABORT if is_transfer(syndrome) => data_abort(owner, registers, syndrome),
+        DATA_ABORT if is_transfer(syndrome) => {
+            if read_register!("spsr_el2") & AARCH32 != 0 {
+                return data_abort_of_aarch32(owner, registers, syndrome);
+            }
+            data_abort(owner, registers, syndrome)
+        }
         SYSTEM => system_register(owner, registers, syndrome as u32),
         SMC => match constant_result(registers.get(0) as u32) {
             Some(value) => {
@@ -90,6 +95,29 @@ extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState
             None => NOT_HANDLED,
         },
         _ => NOT_HANDLED,
+    }
+}
+
+/// SPSR_EL2.M: a program of AArch32, which has no SMC, and whose accesses to system registers are not emulated.
+const AARCH32: u64 = 1 << 4;
+
+#[cold]
+#[inline(never)]
+fn data_abort_of_aarch32(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
+    let address = read_register!("elr_el2");
+    let done = data_abort(owner, registers, syndrome);
+    correct_skip(address);
+    done
+}
+
+/// After an exit at this address, where an instruction of AArch32 may have been skipped as one of A64.
+#[inline(never)]
+pub fn correct_skip(address: u64) {
+    let state = read_register!("spsr_el2");
+    if state & AARCH32 != 0 && read_register!("elr_el2") == address + 4 {
+        let (bytes, state) = skip_of_aarch32(read_register!("esr_el2"), state);
+        write_register!("elr_el2", address + bytes);
+        write_register!("spsr_el2", state);
     }
 }
 
@@ -113,37 +141,10 @@ pub fn decode(registers: &Registers, syndrome: u64, address: u64) -> Option<(Tra
 /// Completes an access that read `value`.
 #[inline(always)]
 pub fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
-    let done = if transfer.write {
-        advance()
-    } else {
-        load(registers, transfer.register, transfer.loaded(value))
-    };
-    correct_skip();
-    done
-}
-
-/// Skips the instruction that trapped, for the monitor.
-pub fn skip() {
-    advance();
-    correct_skip();
-}
-
-/// A program of AArch32, which has no SMC and whose accesses to system registers are not emulated, has instructions of
-/// other sizes.
-#[inline(always)]
-fn correct_skip() {
-    const AARCH32: u64 = 1 << 4;
-    if read_register!("spsr_el2") & AARCH32 != 0 {
-        correct_skip_of_aarch32();
+    if transfer.write {
+        return advance();
     }
-}
-
-#[cold]
-#[inline(never)]
-fn correct_skip_of_aarch32() {
-    let (bytes, state) = skip_of_aarch32(read_register!("esr_el2"), read_register!("spsr_el2"));
-    write_register!("elr_el2", read_register!("elr_el2") - 4 + bytes);
-    write_register!("spsr_el2", state);
+    load(registers, transfer.register, transfer.loaded(value))
 }
 
 /// Writes a register and skips the instruction.

@@ -22,7 +22,8 @@ pub use controller::Controller;
 pub use controller::INTERFACES;
 pub use devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
 pub use exit::{
-    ExitState, FORBIDDEN, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner, decode, finish, skip,
+    ExitState, FORBIDDEN, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner, correct_skip, decode,
+    finish,
 };
 pub use guarded::{Guarded, holder};
 pub use registers::Registers;

@@ -11,7 +11,9 @@ use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, trap
 
 use rampart_hypervisor_core::gic::LOCK;
 use rampart_hypervisor_core::identification::carried;
-use rampart_hypervisor_fast_path::{FORBIDDEN, REGISTER_LOCKS, ROOT_REGISTERS, holder};
+use rampart_hypervisor_fast_path::{
+    FORBIDDEN, REGISTER_LOCKS, ROOT_REGISTERS, correct_skip, holder,
+};
 
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
@@ -107,6 +109,7 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
                 gic::sleep(context.machine, context.cpu);
             }
             guest::advance();
+            correct_skip(read_register!("elr_el2") - 4);
         }
         Trap::Unexpected(_) => {
             context.count(Exit::Other);

@@ -32,10 +32,9 @@ const GICD_ISPENDR: u64 = 0x0200;
 const GICD_ICPENDR: u64 = 0x0280;
 const GICD_ICACTIVER: u64 = 0x0380;
 const GICD_IPRIORITYR: u64 = 0x0400;
-/// GICD_ISENABLER0E (12.9.28), if GICD_TYPER.ESPI. GICR_ISENABLER1E follows GICR_ISENABLER0. The number of each is in
+/// GICD_ISENABLER0E (12.9.28), if GICD_TYPER.ESPI (bit 8). GICR_ISENABLER1E follows GICR_ISENABLER0. The number of each is in
 /// bits 27 to 31 of the TYPER.
 const GICD_ISENABLER_EXTENDED: u64 = 0x1200;
-const EXTENDED: u64 = 1 << 8;
 /// GICD_CTLR.DS: one security state; EnableGrp0 and EnableGrp1 then (12.9.4).
 const ONE_SECURITY_STATE: u64 = 1 << 6;
 const ENABLE_BOTH_GROUPS: u64 = 0b11;
@@ -113,7 +112,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
     let typer = read(platform.distributor + GICD_TYPER);
     // Nobody can turn off an interrupt with an extended number, which would stay with a CPU that changes its owner.
     let used = |first: u64, words: u64| (0..words).any(|word| read(first + 4 * word) != 0);
-    let extended = if typer & EXTENDED != 0 { (typer >> 27 & 0x1f) + 1 } else { 0 };
+    let extended = if typer & 1 << 8 != 0 { (typer >> 27 & 0x1f) + 1 } else { 0 };
     let mut unsuitable = used(platform.distributor + GICD_ISENABLER_EXTENDED, extended);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
     let mut found = ControllerFacts {

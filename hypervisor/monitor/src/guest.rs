@@ -5,8 +5,6 @@ use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::interface::ROOT;
 
-pub(crate) use rampart_hypervisor_fast_path::skip as advance;
-
 use rampart_hypervisor_fast_path::Owner;
 
 use crate::cpu::{Cpu, Registers};
@@ -219,6 +217,11 @@ pub(crate) fn set_start_state(registers: &mut Registers, entry: u64, argument: u
     write_register!("spsr_el2", AT_START);
 }
 
+/// Skips the instruction that trapped.
+pub(crate) fn advance() {
+    write_register!("elr_el2", read_register!("elr_el2") + 4);
+}
+
 /// Injects an external abort into the root for an access to memory that is not its own, as on a machine
 /// without memory at that address (Arm ARM D1.3.5, "Synchronous exception entry").
 pub(crate) fn inject_abort(instruction: bool) {
@@ -249,6 +252,5 @@ fn inject(syndrome: u64, state: u64) {
     write_register!("spsr_el1", state);
     write_register!("elr_el2", read_register!("vbar_el1") + offset);
     // PSTATE.PAN is set unless SCTLR_EL1.SPAN is 1, the other fields are those of an exception entry.
-    let set = !read_register!("sctlr_el1") >> 23 & 1;
-    write_register!("spsr_el2", AT_START | state & PAN | set << 22);
+    write_register!("spsr_el2", AT_START | (state | !read_register!("sctlr_el1") >> 1) & PAN);
 }
