@@ -141,6 +141,7 @@ pub fn evaluate(
         source,
     })?;
 
+    rampart_load::run_before_loads();
     let order = schedule(&plan);
     let rounds = plan
         .transfer
