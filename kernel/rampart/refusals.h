@@ -47,7 +47,7 @@ static const char *const rampart_refusals[] = {
 	[RAMPART_REFUSAL_REGISTER_LOCATION] =
 		"the register is not in a device page that the root can share",
 	[RAMPART_REFUSAL_SMC_RANGE] =
-		"the range of SMC functions is empty, includes PSCI or SDEI, or has functions of the root",
+		"the range of SMC functions is empty, or has standard services or functions of the root",
 	[RAMPART_REFUSAL_DOORBELL_RANGE] = "the doorbell is not a shared peripheral interrupt",
 	[RAMPART_REFUSAL_TOO_MANY_SHARED] = "the hypervisor has no space for more shared registers",
 	[RAMPART_REFUSAL_PLATFORM_SHAPE] =

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const ATTEMPTS: u32 = 10_000_000;
 
 /// A lock with the number of its holder, not 0. If EL2 faults on a CPU, the handler releases the CPU's locks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct HolderLock(AtomicU32);
 
 /// The lock is held until this is dropped.
@@ -31,10 +31,7 @@ impl HolderLock {
     /// Takes the lock. Returns `None` if its holder does not release it in time.
     #[inline]
     pub fn take(&self, holder: u32) -> Option<Held<'_>> {
-        match self.try_take(holder) {
-            Some(held) => Some(held),
-            None => self.wait(holder),
-        }
+        self.try_take(holder).or_else(|| self.wait(holder))
     }
 
     #[cold]
@@ -48,12 +45,6 @@ impl HolderLock {
     /// Releases the lock if this is its holder, which has abandoned its work after a fault.
     pub fn release(&self, holder: u32) {
         let _ = self.0.compare_exchange(holder, 0, Release, Relaxed);
-    }
-}
-
-impl Default for HolderLock {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

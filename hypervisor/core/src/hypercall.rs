@@ -2,6 +2,7 @@
 //! Decodes hypercalls and checks permission and arguments. The monitor executes them.
 
 use crate::interface::{EXIT_SLOTS, Hypercall, MAXIMUM_CELLS, Outcome, ROOT, Status};
+use crate::protocol::Kind;
 
 /// A permitted hypercall with valid arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,14 +16,8 @@ pub enum Call {
         /// Size of the configuration.
         bytes: u64,
     },
-    /// Map the cell's loadable memory for the root.
-    Loadable(u32),
-    /// Start the cell.
-    Start(u32),
-    /// Stop the cell.
-    Stop(u32),
-    /// Destroy the cell and return its resources to the root.
-    Destroy(u32),
+    /// Load, start, stop or destroy a cell that exists.
+    Manage(Kind, u32),
     /// Return owner, power state and number of exits of a CPU.
     CpuInfo(usize),
     /// Return the number of exits of a CPU by [`crate::interface::Exit`].
@@ -66,10 +61,10 @@ impl Call {
         Ok(match function {
             Hypercall::Disable => Self::Disable,
             Hypercall::CellCreate => Self::Create { start: first, bytes: second },
-            Hypercall::CellLoadable => Self::Loadable(other()?),
-            Hypercall::CellStart => Self::Start(other()?),
-            Hypercall::CellStop => Self::Stop(other()?),
-            Hypercall::CellDestroy => Self::Destroy(other()?),
+            Hypercall::CellLoadable => Self::Manage(Kind::Loadable, other()?),
+            Hypercall::CellStart => Self::Manage(Kind::Start, other()?),
+            Hypercall::CellStop => Self::Manage(Kind::Stop, other()?),
+            Hypercall::CellDestroy => Self::Manage(Kind::Destroy, other()?),
             Hypercall::CpuInfo => Self::CpuInfo(cpu()?),
             Hypercall::CpuExits => match usize::try_from(second) {
                 Ok(exit) if exit < EXIT_SLOTS => Self::CpuExits(cpu()?, exit),

@@ -33,8 +33,8 @@ pub enum PsciAction {
     Wait,
     /// Stop the cell; the call does not return.
     Stop(StopReason),
-    /// Forward the call to the firmware and return its results.
-    Forward,
+    /// Forward the call of this function to the firmware and return its results.
+    Forward(u32),
 }
 
 /// The caller of an SMC.
@@ -64,13 +64,13 @@ pub fn handle_call(
     executes: impl FnOnce(u64) -> bool,
     forwards: impl FnOnce(u32) -> bool,
 ) -> PsciAction {
-    let function = registers[0] as u32;
+    let function = registers[0] as u32 & !VECTOR_HINT;
     if let Some(value) = constant_result(function) {
         PsciAction::Value(value)
     } else if is_psci(function) {
         power(function, registers, caller, executes)
     } else if forwards(function) {
-        PsciAction::Forward
+        PsciAction::Forward(function)
     } else {
         error(ErrorCode::NotSupported)
     }
@@ -79,9 +79,8 @@ pub fn handle_call(
 /// Returns the result of a function whose result never changes, or `None` for other functions.
 #[inline]
 pub const fn constant_result(function: u32) -> Option<u64> {
-    const PSCI_VERSION: u32 = Id::PsciVersion as u32;
     match function {
-        PSCI_VERSION => Some(VERSION),
+        VERSION_32 => Some(VERSION),
         MIGRATE_INFO_TYPE => Some(MigrateInfoType::MigrationNotRequired as u64),
         CONVENTION_VERSION => Some(CONVENTION),
         _ => None,
@@ -90,12 +89,16 @@ pub const fn constant_result(function: u32) -> Option<u64> {
 
 /// Returns whether a function is in the range of PSCI, which is never forwarded to the firmware.
 pub const fn is_psci(function: u32) -> bool {
-    matches!(function & !0x4000_001f, 0x8400_0000)
+    matches!(function & !(VECTOR_HINT | 0x4000_001f), 0x8400_0000)
 }
+
+/// Tells the firmware that the caller has no state in vector registers (Arm DEN 0028, 2.6): the function is the same.
+const VECTOR_HINT: u32 = 1 << 16;
 
 /// Set if a function has 64-bit arguments (Arm DEN 0028, 2.5: bit 30).
 const WIDE: u32 = 1 << 30;
 
+const VERSION_32: u32 = Id::PsciVersion as u32;
 const CPU_SUSPEND: u32 = Id::CpuSuspend32 as u32;
 const CPU_OFF: u32 = Id::CpuOff as u32;
 const CPU_ON: u32 = Id::CpuOn32 as u32;
@@ -105,24 +108,15 @@ const SYSTEM_OFF: u32 = Id::SystemOff as u32;
 const SYSTEM_RESET: u32 = Id::SystemReset as u32;
 const FEATURES: u32 = Id::PsciFeatures as u32;
 
-/// The supported functions, one bit per number without its width: those that take an address have both.
-const SUPPORTED_32: u32 = bit(Id::PsciVersion as u32)
-    | bit(CPU_OFF)
-    | bit(MIGRATE_INFO_TYPE)
-    | bit(SYSTEM_OFF)
-    | bit(SYSTEM_RESET)
-    | bit(FEATURES)
-    | SUPPORTED_64;
-const SUPPORTED_64: u32 = bit(CPU_SUSPEND) | bit(CPU_ON) | bit(AFFINITY_INFO);
-
-const fn bit(function: u32) -> u32 {
-    1 << (function & 0x1f)
-}
-
-/// Returns whether a PSCI function is supported.
+/// Returns whether a PSCI function is supported. Those that take an address have both widths.
 const fn is_supported(function: u32) -> bool {
-    let supported = if function & WIDE == 0 { SUPPORTED_32 } else { SUPPORTED_64 };
-    supported & bit(function) != 0
+    match function & !WIDE {
+        CPU_SUSPEND | CPU_ON | AFFINITY_INFO => true,
+        VERSION_32 | CPU_OFF | MIGRATE_INFO_TYPE | SYSTEM_OFF | SYSTEM_RESET | FEATURES => {
+            function & WIDE == 0
+        }
+        _ => false,
+    }
 }
 
 fn power(

@@ -29,9 +29,7 @@ impl Locks {
     fn of(&self, address: u64) -> &HolderLock {
         &self.0[(address / PAGE_BYTES) as usize % LOCKS]
     }
-}
 
-impl Locks {
     /// Releases the locks of a CPU that has abandoned its work after a fault.
     pub fn release(&self, holder: u32) {
         self.0.iter().for_each(|lock| lock.release(holder));

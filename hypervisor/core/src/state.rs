@@ -136,13 +136,16 @@ impl Status {
             // Before others see that the cell runs: its watchdog would be overdue at once.
             cell.kicked.store(now, Relaxed);
         }
-        let after = |word| {
-            let before = Condition::from_word(word);
-            next(before.state, event).map(|state| before.after(state, event, failure))
+        let mut found = cell.condition.load(SeqCst);
+        let reached = loop {
+            let before = Condition::from_word(found);
+            let state = next(before.state, event)?;
+            let after = before.after(state, event, failure).word();
+            match cell.condition.compare_exchange(found, after, SeqCst, SeqCst) {
+                Ok(_) => break state,
+                Err(other) => found = other,
+            }
         };
-        let change = |word| after(word).ok().map(Condition::word);
-        let (Ok(before) | Err(before)) = cell.condition.fetch_update(SeqCst, SeqCst, change);
-        let reached = after(before)?.state;
         match event {
             Event::Start => {
                 cell.starts.fetch_add(1, Relaxed);
@@ -309,6 +312,15 @@ impl CpuStatus {
     pub fn step(
         &self,
         step: impl Fn(CpuState) -> Result<CpuState, Refusal>,
+    ) -> Result<CpuState, Refusal> {
+        self.step_by(&step)
+    }
+
+    /// The same, compiled once for all steps.
+    #[inline(never)]
+    fn step_by(
+        &self,
+        step: &dyn Fn(CpuState) -> Result<CpuState, Refusal>,
     ) -> Result<CpuState, Refusal> {
         let mut found = self.state.load(SeqCst);
         loop {

@@ -132,6 +132,15 @@ pub const fn guest_address(hpfar: u64, far: u64) -> u64 {
     (hpfar >> 4 & 0xff_ffff_ffff) << 12 | far & 0xfff
 }
 
+/// Returns the size of a trapped instruction of AArch32 (ESR_EL2.IL) and the state after it: the next one of an IT
+/// block (SPSR_EL2, IT, in two parts).
+pub const fn skip_of_aarch32(esr: u64, state: u64) -> (u64, u64) {
+    let block = state >> 8 & 0xfc | state >> 25 & 3;
+    let next = if block & 7 == 0 { 0 } else { block & 0xe0 | block << 1 & 0x1f };
+    let state = state & !(0xfc << 8 | 3 << 25) | (next & 0xfc) << 8 | (next & 3) << 25;
+    (2 + (esr >> 24 & 2), state)
+}
+
 /// Returns whether an abort is a permission fault. Such an abort never results from a table update, and
 /// HPFAR_EL2 does not hold its address (D19.2.66), unless the cell's own tables were read (S1PTW).
 pub const fn is_permission_fault(esr: u64) -> bool {
@@ -219,13 +228,9 @@ pub const fn system(iss: u32) -> SystemAccess {
     const DIR: u32 = named(3, 0, 12, 11, 1);
     const RPR: u32 = named(3, 0, 12, 11, 3);
     const IAR0: u32 = named(3, 0, 12, 8, 0);
-    const EOIR0: u32 = named(3, 0, 12, 8, 1);
     const HPPIR0: u32 = named(3, 0, 12, 8, 2);
-    const BPR0: u32 = named(3, 0, 12, 8, 3);
-    const AP0R0: u32 = named(3, 0, 12, 8, 4);
-    const AP0R1: u32 = named(3, 0, 12, 8, 5);
-    const AP0R2: u32 = named(3, 0, 12, 8, 6);
-    const AP0R3: u32 = named(3, 0, 12, 8, 7);
+    // With any Op2: ICC_EOIR0_EL1, ICC_BPR0_EL1 and ICC_AP0Rn_EL1.
+    const OTHERS_OF_GROUP_0: u32 = named(3, 0, 12, 8, 0);
     const IGRPEN0: u32 = named(3, 0, 12, 12, 6);
     const SGI1R: u32 = named(3, 0, 12, 11, 5);
     const ASGI1R: u32 = named(3, 0, 12, 11, 6);
@@ -239,12 +244,13 @@ pub const fn system(iss: u32) -> SystemAccess {
         DIR => SystemRegister::Control(ControlRegister::Deactivate),
         RPR => SystemRegister::Control(ControlRegister::RunningPriority),
         IAR0 | HPPIR0 => SystemRegister::Control(ControlRegister::Group0Pending),
-        EOIR0 | BPR0 | AP0R0 | AP0R1 | AP0R2 | AP0R3 | IGRPEN0 => {
-            SystemRegister::Control(ControlRegister::Group0)
-        }
+        IGRPEN0 => SystemRegister::Control(ControlRegister::Group0),
         SGI1R => SystemRegister::SendGroup1,
         ASGI1R | SGI0R => SystemRegister::SendOther,
         ISW | CSW | CISW => SystemRegister::SetWay,
+        other if other & named(3, 7, 15, 15, 0) == OTHERS_OF_GROUP_0 => {
+            SystemRegister::Control(ControlRegister::Group0)
+        }
         other if other & named(3, 7, 15, 0, 0) == named(2, 0, 1, 0, 0) => SystemRegister::DebugLock,
         other if other & named(3, 7, 15, 8, 0) == named(3, 0, 0, 0, 0) && other & 0xe != 0 => {
             SystemRegister::Identification {

@@ -118,11 +118,15 @@ fn refuses_each_invalid_cell_configuration() {
         (Refusal::SmcRange, |blob| {
             blob.smcs[0] = SmcGrant { first: 0xc3ff_0000, last: 0xc400_0000 };
         }),
+        // SDEI, PSCI with the hint about vector registers, and more than the random numbers.
         (Refusal::SmcRange, |blob| {
             blob.smcs[0] = SmcGrant { first: 0xc400_0021, last: 0xc400_0021 };
         }),
         (Refusal::SmcRange, |blob| {
-            blob.smcs[0] = SmcGrant { first: 0x8400_003f, last: 0x8400_0050 };
+            blob.smcs[0] = SmcGrant { first: 0x8401_0002, last: 0x8401_0003 };
+        }),
+        (Refusal::SmcRange, |blob| {
+            blob.smcs[0] = SmcGrant { first: 0x8400_0050, last: 0x8400_0060 };
         }),
         (Refusal::DoorbellRange, |blob| blob.doorbells[0].interrupt = 15),
     ];
@@ -233,6 +237,7 @@ fn a_cell_never_calls_the_roots_functions_of_the_firmware() {
     assert_eq!(check(0x0, 0x7fff_ffff), Ok(()));
     assert_eq!(check(0xc200_1000, 0xc200_1000), Ok(()));
     assert_eq!(check(0x8000_8000, 0x8000_8000), Ok(()), "a workaround for the CPU");
+    assert_eq!(check(0xc400_0050, 0xc400_005f), Ok(()), "random numbers");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rampart_hypervisor_core::gic::ControlRegister;
 use rampart_hypervisor_core::registers::{Locks, RootRegisters, access_shared, pages};
 use rampart_hypervisor_core::syndrome::{
     Abort, SystemRegister, Transfer, Trap, guest_address, is_permission_fault, is_transfer,
-    transfer, trap,
+    skip_of_aarch32, transfer, trap,
 };
 
 fn data(esr: u64) -> rampart_hypervisor_core::syndrome::DataAbort {
@@ -309,5 +309,18 @@ fn concurrent_changes_of_different_bits_lose_no_update() {
             assert_eq!(first.join().expect("no panic"), Ok(0));
         });
         assert_eq!(bus.value.load(Ordering::SeqCst), 0x6655);
+    }
+}
+
+#[test]
+fn an_instruction_of_aarch32_is_skipped_by_its_size_and_in_its_block() {
+    // Thumb at EL0, without an IT block: 16 and 32 bits.
+    assert_eq!(skip_of_aarch32(0, 0x30), (2, 0x30));
+    assert_eq!(skip_of_aarch32(1 << 25, 0x30), (4, 0x30));
+    // The states of ITETT EQ, 0x05 after three instructions of which the last is left, then none.
+    let state = |block: u64| 0x30 | (block & 0xfc) << 8 | (block & 3) << 25;
+    for (block, next) in [(0x05, 0x0a), (0x0a, 0x14), (0x14, 0x08), (0x08, 0), (0xe9, 0xf2), (0, 0)]
+    {
+        assert_eq!(skip_of_aarch32(0, state(block)), (2, state(next)), "{block:#x}");
     }
 }

@@ -14,7 +14,7 @@ use rampart_hypervisor_core::interface::{
     MAXIMUM_CPUS, Outcome, REVISION, STATUS_BYTES, STATUS_MAGIC, Status, StopReason,
 };
 use rampart_hypervisor_core::launch::watchdog_ticks;
-use rampart_hypervisor_core::protocol::CpuState;
+use rampart_hypervisor_core::protocol::{CpuState, Kind};
 use rampart_hypervisor_core::psci::{Caller, PsciAction, handle_call};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped, next};
 use zerocopy::FromZeros;
@@ -373,8 +373,11 @@ fn every_other_call_returns_a_result() {
     assert_eq!(call(0x8400_0006), PsciAction::Value(2), "no migration is needed");
     assert_eq!(call(0x8400_0008), PsciAction::Stop(StopReason::SystemOff));
     assert_eq!(call(0x8400_0009), PsciAction::Stop(StopReason::SystemReset));
-    assert_eq!(call(0xc200_0010), PsciAction::Forward);
-    assert_eq!(call(0xffff_ffff_c200_0010), PsciAction::Forward, "the function is 32 bits");
+    let forwarded = PsciAction::Forward(0xc200_0010);
+    assert_eq!(call(0xc200_0010), forwarded);
+    assert_eq!(call(0xffff_ffff_c200_0010), forwarded, "the function is 32 bits");
+    assert_eq!(call(0xc201_0010), forwarded, "the hint about vector registers");
+    assert_eq!(call(0x8401_0002), PsciAction::TurnOff, "also for PSCI");
     let refused = [
         0,
         0xc200_0013,
@@ -400,9 +403,12 @@ fn psci_functions_are_never_forwarded() {
     let caller = Caller { status: &status, cell: 1 };
     let all_forwarded = |function| handle_call(&[function, 0, 0, 0], &caller, |_| true, |_| true);
     for function in (0x8400_0000..0x8400_0020).chain(0xc400_0000..0xc400_0020) {
-        assert_ne!(all_forwarded(function), PsciAction::Forward, "{function:#x}");
+        for hinted in [function, function | 1 << 16] {
+            let forwarded = matches!(all_forwarded(hinted), PsciAction::Forward(_));
+            assert!(!forwarded, "{hinted:#x}");
+        }
     }
-    assert_eq!(all_forwarded(0x8400_0020), PsciAction::Forward);
+    assert_eq!(all_forwarded(0x8400_0020), PsciAction::Forward(0x8400_0020));
 }
 
 #[test]
@@ -458,7 +464,7 @@ fn decodes_hypercalls_and_checks_permission() {
         read(Hypercall::CellCreate, 0x4000_0000, 0x1000, 0),
         Ok(Call::Create { start: 0x4000_0000, bytes: 0x1000 })
     );
-    assert_eq!(read(Hypercall::CellStart, 3, 0, 0), Ok(Call::Start(3)));
+    assert_eq!(read(Hypercall::CellStart, 3, 0, 0), Ok(Call::Manage(Kind::Start, 3)));
     for cell in [0, 16, u64::MAX] {
         assert_eq!(read(Hypercall::CellDestroy, cell, 0, 0), Err(Outcome::NoSuchCell), "{cell}");
     }

@@ -523,7 +523,8 @@ impl Model for Machine {
             }),
             Property::always("after leaving no CPU is left behind", |_, state: &State| {
                 let left = state.at.contains(&At::Linux);
-                let decided = Leaving::from_word(state.leaving).is_decided();
+                let step = Leaving::from_word(state.leaving).next(0, core::iter::empty());
+                let decided = step == LeavingStep::Leave;
                 let out = |at: &At| {
                     matches!(at, At::Linux | At::FirmwareOff) || *at == At::Leaving && decided
                 };

@@ -6,15 +6,15 @@ use core::cell::UnsafeCell;
 use rampart_hypervisor_core::bus::{Access, Forbidden};
 use rampart_hypervisor_core::configuration::Configuration;
 use rampart_hypervisor_core::gic::{PrivateMask, SpiSet};
-use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status, StopReason};
+use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status};
 use rampart_hypervisor_core::psci::constant_result;
 use rampart_hypervisor_core::registers::access_shared;
 use rampart_hypervisor_core::syndrome::{
-    DATA_ABORT, SMC, SYSTEM, Transfer, class, is_transfer, transfer,
+    DATA_ABORT, SMC, SYSTEM, Transfer, class, is_transfer, skip_of_aarch32, transfer,
 };
 
 use crate::controller::{Controller, data_abort, system_register};
-use crate::devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
+use crate::devices::{Devices, REGISTER_LOCKS};
 use crate::registers::Registers;
 use crate::{read_register, write_register};
 
@@ -67,8 +67,11 @@ pub const HANDLED_CALLEE_SAVED: u32 = u32::MAX - 1;
 /// The exit was not handled; the monitor handles it.
 pub const NOT_HANDLED: u32 = u32::MAX;
 
+/// The access is to a device register of others: the cell fails.
+pub const FORBIDDEN: u32 = 1;
+
 /// Called by `vectors.s` for a synchronous exception from a guest. Returns [`HANDLED`],
-/// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`], or the [`StopReason`] with which the cell fails.
+/// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`] or [`FORBIDDEN`].
 #[unsafe(no_mangle)]
 extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
     // A CPU that is ordered to park does so when it takes the management interrupt, or with its next instruction.
@@ -76,7 +79,12 @@ extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState
     let Some(owner) = (unsafe { &*exit_state.owner.get() }) else { return NOT_HANDLED };
     let syndrome = read_register!("esr_el2");
     match class(syndrome) {
-        DATA_ABORT if is_transfer(syndrome) => data_abort(owner, registers, syndrome),
+        DATA_ABORT if is_transfer(syndrome) => {
+            if read_register!("spsr_el2") & AARCH32 != 0 {
+                return data_abort_of_aarch32(owner, registers, syndrome);
+            }
+            data_abort(owner, registers, syndrome)
+        }
         SYSTEM => system_register(owner, registers, syndrome as u32),
         SMC => match constant_result(registers.get(0) as u32) {
             Some(value) => {
@@ -87,6 +95,29 @@ extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState
             None => NOT_HANDLED,
         },
         _ => NOT_HANDLED,
+    }
+}
+
+/// SPSR_EL2.M: a program of AArch32, which has no SMC, and whose accesses to system registers are not emulated.
+const AARCH32: u64 = 1 << 4;
+
+#[cold]
+#[inline(never)]
+fn data_abort_of_aarch32(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
+    let address = read_register!("elr_el2");
+    let done = data_abort(owner, registers, syndrome);
+    correct_skip(address);
+    done
+}
+
+/// After an exit at this address, where an instruction of AArch32 may have been skipped as one of A64.
+#[inline(never)]
+pub fn correct_skip(address: u64) {
+    let state = read_register!("spsr_el2");
+    if state & AARCH32 != 0 && read_register!("elr_el2") == address + 4 {
+        let (bytes, state) = skip_of_aarch32(read_register!("esr_el2"), state);
+        write_register!("elr_el2", address + bytes);
+        write_register!("spsr_el2", state);
     }
 }
 
@@ -101,11 +132,7 @@ pub(crate) fn advance() -> u32 {
 
 /// Decodes the access. Returns `None` if it is unaligned.
 #[inline(always)]
-pub(crate) fn decode(
-    registers: &Registers,
-    syndrome: u64,
-    address: u64,
-) -> Option<(Transfer, Access)> {
+pub fn decode(registers: &Registers, syndrome: u64, address: u64) -> Option<(Transfer, Access)> {
     let transfer = transfer(syndrome);
     let value = registers.get(transfer.register);
     Some((transfer, transfer.access(address, value)?))
@@ -113,7 +140,7 @@ pub(crate) fn decode(
 
 /// Completes an access that read `value`.
 #[inline(always)]
-pub(crate) fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
+pub fn finish(registers: &mut Registers, transfer: Transfer, value: u64) -> u32 {
     if transfer.write {
         return advance();
     }
@@ -137,11 +164,8 @@ pub(crate) fn shared_access(
     syndrome: u64,
     address: u64,
 ) -> u32 {
-    if owner.cell == ROOT {
-        to_shared_of_root(owner, registers, syndrome, address)
-    } else {
-        to_shared(owner, registers, syndrome, address)
-    }
+    // Those of the root are other bits, under a lock: the monitor has them.
+    if owner.cell == ROOT { NOT_HANDLED } else { to_shared(owner, registers, syndrome, address) }
 }
 
 #[inline(never)]
@@ -154,19 +178,6 @@ fn to_shared(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u
     owner.counts.count(Exit::DeviceBits);
     match result {
         Ok(value) => finish(registers, transfer, value),
-        Err(Forbidden) => StopReason::DeviceForbidden as u32,
+        Err(Forbidden) => FORBIDDEN,
     }
-}
-
-#[inline(never)]
-fn to_shared_of_root(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    let Some((transfer, access)) = decode(registers, syndrome, address) else { return NOT_HANDLED };
-    // The lock is held while cells are created or destroyed: the root retries.
-    let Some(left) = ROOT_REGISTERS.try_lock() else { return HANDLED };
-    let Some(result) = left.access_shared(&access, &REGISTER_LOCKS, &Devices) else {
-        return NOT_HANDLED;
-    };
-    owner.counts.count(Exit::DeviceBits);
-    // The monitor injects an external abort into the root for a forbidden access.
-    result.map_or(NOT_HANDLED, |value| finish(registers, transfer, value))
 }

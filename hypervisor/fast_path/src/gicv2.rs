@@ -26,6 +26,7 @@ pub struct Controller {
     pub interface: u8,
 }
 
+#[inline(always)]
 pub(crate) fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
     let address = guest_address(read_register!("hpfar_el2"), read_register!("far_el2"));
     let offset = address.wrapping_sub(owner.distributor);

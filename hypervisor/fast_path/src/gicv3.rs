@@ -35,6 +35,7 @@ pub struct Controller {
     pub lowest_mask: u8,
 }
 
+#[inline(always)]
 pub(crate) fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64) -> u32 {
     let address = guest_address(read_register!("hpfar_el2"), read_register!("far_el2"));
     let offset = address.wrapping_sub(owner.distributor);
@@ -174,7 +175,7 @@ fn read_control(register: ControlRegister) -> u64 {
         ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
         ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
         ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
-        ControlRegister::Deactivate | ControlRegister::Group0Pending | ControlRegister::Group0 => 0,
+        _ => 0,
     }
 }
 
@@ -183,9 +184,7 @@ fn write_control(register: ControlRegister, value: u64) {
         ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
         ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
         ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
-        ControlRegister::RunningPriority
-        | ControlRegister::Group0Pending
-        | ControlRegister::Group0 => {}
+        _ => {}
     }
     instruction!("isb");
 }

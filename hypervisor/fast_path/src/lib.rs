@@ -21,6 +21,9 @@ pub use controller::Controller;
 #[cfg(feature = "gicv2")]
 pub use controller::INTERFACES;
 pub use devices::{Devices, REGISTER_LOCKS, ROOT_REGISTERS};
-pub use exit::{ExitState, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner};
+pub use exit::{
+    ExitState, FORBIDDEN, HANDLED, HANDLED_CALLEE_SAVED, NOT_HANDLED, Owner, correct_skip, decode,
+    finish,
+};
 pub use guarded::{Guarded, holder};
 pub use registers::Registers;

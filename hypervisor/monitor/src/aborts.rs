@@ -5,7 +5,10 @@ use core::arch::asm;
 
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::stage2::AccessKind;
-use rampart_hypervisor_core::syndrome::{Abort, DataAbort, guest_address, is_permission_fault};
+use rampart_hypervisor_core::syndrome::{
+    Abort, DataAbort, guest_address, is_permission_fault, is_transfer,
+};
+use rampart_hypervisor_fast_path::{Devices, REGISTER_LOCKS, ROOT_REGISTERS, decode, finish};
 
 use crate::cpu::Registers;
 use crate::exits::{Context, fail};
@@ -31,6 +34,9 @@ pub(crate) fn address() -> u64 {
 
 /// Handles a data abort that is not an emulated register access, or a forbidden one.
 pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &DataAbort) {
+    if context.cell == ROOT && to_shared_of_root(context, registers) {
+        return;
+    }
     context.count(Exit::DataAbort);
     let (kind, reason) = if abort.write {
         (AccessKind::Write, StopReason::MemoryWrite)
@@ -40,6 +46,21 @@ pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &Dat
     // Cache maintenance by address needs the permission to read (Arm ARM D7.5.9) and transfers no data.
     let kind = if abort.maintenance { AccessKind::Read } else { kind };
     refuse(context, registers, abort.abort, kind, reason);
+}
+
+/// Makes an access of the root to a shared register. Returns `false` if it is none, or forbidden.
+fn to_shared_of_root(context: &Context<'_>, registers: &mut Registers) -> bool {
+    let syndrome = read_register!("esr_el2");
+    let address = guest_address(read_register!("hpfar_el2"), read_register!("far_el2"));
+    let decoded = decode(registers, syndrome, address).filter(|_| is_transfer(syndrome));
+    let Some((transfer, access)) = decoded else { return false };
+    // The lock is held while cells are created or destroyed: the root retries.
+    let Some(left) = ROOT_REGISTERS.try_lock() else { return true };
+    let result = left.access_shared(&access, &REGISTER_LOCKS, &Devices);
+    let Some(Ok(value)) = result else { return false };
+    context.count(Exit::DeviceBits);
+    finish(registers, transfer, value);
+    true
 }
 
 /// Handles an instruction abort.

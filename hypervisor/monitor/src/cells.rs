@@ -18,7 +18,7 @@ use rampart_hypervisor_core::interface::{
 use rampart_hypervisor_core::launch::watchdog_ticks;
 use rampart_hypervisor_core::memory_transfer;
 use rampart_hypervisor_core::protocol::{
-    CpuState, Kind, Management, OrderedToPark, Phase, Progress, Refusal as NotPossible, Work, World,
+    CpuState, Kind, Management, Phase, Progress, Refusal as NotPossible, Work, World,
 };
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
@@ -433,7 +433,7 @@ pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
     let mut manager = MANAGER.try_lock();
     for (index, cpu) in others {
         let found = machine.status().cpus[index].step(|state| state.order_to_park(cell));
-        if !found.is_ok_and(|state| state.ordered() == OrderedToPark::Kick) {
+        if !found.is_ok_and(CpuState::has_to_park) {
             continue;
         }
         let manager = manager.as_mut().and_then(|manager| manager.as_mut());

@@ -11,7 +11,9 @@ use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, trap
 
 use rampart_hypervisor_core::gic::LOCK;
 use rampart_hypervisor_core::identification::carried;
-use rampart_hypervisor_fast_path::{REGISTER_LOCKS, ROOT_REGISTERS, holder};
+use rampart_hypervisor_fast_path::{
+    FORBIDDEN, REGISTER_LOCKS, ROOT_REGISTERS, correct_skip, holder,
+};
 
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
@@ -58,9 +60,9 @@ const SYNCHRONOUS: u64 = 0;
 const IRQ: u64 = 1;
 const FIQ: u64 = 2;
 
-/// Called by `vectors.s`. `forbidden` is the result of `handle_exit_fast`: the reason if the cell fails.
+/// Called by `vectors.s`. `result` is that of `handle_exit_fast`, for a synchronous exception.
 #[unsafe(no_mangle)]
-extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbidden: u32) {
+extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, result: u32) {
     let Some(context) = Context::of(cpu) else { return };
     if context.machine.status().cpus[context.index].cpu_state().power == CpuPower::Parking {
         context.count(if kind == SYNCHRONOUS { Exit::Zapped } else { Exit::Management });
@@ -68,10 +70,10 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
         return park(context.machine, cpu, registers);
     }
     match kind {
-        SYNCHRONOUS => match StopReason::try_from(forbidden) {
-            Ok(reason) => fail(&context, registers, reason),
-            Err(_) => synchronous(&context, registers),
-        },
+        SYNCHRONOUS if result == FORBIDDEN => {
+            fail(&context, registers, StopReason::DeviceForbidden);
+        }
+        SYNCHRONOUS => synchronous(&context, registers),
         FIQ => {
             context.count(Exit::Management);
             gic::acknowledge_kick(context.machine, cpu);
@@ -83,6 +85,11 @@ extern "C" fn handle_exit(registers: &mut Registers, cpu: &Cpu, kind: u64, forbi
             fail(&context, registers, StopReason::ExternalAbort);
         }
     }
+}
+
+/// Returns whether an undefined instruction is the guest's own concern: of the root, or of a program at EL0.
+fn is_injected(context: &Context<'_>) -> bool {
+    context.cell == ROOT || read_register!("spsr_el2") & 0xf == 0
 }
 
 fn synchronous(context: &Context<'_>, registers: &mut Registers) {
@@ -102,10 +109,11 @@ fn synchronous(context: &Context<'_>, registers: &mut Registers) {
                 gic::sleep(context.machine, context.cpu);
             }
             guest::advance();
+            correct_skip(read_register!("elr_el2") - 4);
         }
         Trap::Unexpected(_) => {
             context.count(Exit::Other);
-            if context.cell == ROOT {
+            if is_injected(context) {
                 guest::inject_undefined();
             } else {
                 fail(context, registers, StopReason::Unexpected);
@@ -133,7 +141,7 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
         SystemRegister::SetWay if is_root => 0,
         // Linux reads ACTLR_EL1 for each virtual CPU of KVM, and does not expect an exception.
         _ if is_root && access.read => 0,
-        _ if is_root => return guest::inject_undefined(),
+        _ if is_injected(context) => return guest::inject_undefined(),
         _ => return fail(context, registers, reason),
     };
     if access.read {

@@ -17,8 +17,8 @@ const TRAP_VECTORS: u64 = 0x33ff;
 const TRAP_STREAMING: u64 = 1 << 12;
 const TRAP_TRACE: u64 = 1 << 20 | 1 << 30;
 /// MDCR_EL2 (D24.3.17): TPMS and TTRF trap profiling and trace filtering, TDOSA the OS lock. The buffers (E2PB, E2TB)
-/// belong to EL2.
-const TRAP_DEBUG: u64 = 1 << 14 | 1 << 19 | TRAP_LOCK;
+/// belong to EL2. HPMD and HCCD: a cell's counters do not count at EL2.
+const TRAP_DEBUG: u64 = 1 << 14 | 1 << 17 | 1 << 19 | 1 << 23 | TRAP_LOCK;
 const TRAP_LOCK: u64 = 1 << 10;
 
 fn field(register: u64, lowest: u32) -> u64 {

@@ -32,6 +32,9 @@ const GICD_ISPENDR: u64 = 0x0200;
 const GICD_ICPENDR: u64 = 0x0280;
 const GICD_ICACTIVER: u64 = 0x0380;
 const GICD_IPRIORITYR: u64 = 0x0400;
+/// GICD_ISENABLER0E (12.9.28), if GICD_TYPER.ESPI (bit 8). GICR_ISENABLER1E follows GICR_ISENABLER0. The number of each is in
+/// bits 27 to 31 of the TYPER.
+const GICD_ISENABLER_EXTENDED: u64 = 0x1200;
 /// GICD_CTLR.DS: one security state; EnableGrp0 and EnableGrp1 then (12.9.4).
 const ONE_SECURITY_STATE: u64 = 1 << 6;
 const ENABLE_BOTH_GROUPS: u64 = 0b11;
@@ -107,6 +110,10 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         return Err(Outcome::Unsuitable);
     }
     let typer = read(platform.distributor + GICD_TYPER);
+    // Nobody can turn off an interrupt with an extended number, which would stay with a CPU that changes its owner.
+    let used = |first: u64, words: u64| (0..words).any(|word| read(first + 4 * word) != 0);
+    let extended = if typer & 1 << 8 != 0 { (typer >> 27 & 0x1f) + 1 } else { 0 };
+    let mut unsuitable = used(platform.distributor + GICD_ISENABLER_EXTENDED, extended);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
     let mut found = ControllerFacts {
         all_redistributors: platform.cpu_frames..platform.cpu_frames + platform.cpu_frame_bytes,
@@ -128,6 +135,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
             && let Some(frame) = found.redistributors.get_mut(index)
         {
             *frame = at;
+            unsuitable |= used(at + PRIVATE_FRAME + GICD_ISENABLER + 4, typer >> 27 & 3);
         }
         // Last.
         if typer & 1 << 4 != 0 {
@@ -136,7 +144,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         at += bytes;
     }
     let all = found.redistributors.iter().zip(cpus).all(|(at, _)| *at != 0);
-    all.then_some(found).ok_or(Outcome::Unsuitable)
+    (all && !unsuitable).then_some(found).ok_or(Outcome::Unsuitable)
 }
 
 /// Returns the data for exits of a CPU.
@@ -320,7 +328,8 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     wait_until(DISABLE_MICROSECONDS, &mut || read(frame - PRIVATE_FRAME) & 1 << 3 == 0);
     // Private peripheral interrupts are level-triggered (Arm BSA, B.2).
     write(frame + GICR_ICFGR1, 0);
-    // ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
+    // ICC_SRE_EL1 (12.2.24), ICC_IGRPEN1_EL1 (12.2.16), ICC_PMR_EL1 (12.2.19), ICC_BPR1_EL1 (12.2.5).
+    write_register!("s3_0_c12_c12_5", 0b111);
     write_register!("s3_0_c12_c12_7", 0);
     write_register!("s3_0_c4_c6_0", 0xff);
     write_register!("s3_0_c12_c12_3", 0);

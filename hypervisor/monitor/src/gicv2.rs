@@ -40,6 +40,7 @@ const GICC_CTLR: u64 = 0x00;
 const GICC_PMR: u64 = 0x04;
 const GICC_BPR: u64 = 0x08;
 const GICC_EOIR: u64 = 0x10;
+const GICC_ABPR: u64 = 0x1c;
 const GICC_RPR: u64 = 0x14;
 /// GICC_APR0 to 3, then GICC_NSAPR0 to 3 (4.4.16).
 const GICC_APR: u64 = 0xd0;
@@ -238,6 +239,7 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     enable_interface(machine, cpu, 0);
     write_interface(machine, GICC_PMR, 0xff);
     write_interface(machine, GICC_BPR, 0);
+    write_interface(machine, GICC_ABPR, 0);
     for word in 0..8 {
         write_interface(machine, GICC_APR + 4 * word, 0);
     }

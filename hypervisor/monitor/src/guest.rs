@@ -18,6 +18,8 @@ use crate::{gic, stage2_memory};
 
 /// SPSR_EL2 (Arm ARM C5.2.19): EL1 with SP_EL1, all exceptions masked.
 const AT_START: u64 = 0x3c5;
+/// PSTATE.PAN in SPSR_EL2, if SCTLR_EL1.SPAN can be 0 at all.
+const PAN: u64 = 1 << 22;
 /// SCTLR_EL1 (D24.2.148): bits that are 1 without their feature; MMU and caches off.
 const SYSTEM_CONTROL_AT_START: u64 = 0x30d0_0800;
 
@@ -249,6 +251,6 @@ fn inject(syndrome: u64, state: u64) {
     write_register!("elr_el1", read_register!("elr_el2"));
     write_register!("spsr_el1", state);
     write_register!("elr_el2", read_register!("vbar_el1") + offset);
-    // PSTATE.PAN is kept, the other fields are those of an exception entry.
-    write_register!("spsr_el2", AT_START | state & 1 << 22);
+    // PSTATE.PAN is set unless SCTLR_EL1.SPAN is 1, the other fields are those of an exception entry.
+    write_register!("spsr_el2", AT_START | (state | !read_register!("sctlr_el1") >> 1) & PAN);
 }

@@ -5,7 +5,6 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use rampart_hypervisor_core::hypercall::Call;
 use rampart_hypervisor_core::interface::{Outcome, REVISION, ROOT};
-use rampart_hypervisor_core::protocol::Kind;
 
 use crate::cells::Round;
 use crate::cpu::Registers;
@@ -78,10 +77,7 @@ fn execute(
         }
         Call::Disable => root::leave(context, registers)?,
         Call::Create { start, bytes } => return cells::create(machine, start, bytes, values),
-        Call::Loadable(cell) => return cells::manage(machine, Kind::Loadable, cell),
-        Call::Start(cell) => return cells::manage(machine, Kind::Start, cell),
-        Call::Stop(cell) => return cells::manage(machine, Kind::Stop, cell),
-        Call::Destroy(cell) => return cells::manage(machine, Kind::Destroy, cell),
+        Call::Manage(kind, cell) => return cells::manage(machine, kind, cell),
     }
     Ok(Round::Complete)
 }

@@ -33,7 +33,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
         |function| configuration.forwards(function),
     );
     context.count(match action {
-        PsciAction::Forward => Exit::SmcForwarded,
+        PsciAction::Forward(_) => Exit::SmcForwarded,
         _ if is_psci(x0 as u32) => Exit::Psci,
         _ => Exit::SmcRefused,
     });
@@ -51,7 +51,10 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
             registers.set(0, 0);
         }
         PsciAction::Stop(reason) => stop(context, registers, reason),
-        PsciAction::Forward => forward(registers),
+        PsciAction::Forward(function) => {
+            registers.set(0, function.into());
+            forward(registers);
+        }
     }
 }
 

@@ -56,7 +56,7 @@ exception_vectors:
     from_lower_level 1
     from_lower_level 2
     from_lower_level 3
-    // In AArch32, which with HCR_EL2.RW only EL0 can be in.
+    // From an EL1 in AArch32, which with HCR_EL2.RW it cannot be in.
     from_lower_level 0
     from_lower_level 1
     from_lower_level 2

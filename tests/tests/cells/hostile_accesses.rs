@@ -8,8 +8,8 @@ use rampart_hypervisor_core::format::SmcGrant;
 use rampart_hypervisor_core::interface::{CellState, Exit, Hypercall, StopReason};
 
 use crate::machine::{
-    DISTRIBUTOR, HYPERVISOR, ISB, MODELS, ONE, PORT, REDISTRIBUTORS, SMC, SPIN, WITNESS, ensure,
-    on, on_with, read_register, register, root, system, write_register,
+    CODE_START, DISTRIBUTOR, ERET, HYPERVISOR, ISB, MODELS, ONE, PORT, REDISTRIBUTORS, SMC, SPIN,
+    WITNESS, ensure, on, on_with, read_register, register, root, system, write_register,
 };
 
 /// TTBR0_EL1 and OSLSR_EL1.
@@ -162,6 +162,48 @@ fn neither_the_root_nor_a_cell_closes_the_debuggers_lock() {
             let [_, status, ..] = machine.run(who, &code, &[1, 0xbad])?;
             ensure(status == 0, || format!("OSLSR_EL1 is {status:#x}"))?;
         }
+        machine.manage(Hypercall::CellDestroy, cell)?;
+        machine.expect_no_fault()
+    });
+}
+
+/// A program of AArch32 at EL0 reads GICD_TYPER by instructions of 16 bits, also in a block of conditional ones: each is
+/// skipped alone.
+#[test]
+fn a_skipped_instruction_of_aarch32_has_its_size() {
+    const PROGRAM: u64 = 0x18_0000;
+    const RESULT: u64 = 0x19_0000;
+    let program: [u16; 10] = [
+        0x2200, // movs r2, #0
+        0x6801, // ldr r1, [r0]
+        0x3201, // adds r2, #1
+        0x3201, // adds r2, #1
+        0x4292, // cmp r2, r2
+        0xbf0c, // ite eq
+        0x6801, // ldreq r1, [r0]
+        0x3210, // addne r2, #16
+        0x601a, // str r2, [r3]
+        0xe7fe, // b .
+    ];
+    on(&MODELS[..3], |machine| {
+        let cell = machine.start_hostile(&ONE, &ONE.blob())?;
+        for (index, instruction) in (0..).zip(program) {
+            let at = ONE.memory + PROGRAM + 2 * index;
+            machine.write(at, &instruction.to_le_bytes());
+        }
+        let code = [
+            write_register(register::SAVED_STATE, 1),
+            write_register(register::RETURN_ADDRESS, 2),
+            ERET,
+        ];
+        let at = CODE_START + PROGRAM;
+        let arguments = [DISTRIBUTOR + 4, 0x1f0, at, CODE_START + RESULT];
+        machine.begin(ONE.cpu(0), &code, &arguments);
+        let counted = || machine.word(ONE.memory + RESULT) as u32;
+        ensure(machine.wait(|| counted() != 0), || {
+            "the program does not end".to_owned()
+        })?;
+        ensure(counted() == 2, || format!("it counts {}", counted()))?;
         machine.manage(Hypercall::CellDestroy, cell)?;
         machine.expect_no_fault()
     });

@@ -9,10 +9,10 @@ use rampart_hypervisor_core::format::{Doorbell, InterruptFlags, InterruptGrant, 
 use rampart_hypervisor_core::interface::Hypercall;
 
 use crate::machine::{
-    Attacked, CODE_START, CPU_OFF, CPU_ON, DATA, DISTRIBUTOR, HVC, ISB, MASK, MODELS, Machine, ONE,
-    OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, UNMASK, WFI, and_firmware,
-    ensure, name, on, on_with, read_register, region, register, root, system, wait_within,
-    write_register,
+    Attacked, CODE_START, CPU_OFF, CPU_ON, DATA, DISTRIBUTOR, ERET, HVC, ISB, MASK, MODELS,
+    Machine, ONE, OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, UNMASK, WFI,
+    and_firmware, ensure, name, on, on_with, read_register, region, register, root, system,
+    wait_within, write_register,
 };
 
 /// Shared interrupts without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -298,12 +298,10 @@ fn states() -> Vec<State> {
     let all_features = u64::MAX;
     // mov sp, x1
     let set_stack = 0x9100_003f;
-    // eret
-    let exception_return = 0xd69f_03e0;
     let returns = vec![
         write(register::SAVED_STATE, 0),
         write(register::RETURN_ADDRESS, 1),
-        exception_return,
+        ERET,
     ];
     vec![
         (
@@ -465,49 +463,66 @@ fn a_cpu_whose_own_translation_faults_returns() {
     });
 }
 
-/// With two security states it does not (docs/hypervisor.md, limits): the root gets an answer, the memory stays with
-/// the cell, and the rest of the machine continues.
+/// With two security states it does not, and with one if it acts as if it handled an interrupt that the management
+/// interrupt cannot preempt (docs/hypervisor.md, limits): the root gets an answer, the memory stays with the cell, and
+/// the rest of the machine continues.
 #[test]
 fn a_cpu_that_does_not_return_affects_no_one_else() {
-    use rampart_hypervisor_core::interface::{Outcome, StopReason};
-    on(&and_firmware(&with_security_states(true)), |machine| {
-        let witness = machine.start_witness()?;
-        let (_, arguments, code) = states_without_memory().remove(0);
-        let code = [&[MASK], &code[..], &[SPIN]].concat();
-        // On a busy machine the CPU may not have come so far when it is taken.
-        let mut kept = None;
-        for _ in 0..10 {
-            let cell = machine.start_hostile(&ONE, &ONE.blob())?;
-            machine.begin(ONE.cpu(0), &code, &arguments);
-            std::thread::sleep(Duration::from_millis(50));
-            let (outcome, _) = machine.call(root(0), Hypercall::CellStop, cell, 0)?;
-            if outcome == Outcome::TimedOut as i64 {
-                kept = Some(cell);
-                break;
-            }
-            machine.manage(Hypercall::CellDestroy, cell)?;
-            machine.turn_on(2)?;
-        }
-        let cell = kept.ok_or("the CPU is always taken")?;
-        let (outcome, _) = machine.call(root(0), Hypercall::CellDestroy, cell, 0)?;
-        let ends = outcome == Outcome::TimedOut as i64;
-        ensure(ends, || format!("destroy: {}", name(outcome)))?;
-        let reason = machine.status().cells[cell as usize]
-            .condition()
-            .stop_reason;
-        ensure(reason == StopReason::Unreachable, || {
-            format!("the cell ended by {reason:?}")
-        })?;
-        let read = machine.load(root(0), ONE.memory)?;
-        ensure(read.is_none(), || {
-            "the root reads memory that a CPU may still use".to_owned()
-        })?;
-        let other = machine.start_hostile(&OTHER, &OTHER.blob())?;
-        machine.manage(Hypercall::CellDestroy, other)?;
-        machine.turn_on(1)?;
-        witness.check()?;
-        machine.expect_no_fault()
+    let (_, arguments, translation) = states_without_memory().remove(0);
+    // mov x2, #1
+    let priority = [
+        0xd280_0022,
+        write_register(register::ACTIVE_PRIORITIES, 2),
+        ISB,
+        MASK,
+    ];
+    let faulting = [&priority[..], &translation, &[SPIN]].concat();
+    on(&and_firmware(&MODELS), |machine| {
+        keep_cpu(machine, &faulting, arguments)
     });
+    let asleep = [&priority[..], &[WFI, WFI, WFI, SPIN]].concat();
+    on(&MODELS[..1], |machine| {
+        keep_cpu(machine, &asleep, arguments)
+    });
+}
+
+/// A cell keeps its CPU by this code.
+fn keep_cpu(machine: &Machine, code: &[u32], arguments: [u64; 2]) -> Attacked {
+    use rampart_hypervisor_core::interface::{Outcome, StopReason};
+    let witness = machine.start_witness()?;
+    // On a busy machine the CPU may not have come so far when it is taken.
+    let mut kept = None;
+    for _ in 0..10 {
+        let cell = machine.start_hostile(&ONE, &ONE.blob())?;
+        machine.begin(ONE.cpu(0), code, &arguments);
+        std::thread::sleep(Duration::from_millis(50));
+        let (outcome, _) = machine.call(root(0), Hypercall::CellStop, cell, 0)?;
+        if outcome == Outcome::TimedOut as i64 {
+            kept = Some(cell);
+            break;
+        }
+        machine.manage(Hypercall::CellDestroy, cell)?;
+        machine.turn_on(2)?;
+    }
+    let cell = kept.ok_or("the CPU is always taken")?;
+    let (outcome, _) = machine.call(root(0), Hypercall::CellDestroy, cell, 0)?;
+    let ends = outcome == Outcome::TimedOut as i64;
+    ensure(ends, || format!("destroy: {}", name(outcome)))?;
+    let reason = machine.status().cells[cell as usize]
+        .condition()
+        .stop_reason;
+    ensure(reason == StopReason::Unreachable, || {
+        format!("the cell ended by {reason:?}")
+    })?;
+    let read = machine.load(root(0), ONE.memory)?;
+    ensure(read.is_none(), || {
+        "the root reads memory that a CPU may still use".to_owned()
+    })?;
+    let other = machine.start_hostile(&OTHER, &OTHER.blob())?;
+    machine.manage(Hypercall::CellDestroy, other)?;
+    machine.turn_on(1)?;
+    witness.check()?;
+    machine.expect_no_fault()
 }
 
 /// Two cells share a region. The reader writes it, one is destroyed under the other, and a new one gets it.

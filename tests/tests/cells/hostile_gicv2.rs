@@ -27,6 +27,8 @@ const SENDERS: u64 = 0xf20;
 /// Offsets in the CPU interface (4.4).
 const PRIORITY_MASK: u64 = 0x04;
 const BINARY_POINT: u64 = 0x08;
+/// GICC_ABPR: GICC_BPR of group 1 (Arm IHI 0048, 4.4.11).
+const ALIAS_OF_BINARY_POINT: u64 = 0x1c;
 const RUNNING: u64 = 0x14;
 const ACTIVE: u64 = 0xd0;
 const DEACTIVATE: u64 = 0x1000;
@@ -129,6 +131,12 @@ fn every_cpu_of_a_gicv2_returns_without_traces() {
         ("interface off", 0, 0, &asleep[..]),
         ("all masked", PRIORITY_MASK, 0, &asleep),
         ("no preemption", BINARY_POINT, 7, &asleep),
+        (
+            "no preemption by group 1",
+            ALIAS_OF_BINARY_POINT,
+            7,
+            &asleep,
+        ),
         ("active priorities", ACTIVE, u64::from(u32::MAX), &asleep),
         ("control", 0, u64::from(u32::MAX), &asleep),
         ("an active interrupt", 0, 1, &taken),
@@ -162,7 +170,14 @@ fn every_cpu_of_a_gicv2_returns_without_traces() {
                 .manage(Hypercall::CellDestroy, cell)
                 .map_err(failed)?;
             machine.turn_on_awake(2).map_err(failed)?;
-            for (register, expected) in [(0, 0), (ACTIVE, 0), (RUNNING, 0xff)] {
+            let alias = machine.device(root(0), INTERFACE + ALIAS_OF_BINARY_POINT)?;
+            let registers = [
+                (0, 0),
+                (ACTIVE, 0),
+                (RUNNING, 0xff),
+                (ALIAS_OF_BINARY_POINT, alias),
+            ];
+            for (register, expected) in registers {
                 let found = machine.device(root(2), INTERFACE + register)?;
                 ensure(found == expected, || {
                     format!("{what}: register {register:#x} of GICC is {found:#x}")

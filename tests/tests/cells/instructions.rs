@@ -6,6 +6,8 @@ pub(crate) const HVC: u32 = 0xd400_0002;
 pub(crate) const SMC: u32 = 0xd400_0003;
 pub(crate) const WFI: u32 = 0xd503_207f;
 pub(crate) const ISB: u32 = 0xd503_3fdf;
+/// `eret`
+pub(crate) const ERET: u32 = 0xd69f_03e0;
 /// `b .`
 pub(crate) const SPIN: u32 = 0x1400_0000;
 /// `ldr x0, [x0]`, `ldr w0, [x0]`, `str x1, [x0]`, `str w1, [x0]`
@@ -30,6 +32,8 @@ pub(crate) mod register {
     pub(crate) const END: [u32; 5] = [3, 0, 12, 12, 1];
     pub(crate) const BINARY_POINT: [u32; 5] = [3, 0, 12, 12, 3];
     pub(crate) const CONTROL: [u32; 5] = [3, 0, 12, 12, 4];
+    /// ICC_AP1R0_EL1: bit 0 is the highest priority.
+    pub(crate) const ACTIVE_PRIORITIES: [u32; 5] = [3, 0, 12, 9, 0];
     pub(crate) const ENABLE_GROUP_1: [u32; 5] = [3, 0, 12, 12, 7];
     /// ICC_SGI1R_EL1, ICC_ASGI1R_EL1 and ICC_SGI0R_EL1.
     pub(crate) const SEND: [[u32; 5]; 3] =

@@ -50,8 +50,9 @@ pub struct SystemParts {
     pub distributor: (u64, u64),
     /// Start and size of GICR, or of GICC with GICC_DIR.
     pub cpu_frames: (u64, u64),
-    /// Start and size of all registers of a GICv2. The root has none: its frames for message-signalled interrupts set
-    /// any interrupt pending, and its virtual interface deactivates any.
+    /// Start and size of all registers of the controller, which the root does not have: its virtual interface
+    /// deactivates any interrupt, and the frames of a GICv2 for message-signalled interrupts set any pending. The
+    /// translation service (ITS) of a GICv3 is not among them.
     pub controller: Vec<(u64, u64)>,
     /// Affinities of the CPUs, in Linux's order.
     pub cpus: Vec<u64>,
@@ -129,8 +130,9 @@ impl SystemParts {
         };
         let is_controller = |device: &&TreeDevice| {
             let below = device.path.strip_prefix(&controller.path);
-            controller.version == 2
-                && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            below.is_some_and(|rest| {
+                rest.is_empty() || controller.version == 2 && rest.starts_with('/')
+            })
         };
         let own = description.devices.iter().filter(is_controller);
         let own = own.flat_map(|device| &device.ranges);

@@ -49,7 +49,13 @@ fn virt(tree: &Path) {
     property(tree, "pl031@9010800/reg", &[0, 0x0901_0800, 0, 0x1000]);
     property(tree, "firmware/scmi/arm,smc-id", &[0x8200_0010]);
     text("firmware/optee/method", "hvc");
-    let frames = [0, 0x0800_0000, 0, 0x1_0000, 0, 0x080a_0000, 0, 0x00f6_0000];
+    // GICD, GICR, and GICC, GICH and GICV, which some processors with a GICv3 have too.
+    let frames = [
+        [0, 0x0800_0000, 0, 0x1_0000],
+        [0, 0x080a_0000, 0, 0x00f6_0000],
+        [0, 0x0803_0000, 0, 0x3_0000],
+    ]
+    .concat();
     property(tree, "intc@8000000/reg", &frames);
     property(tree, "cpus/#address-cells", &[1]);
     property(tree, "cpus/#size-cells", &[0]);
@@ -80,6 +86,8 @@ fn root_has_what_the_tree_names_except_hypervisor_and_interrupt_controller() {
         0x0800_ffff,
         0x080a_0000,
         0x08ff_ffff,
+        0x0803_0000,
+        0x0805_f000,
         0x7000_0000,
         0x707f_ffff,
         // Not named by the tree: it may be an alias of memory, or a device with DMA.

@@ -186,10 +186,13 @@ fn has_shape(register: &RegisterGrant) -> bool {
 
 fn calls(configuration: &Configuration<'_>) -> Result<(), Refused> {
     for (index, range) in configuration.smcs.iter().enumerate() {
-        // PSCI of both calling widths (Arm DEN 0022, 5.1) is handled here and never forwarded, nor is SDEI (Arm DEN
-        // 0054, 5.1), by which a caller makes the firmware continue at any address at EL2.
-        let reserved = |start: u32| range.first <= start + 0x3f && start <= range.last;
-        let valid = range.first <= range.last && !reserved(0x8400_0000) && !reserved(0xC400_0000);
+        // The standard secure services of both calling widths (Arm DEN 0028, 5.1): the firmware would start a CPU at
+        // EL2 (PSCI), call the caller there (SDEI) or share memory with it (FF-A). Those of random numbers are harmless.
+        let standard = |start: u32| {
+            let random = start + 0x50 <= range.first && range.last <= start + 0x5f;
+            range.first <= start + 0xff_ffff && start <= range.last && !random
+        };
+        let valid = range.first <= range.last && !standard(0x8400_0000) && !standard(0xc400_0000);
         ensure(valid, Refused::at(Refusal::SmcRange, index))?;
     }
     for (index, doorbell) in configuration.doorbells.iter().enumerate() {

@@ -55,7 +55,7 @@ impl Refusal {
                 "the register is not in a device page that the root can share"
             }
             Self::SmcRange => {
-                "the range of SMC functions is empty, includes PSCI or SDEI, or has functions of the root"
+                "the range of SMC functions is empty, or has standard services or functions of the root"
             }
             Self::DoorbellRange => "the doorbell is not a shared peripheral interrupt",
             Self::TooManyShared => "the hypervisor has no space for more shared registers",

@@ -70,8 +70,6 @@ pub fn control_write(
             };
             own.then_some(number.into())
         }
-        ControlRegister::RunningPriority
-        | ControlRegister::Group0Pending
-        | ControlRegister::Group0 => None,
+        _ => None,
     }
 }

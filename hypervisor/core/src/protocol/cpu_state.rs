@@ -32,15 +32,6 @@ pub enum Refusal {
     Power(CpuPower),
 }
 
-/// What the CPU that ordered another one to park does next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OrderedToPark {
-    /// Nothing: the CPU is off, or its start was cancelled.
-    Off,
-    /// Interrupt it.
-    Kick,
-}
-
 type Step = Result<CpuState, Refusal>;
 
 impl CpuState {
@@ -109,12 +100,9 @@ impl CpuState {
         }
     }
 
-    /// Returns what follows an order to park that found this state.
-    pub fn ordered(self) -> OrderedToPark {
-        match self.power {
-            CpuPower::On | CpuPower::Parking => OrderedToPark::Kick,
-            _ => OrderedToPark::Off,
-        }
+    /// Returns whether the CPU has yet to park after an order that found this state, and is interrupted.
+    pub const fn has_to_park(self) -> bool {
+        matches!(self.power, CpuPower::On | CpuPower::Parking)
     }
 
     /// The CPU itself has left its cell, and nothing of it remains.

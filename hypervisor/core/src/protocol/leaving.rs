@@ -49,11 +49,6 @@ impl Leaving {
         self.0 & (CLOSED | DECIDED) == CLOSED
     }
 
-    /// Returns whether all leave.
-    pub const fn is_decided(self) -> bool {
-        self.0 & DECIDED != 0
-    }
-
     /// A CPU arrives. Returns `None` if others are already leaving.
     pub const fn arrive(self, cpu: usize) -> Option<Self> {
         if self.0 & (CLOSED | DECIDED) != 0 { None } else { Some(Self(self.0 | 1 << cpu)) }

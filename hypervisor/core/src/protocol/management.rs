@@ -2,7 +2,7 @@
 //! A call of the root that changes a cell. The caller holds the managers' lock during each step, and between
 //! them except where [`Progress::Later`] is returned.
 
-use super::{OrderedToPark, World};
+use super::{CpuState, World};
 use crate::interface::{CellState, CpuPower, Outcome, ROOT};
 use crate::state::Event;
 
@@ -154,7 +154,7 @@ impl Management {
             Phase::Order(cpu) if cpu == world.cpu_count() => self.go(Phase::Await(0)),
             Phase::Order(cpu) => {
                 let found = world.step_cpu(cpu, |state| state.order_to_park(cell));
-                if found.is_ok_and(|state| state.ordered() == OrderedToPark::Kick) {
+                if found.is_ok_and(CpuState::has_to_park) {
                     world.zap(cell, cpu);
                     world.kick(cpu);
                 }
@@ -164,7 +164,7 @@ impl Management {
             Phase::Await(cpu) => {
                 let state = world.cpu(cpu);
                 // Every other state than these two may still become On, by a CPU that has not parked.
-                if state.cell == cell && matches!(state.power, CpuPower::On | CpuPower::Parking) {
+                if state.cell == cell && state.has_to_park() {
                     return Ok(Progress::Wait(cpu));
                 }
                 self.go(Phase::Await(cpu + 1))

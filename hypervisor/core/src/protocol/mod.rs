@@ -17,7 +17,7 @@ mod cpu_state;
 mod leaving;
 mod management;
 
-pub use cpu_state::{CpuState, OrderedToPark, Refusal};
+pub use cpu_state::{CpuState, Refusal};
 pub use leaving::{Leaving, LeavingStep};
 pub use management::{Kind, Management, Phase, Progress, Work};
 
