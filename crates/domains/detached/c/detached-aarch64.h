@@ -171,6 +171,15 @@ static void return_with(uint64_t stack, long result)
 	__builtin_unreachable();
 }
 
+/* CHKFEAT clears the bit of a guarded control stack, and does nothing on CPUs without it. */
+static int has_shadow_stack(void)
+{
+	register uint64_t features asm("x16") = 1;
+
+	asm volatile("hint #40" : "+r"(features));
+	return !features;
+}
+
 static uint64_t read_clock(const struct rampart_detach_machine *machine)
 {
 	uint64_t count, frequency;

@@ -182,6 +182,15 @@ static void return_with(uint64_t stack, long result)
 	__builtin_unreachable();
 }
 
+/* RDSSP does nothing without a shadow stack (Intel SDM 2B). */
+static int has_shadow_stack(void)
+{
+	uint64_t pointer = 0;
+
+	asm volatile("rdsspq %0" : "+r"(pointer));
+	return pointer != 0;
+}
+
 static uint64_t read_clock(const struct rampart_detach_machine *machine)
 {
 	uint32_t low, high;
