@@ -242,10 +242,11 @@ fn check_loop(mut machine: Machine, injects_errors: bool) {
         "given back",
         "suspended and resumed",
         "ok      taken and given back 12 times",
-        "second kernel with CPUs 0-3",
     ] {
         assert!(output.contains(expected), "no {expected:?}:\n{output}");
     }
+    let second = output.contains("second kernel with CPUs 0-3");
+    assert_eq!(second, injects_errors, "{output}");
     // The debugger sees what the detached thread does, below what Linux has of it.
     let stack = |function: &str| {
         let is_frame = |line: &&str| line.starts_with("stack #") && line.ends_with(function);
