@@ -141,6 +141,7 @@ pub fn evaluate(
         source,
     })?;
 
+    rampart_load::run_before_loads();
     let order = schedule(&plan);
     let rounds = plan
         .transfer
@@ -340,9 +341,6 @@ impl RunEnvironment<'_> {
         let stay_up = have_own_cpus(&evaluation.settings.domains);
         let emulated = evaluation.machine.virtualisation.emulated;
         let keep = meters_stay_up(&evaluation.settings.domains, emulated);
-        if keep && evaluation.settings.variants.is_empty() {
-            self.start_meters(order, evaluation, kept_domains, kept_meters);
-        }
         for (number, entry) in order.iter().enumerate() {
             if self.stop_condition.check() {
                 break;
@@ -393,6 +391,10 @@ impl RunEnvironment<'_> {
                 observer.progress(&estimate.progress());
             };
             tick();
+            // Also after a failed run, which ends all: started one by one, each would move those before it.
+            if keep && kept_meters.is_empty() && evaluation.settings.variants.is_empty() {
+                self.start_meters(order, evaluation, kept_domains, kept_meters);
+            }
             let RunMade {
                 run,
                 collected,

@@ -35,9 +35,17 @@ pub(crate) fn have_own_cpus(domains: &[EvaluatedDomain]) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct KeptMeters {
     /// By index of the domain, in the order in which they were started; `None` during a run.
-    meters: Vec<(usize, Option<Box<dyn Running>>)>,
+    meters: Vec<(usize, Option<KeptMeter>)>,
     load: Option<KeptLoad>,
     findings: Vec<Finding>,
+}
+
+#[derive(Debug)]
+struct KeptMeter {
+    running: Box<dyn Running>,
+    /// The settings for which it is prepared, if it has not measured yet: then it expects the start and
+    /// no other settings.
+    prepared: Option<MeterSettings>,
 }
 
 #[derive(Debug)]
@@ -58,50 +66,62 @@ impl KeptMeters {
         domain: &dyn Domain,
         start: &Start<'_>,
     ) -> Result<Box<dyn Running>, DomainError> {
-        if let Some(waiting) = self.slot(index) {
+        if let Some(slot) = self.slot(index)
+            && let Some(mut meter) = slot.take()
+        {
             let settings = MeterSettings {
                 warm_up: start.plan.warm_up.min(REPEATED_WARM_UP),
                 ..start.plan.clone()
             };
-            if let Some(mut running) = waiting.take() {
-                if matches!(running.rearm(&settings), Ok(true)) {
-                    return Ok(running);
-                }
-                *waiting = Some(running);
-                self.end();
+            let ready = match &meter.prepared {
+                Some(prepared) => prepared == start.plan,
+                None => matches!(meter.running.rearm(&settings), Ok(true)),
+            };
+            if ready {
+                return Ok(meter.running);
             }
+            *slot = Some(meter);
+            self.end();
         }
         domain.start(start)
+    }
+
+    /// Returns whether no meter waits or measures.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.meters.is_empty()
     }
 
     /// Starts the meter of a domain before its first run, so that all runs have the same isolation
     /// around them. If it fails, the first run starts it, and reports why it fails.
     pub(crate) fn start(&mut self, index: usize, domain: &dyn Domain, start: &Start<'_>) {
         if let Ok(running) = domain.start(start) {
-            self.keep(index, running);
+            let prepared = Some(start.plan.clone());
+            self.meters
+                .push((index, Some(KeptMeter { running, prepared })));
         }
     }
 
-    fn slot(&mut self, index: usize) -> Option<&mut Option<Box<dyn Running>>> {
+    fn slot(&mut self, index: usize) -> Option<&mut Option<KeptMeter>> {
         let mut meters = self.meters.iter_mut();
         meters.find(|(of, _)| *of == index).map(|(_, slot)| slot)
     }
 
     /// Keeps the meter of a domain after its run.
     pub(crate) fn keep(&mut self, index: usize, running: Box<dyn Running>) {
+        let meter = Some(KeptMeter {
+            running,
+            prepared: None,
+        });
         match self.slot(index) {
-            Some(slot) => *slot = Some(running),
-            None => self.meters.push((index, Some(running))),
+            Some(slot) => *slot = meter,
+            None => self.meters.push((index, meter)),
         }
     }
 
     /// Returns the shields around the meters that wait.
     pub(crate) fn shields(&self) -> impl Iterator<Item = &Shield> {
-        let up = self
-            .meters
-            .iter()
-            .filter_map(|(_, running)| running.as_ref());
-        up.filter_map(|running| running.shield())
+        let up = self.meters.iter().filter_map(|(_, meter)| meter.as_ref());
+        up.filter_map(|meter| meter.running.shield())
     }
 
     /// Returns the load of the last run if it is this one, ready for another run.
@@ -142,8 +162,8 @@ impl KeptMeters {
     /// Ends the load and all meters, the last one first, and removes their isolation.
     pub(crate) fn end(&mut self) {
         self.load = None;
-        while let Some((_, running)) = self.meters.pop() {
-            let Some(running) = running else {
+        while let Some((_, meter)) = self.meters.pop() {
+            let Some(KeptMeter { running, .. }) = meter else {
                 continue;
             };
             let known = running.isolation().map(|report| report.findings);
@@ -171,5 +191,123 @@ impl KeptMeters {
 impl Drop for KeptMeters {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::path::Path;
+    use std::rc::Rc;
+    use std::time::Duration;
+
+    use rampart_model::{
+        Availability, CpuId, DomainKind, DomainSelection, EffectiveSettings, Machine, MeterEvent,
+        MeterKind,
+    };
+
+    use super::*;
+
+    /// What was done with a domain.
+    type Steps = Rc<RefCell<Vec<&'static str>>>;
+
+    #[derive(Debug, Default)]
+    struct Recorded(Steps);
+
+    impl Recorded {
+        fn add(&self, step: &'static str) {
+            self.0.borrow_mut().push(step);
+        }
+
+        fn take(&self) -> Vec<&'static str> {
+            self.0.take()
+        }
+    }
+
+    impl Domain for Recorded {
+        fn selection(&self) -> DomainSelection {
+            DomainSelection::of(DomainKind::Task)
+        }
+
+        fn availability(&self, _: &Machine) -> Availability {
+            unreachable!("it is not asked")
+        }
+
+        fn start(&self, _: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
+            self.add("start");
+            Ok(Box::new(Self(Rc::clone(&self.0))))
+        }
+    }
+
+    impl Running for Recorded {
+        fn go(&mut self) -> Result<(), DomainError> {
+            Ok(())
+        }
+
+        fn next_event(&mut self, _: Duration) -> Result<Option<MeterEvent>, DomainError> {
+            Ok(None)
+        }
+
+        fn stop(&mut self) {}
+
+        fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
+            assert_eq!(plan.warm_up, REPEATED_WARM_UP);
+            self.add("rearm");
+            Ok(true)
+        }
+
+        fn shield(&self) -> Option<&Shield> {
+            None
+        }
+
+        fn effective_settings(&self) -> EffectiveSettings {
+            unreachable!("it is not asked")
+        }
+
+        fn isolation(&self) -> Option<ShieldReport> {
+            None
+        }
+
+        fn finish(self: Box<Self>) -> Result<Option<ShieldReport>, DomainError> {
+            self.add("finish");
+            Ok(None)
+        }
+    }
+
+    #[test]
+    fn a_meter_is_prepared_once_for_each_run() {
+        let domain = Recorded::default();
+        let plan = MeterSettings {
+            warm_up: Nanos::SECOND,
+            ..MeterSettings::new(MeterKind::Wakeup, CpuSet::single(CpuId(1)))
+        };
+        let other = MeterSettings {
+            duration: Nanos(1),
+            ..plan.clone()
+        };
+        let housekeeping = CpuSet::new();
+        let of = |plan| Start {
+            meter: Path::new("/nowhere"),
+            plan,
+            housekeeping: &housekeeping,
+            name: "task",
+            stay_up: false,
+        };
+        let mut kept = KeptMeters::default();
+        kept.start(0, &domain, &of(&plan));
+        assert!(!kept.is_empty());
+        // It waits for its start, and would refuse other settings.
+        let running = kept.take(0, &domain, &of(&plan)).expect("a meter");
+        assert_eq!(domain.take(), ["start"]);
+        kept.keep(0, running);
+        let running = kept.take(0, &domain, &of(&other)).expect("a meter");
+        assert_eq!(domain.take(), ["rearm"]);
+        kept.keep(0, running);
+        kept.end();
+        assert_eq!(domain.take(), ["finish"]);
+        kept.start(0, &domain, &of(&plan));
+        drop(kept.take(0, &domain, &of(&other)).expect("a meter"));
+        assert!(kept.is_empty());
+        assert_eq!(domain.take(), ["start", "finish", "start"]);
     }
 }

@@ -34,30 +34,68 @@ impl Process {
     }
 }
 
-/// Returns the live processes of a process group.
+/// Returns the live processes of the group that `leader` leads: those that descend from it, or all of
+/// them if it has ended or the kernel does not list children (`CONFIG_PROC_CHILDREN`).
 pub(crate) fn group(leader: u32) -> Vec<Process> {
-    let Ok(entries) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    let mut processes: Vec<Process> = entries
-        .flatten()
-        .filter_map(|entry| {
-            let id = entry.file_name().to_str()?.parse().ok()?;
-            let line = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let stat = Stat::parse(&line)?;
-            (stat.group == leader && stat.state != 'Z' && stat.state != 'X').then(|| {
-                let times = scheduled_times(id);
-                Process {
-                    id,
-                    state: stat.state,
-                    cpu_time: cpu_time(&stat, times.map(|(running, _)| running)),
-                    waited: times.map(|(_, waiting)| waiting),
-                }
-            })
-        })
+    let ids = tree(leader).unwrap_or_else(|| numbers("/proc"));
+    let mut processes: Vec<Process> = ids
+        .into_iter()
+        .filter_map(|id| member(id, leader))
         .collect();
     processes.sort_by_key(|process| process.id);
     processes
+}
+
+/// Returns a process and its descendants; `None` if its children cannot be read.
+fn tree(root: u32) -> Option<Vec<u32>> {
+    let mut found = vec![root];
+    found.extend(children(root)?);
+    let mut next = 1;
+    while let Some(&process) = found.get(next) {
+        found.extend(children(process).unwrap_or_default());
+        next += 1;
+    }
+    Some(found)
+}
+
+/// Returns the children of all threads of a process (proc_pid_task_tid_children(5)).
+fn children(process: u32) -> Option<Vec<u32>> {
+    let threads = numbers(&format!("/proc/{process}/task"));
+    if threads.is_empty() {
+        return None;
+    }
+    let mut found = Vec::new();
+    for thread in threads {
+        let list = fs::read_to_string(format!("/proc/{process}/task/{thread}/children")).ok()?;
+        found.extend(
+            list.split_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok()),
+        );
+    }
+    Some(found)
+}
+
+/// Returns the names of the files in a directory that are numbers.
+fn numbers(directory: &str) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// Returns a process if it is alive and in the group of `leader`.
+fn member(id: u32, leader: u32) -> Option<Process> {
+    let line = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    let stat = Stat::parse(&line)?;
+    (stat.group == leader && stat.state != 'Z' && stat.state != 'X').then(|| {
+        let times = scheduled_times(id);
+        Process {
+            id,
+            state: stat.state,
+            cpu_time: cpu_time(&stat, times.map(|(running, _)| running)),
+            waited: times.map(|(_, waiting)| waiting),
+        }
+    })
 }
 
 /// The used fields of `/proc/PID/stat` (proc_pid_stat(5)); times in clock ticks.
@@ -225,6 +263,36 @@ mod tests {
         assert_eq!(found, (Nanos(13 * tick), Nanos(80 * tick)));
         assert_eq!(interrupts_and_steal_of(stat, CpuId(2)), None);
         assert!(interrupts_and_steal(CpuId(u32::MAX)).is_none());
+    }
+
+    #[test]
+    fn finds_descendants_with_and_without_their_leader() {
+        use std::os::unix::process::CommandExt as _;
+        let mut leader = std::process::Command::new("sh")
+            .args(["-c", "(sleep 600 & echo; wait) & wait"])
+            .process_group(0)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let mut line = [0];
+        let output = leader.stdout.as_mut().expect("a pipe");
+        std::io::Read::read_exact(output, &mut line).expect("sleep has begun");
+        let all: Vec<u32> = group(leader.id())
+            .iter()
+            .map(|process| process.id)
+            .collect();
+        assert!(all.len() == 3 && all.contains(&leader.id()), "{all:?}");
+        leader.kill().expect("kill");
+        leader.wait().expect("it ends");
+        let mut rest: Vec<u32> = group(leader.id())
+            .iter()
+            .map(|process| process.id)
+            .collect();
+        rest.push(leader.id());
+        rest.sort_unstable();
+        assert_eq!(rest, all);
+        let group = pid(leader.id()).expect("a process");
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).expect("kill");
     }
 
     #[test]

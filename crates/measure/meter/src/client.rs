@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::run_before_loads;
+
 /// How long a program may take to end by itself after its last event.
 const END_LIMIT: Duration = Duration::from_secs(5);
 /// How long to wait for the exit status of a program that closed its output.
@@ -141,7 +143,10 @@ impl<Event: DeserializeOwned + Send + 'static> Client<Event> {
     pub fn new(streams: MeterStreams, process: Box<dyn MeterProcess>) -> Self {
         let (sender, lines) = sync_channel(WAITING_EVENTS);
         if let Some(output) = streams.output {
-            thread::spawn(move || read_lines(output, &sender));
+            thread::spawn(move || {
+                run_before_loads();
+                read_lines(output, &sender);
+            });
         }
         let stderr = Arc::new(Mutex::new(VecDeque::new()));
         let stderr_reader = streams.errors.map(|errors| {

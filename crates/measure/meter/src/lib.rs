@@ -25,6 +25,8 @@ pub mod histogram;
 #[cfg(feature = "std")]
 mod linux;
 #[cfg(feature = "std")]
+pub use linux::scheduling::run_before_loads;
+#[cfg(feature = "std")]
 pub mod program;
 #[cfg(feature = "std")]
 pub mod ring;

@@ -72,12 +72,23 @@ impl FromStr for CarriedFile {
                      inside, for example image.bin:/usr/lib/firmware/image.bin"
                 )
             })?;
+        let directory = there.split('/').nth(1).unwrap_or_default();
+        if MOUNTED.contains(&directory) {
+            return Err(format!(
+                "`{there}`: the machine mounts another file system on /{directory}, which hides the \
+                 file; fix: name another directory, for example {here}:/opt/{}",
+                there.rsplit('/').next().unwrap_or_default()
+            ));
+        }
         Ok(Self {
             here: PathBuf::from(here),
             there: there.to_owned(),
         })
     }
 }
+
+/// Directories on which the agent mounts a file system of its own when the machine has started.
+const MOUNTED: [&str; 5] = ["dev", "proc", "run", "sys", "tmp"];
 
 /// Returns whether a text is the absolute path of a file without `..`.
 fn is_file_name(text: &str) -> bool {
@@ -364,7 +375,7 @@ mod tests {
         assert_eq!(file.here, PathBuf::from("a:b/c.bin"));
         assert_eq!(file.there, "/usr/lib/firmware/c.bin");
         for wrong in [
-            "", "a", "a:", ":/a", "a:b", "a:/", "a:/b/", "a:/../b", "a:/b//c",
+            "", "a", "a:", ":/a", "a:b", "a:/", "a:/b/", "a:/../b", "a:/b//c", "a:/tmp/b",
         ] {
             assert!(wrong.parse::<CarriedFile>().is_err(), "{wrong}");
         }

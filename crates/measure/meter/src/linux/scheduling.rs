@@ -84,6 +84,28 @@ pub(crate) fn set_policy(policy: SchedulingPolicy) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives the calling thread, which does not measure, the lowest nice value, if the user may: a load beside
+/// it would delay what is done between two measurements. Threads and programs that it starts have 0
+/// (sched(7), the reset-on-fork flag). Changes nothing if it has a real-time policy.
+pub fn run_before_loads() {
+    if !matches!(
+        policy(),
+        Ok(EffectivePolicy::Known(SchedulingPolicy::Other))
+    ) {
+        return;
+    }
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        flags: RESET_ON_FORK,
+        nice: -20,
+        ..Attributes::default()
+    };
+    // SAFETY: the structure is valid for reading and carries its size. Without the privilege the thread
+    // only waits longer.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+}
+
 /// Returns the calling thread's policy.
 pub(crate) fn policy() -> io::Result<EffectivePolicy> {
     let mut attributes = Attributes::default();
@@ -152,4 +174,33 @@ pub(crate) fn affinity() -> io::Result<CpuSet> {
         .filter(|cpu| mask[*cpu as usize / 64] & (1 << (cpu % 64)) != 0)
         .map(CpuId)
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the nice value of the calling thread.
+    fn nice() -> i32 {
+        let mut attributes = Attributes::default();
+        let size = size_of::<Attributes>();
+        // SAFETY: the structure is valid for writing of the passed size.
+        checked(unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) })
+            .expect("attributes");
+        attributes.nice
+    }
+
+    #[test]
+    fn what_a_preferred_thread_starts_is_ordinary() {
+        let values = std::thread::spawn(|| {
+            let before = nice();
+            run_before_loads();
+            let child = std::thread::spawn(nice).join().expect("a nice value");
+            (before, nice(), child)
+        });
+        let (before, preferred, child) = values.join().expect("nice values");
+        // Without the privilege nothing changes.
+        assert!(preferred == -20 || preferred == before, "{preferred}");
+        assert_eq!(child, if preferred < 0 { 0 } else { before });
+    }
 }

@@ -88,6 +88,10 @@ fn measure_once(
     console: &mut Console,
 ) -> Result<(), End> {
     let plan = Arc::new(findings::plan(REQUESTS.read(line)?)?);
+    // Threads that something else places inherit what it gave to this one.
+    if plan.placed_by == PlacedBy::Itself {
+        scheduling::run_before_loads();
+    }
     let mut session = Session::prepare(Arc::clone(&plan), allowed, cell.cloned())?;
     console.send(&session.ready());
     console.flush()?;
