@@ -298,6 +298,13 @@ const struct mmu_notifier_ops detach_notifier = {
 
 int detach_check(const struct rampart_detach_run *run)
 {
+	/* What prctl(2) made Linux do for the thread, by registers of its CPU or the firmware. */
+	if (test_thread_flag(TIF_SSBD))
+		return -EOPNOTSUPP;
+#ifdef TIF_TSC_SIGSEGV
+	if (test_thread_flag(TIF_TSC_SIGSEGV))
+		return -EOPNOTSUPP;
+#endif
 	return test_thread_flag(TIF_32BIT) ? -EOPNOTSUPP : 0;
 }
 

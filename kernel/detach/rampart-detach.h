@@ -78,7 +78,8 @@ struct rampart_detach_registers {
  *   EIO		if the CPU failed
  *   EINVAL	with unknown flags, if rip is no user address, if the buffer is too
  *		small, or without RAMPART_DETACH_BEGIN if the caller is not detached
- *   EOPNOTSUPP	if the thread has a state that is not carried (shadow stack, 32 bits)
+ *   EOPNOTSUPP	if the thread has a state that is not carried (shadow stack, 32 bits,
+ *		a counter, CPUID or speculation that prctl(2) restricts)
  */
 struct rampart_detach_run {
 	__u32 flags;

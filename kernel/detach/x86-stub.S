@@ -108,8 +108,21 @@ resume:
 2:	pushq	$__KERNEL_DS
 	verw	(%rsp)
 	addq	$8, %rsp
-	movl	data(STUB_COMPONENTS), %eax
-	movl	data(STUB_COMPONENTS + 4), %edx
+	xorl	%eax, %eax
+	movl	%eax, %ds
+	movl	%eax, %es
+	movl	%eax, %fs
+	movl	%eax, %gs
+	/*
+	 * Without an exception to report, an XRSTOR need not replace the pointers to
+	 * the last instruction of the FPU (AMD APM 2, 11.4.4); this replaces them.
+	 */
+	fnclex
+	emms
+	fildl	data(STUB_COMPONENTS)
+	/* All components, also those that are not carried: they become initial. */
+	movl	$-1, %eax
+	movl	%eax, %edx
 	xrstor64 (begin + STUB_EXTENDED)(%rip)
 	movl	data(STUB_FS_BASE), %eax
 	movl	data(STUB_FS_BASE + 4), %edx
@@ -244,10 +257,16 @@ nmi:
 	iretq
 
 debug:
-	pushq	$0
+	testb	$3, 8(%rsp)
+	jnz	1f
+	/*
+	 * A load of SS delays what the thread causes by one instruction (Intel SDM 3A,
+	 * 6.8.3), which can be its SYSCALL. The stub has no breakpoints.
+	 */
+	andl	$~X86_EFLAGS_TF, 16(%rsp)
+	iretq
+1:	pushq	$0
 	pushq	$1
-	testb	$3, 24(%rsp)
-	jz	crashed
 	incq	data(STUB_FAULTS)
 	jmp	leave_interrupt_stack
 

@@ -28,6 +28,7 @@
 #include <asm/irqdomain.h>
 #include <asm/msr.h>
 #include <asm/pkru.h>
+#include <asm/prctl.h>
 #include <asm/smp.h>
 #include <asm/trap_pf.h>
 #include <asm/trapnr.h>
@@ -348,6 +349,8 @@ static void detach_fill_registers(struct detach_core *core)
 #endif
 	detach_keep(core, MSR_IA32_SPEC_CTRL, boot_cpu_has(X86_FEATURE_MSR_SPEC_CTRL));
 	detach_keep(core, MSR_HWP_REQUEST, boot_cpu_has(X86_FEATURE_HWP));
+	/* Linux's limit of TPAUSE and UMWAIT. */
+	detach_keep(core, MSR_IA32_UMWAIT_CONTROL, boot_cpu_has(X86_FEATURE_WAITPKG));
 	/* Class of service of caches and memory bandwidth. */
 	detach_keep(core, 0xc8f, boot_cpu_has(X86_FEATURE_RDT_A));
 }
@@ -443,15 +446,6 @@ int detach_state_begin(struct detach_core *core, const struct rampart_detach_run
 	u64 components = 3;
 	u8 *extended = core->extended;
 
-#ifdef X86_FEATURE_USER_SHSTK
-	if (boot_cpu_has(X86_FEATURE_USER_SHSTK)) {
-		u64 value;
-
-		rdmsrq(MSR_IA32_U_CET, value);
-		if (value)
-			return -EOPNOTSUPP;
-	}
-#endif
 	memset(extended, 0, PAGE_SIZE);
 	memcpy(extended, &run->fcw, sizeof(run->fcw));
 	*(u32 *)(extended + EXTENDED_MXCSR) = run->mxcsr & detach_machine.mxcsr_mask;
@@ -498,6 +492,15 @@ int detach_check(const struct rampart_detach_run *run)
 {
 	if (run->registers.rip >= TASK_SIZE_MAX)
 		return -EINVAL;
+	/* What prctl(2) and arch_prctl(2) made Linux forbid the thread, by registers of its CPU. */
+	if (test_thread_flag(TIF_NOTSC) || test_thread_flag(TIF_NOCPUID) ||
+	    test_thread_flag(TIF_SSBD) || test_thread_flag(TIF_SPEC_IB))
+		return -EOPNOTSUPP;
+#ifdef CONFIG_X86_USER_SHADOW_STACK
+	/* The register of the CPU may be that of another thread. */
+	if (current->thread.features & ARCH_SHSTK_SHSTK)
+		return -EOPNOTSUPP;
+#endif
 	return test_thread_flag(TIF_ADDR32) ? -EOPNOTSUPP : 0;
 }
 

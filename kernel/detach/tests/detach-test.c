@@ -3,9 +3,10 @@
  * Tests /dev/rampart-detach and librampart-detach on the running machine, which
  * must be a simulated one. Build it static, as root, with the module loaded:
  *
- *   detach-test all CPU            every check but the next four
+ *   detach-test all CPU            every check but the next five
  *   detach-test ends CPU           what ends the holder of a CPU; also writes /tmp/core
  *   detach-test repeat CPU COUNT   takes, uses and gives back
+ *   detach-test restored CPU       compares model-specific registers, by /dev/cpu/CPU/msr
  *   detach-test fuzz CPU COUNT SEED  random instructions and registers
  *   detach-test kexec KERNEL INITRAMFS COMMAND-LINE
  *                                  boots another kernel, whatever is taken
@@ -27,7 +28,9 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/reboot.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -228,6 +231,12 @@ static void test_calls(int cpu)
 	check(sched_getcpu() != cpu, "is attached again");
 }
 
+static void give(void)
+{
+	rampart_detached_close(core);
+	core = NULL;
+}
+
 #include "ends.h"
 #include "state.h"
 
@@ -364,44 +373,6 @@ static void test_signals(void)
 	pthread_join(thread, &consistent);
 	check(signals == 20, "%d of 20 signals are handled", (int)signals);
 	check(detached_again >= 2 && consistent, "detached again %d times", detached_again);
-}
-
-static void *volatile stopped_counter;
-
-static void loop_for_ever(void *counter)
-{
-	for (;;)
-		++*(volatile unsigned long *)counter;
-}
-
-/* A stopped process stops on its CPU too; a killed one leaves it. */
-static void test_stop(void)
-{
-	volatile unsigned long *counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
-					       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	pid_t child = fork();
-	unsigned long value;
-	int turn, status;
-
-	if (!child) {
-		rampart_run_detached(core, loop_for_ever, (void *)counter);
-		_exit(1);
-	}
-	for (turn = 0; turn < 5000 && !*counter; turn++)
-		usleep(1000);
-	check(state_of(device).state == RAMPART_DETACH_RUNNING, "a process runs detached");
-	kill(child, SIGSTOP);
-	waitpid(child, &status, WUNTRACED);
-	value = *counter;
-	usleep(100000);
-	check(value && value == *counter, "SIGSTOP stops it");
-	kill(child, SIGCONT);
-	for (turn = 0; turn < 5000 && value == *counter; turn++)
-		usleep(1000);
-	check(value != *counter, "SIGCONT continues it");
-	kill(child, SIGKILL);
-	waitpid(child, &status, 0);
-	check(WIFSIGNALED(status) && serves(), "SIGKILL ends it, and the CPU serves another");
 }
 
 static void numbers_refused(const void *unused)
@@ -574,12 +545,6 @@ static void test_fuzz(int times, uint64_t seed)
 	check(!bad, "%d random programs", times);
 }
 
-static void give(void)
-{
-	rampart_detached_close(core);
-	core = NULL;
-}
-
 static int run_all(int cpu)
 {
 	struct pollfd poller = { .fd = open_device(), .events = POLLIN };
@@ -654,6 +619,8 @@ int main(int arguments, char **argument)
 		test_ends(cpu);
 	} else if (arguments == 4 && !strcmp(argument[1], "repeat")) {
 		run_repeat(cpu, atoi(argument[3]));
+	} else if (arguments == 3 && !strcmp(argument[1], "restored")) {
+		run_restored(cpu);
 	} else if (arguments == 5 && !strcmp(argument[1], "fuzz")) {
 		if (take(cpu))
 			return 1;
@@ -662,8 +629,8 @@ int main(int arguments, char **argument)
 	} else if (arguments == 5 && !strcmp(argument[1], "kexec")) {
 		return run_kexec(argument[2], argument[3], argument[4]);
 	} else {
-		fprintf(stderr, "usage: detach-test all CPU | ends CPU | repeat CPU COUNT | fuzz CPU COUNT SEED |"
-			" kexec KERNEL INITRAMFS COMMAND-LINE\n");
+		fprintf(stderr, "usage: detach-test all CPU | ends CPU | repeat CPU COUNT | restored CPU |"
+			" fuzz CPU COUNT SEED | kexec KERNEL INITRAMFS COMMAND-LINE\n");
 		return 2;
 	}
 	printf("%d failed\n", failures);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Whatever ends the holder of a CPU, Linux has the CPU again. */
+/* Whatever ends the holder of a CPU, Linux has the CPU again; what stops it, stops it there. */
 #ifndef ENDS_H
 #define ENDS_H
 
@@ -141,12 +141,12 @@ static void debug_and_kill(pid_t holder)
 	waitpid(shared->thread, &status, __WALL);
 }
 
-static void write_to(const char *path, const char *text)
+static int write_to(const char *path, const char *text)
 {
-	int file = open(path, O_WRONLY);
+	int file = open(path, O_WRONLY), good = write(file, text, strlen(text)) > 0;
 
-	check(file >= 0 && write(file, text, strlen(text)) > 0, "%s is written", path);
 	close(file);
+	return good;
 }
 
 static void run_out_of_memory(pid_t holder)
@@ -155,8 +155,66 @@ static void run_out_of_memory(pid_t holder)
 
 	/* Linux ends the process with the highest score. */
 	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", holder);
-	write_to(path, "1000");
-	write_to("/proc/sysrq-trigger", "f");
+	check(write_to(path, "1000") && write_to("/proc/sysrq-trigger", "f"), "%s is written", path);
+}
+
+static void loop_for_ever(void *counter)
+{
+	for (;;)
+		++*(volatile unsigned long *)counter;
+}
+
+/* The process then continues under Linux, or is stopped again. */
+static void test_freezer(pid_t child, volatile unsigned long *counter)
+{
+	unsigned long value;
+	char number[16];
+	int turn;
+
+	snprintf(number, sizeof(number), "%d", child);
+	mount("none", "/sys/fs/cgroup", "cgroup2", 0, NULL);
+	mkdir("/sys/fs/cgroup/frozen", 0700);
+	check(write_to("/sys/fs/cgroup/frozen/cgroup.procs", number) &&
+	      write_to("/sys/fs/cgroup/frozen/cgroup.freeze", "1"), "a control group is frozen");
+	usleep(100000);
+	value = *counter;
+	usleep(100000);
+	check(value == *counter, "the freezer stops it");
+	check(write_to("/sys/fs/cgroup/frozen/cgroup.freeze", "0"), "a control group is thawed");
+	for (turn = 0; turn < 5000 && value == *counter; turn++)
+		usleep(1000);
+	check(value != *counter, "it continues when it is thawed");
+}
+
+/* A stopped process stops on its CPU too; a killed one leaves it. */
+static void test_stop(void)
+{
+	volatile unsigned long *counter = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+					       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t child = fork();
+	unsigned long value;
+	int turn, status;
+
+	if (!child) {
+		rampart_run_detached(core, loop_for_ever, (void *)counter);
+		_exit(1);
+	}
+	for (turn = 0; turn < 5000 && !*counter; turn++)
+		usleep(1000);
+	check(state_of(device).state == RAMPART_DETACH_RUNNING, "a process runs detached");
+	kill(child, SIGSTOP);
+	waitpid(child, &status, WUNTRACED);
+	value = *counter;
+	usleep(100000);
+	check(value && value == *counter, "SIGSTOP stops it");
+	kill(child, SIGCONT);
+	for (turn = 0; turn < 5000 && value == *counter; turn++)
+		usleep(1000);
+	check(value != *counter, "SIGCONT continues it");
+	test_freezer(child, counter);
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	check(WIFSIGNALED(status) && serves(), "SIGKILL ends it, and the CPU serves another");
 }
 
 struct end {

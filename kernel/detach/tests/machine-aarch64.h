@@ -91,10 +91,10 @@ static int has_fault_registers(const ucontext_t *context, const void *address)
 }
 
 /* Some of the vector registers that calls do not preserve. */
-#define FILL_VECTOR_REGISTERS() \
+#define FILL_REGISTERS() \
 	asm volatile("movi v16.16b, #255; movi v17.16b, #255; movi v22.16b, #255; movi v31.16b, #255" \
 		     : : : "v16", "v17", "v22", "v31")
-#define READ_VECTOR_REGISTERS(to) \
+#define READ_REGISTERS(to) \
 	asm volatile("stp q16, q17, [%0]; stp q18, q19, [%0, #32]; stp q22, q23, [%0, #64]; " \
 		     "stp q30, q31, [%0, #96]" : : "r"(to) : "memory")
 

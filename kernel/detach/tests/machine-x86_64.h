@@ -73,13 +73,15 @@ static int has_fault_registers(const ucontext_t *context, const void *address)
 	       address == (void *)0x18;
 }
 
-/* Half of each vector register from 8 on. */
-#define FILL_VECTOR_REGISTERS() \
+/* Half of each vector register from 8 on, and selectors of segments. */
+#define FILL_REGISTERS() \
 	asm volatile("pcmpeqd %%xmm8, %%xmm8; movdqa %%xmm8, %%xmm9; movdqa %%xmm8, %%xmm12; " \
-		     "movdqa %%xmm8, %%xmm15" : : : "xmm8", "xmm9", "xmm12", "xmm15")
-#define READ_VECTOR_REGISTERS(to) \
+		     "movdqa %%xmm8, %%xmm15; movw %%ss, %%ax; movw %%ax, %%ds; movw %%ax, %%es; " \
+		     "movw %%ax, %%gs" : : : "rax", "xmm8", "xmm9", "xmm12", "xmm15")
+#define READ_REGISTERS(to) \
 	asm volatile("movdqu %%xmm8, (%0); movdqu %%xmm9, 16(%0); movdqu %%xmm10, 32(%0); " \
 		     "movdqu %%xmm11, 48(%0); movdqu %%xmm12, 64(%0); movdqu %%xmm13, 80(%0); " \
-		     "movdqu %%xmm14, 96(%0); movdqu %%xmm15, 112(%0)" : : "r"(to) : "memory")
+		     "movdqu %%xmm14, 96(%0); movdqu %%xmm15, 112(%0); movw %%ds, 128(%0); " \
+		     "movw %%es, 130(%0); movw %%gs, 132(%0)" : : "r"(to) : "memory")
 
 #endif /* MACHINE_X86_64_H */

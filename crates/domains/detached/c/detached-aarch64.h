@@ -51,10 +51,29 @@ asm(".text\n"
     "	str x9, [sp, #160]\n"
     "	mov x9, sp\n"
     "	str x9, [x0]\n"
-    "	mov sp, x1\n"
+    /*
+     * For debuggers and unwinders the caller is the first half, as if a signal had
+     * interrupted it: its registers are before the saved stack pointer, where the
+     * driver stores them, and [sp] has that address. DWARF 5, 6.4.2; 32 is PC.
+     */
+    "	sub sp, x1, #16\n"
+    "	str x0, [sp]\n"
     "	mov x0, x3\n"
+    ".macro register_at register offset\n"
+    "	.cfi_escape 0x10, \\register, 7, 0x8f, 0, 6, 0xb, (\\offset) & 0xff, ((\\offset) >> 8) & 0xff, 0x22\n"
+    ".endm\n"
+    "	.cfi_startproc\n"
+    "	.cfi_signal_frame\n"
+    "	.cfi_return_column 32\n"
+    "	.cfi_escape 0x0f, 4, 0x8f, 0, 6, 6\n"
+    ".irp number, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, "
+    "25, 26, 27, 28, 29, 30\n"
+    "	register_at \\number, 8 * (\\number - 31)\n"
+    ".endr\n"
+    "	register_at 32, 8\n"
     "	blr x2\n"
     "	udf #0\n"
+    "	.cfi_endproc\n"
     ".type rampart_detached_return, @function\n"
     "rampart_detached_return:\n"
     "	ldr x9, [sp, #160]\n"
@@ -150,6 +169,15 @@ static void return_with(uint64_t stack, long result)
 		     : "r"(stack), "r"(x0)
 		     : "memory");
 	__builtin_unreachable();
+}
+
+/* CHKFEAT clears the bit of a guarded control stack, and does nothing on CPUs without it. */
+static int has_shadow_stack(void)
+{
+	register uint64_t features asm("x16") = 1;
+
+	asm volatile("hint #40" : "+r"(features));
+	return !features;
 }
 
 static uint64_t read_clock(const struct rampart_detach_machine *machine)

@@ -51,9 +51,39 @@ asm(".text\n"
     "	pushq %r15\n"
     "	movq %rsp, (%rdi)\n"
     "	movq %rsi, %rsp\n"
+    /*
+     * For debuggers and unwinders the caller is the first half, as if a signal had
+     * interrupted it: its registers are around the saved stack pointer, where the
+     * driver stores them, and (%rsp) has that address. DWARF 5, 6.4.2.
+     */
+    "	pushq %rdi\n"
+    "	pushq %rdi\n"
     "	movq %rcx, %rdi\n"
+    ".macro register_at register offset\n"
+    "	.cfi_escape 0x10, \\register, 6, 0x77, 0, 6, 9, (\\offset) & 0xff, 0x22\n"
+    ".endm\n"
+    "	.cfi_startproc\n"
+    "	.cfi_signal_frame\n"
+    "	.cfi_escape 0x0f, 4, 0x77, 0, 6, 6\n"
+    "	register_at 0, -16\n"
+    "	register_at 1, -24\n"
+    "	register_at 2, -8\n"
+    "	register_at 3, -32\n"
+    "	register_at 4, -48\n"
+    "	register_at 5, -56\n"
+    "	register_at 6, -40\n"
+    "	register_at 8, -120\n"
+    "	register_at 9, -112\n"
+    "	register_at 10, -104\n"
+    "	register_at 11, -96\n"
+    "	register_at 12, -88\n"
+    "	register_at 13, -80\n"
+    "	register_at 14, -72\n"
+    "	register_at 15, -64\n"
+    "	register_at 16, 8\n"
     "	call *%rdx\n"
     "	ud2\n"
+    "	.cfi_endproc\n"
     ".type rampart_detached_return, @function\n"
     "rampart_detached_return:\n"
     "	popq %r15\n"
@@ -150,6 +180,15 @@ static void return_with(uint64_t stack, long result)
 		     : "r"(stack), "a"(result)
 		     : "memory");
 	__builtin_unreachable();
+}
+
+/* RDSSP does nothing without a shadow stack (Intel SDM 2B). */
+static int has_shadow_stack(void)
+{
+	uint64_t pointer = 0;
+
+	asm volatile("rdsspq %0" : "+r"(pointer));
+	return pointer != 0;
 }
 
 static uint64_t read_clock(const struct rampart_detach_machine *machine)

@@ -222,6 +222,11 @@ int rampart_detach(struct rampart_detached *detached)
 
 	if (detached->is_detached)
 		return 0;
+	/* The driver refuses it too, but then there is no way back from the second stack. */
+	if (has_shadow_stack()) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
 	set_signals(&all, &detached->signals);
 	detached->thread = __builtin_thread_pointer();
 	set_rseq(detached, 0);

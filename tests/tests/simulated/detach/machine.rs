@@ -48,6 +48,12 @@ wait_for() {
     echo "FAILED  $1 is $(cat $1), not $2"
 }
 step() { echo "step $1"; read answer; }
+# Starts a program that is linked with the libraries in /lib.
+linked() {
+    program=$1
+    shift
+    /lib/loader --library-path /lib /bin/$program "$@"
+}
 insmod /detach.ko || echo 'FAILED  not loaded'
 dmesg -c >/dev/null
 "#;
@@ -140,6 +146,61 @@ fn compile_rust(architecture: &str, to: &Path) {
     }
 }
 
+/// What a program that is linked dynamically needs: packages, and their libraries.
+const LIBRARIES: [(&str, &[&str]); 9] = [
+    ("libc6", &["libc.so.6", "libm.so.6"]),
+    ("libgcc-s1", &["libgcc_s.so.1"]),
+    ("libstdc++6", &["libstdc++.so.6"]),
+    ("zlib1g", &["libz.so.1"]),
+    ("liblzma5", &["liblzma.so.5"]),
+    ("libbz2-1.0", &["libbz2.so.1.0"]),
+    ("libelf1", &["libelf.so.1"]),
+    ("libdw1", &["libdw.so.1"]),
+    ("libzstd1", &["libzstd.so.1"]),
+];
+
+/// Adds `eu-stack`, which prints the stacks of another process's threads, as a debugger; the script starts it by `linked`.
+fn add_linked(
+    archive: &mut Archive<Vec<u8>>,
+    architecture: &str,
+    location: &Path,
+) -> std::io::Result<()> {
+    let cache = cache_of(architecture).join("stock-kernel");
+    let fetch = |name: &str, pattern: &str| {
+        let package = fetched_of(architecture, name, &cache);
+        let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
+        unpack(&package, pattern, location);
+    };
+    let find = |name: &str| {
+        let triplet = format!("{architecture}-linux-gnu");
+        let directories = ["usr/bin", "sbin", "lib", "lib64"].map(PathBuf::from);
+        let of_triplet = ["lib", "usr/lib"].map(|lib| Path::new(lib).join(&triplet));
+        let paths = directories
+            .into_iter()
+            .chain(of_triplet)
+            .map(|directory| location.join(directory).join(name));
+        let path = paths.into_iter().find(|path| path.exists());
+        read(&path.unwrap_or_else(|| panic!("no package has {name}")))
+    };
+    for (package, libraries) in LIBRARIES {
+        fetch(package, "*.so*");
+        for name in libraries {
+            archive.file(&format!("lib/{name}"), 0o755, &find(name))?;
+        }
+    }
+    let loader = match architecture {
+        "x86_64" => "ld-linux-x86-64.so.2",
+        _ => "ld-linux-aarch64.so.1",
+    };
+    archive.file("lib/loader", 0o755, &find(loader))?;
+    fetch("elfutils", "*/eu-stack");
+    archive.file("bin/eu-stack", 0o755, &find("eu-stack"))?;
+    Ok(())
+}
+
+/// The module for `/dev/cpu/N/msr`, as it is unpacked.
+const MSR: &str = "msr.ko";
+
 /// Returns an archive with a shell and this first program.
 fn small_archive(first: &str, location: &Path) -> Archive<Vec<u8>> {
     let shells = ["bin/busybox", "usr/bin/busybox"].map(|path| location.join(path));
@@ -167,7 +228,13 @@ fn read(path: &Path) -> Vec<u8> {
 }
 
 /// Returns the archive of a machine, with a second kernel if there is one.
-fn initramfs(script: &str, location: &Path, module: &Path, kernel: Option<&Path>) -> Vec<u8> {
+fn initramfs(
+    script: &str,
+    location: &Path,
+    architecture: &str,
+    module: &Path,
+    kernel: Option<&Path>,
+) -> Vec<u8> {
     let first = [BEGIN, script, END].concat();
     let mut archive = small_archive(&first, location);
     let written = |archive: &mut Archive<Vec<u8>>| -> std::io::Result<()> {
@@ -182,6 +249,13 @@ fn initramfs(script: &str, location: &Path, module: &Path, kernel: Option<&Path>
             let second = small_archive(SECOND, location).finish()?;
             archive.file("second", 0o644, &second)?;
             archive.file("kernel", 0o644, &read(kernel))?;
+        }
+        if script.contains("linked ") {
+            add_linked(archive, architecture, location)?;
+        }
+        let registers = location.join(MSR);
+        if registers.exists() {
+            archive.file("msr.ko", 0o644, &read(&registers))?;
         }
         if script.contains("/rampart ") {
             archive.file("rampart", 0o755, &read(&directory().join("rampart")))?;
@@ -251,15 +325,21 @@ impl Machine {
         if !kernel.exists() {
             fetch(&format!("linux-image-{release}"), "./boot/vmlinuz-*");
             kernel = there.join(format!("boot/vmlinuz-{release}"));
+            if architecture == "x86_64" {
+                fetch(&format!("linux-image-{release}"), "*/msr.ko");
+                let unpacked = format!("lib/modules/{release}/kernel/arch/x86/kernel/msr.ko");
+                fs::rename(there.join(unpacked), there.join(MSR)).expect("a module of the kernel");
+            }
         }
         compile(architecture, there);
         compile_rust(architecture, there);
         let module = modules().join(&release).join("detach.ko");
         let archive = there.join("initramfs");
-        // Those that measure the loop also boot another kernel. Debian's 6.1 for arm64 has no kexec_file_load(2).
+        // Those that measure the loop also boot another kernel. Debian's arm64 has no kexec_file_load(2).
         let boots_second = script.contains(LOOP) && architecture == "x86_64";
         let second = boots_second.then_some(kernel.as_path());
-        fs::write(&archive, initramfs(script, there, &module, second)).expect("written");
+        let content = initramfs(script, there, architecture, &module, second);
+        fs::write(&archive, content).expect("written");
         let qemu = Command::new(format!("qemu-system-{architecture}"))
             .args(["-machine", kind.machine])
             .args(["-accel", "tcg,thread=multi"])
