@@ -2,6 +2,8 @@
 //! `rampart evaluate` on this machine: completed, interrupted, killed, without root, with one CPU.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::thread;
@@ -85,7 +87,7 @@ fn the_standard_matrix_is_measured_and_rendered() {
         assert!(text.contains(domain), "{text}");
     }
     assert!(results.join("report.html").is_file());
-    let page = std::fs::read_to_string(results.join("report.html")).expect("page");
+    let page = fs::read_to_string(results.join("report.html")).expect("page");
     let rendered_again = report(&state, &results, "html");
     assert!(
         page.trim_end() == rendered_again.trim_end(),
@@ -177,7 +179,7 @@ fn check_records(evaluation: &Evaluation, results: &Path) {
 
 /// Returns the samples of the uncorrected series in a histogram log, read as another tool would read it.
 fn histogram_log_samples(path: &Path) -> u64 {
-    let text = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut samples = 0;
     for entry in IntervalLogIterator::new(&text) {
         let LogEntry::Interval(interval) = entry.expect("a log line") else {
@@ -423,10 +425,10 @@ fn left_running(state: &Path, results: &Path) -> Vec<String> {
     };
     let mut left = Vec::new();
     for _ in 0..50 {
-        left = std::fs::read_dir("/proc")
+        left = fs::read_dir("/proc")
             .expect("/proc")
             .flatten()
-            .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+            .filter_map(|entry| fs::read(entry.path().join("cmdline")).ok())
             .map(|command| String::from_utf8_lossy(&command).replace('\0', " "))
             .filter(|command| is_started(command))
             .collect();
@@ -436,6 +438,44 @@ fn left_running(state: &Path, results: &Path) -> Vec<String> {
         thread::sleep(Duration::from_millis(100));
     }
     left
+}
+
+/// Also in those of comparisons that are measured on.
+#[test]
+fn meters_stay_up_between_runs() {
+    let Some(_machine) = machine("meters_stay_up_between_runs", 2) else {
+        return;
+    };
+    let Scratch {
+        directory: scratch,
+        state,
+        results,
+    } = Scratch::create();
+    let starts = scratch.path().join("starts");
+    let meter = scratch.path().join("meter");
+    // Loads are made by the same program, with arguments.
+    let script = format!(
+        "#!/bin/sh\n[ $# -gt 0 ] || echo start >>'{}'\nexec '{}' \"$@\"\n",
+        starts.display(),
+        directory().join("rampart-meter").display()
+    );
+    fs::write(&meter, script).expect("written");
+    fs::set_permissions(&meter, fs::Permissions::from_mode(0o755)).expect("executable");
+    let output = rampart(&state, &["evaluate", "--domains", "host,task"])
+        .args(["--for", "10s", "--until-decided=20s", "--disturb", "none"])
+        .args(["--loads", "idle,cpu@others", "--show-progress", "none"])
+        .arg("--out")
+        .arg(&results)
+        .env("RAMPART_METER", &meter)
+        .finish()
+        .expect("rampart starts");
+    assert_eq!(exit_code(&output), 0, "{}", stderr(&output));
+    let document = evaluation(&results);
+    let runs = document.records.iter().map(|record| record.runs.len());
+    let runs: usize = runs.sum();
+    let starts = fs::read_to_string(&starts).expect("starts").lines().count();
+    assert!(runs >= 20, "{runs}");
+    assert!(starts * 2 <= runs, "{starts} starts for {runs} runs");
 }
 
 #[test]
@@ -534,11 +574,11 @@ fn a_load_that_dies_makes_the_record_invalid() {
 
 /// Kills every process whose name starts with `name`.
 fn kill_all(name: &str) {
-    let processes = std::fs::read_dir("/proc")
+    let processes = fs::read_dir("/proc")
         .expect("/proc")
         .flatten()
         .filter_map(|entry| {
-            let command = std::fs::read_to_string(entry.path().join("comm")).ok()?;
+            let command = fs::read_to_string(entry.path().join("comm")).ok()?;
             let process: i32 = entry.file_name().to_str()?.parse().ok()?;
             command.starts_with(name).then_some(process)
         });
