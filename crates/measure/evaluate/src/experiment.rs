@@ -25,6 +25,7 @@ use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
 use crate::domains::{Domains, NoisyGuests};
 use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
+use crate::failures::Failures;
 use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
 use crate::measuring_costs::MeasuringCosts;
@@ -141,7 +142,7 @@ pub fn evaluate(
         source,
     })?;
 
-    rampart_load::run_before_loads();
+    rampart_meter::run_before_loads();
     let order = schedule(&plan);
     let rounds = plan
         .transfer
@@ -391,9 +392,10 @@ impl RunEnvironment<'_> {
                 observer.progress(&estimate.progress());
             };
             tick();
-            // Also after a failed run, which ends all: started one by one, each would move those before it.
+            // A failed run ends all. Started in the order of the runs, each would move those before it.
             if keep && kept_meters.is_empty() && evaluation.settings.variants.is_empty() {
-                self.start_meters(order, evaluation, kept_domains, kept_meters);
+                let failures = &running.failures;
+                self.start_meters(order, evaluation, kept_domains, failures, kept_meters);
             }
             let RunMade {
                 run,
@@ -442,22 +444,21 @@ impl RunEnvironment<'_> {
         Ok(())
     }
 
-    /// Starts the meters of the domains that the runs measure, those on housekeeping CPUs last.
+    /// Starts the meters of the measured domains that are not left out, those on housekeeping CPUs last.
     fn start_meters(
         &self,
         order: &[MatrixEntry],
         evaluation: &Evaluation,
         domains: &Domains,
+        failures: &Failures,
         meters: &mut KeptMeters,
     ) {
-        let mut measured: Vec<MatrixEntry> = Vec::new();
-        for entry in order {
-            if measured.iter().all(|known| known.domain != entry.domain) {
-                measured.push(*entry);
-            }
-        }
         let of = |entry: &MatrixEntry| &evaluation.settings.domains[entry.domain];
+        let mut measured = order.to_vec();
+        measured.retain(|entry| failures.left_out(&of(entry).name).is_none());
+        // The first run of each domain.
         measured.sort_by_key(|entry| (of(entry).selection.kind.is_housekeeping(), entry.domain));
+        measured.dedup_by_key(|entry| entry.domain);
         for entry in measured {
             let start = Start {
                 meter: self.context.meter,

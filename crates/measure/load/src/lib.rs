@@ -27,5 +27,4 @@ pub use inside::{
 };
 pub use load::Load;
 pub use load_program::LoadProgram;
-pub use rampart_meter::run_before_loads;
 pub use share::SHARE_NEEDED;
