@@ -263,7 +263,7 @@ pub enum Refusal {
     RegisterDiffers = 28,
     /// The register is not in a device page of the root, or a cell has its page as memory.
     RegisterLocation = 29,
-    /// An empty range, one that includes PSCI or SDEI, which are never forwarded, or one of the root.
+    /// An empty range, one with standard secure services, which are never forwarded, or one of the root.
     SmcRange = 30,
     /// A doorbell that is not an SPI.
     DoorbellRange = 31,

@@ -92,7 +92,7 @@ pub const fn is_psci(function: u32) -> bool {
     matches!(function & !(VECTOR_HINT | 0x4000_001f), 0x8400_0000)
 }
 
-/// Tells the firmware that the caller has no state in vector registers (Arm DEN 0028, 2.6): the function is the same.
+/// Set if the caller has no state in vector registers (Arm DEN 0028, 2.6). The function is the same without it.
 const VECTOR_HINT: u32 = 1 << 16;
 
 /// Set if a function has 64-bit arguments (Arm DEN 0028, 2.5: bit 30).

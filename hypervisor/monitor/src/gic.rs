@@ -110,7 +110,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         return Err(Outcome::Unsuitable);
     }
     let typer = read(platform.distributor + GICD_TYPER);
-    // Nobody can turn off an interrupt with an extended number, which would stay with a CPU that changes its owner.
+    // An interrupt with an extended number cannot be turned off, and would stay with a CPU that changes its owner.
     let used = |first: u64, words: u64| (0..words).any(|word| read(first + 4 * word) != 0);
     let extended = if typer & 1 << 8 != 0 { (typer >> 27 & 0x1f) + 1 } else { 0 };
     let mut unsuitable = used(platform.distributor + GICD_ISENABLER_EXTENDED, extended);
