@@ -308,6 +308,8 @@ static AARCH64_BACKPORTS: Architecture = Architecture {
 
 /// The same machine with firmware of a board, Trusted Firmware-A: it starts Linux at EL2, implements PSCI, and has
 /// the distributor in two security states.
+static AARCH64_FIRMWARE: Architecture = VIRT_FIRMWARE;
+
 const VIRT_FIRMWARE: Architecture = Architecture {
     name: "aarch64-firmware",
     machine: &[
@@ -316,25 +318,24 @@ const VIRT_FIRMWARE: Architecture = Architecture {
         "-cpu",
         "cortex-a57",
     ],
-    firmware: Some(Firmware {
-        file: "virt.bin",
-        kernel: 0x4020_0000,
-        initramfs: 0x4800_0000,
-    }),
+    firmware: Some(TRUSTED_FIRMWARE),
     two_security_states: None,
     gicv2: None,
     ..VIRT_ARM64
 };
 
-static AARCH64_FIRMWARE: Architecture = VIRT_FIRMWARE;
+const TRUSTED_FIRMWARE: Firmware = Firmware {
+    file: "virt.bin",
+    kernel: 0x4020_0000,
+    initramfs: 0x4800_0000,
+};
 
 /// The same with a firmware that takes interrupts of its own while Linux runs (SCR_EL3.FIQ is 1), for SDEI.
 static AARCH64_FIRMWARE_SDEI: Architecture = Architecture {
     name: "aarch64-firmware-sdei",
     firmware: Some(Firmware {
         file: "virt-sdei.bin",
-        kernel: 0x4020_0000,
-        initramfs: 0x4800_0000,
+        ..TRUSTED_FIRMWARE
     }),
     ..VIRT_FIRMWARE
 };
