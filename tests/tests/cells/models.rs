@@ -77,18 +77,19 @@ pub(crate) fn and_firmware(models: &[Model]) -> Vec<Model> {
     [models, &FIRMWARE].concat()
 }
 
-/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2` or `cortex-a57-virt-2`. One that is not among
-/// `MODELS`, because another QEMU in `PATH` has it, is used where the plain Cortex-A57 is.
+/// Returns the models, or only the one that `RAMPART_TEST_MODEL` names, such as `cortex-a76-2` or
+/// `cortex-a57-virt-2`. One that is not among `MODELS`, because another QEMU in `PATH` has it, is used where the plain
+/// Cortex-A57 is.
 pub(crate) fn chosen(models: &[Model]) -> Vec<Model> {
     let Ok(only) = std::env::var("RAMPART_TEST_MODEL") else {
         return models.to_vec();
     };
-    let special = |model: &&Model| model.name() == only;
-    if GICV2.iter().chain(&FIRMWARE).any(|model| special(&model)) {
+    let is_named = |model: &&Model| model.name() == only;
+    if GICV2.iter().chain(&FIRMWARE).any(|model| is_named(&model)) {
         return models
             .iter()
             .copied()
-            .filter(|model| special(&model))
+            .filter(|model| is_named(&model))
             .collect();
     }
     let is_known = MODELS.iter().any(|model| model.name() == only);
