@@ -124,12 +124,6 @@ impl DomainKind {
         matches!(self.properties().cpus, DomainCpus::Housekeeping)
     }
 
-    /// Returns whether it is measured on one CPU, however many it could own: a detached thread has one.
-    #[must_use]
-    pub const fn is_measured_on_one_cpu(self) -> bool {
-        matches!(self, Self::Detached)
-    }
-
     /// Returns whether the domain's CPUs are offline in Linux while it runs.
     #[must_use]
     pub const fn leaves_linux(self) -> bool {
@@ -292,6 +286,13 @@ impl DomainSelection {
     #[must_use]
     pub fn is_emulated(&self) -> bool {
         self.guest == Some(GuestRole::Emulated)
+    }
+
+    /// Returns whether it is measured on one CPU, however many it could own: a detached thread has one, and
+    /// a cell without an operating system starts no other.
+    #[must_use]
+    pub fn is_measured_on_one_cpu(&self) -> bool {
+        self.kind == DomainKind::Detached || self.cell == Some(CellPayload::BareMetal)
     }
 
     /// Returns whether an evaluation measures it without being asked: the usual variant of a kind,
