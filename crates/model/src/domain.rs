@@ -444,6 +444,10 @@ pub struct ShieldReport {
     /// The mask of unbound workqueues after the change, or `None` if it could not be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workqueues: Option<CpuSet>,
+    /// The limit on the wakeup latency of the shielded CPUs in microseconds, `n/a` for no idle state; `None` if there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_latency: Option<String>,
     /// Number of tasks that were moved away.
     pub tasks_moved: u32,
     /// Number of per-CPU kernel threads that stay.
