@@ -73,6 +73,26 @@ fn isolation_comes_first_and_disruptive_steps_last() {
     }
 }
 
+/// Checks that the limit on the wakeup latency is set, which all idle governors obey.
+#[test]
+fn limits_the_wakeup_latency_of_the_real_time_cpus() {
+    let list = changes("laptop", "1", "");
+    let step = list.to_apply().find(|step| step.name == "idle-states");
+    let step = step.expect("the laptop has deep idle states");
+    let files: Vec<(&str, &str)> = step
+        .locations
+        .iter()
+        .map(|location| (location.location.as_str(), location.value.as_str()))
+        .collect();
+    assert_eq!(
+        files,
+        [(
+            "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
+            "10"
+        )]
+    );
+}
+
 /// Checks that only kernel settings are written, and none twice.
 #[test]
 fn writes_only_kernel_settings() {

@@ -194,6 +194,39 @@ fn idle_states_count_only_if_they_are_allowed() {
     }
 }
 
+/// The idle driver of a guest does not know the time that its hypervisor takes.
+#[test]
+fn in_a_guest_no_idle_state_is_short() {
+    const CPU: &str = "sys/devices/system/cpu/cpu1";
+    for (flags, limit, expected) in [
+        ("fpu", "0", CheckState::Ok),
+        ("fpu hypervisor", "0", CheckState::Warning),
+        ("fpu hypervisor", "10", CheckState::Warning),
+        ("fpu hypervisor", "n/a", CheckState::Ok),
+    ] {
+        let directory = tempfile::tempdir().expect("directory");
+        let state = |number: u32, file: &str| format!("{CPU}/cpuidle/state{number}/{file}");
+        let processor = format!("processor : 1\nvendor_id : GenuineIntel\nflags : {flags}\n");
+        write(
+            directory.path(),
+            &[
+                ("proc/cpuinfo", &processor),
+                ("sys/devices/system/cpu/online", "0-1"),
+                (&state(0, "name"), "POLL"),
+                (&state(0, "latency"), "0"),
+                (&state(0, "disable"), "0"),
+                (&state(1, "name"), "haltpoll idle"),
+                (&state(1, "latency"), "1"),
+                (&state(1, "disable"), "0"),
+                (&format!("{CPU}/power/pm_qos_resume_latency_us"), limit),
+            ],
+        );
+        let check = checked(&MachineRoot::at(directory.path()), "1");
+        let found = finding(&check, "idle-states");
+        assert_eq!(found.state, expected, "{flags} {limit}: {}", found.found);
+    }
+}
+
 #[test]
 fn an_invalid_partition_is_a_problem() {
     for (mode, expected) in [
