@@ -89,7 +89,8 @@ fn refuse(
 /// make, Arm ARM D8.17.1). The root retries until the update is complete; EL2 does not wait. The tables of a cell
 /// change only while none of its CPUs runs.
 fn is_interim(kind: AccessKind) -> bool {
-    if is_permission_fault(read_register!("esr_el2")) {
+    // No update refuses what it permitted: also a walk that writes a table, and may only read it, does not succeed later.
+    if read_register!("esr_el2") & 0x3c == 0x0c {
         return false;
     }
     let Some(mut manager) = MANAGER.try_lock() else { return true };

@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
 use rampart_hypervisor_core::gic::{
-    self, LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask, sgi_to,
+    self, LAST_SPI, ORDINARY_PRIORITY, is_extended_private_enabled, is_extended_shared_enabled,
+    keep_routes, lowest_mask, sgi_to,
 };
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT};
 use rampart_hypervisor_core::psci::Caller;
@@ -32,9 +33,6 @@ const GICD_ISPENDR: u64 = 0x0200;
 const GICD_ICPENDR: u64 = 0x0280;
 const GICD_ICACTIVER: u64 = 0x0380;
 const GICD_IPRIORITYR: u64 = 0x0400;
-/// GICD_ISENABLER0E (12.9.28), if GICD_TYPER.ESPI (bit 8). GICR_ISENABLER1E follows GICR_ISENABLER0. The number of each is in
-/// bits 27 to 31 of the TYPER.
-const GICD_ISENABLER_EXTENDED: u64 = 0x1200;
 /// GICD_CTLR.DS: one security state; EnableGrp0 and EnableGrp1 then (12.9.4).
 const ONE_SECURITY_STATE: u64 = 1 << 6;
 const ENABLE_BOTH_GROUPS: u64 = 0b11;
@@ -115,10 +113,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         return Err(Outcome::Unsuitable);
     }
     let typer = read(platform.distributor + GICD_TYPER);
-    // An interrupt with an extended number cannot be turned off, and would stay with a CPU that changes its owner.
-    let used = |first: u64, words: u64| (0..words).any(|word| read(first + 4 * word) != 0);
-    let extended = (typer >> 8 & 1) * ((typer >> 27 & 0x1f) + 1);
-    let mut unsuitable = used(platform.distributor + GICD_ISENABLER_EXTENDED, extended);
+    let mut unsuitable = is_extended_shared_enabled(platform.distributor, typer, &Devices);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
     let mut found = ControllerFacts {
         all_redistributors: platform.cpu_frames..platform.cpu_frames + platform.cpu_frame_bytes,
@@ -140,7 +135,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
             && let Some(frame) = found.redistributors.get_mut(index)
         {
             *frame = at;
-            unsuitable |= used(at + PRIVATE_FRAME + GICD_ISENABLER + 4, typer >> 27 & 3);
+            unsuitable |= is_extended_private_enabled(at + PRIVATE_FRAME, typer, &Devices);
         }
         // Last.
         if typer & 1 << 4 != 0 {

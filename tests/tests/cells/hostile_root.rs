@@ -2,6 +2,7 @@
 //! Attacks of a hostile root on a cell, and on the hypervisor.
 
 use rampart_hypervisor_cells::remote::{ENTRY, INTERRUPTS, TIMER_TICKS};
+use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{Hypercall, Outcome};
 
@@ -9,7 +10,7 @@ use crate::machine::{
     AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
     ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE, STORE_WORD, UNMASK,
     WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with, region, register, root, system,
-    wait_within, write_register,
+    write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -27,9 +28,9 @@ fn private_frame(cpu: u64) -> u64 {
 }
 
 /// The root routes an interrupt of its own to the witness's CPU before the witness exists, and sets it pending for
-/// ever, with both triggers.
+/// ever, with both triggers. Then it disables whatever it can: the distributor, the frame of the witness's CPU.
 #[test]
-fn an_interrupt_of_the_root_does_not_reach_a_cell() {
+fn the_root_neither_sends_nor_disables_an_interrupt_of_a_cell() {
     on(&MODELS, |machine| {
         let (word, bit) = (INTERRUPT / 32 * 4, 1 << (INTERRUPT % 32));
         for interrupt in [INTERRUPT, INTERRUPT + 1] {
@@ -54,9 +55,50 @@ fn an_interrupt_of_the_root_does_not_reach_a_cell() {
         let checked = witness.check();
         machine.end(root(0))?;
         checked?;
+        disable_all(machine)?;
+        witness.check()?;
         machine.manage(Hypercall::CellDestroy, witness.number)?;
         machine.turn_on(WITNESS_CPU as u64)
     });
+}
+
+/// Writes the registers by which the root could disable interrupts of the witness, and expects no change of those that
+/// all cells share.
+fn disable_all(machine: &Machine) -> crate::machine::Attacked {
+    // GICD_CTLR; GICR_CTLR, GICR_WAKER, GICR_PROPBASER and GICR_PENDBASER of the witness's CPU and of the root's.
+    let frame = |cpu: u64| private_frame(cpu) - 0x1_0000;
+    let of_frame = |cpu| [0x00, 0x14, 0x70, 0x74, 0x78, 0x7c].map(|offset| frame(cpu) + offset);
+    let shared = [of_frame(WITNESS_CPU as u64), of_frame(0)].concat();
+    // Those of another cell's CPU read as 0; the witness shows whether they have changed.
+    for register in shared.into_iter().chain([DISTRIBUTOR]) {
+        let before = machine.device(root(0), register)?;
+        for value in [0, 1, 1 << 1, u64::from(u32::MAX)] {
+            machine.set_device(root(0), register, value)?;
+            machine.access(root(0), STORE, register & !7, value << 32 | value)?;
+        }
+        let after = machine.device(root(0), register)?;
+        ensure(before == after, || {
+            format!("the root changes {register:#x} from {before:#x} to {after:#x}")
+        })?;
+    }
+    // Group, its modifier, NSACR; clear-enable, clear-pending, clear-active; the lowest priority.
+    let all = u64::from(u32::MAX);
+    for (register, value) in [
+        (0x80, 0),
+        (0x80, all),
+        (0xd00, all),
+        (0xe00, all),
+        (0x180, all),
+        (0x280, all),
+        (0x380, all),
+        (PRIORITY + 24, all),
+    ] {
+        let own = private_frame(WITNESS_CPU as u64) + register;
+        for register in [own, DISTRIBUTOR + register] {
+            machine.set_device(root(0), register, value)?;
+        }
+    }
+    Ok(())
 }
 
 /// The root sets private interrupts pending, active and enabled for the witness's CPU: while the CPU is off, and while
@@ -383,7 +425,8 @@ fn the_root_does_not_see_what_a_stopped_cell_computed() {
     });
 }
 
-/// All CPUs of the root make management calls at once.
+/// All CPUs of the root make management calls at once, while the configuration changes under them: to another owner's
+/// memory, another CPU, more entries, and back.
 #[test]
 fn management_calls_at_once_end() {
     on(&MODELS[..3], |machine| {
@@ -396,8 +439,27 @@ fn management_calls_at_once_end() {
         let create = [number(Hypercall::CellCreate), BLOBS, bytes.len() as u64];
         machine.repeat(root(0), &[HVC], &create);
         machine.repeat(root(1), &[HVC], &[number(Hypercall::CellDestroy), 2]);
-        let ran = wait_within(std::time::Duration::from_secs(2), || false);
-        ensure(!ran, || unreachable!())?;
+        let changed = |change: fn(&mut Blob)| {
+            let mut blob = OTHER_ON_2.blob();
+            change(&mut blob);
+            let mut changed = blob.bytes();
+            changed.resize(bytes.len(), 0);
+            changed
+        };
+        let hostile = [
+            changed(|blob| blob.memory[0].physical = WITNESS),
+            changed(|blob| blob.memory[0].physical = HYPERVISOR),
+            changed(|blob| blob.cpus = vec![WITNESS_CPU as u64]),
+            changed(|blob| blob.memory.clear()),
+        ];
+        let begin = std::time::Instant::now();
+        while begin.elapsed() < std::time::Duration::from_secs(2) {
+            for other in &hostile {
+                machine.write(BLOBS, other);
+                std::thread::yield_now();
+                machine.write(BLOBS, &bytes);
+            }
+        }
         machine.end(root(0))?;
         machine.end(root(1))?;
         machine.call(root(0), Hypercall::CellDestroy, 2, 0)?;
