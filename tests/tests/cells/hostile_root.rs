@@ -2,15 +2,15 @@
 //! Attacks of a hostile root on a cell, and on the hypervisor.
 
 use rampart_hypervisor_cells::remote::{ENTRY, INTERRUPTS, TIMER_TICKS};
-use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{Hypercall, Outcome};
+use rampart_ring::program_header;
 
 use crate::machine::{
     AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
     ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE, STORE_WORD, UNMASK,
     WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with, region, register, root, system,
-    write_register,
+    wait_within, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -425,8 +425,7 @@ fn the_root_does_not_see_what_a_stopped_cell_computed() {
     });
 }
 
-/// All CPUs of the root make management calls at once, while the configuration changes under them: to another owner's
-/// memory, another CPU, more entries, and back.
+/// All CPUs of the root make management calls at once, and change a configuration during the call.
 #[test]
 fn management_calls_at_once_end() {
     on(&MODELS[..3], |machine| {
@@ -439,32 +438,44 @@ fn management_calls_at_once_end() {
         let create = [number(Hypercall::CellCreate), BLOBS, bytes.len() as u64];
         machine.repeat(root(0), &[HVC], &create);
         machine.repeat(root(1), &[HVC], &[number(Hypercall::CellDestroy), 2]);
-        let changed = |change: fn(&mut Blob)| {
-            let mut blob = OTHER_ON_2.blob();
-            change(&mut blob);
-            let mut changed = blob.bytes();
-            changed.resize(bytes.len(), 0);
-            changed
-        };
-        let hostile = [
-            changed(|blob| blob.memory[0].physical = WITNESS),
-            changed(|blob| blob.memory[0].physical = HYPERVISOR),
-            changed(|blob| blob.cpus = vec![WITNESS_CPU as u64]),
-            changed(|blob| blob.memory.clear()),
+        wait_within(std::time::Duration::from_secs(1), || false);
+        machine.end(root(0))?;
+        machine.end(root(1))?;
+        // Now one CPU changes the address of the memory for ever, to the witness's and back, with `str x1, [x0]` and
+        // `str x2, [x0]`. The other one destroys, creates, and writes what it may load then: the witness's header.
+        // With one page, so that there are many calls.
+        let mut hostile = OTHER_ON_2.blob();
+        hostile.memory[0].bytes = 0x1000;
+        let bytes = hostile.bytes();
+        machine.write(BLOBS, &bytes);
+        hostile.memory[0].physical = WITNESS;
+        let differs = |(one, other)| one != other;
+        let at = bytes.iter().zip(&hostile.bytes()).position(differs);
+        let at = BLOBS + at.ok_or("the configurations are the same")? as u64 / 8 * 8;
+        let changes = [0xf900_0001, 0xf900_0002].repeat(20);
+        machine.repeat(root(1), &changes, &[at, WITNESS, OTHER_ON_2.memory]);
+        let write = [
+            0x9100_1080, // add x0, x4, #4
+            0xd280_0041, // mov x1, #2
+            HVC,
+            0xaa04_03e0, // mov x0, x4; mov x1, x5; mov x2, x6
+            0xaa05_03e1,
+            0xaa06_03e2,
+            HVC,
+            0x9100_0480, // add x0, x4, #1
+            0xd280_0041, // mov x1, #2
+            HVC,
+            0xf900_00e7, // str x7, [x7]
         ];
-        let begin = std::time::Instant::now();
-        while begin.elapsed() < std::time::Duration::from_secs(2) {
-            for other in &hostile {
-                machine.write(BLOBS, other);
-                std::thread::yield_now();
-                machine.write(BLOBS, &bytes);
-            }
-        }
+        let header = [WITNESS + program_header::OFFSET as u64];
+        machine.repeat(root(0), &write, &[&[0; 4], &create[..], &header].concat());
+        wait_within(std::time::Duration::from_secs(1), || false);
         machine.end(root(0))?;
         machine.end(root(1))?;
         machine.call(root(0), Hypercall::CellDestroy, 2, 0)?;
         machine.turn_on(2)?;
         witness.check()?;
+        machine.expect_headers()?;
         machine.expect_no_fault()
     });
 }
@@ -508,8 +519,17 @@ fn a_start_does_not_outlive_its_cell() {
         let blob = ONE.blob();
         for round in 0..20 {
             let cell = machine.create(&blob)?;
-            machine.load_and_start(cell, &blob, "rampart-cell-remote")?;
-            machine.manage(Hypercall::CellDestroy, cell)?;
+            machine.manage(Hypercall::CellLoadable, cell)?;
+            machine.write_program(&blob, "rampart-cell-remote");
+            // Both calls at once, so that the CPU may not have begun: `mov x0, x4`, `mov x1, x5`.
+            let code = [HVC, 0xaa04_03e0, 0xaa05_03e1, HVC];
+            let [start, destroy] = [Hypercall::CellStart, Hypercall::CellDestroy];
+            let [start, destroy] = [start, destroy].map(|call| u64::from(u32::from(call)));
+            let arguments = [start, cell, 0, 0, destroy, cell];
+            let [outcome, ..] = machine.run(root(0), &code, &arguments)?;
+            ensure(outcome == 0, || {
+                format!("destroy: {}", name(outcome as i64))
+            })?;
             for _ in 0..3 {
                 let [info, ..] = machine.run(root(0), &[SMC], &[AFFINITY_INFO, 2, 0])?;
                 ensure(info == 1, || {
