@@ -145,14 +145,22 @@ pub fn count(word: Word) {
 }
 
 /// Returns this CPU's redistributor: GICR_TYPER (12.10.26) has its affinity.
+///
+/// # Panics
+/// If none has: the search ends with the frames that are marked as the last ones (Last).
 pub fn redistributor() -> u64 {
     let mpidr = read_register!("mpidr_el1");
     let own = (mpidr >> 32 & 0xff) << 24 | mpidr & 0xff_ffff;
     let mut at = first_redistributor();
-    while u64::from(load(at + 0xc)) != own {
-        at += 0x2_0000;
+    loop {
+        let typer = load(at + 8);
+        if u64::from(load(at + 0xc)) == own {
+            return at;
+        }
+        assert!(typer & 1 << 4 == 0, "no redistributor is that of this CPU");
+        // VLPIS: two frames more.
+        at += if typer & 1 << 1 != 0 { 0x4_0000 } else { 0x2_0000 };
     }
-    at
 }
 
 /// Returns the frame with this CPU's private interrupts: the second of its redistributor, or with a GICv2 the

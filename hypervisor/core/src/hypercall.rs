@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Decodes hypercalls and checks permission and arguments. The monitor executes them.
 
-use crate::interface::{EXIT_SLOTS, Hypercall, MAXIMUM_CELLS, Outcome, ROOT, Status};
+use crate::interface::{Hypercall, MAXIMUM_CELLS, Outcome, ROOT, Status};
 use crate::protocol::Kind;
 
 /// A permitted hypercall with valid arguments.
@@ -20,8 +20,6 @@ pub enum Call {
     Manage(Kind, u32),
     /// Return owner, power state and number of exits of a CPU.
     CpuInfo(usize),
-    /// Return the number of exits of a CPU by [`crate::interface::Exit`].
-    CpuExits(usize, usize),
     /// Ring the caller's doorbell with this index.
     Doorbell(u64),
     /// Kick the caller's watchdog.
@@ -66,10 +64,6 @@ impl Call {
             Hypercall::CellStop => Self::Manage(Kind::Stop, other()?),
             Hypercall::CellDestroy => Self::Manage(Kind::Destroy, other()?),
             Hypercall::CpuInfo => Self::CpuInfo(cpu()?),
-            Hypercall::CpuExits => match usize::try_from(second) {
-                Ok(exit) if exit < EXIT_SLOTS => Self::CpuExits(cpu()?, exit),
-                _ => return Err(Outcome::Invalid),
-            },
             Hypercall::Doorbell => Self::Doorbell(first),
             Hypercall::WatchdogKick => Self::WatchdogKick,
             Hypercall::Interface => Self::Interface,

@@ -126,8 +126,6 @@ pub enum Hypercall {
     /// x1: index of a CPU in the header; for a cell only its own CPUs. Results: x1 the owner, x2 the
     /// [`CpuPower`], x3 the number of all exits.
     CpuInfo = 0xC600_5210,
-    /// x1: index of a CPU, for a cell only its own CPUs; x2: an [`Exit`]. Result: x1 the number of exits.
-    CpuExits = 0xC600_5211,
     /// x1: index in the caller's list of doorbells. Sets the doorbell's interrupt pending.
     Doorbell = 0xC600_5212,
     /// Kicks the caller's watchdog.
@@ -137,7 +135,7 @@ pub enum Hypercall {
 }
 
 /// The outcome of a hypercall or of the launch in x0, as a signed 64-bit number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, IntoPrimitive, TryFromPrimitive)]
 #[repr(i64)]
 pub enum Outcome {
     /// Success.

@@ -136,7 +136,7 @@ fn power(
             if !executes(second) {
                 return error(ErrorCode::InvalidAddress);
             }
-            match caller.status.cpus[cpu].step(|state| state.turn_on(caller.cell)) {
+            match caller.status.cpus[cpu].step(&|state| state.turn_on(caller.cell)) {
                 Ok(_) => PsciAction::TurnOn { cpu, entry: second, context: third },
                 Err(Refusal::Power(CpuPower::OnPending | CpuPower::Starting)) => {
                     error(ErrorCode::OnPending)

@@ -13,7 +13,7 @@ use crate::interface::{
     CellState, CellStatus, Condition, CpuPower, CpuStatus, Exit, FAILURE_SLOTS, LOG_BYTES,
     MAXIMUM_CPUS, NO_CELL, Outcome, REVISION, STATUS_MAGIC, Status, StopReason,
 };
-use crate::protocol::{CpuState, Refusal};
+use crate::protocol::{CpuState, CpuStep, Refusal};
 
 /// An event in the life of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -309,19 +309,8 @@ impl CpuStatus {
     ///
     /// # Errors
     /// That of the step.
-    pub fn step(
-        &self,
-        step: impl Fn(CpuState) -> Result<CpuState, Refusal>,
-    ) -> Result<CpuState, Refusal> {
-        self.step_by(&step)
-    }
-
-    /// The same, compiled once for all steps.
     #[inline(never)]
-    fn step_by(
-        &self,
-        step: &dyn Fn(CpuState) -> Result<CpuState, Refusal>,
-    ) -> Result<CpuState, Refusal> {
+    pub fn step(&self, step: &CpuStep<'_>) -> Result<CpuState, Refusal> {
         let mut found = self.state.load(SeqCst);
         loop {
             let (before, after) = (CpuState::from_word(found), step(CpuState::from_word(found))?);

@@ -103,7 +103,7 @@ pub const SYSTEM: u8 = 0x18;
 /// Exception class of an instruction abort of a lower exception level.
 const INSTRUCTION_ABORT: u8 = 0x20;
 /// Exception class of a data abort of a lower exception level.
-pub const DATA_ABORT: u8 = 0x24;
+const DATA_ABORT: u8 = 0x24;
 
 /// Returns the exception class of ESR_EL2.
 #[inline]
@@ -147,13 +147,13 @@ pub const fn is_permission_fault(esr: u64) -> bool {
     matches!(class(esr), INSTRUCTION_ABORT | DATA_ABORT) && esr & (1 << 7 | 0x3c) == 0x0c
 }
 
-/// Returns whether a data abort is one load or store of one register (ISV is 1, CM and S1PTW are 0) to an
-/// unmapped page (a translation fault of any level): only these can be emulated register accesses. After
-/// a permission fault HPFAR_EL2 need not hold the address.
+/// Returns whether ESR_EL2 is that of a data abort by one load or store of one register (ISV is 1, CM and S1PTW
+/// are 0) to an unmapped page (a translation fault of any level): only these can be emulated register accesses.
+/// After a permission fault HPFAR_EL2 need not hold the address.
 #[inline]
 pub const fn is_transfer(esr: u64) -> bool {
-    const DECODED: u64 = 1 << 24;
-    esr & (DECODED | 1 << 8 | 1 << 7 | 0x3c) == DECODED | 0x04
+    const DECODED: u64 = (DATA_ABORT as u64) << 26 | 1 << 24;
+    esr & (0x3f << 26 | 1 << 24 | 1 << 8 | 1 << 7 | 0x3c) == DECODED | 0x04
 }
 
 /// Decodes ESR_EL2 of an access for which [`is_transfer`] is true.

@@ -21,7 +21,8 @@ fn data(esr: u64) -> rampart_hypervisor_core::syndrome::DataAbort {
 }
 
 fn syndrome(iss: u64) -> Transfer {
-    assert!(is_transfer(iss), "{iss:#x}");
+    assert!(is_transfer(0x24 << 26 | 1 << 25 | iss), "{iss:#x}");
+    assert!(!is_transfer(0x20 << 26 | 1 << 25 | iss), "an instruction abort");
     transfer(iss)
 }
 
@@ -59,7 +60,7 @@ fn decodes_loads_and_stores() {
         1 << 24 | 0b001111,
         1 << 24 | 0b010000,
     ] {
-        assert!(!is_transfer(other), "{other:#x}");
+        assert!(!is_transfer(0x24 << 26 | 1 << 25 | other), "{other:#x}");
     }
     assert!(data(1 << 8 | 0b000111).maintenance);
     assert_eq!(data(1 << 7 | 0b000110).abort, Abort::TableWalk);

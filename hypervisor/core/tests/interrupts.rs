@@ -6,8 +6,8 @@ use crate::support::{DISTRIBUTOR, MPIDRS, REDISTRIBUTORS, Registers, zeroed_stat
 use rampart_hypervisor_core::bus::{Access, Width};
 use rampart_hypervisor_core::gic::{
     BEST_PRIORITY, ControlRegister, PrivateMask, SpiSet, change_owner, control_read, control_write,
-    distributor, is_edge_triggered, is_route, keep_routes, lowest_mask, redistributor,
-    redistributor_owner, route, send_sgi,
+    distributor, is_edge_triggered, is_extended_private_enabled, is_extended_shared_enabled,
+    is_route, keep_routes, lowest_mask, redistributor, redistributor_owner, route, send_sgi,
 };
 use rampart_hypervisor_core::interface::CpuPower;
 use rampart_hypervisor_core::psci::Caller;
@@ -444,4 +444,31 @@ fn interrupts_of_the_root_stay_on_its_cpus() {
     keep_routes(DISTRIBUTOR, 32..36, 0, |affinity| [0, 0x100].contains(&affinity), &bus);
     let found = routes.map(|(number, _)| bus.get(at(number), Width::Double));
     assert_eq!(found, [0, 0, 0, 0x100, 1]);
+}
+
+/// The launch is refused if one is enabled (`find` in the monitor's gic.rs); QEMU has none.
+#[test]
+fn an_enabled_interrupt_with_an_extended_number_is_found() {
+    let bus = Registers::default();
+    // ESPI and 32 registers; PPInum 2.
+    let (shared, private) = (1 << 8 | 31 << 27, 2 << 27);
+    let frame = REDISTRIBUTORS + 0x1_0000;
+    let found = || {
+        [
+            is_extended_shared_enabled(DISTRIBUTOR, shared, &bus),
+            is_extended_private_enabled(frame, private, &bus),
+        ]
+    };
+    assert_eq!(found(), [false; 2]);
+    bus.set(DISTRIBUTOR + 0x127c, Width::Word, 1 << 31);
+    assert_eq!(found(), [true, false]);
+    bus.set(DISTRIBUTOR + 0x127c, Width::Word, 0);
+    bus.set(frame + 0x108, Width::Word, 1);
+    assert_eq!(found(), [false, true]);
+    // Without such interrupts the registers do not exist.
+    bus.set(DISTRIBUTOR + 0x1200, Width::Word, 1);
+    bus.taken();
+    assert!(!is_extended_shared_enabled(DISTRIBUTOR, 31 << 27, &bus));
+    assert!(!is_extended_private_enabled(frame, 0, &bus));
+    assert_eq!(bus.taken(), []);
 }

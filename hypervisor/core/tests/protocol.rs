@@ -11,7 +11,8 @@ use std::cell::Cell;
 
 use rampart_hypervisor_core::interface::{CellState, CpuPower, Outcome, ROOT, StopReason};
 use rampart_hypervisor_core::protocol::{
-    CpuState, Kind, Leaving, LeavingStep, Management, Phase, Progress, Refusal, Work, World,
+    CpuState, CpuStep, Kind, Leaving, LeavingStep, Management, Phase, Progress, Refusal, Work,
+    World,
 };
 use rampart_hypervisor_core::state::{Event, next};
 use stateright::{Checker, Model, Property};
@@ -137,11 +138,7 @@ impl World for Stepped<'_> {
         CpuState::from_word(self.words[cpu].get())
     }
 
-    fn step_cpu(
-        &self,
-        cpu: usize,
-        step: impl Fn(CpuState) -> Result<CpuState, Refusal>,
-    ) -> Result<CpuState, Refusal> {
+    fn step_cpu(&self, cpu: usize, step: &CpuStep<'_>) -> Result<CpuState, Refusal> {
         let before = self.cpu(cpu);
         self.words[cpu].set(step(before)?.word());
         Ok(before)
@@ -269,16 +266,16 @@ impl Machine {
             // It takes the order to park.
             At::Guest { .. } => At::Park,
             At::Park => {
-                let _ = self.with(state, |world| world.step_cpu(cpu, CpuState::park));
+                let _ = self.with(state, |world| world.step_cpu(cpu, &CpuState::park));
                 At::Off
             }
             At::Off if Leaving::from_word(state.leaving).is_closed() => {
-                match self.with(state, |world| world.step_cpu(cpu, CpuState::turn_off)) {
+                match self.with(state, |world| world.step_cpu(cpu, &CpuState::turn_off)) {
                     Ok(_) => At::TurningOff,
                     Err(_) => At::Off,
                 }
             }
-            At::Off => match self.with(state, |world| world.step_cpu(cpu, CpuState::begin)) {
+            At::Off => match self.with(state, |world| world.step_cpu(cpu, &CpuState::begin)) {
                 Ok(_) => At::Begun { cell: word.cell, life: state.entries[cpu] },
                 Err(_) => At::Off,
             },
@@ -289,14 +286,14 @@ impl Machine {
                 At::TurningOn { cell, life, target, set: true }
             }
             At::TurningOn { cell, life, target, set: true } => {
-                let _ = self.with(state, |world| world.step_cpu(target, CpuState::ready));
+                let _ = self.with(state, |world| world.step_cpu(target, &CpuState::ready));
                 At::Guest { cell, life }
             }
             At::Ending { other, .. } if other == self.cpus => At::Park,
             At::Ending { cell, other } => {
                 if other != cpu {
                     let order = |of: CpuState| of.order_to_park(cell);
-                    let _ = self.with(state, |world| world.step_cpu(other, order));
+                    let _ = self.with(state, |world| world.step_cpu(other, &order));
                 }
                 At::Ending { cell, other: other + 1 }
             }
@@ -338,7 +335,7 @@ impl Machine {
                 None => At::Leaving,
             },
             LeavingStep::Leave => {
-                let _ = self.with(state, |world| world.step_cpu(cpu, CpuState::leave));
+                let _ = self.with(state, |world| world.step_cpu(cpu, &CpuState::leave));
                 At::Linux
             }
             LeavingStep::Refused => Self::resume(state, cpu),
@@ -460,7 +457,7 @@ impl Model for Machine {
             Action::TurnOn(cpu, target) => {
                 let At::Guest { cell, life } = state.at[cpu] else { return None };
                 let step = |of: CpuState| of.turn_on(cell);
-                self.with(&mut state, |world| world.step_cpu(target, step)).ok()?;
+                self.with(&mut state, |world| world.step_cpu(target, &step)).ok()?;
                 state.at[cpu] = At::TurningOn { cell, life, target, set: false };
             }
             Action::TurnOff(cpu) => state.at[cpu] = At::Park,

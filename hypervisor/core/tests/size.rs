@@ -5,9 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml: 6,000, and
-/// 100 for memory by colours.
-const LIMIT: usize = 6_100;
+/// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
+const LIMIT: usize = 6_070;
 
 /// Maximum lines of the files that only the image for a GICv2 has.
 const GICV2_LIMIT: usize = 450;

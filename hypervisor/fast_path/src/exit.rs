@@ -10,7 +10,7 @@ use rampart_hypervisor_core::interface::{CpuStatus, Exit, ROOT, Status};
 use rampart_hypervisor_core::psci::constant_result;
 use rampart_hypervisor_core::registers::access_shared;
 use rampart_hypervisor_core::syndrome::{
-    DATA_ABORT, SMC, SYSTEM, Transfer, class, is_transfer, skip_of_aarch32, transfer,
+    SMC, SYSTEM, Transfer, class, is_transfer, skip_of_aarch32, transfer,
 };
 
 use crate::controller::{Controller, data_abort, system_register};
@@ -73,29 +73,27 @@ pub const FORBIDDEN: u32 = 1;
 /// Called by `vectors.s` for a synchronous exception from a guest. Returns [`HANDLED`],
 /// [`HANDLED_CALLEE_SAVED`], [`NOT_HANDLED`] or [`FORBIDDEN`].
 #[unsafe(no_mangle)]
-extern "C" fn handle_exit_fast(registers: &mut Registers, exit_state: &ExitState) -> u32 {
+extern "C" fn handle_exit_fast(exit_state: &ExitState, registers: &mut Registers) -> u32 {
     // A CPU that is ordered to park does so when it takes the management interrupt, or with its next instruction.
     // SAFETY: only this CPU uses it.
     let Some(owner) = (unsafe { &*exit_state.owner.get() }) else { return NOT_HANDLED };
     let syndrome = read_register!("esr_el2");
-    match class(syndrome) {
-        DATA_ABORT if is_transfer(syndrome) => {
-            if read_register!("spsr_el2") & AARCH32 != 0 {
-                return data_abort_of_aarch32(owner, registers, syndrome);
-            }
-            data_abort(owner, registers, syndrome)
-        }
-        SYSTEM => system_register(owner, registers, syndrome as u32),
-        SMC => match constant_result(registers.get(0) as u32) {
-            Some(value) => {
-                owner.counts.count(Exit::Psci);
-                registers.set(0, value);
-                advance()
-            }
-            None => NOT_HANDLED,
-        },
-        _ => NOT_HANDLED,
+    // A match would compare the class of an abort a second time.
+    if class(syndrome) == SYSTEM {
+        return system_register(owner, registers, syndrome as u32);
     }
+    if class(syndrome) == SMC {
+        let Some(value) = constant_result(registers.get(0) as u32) else { return NOT_HANDLED };
+        owner.counts.count(Exit::Psci);
+        return load(registers, 0, value);
+    }
+    if !is_transfer(syndrome) {
+        return NOT_HANDLED;
+    }
+    if read_register!("spsr_el2") & AARCH32 != 0 {
+        return data_abort_of_aarch32(owner, registers, syndrome);
+    }
+    data_abort(owner, registers, syndrome)
 }
 
 /// SPSR_EL2.M: a program of AArch32, which has no SMC, and whose accesses to system registers are not emulated.

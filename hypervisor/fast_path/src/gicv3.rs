@@ -175,7 +175,7 @@ fn read_control(register: ControlRegister) -> u64 {
         ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
         ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
         ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
-        _ => 0,
+        ControlRegister::Deactivate | ControlRegister::Group0Pending | ControlRegister::Group0 => 0,
     }
 }
 
@@ -184,7 +184,9 @@ fn write_control(register: ControlRegister, value: u64) {
         ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
         ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
         ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
-        _ => {}
+        ControlRegister::RunningPriority
+        | ControlRegister::Group0Pending
+        | ControlRegister::Group0 => {}
     }
     instruction!("isb");
 }

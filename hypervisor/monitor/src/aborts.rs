@@ -38,13 +38,10 @@ pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &Dat
         return;
     }
     context.count(Exit::DataAbort);
-    let (kind, reason) = if abort.write {
-        (AccessKind::Write, StopReason::MemoryWrite)
-    } else {
-        (AccessKind::Read, StopReason::MemoryRead)
-    };
+    let reason = [StopReason::MemoryRead, StopReason::MemoryWrite][usize::from(abort.write)];
     // Cache maintenance by address needs the permission to read (Arm ARM D7.5.9) and transfers no data.
-    let kind = if abort.maintenance { AccessKind::Read } else { kind };
+    let writes = abort.write && !abort.maintenance;
+    let kind = [AccessKind::Read, AccessKind::Write][usize::from(writes)];
     refuse(context, registers, abort.abort, kind, reason);
 }
 
@@ -66,8 +63,7 @@ fn to_shared_of_root(context: &Context<'_>, registers: &mut Registers) -> bool {
 /// Handles an instruction abort.
 pub(crate) fn instruction(context: &Context<'_>, registers: &mut Registers, abort: Abort) {
     context.count(Exit::InstructionAbort);
-    let (kind, reason) = (AccessKind::Execute, StopReason::MemoryExecute);
-    refuse(context, registers, abort, kind, reason);
+    refuse(context, registers, abort, AccessKind::Execute, StopReason::MemoryExecute);
 }
 
 fn refuse(
@@ -77,33 +73,27 @@ fn refuse(
     kind: AccessKind,
     reason: StopReason,
 ) {
-    let reason = match abort {
-        Abort::Translation => reason,
-        Abort::TableWalk => StopReason::TranslationTable,
-        Abort::External => StopReason::ExternalAbort,
+    let (reason, needed) = match abort {
+        Abort::Translation => (reason, kind),
+        Abort::TableWalk => (StopReason::TranslationTable, AccessKind::Read),
+        Abort::External => (StopReason::ExternalAbort, kind),
     };
-    if abort != Abort::External && should_retry(context, abort, kind) {
-        return;
-    }
-    if context.cell == ROOT {
-        guest::inject_abort(kind == AccessKind::Execute);
-    } else {
+    if context.cell != ROOT {
         fail(context, registers, reason);
+    } else if abort == Abort::External || !is_interim(needed) {
+        guest::inject_abort(kind == AccessKind::Execute);
     }
 }
 
 /// Returns whether the root should retry the access, because it only hit a table update (break before
 /// make, Arm ARM D8.17.1). The root retries until the update is complete; EL2 does not wait. The tables of a cell
 /// change only while none of its CPUs runs.
-fn should_retry(context: &Context<'_>, abort: Abort, kind: AccessKind) -> bool {
-    if context.cell != ROOT {
-        return false;
-    }
-    let kind = if abort == Abort::TableWalk { AccessKind::Read } else { kind };
-    if is_permission_fault(read_register!("esr_el2")) {
+fn is_interim(kind: AccessKind) -> bool {
+    // No update refuses what it permitted: also a walk that writes a table, and may only read it, does not succeed later.
+    if read_register!("esr_el2") & 0x3c == 0x0c {
         return false;
     }
     let Some(mut manager) = MANAGER.try_lock() else { return true };
-    let translation = manager.as_mut().and_then(|manager| manager.translation(context.cell));
+    let translation = manager.as_mut().and_then(|manager| manager.root().ok());
     translation.is_some_and(|(stage_2, tables)| stage_2.permits(address(), kind, &tables))
 }

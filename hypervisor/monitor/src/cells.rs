@@ -18,7 +18,7 @@ use rampart_hypervisor_core::interface::{
 use rampart_hypervisor_core::launch::watchdog_ticks;
 use rampart_hypervisor_core::memory_transfer;
 use rampart_hypervisor_core::protocol::{
-    CpuState, Kind, Management, Phase, Progress, Refusal as NotPossible, Work, World,
+    CpuState, CpuStep, Kind, Management, Phase, Progress, Refusal as NotPossible, Work, World,
 };
 use rampart_hypervisor_core::stage2::{AccessKind, Stage2};
 use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
@@ -144,7 +144,7 @@ fn prepare(
     let copy = |target: &mut [u8]| unsafe {
         core::ptr::copy_nonoverlapping(start as *const u8, target.as_mut_ptr(), target.len());
     };
-    let system = Shared::of(ROOT).configuration().ok_or(Outcome::WrongState)?;
+    let system = configured(ROOT)?;
     let new = manager.read(number, BlobKind::Cell, bytes, copy);
     let fits = |new: &_| check_cell(new, system, &machine.facts(), &live());
     let new = new.and_then(|new| fits(&new).map(|()| new)).map_err(|refused| {
@@ -174,8 +174,8 @@ pub(crate) fn live() -> Cells<'static> {
 /// Checks that the whole range is memory that the root may read.
 fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
     let end = start.checked_add(bytes)?;
-    let system = Shared::of(ROOT).configuration()?;
-    let (stage_2, tables) = manager.translation(ROOT)?;
+    let system = configured(ROOT).ok()?;
+    let (stage_2, tables) = manager.root().ok()?;
     let within = |region: &MemoryRegion| {
         !region.flags().contains(MemoryFlags::DEVICE)
             && region.physical <= start
@@ -187,6 +187,10 @@ fn root_can_read(manager: &mut Manager, start: u64, bytes: u64) -> Option<()> {
         && (start / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
             .all(|page| stage_2.permits(page * PAGE_BYTES, AccessKind::Read, &tables));
     readable.then_some(())
+}
+
+fn configured(cell: u32) -> Result<&'static Configuration<'static>, Outcome> {
+    Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)
 }
 
 /// Interrupts of cells that were edge-triggered in the root. Linux configures them only when it probes the
@@ -202,11 +206,7 @@ impl World for Held<'_> {
         self.machine.status().cpus[cpu].cpu_state()
     }
 
-    fn step_cpu(
-        &self,
-        cpu: usize,
-        step: impl Fn(CpuState) -> Result<CpuState, NotPossible>,
-    ) -> Result<CpuState, NotPossible> {
+    fn step_cpu(&self, cpu: usize, step: &CpuStep<'_>) -> Result<CpuState, NotPossible> {
         self.machine.status().cpus[cpu].step(step)
     }
 
@@ -256,7 +256,7 @@ impl World for Held<'_> {
 
     fn take(&mut self, cell: u32) -> Done {
         let machine = self.machine;
-        let new = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        let new = configured(cell)?;
         gic::isolate(machine, indices(machine, new))?;
         for grant in new.interrupts {
             Shared::of(ROOT).interrupts.remove(grant.number);
@@ -269,7 +269,7 @@ impl World for Held<'_> {
                 DOORBELLS.insert(grant.number);
             }
         }
-        let (root, mut tables) = self.manager.translation(ROOT).ok_or(Outcome::WrongState)?;
+        let (root, mut tables) = self.manager.root()?;
         let taken = memory_transfer::take_from_root(new, root, &mut tables);
         taken.map_err(|_| Outcome::Exhausted)?;
         share_registers(ROOT)
@@ -307,7 +307,7 @@ impl World for Held<'_> {
 
     fn grant(&mut self, cell: u32) -> Done {
         let (machine, exhausted) = (self.machine, |_| Outcome::Exhausted);
-        let new = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
+        let new = configured(cell)?;
         let mut tables = Tables { pool: &mut self.manager.pool, cell };
         let mut stage_2 = Stage2::new(machine.address_bits, &mut tables).map_err(exhausted)?;
         let result = memory_transfer::map_regions(&mut stage_2, new, &mut tables);
@@ -333,8 +333,7 @@ impl World for Held<'_> {
         let machine = self.machine;
         // If the lock is not available, the root has fewer bits than it could; no cell gets more.
         let _ = share_registers(cell);
-        let system = Shared::of(ROOT).configuration();
-        let (Some(system), Some(old)) = (system, Shared::of(cell).configuration()) else { return };
+        let (Ok(system), Ok(old)) = (configured(ROOT), configured(cell)) else { return };
         for grant in old.interrupts {
             Shared::of(cell).interrupts.remove(grant.number);
             DOORBELLS.remove(grant.number);
@@ -347,22 +346,21 @@ impl World for Held<'_> {
         }
         let mut others = live();
         others[cell as usize] = None;
-        let Some((root, mut tables)) = self.manager.translation(ROOT) else { return };
+        let Ok((root, mut tables)) = self.manager.root() else { return };
         // Memory that cannot be mapped stays unmapped: neither the root nor a cell can access it.
         let _ = memory_transfer::return_to_root(old, system, &others, root, &mut tables);
         set_translations(machine, old, root);
     }
 
     fn show(&mut self, cell: u32, shown: bool) -> Done {
-        let configuration = Shared::of(cell).configuration().ok_or(Outcome::NoSuchCell)?;
-        let (root, mut tables) = self.manager.translation(ROOT).ok_or(Outcome::WrongState)?;
-        memory_transfer::show_loadable(configuration, shown, root, &mut tables)
-            .map_err(|_| Outcome::Exhausted)
+        let (root, mut tables) = self.manager.root()?;
+        let done = memory_transfer::show_loadable(configured(cell)?, shown, root, &mut tables);
+        done.map_err(|_| Outcome::Exhausted)
     }
 
     fn prepare_start(&mut self, cell: u32) {
         let machine = self.machine;
-        let Some(configuration) = Shared::of(cell).configuration() else { return };
+        let Ok(configuration) = configured(cell) else { return };
         // Again: when the cell was created, another CPU of the root may have been about to write a route.
         let _ = gic::isolate(machine, indices(machine, configuration));
         for grant in configuration.interrupts {
@@ -374,7 +372,7 @@ impl World for Held<'_> {
     }
 
     fn set_entry(&self, cell: u32, cpu: usize) {
-        if let (Some(of), Some(cpu)) = (Shared::of(cell).configuration(), self.machine.cpu(cpu)) {
+        if let (Ok(of), Some(cpu)) = (configured(cell), self.machine.cpu(cpu)) {
             cpu.entry.store(of.header.entry, SeqCst);
             cpu.argument.store(of.header.argument, SeqCst);
         }
@@ -432,7 +430,7 @@ pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
     let others = cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
     let mut manager = MANAGER.try_lock();
     for (index, cpu) in others {
-        let found = machine.status().cpus[index].step(|state| state.order_to_park(cell));
+        let found = machine.status().cpus[index].step(&|state| state.order_to_park(cell));
         if !found.is_ok_and(CpuState::has_to_park) {
             continue;
         }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Per-CPU data: [`Cpu`] at the start of the CPU's memory, its stack at the end.
 
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use rampart_hypervisor_fast_path::ExitState;
@@ -19,7 +20,9 @@ pub(crate) const PER_CPU_BYTES: usize = 8 * 4096;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(crate) struct Cpu {
-    /// The end of the CPU's memory. Must be the first field: `vectors.s` reads it.
+    /// The owner for exits. Must be the first field: for `vectors.s` it has the same address.
+    pub(crate) exit_state: ExitState,
+    /// The end of the CPU's memory.
     pub(crate) stack_top: AtomicU64,
     /// Address of [`LinuxState`] during the launch, then 0.
     pub(crate) launching: AtomicU64,
@@ -31,8 +34,6 @@ pub(crate) struct Cpu {
     pub(crate) faulting: AtomicU32,
     /// ELR_EL2 of the root's call that is executed, or 0; SPSR_EL2.
     pub(crate) caller: [AtomicU64; 2],
-    /// The owner for exits.
-    pub(crate) exit_state: ExitState,
     /// Physical address of the root table of stage 2.
     pub(crate) translation: AtomicU64,
     /// Entry address for the next start.
@@ -63,4 +64,4 @@ impl Cpu {
 pub(crate) const LINUX_BYTES: usize = size_of::<LinuxState>();
 const _: () = assert!(LINUX_BYTES == 160);
 const _: () = assert!(size_of::<Registers>() == 256);
-const _: () = assert!(size_of::<Cpu>() <= 4096);
+const _: () = assert!(size_of::<Cpu>() <= 4096 && offset_of!(Cpu, exit_state) == 0);

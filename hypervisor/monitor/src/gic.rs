@@ -9,7 +9,8 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rampart_hypervisor_core::bus::{Bus, Width};
 use rampart_hypervisor_core::format::Platform;
 use rampart_hypervisor_core::gic::{
-    self, LAST_SPI, ORDINARY_PRIORITY, keep_routes, lowest_mask, sgi_to,
+    self, LAST_SPI, ORDINARY_PRIORITY, is_extended_private_enabled, is_extended_shared_enabled,
+    keep_routes, lowest_mask, sgi_to,
 };
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, Outcome, ROOT};
 use rampart_hypervisor_core::psci::Caller;
@@ -32,9 +33,6 @@ const GICD_ISPENDR: u64 = 0x0200;
 const GICD_ICPENDR: u64 = 0x0280;
 const GICD_ICACTIVER: u64 = 0x0380;
 const GICD_IPRIORITYR: u64 = 0x0400;
-/// GICD_ISENABLER0E (12.9.28), if GICD_TYPER.ESPI (bit 8). GICR_ISENABLER1E follows GICR_ISENABLER0. The number of each is in
-/// bits 27 to 31 of the TYPER.
-const GICD_ISENABLER_EXTENDED: u64 = 0x1200;
 /// GICD_CTLR.DS: one security state; EnableGrp0 and EnableGrp1 then (12.9.4).
 const ONE_SECURITY_STATE: u64 = 1 << 6;
 const ENABLE_BOTH_GROUPS: u64 = 0b11;
@@ -91,6 +89,11 @@ impl ControllerFacts {
     pub(crate) fn management(&self) -> u32 {
         if self.unmaskable { 15 } else { 7 }
     }
+
+    /// Returns its bit in registers with one bit per interrupt.
+    fn management_bit(&self) -> u64 {
+        1 << self.management()
+    }
 }
 
 /// Linux's settings of the management interrupt.
@@ -110,10 +113,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         return Err(Outcome::Unsuitable);
     }
     let typer = read(platform.distributor + GICD_TYPER);
-    // An interrupt with an extended number cannot be turned off, and would stay with a CPU that changes its owner.
-    let used = |first: u64, words: u64| (0..words).any(|word| read(first + 4 * word) != 0);
-    let extended = if typer & 1 << 8 != 0 { (typer >> 27 & 0x1f) + 1 } else { 0 };
-    let mut unsuitable = used(platform.distributor + GICD_ISENABLER_EXTENDED, extended);
+    let mut unsuitable = is_extended_shared_enabled(platform.distributor, typer, &Devices);
     let unmaskable = read(platform.distributor + GICD_CTLR) & ONE_SECURITY_STATE != 0;
     let mut found = ControllerFacts {
         all_redistributors: platform.cpu_frames..platform.cpu_frames + platform.cpu_frame_bytes,
@@ -135,7 +135,7 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
             && let Some(frame) = found.redistributors.get_mut(index)
         {
             *frame = at;
-            unsuitable |= used(at + PRIVATE_FRAME + GICD_ISENABLER + 4, typer >> 27 & 3);
+            unsuitable |= is_extended_private_enabled(at + PRIVATE_FRAME, typer, &Devices);
         }
         // Last.
         if typer & 1 << 4 != 0 {
@@ -143,8 +143,8 @@ pub(crate) fn find(platform: &Platform, cpus: &[u64]) -> Result<ControllerFacts,
         }
         at += bytes;
     }
-    let all = found.redistributors.iter().zip(cpus).all(|(at, _)| *at != 0);
-    (all && !unsuitable).then_some(found).ok_or(Outcome::Unsuitable)
+    unsuitable |= found.redistributors[..cpus.len()].contains(&0);
+    if unsuitable { Err(Outcome::Unsuitable) } else { Ok(found) }
 }
 
 /// Returns the data for exits of a CPU.
@@ -183,27 +183,26 @@ fn is_mask_shifted() -> bool {
 }
 
 fn private_frame(machine: &Machine, cpu: &Cpu) -> u64 {
-    let index = cpu.index.load(Relaxed) as usize;
-    machine.controller.redistributors.get(index).copied().unwrap_or(0) + PRIVATE_FRAME
+    machine.controller.redistributors[cpu.index.load(Relaxed) as usize] + PRIVATE_FRAME
 }
 
 /// Sets up this CPU's management interrupt, with a higher priority than any of a cell (4.8). Saves Linux's
 /// settings for [`restore_management`].
 pub(crate) fn set_up_management(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
-    let number = u64::from(machine.controller.management());
-    let bit = 1 << number;
-    cpu.linux_interrupt.enabled.store(read(frame + GICD_ISENABLER) & bit, Relaxed);
-    cpu.linux_interrupt.group.store(read(frame + GICD_IGROUPR) & bit, Relaxed);
-    let priority = frame + GICD_IPRIORITYR + number;
-    cpu.linux_interrupt.priority.store(Devices.read(priority, Width::Byte), Relaxed);
+    let bit = machine.controller.management_bit();
+    let priority = frame + GICD_IPRIORITYR + u64::from(machine.controller.management());
+    let saved = &cpu.linux_interrupt;
+    saved.enabled.store(read(frame + GICD_ISENABLER), Relaxed);
+    saved.group.store(read(frame + GICD_IGROUPR) & bit, Relaxed);
+    saved.priority.store(Devices.read(priority, Width::Byte), Relaxed);
     write(frame + GICD_ICENABLER, bit);
     write(frame + GICD_ICPENDR, bit);
     Devices.write(priority, Width::Byte, 0);
     if machine.controller.unmaskable {
         write(frame + GICD_IGROUPR, read(frame + GICD_IGROUPR) & !bit);
-        let control = read(machine.distributor + GICD_CTLR);
-        write(machine.distributor + GICD_CTLR, control | ENABLE_BOTH_GROUPS);
+        let control = machine.distributor + GICD_CTLR;
+        write(control, read(control) | ENABLE_BOTH_GROUPS);
         // ICC_BPR0_EL1 (12.2.4): the interrupt also preempts an interrupt of the cell. There are no other
         // interrupts of group 0, so Linux's value is not saved.
         write_register!("s3_0_c12_c8_3", 0);
@@ -217,20 +216,18 @@ pub(crate) fn set_up_management(machine: &Machine, cpu: &Cpu) {
 /// Restores Linux's settings of the management interrupt.
 pub(crate) fn restore_management(machine: &Machine, cpu: &Cpu) {
     let frame = private_frame(machine, cpu);
-    let number = u64::from(machine.controller.management());
-    let bit = 1 << number;
+    let bit = machine.controller.management_bit();
+    let saved = &cpu.linux_interrupt;
     write(frame + GICD_ICENABLER, bit);
     write(frame + GICD_ICPENDR, bit);
     if machine.controller.unmaskable {
         write_register!("s3_0_c12_c12_6", 0);
     }
-    write(
-        frame + GICD_IGROUPR,
-        read(frame + GICD_IGROUPR) & !bit | cpu.linux_interrupt.group.load(Relaxed),
-    );
-    let priority = cpu.linux_interrupt.priority.load(Relaxed);
-    Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, priority);
-    write(frame + GICD_ISENABLER, cpu.linux_interrupt.enabled.load(Relaxed));
+    let group = read(frame + GICD_IGROUPR) & !bit;
+    write(frame + GICD_IGROUPR, group | saved.group.load(Relaxed));
+    let priority = frame + GICD_IPRIORITYR + u64::from(machine.controller.management());
+    Devices.write(priority, Width::Byte, saved.priority.load(Relaxed));
+    write(frame + GICD_ISENABLER, saved.enabled.load(Relaxed) & bit);
     // ICH_HCR_EL2, as set by Linux at its start (arch/arm64/kernel/head.S, el2_setup.h).
     write_register!("s3_4_c12_c11_0", 0);
     synchronise();
@@ -286,7 +283,8 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
         return;
     }
     // The cell may have acknowledged a late kick, which is not signalled again while it is active.
-    write(private_frame(machine, cpu) + GICD_ICACTIVER, 1 << machine.controller.management());
+    let active = private_frame(machine, cpu) + GICD_ICACTIVER;
+    write(active, machine.controller.management_bit());
     let control = read_register!("hcr_el2");
     // ICC_IGRPEN1_EL1 (12.2.16).
     let enabled = read_register!("s3_0_c12_c12_7");
@@ -302,11 +300,12 @@ pub(crate) fn sleep(machine: &Machine, cpu: &Cpu) {
 
 /// Clears the pending management interrupt, so that the guest never takes it. Returns whether it was pending.
 pub(crate) fn acknowledge_kick(machine: &Machine, cpu: &Cpu) -> bool {
-    let (frame, bit) = (private_frame(machine, cpu), 1 << machine.controller.management());
-    let pending = read(frame + GICD_ICPENDR) & bit != 0;
-    write(frame + GICD_ICPENDR, bit);
+    let register = private_frame(machine, cpu) + GICD_ICPENDR;
+    let bit = machine.controller.management_bit();
+    let pending = read(register) & bit != 0;
+    write(register, bit);
     // Reading back ensures that the write has taken effect (12.1.6).
-    let _ = read(frame + GICD_ICPENDR);
+    let _ = read(register);
     instruction!("dsb sy");
     pending
 }
@@ -317,12 +316,11 @@ pub(crate) fn reset_cpu(machine: &Machine, cpu: &Cpu) {
     let private: u64 = machine.private().0.into();
     write(frame + GICD_ICENABLER, private);
     write(frame + GICD_ICPENDR, private);
+    let management = machine.controller.management_bit();
     // A cell may have acknowledged the management interrupt, which is not signalled again while it is active.
-    write(frame + GICD_ICACTIVER, private | 1 << machine.controller.management());
-    for word in 0..8 {
-        // The last byte of its word is the management interrupt's and keeps the highest priority.
-        let own = if word == machine.controller.management() / 4 { 0x01_0101 } else { 0x0101_0101 };
-        write(frame + GICD_IPRIORITYR + u64::from(4 * word), own * ORDINARY_PRIORITY);
+    write(frame + GICD_ICACTIVER, private | management);
+    for number in (0..32).filter(|number| management >> number & 1 == 0) {
+        Devices.write(frame + GICD_IPRIORITYR + number, Width::Byte, ORDINARY_PRIORITY);
     }
     // GICR_CTLR.RWP (12.11.2): the trigger of an enabled interrupt must not be changed.
     wait_until(DISABLE_MICROSECONDS, &mut || read(frame - PRIVATE_FRAME) & 1 << 3 == 0);
@@ -384,5 +382,6 @@ pub(crate) fn change_owner(machine: &Machine, number: u32, edge: bool, affinity:
 /// Sets a shared interrupt pending.
 pub(crate) fn set_pending(machine: &Machine, number: u32) {
     let word = u64::from(number / 32) * 4;
-    write(machine.distributor + GICD_ISPENDR + word, 1 << (number % 32));
+    let register = machine.distributor + GICD_ISPENDR + word;
+    write(register, 1 << (number % 32));
 }

@@ -83,15 +83,9 @@ pub(crate) fn configure_traps(machine: &'static Machine, cpu: &Cpu, cell: u32) {
 /// VTCR_EL2 (D24.2.185): tables in normal write-back memory, inner shareable, of 4 KiB, from level 1; all
 /// physical address bits of the CPU.
 fn translation_control(machine: &Machine) -> u64 {
+    const TABLES: u64 = 1 << 31 | 3 << 12 | 1 << 10 | 1 << 8 | 1 << 6;
     let physical = read_register!("id_aa64mmfr0_el1") & 7;
-    let first_level = 1 << 6;
-    1 << 31
-        | physical << 16
-        | 3 << 12
-        | 1 << 10
-        | 1 << 8
-        | first_level
-        | u64::from(64 - machine.address_bits)
+    TABLES | physical << 16 | u64::from(64 - machine.address_bits)
 }
 
 /// Clears the registers of the last owner, and disables its timers, debug and counters.

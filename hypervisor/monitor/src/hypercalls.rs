@@ -61,9 +61,6 @@ fn execute(
             let state = cpu.cpu_state();
             *values = [state.cell.into(), state.power as u64, cpu.all_exits()];
         }
-        Call::CpuExits(index, exit) => {
-            values[0] = status.cpus[index].exits[exit].load(Relaxed);
-        }
         Call::Doorbell(index) => doorbell(context, index)?,
         Call::WatchdogKick => {
             status.kick(context.cell, now());

@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 
 use rampart_hypervisor_core::configuration::{BlobBuffer, Configuration, Kind, Refused};
 use rampart_hypervisor_core::gic::SpiSet;
-use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, ROOT};
+use rampart_hypervisor_core::interface::{MAXIMUM_CELLS, Outcome, ROOT};
 use rampart_hypervisor_core::protocol::Work;
 use rampart_hypervisor_core::stage2::Stage2;
 use rampart_hypervisor_fast_path::Guarded;
@@ -35,8 +35,6 @@ static CELLS: [Shared; MAXIMUM_CELLS] = [const {
 }; MAXIMUM_CELLS];
 
 /// The manager. CPUs never wait for this lock: they return [`Outcome::Busy`] or retry later.
-///
-/// [`Outcome::Busy`]: rampart_hypervisor_core::interface::Outcome::Busy
 pub(crate) static MANAGER: Guarded<Option<Manager>> = Guarded::new(None);
 
 /// The interrupts that their owners declare as doorbells. Cells read it without a lock.
@@ -75,6 +73,14 @@ impl Manager {
         let stage_2 = self.stage_2.get_mut(cell as usize)?.as_mut()?;
         let pool = &mut self.pool;
         Some((stage_2, Tables { pool, cell }))
+    }
+
+    /// Returns the root's translation.
+    ///
+    /// # Errors
+    /// [`Outcome::WrongState`] before the launch.
+    pub(crate) fn root(&mut self) -> Result<(&mut Stage2, Tables<'_>), Outcome> {
+        self.translation(ROOT).ok_or(Outcome::WrongState)
     }
 
     /// Copies and parses a configuration for a cell that does not exist yet. [`Manager::set`] makes it the

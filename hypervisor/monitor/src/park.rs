@@ -30,7 +30,7 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         // An error that the last owner caused is taken here, and not with the next one (`handle_fault`).
         instruction!("isb", "dsb sy", "msr daifclr, #4", "isb", "msr daifset, #4");
         // Last: a CPU that is off may get another owner, or be started, at once.
-        let _ = status.step(CpuState::park);
+        let _ = status.step(&CpuState::park);
         gic::enable_wakeup(machine, cpu, true);
         wait(machine, cpu);
         gic::enable_wakeup(machine, cpu, false);
@@ -54,11 +54,11 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
 fn wait(machine: &Machine, cpu: &Cpu) {
     let status = &machine.status().cpus[cpu.index.load(Relaxed) as usize];
     let mut kicked = false;
-    while status.step(CpuState::begin).is_err() {
-        if root::is_closing() && status.step(CpuState::turn_off).is_ok() {
+    while status.step(&CpuState::begin).is_err() {
+        if root::is_closing() && status.step(&CpuState::turn_off).is_ok() {
             smc::turn_off(machine, cpu);
             // The firmware refused.
-            let _ = status.step(CpuState::park);
+            let _ = status.step(&CpuState::park);
         }
         instruction!("dsb sy", "wfi");
         kicked = gic::acknowledge_kick(machine, cpu);

@@ -235,7 +235,7 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
         }
     }
     let cpu = context.cpu;
-    let _ = machine.status().cpus[index].step(CpuState::leave);
+    let _ = machine.status().cpus[index].step(&CpuState::leave);
     gic::restore_management(machine, cpu);
     write_register!("vttbr_el2", 0);
     write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));

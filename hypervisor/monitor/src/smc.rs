@@ -64,7 +64,7 @@ fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
     cpu.argument.store(argument, Relaxed);
     // Refused if the cell has been ended since.
     let index = cpu.index.load(Relaxed) as usize;
-    if machine.status().cpus[index].step(CpuState::ready).is_ok() {
+    if machine.status().cpus[index].step(&CpuState::ready).is_ok() {
         kick(machine, cpu);
     }
 }

@@ -32,7 +32,6 @@ global_asm!(
     include_str!("vectors.s"),
     registers_bytes = const size_of::<Registers>(),
     stack_top_offset = const offset_of!(Cpu, stack_top),
-    exit_state_offset = const offset_of!(Cpu, exit_state),
     minus_handled_callee_saved = const HANDLED_CALLEE_SAVED.wrapping_neg(),
 );
 

@@ -24,14 +24,13 @@
     x2_to_x17 stp
     x18_to_x29 stp
     stp     x30, xzr, [sp, #240]
-    mov     x0, sp
-    mrs     x1, tpidr_el2
     .if \kind
     mov     x2, #\kind
     b       exit_taken
     .else
-    // The fast path first; handle_exit handles the other exits.
-    add     x1, x1, #{exit_state_offset}
+    // The fast path first; handle_exit handles the other exits. The CPU's data begins with its ExitState.
+    mrs     x0, tpidr_el2
+    mov     x1, sp
     bl      handle_exit_fast
     cbz     w0, resume_caller_saved
     b       other_result
@@ -67,10 +66,10 @@ other_result:
     cmn     w0, #{minus_handled_callee_saved}
     b.eq    resume
     mov     w3, w0
-    mov     x0, sp
-    mrs     x1, tpidr_el2
     mov     x2, #0
 exit_taken:
+    mov     x0, sp
+    mrs     x1, tpidr_el2
     bl      handle_exit
 // The stack holds struct Registers and nothing else.
 resume:

@@ -116,7 +116,7 @@ fn is_examined(register: Register) -> bool {
         (3, 0, 12, 8 | 12) => ![0, 1].contains(&op2) || m == 8 && op2 == 1,
         (3, 0, 12, 11) => op2 == 3,
         // Parts of the processor's state.
-        (3, _, 4, 2) => false,
+        (3, _, 4, 2 | 3) => false,
         (3, _, 11 | 15, _) => false,
         _ => true,
     }

@@ -6,12 +6,12 @@
 use std::time::Duration;
 
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::format::SmcGrant;
-use rampart_hypervisor_core::interface::{Exit, Hypercall};
+use rampart_hypervisor_core::format::{Refusal, SmcGrant};
+use rampart_hypervisor_core::interface::{Exit, Hypercall, Outcome};
 use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_firmware};
 
 use crate::machine::{
-    FIRMWARE, ISB, ONE, SMC, ensure, on, on_with, read_register, register, root, system,
+    FIRMWARE, ISB, ONE, SMC, ensure, name, on, on_with, read_register, register, root, system,
     write_register,
 };
 
@@ -22,7 +22,11 @@ const CONVENTION_VERSION: u64 = 0x8000_0000;
 /// Functions that this firmware has, or that firmware of its kind can have: of the architecture (Arm DEN 0028, 7), of
 /// power (DEN 0022, 5), of events (SDEI, DEN 0054, 5.1), random numbers (DEN 0098, 2), secure partitions (DEN 0077), of
 /// the vendor and of measurements.
-const FUNCTIONS: [u64; 30] = [
+const FUNCTIONS: [u64; 34] = [
+    0x8401_0005, // with the hint about vector registers: MIGRATE, SYSTEM_SUSPEND, SDEI_VERSION and EVENT_REGISTER
+    0xc401_000e,
+    0xc401_0020,
+    0xc401_0021,
     0x8000_0002, // SMCCC_ARCH_SOC_ID
     0x8000_8000, // SMCCC_ARCH_WORKAROUND_1, 2 and 3
     0x8000_7fff,
@@ -93,11 +97,25 @@ fn no_other_function_of_the_firmware_is_reached() {
                 })?;
             }
         }
+        machine.manage(Hypercall::CellDestroy, cell)?;
+        // No cell is granted those by which the firmware would continue at EL2.
+        for (first, last) in [
+            (0xc400_0020, 0xc400_0032),
+            (0x8400_0000, 0x8400_001f),
+            (0xc401_0020, 0xc401_0032),
+            (0x83ff_ffff, 0x8400_0000),
+        ] {
+            let smcs = vec![SmcGrant { first, last }];
+            let (outcome, [reason, ..]) = machine.try_create(&Blob { smcs, ..ONE.blob() })?;
+            let expected = (Outcome::Refused as i64, Refusal::SmcRange as u64);
+            ensure((outcome, reason) == expected, || {
+                format!("a cell with {first:#x}: {}, {reason}", name(outcome))
+            })?;
+        }
         let counts = [1, 2].map(forwarded);
         ensure(counts == [1, 0], || {
             format!("forwarded calls of the root and of the cell: {counts:?}")
         })?;
-        machine.manage(Hypercall::CellDestroy, cell)?;
         machine.turn_on(2)?;
         witness.check()?;
         machine.expect_running()?;

@@ -2,18 +2,20 @@
 //! Accesses for which the hypervisor gets no address, no register or no syndrome: by table walks, by instructions other
 //! than loads and stores of one register, and calls of the firmware and the debugger's lock.
 
-use rampart_hypervisor_cells::remote::PHYSICAL_TIMER;
+use rampart_hypervisor_cells::remote::{EXCEPTIONS, PHYSICAL_TIMER, SYNDROME};
 use rampart_hypervisor_core::configuration::build::Blob;
-use rampart_hypervisor_core::format::SmcGrant;
+use rampart_hypervisor_core::format::{MemoryFlags, SmcGrant};
 use rampart_hypervisor_core::interface::{CellState, Exit, Hypercall, StopReason};
 
 use crate::machine::{
-    CODE_START, DISTRIBUTOR, ERET, HYPERVISOR, ISB, MODELS, ONE, PORT, REDISTRIBUTORS, SMC, SPIN,
-    WITNESS, ensure, on, on_with, read_register, register, root, system, write_register,
+    Attacked, CODE_START, DATA, DISTRIBUTOR, ERET, HVC, HYPERVISOR, ISB, LOAD, MODELS, Machine,
+    ONE, PORT, RAM, REDISTRIBUTORS, SHARED, SMC, SPIN, WFI, WITNESS, ensure, on, on_with,
+    read_register, region, register, root, system, write_register,
 };
 
-/// TTBR0_EL1 and OSLSR_EL1.
+/// TTBR0_EL1, TTBR1_EL1 and OSLSR_EL1.
 const TABLES: [u32; 5] = [3, 0, 2, 0, 0];
+const UPPER_TABLES: [u32; 5] = [3, 0, 2, 0, 1];
 const LOCK_STATUS: [u32; 5] = [2, 0, 1, 1, 4];
 
 /// A cell's own translation tables are at addresses that are not its memory: in frames of the interrupt controller, which
@@ -33,19 +35,32 @@ fn a_table_of_a_cell_outside_its_memory_ends_the_cell() {
             WITNESS,
             1 << 38,
         ] {
-            // T0SZ, EPD1, 40 bits of addresses; then with updates by the hardware (HA, HD).
+            // T0SZ, T1SZ, TG1, 40 bits of addresses; EPD1. Then with updates by the hardware (HA, HD).
+            let both = 25 | 25 << 16 | 2 << 30 | 2 << 32;
             let control = 25 | 1 << 23 | 2 << 32;
-            for control in [control, control | 3 << 39] {
+            for (control, fetches) in [control, both]
+                .into_iter()
+                .flat_map(|control| [control, control | 3 << 39])
+                .zip([true, true, false, false])
+            {
                 let cell = machine.start_hostile(&ONE, &ONE.blob())?;
+                // The walk is that of a fetch, or of a load: its code has a table of its own.
+                let own = 0x19_0000;
+                machine.set(ONE.memory + own + 8, CODE_START | 1 | 3 << 8 | 1 << 10);
+                let [lower, upper] = if fetches { [0, 3] } else { [3, 0] };
                 let code = [
-                    write_register(TABLES, 0),
+                    write_register(TABLES, lower),
+                    write_register(UPPER_TABLES, upper),
                     write_register(register::TRANSLATION_CONTROL, 1),
                     ISB,
                     write_register(register::SYSTEM_CONTROL, 2),
                     ISB,
+                    // ldr x0, [x4]
+                    0xf940_0080,
                     SPIN,
                 ];
-                machine.begin(ONE.cpu(0), &code, &[at, control, 0x30d0_0801]);
+                let arguments = [at, control, 0x30d0_0801, CODE_START + own, u64::MAX << 39];
+                machine.begin(ONE.cpu(0), &code, &arguments);
                 let condition = || machine.status().cells[cell as usize].condition();
                 let ended = machine.wait(|| condition().state == CellState::Failed);
                 ensure(ended, || format!("a table at {at:#x}: the cell goes on"))?;
@@ -58,6 +73,51 @@ fn a_table_of_a_cell_outside_its_memory_ends_the_cell() {
             }
         }
         witness.check()?;
+        machine.expect_no_fault()
+    });
+}
+
+/// The root's own tables are in memory that it may only read, and the CPU would update them (HA, HD): it takes an
+/// exception, and does not try again for ever.
+#[test]
+fn a_table_of_the_root_that_cannot_be_updated_is_an_exception() {
+    on(&MODELS[2..3], |machine| {
+        // Memory of a cell that the root reads: the second GiB with the access flag, and again as the third one without.
+        let table = 0x6700_0000;
+        let mut blob = ONE.blob();
+        let flags = DATA | MemoryFlags::SHARED | MemoryFlags::ROOT_READ;
+        blob.memory.push(region(table, SHARED, 0x1000, flags));
+        let cell = machine.start_hostile(&ONE, &blob)?;
+        let block = RAM | 1 | 3 << 8;
+        // The first one has the interrupt controller.
+        machine.set(table, 1 | 1 << 10);
+        machine.set(table + 8, block | 1 << 10);
+        machine.set(table + 16, block);
+        let set = |control: u64, load: u32| {
+            let code = [
+                write_register(TABLES, 1),
+                write_register(register::TRANSLATION_CONTROL, 2),
+                write_register(register::SYSTEM_CONTROL, 3),
+                ISB,
+                // tlbi vmalle1
+                0xd508_871f,
+                ISB,
+                load,
+            ];
+            // T0SZ, EPD1, 40 bits of addresses, HA and HD.
+            let translation = 25 | 1 << 23 | 2 << 32 | 3 << 39;
+            let arguments = [2 * RAM, table, translation, control];
+            machine.run(root(1), &code, &arguments)
+        };
+        let before = machine.value(root(1), EXCEPTIONS);
+        set(0x30d0_0801, LOAD)?;
+        let taken = machine.value(root(1), EXCEPTIONS) - before;
+        set(0x30d0_0800, ISB)?;
+        ensure(taken == 1, || format!("the root takes {taken} exceptions"))?;
+        let updated = machine.word(table + 16) != block;
+        ensure(!updated, || "the CPU writes the table".to_owned())?;
+        machine.manage(Hypercall::CellDestroy, cell)?;
+        machine.turn_on(2)?;
         machine.expect_no_fault()
     });
 }
@@ -85,17 +145,16 @@ fn an_access_without_a_syndrome_changes_no_register() {
         for (at, own) in [(DISTRIBUTOR + 0x110, 0), (frame + 0x100, timer)] {
             for (what, code) in WITHOUT_SYNDROME {
                 let cell = machine.start_hostile(&ONE, &ONE.blob())?;
-                let exceptions =
-                    || machine.value(ONE.cpu(0), rampart_hypervisor_cells::remote::EXCEPTIONS);
+                let exceptions = || machine.value(ONE.cpu(0), EXCEPTIONS);
                 machine.begin(ONE.cpu(0), &[code], &[at, u64::MAX, u64::MAX]);
                 let state = || machine.status().cells[cell as usize].condition().state;
                 let ended = machine.wait(|| state() == CellState::Failed || exceptions() > 0);
                 ensure(ended, || format!("{what}: the cell goes on"))?;
                 machine.manage(Hypercall::CellDestroy, cell)?;
                 machine.turn_on(2)?;
-                let before = machine.value(root(1), rampart_hypervisor_cells::remote::EXCEPTIONS);
+                let before = machine.value(root(1), EXCEPTIONS);
                 machine.run(root(1), &[code], &[at, u64::MAX, u64::MAX])?;
-                let after = machine.value(root(1), rampart_hypervisor_cells::remote::EXCEPTIONS);
+                let after = machine.value(root(1), EXCEPTIONS);
                 ensure(after == before + 1, || {
                     format!("{what}: the root takes no exception")
                 })?;
@@ -165,6 +224,114 @@ fn neither_the_root_nor_a_cell_closes_the_debuggers_lock() {
         machine.manage(Hypercall::CellDestroy, cell)?;
         machine.expect_no_fault()
     });
+}
+
+/// Instructions at EL0 that trap to the hypervisor, or are undefined: the cell takes an exception, and goes on. Those of
+/// vectors and streaming mode trap because cells do not have them.
+const AT_EL0: [(&str, u32); 11] = [
+    ("mrs x1, s3_3_c15_c0_0", 0xd53b_f001),
+    ("msr s3_3_c15_c0_0, x1", 0xd51b_f001),
+    ("mrs x1, s3_3_c11_c0_0", 0xd53b_b001),
+    ("mrs x1, tpidr2_el0", 0xd53b_d0a1),
+    ("rdvl x1, #1", 0x04bf_5021),
+    ("smstart", 0xd503_477f),
+    ("mrs x1, actlr_el1", 0xd538_1021),
+    ("dc cisw, x1", 0xd508_7e41),
+    ("hvc #0", HVC),
+    ("smc #0", SMC),
+    ("wfi", WFI),
+];
+
+/// A program at EL0 does not end its cell by what it executes.
+#[test]
+fn a_cell_takes_the_exceptions_of_its_programs_and_counts_nothing_at_el2() {
+    const PROGRAM: u64 = 0x18_0000;
+    // svc #0
+    const SUPERVISOR_CALL: u32 = 0xd400_0001;
+    on(&[MODELS[2], MODELS[4]], |machine| {
+        let cell = machine.start_hostile(&ONE, &ONE.blob())?;
+        let cpu = ONE.cpu(0);
+        // Each at an address of its own: QEMU does not see that code which it has translated is changed from outside.
+        for (offset, (what, instruction)) in (PROGRAM..).step_by(16).zip(AT_EL0) {
+            let program = [instruction, SUPERVISOR_CALL].map(u32::to_le_bytes);
+            machine.write(ONE.memory + offset, &program.concat());
+            let before = machine.value(cpu, EXCEPTIONS);
+            let code = [
+                write_register(register::FEATURE_ACCESS, 0),
+                write_register(register::SAVED_STATE, 1),
+                write_register(register::RETURN_ADDRESS, 2),
+                // ic iallu
+                0xd508_751f,
+                ISB,
+                ERET,
+            ];
+            let arguments = [u64::MAX, 0x3c0, CODE_START + offset];
+            machine
+                .run(cpu, &code, &arguments)
+                .map_err(|error| format!("{what} at EL0: {error}"))?;
+            let taken = machine.value(cpu, EXCEPTIONS) - before;
+            ensure(taken == 1, || format!("{what}: {taken} exceptions"))?;
+            let class = machine.value(cpu, SYNDROME) >> 26;
+            ensure(class != 0x15, || format!("{what} is executed at EL0"))?;
+        }
+        expect_no_counts_of_the_hypervisor(machine)?;
+        machine.manage(Hypercall::CellDestroy, cell)?;
+        expect_access_never(machine)?;
+        machine.expect_no_fault()
+    });
+}
+
+/// A cell counts cycles at EL2 alone (PMEVTYPER0_EL0: P, U, NSH), during calls of the hypervisor.
+fn expect_no_counts_of_the_hypervisor(machine: &Machine) -> Attacked {
+    let set = [
+        (register::COUNTER_EVENT, 1 << 31 | 1 << 30 | 1 << 27 | 0x11),
+        (register::COUNTER, 0),
+        (register::COUNTERS_ENABLE, 1),
+        (register::COUNTERS, 1),
+    ];
+    for (register, value) in set {
+        let code = [write_register(register, 0), ISB];
+        machine.run(ONE.cpu(0), &code, &[value])?;
+    }
+    let call = u64::from(u32::from(Hypercall::Interface));
+    for _ in 0..20 {
+        machine.run(ONE.cpu(0), &[HVC], &[call])?;
+    }
+    let code = [read_register(register::COUNTER, 0)];
+    let [counted, ..] = machine.run(ONE.cpu(0), &code, &[0xbad])?;
+    ensure(counted == 0, || format!("a cell counts {counted} at EL2"))
+}
+
+/// The root takes the exception of an undefined instruction, which the hypervisor causes (a write of ACTLR_EL1), with
+/// PAN as after any other exception: set, unless SCTLR_EL1.SPAN keeps what it was (Arm ARM D1.3.5).
+fn expect_access_never(machine: &Machine) -> Attacked {
+    const PAN: u64 = 1 << 22;
+    const KEEPS: u64 = 1 << 23;
+    const CONTROL: u64 = 0x3050_0800;
+    for (control, before, after) in [
+        (CONTROL, 0, PAN),
+        (CONTROL, PAN, PAN),
+        (CONTROL | KEEPS, 0, 0),
+        (CONTROL | KEEPS, PAN, PAN),
+    ] {
+        let exceptions = machine.value(root(1), EXCEPTIONS);
+        let code = [
+            write_register(register::SYSTEM_CONTROL, 0),
+            write_register(register::PRIVILEGED_ACCESS_NEVER, 1),
+            ISB,
+            write_register(register::AUXILIARY_CONTROL, 2),
+        ];
+        machine.run(root(1), &code, &[control, before])?;
+        let taken = machine.value(root(1), EXCEPTIONS) - exceptions;
+        let code = [read_register(register::PRIVILEGED_ACCESS_NEVER, 0)];
+        let [found, ..] = machine.run(root(1), &code, &[])?;
+        ensure(taken == 1 && found == after, || {
+            format!(
+                "with SCTLR_EL1 {control:#x} and PAN {before:#x}: {found:#x}, {taken} exceptions"
+            )
+        })?;
+    }
+    Ok(())
 }
 
 /// A program of AArch32 at EL0 reads GICD_TYPER by instructions of 16 bits, also in a block of conditional ones: each is

@@ -10,9 +10,9 @@ use rampart_hypervisor_core::interface::Hypercall;
 
 use crate::machine::{
     Attacked, CODE_START, CPU_OFF, CPU_ON, DATA, DISTRIBUTOR, ERET, HVC, ISB, MASK, MODELS,
-    Machine, ONE, OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, UNMASK, WFI,
-    and_firmware, ensure, name, on, on_with, read_register, region, register, root, system,
-    wait_within, write_register,
+    Machine, ONE, OTHER, PAIR, REDISTRIBUTORS, SHARED, SMC, SPIN, STORE, STORE_WORD, SYSTEM_OFF,
+    SYSTEM_RESET, UNMASK, WFI, and_firmware, ensure, name, on, on_with, read_register, region,
+    register, root, system, wait_within, write_register,
 };
 
 /// Shared interrupts without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -210,8 +210,26 @@ fn bells_in_a_loop_delay_no_management_call() {
         machine.manage(Hypercall::CellDestroy, cell)?;
         machine.turn_on(1)?;
         machine.turn_on(2)?;
+        end_while_turned_on(machine)?;
         witness.check()
     });
+}
+
+/// One CPU of a cell turns the cell off while the other one turns it on, and the root stops and destroys it.
+fn end_while_turned_on(machine: &Machine) -> Attacked {
+    for function in [SYSTEM_OFF, SYSTEM_RESET] {
+        let cell = machine.start_hostile(&PAIR, &PAIR.blob())?;
+        start_second(machine)?;
+        let entry = machine.value(PAIR.cpu(0), ENTRY);
+        let first = PAIR.cpu(0).argument;
+        machine.repeat(PAIR.cpu(1), &[SMC], &[CPU_ON, 1, entry, first]);
+        machine.begin(PAIR.cpu(0), &[SMC], &[function]);
+        machine.call(root(0), Hypercall::CellStop, cell, 0)?;
+        machine.manage(Hypercall::CellDestroy, cell)?;
+        machine.turn_on(1)?;
+        machine.turn_on(2)?;
+    }
+    Ok(())
 }
 
 /// One CPU turns the other on and off for ever, which acknowledges the management interrupt if it sees it, and leaves it

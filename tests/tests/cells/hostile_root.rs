@@ -4,6 +4,7 @@
 use rampart_hypervisor_cells::remote::{ENTRY, INTERRUPTS, TIMER_TICKS};
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::{Hypercall, Outcome};
+use rampart_ring::program_header;
 
 use crate::machine::{
     AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
@@ -27,9 +28,9 @@ fn private_frame(cpu: u64) -> u64 {
 }
 
 /// The root routes an interrupt of its own to the witness's CPU before the witness exists, and sets it pending for
-/// ever, with both triggers.
+/// ever, with both triggers. Then it disables whatever it can: the distributor, the frame of the witness's CPU.
 #[test]
-fn an_interrupt_of_the_root_does_not_reach_a_cell() {
+fn the_root_neither_sends_nor_disables_an_interrupt_of_a_cell() {
     on(&MODELS, |machine| {
         let (word, bit) = (INTERRUPT / 32 * 4, 1 << (INTERRUPT % 32));
         for interrupt in [INTERRUPT, INTERRUPT + 1] {
@@ -54,9 +55,50 @@ fn an_interrupt_of_the_root_does_not_reach_a_cell() {
         let checked = witness.check();
         machine.end(root(0))?;
         checked?;
+        disable_all(machine)?;
+        witness.check()?;
         machine.manage(Hypercall::CellDestroy, witness.number)?;
         machine.turn_on(WITNESS_CPU as u64)
     });
+}
+
+/// Writes the registers by which the root could disable interrupts of the witness, and expects no change of those that
+/// all cells share.
+fn disable_all(machine: &Machine) -> crate::machine::Attacked {
+    // GICD_CTLR; GICR_CTLR, GICR_WAKER, GICR_PROPBASER and GICR_PENDBASER of the witness's CPU and of the root's.
+    let frame = |cpu: u64| private_frame(cpu) - 0x1_0000;
+    let of_frame = |cpu| [0x00, 0x14, 0x70, 0x74, 0x78, 0x7c].map(|offset| frame(cpu) + offset);
+    let shared = [of_frame(WITNESS_CPU as u64), of_frame(0)].concat();
+    // Those of another cell's CPU read as 0; the witness shows whether they have changed.
+    for register in shared.into_iter().chain([DISTRIBUTOR]) {
+        let before = machine.device(root(0), register)?;
+        for value in [0, 1, 1 << 1, u64::from(u32::MAX)] {
+            machine.set_device(root(0), register, value)?;
+            machine.access(root(0), STORE, register & !7, value << 32 | value)?;
+        }
+        let after = machine.device(root(0), register)?;
+        ensure(before == after, || {
+            format!("the root changes {register:#x} from {before:#x} to {after:#x}")
+        })?;
+    }
+    // Group, its modifier, NSACR; clear-enable, clear-pending, clear-active; the lowest priority.
+    let all = u64::from(u32::MAX);
+    for (register, value) in [
+        (0x80, 0),
+        (0x80, all),
+        (0xd00, all),
+        (0xe00, all),
+        (0x180, all),
+        (0x280, all),
+        (0x380, all),
+        (PRIORITY + 24, all),
+    ] {
+        let own = private_frame(WITNESS_CPU as u64) + register;
+        for register in [own, DISTRIBUTOR + register] {
+            machine.set_device(root(0), register, value)?;
+        }
+    }
+    Ok(())
 }
 
 /// The root sets private interrupts pending, active and enabled for the witness's CPU: while the CPU is off, and while
@@ -383,7 +425,7 @@ fn the_root_does_not_see_what_a_stopped_cell_computed() {
     });
 }
 
-/// All CPUs of the root make management calls at once.
+/// All CPUs of the root make management calls at once, and change a configuration during the call.
 #[test]
 fn management_calls_at_once_end() {
     on(&MODELS[..3], |machine| {
@@ -396,13 +438,44 @@ fn management_calls_at_once_end() {
         let create = [number(Hypercall::CellCreate), BLOBS, bytes.len() as u64];
         machine.repeat(root(0), &[HVC], &create);
         machine.repeat(root(1), &[HVC], &[number(Hypercall::CellDestroy), 2]);
-        let ran = wait_within(std::time::Duration::from_secs(2), || false);
-        ensure(!ran, || unreachable!())?;
+        wait_within(std::time::Duration::from_secs(1), || false);
+        machine.end(root(0))?;
+        machine.end(root(1))?;
+        // Now one CPU changes the address of the memory for ever, to the witness's and back, with `str x1, [x0]` and
+        // `str x2, [x0]`. The other one destroys, creates, and writes what it may load then: the witness's header.
+        // With one page, so that there are many calls.
+        let mut hostile = OTHER_ON_2.blob();
+        hostile.memory[0].bytes = 0x1000;
+        let bytes = hostile.bytes();
+        machine.write(BLOBS, &bytes);
+        hostile.memory[0].physical = WITNESS;
+        let differs = |(one, other)| one != other;
+        let at = bytes.iter().zip(&hostile.bytes()).position(differs);
+        let at = BLOBS + at.ok_or("the configurations are the same")? as u64 / 8 * 8;
+        let changes = [0xf900_0001, 0xf900_0002].repeat(20);
+        machine.repeat(root(1), &changes, &[at, WITNESS, OTHER_ON_2.memory]);
+        let write = [
+            0x9100_1080, // add x0, x4, #4
+            0xd280_0041, // mov x1, #2
+            HVC,
+            0xaa04_03e0, // mov x0, x4; mov x1, x5; mov x2, x6
+            0xaa05_03e1,
+            0xaa06_03e2,
+            HVC,
+            0x9100_0480, // add x0, x4, #1
+            0xd280_0041, // mov x1, #2
+            HVC,
+            0xf900_00e7, // str x7, [x7]
+        ];
+        let header = [WITNESS + program_header::OFFSET as u64];
+        machine.repeat(root(0), &write, &[&[0; 4], &create[..], &header].concat());
+        wait_within(std::time::Duration::from_secs(1), || false);
         machine.end(root(0))?;
         machine.end(root(1))?;
         machine.call(root(0), Hypercall::CellDestroy, 2, 0)?;
         machine.turn_on(2)?;
         witness.check()?;
+        machine.expect_headers()?;
         machine.expect_no_fault()
     });
 }
@@ -446,8 +519,17 @@ fn a_start_does_not_outlive_its_cell() {
         let blob = ONE.blob();
         for round in 0..20 {
             let cell = machine.create(&blob)?;
-            machine.load_and_start(cell, &blob, "rampart-cell-remote")?;
-            machine.manage(Hypercall::CellDestroy, cell)?;
+            machine.manage(Hypercall::CellLoadable, cell)?;
+            machine.write_program(&blob, "rampart-cell-remote");
+            // Both calls at once, so that the CPU may not have begun: `mov x0, x4`, `mov x1, x5`.
+            let code = [HVC, 0xaa04_03e0, 0xaa05_03e1, HVC];
+            let [start, destroy] = [Hypercall::CellStart, Hypercall::CellDestroy];
+            let [start, destroy] = [start, destroy].map(|call| u64::from(u32::from(call)));
+            let arguments = [start, cell, 0, 0, destroy, cell];
+            let [outcome, ..] = machine.run(root(0), &code, &arguments)?;
+            ensure(outcome == 0, || {
+                format!("destroy: {}", name(outcome as i64))
+            })?;
             for _ in 0..3 {
                 let [info, ..] = machine.run(root(0), &[SMC], &[AFFINITY_INFO, 2, 0])?;
                 ensure(info == 1, || {

@@ -23,6 +23,8 @@ const RETURN: u32 = 0xd65f_03c0;
 /// PSCI (Arm DEN 0022).
 pub(crate) const CPU_OFF: u64 = 0x8400_0002;
 pub(crate) const CPU_ON: u64 = 0xc400_0003;
+pub(crate) const SYSTEM_OFF: u64 = 0x8400_0008;
+pub(crate) const SYSTEM_RESET: u64 = 0x8400_0009;
 pub(crate) const AFFINITY_INFO: u64 = 0xc400_0004;
 
 /// System registers: op0, op1, CRn, CRm, op2.
@@ -44,6 +46,14 @@ pub(crate) mod register {
     pub(crate) const FEATURE_ACCESS: [u32; 5] = [3, 0, 1, 0, 2];
     pub(crate) const VECTOR_LENGTH: [u32; 5] = [3, 0, 1, 2, 0];
     pub(crate) const TRANSLATION_CONTROL: [u32; 5] = [3, 0, 2, 0, 2];
+    /// ACTLR_EL1.
+    pub(crate) const AUXILIARY_CONTROL: [u32; 5] = [3, 0, 1, 0, 1];
+    pub(crate) const PRIVILEGED_ACCESS_NEVER: [u32; 5] = [3, 0, 4, 2, 3];
+    /// PMCR_EL0, PMCNTENSET_EL0, PMEVCNTR0_EL0 and PMEVTYPER0_EL0.
+    pub(crate) const COUNTERS: [u32; 5] = [3, 3, 9, 12, 0];
+    pub(crate) const COUNTERS_ENABLE: [u32; 5] = [3, 3, 9, 12, 1];
+    pub(crate) const COUNTER: [u32; 5] = [3, 3, 14, 8, 0];
+    pub(crate) const COUNTER_EVENT: [u32; 5] = [3, 3, 14, 12, 0];
     pub(crate) const VECTORS: [u32; 5] = [3, 0, 12, 0, 0];
     pub(crate) const SAVED_STATE: [u32; 5] = [3, 0, 4, 0, 0];
     pub(crate) const RETURN_ADDRESS: [u32; 5] = [3, 0, 4, 0, 1];

@@ -5,7 +5,8 @@ use core::ops::Range;
 
 use super::{Configuration, Refused, ensure, overlap};
 use crate::format::{
-    MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags, RegisterGrant, SmcGrant,
+    InterruptGrant, MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags,
+    RegisterGrant, SmcGrant,
 };
 use crate::interface::{MAXIMUM_CELLS, PAGE_BYTES, ROOT};
 
@@ -48,10 +49,13 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
         ensure(!reserved(region, system, machine), at(Refusal::MemoryReserved))?;
         ensure(reachable(region, machine), at(Refusal::MemoryRange))?;
     }
-    for (index, grant) in system.interrupts.iter().enumerate() {
-        ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
-    }
-    Ok(())
+    interrupts_exist(system, machine)
+}
+
+fn interrupts_exist(of: &Configuration<'_>, machine: &Machine<'_>) -> Result<(), Refused> {
+    let missing = |grant: &InterruptGrant| grant.number >= machine.interrupt_end;
+    let first = of.interrupts.iter().position(missing);
+    first.map_or(Ok(()), |index| Err(Refused::at(Refusal::InterruptRange, index)))
 }
 
 /// Checks the configuration of a new cell against the root and the existing `cells`.
@@ -75,8 +79,8 @@ pub fn check_cell(
         ensure(owned, Refused::at(Refusal::RegisterLocation, index))?;
     }
     let event = system.platform.map_or(0, |platform| platform.event_interrupt);
+    interrupts_exist(new, machine)?;
     for (index, grant) in new.interrupts.iter().enumerate() {
-        ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
         let owned = grant.number == event || has_interrupt(system, grant.number);
         ensure(!owned, Refused::with(Refusal::InterruptOwned, index, ROOT))?;
     }

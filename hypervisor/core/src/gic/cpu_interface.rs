@@ -42,7 +42,9 @@ pub const fn control_read(register: ControlRegister, real: u64) -> u64 {
     match register {
         ControlRegister::Deactivate | ControlRegister::Group0 => 0,
         ControlRegister::Group0Pending => SPURIOUS,
-        _ => real,
+        ControlRegister::PriorityMask
+        | ControlRegister::Control
+        | ControlRegister::RunningPriority => real,
     }
 }
 
@@ -70,6 +72,8 @@ pub fn control_write(
             };
             own.then_some(number.into())
         }
-        _ => None,
+        ControlRegister::RunningPriority
+        | ControlRegister::Group0Pending
+        | ControlRegister::Group0 => None,
     }
 }

@@ -11,6 +11,7 @@ mod change_of_owner;
 pub(crate) mod common_registers;
 mod cpu_interface;
 mod distributor;
+mod extended;
 mod ownership;
 mod redistributor;
 mod sgi;
@@ -20,6 +21,7 @@ pub use change_of_owner::{ORDINARY_PRIORITY, change_owner, is_edge_triggered, ke
 pub use common_registers::LOCK;
 pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
 pub use distributor::{distributor, is_route, route};
+pub use extended::{is_extended_private_enabled, is_extended_shared_enabled};
 pub use ownership::{Ownership, PrivateMask, SpiSet};
 pub use redistributor::{redistributor, redistributor_owner};
 pub use sgi::{send_sgi, sgi_to};

@@ -34,6 +34,9 @@ pub enum Refusal {
 
 type Step = Result<CpuState, Refusal>;
 
+/// A step, not generic, so that the loop around it is compiled once.
+pub type CpuStep<'a> = dyn Fn(CpuState) -> Step + 'a;
+
 impl CpuState {
     /// Reads the word of the status pages.
     pub fn from_word(word: u64) -> Self {
@@ -50,16 +53,21 @@ impl CpuState {
         Self { power, ..self }
     }
 
+    fn owned_by(self, cell: u32) -> Step {
+        (self.cell == cell).then_some(self).ok_or(Refusal::NotOwner)
+    }
+
+    fn if_is(self, before: CpuPower, after: CpuPower) -> Step {
+        let reached = (self.power == before).then_some(self.with(after));
+        reached.ok_or(Refusal::Power(self.power))
+    }
+
     /// Claims a CPU that is off, to turn it on. The caller then sets its entry and makes it [`CpuState::ready`].
     ///
     /// # Errors
     /// If another cell owns the CPU, or if it is not off.
     pub fn turn_on(self, caller: u32) -> Step {
-        match self.power {
-            _ if self.cell != caller => Err(Refusal::NotOwner),
-            CpuPower::Off => Ok(self.with(CpuPower::OnPending)),
-            power => Err(Refusal::Power(power)),
-        }
+        self.owned_by(caller)?.if_is(CpuPower::Off, CpuPower::OnPending)
     }
 
     /// Lets a CPU start whose entry is set.
@@ -67,10 +75,7 @@ impl CpuState {
     /// # Errors
     /// If its start was cancelled.
     pub fn ready(self) -> Step {
-        match self.power {
-            CpuPower::OnPending => Ok(self.with(CpuPower::Starting)),
-            power => Err(Refusal::Power(power)),
-        }
+        self.if_is(CpuPower::OnPending, CpuPower::Starting)
     }
 
     /// The CPU itself starts. It must check afterwards that its cell runs, and park otherwise: the CPU that
@@ -79,10 +84,7 @@ impl CpuState {
     /// # Errors
     /// If it was not started, or if the start was cancelled.
     pub fn begin(self) -> Step {
-        match self.power {
-            CpuPower::Starting => Ok(self.with(CpuPower::On)),
-            power => Err(Refusal::Power(power)),
-        }
+        self.if_is(CpuPower::Starting, CpuPower::On)
     }
 
     /// Orders a CPU of this cell to park, or cancels its start.
@@ -90,14 +92,12 @@ impl CpuState {
     /// # Errors
     /// If another cell owns the CPU.
     pub fn order_to_park(self, cell: u32) -> Step {
-        match self.power {
-            _ if self.cell != cell => Err(Refusal::NotOwner),
-            CpuPower::On | CpuPower::Parking => Ok(self.with(CpuPower::Parking)),
-            CpuPower::OnPending | CpuPower::Starting | CpuPower::Off => {
-                Ok(self.with(CpuPower::Off))
-            }
-            CpuPower::Gone => Ok(self),
-        }
+        let power = match self.power {
+            CpuPower::On | CpuPower::Parking => CpuPower::Parking,
+            CpuPower::OnPending | CpuPower::Starting | CpuPower::Off => CpuPower::Off,
+            CpuPower::Gone => CpuPower::Gone,
+        };
+        Ok(self.owned_by(cell)?.with(power))
     }
 
     /// Returns whether the CPU has yet to park after an order that found this state, and is interrupted.
@@ -118,11 +118,8 @@ impl CpuState {
     /// # Errors
     /// If `from` does not own it, or if it is not off.
     pub fn assign(self, from: u32, to: u32) -> Step {
-        match self.power {
-            _ if self.cell != from => Err(Refusal::NotOwner),
-            CpuPower::Off => Ok(Self { cell: to, power: CpuPower::Off }),
-            power => Err(Refusal::Power(power)),
-        }
+        let off = self.owned_by(from)?.if_is(CpuPower::Off, CpuPower::Off)?;
+        Ok(Self { cell: to, ..off })
     }
 
     /// The CPU itself leaves the hypervisor to Linux.
@@ -130,7 +127,7 @@ impl CpuState {
     /// # Errors
     /// If a cell owns it.
     pub fn leave(self) -> Step {
-        if self.cell == ROOT { Ok(self.with(CpuPower::Gone)) } else { Err(Refusal::NotOwner) }
+        Ok(self.owned_by(ROOT)?.with(CpuPower::Gone))
     }
 
     /// The CPU itself, which is off, leaves the hypervisor to be turned off by the firmware.
@@ -138,9 +135,6 @@ impl CpuState {
     /// # Errors
     /// If a cell owns it, or if it is being turned on.
     pub fn turn_off(self) -> Step {
-        match self.power {
-            CpuPower::Off => self.leave(),
-            power => Err(Refusal::Power(power)),
-        }
+        self.if_is(CpuPower::Off, CpuPower::Off)?.leave()
     }
 }

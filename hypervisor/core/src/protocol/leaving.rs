@@ -50,13 +50,13 @@ impl Leaving {
     }
 
     /// A CPU arrives. Returns `None` if others are already leaving.
-    pub const fn arrive(self, cpu: usize) -> Option<Self> {
-        if self.0 & (CLOSED | DECIDED) != 0 { None } else { Some(Self(self.0 | 1 << cpu)) }
+    pub fn arrive(self, cpu: usize) -> Option<Self> {
+        self.unless_closed(self.0 | 1 << cpu)
     }
 
     /// A CPU withdraws after it has waited too long. Returns `None` if it is too late.
-    pub const fn withdraw(self, cpu: usize) -> Option<Self> {
-        if self.0 & (CLOSED | DECIDED) != 0 { None } else { Some(Self(self.0 & !(1 << cpu))) }
+    pub fn withdraw(self, cpu: usize) -> Option<Self> {
+        self.unless_closed(self.0 & !(1 << cpu))
     }
 
     /// Returns what an arrived CPU does, if these are the states of all CPUs. A CPU that is off stays off: only a
@@ -78,8 +78,12 @@ impl Leaving {
     }
 
     /// Closes. Only one of several CPUs succeeds.
-    pub const fn close(self) -> Option<Self> {
-        if self.0 & (CLOSED | DECIDED) != 0 { None } else { Some(Self(self.0 | CLOSED)) }
+    pub fn close(self) -> Option<Self> {
+        self.unless_closed(self.0 | CLOSED)
+    }
+
+    fn unless_closed(self, word: u64) -> Option<Self> {
+        (self.0 & (CLOSED | DECIDED) == 0).then_some(Self(word))
     }
 
     /// The CPU that closed decides: all leave, or all are refused.

@@ -97,7 +97,7 @@ pub struct Management {
     /// The next step.
     pub phase: Phase,
     /// The error with which a creation that is undone ends.
-    failed: Option<i64>,
+    failed: Option<Outcome>,
 }
 
 const DONE: Progress = Progress::Done(Ok(()));
@@ -110,10 +110,7 @@ impl Management {
 
     /// Makes the next step.
     pub fn step(&mut self, world: &mut impl World) -> Progress {
-        match self.try_step(world) {
-            Ok(progress) => progress,
-            Err(outcome) => Progress::Done(Err(outcome)),
-        }
+        self.try_step(world).unwrap_or_else(|outcome| Progress::Done(Err(outcome)))
     }
 
     fn go(&mut self, phase: Phase) -> Result<Progress, Outcome> {
@@ -128,7 +125,7 @@ impl Management {
             Phase::Claim(cpu) if cpu == world.cpu_count() => self.go(Phase::Take),
             Phase::Claim(cpu) => {
                 let wanted = world.wanted(cell) >> cpu & 1 != 0;
-                if wanted && world.step_cpu(cpu, |state| state.assign(ROOT, cell)).is_err() {
+                if wanted && world.step_cpu(cpu, &|state| state.assign(ROOT, cell)).is_err() {
                     return self.undo(world, Outcome::CpuInUse);
                 }
                 self.go(Phase::Claim(cpu + 1))
@@ -153,7 +150,7 @@ impl Management {
             },
             Phase::Order(cpu) if cpu == world.cpu_count() => self.go(Phase::Await(0)),
             Phase::Order(cpu) => {
-                let found = world.step_cpu(cpu, |state| state.order_to_park(cell));
+                let found = world.step_cpu(cpu, &|state| state.order_to_park(cell));
                 if found.is_ok_and(CpuState::has_to_park) {
                     world.zap(cell, cpu);
                     world.kick(cpu);
@@ -178,7 +175,7 @@ impl Management {
             Phase::TurnOn => {
                 let cpu = self.first(world).ok_or(Outcome::Invalid)?;
                 // Only the caller turns on a CPU of a cell of which none runs.
-                if world.step_cpu(cpu, |state| state.turn_on(cell)).is_err() {
+                if world.step_cpu(cpu, &|state| state.turn_on(cell)).is_err() {
                     return Err(Outcome::WrongState);
                 }
                 world.set_entry(cell, cpu);
@@ -187,7 +184,7 @@ impl Management {
             Phase::Ready => {
                 let cpu = self.first(world).ok_or(Outcome::Invalid)?;
                 // Refused if the cell failed at once: its watchdog.
-                let _ = world.step_cpu(cpu, |state| state.ready());
+                let _ = world.step_cpu(cpu, &|state| state.ready());
                 world.kick(cpu);
                 Ok(DONE)
             }
@@ -202,14 +199,11 @@ impl Management {
             Phase::ReturnCpu(cpu) if cpu == world.cpu_count() => {
                 world.set_work(cell, Work::Ready);
                 world.advance(cell, Event::Destroy)?;
-                match self.failed.map(Outcome::try_from) {
-                    Some(Ok(outcome)) => Err(outcome),
-                    _ => Ok(DONE),
-                }
+                self.failed.map_or(Ok(DONE), Err)
             }
             Phase::ReturnCpu(cpu) => {
                 // CPUs of others are refused.
-                let _ = world.step_cpu(cpu, |state| state.assign(cell, ROOT));
+                let _ = world.step_cpu(cpu, &|state| state.assign(cell, ROOT));
                 self.go(Phase::ReturnCpu(cpu + 1))
             }
         }
@@ -260,21 +254,18 @@ impl Management {
             _ => return Err(Outcome::Busy),
         }
         let running = world.state(cell) == CellState::Running;
-        match self.kind {
-            Kind::Loadable => {
-                world.advance(cell, Event::Loadable)?;
-            }
-            Kind::Stop => {
-                world.advance(cell, Event::Stop)?;
-            }
-            // The cell may stop itself in between.
+        let changed = match self.kind {
+            Kind::Loadable => world.advance(cell, Event::Loadable).map(drop),
+            Kind::Stop => world.advance(cell, Event::Stop).map(drop),
             Kind::Destroy if running => {
+                // The cell may stop itself in between.
                 let _ = world.advance(cell, Event::Stop);
+                Ok(())
             }
-            Kind::Start | Kind::Park if running => return Err(Outcome::WrongState),
-            Kind::Destroy | Kind::Start | Kind::Park | Kind::Create => {}
-        }
-        self.go(Phase::Order(0))
+            Kind::Start | Kind::Park if running => Err(Outcome::WrongState),
+            Kind::Destroy | Kind::Start | Kind::Park | Kind::Create => Ok(()),
+        };
+        changed.and_then(|()| self.go(Phase::Order(0)))
     }
 
     fn parked(&mut self, world: &mut impl World) -> Result<Progress, Outcome> {
@@ -330,7 +321,7 @@ impl Management {
 
     /// Returns everything to the root after a creation failed. The memory was not used by the cell.
     fn undo(&mut self, world: &mut impl World, outcome: Outcome) -> Result<Progress, Outcome> {
-        self.failed = Some(outcome as i64);
+        self.failed = Some(outcome);
         world.set_work(self.cell, Work::Returning);
         self.go(Phase::GiveBack)
     }

@@ -17,7 +17,7 @@ mod cpu_state;
 mod leaving;
 mod management;
 
-pub use cpu_state::{CpuState, Refusal};
+pub use cpu_state::{CpuState, CpuStep, Refusal};
 pub use leaving::{Leaving, LeavingStep};
 pub use management::{Kind, Management, Phase, Progress, Work};
 
@@ -36,11 +36,7 @@ pub trait World {
     ///
     /// # Errors
     /// That of the step.
-    fn step_cpu(
-        &self,
-        cpu: usize,
-        step: impl Fn(CpuState) -> Result<CpuState, Refusal>,
-    ) -> Result<CpuState, Refusal>;
+    fn step_cpu(&self, cpu: usize, step: &CpuStep<'_>) -> Result<CpuState, Refusal>;
 
     /// Returns the state of a cell.
     fn state(&self, cell: u32) -> CellState;
