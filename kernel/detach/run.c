@@ -101,7 +101,7 @@ static u32 detach_run_on(struct detach_core *core, struct rampart_detach_run *ru
 	}
 }
 
-/* Returns whether the thread that used the CPU still exists. Another program may have its number. */
+/* Returns whether the thread that used the CPU exists; another program may have its number. */
 static bool detach_is_used(const struct detach_core *core)
 {
 	struct task_struct *task;

@@ -265,7 +265,7 @@ static int detach_reboot(struct notifier_block *block, unsigned long event, void
 	int turn;
 
 	WRITE_ONCE(detach_closed, true);
-	/* One that is being taken or given; a CPU that does not answer must not stop the restart. */
+	/* One may be taken or given now. If that does not end, the restart goes on. */
 	for (turn = 0; !(locked = mutex_trylock(&detach_lock)) && turn < 300; turn++)
 		msleep(100);
 	raw_spin_lock_irqsave(&detach_cores_lock, flags);
