@@ -281,6 +281,22 @@ static struct notifier_block detach_reboot_block = {
 	.notifier_call = detach_reboot,
 };
 
+/* Linux has moved the interrupt by which taken CPUs answer, if it was that CPU's. */
+static int detach_went_offline(unsigned int cpu)
+{
+	struct detach_core *core;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&detach_cores_lock, flags);
+	list_for_each_entry(core, &detach_cores, list) {
+		raw_spin_lock(&core->lock);
+		detach_fill_doorbell(core);
+		raw_spin_unlock(&core->lock);
+	}
+	raw_spin_unlock_irqrestore(&detach_cores_lock, flags);
+	return 0;
+}
+
 /*
  * Resuming would bring the CPU online or lose it, and a restored image would replace
  * the memory in which it runs.
@@ -315,7 +331,7 @@ int detach_take_begin(void)
 	if (!detach_givers)
 		goto free;
 	error = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "rampart/detach:prepare",
-					  detach_coming_online, NULL);
+					  detach_coming_online, detach_went_offline);
 	if (error < 0)
 		goto destroy;
 	detach_hotplug = error;

@@ -37,8 +37,12 @@ sleep 1
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 cat /proc/$holder/fdinfo/* | grep faults
 rmmod detach 2>/dev/null && echo 'FAILED  unloaded while a CPU is taken'
-echo 0 >/sys/devices/system/cpu/cpu3/online && echo 1 >/sys/devices/system/cpu/cpu3/online ||
-    echo 'FAILED  another CPU does not go offline and online'
+# Both, so that the interrupt to Linux moves.
+for state in 0 1; do
+    for cpu in 1 3; do
+        echo $state >/sys/devices/system/cpu/cpu$cpu/online || echo "FAILED  CPU $cpu does not go offline and online"
+    done
+done
 linked eu-stack -p $holder | sed 's/^/stack /'
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 kill -9 $holder
