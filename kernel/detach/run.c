@@ -101,13 +101,15 @@ static u32 detach_run_on(struct detach_core *core, struct rampart_detach_run *ru
 	}
 }
 
-/* Returns whether the thread that used the CPU still exists. */
+/* Returns whether the thread that used the CPU exists; another program may have its number. */
 static bool detach_is_used(const struct detach_core *core)
 {
+	struct task_struct *task;
 	bool used;
 
 	rcu_read_lock();
-	used = core->thread && pid_task(core->thread, PIDTYPE_PID);
+	task = pid_task(core->thread, PIDTYPE_PID);
+	used = task && READ_ONCE(task->mm) == core->mm;
 	rcu_read_unlock();
 	return used;
 }

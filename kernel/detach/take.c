@@ -19,6 +19,8 @@
 
 #include "driver.h"
 
+/* Linux suspends, restarts or ends: no CPU can be taken. Read with detach_lock. */
+static bool detach_closed;
 static enum cpuhp_state detach_hotplug;
 static struct workqueue_struct *detach_givers;
 
@@ -164,7 +166,7 @@ struct detach_core *detach_take(int cpu)
 	error = detach_may_take(cpu);
 	if (error)
 		goto unlock;
-	if (cpumask_test_cpu(cpu, &detach_taken)) {
+	if (READ_ONCE(detach_closed) || cpumask_test_cpu(cpu, &detach_taken)) {
 		error = -EBUSY;
 		goto unlock;
 	}
@@ -259,11 +261,19 @@ static int detach_reboot(struct notifier_block *block, unsigned long event, void
 {
 	struct detach_core *core;
 	unsigned long flags;
+	bool locked;
+	int turn;
 
+	WRITE_ONCE(detach_closed, true);
+	/* One may be taken or given now. If that does not end, the restart goes on. */
+	for (turn = 0; !(locked = mutex_trylock(&detach_lock)) && turn < 300; turn++)
+		msleep(100);
 	raw_spin_lock_irqsave(&detach_cores_lock, flags);
 	list_for_each_entry(core, &detach_cores, list)
 		detach_halt(core);
 	raw_spin_unlock_irqrestore(&detach_cores_lock, flags);
+	if (locked)
+		mutex_unlock(&detach_lock);
 	return NOTIFY_DONE;
 }
 
@@ -271,12 +281,38 @@ static struct notifier_block detach_reboot_block = {
 	.notifier_call = detach_reboot,
 };
 
-/* Resuming would bring the CPU online or lose it. */
+/* Linux has moved the interrupt by which taken CPUs answer, if it was that CPU's. */
+static int detach_went_offline(unsigned int cpu)
+{
+	struct detach_core *core;
+	unsigned long flags;
+
+	raw_spin_lock_irqsave(&detach_cores_lock, flags);
+	list_for_each_entry(core, &detach_cores, list) {
+		raw_spin_lock(&core->lock);
+		detach_fill_doorbell(core);
+		raw_spin_unlock(&core->lock);
+	}
+	raw_spin_unlock_irqrestore(&detach_cores_lock, flags);
+	return 0;
+}
+
+/*
+ * Resuming would bring the CPU online or lose it, and a restored image would replace
+ * the memory in which it runs.
+ */
 static int detach_suspend(struct notifier_block *block, unsigned long event, void *unused)
 {
-	if (event != PM_SUSPEND_PREPARE && event != PM_HIBERNATION_PREPARE)
-		return NOTIFY_DONE;
-	return cpumask_empty(&detach_taken) ? NOTIFY_DONE : notifier_from_errno(-EBUSY);
+	bool begins = event == PM_SUSPEND_PREPARE || event == PM_HIBERNATION_PREPARE ||
+		      event == PM_RESTORE_PREPARE;
+	bool refused;
+
+	mutex_lock(&detach_lock);
+	refused = begins && !cpumask_empty(&detach_taken);
+	if (!refused)
+		WRITE_ONCE(detach_closed, begins);
+	mutex_unlock(&detach_lock);
+	return refused ? notifier_from_errno(-EBUSY) : NOTIFY_DONE;
 }
 
 static struct notifier_block detach_suspend_block = {
@@ -295,7 +331,7 @@ int detach_take_begin(void)
 	if (!detach_givers)
 		goto free;
 	error = cpuhp_setup_state_nocalls(CPUHP_BP_PREPARE_DYN, "rampart/detach:prepare",
-					  detach_coming_online, NULL);
+					  detach_coming_online, detach_went_offline);
 	if (error < 0)
 		goto destroy;
 	detach_hotplug = error;

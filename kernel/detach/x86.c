@@ -46,7 +46,7 @@
 /* Components of the extended state, Intel SDM 1, 13.1. */
 #define CPUID_EXTENDED_STATE	0xd
 #define COMPONENT_PKRU		9
-#define COMPONENTS_TILES	(BIT_ULL(17) | BIT_ULL(18))
+#define COMPONENT_TILES		18
 
 /* What the takeover reads; constant while a CPU is taken. */
 u64 detach_takeover_entry;
@@ -133,7 +133,7 @@ static void detach_read_components(struct detach_machine *machine)
 	u32 eax, ebx, ecx, edx;
 	int number;
 
-	components = xgetbv(XCR_XFEATURE_ENABLED_MASK) & ~COMPONENTS_TILES;
+	components = xgetbv(XCR_XFEATURE_ENABLED_MASK) & ~BIT_ULL(COMPONENT_TILES);
 	/* The legacy area and the header: Intel SDM 1, 13.4. */
 	machine->state_bytes = 576;
 	for (number = 2; number < 63; number++) {
@@ -337,9 +337,9 @@ static void detach_fill_registers(struct detach_core *core)
 	detach_register(core, MSR_IA32_SYSENTER_CS, 0);
 	detach_register(core, MSR_IA32_SYSENTER_ESP, 0);
 	detach_register(core, MSR_IA32_SYSENTER_EIP, 0);
-	/* The first use of tiles is a fault. */
+	/* Using tiles is a fault. Their configuration is carried, as it may not be one. */
 	if (boot_cpu_has(X86_FEATURE_XFD))
-		detach_register(core, MSR_IA32_XFD, BIT_ULL(18));
+		detach_register(core, MSR_IA32_XFD, BIT_ULL(COMPONENT_TILES));
 	/* What the last process had: ENQCMD faults, and there is no shadow stack. */
 	if (boot_cpu_has(X86_FEATURE_ENQCMD))
 		detach_register(core, MSR_IA32_PASID, 0);

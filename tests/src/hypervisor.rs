@@ -10,7 +10,7 @@ use crate::limited::Limited as _;
 use crate::programs::{archive as tar, beside_others, directory, exit_code, left_out, stdout};
 
 /// Words of a kernel log that indicate an error, of arm64 and x86.
-const KERNEL_ERRORS: [&str; 10] = [
+const KERNEL_ERRORS: [&str; 11] = [
     "WARNING",
     "BUG",
     "Call trace",
@@ -21,6 +21,7 @@ const KERNEL_ERRORS: [&str; 10] = [
     "blocked for more than",
     "Oops",
     "general protection",
+    "No irq handler for vector",
 ];
 
 /// The files that are copied into the machine, and the commands that build them.

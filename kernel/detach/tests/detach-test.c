@@ -277,6 +277,9 @@ static void test_coherence(void)
 	pages = mmap(NULL, 16 * 4096, PROT_READ | PROT_WRITE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	pthread_create(&thread, NULL, detached_reader, NULL);
+	for (turn = 0; turn < 5000 && !rampart_is_detached(core); turn++)
+		usleep(1000);
+	check(refused(rampart_detach(core), EBUSY), "another thread is refused meanwhile");
 	for (turn = 1; turn <= REPLACED; turn++) {
 		int *page = (int *)&pages[(turn % 16) * 1024];
 
@@ -351,6 +354,27 @@ static void *looper(void *unused)
 	return (void *)(uintptr_t)(sum == looping);
 }
 
+/* The other thread of a process that forks: what it writes then is not the child's. */
+static void test_copy(void)
+{
+	int before = looping, status, turn;
+	pid_t child;
+
+	for (turn = 0; turn < 5000 && (looping == before || !rampart_is_detached(core)); turn++)
+		usleep(1000);
+	child = fork();
+	if (!child) {
+		before = looping;
+		usleep(100000);
+		_exit(looping != before);
+	}
+	waitpid(child, &status, 0);
+	before = looping;
+	for (turn = 0; turn < 5000 && looping == before; turn++)
+		usleep(1000);
+	check(!status && looping != before, "a child has a copy, and the thread goes on: %x", status);
+}
+
 static void test_signals(void)
 {
 	struct sigaction action = { .sa_handler = on_user_signal };
@@ -369,6 +393,7 @@ static void test_signals(void)
 		for (turn = 0; turn < 5000 && signals < number; turn++)
 			usleep(1000);
 	}
+	test_copy();
 	stop_looping = 1;
 	pthread_join(thread, &consistent);
 	check(signals == 20, "%d of 20 signals are handled", (int)signals);
@@ -420,8 +445,8 @@ static void act(const void *argument)
 {
 	const struct action *action = argument;
 
-	if (action->before)
-		action->before();
+	if (action->change)
+		prepare_change(action->change);
 	alarm(0);
 	if (rampart_detach(core))
 		_exit(99);
@@ -599,10 +624,7 @@ static void run_repeat(int cpu, int times)
 
 static int run_kexec(const char *kernel, const char *archive, const char *command_line)
 {
-	int files[] = { open(kernel, O_RDONLY), open(archive, O_RDONLY) };
-
-	if (syscall(SYS_kexec_file_load, files[0], files[1], strlen(command_line) + 1, command_line,
-		    0L))
+	if (load_kernel(kernel, archive, command_line))
 		check(0, "the kernel is not loaded: %s", strerror(errno));
 	else if (reboot(0x45584543 /* LINUX_REBOOT_CMD_KEXEC */))
 		check(0, "the kernel is not booted: %s", strerror(errno));

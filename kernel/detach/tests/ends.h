@@ -164,6 +164,8 @@ static void loop_for_ever(void *counter)
 		++*(volatile unsigned long *)counter;
 }
 
+#define GROUP "/sys/fs/cgroup/frozen"
+
 /* The process then continues under Linux, or is stopped again. */
 static void test_freezer(pid_t child, volatile unsigned long *counter)
 {
@@ -173,14 +175,14 @@ static void test_freezer(pid_t child, volatile unsigned long *counter)
 
 	snprintf(number, sizeof(number), "%d", child);
 	mount("none", "/sys/fs/cgroup", "cgroup2", 0, NULL);
-	mkdir("/sys/fs/cgroup/frozen", 0700);
-	check(write_to("/sys/fs/cgroup/frozen/cgroup.procs", number) &&
-	      write_to("/sys/fs/cgroup/frozen/cgroup.freeze", "1"), "a control group is frozen");
+	mkdir(GROUP, 0700);
+	check(write_to(GROUP "/cgroup.procs", number) && write_to(GROUP "/cgroup.freeze", "1"),
+	      "a control group is frozen");
 	usleep(100000);
 	value = *counter;
 	usleep(100000);
 	check(value == *counter, "the freezer stops it");
-	check(write_to("/sys/fs/cgroup/frozen/cgroup.freeze", "0"), "a control group is thawed");
+	check(write_to(GROUP "/cgroup.freeze", "0"), "a control group is thawed");
 	for (turn = 0; turn < 5000 && value == *counter; turn++)
 		usleep(1000);
 	check(value != *counter, "it continues when it is thawed");
@@ -202,6 +204,7 @@ static void test_stop(void)
 	for (turn = 0; turn < 5000 && !*counter; turn++)
 		usleep(1000);
 	check(state_of(device).state == RAMPART_DETACH_RUNNING, "a process runs detached");
+	check(refused(rampart_detach(core), EBUSY), "another process is refused meanwhile");
 	kill(child, SIGSTOP);
 	waitpid(child, &status, WUNTRACED);
 	value = *counter;
@@ -212,7 +215,9 @@ static void test_stop(void)
 		usleep(1000);
 	check(value != *counter, "SIGCONT continues it");
 	test_freezer(child, counter);
-	kill(child, SIGKILL);
+	/* While it is frozen again. */
+	if (!write_to(GROUP "/cgroup.freeze", "1") || !write_to(GROUP "/cgroup.kill", "1"))
+		kill(child, SIGKILL);
 	waitpid(child, &status, 0);
 	check(WIFSIGNALED(status) && serves(), "SIGKILL ends it, and the CPU serves another");
 }
@@ -287,29 +292,42 @@ static void test_end(int cpu, const struct end *end)
 	check(is_given_back(cpu), "%s: CPU %d is given back", end->name, cpu);
 }
 
-/* One process after another takes a CPU, until Linux keeps the last one. */
+/* Several processes run beside each other, each on a CPU, until Linux keeps the last one. */
 static void test_several(void)
 {
+	volatile unsigned long *turns = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+					     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	long cpus = sysconf(_SC_NPROCESSORS_ONLN), cpu;
-	int done[64] = { 0 }, files[64], taken = 0, ran = 0;
+	int files[64], taken = 0, running = 0, turn, status;
+	pid_t children[64] = { 0 };
 
 	for (cpu = 0; cpu < cpus && cpu < 64; cpu++) {
-		struct rampart_detached *other;
-
 		files[cpu] = open_device();
 		if (ioctl(files[cpu], RAMPART_DETACH_TAKE, cpu)) {
 			check(errno == EBUSY || errno == EPERM, "CPU %ld is kept: %s", cpu, strerror(errno));
 			continue;
 		}
 		taken++;
-		other = rampart_detached_from_descriptor(files[cpu]);
-		core = other;
-		ran += other && !rampart_run_detached(other, count, &done[cpu]) && done[cpu] == 1;
+		core = rampart_detached_from_descriptor(files[cpu]);
+		children[cpu] = fork();
+		if (!children[cpu]) {
+			rampart_run_detached(core, loop_for_ever, (void *)&turns[cpu]);
+			_exit(1);
+		}
+		for (turn = 0; turn < 5000 && !turns[cpu]; turn++)
+			usleep(1000);
 	}
-	check(taken >= 2 && taken < cpus && ran == taken, "%d of %ld CPUs are taken, %d run", taken,
-	      cpus, ran);
 	for (cpu = 0; cpu < cpus && cpu < 64; cpu++)
+		running += state_of(files[cpu]).state == RAMPART_DETACH_RUNNING;
+	check(taken >= 2 && taken < cpus && running == taken, "%d of %ld CPUs are taken, %d run at once",
+	      taken, cpus, running);
+	for (cpu = 0; cpu < cpus && cpu < 64; cpu++) {
+		if (children[cpu] > 0) {
+			kill(children[cpu], SIGKILL);
+			waitpid(children[cpu], &status, 0);
+		}
 		close(files[cpu]);
+	}
 	for (cpu = 1; cpu < cpus; cpu++)
 		check(is_given_back(cpu), "CPU %ld is given back", cpu);
 }

@@ -121,6 +121,14 @@ static void endless_wfe(void)
 /* The instructions of an endless loop. */
 static const uint32_t endless_code[] = { 0x14000000 };
 
+/* A function that returns the value, of 16 bits: a MOVZ to W0, and RET. */
+static void fill_function(unsigned char *code, int value)
+{
+	const uint32_t words[] = { 0x52800000 | (uint32_t)value << 5, 0xd65f03c0 };
+
+	memcpy(code, words, sizeof(words));
+}
+
 #define ENDLESS(name) { #name, name, NULL, 1, 0 }
 
 #define MACHINE_ACTIONS \

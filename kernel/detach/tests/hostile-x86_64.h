@@ -51,6 +51,7 @@ ACTION(jump_code, "movabsq " CODE ", %%rax; jmp *%%rax")
 ACTION(write_apic, "movabsq " APIC ", %%rax; movl $0, 0x300(%%rax)")
 ACTION(read_kernel, "movq $-2097152, %%rax; movq (%%rax), %%rax")
 ACTION(jump_nowhere, "movl $0x1000, %%eax; jmp *%%rax")
+ACTION(call_vsyscall, "xorl %%edi, %%edi; movq $-0xa00000, %%rax; addq $0x400, %%rax; call *%%rax")
 ACTION(jump_not_canonical, "movabsq $0x8000000000000000, %%rax; jmp *%%rax")
 ACTION(jump_end, "movabsq $0x7fffffffffff, %%rax; jmp *%%rax")
 ACTION(write_null, "xorl %%eax, %%eax; movq %%rax, (%%rax)")
@@ -126,6 +127,14 @@ static void endless_calls(void)
 /* The instructions of an endless loop. */
 static const unsigned char endless_code[] = { 0xeb, 0xfe };
 
+/* A function that returns the value: a MOV to EAX, and RET. */
+static void fill_function(unsigned char *code, int value)
+{
+	code[0] = 0xb8;
+	memcpy(code + 1, &value, 4);
+	code[5] = 0xc3;
+}
+
 #define MACHINE_ACTIONS \
 	ONE(do_hlt), ONE(do_cli), ONE(do_ud2), ONE(do_int3), ONE(do_icebp), ONE(do_int_2), \
 	ONE(do_int_8), ONE(do_int_14), ONE(do_int_18), ONE(do_int_32), ONE(do_int_128), \
@@ -134,7 +143,7 @@ static const unsigned char endless_code[] = { 0xeb, 0xfe };
 	ONE(do_write_cr3), ONE(do_write_dr7), ONE(do_in), ONE(do_out), ONE(do_wbinvd), \
 	ONE(do_invlpg), ONE(do_lidt), ONE(do_lgdt), ONE(do_ltr), ONE(do_xsetbv), ONE(do_divide), \
 	ONE(do_mwait), ONE(read_data), ONE(write_data), ONE(read_code), ONE(jump_code), \
-	ONE(write_apic), ONE(read_kernel), ONE(jump_nowhere), ONE(jump_not_canonical), \
+	ONE(write_apic), ONE(read_kernel), ONE(jump_nowhere), ONE(call_vsyscall), ONE(jump_not_canonical), \
 	ONE(jump_end), ONE(write_null), ONE(jump_stack), ONE(stack_null_call), \
 	ONE(stack_data_call), ONE(stack_not_canonical_call), ONE(stack_data_push), \
 	ONE(stack_odd_fault), ONE(stack_null_int), ONE(stack_selector_call), \

@@ -4,6 +4,8 @@
 #define MACHINE_AARCH64_H
 
 #include <asm/sigcontext.h>
+#include <endian.h>
+#include <linux/kexec.h>
 
 #define INITIAL_FCW	0
 #define PC_STEP		4
@@ -88,6 +90,74 @@ static int has_fault_registers(const ucontext_t *context, const void *address)
 	return context->uc_mcontext.pc == (uintptr_t)fault_here && registers[0] == 0x18 &&
 	       registers[1] == 0x101 && registers[12] == 0x112 && registers[29] == 0x129 &&
 	       registers[30] == 0x130 && address == (void *)0x18;
+}
+
+/* In the memory of QEMU's machine `virt`, above its own kernel, initramfs and device tree. */
+#define KERNEL_ADDRESS	0x60000000
+#define TREE_ADDRESS	0x70000000
+#define ENTRY_ADDRESS	0x70200000
+
+static void *read_file(const char *path, size_t *bytes)
+{
+	size_t most = 256 << 20;
+	char *content = mmap(NULL, most, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int file = open(path, O_RDONLY);
+	ssize_t more;
+
+	*bytes = 0;
+	while ((more = read(file, content + *bytes, most - *bytes)) > 0)
+		*bytes += more;
+	close(file);
+	return content;
+}
+
+/* An address of the initramfs, of 32 or 64 bits, of the device tree's node `chosen`. */
+static uint64_t read_chosen(const char *name)
+{
+	uint64_t value = 0;
+	uint32_t *half;
+	char path[80];
+	size_t bytes;
+
+	snprintf(path, sizeof(path), "/proc/device-tree/chosen/%s", name);
+	half = read_file(path, &bytes);
+	for (bytes /= 4; bytes; bytes--)
+		value = value << 32 | be32toh(*half++);
+	return value;
+}
+
+static struct kexec_segment segment_of(const char *path, uint64_t address, uint64_t memory)
+{
+	struct kexec_segment segment = { .mem = (void *)address };
+
+	segment.buf = read_file(path, &segment.bufsz);
+	segment.memsz = ((memory ?: segment.bufsz) + 4095) & ~4095UL;
+	return segment;
+}
+
+/*
+ * Debian's arm64 has no kexec_file_load(2). The machine's own device tree is the next
+ * kernel's too: with its command line, and the archive where the first one was.
+ * Documentation/arch/arm64/booting.rst.
+ */
+static int load_kernel(const char *kernel, const char *archive, const char *command_line)
+{
+	static const uint64_t entry[] = {
+		0x580000e0580000d1, /* ldr x17, kernel; ldr x0, tree */
+		0xaa1f03e2aa1f03e1, /* mov x1, xzr; mov x2, xzr */
+		0xd61f0220aa1f03e3, /* mov x3, xzr; br x17 */
+		KERNEL_ADDRESS, TREE_ADDRESS,
+	};
+	uint64_t begin = read_chosen("linux,initrd-start"), end = read_chosen("linux,initrd-end");
+	struct kexec_segment segments[] = {
+		segment_of(kernel, KERNEL_ADDRESS, 0),
+		segment_of(archive, begin, end - begin),
+		segment_of("/sys/firmware/fdt", TREE_ADDRESS, 0),
+		{ entry, sizeof(entry), (void *)ENTRY_ADDRESS, 4096 },
+	};
+
+	(void)command_line;
+	return syscall(SYS_kexec_load, (long)ENTRY_ADDRESS, 4L, segments, (long)KEXEC_ARCH_AARCH64);
 }
 
 /* Some of the vector registers that calls do not preserve. */

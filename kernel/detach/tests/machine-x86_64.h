@@ -73,6 +73,14 @@ static int has_fault_registers(const ucontext_t *context, const void *address)
 	       address == (void *)0x18;
 }
 
+static int load_kernel(const char *kernel, const char *archive, const char *command_line)
+{
+	int files[] = { open(kernel, O_RDONLY), open(archive, O_RDONLY) };
+
+	return syscall(SYS_kexec_file_load, files[0], files[1], strlen(command_line) + 1,
+		       command_line, 0L);
+}
+
 /* Half of each vector register from 8 on, and selectors of segments. */
 #define FILL_REGISTERS() \
 	asm volatile("pcmpeqd %%xmm8, %%xmm8; movdqa %%xmm8, %%xmm9; movdqa %%xmm8, %%xmm12; " \

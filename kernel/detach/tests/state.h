@@ -5,6 +5,7 @@
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/rseq.h>
@@ -110,6 +111,144 @@ static void test_restrictions(void)
 	      "what prctl forbids by registers is refused: status %x %x", counter, speculation);
 }
 
+static volatile sig_atomic_t signals_attached;
+
+static void on_masked_signal(int number)
+{
+	signals_attached += !rampart_is_detached(core);
+}
+
+static void poll_with_mask(void *interrupted)
+{
+	const struct timespec second = { .tv_sec = 1 };
+	sigset_t none;
+
+	sigemptyset(&none);
+	*(int *)interrupted = refused(ppoll(NULL, 0, &second, &none), EINTR);
+}
+
+/* A call with a signal mask, during which a pending signal is delivered. */
+static void test_masked_call(void)
+{
+	sigset_t blocked, before;
+	int interrupted = 0;
+
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGUSR2);
+	sigprocmask(SIG_BLOCK, &blocked, &before);
+	signal(SIGUSR2, on_masked_signal);
+	raise(SIGUSR2);
+	rampart_run_detached(core, poll_with_mask, &interrupted);
+	check(interrupted && signals_attached == 1, "a signal during ppoll() is handled attached");
+	sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Writes to a file in memory by a mapping that it makes, and reads it back. */
+static void write_file(void *argument)
+{
+	unsigned int *flags = argument;
+	size_t bytes = 2 << 20;
+	int file = memfd_create("file", *flags);
+	volatile char *memory;
+	char value = 0;
+
+	if (ftruncate(file, bytes))
+		return;
+	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+	if (memory == MAP_FAILED)
+		return;
+	memory[bytes - 1] = 7;
+	if (pread(file, &value, 1, bytes - 1) == 1 && value == 7 && rampart_is_detached(core))
+		*flags = ~0U;
+	munmap((void *)memory, bytes);
+	close(file);
+}
+
+static void test_files_in_memory(void)
+{
+	unsigned int small = MFD_CLOEXEC, huge = MFD_CLOEXEC | MFD_HUGETLB;
+
+	check(write_to("/proc/sys/vm/nr_hugepages", "2"), "there are huge pages");
+	check(!rampart_run_detached(core, write_file, &small) && small == ~0U, "a file in memory");
+	check(!rampart_run_detached(core, write_file, &huge) && huge == ~0U, "one of huge pages");
+	write_to("/proc/sys/vm/nr_hugepages", "0");
+}
+
+/* A page whose content another thread has to provide: userfaultfd(2). */
+static char *absent_page;
+
+static int open_absent_page(void)
+{
+	struct uffdio_api interface = { .api = UFFD_API };
+	struct uffdio_register region = { .mode = UFFDIO_REGISTER_MODE_MISSING };
+	int file = syscall(SYS_userfaultfd, O_CLOEXEC);
+
+	absent_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	region.range.start = (uintptr_t)absent_page;
+	region.range.len = 4096;
+	if (ioctl(file, UFFDIO_API, &interface) || ioctl(file, UFFDIO_REGISTER, &region)) {
+		close(file);
+		return -1;
+	}
+	return file;
+}
+
+static void *provide_page(void *file)
+{
+	static char content[4096] __attribute__((aligned(4096))) = { 7 };
+	struct uffdio_copy copy = { .src = (uintptr_t)content, .dst = (uintptr_t)absent_page,
+				    .len = 4096 };
+	struct uffd_msg message;
+
+	if (read(*(int *)file, &message, sizeof(message)) != sizeof(message) ||
+	    ioctl(*(int *)file, UFFDIO_COPY, &copy))
+		return NULL;
+	return file;
+}
+
+static void read_page(void *value)
+{
+	*(int *)value = *(volatile char *)absent_page;
+	if (!rampart_is_detached(core))
+		*(int *)value = -1;
+}
+
+static void read_absent(const void *unused)
+{
+	int value;
+
+	if (open_absent_page() >= 0)
+		rampart_run_detached(core, read_page, &value);
+}
+
+static void test_absent_page(void)
+{
+	int file = open_absent_page(), value = 0, status;
+	void *provided = NULL;
+	pthread_t thread;
+
+	check(file >= 0, "another thread is to provide a page");
+	if (file < 0)
+		return;
+	pthread_create(&thread, NULL, provide_page, &file);
+	rampart_run_detached(core, read_page, &value);
+	pthread_join(thread, &provided);
+	check(provided && value == 7, "a detached thread waits for its page: %d", value);
+	close(file);
+	status = in_process(read_absent, NULL, 200);
+	check(status == -1 && serves(), "SIGKILL ends one that waits for ever: status %x", status);
+}
+
+static void test_common_state(int cpu)
+{
+	test_rseq(cpu);
+	test_leftovers();
+	test_restrictions();
+	test_masked_call();
+	test_files_in_memory();
+	test_absent_page();
+}
+
 #ifdef __x86_64__
 #include <asm/ldt.h>
 #include <sys/io.h>
@@ -200,9 +339,7 @@ static void test_state(int cpu)
 	struct user_desc segment = { .base_addr = 0x1000, .limit = 0xfff, .seg_32bit = 1, .useable = 1 };
 	int attached = 0, status, key = pkey_alloc(0, 0);
 
-	test_rseq(cpu);
-	test_leftovers();
-	test_restrictions();
+	test_common_state(cpu);
 	if (key >= 0) {
 		pkey_free(key);
 		protected_page = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
@@ -241,9 +378,7 @@ static void test_state(int cpu)
 {
 	int status;
 
-	test_rseq(cpu);
-	test_leftovers();
-	test_restrictions();
+	test_common_state(cpu);
 	status = in_process(check_tags, NULL, 20000);
 	check(!status && serves(), "checks of memory tags are refused: status %x", status);
 }

@@ -101,9 +101,9 @@ static uint64_t *result_of(struct rampart_detach_registers *registers)
 	return (uint64_t *)&registers->x[0];
 }
 
-static uint64_t *argument_of(struct rampart_detach_registers *registers)
+static uint64_t *argument_of(struct rampart_detach_registers *registers, int which)
 {
-	return (uint64_t *)&registers->x[0];
+	return (uint64_t *)&registers->x[which];
 }
 
 static uint64_t *stack_of(struct rampart_detach_registers *registers)
@@ -118,12 +118,6 @@ static uint64_t *pc_of(struct rampart_detach_registers *registers)
 
 /* Bytes of the instruction of a system call. */
 #define CALL_BYTES	4
-
-static long proxy(const struct rampart_detach_registers *registers)
-{
-	return call(registers->x[8], registers->x[0], registers->x[1], registers->x[2],
-		    registers->x[3], registers->x[4], registers->x[5]);
-}
 
 /* The switch keeps all that a call keeps. */
 static void fill_run(struct rampart_detach_run *run)

@@ -104,9 +104,14 @@ static uint64_t *result_of(struct rampart_detach_registers *registers)
 	return (uint64_t *)&registers->rax;
 }
 
-static uint64_t *argument_of(struct rampart_detach_registers *registers)
+static uint64_t *argument_of(struct rampart_detach_registers *registers, int which)
 {
-	return (uint64_t *)&registers->rdi;
+	__u64 *const arguments[] = {
+		&registers->rdi, &registers->rsi, &registers->rdx,
+		&registers->r10, &registers->r8, &registers->r9,
+	};
+
+	return (uint64_t *)arguments[which];
 }
 
 static uint64_t *stack_of(struct rampart_detach_registers *registers)
@@ -121,12 +126,6 @@ static uint64_t *pc_of(struct rampart_detach_registers *registers)
 
 /* Bytes of the instruction of a system call. */
 #define CALL_BYTES	2
-
-static long proxy(const struct rampart_detach_registers *registers)
-{
-	return call(registers->rax, registers->rdi, registers->rsi, registers->rdx, registers->r10,
-		    registers->r8, registers->r9);
-}
 
 /* The control of floating point; a call need not keep anything else. */
 static void fill_run(struct rampart_detach_run *run)

@@ -92,8 +92,8 @@ static void set_rseq(const struct rampart_detached *detached, int registered)
 /* Through the thread's own memory, which getcpu(2) has just written. */
 static void set_cpu(struct rampart_detach_registers *registers, int cpu)
 {
-	if (*argument_of(registers))
-		*(volatile unsigned int *)(uintptr_t)*argument_of(registers) = cpu;
+	if (*argument_of(registers, 0))
+		*(volatile unsigned int *)(uintptr_t)*argument_of(registers, 0) = cpu;
 }
 
 static void set_signals(const uint64_t *set, uint64_t *before)
@@ -116,10 +116,23 @@ static void attach(struct rampart_detached *detached)
 	return_to_frame(frame);
 }
 
-/* Returns whether a system call must be executed by the thread itself, with its own registers. */
-static int needs_attachment(uint64_t number)
+/*
+ * Returns whether a system call must be executed by the thread itself, with its own
+ * registers: it ends a thread or makes one, or a signal may be delivered during it.
+ */
+static int needs_attachment(struct rampart_detach_registers *registers)
 {
-	switch (number) {
+	switch (*number_of(registers)) {
+	/* With a signal mask, which holds during the call. */
+	case SYS_ppoll:
+		return *argument_of(registers, 3) != 0;
+	case SYS_epoll_pwait:
+	case SYS_io_uring_enter:
+	case 441: /* epoll_pwait2, which older headers do not have */
+		return *argument_of(registers, 4) != 0;
+	case SYS_pselect6:
+	case SYS_io_pgetevents:
+		return *argument_of(registers, 5) != 0;
 	case SYS_rt_sigprocmask:
 	case SYS_rt_sigreturn:
 	case SYS_rt_sigtimedwait:
@@ -155,7 +168,9 @@ static void execute(struct rampart_detached *detached)
 {
 	struct rampart_detach_registers *registers = &detached->run.registers;
 	uint64_t number = *number_of(registers);
-	long result = proxy(registers);
+	long result = call(number, *argument_of(registers, 0), *argument_of(registers, 1),
+			   *argument_of(registers, 2), *argument_of(registers, 3),
+			   *argument_of(registers, 4), *argument_of(registers, 5));
 
 	if (number == SYS_getcpu && !result)
 		set_cpu(registers, detached->cpu);
@@ -172,7 +187,7 @@ static void system_call(struct rampart_detached *detached)
 	} else if (detached->system_calls == RAMPART_REFUSED) {
 		*result_of(registers) = -ENOSYS;
 		return;
-	} else if (detached->system_calls == RAMPART_PROXIED && !needs_attachment(number)) {
+	} else if (detached->system_calls == RAMPART_PROXIED && !needs_attachment(registers)) {
 		execute(detached);
 		return;
 	} else {
@@ -220,8 +235,12 @@ int rampart_detach(struct rampart_detached *detached)
 	const uint64_t all = ~0ULL;
 	long error;
 
-	if (detached->is_detached)
-		return 0;
+	if (detached->is_detached) {
+		if (detached->thread == __builtin_thread_pointer())
+			return 0;
+		errno = EBUSY;
+		return -1;
+	}
 	/* The driver refuses it too, but then there is no way back from the second stack. */
 	if (has_shadow_stack()) {
 		errno = EOPNOTSUPP;

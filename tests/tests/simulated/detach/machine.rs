@@ -335,9 +335,8 @@ impl Machine {
         compile_rust(architecture, there);
         let module = modules().join(&release).join("detach.ko");
         let archive = there.join("initramfs");
-        // Those that measure the loop also boot another kernel. Debian's arm64 has no kexec_file_load(2).
-        let boots_second = script.contains(LOOP) && architecture == "x86_64";
-        let second = boots_second.then_some(kernel.as_path());
+        // Those that measure the loop also boot another kernel.
+        let second = script.contains(LOOP).then_some(kernel.as_path());
         let content = initramfs(script, there, architecture, &module, second);
         fs::write(&archive, content).expect("written");
         let qemu = Command::new(format!("qemu-system-{architecture}"))
@@ -495,12 +494,13 @@ pub(super) const SKYLAKE_TO_FUZZ: &str =
     "Skylake-Server,-hypervisor,-smap,-avx,-avx2,-fma,-f16c,check=off";
 pub(super) const FIVE_LEVELS: &str = "max,-hypervisor,check=off";
 
-/// EL2 without VHE, EL1 with PSCI by HVC, and EL2 with VHE, pointer authentication, tags, SVE and SME.
+/// EL2 without VHE, EL1 with PSCI by HVC, and EL2 with VHE, pointer authentication, tags, SVE and SME. The first one has no
+/// interrupt translation service: Linux leaves it on at kexec, with tables in memory that the next kernel uses.
 pub(super) const NO_VHE: Kind = Kind {
     architecture: "aarch64",
     real_time: true,
     cpu: "cortex-a57",
-    machine: "virt,gic-version=3,virtualization=on",
+    machine: "virt,gic-version=3,virtualization=on,its=off",
     command_line: "console=ttyAMA0",
 };
 pub(super) const NO_EL2: Kind = Kind {
