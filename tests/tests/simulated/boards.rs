@@ -88,7 +88,7 @@ fn first_cell(board: &str, last_cpu: u32, more: &str, files: &[PathBuf]) -> Stri
     // Linux's messages before the first step are those of the board's drivers.
     let script = format!(
         "set -e; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; {more}\
-         dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
+         rampart check --json | grep '\"hypervisor\"'; dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
     );
     let output = rampart(&["sim", "--architecture", board, "run", "--own"])
         .args(["--append", "mem=2688M"])
@@ -97,6 +97,10 @@ fn first_cell(board: &str, last_cpu: u32, more: &str, files: &[PathBuf]) -> Stri
         .finish_within(Duration::from_secs(600), Vec::new())
         .expect("rampart starts");
     let text = stdout(&output, 0);
+    assert!(
+        text.contains("\"hypervisor\": \"qemu\""),
+        "a simulated board claims no times: {text}"
+    );
     // With two security states the cell's sleeps are exits, its interrupts are not.
     assert!(text.contains("0 of them for interrupts"), "{text}");
     assert!(
