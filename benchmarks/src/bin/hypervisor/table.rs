@@ -37,7 +37,7 @@ type Known = (
 
 const CONTROLLER: Option<u64> = Some(150);
 
-const ACCESSES: [Known; 25] = [
+const ACCESSES: [Known; 26] = [
     (
         "mmio_trapped",
         "meter mmio: GICD_TYPER, mean of 64 reads",
