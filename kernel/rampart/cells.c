@@ -334,18 +334,33 @@ int rampart_cell_destroy(u32 number, struct rampart_answer *answer)
 	if (!member)
 		return -ENOENT;
 	rampart_network_end(member);
+	rampart_scmi_pause(number, true);
 	rampart_call(RAMPART_CALL_CELL_DESTROY, number, 0, answer);
 	error = rampart_error(answer);
-	if (error)
+	if (error) {
+		/* Otherwise it may have lost pages; it can only be destroyed. */
+		if (rampart_is_running(number))
+			rampart_scmi_pause(number, false);
+		else
+			rampart_scmi_release(number);
 		return error;
+	}
 	mutex_lock(&rampart.view);
 	rampart.members[number] = NULL;
 	mutex_unlock(&rampart.view);
+	rampart_scmi_end(number);
 	rampart_view_end(member->blob);
 	/* The cell is destroyed even if a CPU does not come back. */
 	error = return_cpus(&member->cpus);
 	kobject_put(&member->kobject);
 	return error;
+}
+
+bool rampart_is_running(u32 number)
+{
+	u64 condition = READ_ONCE(rampart.status->cells[number].condition);
+
+	return (u16)condition == RAMPART_CELL_RUNNING;
 }
 
 bool rampart_has_cells(void)

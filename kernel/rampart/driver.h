@@ -6,6 +6,7 @@
 #include <linux/cpumask.h>
 #include <linux/device.h>
 #include <linux/kobject.h>
+#include <linux/ioport.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
 #include <linux/poll.h>
@@ -60,6 +61,8 @@ struct rampart_driver {
 	u32 index[NR_CPUS];
 	u64 mpidr[NR_CPUS];
 	struct rampart_member *members[RAMPART_MAXIMUM_CELLS];
+	/* Of SCMI; readers that do not hold lock use RCU. */
+	struct rampart_server __rcu *servers[RAMPART_MAXIMUM_CELLS];
 	struct kobject *cells;
 };
 
@@ -84,10 +87,23 @@ int rampart_cell_create(struct rampart_create *request);
 int rampart_cell_load(struct rampart_load *request);
 int rampart_cell_destroy(u32 number, struct rampart_answer *answer);
 bool rampart_has_cells(void);
+/* Returns whether the hypervisor runs the cell now. */
+bool rampart_is_running(u32 number);
 
 int rampart_network_create(const struct rampart_network *request);
 void rampart_network_end(struct rampart_member *member);
 void rampart_network_release(void);
+int rampart_map_bell(unsigned int *interrupt);
+bool rampart_find_region(const struct rampart_blob_header *blob, u64 physical, u32 flags,
+			 struct resource *found);
+
+int rampart_scmi_begin(void);
+void rampart_scmi_exit(void);
+int rampart_scmi_create(const struct rampart_scmi *request);
+void rampart_scmi_look(void);
+void rampart_scmi_release(u32 number);
+void rampart_scmi_pause(u32 number, bool paused);
+void rampart_scmi_end(u32 number);
 
 void rampart_watch_begin(u32 event_interrupt);
 void rampart_watch_end(void);

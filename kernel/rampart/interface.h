@@ -92,6 +92,8 @@ struct rampart_header {
 #define RAMPART_CALL_DOORBELL		0xc6005212
 #define RAMPART_CALL_WATCHDOG_KICK	0xc6005213
 #define RAMPART_CALL_INTERFACE		0xc6005214
+/* "smc #0": rings the doorbell with the index that is added. */
+#define RAMPART_DOORBELL_BY_SMC		0xc6005280
 
 /* Outcomes in x0 after a call or the launch, as a signed 64-bit number. */
 #define RAMPART_SUCCESS			0
@@ -257,7 +259,7 @@ struct rampart_platform {
 #define RAMPART_MEMORY_SHARED		0x10
 #define RAMPART_MEMORY_LOADABLE		0x20	/* the root fills it before the start */
 #define RAMPART_MEMORY_ROOT_READ	0x40	/* with SHARED */
-#define RAMPART_MEMORY_ROOT_WRITE	0x80	/* with SHARED and without WRITE */
+#define RAMPART_MEMORY_ROOT_WRITE	0x80	/* with SHARED; with WRITE only if UNCACHED */
 #define RAMPART_MEMORY_UNCACHED		0x100	/* with SHARED */
 
 struct rampart_memory_region {

@@ -53,8 +53,12 @@ static int rampart_cell_call(u32 command, struct rampart_cell *request)
 		return -ENOENT;
 	if (command == RAMPART_DESTROY)
 		return rampart_cell_destroy(request->cell, &request->answer);
+	if (command == RAMPART_START && !rampart_is_running(request->cell))
+		rampart_scmi_release(request->cell);
 	rampart_call(command == RAMPART_START ? RAMPART_CALL_CELL_START : RAMPART_CALL_CELL_STOP,
 		     request->cell, 0, &request->answer);
+	if (!rampart_is_running(request->cell))
+		rampart_scmi_release(request->cell);
 	return rampart_error(&request->answer);
 }
 
@@ -79,6 +83,7 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		struct rampart_configuration configuration;
 		struct rampart_ring doorbell;
 		struct rampart_network network;
+		struct rampart_scmi scmi;
 	} request = {};
 	size_t bytes = _IOC_SIZE(command);
 	long error;
@@ -115,6 +120,9 @@ static long rampart_ioctl(struct file *file, unsigned int command, unsigned long
 		break;
 	case RAMPART_NETWORK:
 		error = rampart_network_create(&request.network);
+		break;
+	case RAMPART_SCMI:
+		error = rampart_scmi_create(&request.scmi);
 		break;
 	case RAMPART_CONFIGURATION:
 		error = rampart_view_configuration(&request.configuration);
@@ -211,9 +219,12 @@ static int __init rampart_init(void)
 
 	if (error)
 		return error;
-	error = rampart_status_begin(rampart_device.this_device);
+	error = rampart_scmi_begin();
 	if (error)
 		goto deregister;
+	error = rampart_status_begin(rampart_device.this_device);
+	if (error)
+		goto scmi;
 	error = register_reboot_notifier(&rampart_reboot_block);
 	if (error)
 		goto end;
@@ -226,6 +237,8 @@ reboots:
 	unregister_reboot_notifier(&rampart_reboot_block);
 end:
 	rampart_status_end();
+scmi:
+	rampart_scmi_exit();
 deregister:
 	misc_deregister(&rampart_device);
 	return error;
@@ -238,6 +251,7 @@ static void __exit rampart_end(void)
 	unregister_reboot_notifier(&rampart_reboot_block);
 	rampart_status_end();
 	misc_deregister(&rampart_device);
+	rampart_scmi_exit();
 }
 
 module_init(rampart_init);

@@ -11,7 +11,10 @@
 
 #include "driver.h"
 
-/* The interrupt of all ends, Linux's number; 0 while there is none. Guarded by rampart.lock. */
+/*
+ * The interrupt of all ends and of SCMI, Linux's number; 0 while there is none. Guarded by
+ * rampart.lock.
+ */
 static unsigned int bell;
 
 /* Returns the interrupt by which cells ring the root, 0 for none. */
@@ -30,28 +33,31 @@ static u32 bell_of_root(void)
 	return 0;
 }
 
-static int map_bell(void)
+/* Returns Linux's number of the interrupt by which cells ring the root. */
+int rampart_map_bell(unsigned int *interrupt)
 {
 	u32 number = bell_of_root();
 
-	if (bell)
-		return 0;
-	if (!number) {
-		pr_err("the system's configuration has no interrupt for networks\n");
-		return -ENODEV;
+	if (!bell) {
+		if (!number) {
+			pr_err("the system's configuration has no interrupt for doorbells of cells\n");
+			return -ENODEV;
+		}
+		/* A mapping of another driver is not ours to dispose of. */
+		if (rampart_find_interrupt(number)) {
+			pr_err("interrupt %u is in use by this kernel: see /proc/interrupts\n",
+			       number);
+			return -EBUSY;
+		}
+		bell = rampart_map_interrupt(number);
 	}
-	/* A mapping of another driver is not ours to dispose of. */
-	if (rampart_find_interrupt(number)) {
-		pr_err("interrupt %u is in use by this kernel: see /proc/interrupts\n", number);
-		return -EBUSY;
-	}
-	bell = rampart_map_interrupt(number);
+	*interrupt = bell;
 	return bell ? 0 : -ENODEV;
 }
 
 /* Finds a region of the cell that begins there and has these flags and no others of the mask. */
-static bool find(const struct rampart_blob_header *blob, u64 physical, u32 flags,
-		 struct resource *found)
+bool rampart_find_region(const struct rampart_blob_header *blob, u64 physical, u32 flags,
+			 struct resource *found)
 {
 	const u32 mask = RAMPART_MEMORY_SHARED | RAMPART_MEMORY_WRITE | RAMPART_MEMORY_DEVICE |
 			 RAMPART_MEMORY_ROOT_READ | RAMPART_MEMORY_ROOT_WRITE;
@@ -73,6 +79,7 @@ static bool find(const struct rampart_blob_header *blob, u64 physical, u32 flags
 
 int rampart_network_create(const struct rampart_network *request)
 {
+	const u32 read = RAMPART_MEMORY_SHARED | RAMPART_MEMORY_ROOT_READ;
 	struct platform_device_info info = {
 		.name = "rampart-net",
 		.id = request->cell,
@@ -98,15 +105,15 @@ int rampart_network_create(const struct rampart_network *request)
 		       request->doorbell);
 		return -EINVAL;
 	}
-	if (!find(member->blob, request->own, RAMPART_MEMORY_SHARED | RAMPART_MEMORY_ROOT_READ |
-		  RAMPART_MEMORY_ROOT_WRITE, &resources[0]) ||
-	    !find(member->blob, request->other, RAMPART_MEMORY_SHARED | RAMPART_MEMORY_ROOT_READ |
-		  RAMPART_MEMORY_WRITE, &resources[1])) {
+	if (!rampart_find_region(member->blob, request->own, read | RAMPART_MEMORY_ROOT_WRITE,
+				 &resources[0]) ||
+	    !rampart_find_region(member->blob, request->other, read | RAMPART_MEMORY_WRITE,
+				 &resources[1])) {
 		pr_err("cell %s: it has no such regions, one written by the root and one by the cell\n",
 		       member->blob->name);
 		return -EINVAL;
 	}
-	error = map_bell();
+	error = rampart_map_bell(&bell);
 	if (error)
 		return error;
 	resources[2].start = bell;

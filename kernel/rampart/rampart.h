@@ -106,6 +106,33 @@ struct rampart_network {
 	__u8 reserved[6];		/* 0 */
 };
 
+/* rampart_resource.kind */
+#define RAMPART_RESOURCE_CLOCK	0
+#define RAMPART_RESOURCE_RESET	1
+#define RAMPART_RESOURCE_POWER	2
+
+/* A clock, reset or power domain that a node of the machine's device tree names. */
+struct rampart_resource {
+	__u32 kind;
+	__u32 index;			/* in clocks, resets or power-domains of the node */
+	__u32 shared;			/* 1: a reset that other devices have too */
+	__u32 reserved;			/* 0 */
+	__u64 path;			/* address of the node's path, terminated by 0 */
+};
+
+/*
+ * Serves resources to a cell by SCMI until the cell ends; those of each kind have the
+ * numbers from 0 on, in this order. The page is one that the cell and the root write.
+ */
+struct rampart_scmi {
+	__u32 cell;
+	__u32 doorbell;			/* of the root, by which it rings the cell: an index */
+	__u64 page;			/* physical start of the region */
+	__u64 resources;		/* address of an array of struct rampart_resource */
+	__u32 count;
+	__u32 reserved;			/* 0 */
+};
+
 struct rampart_state {
 	__u32 revision;			/* RAMPART_REVISION */
 	__u32 enabled;
@@ -128,5 +155,6 @@ struct rampart_state {
 /* Makes a cell's interrupt pending. */
 #define RAMPART_DOORBELL	_IOWR('R', 0xa9, struct rampart_ring)
 #define RAMPART_NETWORK		_IOW('R', 0xaa, struct rampart_network)
+#define RAMPART_SCMI		_IOW('R', 0xab, struct rampart_scmi)
 
 #endif /* _RAMPART_H */

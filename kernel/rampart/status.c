@@ -69,6 +69,8 @@ static void count_changes(bool rung)
 		return;
 	atomic64_add(grown ? grown : 1, &changes);
 	wake_up_interruptible(&readers);
+	if (grown)
+		rampart_scmi_look();
 }
 
 static irqreturn_t rung(int irq, void *unused)

@@ -240,7 +240,7 @@ pub struct DeviceInterrupt {
 pub struct Reference {
     /// The property: `clocks`, `resets`, `power-domains`, `iommus`, `dmas`, `pinctrl-0`.
     pub property: String,
-    /// Path of the other device's node.
+    /// Path of the other device's node; empty for an entry of the property that references none.
     pub path: String,
     /// Words of the reference by its binding.
     pub arguments: Vec<u32>,

@@ -109,7 +109,7 @@ bitflags! {
         const LOADABLE = 1 << 5;
         /// With SHARED: the root can read it.
         const ROOT_READ = 1 << 6;
-        /// With SHARED and without WRITE: the root can write it.
+        /// With SHARED: the root can write it. With WRITE only if UNCACHED: a page of messages of both.
         const ROOT_WRITE = 1 << 7;
         /// With SHARED: no CPU caches it, so that it takes no line of a cache from a cell.
         const UNCACHED = 1 << 8;

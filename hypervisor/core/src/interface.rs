@@ -61,6 +61,10 @@ pub const STATUS_BYTES: usize = 0x6000;
 pub const LAUNCH_ENTER: u64 = 0;
 /// The first step of the launch, on one CPU.
 pub const LAUNCH_PREPARE: u64 = 1;
+/// The first function of `smc #0` that rings a doorbell, as [`Hypercall::Doorbell`] does, if the configuration permits
+/// the function: the index of the doorbell is added, for clients that pass no arguments (SCMI: Linux,
+/// devicetree/bindings/firmware/arm,scmi.yaml, `arm,smc-id`).
+pub const DOORBELL_BY_SMC: u32 = 0xC600_5280;
 
 /// The start of the image and of the hypervisor's memory. All offsets are in bytes from there.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -258,7 +262,7 @@ pub enum Exit {
     Hypercall = 4,
     /// A PSCI call.
     Psci = 5,
-    /// Another SMC, forwarded to the firmware.
+    /// Another SMC, forwarded to the firmware or to a doorbell.
     SmcForwarded = 6,
     /// Another SMC, returned with NOT_SUPPORTED.
     SmcRefused = 7,

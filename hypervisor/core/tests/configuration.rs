@@ -246,6 +246,14 @@ fn accepts_a_second_cell() {
     // Bits of the same registers that the first cell neither reads nor writes.
     assert_eq!(against(|new| new.registers = vec![bits(0, 0xf00, 0xf00)]), Ok(()));
     assert_eq!(against(|new| new.memory[2].flags &= !MemoryFlags::WRITE.bits()), Ok(()));
+    // Both the cell and the root write a page of messages, without caches.
+    let add = |new: &mut Blob| {
+        let root = MemoryFlags::ROOT_READ | MemoryFlags::ROOT_WRITE;
+        let cell = MemoryFlags::READ | MemoryFlags::WRITE;
+        let flags = MemoryFlags::SHARED | MemoryFlags::UNCACHED | root | cell;
+        new.memory.push(region(0x5900_0000, 0x90_0000, 0x1000, flags));
+    };
+    assert_eq!(against(add), Ok(()));
 }
 
 #[test]

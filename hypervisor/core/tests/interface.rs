@@ -104,6 +104,7 @@ fn constants() -> Expected {
         interface::STATUS_BYTES,
         interface::LAUNCH_ENTER,
         interface::LAUNCH_PREPARE,
+        interface::DOORBELL_BY_SMC,
         format::SYSTEM_MAGIC,
         format::CELL_MAGIC,
         format::MAXIMUM_BLOB_BYTES,

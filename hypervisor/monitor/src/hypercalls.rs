@@ -61,7 +61,7 @@ fn execute(
             let state = cpu.cpu_state();
             *values = [state.cell.into(), state.power as u64, cpu.all_exits()];
         }
-        Call::Doorbell(index) => doorbell(context, index)?,
+        Call::Doorbell(index) => doorbell(context, index).ok_or(Outcome::NotPermitted)?,
         Call::WatchdogKick => {
             status.kick(context.cell, now());
         }
@@ -80,9 +80,8 @@ fn execute(
 }
 
 /// Sets a doorbell's interrupt pending, if its current owner declares it as a doorbell. Does not wait.
-fn doorbell(context: &Context<'_>, index: u64) -> Result<(), Outcome> {
-    let configuration = context.shared.configuration().ok_or(Outcome::NotPermitted)?;
-    let number = configuration.doorbell(index, &DOORBELLS).ok_or(Outcome::NotPermitted)?;
+pub(crate) fn doorbell(context: &Context<'_>, index: u64) -> Option<()> {
+    let number = context.shared.configuration()?.doorbell(index, &DOORBELLS)?;
     gic::set_pending(context.machine, number);
-    Ok(())
+    Some(())
 }

@@ -4,7 +4,7 @@
 use core::arch::asm;
 use core::sync::atomic::Ordering::Relaxed;
 
-use rampart_hypervisor_core::interface::{CpuPower, Exit, ROOT, StopReason};
+use rampart_hypervisor_core::interface::{CpuPower, DOORBELL_BY_SMC, Exit, ROOT, StopReason};
 use rampart_hypervisor_core::protocol::CpuState;
 use rampart_hypervisor_core::psci::{PsciAction, handle_call, is_psci};
 use rampart_hypervisor_core::state::Event;
@@ -14,7 +14,7 @@ use crate::exits::Context;
 use crate::machine::Machine;
 use crate::park::park;
 use crate::registers::now;
-use crate::{cells, gic, guest};
+use crate::{cells, gic, guest, hypercalls};
 
 /// PSCI CPU_OFF (Arm DEN 0022, 5.5).
 const CPU_OFF: u64 = 0x8400_0002;
@@ -53,7 +53,10 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
         PsciAction::Stop(reason) => stop(context, registers, reason),
         PsciAction::Forward(function) => {
             registers.set(0, function.into());
-            forward(registers);
+            match hypercalls::doorbell(context, x0.wrapping_sub(DOORBELL_BY_SMC.into())) {
+                Some(()) => registers.set(0, 0),
+                None => forward(registers),
+            }
         }
     }
 }

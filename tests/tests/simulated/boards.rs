@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Simulated boards, with the device tree of the board: what docs/boards.md says that was run.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rampart_model::Evaluation;
@@ -22,19 +23,45 @@ pub(crate) fn first_steps() -> Vec<&'static str> {
         .collect()
 }
 
+/// After the first steps, a Linux cell and a hostile one get clocks from the root
+/// (`crates/domains/cells/examples/scmi_agent.rs`).
 #[test]
 fn the_first_cell_on_a_board() {
-    first_cell("imx8mp", 3);
+    let hypervisor = directory().join("hypervisor");
+    let files = ["scmi_agent", "rampart-cell-scmi-hostile"].map(|name| hypervisor.join(name));
+    let files = [&files[..], &[directory().join("aarch64/rampart-meter")]].concat();
+    let clocks = "grep -qw clk_ignore_unused /proc/cmdline && exit 9; rampart cell enable; \
+        mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug; \
+        modules=$(modprobe --all --show-depends --ignore-install i2c-imx spi-imx | sed -n 's/^insmod //p'); \
+        ./scmi_agent run /boot/vmlinuz-$(uname -r) rampart-meter rampart-cell-scmi-hostile $modules || echo FAILED; \
+        rampart cell disable; ";
+    let text = first_cell("imx8mp", 3, clocks, &files);
+    assert!(!text.contains("FAILED"), "{text}");
+    for wanted in [
+        "ok  the root has turned the clocks off",
+        "ok  30880000.serial: driver imx-uart",
+        "ok  30a30000.i2c: driver imx-i2c",
+        "ok  30830000.spi: driver spi_imx",
+        "ok  the root counts the uses of the cell",
+        "ok  after a stop, the clocks are off",
+        "ok  after its end, the clocks are off",
+        "ok  hostile, stops: its requests are refused",
+        "ok  hostile, fails: its clocks are off",
+        "ok  hostile, floods again: destroyed",
+        "ok  left",
+    ] {
+        assert!(text.contains(wanted), "no {wanted:?}: {text}");
+    }
 }
 
 /// Two CPUs, two security states, and memory in two parts.
 #[test]
 fn the_first_cell_on_a_versal() {
-    first_cell("versal", 1);
+    first_cell("versal", 1, "", &[]);
 }
 
-/// Makes the first steps on a board with this last CPU.
-fn first_cell(board: &str, last_cpu: u32) {
+/// Makes the first steps on a board with this last CPU, and then `more` with further files. Returns the output.
+fn first_cell(board: &str, last_cpu: u32, more: &str, files: &[PathBuf]) -> String {
     let _alone = alone();
     let steps = first_steps();
     assert!(steps.len() > 6, "{steps:?}");
@@ -46,26 +73,28 @@ fn first_cell(board: &str, last_cpu: u32) {
         let built = directory().join("hypervisor").join(name);
         format!("{}:{to}", built.display())
     };
-    let files = [
+    let mut files: Vec<String> = files
+        .iter()
+        .map(|path| {
+            let name = path.file_name().unwrap_or_default();
+            format!("{}:/opt/{}", path.display(), name.to_string_lossy())
+        })
+        .collect();
+    files.extend([
         file("rampart.bin", "/usr/lib/firmware/rampart.bin"),
         file(program, &format!("/opt/{program}")),
-    ];
+    ]);
+    let files = files.iter().flat_map(|file| ["--file", file.as_str()]);
     // Linux's messages before the first step are those of the board's drivers.
     let script = format!(
-        "set -e; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; \
+        "set -e; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; {more}\
          rampart check --json | grep '\"hypervisor\"'; dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
     );
     let output = rampart(&["sim", "--architecture", board, "run", "--own"])
-        .args([
-            "--append",
-            "mem=2688M",
-            "--file",
-            &files[0],
-            "--file",
-            &files[1],
-        ])
+        .args(["--append", "mem=2688M"])
+        .args(files)
         .args(["--", "bash", "-c", &script])
-        .finish_within(Duration::from_secs(300), Vec::new())
+        .finish_within(Duration::from_secs(600), Vec::new())
         .expect("rampart starts");
     let text = stdout(&output, 0);
     assert!(
@@ -80,6 +109,7 @@ fn first_cell(board: &str, last_cpu: u32) {
     );
     let wrong = ["WARNING:", "BUG:", "Oops", "Call trace"];
     assert!(!wrong.iter().any(|word| text.contains(word)), "{text}");
+    text
 }
 
 #[test]

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
-    InterruptGrant, MemoryFlags, MemoryRegion, Platform, RegisterGrant,
+    Doorbell, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform, RegisterGrant,
+    SmcGrant,
 };
-use rampart_hypervisor_core::interface::Header;
+use rampart_hypervisor_core::interface::{DOORBELL_BY_SMC, Header};
 use rampart_ring::program_header::{self, InterruptController};
 use zerocopy::{FromBytes as _, IntoBytes as _};
 
@@ -44,6 +45,8 @@ const REDISTRIBUTORS: u64 = 0x080a_0000;
 const REDISTRIBUTOR_BYTES: u64 = 2 * 0x2_0000;
 const PORT: u64 = 0x0900_0000;
 const PORT_INTERRUPT: u32 = 33;
+/// An interrupt that no device raises.
+const BELL: u32 = 60;
 const GPIO_DIRECTION: u64 = 0x0903_0400;
 const DEVICES_END: u64 = 0x0a00_4000;
 
@@ -179,9 +182,17 @@ fn cell() -> Blob {
             region(CELL_MEMORY, CELL_BEGIN, CELL_MEMORY_BYTES, memory),
             region(PORT, PORT, 0x1000, DEVICE),
         ],
-        interrupts: vec![InterruptGrant {
-            number: PORT_INTERRUPT,
-            flags: 0,
+        // It rings itself.
+        interrupts: [(PORT_INTERRUPT, 0), (BELL, InterruptFlags::DOORBELL.bits())]
+            .map(|(number, flags)| InterruptGrant { number, flags })
+            .to_vec(),
+        smcs: vec![SmcGrant {
+            first: DOORBELL_BY_SMC,
+            last: DOORBELL_BY_SMC,
+        }],
+        doorbells: vec![Doorbell {
+            interrupt: BELL,
+            reserved: 0,
         }],
         registers: vec![RegisterGrant {
             address: GPIO_DIRECTION,

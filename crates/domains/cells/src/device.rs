@@ -16,6 +16,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::names::RegionNames;
 use crate::network::{NetworkLink, ROOT_PEER, mac_address};
+use crate::scmi::Service;
 use crate::shared_memory::SharedMemory;
 
 /// Path of the driver's device.
@@ -107,6 +108,29 @@ struct CellArgument {
     answer: Answer,
 }
 
+/// `struct rampart_resource`.
+#[derive(Debug)]
+#[repr(C)]
+struct ServedResource {
+    kind: u32,
+    index: u32,
+    shared: u32,
+    reserved: u32,
+    path: u64,
+}
+
+/// `struct rampart_scmi`.
+#[derive(Debug)]
+#[repr(C)]
+struct Scmi {
+    cell: u32,
+    doorbell: u32,
+    page: u64,
+    resources: u64,
+    count: u32,
+    reserved: u32,
+}
+
 #[derive(Debug, Default)]
 #[repr(C)]
 struct GivenConfiguration {
@@ -181,6 +205,7 @@ const STOP: u32 = command(0xa6, READ_WRITE, size_of::<CellArgument>());
 const DESTROY: u32 = command(0xa7, READ_WRITE, size_of::<CellArgument>());
 const DOORBELL: u32 = command(0xa9, READ_WRITE, size_of::<CellArgument>());
 const NETWORK: u32 = command(0xaa, WRITE, size_of::<Network>());
+const SCMI: u32 = command(0xab, WRITE, size_of::<Scmi>());
 const CONFIGURATION: u32 = command(0xa8, READ_WRITE, size_of::<GivenConfiguration>());
 
 /// The driver's device, opened.
@@ -277,7 +302,8 @@ impl Device {
         self.create_named(configuration, &RegionNames::default())
     }
 
-    /// Creates a cell with names for its shared regions, and the root's end of its network with the root.
+    /// Creates a cell with names for its shared regions, the root's end of its network with the root, and the service
+    /// of its clocks.
     ///
     /// # Errors
     /// As [`Self::create`]; E2BIG for more than 4 KiB of names. If the root's end cannot be created, the cell is
@@ -290,6 +316,7 @@ impl Device {
         let with_root = names.networks.iter().find(|link| link.peer == ROOT_PEER);
         let name = Configuration::read(configuration, Kind::Cell)
             .map_or_else(|_| String::new(), |read| read.name().to_owned());
+        let service = names.service.as_ref();
         let names = names.bytes();
         let mut request = Create {
             configuration: configuration.as_ptr() as u64,
@@ -300,14 +327,47 @@ impl Device {
         };
         let answer = self.call("create", CREATE, &mut request, |request| request.answer)?;
         let cell = answer.values[0] as u32;
-        if let Some(link) = with_root
-            && let Err(error) = self.network(cell, &name, link)
-        {
+        let network = with_root.map_or(Ok(()), |link| self.network(cell, &name, link));
+        let served = network.and_then(|()| service.map_or(Ok(()), |one| self.serve(cell, one)));
+        if let Err(error) = served {
             // The first error is the one to return.
             let _ = self.destroy(cell);
             return Err(error);
         }
         Ok(cell)
+    }
+
+    /// Serves clocks, resets and power domains to a cell by SCMI, until it is destroyed.
+    ///
+    /// # Errors
+    /// Returns an error if the cell has no such page, or a resource is not available.
+    pub fn serve(&self, cell: u32, service: &Service) -> Result<(), DeviceError> {
+        let paths = service.resources.iter();
+        let paths: Vec<Vec<u8>> = paths
+            .map(|one| format!("{}\0", one.path).into_bytes())
+            .collect();
+        let resources = service.resources.iter().zip(&paths);
+        let resources: Vec<ServedResource> = resources
+            .map(|(one, path)| ServedResource {
+                kind: one.kind as u32,
+                index: one.index,
+                shared: one.shared.into(),
+                reserved: 0,
+                path: path.as_ptr() as u64,
+            })
+            .collect();
+        let mut request = Scmi {
+            cell,
+            doorbell: service.root_doorbell,
+            page: service.page,
+            resources: resources.as_ptr() as u64,
+            count: resources.len() as u32,
+            reserved: 0,
+        };
+        self.call("clocks of its devices", SCMI, &mut request, |_| {
+            Answer::default()
+        })?;
+        Ok(())
     }
 
     /// Creates the root's end of a network with a cell.

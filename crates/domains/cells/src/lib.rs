@@ -11,6 +11,7 @@ pub mod names;
 pub mod network;
 pub mod operate;
 pub mod resolve;
+pub mod scmi;
 pub mod shared_memory;
 pub mod system_configuration;
 

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The names of a cell's shared regions. The hypervisor has no names: the driver stores them with
 //! the cell and returns them to every program, so they exist as long as the cell does, independent
-//! of processes. So it does with the cell's networks.
+//! of processes. So it does with the cell's networks and its service of clocks.
 
 use std::collections::BTreeMap;
 
 use rampart_hypervisor_core::format::MemoryRegion;
 
 use crate::network::NetworkLink;
+use crate::scmi::Service;
 
 /// Maximum length of a name in bytes: the limit of a cell's directory.
 pub const LONGEST_NAME: usize = rampart_ring::directory::NAME_BYTES;
@@ -18,6 +19,8 @@ pub struct RegionNames {
     regions: BTreeMap<u64, String>,
     /// The cell's networks.
     pub networks: Vec<NetworkLink>,
+    /// The service of clocks, resets and power domains, if it has one. Its resources are not kept by the driver.
+    pub service: Option<Service>,
 }
 
 /// Returns why a text cannot be the name of a region, or `None` if it can.
@@ -61,7 +64,7 @@ impl RegionNames {
     }
 
     /// Returns the names in the driver's format: a line per name, with the address in hexadecimal
-    /// digits and the name, and a line per network.
+    /// digits and the name, a line per network, and one for the service.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let lines = self.regions.iter();
@@ -70,6 +73,9 @@ impl RegionNames {
             .collect();
         for network in &self.networks {
             network.write(&mut text);
+        }
+        if let Some(service) = &self.service {
+            service.write(&mut text);
         }
         text.into_bytes()
     }
@@ -89,6 +95,7 @@ impl RegionNames {
         Self {
             regions: text.lines().filter_map(line).collect(),
             networks: text.lines().filter_map(NetworkLink::read).collect(),
+            service: text.lines().find_map(Service::read),
         }
     }
 }
@@ -119,6 +126,12 @@ mod tests {
             peer_bell: 46,
             root_doorbell: 3,
             cached: true,
+        });
+        names.service = Some(Service {
+            page: 0x7003_0000,
+            bell: 44,
+            root_doorbell: 2,
+            resources: Vec::new(),
         });
         let back = RegionNames::parse(&names.bytes());
         assert_eq!(back, names);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use std::collections::BTreeSet;
 
@@ -372,4 +373,27 @@ fn published_schema_of_a_description_matches_the_code() {
         fs::read_to_string(&file).is_ok_and(|text| text == wanted),
         "docs/cell-description.schema.json differs from the code; update it with RAMPART_UPDATE=1 cargo test -p rampart-cells --lib"
     );
+}
+
+/// The driver's decisions about messages of SCMI, compiled for a process.
+#[test]
+fn the_driver_answers_messages_and_no_message_reaches_more() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let program = directory.path().join("scmi-test");
+    let source = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../kernel/rampart/tests/scmi-test.c"
+    );
+    let compiler = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"])
+        .args(["-fsanitize=address,undefined", "-fno-sanitize-recover=all"])
+        .args(["-o".as_ref(), program.as_os_str(), source.as_ref()])
+        .output()
+        .expect("cc, which scripts/setup build installs");
+    let errors = String::from_utf8_lossy(&compiler.stderr);
+    assert!(compiler.status.success(), "{errors}");
+    for words in [&["answers"][..], &["hostile", "1000000"]] {
+        let output = Command::new(&program).args(words).output().expect("runs");
+        assert!(output.status.success(), "{words:?}: {output:?}");
+    }
 }

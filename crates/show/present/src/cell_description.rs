@@ -148,8 +148,15 @@ fn device(device: &TreeDevice) -> ListItem {
     let interrupts = (!interrupts.is_empty()).then(|| item("interrupts", interrupts.join(", ")));
     let references = device.references.iter().map(|reference| {
         let arguments: Vec<String> = reference.arguments.iter().map(u32::to_string).collect();
-        let text = format!("{} {}", reference.path, arguments.join(" "));
-        item(&reference.property, text.trim_end())
+        let path = Some(reference.path.as_str()).filter(|path| !path.is_empty());
+        let text = format!("{} {}", path.unwrap_or("none"), arguments.join(" "));
+        let kinds = ["clocks", "resets", "power-domains"];
+        let served = path.is_some()
+            && reference.frequency.is_none()
+            && kinds.contains(&reference.property.as_str());
+        // The root serves it to a Linux cell that has the device.
+        let by = if served { " (SCMI)" } else { "" };
+        item(&reference.property, format!("{}{by}", text.trim_end()))
     });
     ListItem {
         items: ranges.chain(interrupts).chain(references).collect(),

@@ -14,7 +14,7 @@ use rampart_hypervisor_cells::{
     TIMER, access_ticks, acknowledge, distributor, enable, enable_shared, end, load, read_register,
     redistributor, store, unmask, write_register,
 };
-use rampart_hypervisor_core::interface::Hypercall;
+use rampart_hypervisor_core::interface::{DOORBELL_BY_SMC, Hypercall};
 use rampart_meter::engine::mmio::each;
 use rampart_ring::network::{FrameTransfer, HEADER_WORDS, Link, MOST_FRAME, SLOT_WORDS};
 
@@ -133,6 +133,7 @@ fn accesses(empty: u64) {
     counted!("psci_version", empty, "smc #0", inout("x0") 0x8400_0000_u64, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
     let interface = u64::from(u32::from(Hypercall::Interface));
     counted!("hypercall", empty, "hvc #0", inout("x0") interface, inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
+    counted!("doorbell", empty, "smc #0", inout("x0") u64::from(DOORBELL_BY_SMC), inout("x1") 0_u64, inout("x2") 0_u64, inout("x3") 0_u64);
     // SGI 1 to this CPU, which has disabled it: it stays pending and is cleared.
     let target = 1_u64 << 24 | 1 << (own & 0xf);
     counted!("icc_sgi1r_write", empty, "msr s3_0_c12_c11_5, x0", inout("x0") target);

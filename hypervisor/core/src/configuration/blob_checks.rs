@@ -117,7 +117,8 @@ fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), R
         || (has(MemoryFlags::DEVICE) && (has(MemoryFlags::EXECUTE) || has(MemoryFlags::LOADABLE)))
         || (has(MemoryFlags::SHARED) && has(MemoryFlags::LOADABLE))
         || (flags.intersects(for_shared) && !has(MemoryFlags::SHARED))
-        || (has(MemoryFlags::ROOT_WRITE) && has(MemoryFlags::WRITE))
+        // A cell and the root both write only pages of messages, which neither caches.
+        || (has(MemoryFlags::ROOT_WRITE | MemoryFlags::WRITE) && !has(MemoryFlags::UNCACHED))
         // Regions of the root are neither loaded nor shared, and are identity-mapped.
         || (region.colours != 0 && (has(MemoryFlags::DEVICE) || kind == Kind::System))
         || (kind == Kind::System

@@ -234,7 +234,6 @@ fn check_regions(one: &MemoryRegion, other: &MemoryRegion) -> Result<(), Refusal
     if one.flags() & kind != other.flags() & kind {
         return Err(Refusal::MemoryFlags);
     }
-    // If the root is the writer, blob_checks.rs excludes WRITE in both.
     if both.contains(MemoryFlags::WRITE) {
         return Err(Refusal::MemoryTwoWriters);
     }

@@ -64,11 +64,17 @@ fn references(nodes: &Nodes, node: usize) -> Vec<Reference> {
         let mut rest = words.as_slice();
         while let [phandle, after @ ..] = rest {
             let Some(target) = nodes.with_phandle(*phandle) else {
-                // 0 means no reference. For an unknown phandle the number of argument words is
-                // unknown.
+                // For an unknown phandle the number of argument words is unknown.
                 if *phandle != 0 {
                     break;
                 }
+                // No reference, but an entry: drivers identify entries by index.
+                found.push(Reference {
+                    property: property.to_owned(),
+                    path: String::new(),
+                    arguments: Vec::new(),
+                    frequency: None,
+                });
                 rest = after;
                 continue;
             };

@@ -54,7 +54,7 @@ fn words(values: &[u64]) -> Vec<u32> {
 }
 
 /// A node below the root, in addition to those of every cell.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TreeNode {
     /// Name with unit address.
     pub name: String,
@@ -62,6 +62,8 @@ pub struct TreeNode {
     pub properties: Vec<(String, Vec<u8>)>,
     /// Its names in `/aliases`: some drivers refuse a device without a number.
     pub aliases: Vec<String>,
+    /// The nodes below it, without aliases.
+    pub children: Vec<TreeNode>,
 }
 
 /// The first phandle available to these nodes.
@@ -146,12 +148,19 @@ pub fn device_tree(contents: &TreeContents<'_>) -> Vec<u8> {
         }
     }
     for node in contents.nodes {
-        let own = child(&mut tree.root, &node.name);
-        for (name, value) in &node.properties {
-            property(own, name, value.as_slice());
-        }
+        add(&mut tree.root, node);
     }
     tree.to_dtb()
+}
+
+fn add(parent: &mut DeviceTreeNode, node: &TreeNode) {
+    let own = child(parent, &node.name);
+    for (name, value) in &node.properties {
+        property(own, name, value.as_slice());
+    }
+    for below in &node.children {
+        add(own, below);
+    }
 }
 
 #[cfg(test)]
@@ -184,6 +193,11 @@ mod tests {
                 name: "rtc@9010000".to_owned(),
                 properties: vec![("interrupts".to_owned(), big(&[0, 2, 4]))],
                 aliases: vec!["rtc0".to_owned()],
+                children: vec![TreeNode {
+                    name: "below@1".to_owned(),
+                    properties: vec![("reg".to_owned(), big(&[1]))],
+                    ..TreeNode::default()
+                }],
             }],
         };
         let bytes = device_tree(&contents);
@@ -209,6 +223,7 @@ mod tests {
         let timers = big(&[1, 13, 4, 1, 14, 4, 1, 11, 4, 1, 10, 4]);
         assert_eq!(value("/timer", "interrupts"), timers);
         assert_eq!(value("/rtc@9010000", "interrupts"), big(&[0, 2, 4]));
+        assert_eq!(value("/rtc@9010000/below@1", "reg"), big(&[1]));
         assert_eq!(value("/aliases", "rtc0"), b"/rtc@9010000\0");
         let phandle = value("/interrupt-controller@8000000", "phandle");
         assert_eq!(value("/", "interrupt-parent"), phandle);

@@ -402,7 +402,9 @@ fn reported(
 /// Returns the writer of a shared region from the view of a cell that has it.
 fn writer(flags: MemoryFlags) -> Option<&'static str> {
     flags.contains(MemoryFlags::SHARED).then_some({
-        if flags.contains(MemoryFlags::WRITE) {
+        if flags.contains(MemoryFlags::WRITE | MemoryFlags::ROOT_WRITE) {
+            "cell and root"
+        } else if flags.contains(MemoryFlags::WRITE) {
             "cell"
         } else if flags.contains(MemoryFlags::ROOT_WRITE) {
             "root"

@@ -70,7 +70,10 @@ pub(super) fn effective_settings(
 }
 
 /// Returns the requested device.
-fn device<'a>(description: &'a Description, requested: &str) -> Result<&'a TreeDevice, String> {
+pub(super) fn device<'a>(
+    description: &'a Description,
+    requested: &str,
+) -> Result<&'a TreeDevice, String> {
     let address = requested
         .strip_prefix("0x")
         .and_then(|digits| u64::from_str_radix(digits, 16).ok());
@@ -186,7 +189,7 @@ fn refusals(
     if device
         .references
         .iter()
-        .any(|one| one.property == "dmas" || one.property == "iommus")
+        .any(|one| ["dmas", "iommus"].contains(&one.property.as_str()) && !one.path.is_empty())
     {
         found.push(
             Finding::new(

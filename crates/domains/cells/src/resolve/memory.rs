@@ -122,6 +122,7 @@ pub(super) fn placed(
         placed.shared.push(MemoryRegion { guest, ..region });
     }
     super::network::sections(in_use, request, &mut free, next, &mut placed, found);
+    super::scmi::page(description, request, &mut free, &mut placed, found);
     let mut end = BARE_SHARED;
     if request.payload == Payload::Bare && !placed.names.is_empty() {
         end = BARE_DIRECTORY;

@@ -8,13 +8,14 @@ mod devices;
 mod in_use;
 mod memory;
 mod network;
+mod scmi;
 mod tree;
 
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, NAME_BYTES, SmcGrant,
 };
-use rampart_hypervisor_core::interface::PAGE_BYTES;
+use rampart_hypervisor_core::interface::{DOORBELL_BY_SMC, PAGE_BYTES};
 use rampart_model::{CpuId, CpuSet, Finding, Severity};
 use rampart_ring::directory::network_value;
 use schemars::JsonSchema;
@@ -213,7 +214,7 @@ impl Resolved {
             return 0;
         };
         let number = if is_own(&link) {
-            doorbell_index(&self.configuration.doorbells, link) as u16
+            doorbell_index(&self.configuration.doorbells, link.peer_bell) as u16
         } else {
             link.own_bell as u16
         };
@@ -221,9 +222,9 @@ impl Resolved {
     }
 }
 
-/// Returns the index of the doorbell that rings the peer of a link.
-fn doorbell_index(doorbells: &[Doorbell], link: &NetworkLink) -> u32 {
-    let rings = |doorbell: &Doorbell| doorbell.interrupt == link.peer_bell;
+/// Returns the index of the doorbell with this interrupt.
+fn doorbell_index(doorbells: &[Doorbell], peer_bell: u32) -> u32 {
+    let rings = |doorbell: &Doorbell| doorbell.interrupt == peer_bell;
     doorbells.iter().position(rings).unwrap_or(0) as u32
 }
 
@@ -255,11 +256,21 @@ pub fn resolve(
         &mut placed,
         &mut found,
     );
+    let to_root = scmi::bell(
+        description,
+        in_use,
+        request,
+        &mut taken,
+        &mut placed,
+        &mut found,
+    );
     let (bells, mut doorbells) = bells(description, in_use, request, &taken, &mut found);
     doorbells.extend(placed.names.networks.iter().map(|link| Doorbell {
         interrupt: link.peer_bell,
         reserved: 0,
     }));
+    let by_smc = to_root.map(|_| DOORBELL_BY_SMC + doorbells.len() as u32);
+    doorbells.extend(to_root);
     if found
         .iter()
         .any(|finding| finding.severity == Severity::Error)
@@ -273,7 +284,12 @@ pub fn resolve(
     let nodes = match request.payload {
         Payload::Bare => Vec::new(),
         Payload::Linux => {
-            let mut nodes = tree::devices(description, &request.name, &devices.paths, &mut found);
+            let mut nodes = tree::devices(
+                description,
+                &devices.paths,
+                (&request.name, &placed.names, &doorbells),
+                &mut found,
+            );
             nodes.extend(tree::regions(&placed.shared, &placed.names));
             nodes.extend(tree::networks(&request.name, &doorbells, &placed.names));
             nodes
@@ -288,9 +304,11 @@ pub fn resolve(
         number: *number,
         flags: 0,
     });
+    let service_bell = placed.names.service.as_ref().map(|service| service.bell);
     let own_bells = bells
         .iter()
         .chain(&network_bell)
+        .chain(&service_bell)
         .map(|number| InterruptGrant {
             number: *number,
             flags: InterruptFlags::DOORBELL.bits(),
@@ -310,10 +328,9 @@ pub fn resolve(
         smcs: request
             .smcs
             .iter()
-            .map(|(first, last)| SmcGrant {
-                first: *first,
-                last: *last,
-            })
+            .copied()
+            .chain(by_smc.map(|function| (function, function)))
+            .map(|(first, last)| SmcGrant { first, last })
             .collect(),
         doorbells,
     };
@@ -498,14 +515,15 @@ fn bells(
     for name in &request.rings {
         let cell = in_use.cells.iter().find(|cell| cell.name == *name);
         let bell = cell.and_then(|cell| {
-            let of_network = |number| {
-                cell.names
-                    .networks
-                    .iter()
-                    .any(|link| link.own_bell == number)
+            let names = &cell.names;
+            let of_network = |number| names.networks.iter().any(|link| link.own_bell == number);
+            let of_service = |number| {
+                let mut service = names.service.iter();
+                service.any(|service| service.bell == number)
             };
-            let is_bell =
-                |grant: &&InterruptGrant| grant.is_doorbell() && !of_network(grant.number);
+            let is_bell = |grant: &&InterruptGrant| {
+                grant.is_doorbell() && !of_network(grant.number) && !of_service(grant.number)
+            };
             cell.configuration.interrupts.iter().find(is_bell)
         });
         match bell {

@@ -244,7 +244,7 @@ pub(super) fn bells(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
     use std::path::Path;
 
@@ -254,7 +254,7 @@ mod tests {
     use crate::describe::{Sources, describe};
     use crate::resolve::{CpuSelection, Resolved, resolve};
 
-    fn property(tree: &Path, name: &str, words: &[u32]) {
+    pub(in crate::resolve) fn property(tree: &Path, name: &str, words: &[u32]) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
         let path = tree.join(name);
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
@@ -263,8 +263,14 @@ mod tests {
 
     /// Returns a machine with four CPUs and free interrupts, and what its hypervisor uses.
     fn machine() -> (Description, InUse) {
+        machine_with(|_| ())
+    }
+
+    /// Returns the machine with further nodes.
+    pub(in crate::resolve) fn machine_with(add: impl FnOnce(&Path)) -> (Description, InUse) {
         let tree = tempfile::tempdir().expect("a directory");
         let tree = tree.path();
+        add(tree);
         for cells in ["#address-cells", "#size-cells"] {
             property(tree, cells, &[2]);
         }
@@ -299,7 +305,7 @@ mod tests {
         (description, in_use)
     }
 
-    fn request(name: &str, cpu: u32, peers: &[(&str, u64)]) -> CellRequest {
+    pub(in crate::resolve) fn request(name: &str, cpu: u32, peers: &[(&str, u64)]) -> CellRequest {
         let network = |(peer, bytes): &(&str, u64)| NetworkRequest {
             peer: (*peer).to_owned(),
             bytes: *bytes,

@@ -6,13 +6,14 @@
 use rampart_hypervisor_core::format::{Doorbell, MemoryFlags, MemoryRegion};
 use rampart_model::{Finding, Severity};
 
-use super::doorbell_index;
+use super::{doorbell_index, scmi};
 use crate::describe::{
     Description, DeviceInterrupt, InterruptKind, RangeUse, Reference, TreeDevice,
 };
 use crate::linux::{FIRST_PHANDLE, TreeNode};
 use crate::names::RegionNames;
 use crate::network::{NetworkLink, mac_address};
+use crate::scmi::{ResourceKind, Service};
 
 /// `compatible` of a shared region.
 const SHARED_MEMORY: &str = "rampart,shared-memory";
@@ -28,13 +29,16 @@ const NAMES: [(&str, &str); 5] = [
     ("pinctrl-0", "pinctrl-names"),
 ];
 
+/// Path of an entry of a property that references nothing.
+pub(super) const NOTHING: &str = "";
+
 type Property = (String, Vec<u8>);
 
-fn words(values: &[u32]) -> Vec<u8> {
+pub(super) fn words(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-fn text(value: &str) -> Vec<u8> {
+pub(super) fn text(value: &str) -> Vec<u8> {
     format!("{value}\0").into_bytes()
 }
 
@@ -43,7 +47,7 @@ fn list<'a>(values: impl Iterator<Item = &'a str>) -> Vec<u8> {
 }
 
 /// Returns an address and a size of 64 bits each, as in all nodes of a cell's tree.
-fn place(start: u64, bytes: u64) -> [u32; 4] {
+pub(super) fn place(start: u64, bytes: u64) -> [u32; 4] {
     [
         (start >> 32) as u32,
         start as u32,
@@ -52,24 +56,27 @@ fn place(start: u64, bytes: u64) -> [u32; 4] {
     ]
 }
 
-/// Returns the nodes of the cell's devices, and of the clocks that they need.
+/// Returns the nodes of the cell's devices, of the clocks that they need, and of the service of those that the root
+/// has. `of` is the cell's name, with its service, and its doorbells.
 pub(super) fn devices(
     description: &Description,
-    cell: &str,
     paths: &[String],
+    of: (&str, &RegionNames, &[Doorbell]),
     found: &mut Vec<Finding>,
 ) -> Vec<TreeNode> {
     let has = |device: &&TreeDevice| paths.contains(&device.path);
     let devices: Vec<&TreeDevice> = description.devices.iter().filter(has).collect();
+    let (cell, names, doorbells) = of;
     let mut tree = Tree {
         cell,
+        service: names.service.as_ref(),
         paths: devices.iter().map(|device| device.path.as_str()).collect(),
         frequencies: Vec::new(),
         found,
     };
     let mut nodes: Vec<TreeNode> = devices.iter().map(|device| tree.node(device)).collect();
     let clocks = tree.frequencies.iter().enumerate().map(|(index, hertz)| {
-        let phandle = FIRST_PHANDLE + (devices.len() + index) as u32;
+        let phandle = tree.after_devices() + scmi::PHANDLES + index as u32;
         TreeNode {
             name: format!("clock-{hertz}"),
             properties: vec![
@@ -78,10 +85,15 @@ pub(super) fn devices(
                 ("clock-frequency".to_owned(), words(&[*hertz])),
                 ("phandle".to_owned(), words(&[phandle])),
             ],
-            aliases: Vec::new(),
+            ..TreeNode::default()
         }
     });
     nodes.extend(clocks);
+    if let Some(service) = tree.service {
+        // That of the root is the last.
+        let to_root = doorbells.len().saturating_sub(1) as u32;
+        nodes.extend(scmi::nodes(service, tree.after_devices(), to_root));
+    }
     nodes
 }
 
@@ -100,7 +112,7 @@ pub(super) fn regions(shared: &[MemoryRegion], names: &RegionNames) -> Vec<TreeN
         Some(TreeNode {
             name: format!("shared-memory@{:x}", region.guest),
             properties,
-            aliases: Vec::new(),
+            ..TreeNode::default()
         })
     };
     shared.iter().filter_map(node).collect()
@@ -112,7 +124,7 @@ pub(super) fn networks(cell: &str, doorbells: &[Doorbell], names: &RegionNames) 
         let sections = [place(link.own, link.bytes), place(link.other, link.bytes)];
         // A shared interrupt with a rising edge.
         let interrupt = [0, link.own_bell - 32, 1];
-        let doorbell = doorbell_index(doorbells, link);
+        let doorbell = doorbell_index(doorbells, link.peer_bell);
         let address = mac_address(cell, &link.peer).to_vec();
         let mut properties = vec![
             ("compatible".to_owned(), text(NETWORK)),
@@ -128,7 +140,7 @@ pub(super) fn networks(cell: &str, doorbells: &[Doorbell], names: &RegionNames) 
         TreeNode {
             name: format!("network@{:x}", link.own),
             properties,
-            aliases: Vec::new(),
+            ..TreeNode::default()
         }
     };
     names.networks.iter().map(node).collect()
@@ -139,7 +151,9 @@ struct Tree<'a> {
     cell: &'a str,
     /// Paths of the cell's devices: the n-th has the phandle [`FIRST_PHANDLE`] + n.
     paths: Vec<&'a str>,
-    /// Frequencies of fixed clocks, in hertz; their phandles follow those of the devices.
+    /// What the root serves; its phandles follow those of the devices.
+    service: Option<&'a Service>,
+    /// Frequencies of fixed clocks, in hertz; their phandles are the last.
     frequencies: Vec<u32>,
     found: &'a mut Vec<Finding>,
 }
@@ -205,6 +219,7 @@ impl Tree<'_> {
             name,
             properties,
             aliases: device.contents.aliases.clone(),
+            children: Vec::new(),
         }
     }
 
@@ -247,11 +262,15 @@ impl Tree<'_> {
     /// available.
     fn references(&mut self, device: &TreeDevice, property: &str) -> Option<Vec<u8>> {
         let mut value = Vec::new();
-        for reference in device
-            .references
-            .iter()
-            .filter(|one| one.property == property)
-        {
+        let mut served = Vec::new();
+        let all = device.references.iter();
+        let all = all.filter(|one| one.property == property);
+        for (index, reference) in all.enumerate() {
+            if let Some((phandle, number)) = self.served(device, property, index as u32) {
+                value.extend([phandle, number]);
+                served.push(number.to_string());
+                continue;
+            }
             let Some(phandle) = self.phandle(reference) else {
                 self.missing(device, property, &reference.path);
                 return None;
@@ -259,11 +278,31 @@ impl Tree<'_> {
             value.push(phandle);
             value.extend(&reference.arguments);
         }
+        if !served.is_empty() {
+            let numbers = served.join(", ");
+            let what = format!("the root serves its `{property}` by SCMI, as {numbers}");
+            self.found.push(self.finding(device, Severity::Note, what));
+        }
         Some(words(&value))
     }
 
+    /// Returns the phandle and the number of a resource that the root serves.
+    fn served(&self, device: &TreeDevice, property: &str, index: u32) -> Option<(u32, u32)> {
+        let mut kinds = ResourceKind::ALL.into_iter();
+        let kind = kinds.find(|kind| kind.binding().0 == property)?;
+        let number = self.service?.number(kind, &device.path, index)?;
+        Some((self.after_devices() + kind as u32, number))
+    }
+
+    /// Returns the first phandle after those of the devices.
+    fn after_devices(&self) -> u32 {
+        FIRST_PHANDLE + self.paths.len() as u32
+    }
+
     fn phandle(&mut self, reference: &Reference) -> Option<u32> {
-        let devices = self.paths.len() as u32;
+        if reference.path == NOTHING {
+            return Some(0);
+        }
         if let Some(location) = self.paths.iter().position(|path| *path == reference.path) {
             return Some(FIRST_PHANDLE + location as u32);
         }
@@ -275,7 +314,7 @@ impl Tree<'_> {
             self.frequencies.push(hertz);
             self.frequencies.len() - 1
         });
-        Some(FIRST_PHANDLE + devices + location as u32)
+        Some(self.after_devices() + scmi::PHANDLES + location as u32)
     }
 
     fn missing(&mut self, device: &TreeDevice, property: &str, path: &str) {
@@ -362,7 +401,12 @@ mod tests {
         let description = describe(&Sources::recorded(tree.path(), None).expect("a tree"));
         let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
         let mut found = Vec::new();
-        let nodes = devices(&description, "rt", &paths, &mut found);
+        let nodes = devices(
+            &description,
+            &paths,
+            ("rt", &RegionNames::default(), &[]),
+            &mut found,
+        );
         (nodes, found)
     }
 

@@ -384,9 +384,9 @@ static IMX8MP: Architecture = Architecture {
     },
     console: "ttymxc1,115200",
     kernel_form: KernelForm::Image,
-    // A cell's devices need the clocks that Linux does not use. Linux 6.1 cannot probe the power domains of
-    // cameras and displays (no driver for their interconnect), and warns when it gives up.
-    kernel_command_line: &["clk_ignore_unused", "deferred_probe_timeout=-1", EMULATED],
+    // Linux 6.1 cannot probe the power domains of cameras and displays (no driver for their interconnect), and warns
+    // when it gives up.
+    kernel_command_line: &["deferred_probe_timeout=-1", EMULATED],
     early_modules: &["sdhci-esdhc-imx", "squashfs", "overlay"],
     late_modules: &[],
     panic_device: None,
