@@ -51,6 +51,8 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
     for (index, grant) in system.interrupts.iter().enumerate() {
         ensure(grant.number < machine.interrupt_end, Refused::at(Refusal::InterruptRange, index))?;
     }
+    #[cfg(feature = "smmu")]
+    super::streams::check_system(system, machine)?;
     Ok(())
 }
 
@@ -88,6 +90,8 @@ pub fn check_cell(
         let refused = Refused::with(Refusal::SmcRange, index, ROOT);
         ensure(!system.smcs.iter().any(owned), refused)?;
     }
+    #[cfg(feature = "smmu")]
+    super::streams::check_cell(new, system, cells)?;
     for (number, cell) in live(cells) {
         ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;
         pair(new, cell, number)?;

@@ -10,6 +10,8 @@ mod memory;
 mod network;
 mod tree;
 
+use std::collections::BTreeMap;
+
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, NAME_BYTES, SmcGrant,
@@ -105,6 +107,8 @@ pub struct CellRequest {
     pub cache_percent: Option<u32>,
     /// Devices: the path of a node, its name with or without unit address, or the address.
     pub devices: Vec<String>,
+    /// Devices with DMA that no SMMU confines, by path or name, and the reason why the cell is trusted with them.
+    pub unconfined_dma: BTreeMap<String, String>,
     /// Single registers or bits of them.
     pub registers: Vec<RegisterGrant>,
     /// Shared regions.
@@ -134,6 +138,7 @@ impl CellRequest {
             cpus: CpuSelection::Count(1),
             memory_bytes: 2 << 20,
             cache_percent: None,
+            unconfined_dma: BTreeMap::new(),
             devices: Vec::new(),
             registers: Vec::new(),
             shared: vec![SharedRequest::Own {
@@ -316,6 +321,8 @@ pub fn resolve(
             })
             .collect(),
         doorbells,
+        iommu: None,
+        streams: devices.streams.clone(),
     };
     if let Err(refused) = configuration.checked() {
         found.push(
