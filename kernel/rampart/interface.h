@@ -324,7 +324,7 @@ struct rampart_iommu {
 struct rampart_stream_grant {
 	__u32 first;
 	__u32 count;
-	__u64 function;			/* its page in the configuration space; 0: no PCI function */
+	__u64 function;			/* page in the configuration space; 0: none */
 };
 
 /* In x1 after RAMPART_REFUSED: the reason. */

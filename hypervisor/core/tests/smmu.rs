@@ -178,6 +178,7 @@ fn a_blob_with_invalid_streams_is_refused() {
     for second in [
         grant(0x10, 1, 0),
         grant(0x11, 0, 0),
+        grant(0x11, 9, 0),
         grant(0x11, u32::MAX, 0),
         grant(0x2_0000, 1, 0),
         grant(0x11, 1, 0x1001),

@@ -192,7 +192,7 @@ pub(crate) fn prepare(
     let new = Smmu {
         registers: *registers,
         // Zeroed: no stream has an owner. Aligned to its size (6.3.24).
-        table: allocate(8 * ENTRY_WORDS << stream_bits)?,
+        table: allocate((8 * ENTRY_WORDS) << stream_bits)?,
         stream_bits,
         commands: allocate(16 << COMMAND_BITS)?,
         events: allocate(32 << EVENT_BITS)?,
@@ -251,6 +251,8 @@ pub(crate) fn disable() -> bool {
     let Some(smmu) = running() else { return true };
     let done = smmu.control(0);
     ENABLED.store(!done, Relaxed);
+    // The hypervisor stays, and whether DMA is confined is unknown.
+    BROKEN.store(!done, Relaxed);
     done
 }
 
@@ -347,6 +349,8 @@ pub(crate) fn report(machine: &Machine) {
     let (end, mut position) =
         (smmu.read(register::EVENTQ_PROD), smmu.read(register::EVENTQ_CONS) & !value::OVERFLOW);
     let overflow = end & value::OVERFLOW;
+    // The records are read after their number.
+    instruction!("dmb sy");
     let cells = live();
     for _ in 0..MOST_EVENTS {
         if position == end & !value::OVERFLOW {

@@ -12,6 +12,9 @@ use crate::smmu::{MAXIMUM_STREAM_BITS, REGISTER_BYTES};
 /// The configuration space of one bus, which is also its alignment (PCI Express, 7.2.2).
 const BUS_BYTES: u64 = 1 << 20;
 
+/// Maximum number of streams in a range of a cell, because each costs two commands.
+const MOST_OF_CELL: u32 = 8;
+
 /// Takes the [`Iommu`] from the rest of a blob.
 pub(super) fn iommu<'a>(
     rest: &mut &'a [u8],
@@ -28,6 +31,7 @@ pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Result<(),
         let end = grant.first.checked_add(grant.count);
         let valid = end.is_some_and(|end| end <= 1 << MAXIMUM_STREAM_BITS)
             && grant.count != 0
+            && (kind == Kind::System || grant.count <= MOST_OF_CELL)
             && grant.function.is_multiple_of(PAGE_BYTES)
             && (grant.function == 0 || kind == Kind::Cell)
             && !configuration.streams[..index].iter().any(|earlier| earlier.meets(grant));
