@@ -124,12 +124,6 @@ impl DomainKind {
         matches!(self.properties().cpus, DomainCpus::Housekeeping)
     }
 
-    /// Returns whether it is measured on one CPU, however many it could own: a detached thread has one.
-    #[must_use]
-    pub const fn is_measured_on_one_cpu(self) -> bool {
-        matches!(self, Self::Detached)
-    }
-
     /// Returns whether the domain's CPUs are offline in Linux while it runs.
     #[must_use]
     pub const fn leaves_linux(self) -> bool {
@@ -294,6 +288,13 @@ impl DomainSelection {
         self.guest == Some(GuestRole::Emulated)
     }
 
+    /// Returns whether it is measured on one CPU, however many it could own: a detached thread has one, and
+    /// a cell without an operating system starts no other.
+    #[must_use]
+    pub fn is_measured_on_one_cpu(&self) -> bool {
+        self.kind == DomainKind::Detached || self.cell == Some(CellPayload::BareMetal)
+    }
+
     /// Returns whether an evaluation measures it without being asked: the usual variant of a kind,
     /// and both payloads of a cell, since they answer different questions.
     #[must_use]
@@ -443,6 +444,10 @@ pub struct ShieldReport {
     /// The mask of unbound workqueues after the change, or `None` if it could not be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workqueues: Option<CpuSet>,
+    /// The limit on the wakeup latency of the shielded CPUs in microseconds, `n/a` for no idle state; `None` if there is
+    /// none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_latency: Option<String>,
     /// Number of tasks that were moved away.
     pub tasks_moved: u32,
     /// Number of per-CPU kernel threads that stay.

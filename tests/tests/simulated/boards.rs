@@ -53,7 +53,7 @@ fn first_cell(board: &str, last_cpu: u32) {
     // Linux's messages before the first step are those of the board's drivers.
     let script = format!(
         "set -e; cd /opt; dmesg -C; taskset -p -c 0-{last_cpu} $$ >/dev/null; {steps}; \
-         dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
+         rampart check --json | grep '\"hypervisor\"'; dmesg | sed 's/^/log /'; cat /sys/devices/system/cpu/online"
     );
     let output = rampart(&["sim", "--architecture", board, "run", "--own"])
         .args([
@@ -68,6 +68,10 @@ fn first_cell(board: &str, last_cpu: u32) {
         .finish_within(Duration::from_secs(300), Vec::new())
         .expect("rampart starts");
     let text = stdout(&output, 0);
+    assert!(
+        text.contains("\"hypervisor\": \"qemu\""),
+        "a simulated board claims no times: {text}"
+    );
     // With two security states the cell's sleeps are exits, its interrupts are not.
     assert!(text.contains("0 of them for interrupts"), "{text}");
     assert!(

@@ -232,6 +232,7 @@ fn no_isolation(cpus: CpuSet) -> ShieldReport {
         partition: None,
         interrupts: Vec::new(),
         workqueues: None,
+        resume_latency: None,
         tasks_moved: 0,
         tasks_left: 0,
         findings: Vec::new(),

@@ -49,7 +49,7 @@ pub use knob::{Choice, Expected, Format, KernelVersion, Kernels, Knob, Location,
 pub use knob_names::{find, unknown};
 pub use machine::check::{Subject, check};
 pub use machine::compare::{expected_text, marked, satisfies, to_write};
-pub use machine::facts::Fact;
+pub use machine::facts::{Fact, resume_latency_limit};
 pub use machine::figures::{FIGURE_RULES, MANAGER_RULES, figure_findings, findings_of};
 pub use machine::harm::{HARM, by_harm, harm};
 pub use machine::kernel_command_line::{IsolatedCpus, KernelCommandLine};

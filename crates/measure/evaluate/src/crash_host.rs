@@ -32,8 +32,9 @@ const METER_BATCH: Nanos = Nanos::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time during which all domains are watched to learn the largest age of a sign of life.
 const WATCHED: Duration = Duration::from_secs(3);
-/// Time from the choice of the crash time to the crash; signs are sent all the time.
-const NOTICE: Duration = Duration::from_secs(1);
+/// Time from the choice of the crash time to the crash; signs are sent all the time. The agent of an emulated board
+/// may need more than a second to send one.
+const NOTICE: Duration = Duration::from_secs(4);
 /// Time for data in transit, which is lost with the machine.
 const ON_ITS_WAY: Nanos = Nanos::from_millis(500);
 /// A meter ends after this time if the machine does not crash.

@@ -330,7 +330,7 @@ fn assign_cpus(
             } else {
                 let own = own_cpus.next().unwrap_or_default();
                 match own.first() {
-                    Some(first) if availability.domain.kind.is_measured_on_one_cpu() => {
+                    Some(first) if availability.domain.is_measured_on_one_cpu() => {
                         CpuSet::single(first)
                     }
                     _ => own,

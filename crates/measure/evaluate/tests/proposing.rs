@@ -4,7 +4,7 @@
 use rampart_evaluate::{DisturbanceRequest, EvaluateError, Proposal, Request, propose};
 use rampart_host::{MachineRoot, read_machine};
 use rampart_model::{
-    Availability, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, EvaluationPart,
+    Availability, CellPayload, Cpu, CpuId, CpuSet, DomainKind, DomainSelection, EvaluationPart,
     EvaluationSettings, GuestRole, Machine, MeterKind, Nanos, SchedulingPolicy,
 };
 
@@ -384,4 +384,35 @@ fn leaves_out_what_spins_on_an_emulated_machine_with_few_real_cpus() {
             "{text}"
         );
     }
+}
+
+/// As on a board with more domains than real-time CPUs, which then share all of them.
+#[test]
+fn what_runs_on_one_cpu_is_measured_on_one_of_the_shared_cpus() {
+    let linux = DomainSelection {
+        cell: Some(CellPayload::Linux),
+        ..DomainSelection::of(DomainKind::Cell)
+    };
+    let one_cpu = [DomainKind::Detached, DomainKind::Cell].map(DomainSelection::of);
+    let mut available = availability();
+    available.extend([linux].iter().chain(&one_cpu).map(|&domain| Availability {
+        domain,
+        available: true,
+        description: domain.to_string(),
+        findings: Vec::new(),
+    }));
+    let proposal = propose(&machine(4, 1, "1-3"), &available, &five_minutes()).expect("a plan");
+    for domain in &proposal.plan.domains {
+        let cpus = match domain.selection {
+            selection if selection.kind == DomainKind::Host => continue,
+            selection if one_cpu.contains(&selection) => 1,
+            _ => 3,
+        };
+        assert_eq!(domain.cpus.len(), cpus, "{domain:?}");
+    }
+    let measured = |one: &DomainSelection| {
+        let mut domains = proposal.plan.domains.iter();
+        domains.any(|domain| domain.selection == *one)
+    };
+    assert!(one_cpu.iter().all(measured), "{:?}", proposal.not_measured);
 }

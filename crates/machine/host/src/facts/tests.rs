@@ -75,6 +75,30 @@ fn a_qemu_machine_without_a_hypervisor_flag_is_emulated() {
     }
 }
 
+#[test]
+fn a_simulated_board_is_emulated() {
+    for (line, emulated) in [
+        ("console=ttymxc1 rampart_sim.emulated quiet", true),
+        ("console=ttymxc1 quiet", false),
+        ("rampart_sim.emulated=0", false),
+    ] {
+        let machine = machine_of(&[
+            (
+                "proc/cpuinfo",
+                "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd03\n",
+            ),
+            (
+                "proc/device-tree/compatible",
+                "fsl,imx8mp-evk\0fsl,imx8mp\0",
+            ),
+            ("proc/cmdline", line),
+        ]);
+        assert_eq!(machine.virtualisation.emulated, emulated, "{line}");
+        let hypervisor = machine.virtualisation.hypervisor.as_deref();
+        assert_eq!(hypervisor, emulated.then_some("qemu"), "{line}");
+    }
+}
+
 /// As the simulated arm64 machine: QEMU with EL2.
 #[test]
 fn a_qemu_machine_that_can_host_guests_is_emulated() {

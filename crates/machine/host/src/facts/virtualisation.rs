@@ -34,6 +34,10 @@ const PRODUCTS: [(&str, &str); 10] = [
     ("Parallels", "parallels"),
 ];
 
+/// Word of the kernel command line of a simulated board, whose device tree and processors are those of the real
+/// one. Linux takes a word with a dot for a parameter of a module that it does not have.
+const EMULATED: &str = "rampart_sim.emulated";
+
 pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation {
     let signature = signature(root, processor);
     let named = signature.as_deref().map(|text| {
@@ -62,10 +66,14 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
     }
 }
 
-/// Returns whether QEMU emulates a machine without the hypervisor flag. It does so for machines that
-/// host guests; KVM hides itself only on request, and then its times are trusted too little, never
-/// too much.
+/// Returns whether QEMU emulates a machine without the hypervisor flag. Rampart's simulated boards report it on the
+/// kernel command line. QEMU does so for machines that host guests; KVM hides itself only on request, and
+/// then its times are trusted too little, never too much.
 fn is_hidden_qemu(root: &MachineRoot, processor: &Processor) -> bool {
+    let line = root.line("proc/cmdline").unwrap_or_default();
+    if line.split_whitespace().any(|word| word == EMULATED) {
+        return true;
+    }
     if !processor.is_x86 {
         return is_qemu_device_tree(root) && starts_processors_by_monitor_call(root);
     }

@@ -23,15 +23,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rampart_model::{CpuSet, Finding, IsolationMechanism, Severity, ShieldReport};
-use rampart_rules::ISOLATION_NEEDS_ROOT;
+use rampart_rules::{ISOLATION_NEEDS_ROOT, resume_latency_limit};
 
-use crate::changes::Changes;
+use crate::changes::{Changes, Setting};
+use crate::facts::read_machine;
 use crate::groups::{self, Hierarchies};
 use crate::journal::Change;
 use crate::kernel::{Kernel, RunningKernel};
 use crate::lock::{Lock, SharedLock};
 use crate::real_time;
 use crate::release::release_first;
+use crate::root::MachineRoot;
 use crate::state_directory::is_root;
 use crate::tasks::{self, Task};
 use crate::undo::Undone;
@@ -64,6 +66,9 @@ pub struct Shield {
     lowered: bool,
     _lock: Option<Arc<Lock>>,
 }
+
+/// The content of `power/pm_qos_resume_latency_us` without a limit.
+const UNLIMITED: &str = "0";
 
 /// Serialises raising and lowering of this process's shields.
 static RAISE_OR_LOWER: Mutex<()> = Mutex::new(());
@@ -128,7 +133,7 @@ pub fn root_missing() -> Finding {
 impl Shield {
     /// Isolates `cpus` with the strongest mechanism that this machine supports: an isolated partition
     /// of cgroup v2, else cpusets of cgroup v1, else affinity alone. Moves tasks, interrupts and
-    /// unbound workqueues to `housekeeping`. First undoes the changes of ended processes. Without
+    /// unbound workqueues to `housekeeping`, and limits how deeply the CPUs sleep. First undoes the changes of ended processes. Without
     /// root changes nothing and isolates by affinity alone; see [`Shield::report`].
     ///
     /// A process may raise several shields for different CPUs. Lower them in reverse order, because
@@ -147,6 +152,7 @@ impl Shield {
         if !is_root() {
             return Ok(Self::without_root(state, cpus));
         }
+        let machine = read_machine(&MachineRoot::system());
         let lock = SharedLock::take(state, true)?;
         shield_of_active_plan::refuse_if_a_plan_is_active(state, cpus)?;
         Self::raise_on(
@@ -155,7 +161,8 @@ impl Shield {
             state,
             cpus,
             housekeeping,
-        )
+        )?
+        .limit_wakeup(resume_latency_limit(&machine.virtualisation))
     }
 
     fn without_root(state: &StateDirectory, cpus: &CpuSet) -> Self {
@@ -170,6 +177,7 @@ impl Shield {
                 partition: None,
                 interrupts: Vec::new(),
                 workqueues: None,
+                resume_latency: None,
                 tasks_moved: 0,
                 tasks_left: 0,
                 findings: vec![root_missing()],
@@ -221,6 +229,7 @@ impl Shield {
                         partition: raised.partition,
                         interrupts: kept.interrupts,
                         workqueues: kept.workqueues,
+                        resume_latency: None,
                         tasks_moved: raised.tasks_moved,
                         tasks_left: raised.tasks_left,
                         findings,
@@ -239,6 +248,51 @@ impl Shield {
                 Err(error)
             }
         }
+    }
+
+    /// Keeps the shielded CPUs from idle states with a longer wakeup time than `limit`
+    /// (`power/pm_qos_resume_latency_us`, [`resume_latency_limit`]), if an idle driver controls them and nothing else
+    /// limits them.
+    fn limit_wakeup(mut self, limit: Option<&'static str>) -> Result<Self, HostError> {
+        let Some(limit) = limit else {
+            return Ok(self);
+        };
+        let settings: Vec<Setting> = self
+            .report
+            .cpus
+            .iter()
+            .map(|cpu| PathBuf::from(format!("/sys/devices/system/cpu/cpu{cpu}")))
+            .filter(|cpu| self.kernel.is_directory(&cpu.join("cpuidle/state0")))
+            .map(|cpu| cpu.join("power/pm_qos_resume_latency_us"))
+            .filter(|file| {
+                let present = self.kernel.read(file);
+                present.is_ok_and(|text| text.trim() == UNLIMITED)
+            })
+            .map(|file| Setting::text(file, limit))
+            .collect();
+        if settings.is_empty() {
+            return Ok(self);
+        }
+        let changes = self
+            .changes
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
+        let answers = changes.set(&settings)?;
+        self.report.resume_latency = Some(limit.to_owned());
+        for (setting, answer) in settings.iter().zip(answers) {
+            if let Err(error) = answer {
+                self.report.resume_latency = None;
+                self.report.findings.push(
+                    Finding::new(
+                        Severity::Warning,
+                        setting.path.display().to_string(),
+                        format!("the kernel does not limit how deeply the CPU sleeps: {error}"),
+                    )
+                    .fix(format!("echo {limit} > {}", setting.path.display())),
+                );
+            }
+        }
+        Ok(self)
     }
 
     /// Moves a process with all its threads into the shield. With affinity alone, binds its threads to

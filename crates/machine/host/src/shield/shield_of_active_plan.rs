@@ -66,6 +66,7 @@ impl Shield {
                 partition: domain.partition.clone(),
                 interrupts: Vec::new(),
                 workqueues: None,
+                resume_latency: None,
                 tasks_moved: 0,
                 tasks_left: 0,
                 findings: vec![note],

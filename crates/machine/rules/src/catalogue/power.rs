@@ -189,11 +189,13 @@ pub(super) const KNOBS: &[Knob] = &[
             Fact::IdleLatency,
             "/sys/devices/system/cpu/cpu{real-time-cpu}/cpuidle/state{state}/latency, disable",
         ),
-        expected: Expected::Text("no state that takes more than 10 µs to wake from"),
+        expected: Expected::Text(
+            "no state that takes more than 10 µs to wake from, in a guest none",
+        ),
         choices: &[
             choice(
                 "limit",
-                Expected::Text("no state that takes more than 10 µs to wake from"),
+                Expected::Text("no state that takes more than 10 µs to wake from, in a guest none"),
                 "tuned (PM QoS, C1), CRI-O",
                 "can be set and reverted for each CPU while the machine runs",
             ),
@@ -204,13 +206,13 @@ pub(super) const KNOBS: &[Knob] = &[
                 "no wakeup time, and no power saving",
             ),
         ],
-        reason: "The wakeup from a deep state takes longer than all the work of a real-time kernel to wake a thread.",
+        reason: "The wakeup from a deep state takes longer than all the work of a real-time kernel to wake a thread. In a guest every halt returns the CPU to the hypervisor, which may run another thread on it.",
         cost: "Power and heat; other cores may lose their turbo.",
         fix: Some(
-            "cpupower --cpu {real-time} idle-set --disable-by-latency 10\nhold /dev/cpu_dma_latency open with the value 0",
+            "write 10, in a guest n/a, to power/pm_qos_resume_latency_us of each CPU\nhold /dev/cpu_dma_latency open with the value 0",
         ),
         undo: Some("Write 0 to the same files, or close /dev/cpu_dma_latency."),
-        source: "Documentation/admin-guide/pm/cpuidle.rst; tuned cpu plugin",
+        source: "Documentation/admin-guide/pm/cpuidle.rst; Documentation/virt/guest-halt-polling.rst; tuned cpu plugin",
         ..Knob::of(KnobGroup::Power)
     },
     Knob {

@@ -17,7 +17,7 @@ use crate::choice::SET_WITH_ISOLATION;
 use crate::machine::assess::assess;
 use crate::machine::check::Subject;
 use crate::machine::compare::{cpus, expected_text, marked, satisfies, to_write};
-use crate::machine::facts::{Judgement, deep_idle_states};
+use crate::machine::facts::{Judgement, limits_to_lower, resume_latency_limit};
 use crate::machine::fix::fix;
 use crate::{Expected, Fact, Format, Isolation, Knob, Location, Reading, is_safety_net};
 
@@ -320,15 +320,23 @@ fn written_locations(
         Location::File(format, templates) => files(templates, format, aim, subject, isolation),
         Location::ThreadPolicy(names) => policies(names, aim, subject, isolation),
         Location::ThreadAffinity(names) => affinities(names, aim, subject, isolation),
-        Location::Fact(Fact::IdleLatency, _) => deep_idle_states(subject.readings)
-            .into_iter()
-            .map(|path| ChangeLocation {
-                location: path.clone(),
-                target: ChangeTarget::File(path),
-                present: "0".to_owned(),
-                value: "1".to_owned(),
-            })
-            .collect(),
+        Location::Fact(Fact::IdleLatency, _) => {
+            let limit = resume_latency_limit(&subject.machine.virtualisation);
+            limits_to_lower(subject.machine, subject.readings)
+                .into_iter()
+                .filter_map(|file| {
+                    let Reading::Value(present) = &file.reading else {
+                        return None;
+                    };
+                    Some(ChangeLocation {
+                        location: file.path.clone(),
+                        target: ChangeTarget::File(file.path.clone()),
+                        present: present.clone(),
+                        value: limit?.to_owned(),
+                    })
+                })
+                .collect()
+        }
         _ => Vec::new(),
     }
 }

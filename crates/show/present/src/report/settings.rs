@@ -104,6 +104,14 @@ fn effective(first: &Run, runs: &[&Run]) -> Vec<Element> {
             "unbound workqueues",
             workqueues.unwrap_or_else(|| "not changed".to_owned()),
         ));
+        pairs.push(Pair::new(
+            "idle states",
+            match shield.resume_latency.as_deref() {
+                Some("n/a") => "none allowed".to_owned(),
+                Some(limit) => format!("at most {limit} µs to wake up"),
+                None => "not changed".to_owned(),
+            },
+        ));
     }
     let mut elements = vec![Element::Pairs { pairs }];
     elements.extend(shield.into_iter().flat_map(interrupts));

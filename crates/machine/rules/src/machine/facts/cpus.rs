@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rampart_model::{CheckLocation, CpuId, CpuSet, Machine, Nanos, plural};
+use rampart_model::{CheckLocation, CpuId, CpuSet, Machine, Nanos, Virtualisation, plural};
 
 use super::Judgement;
 use super::processor::DEEP;
 use crate::{Isolation, LocationValue, Reading, Readings};
+
+const RESUME_LATENCY: &str =
+    "/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us";
 
 pub(super) fn enough(machine: &Machine, isolation: &Isolation) -> Judgement {
     let rest = machine.topology.online.difference(&isolation.real_time);
@@ -236,29 +239,61 @@ pub(super) fn banned_cpus(readings: &Readings, isolation: &Isolation) -> Judgeme
     Judgement::is(named(&banned), isolation.real_time.is_subset(&banned))
 }
 
-pub(super) fn idle_latency(readings: &Readings) -> Judgement {
+/// Returns the limit on the wakeup latency of real-time CPUs, as `power/pm_qos_resume_latency_us` takes it
+/// (Documentation/ABI/testing/sysfs-devices-power), or `None` on an emulated machine, whose idle CPUs leave the
+/// real ones to the others.
+///
+/// In a guest a halt returns the CPU to the hypervisor. How long that takes is unknown to the guest's idle driver, so
+/// no idle state is allowed (Documentation/virt/guest-halt-polling.rst).
+#[must_use]
+pub fn resume_latency_limit(virtualisation: &Virtualisation) -> Option<&'static str> {
+    match (virtualisation.emulated, &virtualisation.hypervisor) {
+        (true, _) => None,
+        (false, Some(_)) => Some("n/a"),
+        (false, None) => Some("10"),
+    }
+}
+
+/// Returns the longest wakeup time that an idle state of a real-time CPU may have.
+fn longest_wakeup(machine: &Machine) -> Nanos {
+    match resume_latency_limit(&machine.virtualisation) {
+        Some("n/a") => Nanos::ZERO,
+        _ => DEEP,
+    }
+}
+
+pub(super) fn idle_latency(machine: &Machine, readings: &Readings) -> Judgement {
     if idle_files(readings, "latency").is_empty() {
         return Judgement::not_applicable("the kernel does not control idle states");
     }
+    let longest = longest_wakeup(machine);
     match allowed_idle_states(readings).into_iter().max() {
+        Some(state) if state.latency > longest && longest == Nanos::ZERO => Judgement::is(
+            format!("{} returns the CPU to the hypervisor", state.name),
+            false,
+        ),
         Some(state) => Judgement::is(
             format!("{} takes {}", state.name, state.latency),
-            state.latency <= DEEP,
+            state.latency <= longest,
         ),
         None => Judgement::is("no idle state is allowed", true),
     }
 }
 
-/// Returns the files that disable the idle states with a too long wakeup time on real-time CPUs.
-pub(crate) fn deep_idle_states(readings: &Readings) -> Vec<String> {
-    let deep: Vec<IdleState<'_>> = allowed_idle_states(readings)
+/// Returns the limits of the real-time CPUs that may enter an idle state with a too long wakeup time.
+pub(crate) fn limits_to_lower<'a>(
+    machine: &Machine,
+    readings: &'a Readings,
+) -> Vec<&'a LocationValue> {
+    let longest = longest_wakeup(machine);
+    let cpus: BTreeSet<&String> = allowed_idle_states(readings)
         .into_iter()
-        .filter(|state| state.latency > DEEP)
+        .filter(|state| state.latency > longest)
+        .filter_map(|state| state.keys.first())
         .collect();
-    idle_files(readings, "disable")
-        .into_iter()
-        .filter(|location| deep.iter().any(|state| state.keys == location.keys))
-        .map(|location| location.path.clone())
+    let limits = readings.of(RESUME_LATENCY).iter();
+    limits
+        .filter(|limit| limit.keys.first().is_some_and(|cpu| cpus.contains(cpu)))
         .collect()
 }
 
@@ -287,7 +322,7 @@ fn allowed_idle_states(readings: &Readings) -> Vec<IdleState<'_>> {
     };
     let (latencies, disabled, names) = (values("latency"), values("disable"), values("name"));
     let limits: BTreeMap<&str, &str> = readings
-        .of("/sys/devices/system/cpu/cpu{real-time-cpu}/power/pm_qos_resume_latency_us")
+        .of(RESUME_LATENCY)
         .iter()
         .filter_map(|location| match &location.reading {
             Reading::Value(text) => Some((location.keys.first()?.as_str(), text.as_str())),

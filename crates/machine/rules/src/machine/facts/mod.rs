@@ -7,7 +7,8 @@ mod processor;
 
 use rampart_model::CheckLocation;
 
-pub(crate) use cpus::deep_idle_states;
+pub(crate) use cpus::limits_to_lower;
+pub use cpus::resume_latency_limit;
 pub(crate) use processor::DEEP;
 
 use crate::machine::check::Subject;
@@ -149,7 +150,7 @@ pub(crate) fn judge(fact: Fact, subject: &Subject<'_>, isolation: &Isolation) ->
         Fact::FirstProcess => cpus::first_process(readings, isolation),
         Fact::InterruptAffinity => cpus::interrupt_affinity(readings, isolation),
         Fact::BannedCpus => cpus::banned_cpus(readings, isolation),
-        Fact::IdleLatency => cpus::idle_latency(readings),
+        Fact::IdleLatency => cpus::idle_latency(facts, readings),
         Fact::NetworkQueues => cpus::network_queues(readings, isolation),
         Fact::HugePages => cpus::huge_pages(facts, readings, isolation),
         Fact::Preemption => kernel::preemption(facts),
