@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		4
+#define RAMPART_REVISION		5
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL
@@ -24,6 +24,7 @@
 #define RAMPART_MAXIMUM_CPUS		32
 #define RAMPART_MAXIMUM_CELLS		16
 #define RAMPART_FAILURE_SLOTS		16
+#define RAMPART_DMA_FAULT_SLOTS		16
 #define RAMPART_EXIT_SLOTS		30
 #define RAMPART_LOG_BYTES		8192
 #define RAMPART_STATUS_BYTES		0x6000
@@ -36,6 +37,7 @@
 #define RAMPART_MAXIMUM_REGISTERS	256
 #define RAMPART_MAXIMUM_SMCS		32
 #define RAMPART_MAXIMUM_DOORBELLS	16
+#define RAMPART_MAXIMUM_STREAMS		64
 
 /* Numbers of cells: the root, which runs Linux, and none. */
 #define RAMPART_ROOT			0
@@ -204,6 +206,17 @@ struct rampart_failure {
 	__u64 registers[31];
 };
 
+/* An access of a device that the SMMU refused. Read sequence as that of a failure. */
+struct rampart_dma_fault {
+	__u64 sequence;			/* its number plus one */
+	__u64 time;			/* CNTPCT_EL0 when it was read from the SMMU */
+	__u64 address;			/* 0: the event has none */
+	__u32 stream;
+	__u32 cell;			/* that has the stream */
+	__u32 event;			/* its number in Arm IHI 0070 */
+	__u32 read;			/* 1: a read */
+};
+
 /* The status pages, readable by the root. */
 struct rampart_status {
 	__u64 magic;			/* RAMPART_STATUS_MAGIC */
@@ -220,6 +233,8 @@ struct rampart_status {
 	struct rampart_cpu_status cpus[RAMPART_MAXIMUM_CPUS];
 	struct rampart_failure failure[RAMPART_FAILURE_SLOTS];
 	__u8 log[RAMPART_LOG_BYTES];
+	__u64 dma_faults;		/* total; n is in slot n % DMA_FAULT_SLOTS */
+	struct rampart_dma_fault dma_fault[RAMPART_DMA_FAULT_SLOTS];
 };
 
 /*
@@ -240,7 +255,7 @@ struct rampart_blob_header {
 	__u32 register_count;		/* struct rampart_register_grant */
 	__u32 smc_count;		/* struct rampart_smc_grant */
 	__u32 doorbell_count;		/* struct rampart_doorbell */
-	__u32 reserved;
+	__u32 stream_count;		/* struct rampart_stream_grant */
 };
 
 struct rampart_platform {
@@ -300,6 +315,19 @@ struct rampart_doorbell {
 	__u32 reserved;
 };
 
+/* Before the streams of the system. */
+struct rampart_iommu {
+	__u64 registers;		/* of an SMMUv3 */
+	__u64 configuration_space;	/* ECAM; 0: none */
+	__u64 configuration_space_bytes;
+};
+
+struct rampart_stream_grant {
+	__u32 first;
+	__u32 count;
+	__u64 function;			/* page in the configuration space; 0: none */
+};
+
 /* In x1 after RAMPART_REFUSED: the reason. */
 #define RAMPART_REFUSAL_TRUNCATED	1
 #define RAMPART_REFUSAL_TOO_LONG	2
@@ -334,5 +362,8 @@ struct rampart_doorbell {
 #define RAMPART_REFUSAL_DOORBELL_RANGE	31
 #define RAMPART_REFUSAL_TOO_MANY_SHARED	32
 #define RAMPART_REFUSAL_PLATFORM_SHAPE	33
+#define RAMPART_REFUSAL_STREAM_RANGE	34
+#define RAMPART_REFUSAL_STREAM_OWNED	35
+#define RAMPART_REFUSAL_SMMU_UNSUITABLE	36
 
 #endif /* _RAMPART_INTERFACE_H */

@@ -224,7 +224,9 @@ static const struct rampart_platform *rampart_platform(const struct rampart_blob
 
 static const char *rampart_image(const struct rampart_blob_header *blob)
 {
-	return rampart_platform(blob)->version == 2 ? RAMPART_FIRMWARE_GICV2 : RAMPART_FIRMWARE;
+	if (rampart_platform(blob)->version == 2)
+		return RAMPART_FIRMWARE_GICV2;
+	return blob->stream_count ? RAMPART_FIRMWARE_SMMU : RAMPART_FIRMWARE;
 }
 
 /* Fills the memory with image, header and configuration in the layout of interface.h. */

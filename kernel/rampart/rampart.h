@@ -26,8 +26,9 @@
 
 #include "interface.h"
 
-/* The hypervisor's images in /lib/firmware, for machines with a GICv3 and with a GICv2. */
+/* The images in /lib/firmware, for a GICv3, for one with an SMMUv3, and for a GICv2. */
 #define RAMPART_FIRMWARE	"rampart.bin"
+#define RAMPART_FIRMWARE_SMMU	"rampart-smmu.bin"
 #define RAMPART_FIRMWARE_GICV2	"rampart-gicv2.bin"
 
 /* The hypervisor's answer. */

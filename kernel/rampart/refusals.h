@@ -52,6 +52,10 @@ static const char *const rampart_refusals[] = {
 	[RAMPART_REFUSAL_TOO_MANY_SHARED] = "the hypervisor has no space for more shared registers",
 	[RAMPART_REFUSAL_PLATFORM_SHAPE] =
 		"the interrupt controller's frames are unaligned or overlap",
+	[RAMPART_REFUSAL_STREAM_RANGE] = "the root has no such stream of an SMMU or PCI function",
+	[RAMPART_REFUSAL_STREAM_OWNED] = "the stream or the PCI function belongs to another cell",
+	[RAMPART_REFUSAL_SMMU_UNSUITABLE] =
+		"the SMMU is in use, or lacks stage 2, coherent tables, streams or address bits",
 };
 
 #endif /* _RAMPART_REFUSALS_H */

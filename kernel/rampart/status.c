@@ -51,6 +51,7 @@ static DECLARE_DELAYED_WORK(watcher, watch);
 /* The count of changes continues across disable and enable. */
 static DEFINE_SPINLOCK(counting);
 static u64 seen_in_status;
+static u64 seen_dma_faults;
 /* The Linux number of the event interrupt; 0 for none. */
 static unsigned int event_irq;
 
@@ -146,6 +147,23 @@ static void event_end(void)
 	event_irq = 0;
 }
 
+/* Logs one of the devices' accesses that the SMMU refused since the last call, and their number. */
+static void report_dma(void)
+{
+	u64 now = READ_ONCE(rampart.status->dma_faults);
+	u64 grown = now - seen_dma_faults;
+	const struct rampart_dma_fault *latest;
+
+	if (!grown)
+		return;
+	seen_dma_faults = now;
+	latest = &rampart.status->dma_fault[(now - 1) % RAMPART_DMA_FAULT_SLOTS];
+	pr_warn_ratelimited("the SMMU refused DMA of stream %#x, cell %u: %s of address %#llx, event %#x; %llu in all\n",
+			    READ_ONCE(latest->stream), READ_ONCE(latest->cell),
+			    READ_ONCE(latest->read) ? "read" : "write", READ_ONCE(latest->address),
+			    READ_ONCE(latest->event), now);
+}
+
 static void watch(struct work_struct *work)
 {
 	struct rampart_answer answer;
@@ -157,12 +175,14 @@ static void watch(struct work_struct *work)
 	 */
 	rampart_call(RAMPART_CALL_INTERFACE, 0, 0, &answer);
 	count_changes(false);
+	report_dma();
 	queue_delayed_work(system_unbound_wq, &watcher, WATCH_INTERVAL);
 }
 
 void rampart_watch_begin(u32 event_interrupt)
 {
 	seen_in_status = READ_ONCE(rampart.status->changes);
+	seen_dma_faults = READ_ONCE(rampart.status->dma_faults);
 	if (event_interrupt)
 		event_begin(event_interrupt);
 	queue_delayed_work(system_unbound_wq, &watcher, WATCH_INTERVAL);

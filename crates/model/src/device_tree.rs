@@ -36,6 +36,9 @@ pub struct Description {
     /// The interrupt controller; none if it is not supported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt_controller: Option<InterruptController>,
+    /// The SMMUs of version 3.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub smmus: Vec<Smmu>,
     /// The last cache of the CPUs; none if nothing describes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cache: Option<LastCache>,
@@ -165,6 +168,36 @@ pub struct InterruptController {
     pub cpu_interface: Option<AddressSpan>,
     /// The registers of each of its ITSs.
     pub translation_services: Vec<AddressSpan>,
+}
+
+/// An SMMUv3, which translates the addresses of devices' DMA.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct Smmu {
+    /// Path of its node.
+    pub path: String,
+    /// Its registers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registers: Option<AddressSpan>,
+    /// Who has it, by the `status` of its node.
+    pub owner: SmmuOwner,
+    /// The streams that the tree names for devices: the first and their number.
+    pub streams: Vec<(u32, u32)>,
+    /// The configuration space (ECAM) of the first PCI host bridge behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration_space: Option<AddressSpan>,
+}
+
+/// Who has an SMMU (Devicetree Specification 0.4, 2.3.4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SmmuOwner {
+    /// `okay`: Linux.
+    Linux,
+    /// `reserved`: the hypervisor.
+    Hypervisor,
+    /// `disabled` or another: no one. It may have no clock.
+    Nobody,
 }
 
 /// The purpose of an address range.

@@ -3,8 +3,10 @@
 //! [`Platform`], then the tables, in the order of the counts in the header:
 //!
 //! ```text
-//! u64 (MPIDR)   MemoryRegion   InterruptGrant   RegisterGrant   SmcGrant   Doorbell
+//! u64 (MPIDR)   MemoryRegion   InterruptGrant   RegisterGrant   SmcGrant   Doorbell   StreamGrant
 //! ```
+//!
+//! If the system has streams, an [`Iommu`] precedes them. Only the image for an SMMU accepts streams.
 //!
 //! All sizes are multiples of eight bytes, so all entries are aligned if the blob is. The checks are in
 //! [`crate::configuration`].
@@ -14,6 +16,8 @@ use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::interface::PAGE_BYTES;
+
+pub use crate::dma::{Iommu, StreamGrant};
 
 /// The first eight bytes of the system's configuration.
 pub const SYSTEM_MAGIC: u64 = u64::from_le_bytes(*b"RMPSYST\0");
@@ -38,6 +42,8 @@ pub const MAXIMUM_REGISTERS: usize = 256;
 pub const MAXIMUM_SMCS: usize = 32;
 /// Maximum number of doorbells in one blob.
 pub const MAXIMUM_DOORBELLS: usize = 16;
+/// Maximum number of ranges of streams in one blob.
+pub const MAXIMUM_STREAMS: usize = 64;
 
 /// The header of a blob.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -69,8 +75,8 @@ pub struct BlobHeader {
     pub smc_count: u32,
     /// Number of [`Doorbell`].
     pub doorbell_count: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Number of [`StreamGrant`].
+    pub stream_count: u32,
 }
 
 /// The devices that the hypervisor itself uses.
@@ -271,6 +277,12 @@ pub enum Refusal {
     TooManyShared = 32,
     /// Invalid frames or interrupt of the platform.
     PlatformShape = 33,
+    /// A stream, a PCI function or an SMMU that is invalid or that the root does not have.
+    StreamRange = 34,
+    /// A stream or a PCI function of another cell.
+    StreamOwned = 35,
+    /// The SMMU is in use, or lacks a feature; the entry is the [`crate::smmu::Obstacle`].
+    SmmuUnsuitable = 36,
 }
 
 impl InterruptGrant {

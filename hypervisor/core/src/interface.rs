@@ -29,8 +29,10 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use num_enum::{IntoPrimitive, TryFromPrimitive};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+pub use crate::dma::DmaFault;
+
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 4;
+pub const REVISION: u32 = 5;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
@@ -50,6 +52,8 @@ pub const ROOT: u32 = 0;
 pub const NO_CELL: u32 = u32::MAX;
 /// Number of failure records in the status pages.
 pub const FAILURE_SLOTS: usize = 16;
+/// Number of records of refused DMA in the status pages.
+pub const DMA_FAULT_SLOTS: usize = 16;
 /// Number of exit counters; not all are in use.
 pub const EXIT_SLOTS: usize = 30;
 /// Size of the hypervisor's log, in bytes.
@@ -320,6 +324,10 @@ pub struct Status {
     pub failure: [Failure; FAILURE_SLOTS],
     /// The hypervisor's log, in lines.
     pub log: [AtomicU8; LOG_BYTES],
+    /// Number of all recorded DMA faults; fault n is in slot n % DMA_FAULT_SLOTS, from 0.
+    pub dma_faults: AtomicU64,
+    /// The latest refused accesses of devices.
+    pub dma_fault: [DmaFault; DMA_FAULT_SLOTS],
 }
 
 /// Status of one cell.

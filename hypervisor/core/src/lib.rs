@@ -13,6 +13,7 @@
 //! - [`bus`]: access to hardware registers, supplied by the monitor.
 //! - [`registers`]: device registers shared bit by bit.
 //! - [`gic`]: the interrupt controller; [`gicv2`]: that of machines with a GICv2.
+//! - [`dma`]: the interface to an SMMU; [`mod@smmu`]: its tables and commands; [`pci`]: the configuration space.
 //! - [`identification`]: the identification registers of a cell.
 //! - [`hypercall`]: decoding and permission of hypercalls.
 //! - [`psci`]: PSCI and other SMCs.
@@ -26,6 +27,7 @@
 pub mod bounded_lock;
 pub mod bus;
 pub mod configuration;
+pub mod dma;
 pub mod format;
 pub mod gic;
 pub mod gicv2;
@@ -34,9 +36,13 @@ pub mod identification;
 pub mod interface;
 pub mod launch;
 pub mod memory_transfer;
+#[cfg(feature = "smmu")]
+pub mod pci;
 pub mod protocol;
 pub mod psci;
 pub mod registers;
+#[cfg(feature = "smmu")]
+pub mod smmu;
 pub mod stage2;
 pub mod state;
 pub mod syndrome;

@@ -7,9 +7,12 @@ use std::path::Path;
 use std::process::Command;
 
 use rampart_hypervisor_core::format::{
-    BlobHeader, Doorbell, InterruptGrant, MemoryRegion, Platform, Refusal, RegisterGrant, SmcGrant,
+    BlobHeader, Doorbell, InterruptGrant, Iommu, MemoryRegion, Platform, Refusal, RegisterGrant,
+    SmcGrant, StreamGrant,
 };
-use rampart_hypervisor_core::interface::{CellStatus, CpuStatus, Failure, Header, Status};
+use rampart_hypervisor_core::interface::{
+    CellStatus, CpuStatus, DmaFault, Failure, Header, Status,
+};
 use rampart_hypervisor_core::{format, interface};
 
 const SOURCES: [&str; 2] = [include_str!("../src/interface.rs"), include_str!("../src/format.rs")];
@@ -99,6 +102,7 @@ fn constants() -> Expected {
         interface::ROOT,
         interface::NO_CELL,
         interface::FAILURE_SLOTS,
+        interface::DMA_FAULT_SLOTS,
         interface::EXIT_SLOTS,
         interface::LOG_BYTES,
         interface::STATUS_BYTES,
@@ -116,6 +120,7 @@ fn constants() -> Expected {
         format::MAXIMUM_REGISTERS,
         format::MAXIMUM_SMCS,
         format::MAXIMUM_DOORBELLS,
+        format::MAXIMUM_STREAMS,
     ];
     let declared = SOURCES
         .iter()
@@ -148,7 +153,8 @@ fn structures() -> Vec<Structure> {
             entry physical_base memory_bytes configuration configuration_bytes status cpu_count
             rendezvous_microseconds mpidrs),
         structure!(Status as "status": magic revision cpu_count changes failures logged refusal
-            refused_entry reserved cells cpus failure log),
+            refused_entry reserved cells cpus failure log dma_faults dma_fault),
+        structure!(DmaFault as "dma_fault": sequence time address stream cell event read),
         structure!(CellStatus as "cell_status": condition name cpus starts changed kicked
             watchdog_ticks reserved),
         structure!(CpuStatus as "cpu_status": mpidr state exits),
@@ -156,7 +162,7 @@ fn structures() -> Vec<Structure> {
             virtual_address guest_address program_counter processor_state registers),
         structure!(BlobHeader as "blob_header": magic revision bytes name entry argument
             watchdog_milliseconds cpu_count memory_count interrupt_count register_count smc_count
-            doorbell_count reserved),
+            doorbell_count stream_count),
         structure!(Platform as "platform": distributor cpu_frames cpu_frame_bytes
             event_interrupt version),
         structure!(MemoryRegion as "memory_region": physical guest bytes flags colours),
@@ -164,6 +170,8 @@ fn structures() -> Vec<Structure> {
         structure!(RegisterGrant as "register_grant": address readable writable width flags),
         structure!(SmcGrant as "smc_grant": first last),
         structure!(Doorbell as "doorbell": interrupt reserved),
+        structure!(Iommu as "iommu": registers configuration_space configuration_space_bytes),
+        structure!(StreamGrant as "stream_grant": first count function),
     ]
 }
 

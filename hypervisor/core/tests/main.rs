@@ -11,4 +11,5 @@ mod lifecycle;
 mod memory;
 mod protocol;
 mod size;
+mod smmu;
 mod support;

@@ -12,9 +12,9 @@ use rampart_hypervisor_fast_path::{Devices, REGISTER_LOCKS, ROOT_REGISTERS, deco
 
 use crate::cpu::Registers;
 use crate::exits::{Context, fail};
-use crate::guest;
 use crate::manager::MANAGER;
 use crate::registers::{read_register, write_register};
+use crate::{guest, smmu};
 
 /// Returns the guest address of the latest abort. After a permission fault it is FAR_EL2 translated by the
 /// cell's own tables; the page is 0 if they do not permit EL1 to read it.
@@ -53,7 +53,8 @@ fn to_shared_of_root(context: &Context<'_>, registers: &mut Registers) -> bool {
     let Some((transfer, access)) = decoded else { return false };
     // The lock is held while cells are created or destroyed: the root retries.
     let Some(left) = ROOT_REGISTERS.try_lock() else { return true };
-    let result = left.access_shared(&access, &REGISTER_LOCKS, &Devices);
+    let result = smmu::root_access(&access).map(Ok);
+    let result = result.or_else(|| left.access_shared(&access, &REGISTER_LOCKS, &Devices));
     let Some(Ok(value)) = result else { return false };
     context.count(Exit::DeviceBits);
     finish(registers, transfer, value);

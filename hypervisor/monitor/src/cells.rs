@@ -31,8 +31,8 @@ use crate::hypercalls::Values;
 use crate::machine::Machine;
 use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{instruction, now, read_register, wait_until};
-use crate::smc;
 use crate::stage2_memory::Tables;
+use crate::{smc, smmu};
 
 /// The part of the memory of a cell that is wiped at a time, in bytes.
 const WIPE_BYTES: u64 = 1 << 20;
@@ -65,6 +65,12 @@ struct Held<'a> {
 pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result<Round, Outcome> {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
+    let runs = machine.status().cells[cell as usize].condition().state == CellState::Running;
+    // Also the first of several calls: what follows may wipe the memory. A start, and what is refused because the cell
+    // runs, leave its devices as they are.
+    if kind != Kind::Start && (!runs || matches!(kind, Kind::Stop | Kind::Destroy)) {
+        smmu::block(cell)?;
+    }
     run(&mut Held { machine, manager }, Management::new(kind, cell))
 }
 
@@ -272,7 +278,9 @@ impl World for Held<'_> {
         let (root, mut tables) = self.manager.root()?;
         let taken = memory_transfer::take_from_root(new, root, &mut tables);
         taken.map_err(|_| Outcome::Exhausted)?;
-        share_registers(ROOT)
+        smmu::take(cell, self.manager)?;
+        share_registers(ROOT)?;
+        smmu::is_intact()
     }
 
     fn wipe(&mut self, cell: u32, position: u64) -> Option<u64> {
@@ -350,12 +358,14 @@ impl World for Held<'_> {
         // Memory that cannot be mapped stays unmapped: neither the root nor a cell can access it.
         let _ = memory_transfer::return_to_root(old, system, &others, root, &mut tables);
         set_translations(machine, old, root);
+        smmu::give_back(machine, cell, self.manager);
     }
 
     fn show(&mut self, cell: u32, shown: bool) -> Done {
         let (root, mut tables) = self.manager.root()?;
         let done = memory_transfer::show_loadable(configured(cell)?, shown, root, &mut tables);
-        done.map_err(|_| Outcome::Exhausted)
+        done.map_err(|_| Outcome::Exhausted)?;
+        smmu::is_intact()
     }
 
     fn prepare_start(&mut self, cell: u32) {
@@ -369,6 +379,7 @@ impl World for Held<'_> {
         if let Some((stage_2, mut tables)) = self.manager.translation(cell) {
             indices(machine, configuration).for_each(|index| stage_2.restore(index, &mut tables));
         }
+        smmu::grant(cell, self.manager);
     }
 
     fn set_entry(&self, cell: u32, cpu: usize) {

@@ -11,7 +11,7 @@ use crate::cpu::Registers;
 use crate::exits::Context;
 use crate::manager::DOORBELLS;
 use crate::registers::{now, read_register, write_register};
-use crate::{cells, gic, root};
+use crate::{cells, gic, root, smmu};
 
 /// The calls of Linux's KVM, without their lowest byte, and its result `ARM_EXCEPTION_HYP_GONE` (asm/kvm_asm.h).
 const KVM_CALLS: u64 = 0xc6_0000;
@@ -69,6 +69,7 @@ fn execute(
             // The driver makes this call periodically, so the watchdogs are checked here.
             if context.cell == ROOT {
                 cells::check_watchdogs(machine);
+                smmu::report(machine);
             }
             *values = [REVISION.into(), context.cell.into(), 0];
         }

@@ -15,7 +15,7 @@ use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
 };
 use crate::stage1::{Mapping, Usage};
-use crate::{features, root, stage1, vectors};
+use crate::{features, root, smmu, stage1, vectors};
 
 /// Linux's registers at the call; `entry.s` writes and reads it.
 #[derive(Debug, Clone, Copy)]
@@ -144,7 +144,15 @@ fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
     match root::check_cpu(machine, cpu) {
         Err(outcome) => decide(outcome),
         Ok(()) if ARRIVED.fetch_add(1, SeqCst) + 1 != machine.header.cpu_count => {}
-        Ok(()) => decide(Outcome::Success),
+        Ok(()) => match smmu::enable() {
+            Err(outcome) => decide(outcome),
+            Ok(()) => {
+                decide(Outcome::Success);
+                if OUTCOME.load(SeqCst) != Outcome::Success as i64 {
+                    smmu::disable();
+                }
+            }
+        },
     }
     let limit = u64::from(machine.header.rendezvous_microseconds);
     if !wait_until(limit, &mut || OUTCOME.load(SeqCst) != UNDECIDED) {

@@ -25,6 +25,8 @@ mod park;
 mod registers;
 mod root;
 mod smc;
+#[cfg_attr(not(feature = "smmu"), path = "no_smmu.rs")]
+mod smmu;
 mod stage1;
 mod stage2_memory;
 mod vectors;

@@ -24,7 +24,7 @@ use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{ADDRESS_BITS, publish_stores, read_register, wait_until, write_register};
 use crate::stage1::{Mapping, Usage};
 use crate::stage2_memory::Tables;
-use crate::{features, gic};
+use crate::{features, gic, smmu};
 
 unsafe extern "C" {
     /// `entry.s`: returns EL2 to the stub and continues the caller with `registers`.
@@ -75,7 +75,7 @@ pub(crate) fn read(layout: &Layout) -> Result<Configuration<'static>, Outcome> {
 }
 
 /// Stores reason and entry in the status pages, because the stub returns only one number.
-fn refuse(layout: &Layout, refused: Refused) -> Outcome {
+pub(crate) fn refuse(layout: &Layout, refused: Refused) -> Outcome {
     let status = status(layout);
     status.refusal.store(refused.refusal as u64, SeqCst);
     status.refused_entry.store(refused.index.into(), SeqCst);
@@ -90,6 +90,7 @@ pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(
             mapping.add(start, bytes, Usage::Device)?;
         }
     }
+    smmu::map(system, mapping)?;
     for region in system.memory {
         let usage =
             if region.flags().contains(MemoryFlags::DEVICE) { Usage::Device } else { Usage::Data };
@@ -145,6 +146,7 @@ pub(crate) fn prepare(machine: &Machine, system: &Configuration<'_>) -> Result<(
         cpu.translation.store(root, Relaxed);
     }
     manager.stage_2[ROOT as usize] = Some(stage_2);
+    smmu::prepare(machine, system, manager)?;
     let interrupts = &Shared::of(ROOT).interrupts;
     for number in 32..machine.controller.interrupt_end {
         interrupts.insert(number);
@@ -258,7 +260,8 @@ fn close(context: &Context<'_>) {
     // All CPUs of the root have arrived, so no cell can be created any more.
     let leaves = machine.status().has_no_cells()
         && (0..machine.cpu_count())
-            .all(|index| leaving().has_arrived(index) || is_off(machine, index));
+            .all(|index| leaving().has_arrived(index) || is_off(machine, index))
+        && smmu::disable();
     step_leaving(|leaving| Some(leaving.decide(leaves)));
     context.cpu.closing.store(0, SeqCst);
 }

@@ -7,6 +7,7 @@ use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_hypervisor_core::stage2::{PagePool, TableMemory};
 
 use crate::registers::{instruction, read_register, synchronise, write_register};
+use crate::smmu;
 
 /// Pages for tables: up to 16 MiB, which is more than the driver provides.
 pub(crate) type Pool = PagePool<64>;
@@ -75,5 +76,6 @@ impl TableMemory for Tables<'_> {
         instruction!("tlbi vmalls12e1is", "dsb ish", "tlbi vmalls12e1is", "dsb ish");
         write_register!("vttbr_el2", own);
         synchronise();
+        smmu::forget_translations(self.cell);
     }
 }

@@ -16,7 +16,7 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::interface::{
     Exit, Header, Hypercall, Outcome, STATUS_BYTES, Status, StopReason,
 };
-use rampart_qemu::{Qemu, escaped};
+use rampart_qemu::{Qemu, QemuCommand, escaped};
 use rampart_ring::program_header::{self, InterruptController};
 use rampart_tests::programs::{beside_others, directory, left_out};
 use zerocopy::{FromBytes as _, IntoBytes as _};
@@ -107,6 +107,8 @@ impl Machine {
         memory.set_len(RAM_BYTES).expect("the machine's memory");
         let image = if model.gicv2 {
             "rampart-gicv2.bin"
+        } else if model.smmu {
+            "rampart-smmu.bin"
         } else {
             "rampart.bin"
         };
@@ -142,7 +144,8 @@ impl Machine {
         let has_tags = ["max", "neoverse-n2"].contains(&model.cpu);
         let tags = if has_tags { ",mte=on" } else { "" };
         let version = if model.gicv2 { 2 } else { 3 };
-        let machine = format!("virt,virtualization=on,gic-version={version},its=off");
+        let its = if model.smmu { "on,iommu=smmuv3" } else { "off" };
+        let machine = format!("virt,virtualization=on,gic-version={version},its={its}");
         let mut backend = format!("memory-backend-file,id=ram,size={RAM_BYTES},share=on,mem-path=");
         backend.push_str(escaped(&path).to_str().expect("a path"));
         let mut arguments: Vec<std::ffi::OsString> = Vec::new();
@@ -163,7 +166,15 @@ impl Machine {
             arguments.extend(["-kernel".into(), path.into()]);
         }
         arguments.extend_from_slice(options);
-        let qemu = Qemu::start("qemu-system-aarch64", arguments, location.path());
+        let command = if model.smmu {
+            rampart_bench::sim::newer_qemu().expect("QEMU 10")
+        } else {
+            QemuCommand {
+                program: "qemu-system-aarch64".into(),
+                ..QemuCommand::default()
+            }
+        };
+        let qemu = Qemu::start_by(&command, arguments, location.path());
         let status = HYPERVISOR + header.status;
         Self {
             model,

@@ -24,5 +24,6 @@ mod newest_kernel;
 mod random;
 mod root_crash;
 mod shared_memory;
+mod smmu;
 mod two_security_states;
 mod witness;

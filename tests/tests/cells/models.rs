@@ -9,13 +9,21 @@ pub(crate) struct Model {
     pub(crate) two_security_states: bool,
     /// Whether it is a GICv2, instead of a GICv3.
     pub(crate) gicv2: bool,
+    /// Whether PCI functions are behind an SMMUv3 with stage 2, which QEMU 10 has.
+    pub(crate) smmu: bool,
     /// The firmware at EL3 (`scripts/firmware`); without one QEMU implements PSCI.
     pub(crate) firmware: Option<&'static str>,
 }
 
 impl Model {
     pub(crate) fn name(&self) -> String {
-        let controller = if self.gicv2 { "-gicv2" } else { "" };
+        let controller = if self.gicv2 {
+            "-gicv2"
+        } else if self.smmu {
+            "-smmu"
+        } else {
+            ""
+        };
         let firmware = self.firmware.map(|firmware| format!("-{firmware}"));
         let states = 1 + u32::from(self.two_security_states);
         format!(
@@ -34,6 +42,7 @@ pub(crate) const MODELS: [Model; 7] = {
             cpu,
             two_security_states,
             gicv2: false,
+            smmu: false,
             firmware: None,
         }
     }
@@ -47,6 +56,18 @@ pub(crate) const MODELS: [Model; 7] = {
         model("neoverse-n1", true),
     ]
 };
+
+/// The machine with an SMMU, with one security state and with two.
+pub(crate) const SMMU: [Model; 2] = [
+    Model {
+        smmu: true,
+        ..MODELS[0]
+    },
+    Model {
+        smmu: true,
+        ..MODELS[1]
+    },
+];
 
 /// The machines with a GICv2.
 pub(crate) const GICV2: [Model; 2] = [
@@ -85,7 +106,12 @@ pub(crate) fn chosen(models: &[Model]) -> Vec<Model> {
         return models.to_vec();
     };
     let is_named = |model: &&Model| model.name() == only;
-    if GICV2.iter().chain(&FIRMWARE).any(|model| is_named(&model)) {
+    if GICV2
+        .iter()
+        .chain(&SMMU)
+        .chain(&FIRMWARE)
+        .any(|model| is_named(&model))
+    {
         return models
             .iter()
             .copied()
@@ -98,10 +124,12 @@ pub(crate) fn chosen(models: &[Model]) -> Vec<Model> {
         cpu: cpu.to_owned().leak(),
         two_security_states: states == "2",
         gicv2: false,
+        smmu: false,
         firmware: None,
     };
     let fits = |model: &&Model| {
         !model.gicv2
+            && !model.smmu
             && model.firmware.is_none()
             && model.two_security_states == other.two_security_states
             && (model.cpu == cpu || !is_known && model.cpu == MODELS[0].cpu)

@@ -324,6 +324,7 @@ fn the_package_for_arm64_has_the_hypervisor() {
     );
     for file in [
         "hypervisor/rampart.bin",
+        "hypervisor/rampart-smmu.bin",
         "hypervisor/rampart-gicv2.bin",
         "hypervisor/rampart-cell-meter",
         "rampart-meter",

@@ -5,14 +5,15 @@
 use std::path::Path;
 
 use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::configuration::machine_checks::MONITOR_ADDRESS_BITS;
 use rampart_hypervisor_core::format::{
-    Doorbell, InterruptFlags, InterruptGrant, MAXIMUM_DOORBELLS, MAXIMUM_MEMORY_REGIONS,
-    MemoryFlags, MemoryRegion, Platform, SmcGrant,
+    Doorbell, InterruptFlags, InterruptGrant, Iommu, MAXIMUM_DOORBELLS, MAXIMUM_MEMORY_REGIONS,
+    MemoryFlags, MemoryRegion, Platform, SmcGrant, StreamGrant,
 };
 use rampart_hypervisor_core::gic::REDISTRIBUTOR_BYTES;
 use rampart_hypervisor_core::gicv2::INTERFACE_BYTES;
 use rampart_hypervisor_core::interface::{MAXIMUM_CPUS, PAGE_BYTES};
-use rampart_model::device_tree::{InterruptController, TreeDevice};
+use rampart_model::device_tree::{InterruptController, Smmu, SmmuOwner, TreeDevice};
 use rampart_model::{Finding, Severity};
 use rampart_rules::cells::CELL_INTERRUPT_CONTROLLER;
 
@@ -58,6 +59,10 @@ pub struct SystemParts {
     pub cpus: Vec<u64>,
     /// Start and size of the registers and windows of devices.
     pub devices: Vec<(u64, u64)>,
+    /// The SMMU that the hypervisor has; without streams for none.
+    pub iommu: Option<Iommu>,
+    /// The first stream and the number of each range of its streams.
+    pub streams: Vec<(u32, u32)>,
     /// The firmware's functions that the tree names, besides PSCI: the first and the last of each range.
     pub firmware_calls: Vec<(u32, u32)>,
     /// Number of physical address bits; devices end at this limit.
@@ -80,6 +85,33 @@ fn cpu_frames(controller: &InterruptController) -> Option<(u64, u64)> {
     let copied = interface.bytes == COPIED_INTERFACE_BYTES;
     let start = interface.start + if copied { LAST_COPY } else { 0 };
     Some((start, INTERFACE_BYTES))
+}
+
+/// Returns the first SMMU that the tree leaves to the hypervisor and that has streams. The configuration space is only
+/// there if the monitor can access it.
+pub(crate) fn reserved_smmu(description: &Description) -> Option<(Iommu, &Smmu)> {
+    let is_gicv3 = |controller: &InterruptController| controller.version == 3;
+    if !description
+        .interrupt_controller
+        .as_ref()
+        .is_some_and(is_gicv3)
+    {
+        return None;
+    }
+    description.smmus.iter().find_map(|smmu| {
+        let reserved = smmu.owner == SmmuOwner::Hypervisor && !smmu.streams.is_empty();
+        let registers = smmu.registers.filter(|_| reserved)?;
+        let space = smmu.configuration_space.filter(|span| {
+            (span.start | span.bytes).is_multiple_of(1 << 20)
+                && span.end() <= 1 << MONITOR_ADDRESS_BITS
+        });
+        let iommu = Iommu {
+            registers: registers.start,
+            configuration_space: space.map_or(0, |span| span.start),
+            configuration_space_bytes: space.map_or(0, |span| span.bytes),
+        };
+        Some((iommu, smmu))
+    })
 }
 
 impl SystemParts {
@@ -158,6 +190,7 @@ impl SystemParts {
                     .fix("remove the device at this address from the device tree"),
             ));
         }
+        let smmu = reserved_smmu(description);
         let free = InUse::default().free_interrupts(description);
         Ok(Self {
             memory: description
@@ -168,12 +201,17 @@ impl SystemParts {
             distributor: (controller.distributor.start, controller.distributor.bytes),
             gic_version: controller.version,
             cpu_frames,
-            controller: own.map(|range| (range.start, range.bytes)).collect(),
+            controller: own
+                .map(|range| (range.start, range.bytes))
+                .chain(smmu.map(|(iommu, _)| iommu.register_range()))
+                .collect(),
             cpus: description.cpus.iter().map(|cpu| cpu.mpidr).collect(),
             devices: devices
                 .iter()
                 .map(|span| (span.start, span.bytes))
                 .collect(),
+            iommu: smmu.map(|(iommu, _)| iommu),
+            streams: smmu.map_or_else(Vec::new, |(_, smmu)| smmu.streams.clone()),
             firmware_calls: Vec::new(),
             address_bits: bits.max(*ADDRESS_BITS.start()),
             event_interrupt: free.first().copied().unwrap_or(0),
@@ -261,6 +299,16 @@ impl SystemParts {
             smcs: std::iter::once((0x8000_0001, 0x8000_ffff))
                 .chain(self.firmware_calls.iter().copied())
                 .map(|(first, last)| SmcGrant { first, last })
+                .collect(),
+            iommu: self.iommu,
+            streams: self
+                .streams
+                .iter()
+                .map(|(first, count)| StreamGrant {
+                    first: *first,
+                    count: *count,
+                    function: 0,
+                })
                 .collect(),
             ..Blob::default()
         }

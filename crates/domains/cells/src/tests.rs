@@ -397,3 +397,101 @@ fn the_driver_answers_messages_and_no_message_reaches_more() {
         assert!(output.status.success(), "{words:?}: {output:?}");
     }
 }
+
+/// Describes `virt` with an SMMU of this status, a PCI host bridge and a device behind it, and a DMA controller that is
+/// not.
+fn with_smmu(status: &str) -> (tempfile::TempDir, Description) {
+    let location = tempfile::tempdir().expect("a directory");
+    let tree = location.path();
+    virt(tree);
+    let text = |name: &str, value: &str| {
+        property(tree, name, &[]);
+        fs::write(tree.join(name), format!("{value}\0")).expect("written");
+    };
+    text("smmu@9050000/compatible", "arm,smmu-v3");
+    text("smmu@9050000/status", status);
+    property(tree, "smmu@9050000/reg", &[0, 0x0905_0000, 0, 0x2_0000]);
+    property(tree, "smmu@9050000/phandle", &[9]);
+    property(tree, "smmu@9050000/#iommu-cells", &[1]);
+    text("pcie@10000000/compatible", "pci-host-ecam-generic");
+    let space = [0x40, 0x1000_0000, 0, 0x1000_0000];
+    property(tree, "pcie@10000000/reg", &space);
+    property(tree, "pcie@10000000/iommu-map", &[0, 9, 0, 0x1_0000]);
+    text("ethernet@a000000/compatible", "board,ethernet");
+    property(tree, "ethernet@a000000/reg", &[0, 0x0a00_0000, 0, 0x1000]);
+    property(tree, "ethernet@a000000/iommus", &[9, 0x1_0004]);
+    text("dma@b000000/compatible", "board,dma");
+    property(tree, "dma@b000000/reg", &[0, 0x0b00_0000, 0, 0x1000]);
+    property(tree, "dma@b000000/#dma-cells", &[1]);
+    let iomem = tree.join("iomem");
+    fs::write(&iomem, "40000000-5fffffff : System RAM\n").expect("written");
+    let sources = Sources::recorded(tree, Some(&iomem)).expect("a tree");
+    let description = describe(&sources);
+    (location, description)
+}
+
+#[test]
+fn the_hypervisor_has_only_an_smmu_that_the_tree_reserves() {
+    for (status, has) in [("reserved", true), ("okay", false), ("disabled", false)] {
+        let (_tree, description) = with_smmu(status);
+        let machine = SystemParts::of(&description).expect("a machine");
+        let blob = machine.system((0x7000_0000, 0x80_0000));
+        blob.checked().expect("the hypervisor would read it");
+        let iommu = blob.iommu.map(|iommu| {
+            let space = (iommu.configuration_space, iommu.configuration_space_bytes);
+            (iommu.registers, space)
+        });
+        let expected = (0x0905_0000, (0x40_1000_0000, 0x1000_0000));
+        assert_eq!(iommu, has.then_some(expected), "{status}");
+        let streams = blob.streams.iter();
+        let streams: Vec<_> = streams.map(|grant| (grant.first, grant.count)).collect();
+        // The bridge and the device.
+        let expected = [(0, 0x1_0000), (0x1_0004, 1)];
+        assert_eq!(streams, if has { &expected[..] } else { &[] }, "{status}");
+        // The registers are the root's only if Linux drives it.
+        let of_root = |region: &MemoryRegion| region.overlaps(0x0905_0000, 0x2_0000);
+        assert_eq!(
+            blob.memory.iter().any(of_root),
+            status == "okay",
+            "{status}"
+        );
+    }
+}
+
+#[test]
+fn a_device_with_dma_is_confined_or_accepted_with_a_reason() {
+    let resolved = |status: &str, device: &str, reasons: &[(&str, &str)]| {
+        let (_tree, description) = with_smmu(status);
+        let reasons = reasons.iter();
+        let reasons = reasons.map(|(name, reason)| ((*name).to_owned(), (*reason).to_owned()));
+        let request = CellRequest {
+            devices: vec![device.to_owned()],
+            unconfined_dma: reasons.collect(),
+            ..request("press", 3, None)
+        };
+        let streams = |resolved: Resolved| resolved.configuration.streams;
+        resolve(&description, &InUse::default(), &request).map(streams)
+    };
+    let streams = resolved("reserved", "ethernet@a000000", &[]).expect("confined");
+    let streams: Vec<_> = streams
+        .iter()
+        .map(|grant| (grant.first, grant.count))
+        .collect();
+    assert_eq!(streams, [(0x1_0004, 1)]);
+    for (status, device) in [
+        ("okay", "ethernet@a000000"),
+        ("disabled", "ethernet@a000000"),
+        ("reserved", "dma@b000000"),
+    ] {
+        let reason = "trusted program";
+        for without in [&[][..], &[(device, " ")], &[("pl031@9010800", reason)]] {
+            let found = resolved(status, device, without).expect_err("refused");
+            let fix = format!("--unconfined-dma '/{device}=REASON'");
+            let is_it = |one: &Finding| one.to_string().contains(&fix);
+            assert!(found.iter().any(is_it), "{found:#?}");
+        }
+        let streams = resolved(status, device, &[(device, reason)]).expect("accepted");
+        assert!(streams.is_empty(), "{status}");
+    }
+    assert!(resolved("okay", "pl031@9010800", &[]).is_ok());
+}

@@ -152,6 +152,17 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
             "write for example cache-percent = 25",
         );
     }
+    if options
+        .unconfined_dma
+        .values()
+        .any(|reason| reason.trim().is_empty())
+    {
+        return fault(
+            "cell",
+            "a device with unconfined DMA has no reason",
+            "write for example unconfined-dma = { \"/dma@30bd0000\" = \"trusted program\" }",
+        );
+    }
     let linux = is_linux(domain);
     if !linux && domain.initramfs.is_some() {
         return fault(

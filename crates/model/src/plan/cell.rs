@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Fields of cells: static partitions under Rampart's hypervisor.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::size::ByteSize;
@@ -24,6 +26,10 @@ pub struct CellOptions {
     /// colours, and no other cell gets them. By default its memory has all colours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_percent: Option<u32>,
+    /// Its devices with DMA that no SMMU confines, and the reason why the cell is trusted with all memory. Without an
+    /// entry such a device is refused.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unconfined_dma: BTreeMap<String, String>,
     /// Regions that it shares with the root and with other cells. By default a bare-metal program has
     /// one of 64KiB that it writes; a Linux has them besides its console.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

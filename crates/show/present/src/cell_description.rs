@@ -2,7 +2,7 @@
 //! The parts of a machine that cells can own.
 
 use rampart_model::device_tree::{
-    Description, DeviceInterrupt, InterruptKind, LastCache, RangeUse, TreeDevice,
+    Description, DeviceInterrupt, InterruptKind, LastCache, RangeUse, Smmu, SmmuOwner, TreeDevice,
 };
 use rampart_model::{AddressSpan, ByteSize};
 
@@ -27,8 +27,13 @@ pub fn cell_description(description: &Description, all: bool) -> Vec<Element> {
         cache(description.last_cache.as_ref()),
         Element::heading(2, "Interrupt controller"),
         controller(description),
-        Element::heading(2, "Devices"),
     ];
+    if !description.smmus.is_empty() {
+        elements.push(Element::heading(2, "SMMU"));
+        let items = description.smmus.iter().map(smmu).collect();
+        elements.push(Element::List { items });
+    }
+    elements.push(Element::heading(2, "Devices"));
     let shown = |device: &&TreeDevice| all || device.enabled;
     let items: Vec<ListItem> = description
         .devices
@@ -125,6 +130,27 @@ fn controller(description: &Description) -> Element {
     ];
     pairs.retain(|pair| !pair.value.is_empty());
     Element::Pairs { pairs }
+}
+
+fn smmu(smmu: &Smmu) -> ListItem {
+    let owner = match smmu.owner {
+        SmmuOwner::Hypervisor => "of the hypervisor: it confines the DMA of the streams",
+        SmmuOwner::Linux => {
+            "of Linux: the hypervisor confines no DMA; fix: status = \"reserved\" in its node of the device tree"
+        }
+        SmmuOwner::Nobody => {
+            "disabled: no DMA is confined; fix, if it has power and clocks: status = \"reserved\" in its node of the \
+             device tree"
+        }
+    };
+    let streams = smmu.streams.iter();
+    let streams = streams.map(|(first, count)| format!("{first:#x} to {:#x}", first + (count - 1)));
+    let streams: Vec<String> = streams.collect();
+    let streams = (!streams.is_empty()).then(|| item("streams", streams.join(", ")));
+    ListItem {
+        items: streams.into_iter().collect(),
+        ..item(&smmu.path, owner)
+    }
 }
 
 fn device(device: &TreeDevice) -> ListItem {

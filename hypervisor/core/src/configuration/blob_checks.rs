@@ -27,6 +27,8 @@ pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Result<(),
     start(configuration, kind)?;
     interrupts(configuration)?;
     registers(configuration, kind)?;
+    #[cfg(feature = "smmu")]
+    super::streams::check(configuration, kind)?;
     calls(configuration)
 }
 

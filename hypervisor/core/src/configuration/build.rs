@@ -8,8 +8,8 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::{Configuration, Kind, Refused};
 use crate::format::{
-    BlobHeader, CELL_MAGIC, Doorbell, InterruptGrant, MemoryRegion, NAME_BYTES, Platform,
-    RegisterGrant, SYSTEM_MAGIC, SmcGrant,
+    BlobHeader, CELL_MAGIC, Doorbell, InterruptGrant, Iommu, MemoryRegion, NAME_BYTES, Platform,
+    RegisterGrant, SYSTEM_MAGIC, SmcGrant, StreamGrant,
 };
 use crate::interface::{Header, PAGE_BYTES, REVISION};
 
@@ -38,6 +38,10 @@ pub struct Blob {
     pub smcs: Vec<SmcGrant>,
     /// Doorbells of other cells.
     pub doorbells: Vec<Doorbell>,
+    /// Only for the system's configuration, if it has streams.
+    pub iommu: Option<Iommu>,
+    /// Streams of the SMMU.
+    pub streams: Vec<StreamGrant>,
 }
 
 impl Blob {
@@ -57,6 +61,7 @@ impl Blob {
         header.register_count = self.registers.len() as u32;
         header.smc_count = self.smcs.len() as u32;
         header.doorbell_count = self.doorbells.len() as u32;
+        header.stream_count = self.streams.len() as u32;
         let mut tables = Vec::new();
         tables
             .extend_from_slice(self.platform.as_ref().map_or(&[], |platform| platform.as_bytes()));
@@ -66,6 +71,8 @@ impl Blob {
         tables.extend_from_slice(self.registers.as_bytes());
         tables.extend_from_slice(self.smcs.as_bytes());
         tables.extend_from_slice(self.doorbells.as_bytes());
+        tables.extend_from_slice(self.iommu.as_ref().map_or(&[], |iommu| iommu.as_bytes()));
+        tables.extend_from_slice(self.streams.as_bytes());
         header.bytes = (size_of::<BlobHeader>() + tables.len()) as u32;
         let mut bytes = header.as_bytes().to_vec();
         bytes.append(&mut tables);

@@ -49,7 +49,10 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
         ensure(!reserved(region, system, machine), at(Refusal::MemoryReserved))?;
         ensure(reachable(region, machine), at(Refusal::MemoryRange))?;
     }
-    interrupts_exist(system, machine)
+    interrupts_exist(system, machine)?;
+    #[cfg(feature = "smmu")]
+    super::streams::check_system(system, machine)?;
+    Ok(())
 }
 
 fn interrupts_exist(of: &Configuration<'_>, machine: &Machine<'_>) -> Result<(), Refused> {
@@ -92,6 +95,8 @@ pub fn check_cell(
         let refused = Refused::with(Refusal::SmcRange, index, ROOT);
         ensure(!system.smcs.iter().any(owned), refused)?;
     }
+    #[cfg(feature = "smmu")]
+    super::streams::check_cell(new, system, cells)?;
     for (number, cell) in live(cells) {
         ensure(!named(cell), Refused::with(Refusal::BadName, 0, number))?;
         pair(new, cell, number)?;

@@ -12,6 +12,8 @@ pub mod machine_checks;
 #[cfg(feature = "std")]
 mod refusal_text;
 mod refused;
+#[cfg(feature = "smmu")]
+mod streams;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
@@ -48,6 +50,12 @@ pub struct Configuration<'a> {
     pub smcs: &'a [SmcGrant],
     /// Doorbells of other cells.
     pub doorbells: &'a [Doorbell],
+    /// Only in the system's configuration, if it has streams.
+    #[cfg(feature = "smmu")]
+    pub iommu: Option<&'a crate::format::Iommu>,
+    /// Streams of the SMMU.
+    #[cfg(feature = "smmu")]
+    pub streams: &'a [crate::format::StreamGrant],
 }
 
 /// The kind of configuration.
@@ -86,7 +94,7 @@ impl<'a> Configuration<'a> {
             (bytes <= MAXIMUM_BLOB_BYTES, Refusal::TooLong),
             (stated <= bytes, Refusal::Truncated),
             (stated >= bytes, Refusal::TooLong),
-            (header.reserved == 0, Refusal::ReservedNotZero),
+            (cfg!(feature = "smmu") || header.stream_count == 0, Refusal::ReservedNotZero),
         ] {
             ensure(holds, Refused::of(refusal))?;
         }
@@ -103,6 +111,10 @@ impl<'a> Configuration<'a> {
             registers: table(&mut rest, header.register_count, MAXIMUM_REGISTERS)?,
             smcs: table(&mut rest, header.smc_count, MAXIMUM_SMCS)?,
             doorbells: table(&mut rest, header.doorbell_count, MAXIMUM_DOORBELLS)?,
+            #[cfg(feature = "smmu")]
+            iommu: streams::iommu(&mut rest, header, kind)?,
+            #[cfg(feature = "smmu")]
+            streams: table(&mut rest, header.stream_count, crate::format::MAXIMUM_STREAMS)?,
         };
         ensure(rest.is_empty(), Refused::of(Refusal::TooLong))?;
         Ok(configuration)

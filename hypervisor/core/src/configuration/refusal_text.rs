@@ -60,6 +60,11 @@ impl Refusal {
             Self::DoorbellRange => "the doorbell is not a shared peripheral interrupt",
             Self::TooManyShared => "the hypervisor has no space for more shared registers",
             Self::PlatformShape => "the interrupt controller's frames are unaligned or overlap",
+            Self::StreamRange => "the root has no such stream of an SMMU or PCI function",
+            Self::StreamOwned => "the stream or the PCI function belongs to another cell",
+            Self::SmmuUnsuitable => {
+                "the SMMU is in use, or lacks stage 2, coherent tables, streams or address bits"
+            }
         }
     }
 }

@@ -38,10 +38,18 @@ impl MapChange {
 
     /// Returns whether one entry can map a block that is entirely inside the change.
     fn fits(&self, guest: u64, level: u32) -> bool {
-        self.to.is_none_or(|(physical, _)| {
+        self.to.is_none_or(|(physical, attributes)| {
             (physical + (guest - self.guest)).is_multiple_of(covered(level))
+                && permits_block(attributes.bits() as u64, level)
         })
     }
+}
+
+/// Returns whether one entry of this level may map what these attributes describe.
+const fn permits_block(attributes: u64, level: u32) -> bool {
+    /// The upper bits of MemAttr, which are 0 for devices (Arm ARM, D8.6.5).
+    const MEMORY: u64 = 3 << 4;
+    !cfg!(feature = "small-blocks") || level > 1 || attributes & MEMORY == 0
 }
 
 /// The location of an entry: in the root tables (`None`) or in a table of a lower level.
@@ -190,6 +198,7 @@ impl Stage2 {
         let block = first & !leaf(below_level);
         let alike = |part: usize| memory.read(below, part) == first + part as u64 * step;
         if !is_table(first, below_level)
+            && permits_block(first, slot.level)
             && (block & ADDRESS).is_multiple_of(covered(slot.level))
             // From the end: changes ascend, so that the last entry differs until the table is complete.
             && (1..ENTRIES).rev().all(alike)

@@ -144,6 +144,12 @@ impl Stage2 {
         Ok(())
     }
 
+    /// Returns the physical address of the cell's root table, for its devices. It is never cleared.
+    #[cfg(feature = "smmu")]
+    pub fn root_of_devices(&self) -> u64 {
+        self.root
+    }
+
     /// Returns the physical address of a CPU's root table, for VTTBR_EL2.BADDR.
     pub fn root_of(&self, cpu: usize) -> Option<u64> {
         self.roots.get(cpu).copied().filter(|root| *root != 0)

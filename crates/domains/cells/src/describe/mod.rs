@@ -14,6 +14,7 @@ mod flattened;
 mod interrupts;
 mod iomem;
 mod nodes;
+mod smmu;
 pub(crate) mod spans;
 mod tree_resources;
 
@@ -21,7 +22,7 @@ pub use rampart_model::AddressSpan;
 pub use rampart_model::device_tree::{
     AddressRange, CacheSource, DESCRIPTION_SCHEMA_VERSION, Description, DeviceInterrupt, Driver,
     InterruptController, InterruptKind, LastCache, NodeContents, RangeUse, Reference,
-    ReservedMemory, TreeCpu, TreeDevice,
+    ReservedMemory, Smmu, SmmuOwner, TreeCpu, TreeDevice,
 };
 
 pub use description_sources::Sources;
@@ -46,6 +47,7 @@ pub fn describe(sources: &Sources) -> Description {
         linux_memory,
         kept,
         interrupt_controller: gic.as_ref().map(|(_, controller)| controller.clone()),
+        smmus: smmu::all(nodes),
         last_cache: caches::last(nodes).or(sources.cache),
         devices: devices::all(nodes, gic.map(|(node, _)| node), &sources.drivers),
         requested_interrupts: sources.requested_interrupts.iter().copied().collect(),

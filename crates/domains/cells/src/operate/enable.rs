@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rampart_host::{StateDirectory, load_module, offer_firmware, release_driver};
 use rampart_hypervisor_core::interface::MEMORY_ALIGNMENT;
+use rampart_hypervisor_core::smmu::ENTRY_WORDS;
 use rampart_model::{ByteSize, Finding, ReleaseReport, Severity};
 use rampart_rules::cells::CELL_MEMORY;
 
@@ -14,12 +15,14 @@ use super::{OperateError, Operator, detached, offline, problems, wrong_architect
 use crate::describe::{AddressSpan, Description, Sources, describe, spans};
 use crate::device::DEVICE;
 use crate::resolve::InUse;
-use crate::system_configuration::SystemParts;
+use crate::system_configuration::{SystemParts, reserved_smmu};
 
 /// Default size of the hypervisor's memory: its image, its tables and space for some cells.
 const DEFAULT_BYTES: u64 = 8 << 20;
-/// Names of the images among the firmware of the kernel: for a GICv3, and for a GICv2 (`kernel/rampart/rampart.h`).
+/// Names of the images among the firmware of the kernel: for a GICv3, for one with an SMMUv3 that the tree leaves to the
+/// hypervisor, and for a GICv2 (`kernel/rampart/rampart.h`).
 const IMAGE_NAME: &str = "rampart.bin";
+const IMAGE_NAME_SMMU: &str = "rampart-smmu.bin";
 const IMAGE_NAME_GICV2: &str = "rampart-gicv2.bin";
 /// Where the image is installed.
 const INSTALLED_IMAGES: &str = "/lib/firmware";
@@ -65,7 +68,7 @@ pub fn is_enabled() -> bool {
 }
 
 /// Returns the file name of the hypervisor's image for this machine, by the interrupt controller that its device tree
-/// names: `rampart.bin`, or `rampart-gicv2.bin`.
+/// names, and by an SMMU: `rampart.bin`, `rampart-smmu.bin` or `rampart-gicv2.bin`.
 #[must_use]
 pub fn image_name() -> &'static str {
     let sources = Sources::of_this_machine();
@@ -75,6 +78,7 @@ pub fn image_name() -> &'static str {
 fn image_for(description: &Description) -> &'static str {
     match &description.interrupt_controller {
         Some(controller) if controller.version == 2 => IMAGE_NAME_GICV2,
+        _ if reserved_smmu(description).is_some() => IMAGE_NAME_SMMU,
         _ => IMAGE_NAME,
     }
 }
@@ -98,7 +102,8 @@ pub fn enable(state: &StateDirectory, order: &EnableOrder) -> Result<Enabled, Op
     found.extend(users_of_kvm());
     let image_name = image_for(&description);
     found.extend(image_is_missing(order, image_name));
-    let memory = hypervisor_span(&description, order.memory_bytes.unwrap_or(DEFAULT_BYTES));
+    let bytes = order.memory_bytes.unwrap_or(DEFAULT_BYTES);
+    let memory = hypervisor_span(&description, bytes + stream_table_bytes(&description));
     if let Err(finding) = &memory {
         // The description already reports a machine without any reserved memory.
         let same = |known: &Finding| known.rule == finding.rule && !known.undecided;
@@ -190,6 +195,20 @@ fn already_enabled() -> Option<Enabled> {
         },
         already: true,
     })
+}
+
+/// Returns the size of the memory for the table of the SMMU's streams, which is aligned to its size; 0 without one.
+fn stream_table_bytes(description: &Description) -> u64 {
+    let Some((_, smmu)) = reserved_smmu(description) else {
+        return 0;
+    };
+    let end = smmu
+        .streams
+        .iter()
+        .map(|(first, count)| first + count)
+        .max();
+    let entries = u64::from(end.unwrap_or(1)).next_power_of_two();
+    2 * 8 * ENTRY_WORDS as u64 * entries
 }
 
 /// Returns the highest aligned span within one GiB, so that the memory below stays contiguous for cells.

@@ -2,14 +2,15 @@
 //! Selects the devices of a cell: whole pages of registers, and interrupts, that are not in use
 //! elsewhere.
 
-use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion};
+use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, StreamGrant};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_model::{Finding, Severity};
 
 use super::{CellInUse, CellRequest, InUse, problem};
 use crate::describe::{
-    AddressRange, AddressSpan, Description, InterruptKind, RangeUse, TreeDevice, spans,
+    AddressRange, AddressSpan, Description, InterruptKind, RangeUse, Reference, TreeDevice, spans,
 };
+use crate::system_configuration::reserved_smmu;
 
 /// The effective settings of a cell's devices.
 #[derive(Debug, Default)]
@@ -17,6 +18,7 @@ pub(super) struct EffectiveSettings {
     pub(super) paths: Vec<String>,
     pub(super) regions: Vec<MemoryRegion>,
     pub(super) interrupts: Vec<u32>,
+    pub(super) streams: Vec<StreamGrant>,
 }
 
 pub(super) fn effective_settings(
@@ -53,6 +55,9 @@ pub(super) fn effective_settings(
                 effective_settings.interrupts.push(number);
             }
         }
+        effective_settings
+            .streams
+            .extend(confined_streams(description, device));
         effective_settings.paths.push(device.path.clone());
     }
     let flags = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
@@ -186,20 +191,67 @@ fn refusals(
             );
         }
     }
-    if device
+    unconfined_dma(description, request, device, location, found);
+}
+
+/// Returns the streams of a device behind the SMMU that the hypervisor has.
+fn confined_streams(description: &Description, device: &TreeDevice) -> Vec<StreamGrant> {
+    let Some((_, smmu)) = reserved_smmu(description) else {
+        return Vec::new();
+    };
+    let of_smmu = |one: &&Reference| one.property == "iommus" && one.path == smmu.path;
+    let streams = device.references.iter().filter(of_smmu);
+    streams
+        .filter_map(|one| one.arguments.first())
+        .map(|first| StreamGrant {
+            first: *first,
+            count: 1,
+            function: 0,
+        })
+        .collect()
+}
+
+/// Refuses a device with DMA that no SMMU confines, unless the request has a reason. A device that only uses a DMA
+/// controller (`dmas`) has none: that controller does.
+fn unconfined_dma(
+    description: &Description,
+    request: &CellRequest,
+    device: &TreeDevice,
+    location: String,
+    found: &mut Vec<Finding>,
+) {
+    let behind = device
         .references
         .iter()
-        .any(|one| ["dmas", "iommus"].contains(&one.property.as_str()) && !one.path.is_empty())
-    {
-        found.push(
-            Finding::new(
-                Severity::Warning,
-                location,
-                "the device can write any memory on behalf of the cell",
-            )
-            .values("no IOMMU is set up", "an IOMMU, or a trusted cell"),
-        );
+        .filter(|one| one.property == "iommus" && !one.path.is_empty());
+    let is_controller = device
+        .contents
+        .properties
+        .iter()
+        .any(|(name, _)| name == "#dma-cells");
+    let confined = confined_streams(description, device).len();
+    let behind = behind.count();
+    if behind == confined && (behind > 0 || !is_controller) {
+        return;
     }
+    const ANY: &str = "the device can write any memory on behalf of the cell";
+    let named = |name: &String| *name == device.path || *name == device.name();
+    let reason = request.unconfined_dma.iter().find(|(name, _)| named(name));
+    found.push(match reason {
+        Some((_, reason)) if !reason.trim().is_empty() => {
+            Finding::new(Severity::Warning, location, ANY).values(format!("accepted: {reason}"), "an SMMU")
+        }
+        _ => problem(location, ANY)
+            .values(
+                "no SMMU of the hypervisor confines it",
+                "an SMMUv3 with status = \"reserved\", or a reason",
+            )
+            .fix(format!(
+                "leave the device with the root, or accept it: --unconfined-dma '{}=REASON' (in a plan: \
+                 unconfined-dma)",
+                device.path
+            )),
+    });
 }
 
 /// Adds findings about other enabled devices in the same pages or with the same interrupts.

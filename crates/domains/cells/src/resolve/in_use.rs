@@ -80,6 +80,8 @@ fn blob(configuration: &Configuration<'_>) -> Blob {
         registers: configuration.registers.to_vec(),
         smcs: configuration.smcs.to_vec(),
         doorbells: configuration.doorbells.to_vec(),
+        iommu: configuration.iommu.copied(),
+        streams: configuration.streams.to_vec(),
     }
 }
 

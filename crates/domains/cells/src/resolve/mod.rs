@@ -11,6 +11,8 @@ mod network;
 mod scmi;
 mod tree;
 
+use std::collections::BTreeMap;
+
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{
     Doorbell, InterruptFlags, InterruptGrant, NAME_BYTES, SmcGrant,
@@ -106,6 +108,8 @@ pub struct CellRequest {
     pub cache_percent: Option<u32>,
     /// Devices: the path of a node, its name with or without unit address, or the address.
     pub devices: Vec<String>,
+    /// Devices with DMA that no SMMU confines, by path or name, and the reason why the cell is trusted with them.
+    pub unconfined_dma: BTreeMap<String, String>,
     /// Single registers or bits of them.
     pub registers: Vec<RegisterGrant>,
     /// Shared regions.
@@ -135,6 +139,7 @@ impl CellRequest {
             cpus: CpuSelection::Count(1),
             memory_bytes: 2 << 20,
             cache_percent: None,
+            unconfined_dma: BTreeMap::new(),
             devices: Vec::new(),
             registers: Vec::new(),
             shared: vec![SharedRequest::Own {
@@ -333,6 +338,8 @@ pub fn resolve(
             .map(|(first, last)| SmcGrant { first, last })
             .collect(),
         doorbells,
+        iommu: None,
+        streams: devices.streams.clone(),
     };
     if let Err(refused) = configuration.checked() {
         found.push(

@@ -143,6 +143,7 @@ fn request(order: &StartRequest<'_>) -> CellRequest {
     request.memory_bytes = bytes;
     request.cpus = CpuSelection::List(order.destination.cpus.clone());
     request.devices.clone_from(&domain.devices);
+    request.unconfined_dma.clone_from(&options.unconfined_dma);
     if !options.shared.is_empty() {
         let request_of = |region: &rampart_model::CellRegion| SharedRequest::Own {
             name: region.name.clone(),

@@ -41,6 +41,20 @@ pub(super) fn command(cache: &Cache, architecture: &Architecture) -> Result<Qemu
     }
 }
 
+/// Returns the command of the newer QEMU for arm64 with which boards are emulated, and fetches it if it is not present.
+///
+/// # Errors
+/// Returns an error if this machine cannot run it, the archive cannot be reached, or a package cannot be unpacked.
+pub fn newer_qemu() -> Result<QemuCommand, SimError> {
+    let cache = Cache::of_this_user()?;
+    let mut boards = ARCHITECTURES.iter();
+    let Some(board) = boards.find(|one| matches!(one.emulator, Emulator::Fetched { .. })) else {
+        return Ok(QemuCommand::default());
+    };
+    prepare(&cache, board, false, &mut |_| {})?;
+    command(&cache, board)
+}
+
 fn unpacked(root: &Path, program: &str) -> Result<QemuCommand, SimError> {
     let (loader, libraries) = loader_and_libraries(root)?;
     let arguments: [OsString; 8] = [

@@ -36,6 +36,7 @@ mod up;
 mod watch;
 
 pub use architecture::Architecture;
+pub use emulator::newer_qemu;
 pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
 pub use init::Init;

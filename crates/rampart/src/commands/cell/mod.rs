@@ -127,8 +127,9 @@ struct Enable {
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 
-    /// Image of the hypervisor: rampart.bin for a GICv3, rampart-gicv2.bin for
-    /// a GICv2 [default: the installed one]
+    /// Image of the hypervisor: rampart.bin for a GICv3, rampart-smmu.bin with
+    /// an SMMUv3 of its own, rampart-gicv2.bin for a GICv2 [default: the
+    /// installed one]
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 
@@ -200,6 +201,11 @@ struct Create {
     /// Device: path of its node, name of the node, or address; repeatable
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
+
+    /// Device with DMA that no SMMU confines: the cell can write all memory
+    /// by it, and is trusted for this reason; repeatable
+    #[arg(long, value_name = "DEVICE=REASON", value_parser = request::reason)]
+    unconfined_dma: Vec<(String, String)>,
 
     /// Bits of a register: ADDRESS:BYTES:READABLE:WRITABLE, with `:acts` if a
     /// written 1 acts and a 0 does not; repeatable

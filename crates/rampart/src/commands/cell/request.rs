@@ -131,6 +131,16 @@ pub(super) fn region(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Parses a device and the reason to trust a cell with it.
+pub(super) fn reason(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((device, reason)) if !device.is_empty() && !reason.trim().is_empty() => {
+            Ok((device.to_owned(), reason.to_owned()))
+        }
+        _ => Err("write DEVICE=REASON, for example '/dma@30bd0000=trusted program'".to_owned()),
+    }
+}
+
 impl Create {
     /// Returns the request.
     pub(super) fn request(&self) -> Result<CellRequest, Failure> {
@@ -142,6 +152,7 @@ impl Create {
         request.memory_bytes = self.memory.0;
         request.cache_percent = self.cache_percent;
         request.devices.clone_from(&self.device);
+        request.unconfined_dma = self.unconfined_dma.iter().cloned().collect();
         request.registers = self.register.iter().map(|register| register.0).collect();
         if !self.shared.is_empty() {
             let own = |region: &Shared| SharedRequest::Own {
