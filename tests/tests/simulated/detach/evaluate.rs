@@ -23,7 +23,7 @@ fn measured_on(machine: &str) {
     let result = location.path().join("result");
     let mut command = rampart(&["evaluate", "--on", machine, "--loads", "idle"]);
     command
-        .args(["--domains", "host,task,detached", "--for", "60s"])
+        .args(["--domains", "host,task,detached", "--for", "75s"])
         .args(["--meters", "wakeup"])
         .args([
             "--disturb",
