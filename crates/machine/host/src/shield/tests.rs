@@ -30,7 +30,18 @@ fn ordinary(layout: Layout) -> Machine {
     for (path, text) in [(TICKLESS, "3\n"), (TIMER_MIGRATION, "1\n")] {
         machine.files.insert(path.into(), text.into());
     }
+    for (cpu, limit) in [(0, "0"), (1, "0"), (2, "0"), (3, "5")] {
+        machine.files.insert(wakeup_limit(cpu), limit.into());
+        let name = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state0/name");
+        machine.files.insert(name.into(), "POLL".into());
+    }
     machine
+}
+
+fn wakeup_limit(cpu: u32) -> PathBuf {
+    PathBuf::from(format!(
+        "/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"
+    ))
 }
 
 const TICKLESS: &str = "/sys/devices/system/cpu/nohz_full";
@@ -84,36 +95,30 @@ fn raise(
     housekeeping: &CpuSet,
 ) -> Result<Shield, HostError> {
     let kernel: Arc<FakeKernel> = Arc::clone(kernel);
-    Shield::raise_on(kernel, None, state, shielded, housekeeping)
+    Shield::raise_on(kernel, None, state, shielded, housekeeping)?.limit_wakeup(Some("10"))
 }
 
 /// A CPU with a limit of its own, and one without an idle driver, keep what they have.
 #[test]
 fn shielded_cpus_do_not_sleep_deeply() {
-    let file = |cpu: u32| {
-        PathBuf::from(format!(
-            "/sys/devices/system/cpu/cpu{cpu}/power/pm_qos_resume_latency_us"
-        ))
-    };
     let directory = directory();
     let state_directory = StateDirectory::at(directory.path());
     let mut machine = ordinary(Layout::V2);
-    for (cpu, limit) in [(0, "0"), (1, "0"), (2, "5"), (3, "0")] {
-        machine.files.insert(file(cpu), limit.into());
-        if cpu != 3 {
-            let name = format!("/sys/devices/system/cpu/cpu{cpu}/cpuidle/state0/name");
-            machine.files.insert(name.into(), "POLL".into());
-        }
-    }
+    let name = "/sys/devices/system/cpu/cpu2/cpuidle/state0/name";
+    machine.files.remove(Path::new(name));
     let kernel = Arc::new(FakeKernel::new(machine));
-    let limits = || [0, 1, 2, 3].map(|cpu| kernel.machine().files[&file(cpu)].trim().to_owned());
+    let limits = || {
+        let files = [0, 1, 2, 3].map(wakeup_limit);
+        files.map(|file| kernel.machine().files[&file].trim().to_owned())
+    };
     for (limit, expected) in [(Some("n/a"), "n/a"), (Some("10"), "10"), (None, "0")] {
-        let shield = raise(&kernel, &state_directory, &cpus("1-3"), &cpus("0")).expect("raise");
-        let shield = shield.limit_wakeup(limit).expect("limit");
-        assert_eq!(limits(), ["0", expected, "5", "0"]);
+        let running: Arc<FakeKernel> = Arc::clone(&kernel);
+        let shield = Shield::raise_on(running, None, &state_directory, &cpus("1-3"), &cpus("0"));
+        let shield = shield.expect("raise").limit_wakeup(limit).expect("limit");
+        assert_eq!(limits(), ["0", expected, "0", "5"]);
         assert_eq!(shield.report().resume_latency.as_deref(), limit);
         shield.lower().expect("lower");
-        assert_eq!(limits(), ["0", "0", "5", "0"]);
+        assert_eq!(limits(), ["0", "0", "0", "5"]);
     }
 }
 
