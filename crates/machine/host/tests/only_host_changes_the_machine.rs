@@ -121,7 +121,12 @@ fn changing_calls<'a>(
     text: &str,
     calls: impl IntoIterator<Item = &'a &'static str>,
 ) -> Vec<String> {
-    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let code = ["mod ", "pub(super) mod "]
+        .iter()
+        .fold(text, |code, visibility| {
+            let tests = format!("#[cfg(test)]\n{visibility}");
+            code.split(&tests).next().unwrap_or_default()
+        });
     let code: Vec<&str> = code
         .lines()
         .filter(|line| !line.trim_start().starts_with("//"))

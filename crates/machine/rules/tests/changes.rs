@@ -76,9 +76,9 @@ fn isolation_comes_first_and_disruptive_steps_last() {
 /// Checks that the limit on the wakeup latency is set, which all idle governors obey.
 #[test]
 fn limits_the_wakeup_latency_of_the_real_time_cpus() {
-    let list = changes("laptop", "1", "");
+    let list = changes("board", "4", "");
     let step = list.to_apply().find(|step| step.name == "idle-states");
-    let step = step.expect("the laptop has deep idle states");
+    let step = step.expect("the board has deep idle states");
     let files: Vec<(&str, &str)> = step
         .locations
         .iter()
@@ -87,7 +87,7 @@ fn limits_the_wakeup_latency_of_the_real_time_cpus() {
     assert_eq!(
         files,
         [(
-            "/sys/devices/system/cpu/cpu1/power/pm_qos_resume_latency_us",
+            "/sys/devices/system/cpu/cpu4/power/pm_qos_resume_latency_us",
             "10"
         )]
     );
