@@ -57,7 +57,7 @@ pub fn shield(
     let mut changes = plan.change_list(&root, tool_version);
     changes
         .steps
-        .retain(|step| step.kind == StepKind::Isolation);
+        .retain(|step| step.kind == StepKind::Isolation || step.name == IDLE_STATES);
     changes.boot_arguments.clear();
     Ok(plan.apply(&changes, state, tool_version, progress)?)
 }
@@ -70,6 +70,9 @@ pub fn unshield(state: &StateDirectory) -> Result<rampart_model::ReleaseReport, 
     refuse_other_plan(state)?;
     Ok(release(state)?)
 }
+
+/// The setting that is part of the isolation: a CPU without other work sleeps more deeply than a busy one.
+const IDLE_STATES: &str = "idle-states";
 
 fn plan_file(state: &StateDirectory) -> PathBuf {
     state.path().join("shield.toml")

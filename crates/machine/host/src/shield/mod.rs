@@ -67,9 +67,6 @@ pub struct Shield {
     _lock: Option<Arc<Lock>>,
 }
 
-/// The content of `power/pm_qos_resume_latency_us` without a limit.
-const UNLIMITED: &str = "0";
-
 /// Serialises raising and lowering of this process's shields.
 static RAISE_OR_LOWER: Mutex<()> = Mutex::new(());
 
@@ -133,8 +130,8 @@ pub fn root_missing() -> Finding {
 impl Shield {
     /// Isolates `cpus` with the strongest mechanism that this machine supports: an isolated partition
     /// of cgroup v2, else cpusets of cgroup v1, else affinity alone. Moves tasks, interrupts and
-    /// unbound workqueues to `housekeeping`, and limits how deeply the CPUs sleep. First undoes the changes of ended processes. Without
-    /// root changes nothing and isolates by affinity alone; see [`Shield::report`].
+    /// unbound workqueues to `housekeeping`, and limits how deeply the CPUs sleep. First undoes the changes of
+    /// ended processes. Without root changes nothing and isolates by affinity alone; see [`Shield::report`].
     ///
     /// A process may raise several shields for different CPUs. Lower them in reverse order, because
     /// each records the machine as the one before left it.
@@ -251,8 +248,8 @@ impl Shield {
     }
 
     /// Keeps the shielded CPUs from idle states with a longer wakeup time than `limit`
-    /// (`power/pm_qos_resume_latency_us`, [`resume_latency_limit`]), if an idle driver controls them and nothing else
-    /// limits them.
+    /// (`power/pm_qos_resume_latency_us`, [`resume_latency_limit`]), if an idle driver controls them. A lower limit
+    /// stays.
     fn limit_wakeup(mut self, limit: Option<&'static str>) -> Result<Self, HostError> {
         let Some(limit) = limit else {
             return Ok(self);
@@ -266,7 +263,7 @@ impl Shield {
             .map(|cpu| cpu.join("power/pm_qos_resume_latency_us"))
             .filter(|file| {
                 let present = self.kernel.read(file);
-                present.is_ok_and(|text| text.trim() == UNLIMITED)
+                present.is_ok_and(|text| microseconds(text.trim()) > microseconds(limit))
             })
             .map(|file| Setting::text(file, limit))
             .collect();
@@ -461,6 +458,16 @@ impl Drop for Shield {
             // The journal keeps what fails.
             let _ = self.undo();
         }
+    }
+}
+
+/// Returns the limit in a content of `power/pm_qos_resume_latency_us`
+/// (Documentation/ABI/testing/sysfs-devices-power): 0 is none, and `n/a` permits no time at all.
+fn microseconds(content: &str) -> u32 {
+    match content {
+        "n/a" => 0,
+        "0" => u32::MAX,
+        number => number.parse().unwrap_or(u32::MAX),
     }
 }
 

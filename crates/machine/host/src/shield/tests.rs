@@ -98,7 +98,7 @@ fn raise(
     Shield::raise_on(kernel, None, state, shielded, housekeeping)?.limit_wakeup(Some("10"))
 }
 
-/// A CPU with a limit of its own, and one without an idle driver, keep what they have.
+/// A CPU with a lower limit, and one without an idle driver, keep what they have.
 #[test]
 fn shielded_cpus_do_not_sleep_deeply() {
     let directory = directory();
@@ -111,11 +111,16 @@ fn shielded_cpus_do_not_sleep_deeply() {
         let files = [0, 1, 2, 3].map(wakeup_limit);
         files.map(|file| kernel.machine().files[&file].trim().to_owned())
     };
-    for (limit, expected) in [(Some("n/a"), "n/a"), (Some("10"), "10"), (None, "0")] {
+    for (limit, expected) in [
+        (Some("n/a"), ["n/a", "n/a"]),
+        (Some("10"), ["10", "5"]),
+        (Some("4"), ["4", "4"]),
+        (None, ["0", "5"]),
+    ] {
         let running: Arc<FakeKernel> = Arc::clone(&kernel);
         let shield = Shield::raise_on(running, None, &state_directory, &cpus("1-3"), &cpus("0"));
         let shield = shield.expect("raise").limit_wakeup(limit).expect("limit");
-        assert_eq!(limits(), ["0", expected, "0", "5"]);
+        assert_eq!(limits(), ["0", expected[0], "0", expected[1]]);
         assert_eq!(shield.report().resume_latency.as_deref(), limit);
         shield.lower().expect("lower");
         assert_eq!(limits(), ["0", "0", "0", "5"]);
