@@ -165,8 +165,8 @@ pub use knob::{
 #[cfg(feature = "std")]
 pub use machine::{
     Cache, CacheKind, ClockSource, Cpu, FrequencyFacts, GROUP_BUDGETS_OFF, IdleState, Machine,
-    MemoryNode, OperatingSystem, PreemptionModel, SystemManagementInterrupts, ThrottlingFacts,
-    Topology, Virtualisation,
+    MemoryNode, OperatingSystem, PreemptionModel, SIMULATED_BOARD, SystemManagementInterrupts,
+    ThrottlingFacts, Topology, Virtualisation,
 };
 #[cfg(feature = "std")]
 pub use meter::{

@@ -168,6 +168,10 @@ pub struct SystemManagementInterrupts {
     pub at_end: Option<u64>,
 }
 
+/// Word of the kernel command line of a simulated board, whose device tree and processors are those of the real
+/// one. Linux takes a word with a dot for a parameter of a module that it does not have.
+pub const SIMULATED_BOARD: &str = "rampart_sim.emulated";
+
 /// Virtualisation of the machine.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Virtualisation {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Detects whether the machine is a guest, and whether this process is in a container.
 
-use rampart_model::Virtualisation;
+use rampart_model::{SIMULATED_BOARD, Virtualisation};
 
 use super::processor::Processor;
 use crate::MachineRoot;
@@ -33,10 +33,6 @@ const PRODUCTS: [(&str, &str); 10] = [
     ("BHYVE", "bhyve"),
     ("Parallels", "parallels"),
 ];
-
-/// Word of the kernel command line of a simulated board, whose device tree and processors are those of the real
-/// one. Linux takes a word with a dot for a parameter of a module that it does not have.
-const EMULATED: &str = "rampart_sim.emulated";
 
 pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation {
     let signature = signature(root, processor);
@@ -71,7 +67,7 @@ pub(super) fn read(root: &MachineRoot, processor: &Processor) -> Virtualisation 
 /// then its times are trusted too little, never too much.
 fn is_hidden_qemu(root: &MachineRoot, processor: &Processor) -> bool {
     let line = root.line("proc/cmdline").unwrap_or_default();
-    if line.split_whitespace().any(|word| word == EMULATED) {
+    if line.split_whitespace().any(|word| word == SIMULATED_BOARD) {
         return true;
     }
     if !processor.is_x86 {

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use rampart_agent::MemoryRange;
+use rampart_model::SIMULATED_BOARD;
 
 use super::arguments::{AGENTS, port_name};
 use super::error::SimError;
@@ -340,9 +341,6 @@ static AARCH64_FIRMWARE_SDEI: Architecture = Architecture {
     ..VIRT_FIRMWARE
 };
 
-/// Reports that a board is emulated, which its device tree does not (`facts/virtualisation.rs` of `rampart-host`).
-const EMULATED: &str = "rampart_sim.emulated";
-
 /// QEMU's model of the NXP i.MX 8M Plus EVK, from QEMU 10.0 on, with the tree of Debian's kernel.
 ///
 /// The kernel has no driver for the PHY of its PCIe, so the root file system is on the SD card of the third
@@ -386,7 +384,7 @@ static IMX8MP: Architecture = Architecture {
     kernel_form: KernelForm::Image,
     // Linux 6.1 cannot probe the power domains of cameras and displays (no driver for their interconnect), and warns
     // when it gives up.
-    kernel_command_line: &["deferred_probe_timeout=-1", EMULATED],
+    kernel_command_line: &["deferred_probe_timeout=-1", SIMULATED_BOARD],
     early_modules: &["sdhci-esdhc-imx", "squashfs", "overlay"],
     late_modules: &[],
     panic_device: None,
@@ -413,7 +411,7 @@ static VERSAL: Architecture = Architecture {
     devices: Devices::Virtio("device"),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
-    kernel_command_line: &[EMULATED],
+    kernel_command_line: &[SIMULATED_BOARD],
     early_modules: &[
         "virtio_mmio",
         "virtio_blk",
