@@ -223,7 +223,7 @@ fn unconfined_dma(
     let behind = device
         .references
         .iter()
-        .filter(|one| one.property == "iommus" && !one.path.is_empty());
+        .filter(|one| one.property == "iommus");
     let is_controller = device
         .contents
         .properties
