@@ -23,7 +23,7 @@ pub mod launch;
 #[cfg(target_os = "none")]
 pub mod network;
 #[cfg(target_os = "none")]
-mod random;
+pub mod random;
 pub mod remote;
 #[cfg(target_os = "none")]
 mod translation;

@@ -26,18 +26,28 @@ const DESTROY: u64 = 0xc600_5205;
 const PSCI: u64 = 0x8400_0000;
 
 /// The generator (Marsaglia, "Xorshift RNGs", with the multiplier of Vigna's xorshift64*).
-struct Random(u64);
+#[derive(Debug)]
+pub struct Random(u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    /// Starts it with a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // A generator of this kind must not start with 0.
+        Self(seed | 1)
+    }
+
+    /// Returns the next number.
+    pub fn number(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        // The lowest bits are the least random.
+        (self.number() >> 11) % limit
     }
 
     /// A value that a check may not expect.
@@ -48,15 +58,14 @@ impl Random {
             2 => 1 << self.below(64),
             3 => u64::MAX >> self.below(64),
             4 => 0u64.wrapping_sub(self.below(8)),
-            _ => self.next() << 11 ^ self.next(),
+            _ => self.number(),
         }
     }
 }
 
 /// Makes steps until the test ends the order.
 pub(crate) fn run(area: Area) {
-    // A generator of this kind must not start with 0.
-    let mut random = Random(area.word(ARGUMENTS) | 1);
+    let mut random = Random::new(area.word(ARGUMENTS));
     let kept = [0, 1, 2].map(|index| area.word(ARGUMENTS + index));
     let mut addresses = [0; CODE_WORDS];
     for (index, address) in addresses.iter_mut().enumerate() {

@@ -8,24 +8,13 @@
 use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_cells::network::section;
+use rampart_hypervisor_cells::random::Random;
 use rampart_hypervisor_cells::{Word, count, hvc, set_shared_word, wait};
 use rampart_hypervisor_core::interface::Hypercall;
 use rampart_ring::network::{
     ANSWERED, HEADER_WORDS, MAGIC, NUMBER, RECEIVE_MARK, SEND_MARK, SLOT_WORDS, TAKEN, WRITTEN,
     slots,
 };
-
-/// xorshift64 (Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(argument: u64) {
@@ -36,47 +25,47 @@ extern "C" fn cell_main(argument: u64) {
         return;
     };
     let slots = slots(own.len()).unwrap_or(2);
-    let mut random = Random(argument | 1);
+    let mut random = Random::new(argument);
     let mut written = 0_u64;
     count(Word::Begun);
     for round in 0_u64.. {
         // A new session now and then, which answers the root's.
-        if random.next().is_multiple_of(64) {
+        if random.number().is_multiple_of(64) {
             written = 0;
             own[WRITTEN].store(0, Relaxed);
             own[TAKEN].store(0, Relaxed);
             own[0].store(MAGIC, Relaxed);
-            own[NUMBER].store(random.next(), Relaxed);
+            own[NUMBER].store(random.number(), Relaxed);
         }
         own[ANSWERED].store(other[NUMBER].load(Relaxed), Relaxed);
         let slot = HEADER_WORDS + (written % slots) as usize * SLOT_WORDS;
-        let length = match random.next() % 8 {
-            0 => random.next(),
-            1 => random.next() % 16,
-            _ => random.next() % 2100,
+        let length = match random.number() % 8 {
+            0 => random.number(),
+            1 => random.number() % 16,
+            _ => random.number() % 2100,
         };
         own[slot].store(length, Relaxed);
         for _ in 0..4 {
-            let word = random.next() as usize % SLOT_WORDS;
-            own[slot + word.max(1)].store(random.next(), Relaxed);
+            let word = random.number() as usize % SLOT_WORDS;
+            own[slot + word.max(1)].store(random.number(), Relaxed);
         }
         // An Ethernet header for everyone, with IPv4 or ARP.
-        own[slot + 1].store(0xffff_ffff_ffff | random.next() << 48, Relaxed);
-        let kind = if random.next().is_multiple_of(2) { 0x0008 } else { 0x0608 };
-        own[slot + 2].store(random.next() << 48 | kind << 32 | random.next() >> 32, Relaxed);
+        own[slot + 1].store(0xffff_ffff_ffff | random.number() << 48, Relaxed);
+        let kind = if random.number().is_multiple_of(2) { 0x0008 } else { 0x0608 };
+        own[slot + 2].store(random.number() << 48 | kind << 32 | random.number() >> 32, Relaxed);
         written += 1;
         own[WRITTEN].store(written, Relaxed);
         own[TAKEN].store(other[WRITTEN].load(Relaxed), Relaxed);
         // Impossible values, sometimes.
         let word = [0, NUMBER, ANSWERED, WRITTEN, TAKEN, RECEIVE_MARK, SEND_MARK]
-            [random.next() as usize % 7];
-        match random.next() % 256 {
-            0 => own[word].store(random.next(), Relaxed),
-            1 => own[word].store(random.next() % (4 * slots), Relaxed),
+            [random.number() as usize % 7];
+        match random.number() % 256 {
+            0 => own[word].store(random.number(), Relaxed),
+            1 => own[word].store(random.number() % (4 * slots), Relaxed),
             // Any length of the frame that the root reads now.
-            _ => own[slot].store(random.next() % 2100, Relaxed),
+            _ => own[slot].store(random.number() % 2100, Relaxed),
         }
-        if random.next().is_multiple_of(4) {
+        if random.number().is_multiple_of(4) {
             hvc(u32::from(Hypercall::Doorbell).into(), value >> 48);
         }
         set_shared_word(Word::Done, round);

@@ -7,6 +7,7 @@
 #![no_std]
 #![no_main]
 
+use rampart_hypervisor_cells::random::Random;
 use rampart_hypervisor_cells::{
     SHARED, Word, count, load, read_register, set_shared_word, smc, store, wait,
 };
@@ -34,18 +35,6 @@ const NOT_FOUND: i32 = -4;
 const PROTOCOL_ERROR: i32 = -10;
 /// No answer in time.
 const SILENT: i32 = -100;
-
-/// xorshift64 (Marsaglia 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 fn header(protocol: u32, message: u32) -> u32 {
     message | protocol << 10 | 5 << 18
@@ -127,27 +116,27 @@ extern "C" fn cell_main(argument: u64) {
         wait();
         return;
     }
-    let mut random = Random(argument >> 32 | 1);
+    let mut random = Random::new(argument >> 32);
     for round in 2.. {
-        let protocol = [BASE, POWER, CLOCK, CLOCK, CLOCK, RESET][random.next() as usize % 6];
-        let message = header(protocol, random.next() as u32 % 10);
-        let words = [(); 4].map(|()| match random.next() % 4 {
-            0 => random.next() as u32,
-            _ => random.next() as u32 % 4,
+        let protocol = [BASE, POWER, CLOCK, CLOCK, CLOCK, RESET][random.number() as usize % 6];
+        let message = header(protocol, random.number() as u32 % 10);
+        let words = [(); 4].map(|()| match random.number() % 4 {
+            0 => random.number() as u32,
+            _ => random.number() as u32 % 4,
         });
-        let length = match random.next() % 8 {
-            0 => random.next() as u32,
-            _ => 4 + 4 * (random.next() as u32 % 5),
+        let length = match random.number() % 8 {
+            0 => random.number() as u32,
+            _ => 4 + 4 * (random.number() as u32 % 5),
         };
         send(
-            if random.next().is_multiple_of(8) { random.next() as u32 } else { message },
+            if random.number().is_multiple_of(8) { random.number() as u32 } else { message },
             length,
             &words,
         );
         // While the root reads it.
-        for _ in 0..random.next() % 64 {
-            let word = random.next() % 40;
-            store(PAGE + 4 * word, random.next() as u32);
+        for _ in 0..random.number() % 64 {
+            let word = random.number() % 40;
+            store(PAGE + 4 * word, random.number() as u32);
         }
         set_shared_word(Word::Done, round);
     }
