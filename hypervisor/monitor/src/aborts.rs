@@ -38,10 +38,10 @@ pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &Dat
         return;
     }
     context.count(Exit::DataAbort);
-    let reason = [StopReason::MemoryRead, StopReason::MemoryWrite][usize::from(abort.write)];
+    let reason = if abort.write { StopReason::MemoryWrite } else { StopReason::MemoryRead };
     // Cache maintenance by address needs the permission to read (Arm ARM D7.5.9) and transfers no data.
     let writes = abort.write && !abort.maintenance;
-    let kind = [AccessKind::Read, AccessKind::Write][usize::from(writes)];
+    let kind = if writes { AccessKind::Write } else { AccessKind::Read };
     refuse(context, registers, abort.abort, kind, reason);
 }
 
