@@ -398,8 +398,8 @@ fn the_driver_answers_messages_and_no_message_reaches_more() {
     }
 }
 
-/// Describes `virt` with an SMMU of this status, a PCI host bridge and a device behind it, and a DMA controller that is
-/// not.
+/// Describes `virt` with an SMMU of this status, a PCI host bridge and a device behind it, a DMA controller that is
+/// not, and a device behind an SMMU that does not exist.
 fn with_smmu(status: &str) -> (tempfile::TempDir, Description) {
     let location = tempfile::tempdir().expect("a directory");
     let tree = location.path();
@@ -420,6 +420,9 @@ fn with_smmu(status: &str) -> (tempfile::TempDir, Description) {
     text("ethernet@a000000/compatible", "board,ethernet");
     property(tree, "ethernet@a000000/reg", &[0, 0x0a00_0000, 0, 0x1000]);
     property(tree, "ethernet@a000000/iommus", &[9, 0x1_0004]);
+    text("can@c000000/compatible", "board,can");
+    property(tree, "can@c000000/reg", &[0, 0x0c00_0000, 0, 0x1000]);
+    property(tree, "can@c000000/iommus", &[99, 9]);
     text("dma@b000000/compatible", "board,dma");
     property(tree, "dma@b000000/reg", &[0, 0x0b00_0000, 0, 0x1000]);
     property(tree, "dma@b000000/#dma-cells", &[1]);
@@ -482,6 +485,7 @@ fn a_device_with_dma_is_confined_or_accepted_with_a_reason() {
         ("okay", "ethernet@a000000"),
         ("disabled", "ethernet@a000000"),
         ("reserved", "dma@b000000"),
+        ("reserved", "can@c000000"),
     ] {
         let reason = "trusted program";
         for without in [&[][..], &[(device, " ")], &[("pl031@9010800", reason)]] {

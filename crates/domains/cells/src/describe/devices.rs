@@ -64,8 +64,9 @@ fn references(nodes: &Nodes, node: usize) -> Vec<Reference> {
         let mut rest = words.as_slice();
         while let [phandle, after @ ..] = rest {
             let Some(target) = nodes.with_phandle(*phandle) else {
-                // For an unknown phandle the number of argument words is unknown.
-                if *phandle != 0 {
+                // For an unknown phandle the number of argument words is unknown. An unknown SMMU is kept as an
+                // entry that no one confines.
+                if *phandle != 0 && property != "iommus" {
                     break;
                 }
                 // No reference, but an entry: drivers identify entries by index.
