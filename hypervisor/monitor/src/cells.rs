@@ -25,14 +25,13 @@ use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use rampart_hypervisor_fast_path::{Devices, ROOT_REGISTERS};
 
-use crate::cpu::Cpu;
 use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
-use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
+use crate::manager::{DOORBELLS, MANAGER, Manager, Shared, Source};
 use crate::registers::{instruction, now, read_register, wait_until};
+use crate::smmu;
 use crate::stage2_memory::Tables;
-use crate::{smc, smmu};
 
 /// The part of the memory of a cell that is wiped at a time, in bytes.
 const WIPE_BYTES: u64 = 1 << 20;
@@ -46,14 +45,8 @@ const ACCESS_MICROSECONDS: u64 = 10_000;
 
 type Done = Result<(), Outcome>;
 
-/// The result of a call that may need another round, with the interrupts of the root open in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Round {
-    /// The call is complete.
-    Complete,
-    /// The root makes the same call again.
-    Again,
-}
+/// Whether a call is complete. Otherwise the root makes it again, with its interrupts open in between.
+pub(crate) type IsComplete = Result<bool, Outcome>;
 
 /// What the managers' lock guards, for the steps of the ownership protocol.
 struct Held<'a> {
@@ -62,7 +55,7 @@ struct Held<'a> {
 }
 
 /// Makes the steps of a call for a cell that exists.
-pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result<Round, Outcome> {
+pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> IsComplete {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     let runs = machine.status().cells[cell as usize].condition().state == CellState::Running;
@@ -74,14 +67,15 @@ pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result
     run(&mut Held { machine, manager }, Management::new(kind, cell))
 }
 
-fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Outcome> {
+fn run(held: &mut Held<'_>, mut call: Management) -> IsComplete {
     let begin = now();
     let limit = read_register!("cntfrq_el0").saturating_mul(PARK_MICROSECONDS) / 1_000_000;
     loop {
+        let late = now().wrapping_sub(begin) > limit;
         match call.step(held) {
-            Progress::Done(result) => return result.map(|()| Round::Complete),
-            Progress::Later => return Ok(Round::Again),
-            Progress::Wait(cpu) if now().wrapping_sub(begin) > limit => {
+            Progress::Done(result) => return result.map(|()| true),
+            Progress::Later => return Ok(false),
+            Progress::Wait(cpu) if late => {
                 let (status, empty) = (held.machine.status(), Snapshot::default());
                 status.fail(call.cell, cpu, StopReason::Unreachable, &empty, now());
                 return Err(Outcome::TimedOut);
@@ -89,9 +83,7 @@ fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Outcome> {
             // Lets other CPUs run first, also on an emulated machine.
             Progress::Wait(_) => instruction!("yield"),
             // Another round of parking.
-            Progress::Next
-                if call.phase == Phase::Order(0) && now().wrapping_sub(begin) > limit =>
-            {
+            Progress::Next if late && call.phase == Phase::Order(0) => {
                 return Err(Outcome::TimedOut);
             }
             Progress::Next => {}
@@ -99,42 +91,34 @@ fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Outcome> {
     }
 }
 
-/// Returns the CPUs of a cell with their indices.
-fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static Cpu)> {
-    (0..machine.cpu_count())
-        .filter(move |index| machine.status().cpus[*index].cell() == cell)
-        .filter_map(|index| Some((index, machine.cpu(index)?)))
+/// Returns the CPUs of a cell.
+fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = usize> {
+    (0..machine.cpu_count()).filter(move |index| machine.status().cpus[*index].cell() == cell)
 }
 
 /// Creates a cell from a configuration in the root's memory.
-pub(crate) fn create(
-    machine: &'static Machine,
-    start: u64,
-    bytes: u64,
-    values: &mut Values,
-) -> Result<Round, Outcome> {
+pub(crate) fn create(machine: &'static Machine, from: Source, values: &mut Values) -> IsComplete {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     let building = |cell: &usize| {
-        matches!(manager.work[*cell], Work::Building(_)) && manager.sources[*cell] == (start, bytes)
+        matches!(manager.work[*cell], Work::Building(_)) && manager.sources[*cell] == from
     };
     let number = match (1..MAXIMUM_CELLS).find(building) {
         Some(number) => number as u32,
-        None => prepare(manager, machine, start, bytes, values)?,
+        None => prepare(manager, machine, from, values)?,
     };
-    let round = run(&mut Held { machine, manager }, Management::new(Kind::Create, number))?;
-    if round == Round::Complete {
+    let complete = run(&mut Held { machine, manager }, Management::new(Kind::Create, number))?;
+    if complete {
         *values = [number.into(), 0, NO_CELL.into()];
     }
-    Ok(round)
+    Ok(complete)
 }
 
 /// Copies and checks the configuration of a new cell. Returns the number of the cell, which is still free.
 fn prepare(
     manager: &mut Manager,
     machine: &Machine,
-    start: u64,
-    bytes: u64,
+    (start, bytes): Source,
     values: &mut Values,
 ) -> Result<u32, Outcome> {
     // What is wiped depends on the others, so one cell at a time is created or destroyed.
@@ -175,6 +159,12 @@ pub(crate) fn live() -> Cells<'static> {
         ROOT => None,
         cell => Shared::of(cell).configuration().copied(),
     })
+}
+
+/// Returns the configurations of the existing cells for whose numbers `kept` is true.
+fn existing(kept: impl Fn(&u32) -> bool) -> impl Iterator<Item = &'static Configuration<'static>> {
+    let cells = (1..MAXIMUM_CELLS as u32).filter(kept);
+    cells.filter_map(|cell| Shared::of(cell).configuration())
 }
 
 /// Checks that the whole range is memory that the root may read.
@@ -228,7 +218,7 @@ impl World for Held<'_> {
         let state = status.advance(cell, event, now())?;
         if let (Event::Create, Some(new)) = (event, Shared::of(cell).configuration()) {
             let timeout = watchdog_ticks(new, read_register!("cntfrq_el0"));
-            status.describe(cell, &new.header.name, self.wanted(cell), timeout)?;
+            status.describe(cell, &new.header.name, self.wanted(cell), timeout);
         }
         Ok(state)
     }
@@ -255,9 +245,7 @@ impl World for Held<'_> {
     }
 
     fn kick(&self, cpu: usize) {
-        if let Some(cpu) = self.machine.cpu(cpu) {
-            smc::kick(self.machine, cpu);
-        }
+        gic::kick(self.machine, cpu);
     }
 
     fn take(&mut self, cell: u32) -> Done {
@@ -289,16 +277,12 @@ impl World for Held<'_> {
         let keeps = |other: &u32| {
             *other != cell && matches!(work[*other as usize], Work::Ready | Work::Clearing(_))
         };
-        let others = || {
-            let others = (1..MAXIMUM_CELLS as u32).filter(keeps);
-            others.filter_map(|other| Shared::of(other).configuration())
-        };
         let clears = matches!(work[cell as usize], Work::Clearing(_));
         let kept = |region: &MemoryRegion| clears && region.flags().contains(MemoryFlags::SHARED);
         let mut first = 0;
         for region in Shared::of(cell).configuration()?.memory {
             let offset = position - first;
-            if offset < region.bytes && is_wiped(region, others()) && !kept(region) {
+            if offset < region.bytes && is_wiped(region, existing(keeps)) && !kept(region) {
                 let bytes = WIPE_BYTES.min(region.bytes - offset);
                 region
                     .parts(offset..offset + bytes)
@@ -383,9 +367,8 @@ impl World for Held<'_> {
     }
 
     fn set_entry(&self, cell: u32, cpu: usize) {
-        if let (Ok(of), Some(cpu)) = (configured(cell), self.machine.cpu(cpu)) {
-            cpu.entry.store(of.header.entry, SeqCst);
-            cpu.argument.store(of.header.argument, SeqCst);
+        if let Ok(of) = configured(cell) {
+            self.machine.set_entry(cpu, of.header.entry, of.header.argument);
         }
     }
 }
@@ -412,11 +395,8 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
 
 /// Computes the root's bits of shared registers, without those of this cell.
 fn share_registers(without: u32) -> Done {
-    let others = || {
-        let others = (1..MAXIMUM_CELLS as u32).filter(|cell| *cell != without);
-        others.filter_map(|cell| Shared::of(cell).configuration())
-    };
-    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others())).is_some();
+    let others = |cell: &u32| *cell != without;
+    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(existing(others))).is_some();
     // Another CPU of the root can hold the lock for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
@@ -437,10 +417,10 @@ fn zero(start: u64, bytes: u64) {
 
 /// Orders the other CPUs of a cell to park, after this one failed or ended it. If the manager's lock is
 /// available, their root tables are cleared too; otherwise the root's next call for this cell does it.
-pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
-    let others = cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
+pub(crate) fn park_others(machine: &Machine, cell: u32, this: usize) {
+    let others = cpus(machine, cell).filter(|index| *index != this);
     let mut manager = MANAGER.try_lock();
-    for (index, cpu) in others {
+    for index in others {
         let found = machine.status().cpus[index].step(&|state| state.order_to_park(cell));
         if !found.is_ok_and(CpuState::has_to_park) {
             continue;
@@ -449,7 +429,7 @@ pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
         if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
             stage_2.zap(index, &mut tables);
         }
-        smc::kick(machine, cpu);
+        gic::kick(machine, index);
     }
 }
 
@@ -470,7 +450,7 @@ pub(crate) fn check_watchdogs(machine: &'static Machine) {
         if !machine.status().is_overdue(cell, now()) {
             continue;
         }
-        let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
+        let first = cpus(machine, cell).next().unwrap_or(0);
         machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
         notify_root(machine);
         // If this does not park them, the next call for this cell does.
