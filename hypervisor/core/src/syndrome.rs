@@ -52,7 +52,7 @@ pub enum SystemRegister {
     /// A register of the CPU interface.
     Control(ControlRegister),
     /// A register for interrupts of group 0, of which no cell has any: it reads this, and ignores writes.
-    Group0(u64),
+    Group0(u16),
     /// DC ISW, CSW, CISW.
     SetWay,
     /// The OS lock and what traps with it (MDCR_EL2.TDOSA): Op0 2, Op1 0, CRn 1.

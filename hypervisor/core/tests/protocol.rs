@@ -378,8 +378,11 @@ impl Machine {
         actions.push(Action::Leave(cpu));
         if state.lock.is_none() {
             let kinds = [Kind::Create, Kind::Loadable, Kind::Start, Kind::Stop, Kind::Destroy];
-            for other in 1..=state.cells.len() as u32 {
-                actions.extend(kinds.map(|kind| Action::Manage(cpu, kind, other)));
+            for (number, cell) in (1..).zip(&state.cells) {
+                actions.extend(kinds.map(|kind| Action::Manage(cpu, kind, number)));
+                // The hypervisor itself makes this one, for a cell that has ended.
+                let ended = !matches!(cell.state, CellState::Free | CellState::Running);
+                actions.extend(ended.then_some(Action::Manage(cpu, Kind::Park, number)));
             }
         }
     }

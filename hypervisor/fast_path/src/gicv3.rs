@@ -125,17 +125,10 @@ pub(crate) fn system_register(owner: &Owner, registers: &mut Registers, syndrome
                 write_control(register, value);
             }
         }
-        SystemRegister::Group0(value) => {
-            owner.counts.count(Exit::InterruptControl);
-            if access.read {
-                return load(registers, access.general, value);
-            }
-        }
+        // Both are write-only: a read is undefined and does not trap.
         SystemRegister::SendGroup1 => {
             owner.counts.count(Exit::SoftwareInterrupt);
-            if !access.read {
-                return send_in_cell(owner, value);
-            }
+            return send_in_cell(owner, value);
         }
         SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
         // The monitor has the others, and fails the cell for unknown ones.

@@ -237,11 +237,7 @@ impl World for Held<'_> {
     }
 
     fn zap(&mut self, cell: u32, cpu: usize) {
-        if let Some((stage_2, mut tables)) = self.manager.translation(cell) {
-            stage_2.zap(cpu, &mut tables);
-        }
-        // Also instructions that the CPU has fetched before.
-        instruction!("ic ialluis", "dsb ish");
+        zap(self.manager, cell, cpu);
     }
 
     fn kick(&self, cpu: usize) {
@@ -253,12 +249,12 @@ impl World for Held<'_> {
         let new = configured(cell)?;
         gic::isolate(machine, indices(machine, new))?;
         for grant in new.interrupts {
+            Shared::of(cell).interrupts.insert(grant.number);
             Shared::of(ROOT).interrupts.remove(grant.number);
             if is_edge_triggered(machine.distributor, grant.number, &Devices) {
                 EDGE.insert(grant.number);
             }
             reset_interrupt(machine, new, grant);
-            Shared::of(cell).interrupts.insert(grant.number);
             if grant.is_doorbell() {
                 DOORBELLS.insert(grant.number);
             }
@@ -326,8 +322,9 @@ impl World for Held<'_> {
         // If the lock is not available, the root has fewer bits than it could; no cell gets more.
         let _ = share_registers(cell);
         let (Ok(system), Ok(old)) = (configured(ROOT), configured(cell)) else { return };
-        for grant in old.interrupts {
-            Shared::of(cell).interrupts.remove(grant.number);
+        // Those of a cell whose creation failed early are still the root's, as it has set them.
+        let own = &Shared::of(cell).interrupts;
+        for grant in old.interrupts.iter().filter(|grant| own.contains(grant.number)) {
             DOORBELLS.remove(grant.number);
             // The first CPU of the machine may belong to another cell.
             let to = machine.root_cpu().unwrap_or(0);
@@ -335,6 +332,7 @@ impl World for Held<'_> {
             EDGE.remove(grant.number);
             gic::change_owner(machine, grant.number, edge, to);
             Shared::of(ROOT).interrupts.insert(grant.number);
+            own.remove(grant.number);
         }
         let mut others = live();
         others[cell as usize] = None;
@@ -415,8 +413,16 @@ fn zero(start: u64, bytes: u64) {
     instruction!("dsb sy");
 }
 
+/// Clears the root table of a CPU, so that its next instruction aborts, also one that it has fetched before.
+fn zap(manager: &mut Manager, cell: u32, cpu: usize) {
+    if let Some((stage_2, mut tables)) = manager.translation(cell) {
+        stage_2.zap(cpu, &mut tables);
+    }
+    instruction!("ic ialluis", "dsb ish");
+}
+
 /// Orders the other CPUs of a cell to park, after this one failed or ended it. If the manager's lock is
-/// available, their root tables are cleared too; otherwise the root's next call for this cell does it.
+/// available, their root tables are cleared too; otherwise [`check_cells`] does it.
 pub(crate) fn park_others(machine: &Machine, cell: u32, this: usize) {
     let others = cpus(machine, cell).filter(|index| *index != this);
     let mut manager = MANAGER.try_lock();
@@ -425,9 +431,8 @@ pub(crate) fn park_others(machine: &Machine, cell: u32, this: usize) {
         if !found.is_ok_and(CpuState::has_to_park) {
             continue;
         }
-        let manager = manager.as_mut().and_then(|manager| manager.as_mut());
-        if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
-            stage_2.zap(index, &mut tables);
+        if let Some(manager) = manager.as_mut().and_then(|manager| manager.as_mut()) {
+            zap(manager, cell, index);
         }
         gic::kick(machine, index);
     }
@@ -444,16 +449,22 @@ pub(crate) fn notify_root(machine: &Machine) {
     }
 }
 
-/// Fails the cells whose watchdog has expired.
-pub(crate) fn check_watchdogs(machine: &'static Machine) {
+/// Fails the cells whose watchdog has expired, and orders the CPUs of cells that have ended to park, because the one
+/// that ended the cell may not have had the lock.
+#[inline(never)]
+pub(crate) fn check_cells(machine: &'static Machine) {
+    let status = machine.status();
     for cell in 1..MAXIMUM_CELLS as u32 {
-        if !machine.status().is_overdue(cell, now()) {
-            continue;
+        if status.is_overdue(cell, now()) {
+            let first = cpus(machine, cell).next().unwrap_or(0);
+            status.fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
+            notify_root(machine);
         }
-        let first = cpus(machine, cell).next().unwrap_or(0);
-        machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
-        notify_root(machine);
-        // If this does not park them, the next call for this cell does.
-        let _ = manage(machine, Kind::Park, cell);
+        let runs = status.cells[cell as usize].condition().state == CellState::Running;
+        let has_to_park = |index: usize| status.cpus[index].cpu_state().has_to_park();
+        if !runs && cpus(machine, cell).any(has_to_park) {
+            // If the lock is held, the next call does it.
+            let _ = manage(machine, Kind::Park, cell);
+        }
     }
 }

@@ -136,6 +136,7 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
         SystemRegister::Identification { crm, op2 } if access.read => {
             carried(crm, op2, features::read(crm, op2))
         }
+        SystemRegister::Group0(value) => value.into(),
         // The OS lock stays open: while it is closed, MDSCR_EL1 can turn on halting debug. Linux opens it on each
         // CPU that it turns on.
         SystemRegister::DebugLock => 0,

@@ -64,9 +64,9 @@ fn execute(
         Call::Doorbell(index) => doorbell(context, index).ok_or(Outcome::NotPermitted)?,
         Call::WatchdogKick => status.kick(context.cell, now()),
         Call::Interface => {
-            // The driver makes this call periodically, so the watchdogs are checked here.
+            // The driver makes this call periodically.
             if context.cell == ROOT {
-                cells::check_watchdogs(machine);
+                cells::check_cells(machine);
                 smmu::report(machine);
             }
             *values = [REVISION.into(), context.cell.into(), 0];
