@@ -103,7 +103,7 @@ fn an_entry_without_an_instruction_ends_only_the_cell() {
 fn no_change_of_a_common_register_is_lost() {
     /// Interrupts without a device, of one word of GICD_ICFGR.
     const FIRST: u32 = 244;
-    const ROUNDS: u64 = 500;
+    const ROUNDS: u64 = 3000;
     let register = DISTRIBUTOR + TRIGGER + u64::from(FIRST / 16 * 4);
     on(&MODELS[..2], |machine| {
         let witness = machine.start_witness()?;
@@ -136,6 +136,10 @@ fn no_change_of_a_common_register_is_lost() {
         let own = 0xaaaa_aaaa & !of_cells;
         let arguments = [register, own & 0x0ff0_0ff0, 0, ROUNDS, 0, own];
         for round in 0..4 {
+            for cell in [ONE, OTHER] {
+                let runs = || machine.value(cell.cpu(0), RUNS) > 10;
+                ensure(machine.wait(runs), || format!("{} does not run", cell.name))?;
+            }
             machine.begin(root(0), &code, &arguments);
             let [_, written, read, left] = machine.finish(root(0))?;
             ensure(left == 0, || {
@@ -151,11 +155,9 @@ fn no_change_of_a_common_register_is_lost() {
             begin(&OTHER);
         }
         for cell in [ONE, OTHER] {
-            let (runs, exceptions) = (cell.cpu(0), cell.cpu(0));
-            let runs = machine.value(runs, RUNS);
-            let exceptions = machine.value(exceptions, EXCEPTIONS);
-            ensure(runs > 0 && exceptions == 0, || {
-                format!("{}: {runs} runs, {exceptions} exceptions", cell.name)
+            let exceptions = machine.value(cell.cpu(0), EXCEPTIONS);
+            ensure(exceptions == 0, || {
+                format!("{}: {exceptions} exceptions", cell.name)
             })?;
         }
         witness.check()?;
