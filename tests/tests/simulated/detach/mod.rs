@@ -16,7 +16,8 @@ use rampart_tests::limited::Limited as _;
 use rampart_tests::programs::{beside_others, stdout};
 
 use self::machine::{
-    EPYC, EPYC_TO_FUZZ, FIVE_LEVELS, Machine, NO_EL2, NO_VHE, SKYLAKE, SKYLAKE_TO_FUZZ, VHE,
+    EPYC, EPYC_TO_FUZZ, EPYC_WITH_GUESTS, FIVE_LEVELS, Machine, NO_EL2, NO_VHE, SKYLAKE,
+    SKYLAKE_TO_FUZZ, VHE,
 };
 
 /// The CPU that is taken.
@@ -24,7 +25,23 @@ const CPU: usize = 2;
 
 /// The example under load; then what ends it.
 const LOOP: &str = r#"
-/control_loop 2 3 && echo 'the example ends'
+# The interrupt to Linux begins on a CPU that goes offline.
+rmmod detach
+echo 2 >/proc/irq/default_smp_affinity
+insmod /detach.ko
+echo f >/proc/irq/default_smp_affinity
+/control_loop 2 3 & holder=$!
+wait_for /sys/devices/virtual/misc/rampart-detach/running 2
+answers() { grep rampart-detach /proc/interrupts | sed 's/^[^:]*://; s/[^0-9 ].*//; s/  */+/g; s/^+//; s/+$//'; }
+# The interrupt moves. The call that ends the loop is answered there.
+for state in 0 1; do
+    for cpu in 1 3; do
+        echo $state >/sys/devices/system/cpu/cpu$cpu/online || echo "FAILED  CPU $cpu does not go offline and online"
+    done
+done
+before=$(($(answers)))
+wait $holder && echo 'the example ends'
+[ $(($(answers))) -gt $before ] || echo 'FAILED  no interrupt to Linux'
 /rust/system_calls 2
 /rust/control_loop 2 3 && echo 'the example in Rust ends'
 /control_loop 2 1000 & holder=$!
@@ -37,12 +54,6 @@ sleep 1
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 cat /proc/$holder/fdinfo/* | grep faults
 rmmod detach 2>/dev/null && echo 'FAILED  unloaded while a CPU is taken'
-# Both, so that the interrupt to Linux moves.
-for state in 0 1; do
-    for cpu in 1 3; do
-        echo $state >/sys/devices/system/cpu/cpu$cpu/online || echo "FAILED  CPU $cpu does not go offline and online"
-    done
-done
 linked eu-stack -p $holder | sed 's/^/stack /'
 wait_for /sys/devices/virtual/misc/rampart-detach/running 2
 kill -9 $holder
@@ -168,6 +179,9 @@ done
 
 /// Linux prints a stack of calls when it ends a process because there is no memory.
 const ALL: &str = r#"
+if [ -e /kvm-amd.ko ] && grep -q svm /proc/cpuinfo; then
+    for module in irqbypass kvm ccp kvm-amd; do insmod /$module.ko; done
+fi
 /detach-test all 2
 [ -e /msr.ko ] && insmod /msr.ko && /detach-test restored 2
 dmesg -c | sed 's/^/log /'
@@ -396,7 +410,7 @@ fn the_library_has_the_instruction_that_pauses_until_a_time() {
 #[test]
 fn hostile_threads_harm_neither_kernel_nor_cpu() {
     let _machine = beside_others();
-    for (real_time, cpu) in [(true, EPYC), (false, SKYLAKE)] {
+    for (real_time, cpu) in [(true, EPYC_WITH_GUESTS), (false, SKYLAKE)] {
         let output = Machine::boot(ALL, real_time, cpu).end();
         check_ends(&output);
         assert_eq!(output.contains("far_kernel"), cpu == SKYLAKE, "{output}");
@@ -404,6 +418,8 @@ fn hostile_threads_harm_neither_kernel_nor_cpu() {
         let has_registers = std::env::var_os("RAMPART_TEST_MODULES").is_none();
         let compared = output.contains("ok      Linux has access again");
         assert_eq!(compared, has_registers, "{output}");
+        let has_guests = has_registers && cpu == EPYC_WITH_GUESTS;
+        assert_eq!(has_guest(&output), has_guests, "{output}");
     }
 }
 
@@ -414,8 +430,15 @@ fn hostile_threads_on_arm64_harm_neither_kernel_nor_cpu() {
         if has_compiler("hostile threads on arm64") {
             let output = Machine::boot_kind(ALL, &kind).end();
             check_ends(&output);
+            // KVM needs EL2, which only one of them has.
+            assert_eq!(has_guest(&output), kind.cpu == VHE.cpu, "{output}");
         }
     }
+}
+
+/// Returns whether a guest of KVM ran in the process of a detached thread.
+fn has_guest(output: &str) -> bool {
+    output.contains("ok      a guest of KVM in the process")
 }
 
 fn check_ends(output: &str) {
