@@ -43,7 +43,10 @@ static long call_without_library(long number, long first, long second, long thir
 	return x0;
 }
 
-/* Most random words are no instructions; half of them become of the classes that are. */
+/*
+ * Most random words are no instructions; half of them become of the classes that are. QEMU 7.2
+ * itself ends at invalid ones of half-precision floating point.
+ */
 static void make_instructions(unsigned char *code, size_t bytes)
 {
 	static const uint32_t classes[] = {
@@ -59,6 +62,8 @@ static void make_instructions(unsigned char *code, size_t bytes)
 
 		if (word[one] & 0x10)
 			word[one] = class | (word[one] >> 8 & 0xfffff);
+		if ((word[one] & 0x8f7e0c00) == 0x0e780800)
+			word[one] = 0;
 	}
 	__builtin___clear_cache(code, code + bytes);
 }

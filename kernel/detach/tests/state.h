@@ -111,6 +111,48 @@ static void test_restrictions(void)
 	      "what prctl forbids by registers is refused: status %x %x", counter, speculation);
 }
 
+/* Calls that fail or change nothing, but that the thread itself has to execute. */
+static const struct {
+	long number, arguments[6];
+} attaching_calls[] = {
+	{ SYS_rt_sigprocmask, { SIG_BLOCK, 0, 0, 8 } },
+	{ SYS_rt_sigtimedwait, { 0, 0, 0, 8 } },
+	{ SYS_rt_sigsuspend, { 0, 0 } },
+	{ SYS_sigaltstack, { 0, 0 } },
+	{ SYS_clone, { CLONE_THREAD } },
+	{ SYS_clone3, { 0, 0 } },
+	{ SYS_execve, { 0, 0, 0 } },
+	{ SYS_execveat, { -1, 0, 0, 0, 0 } },
+	{ SYS_prctl, { PR_GET_DUMPABLE } },
+	{ SYS_pkey_alloc, { 1, 0 } },
+	{ SYS_rseq, { 0, 0, 0, 0 } },
+	{ SYS_ppoll, { 0, 0, 0, 1, 0 } },
+	{ SYS_pselect6, { -1, 0, 0, 0, 0, 1 } },
+	{ SYS_epoll_pwait, { -1, 0, 0, 0, 1, 0 } },
+	{ SYS_io_uring_enter, { -1, 0, 0, 0, 1, 0 } },
+	{ SYS_ioctl, { -1, 0xae80 /* KVM_RUN */ } },
+#ifdef __x86_64__
+	{ SYS_arch_prctl, { 0 } },
+#endif
+};
+
+static void attach_by_calls(void *unused)
+{
+	size_t one;
+
+	for (one = 0; one < sizeof(attaching_calls) / sizeof(*attaching_calls); one++) {
+		const long *with = attaching_calls[one].arguments;
+
+		syscall(attaching_calls[one].number, with[0], with[1], with[2], with[3], with[4], with[5]);
+		check(!rampart_is_detached(core), "system call %ld attaches", attaching_calls[one].number);
+		if (rampart_detach(core))
+			check(0, "detached again");
+	}
+	/* Without a signal mask. */
+	syscall(SYS_ppoll, 0L, 0L, 1L, 0L, 0L);
+	check(rampart_is_detached(core), "ppoll() without a signal mask is proxied");
+}
+
 static volatile sig_atomic_t signals_attached;
 
 static void on_masked_signal(int number)
@@ -370,6 +412,7 @@ static void test_common_state(int cpu)
 	test_two(cpu);
 	test_leftovers();
 	test_restrictions();
+	check(!rampart_run_detached(core, attach_by_calls, NULL), "runs with calls that attach");
 	test_masked_call();
 	test_files_in_memory();
 	test_absent_page();
