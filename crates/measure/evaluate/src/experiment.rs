@@ -17,14 +17,15 @@ use rampart_model::{
     EvaluationState, Finding, LoadKind, Nanos, Run, SchedulingPolicy, Severity, TransferRecord,
     VerdictOutcome,
 };
+use rampart_supervise::PlanFile;
 
 use crate::active_plan;
 use crate::collect::RecordCollector;
 use crate::crash_host;
 use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
 use crate::domains::{Domains, NoisyGuests};
-use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
+use crate::effects::{AppliedToThisMachine, PlanSwitch};
 use crate::failures::Failures;
 use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
@@ -57,8 +58,8 @@ pub struct Context<'a> {
     pub crash_host: bool,
     /// Whether to explain the worst samples of each run from a kernel trace.
     pub explain: bool,
-    /// Applies and reverts the plan for a comparison.
-    pub switch: Option<&'a dyn PlanSwitch>,
+    /// The plan file of the request. A comparison applies and reverts it.
+    pub plan: Option<&'a PlanFile>,
     /// The command line, for the document.
     pub command: Vec<String>,
     /// Version of the tool, for the document.
@@ -204,7 +205,12 @@ pub fn evaluate(
         &mut evaluation.findings,
     );
     // Dropped after everything that runs in the plan's isolation.
-    let mut switching = Switching::new(context.switch, &evaluation.settings.variants);
+    let switch = context.plan.map(|plan| AppliedToThisMachine {
+        plan,
+        tool_version: context.tool_version,
+    });
+    let switch = switch.as_ref().map(|switch| switch as &dyn PlanSwitch);
+    let mut switching = Switching::new(switch, &evaluation.settings.variants);
     let mut kept_domains = Domains::new(&evaluation.settings.domains);
     // Dropped before the kept domains.
     let mut kept_meters = KeptMeters::default();
