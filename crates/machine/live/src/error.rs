@@ -26,7 +26,7 @@ pub enum LiveError {
     },
     /// The server cannot listen on the address.
     #[error(
-        "--serve {address}: cannot listen on this address: {cause}; fix: ss -ltnp shows the program that uses it; fix: name another address"
+        "--serve {address}: cannot listen on this address: {cause}; fix: ss -ltnp; fix: name another address"
     )]
     NotListening {
         /// The address as the user named it.

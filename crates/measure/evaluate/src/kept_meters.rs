@@ -70,11 +70,11 @@ impl KeptMeters {
             && let Some(mut meter) = slot.take()
         {
             let settings = MeterSettings {
-                warm_up: start.plan.warm_up.min(REPEATED_WARM_UP),
-                ..start.plan.clone()
+                warm_up: start.settings.warm_up.min(REPEATED_WARM_UP),
+                ..start.settings.clone()
             };
             let ready = match &meter.prepared {
-                Some(prepared) => prepared == start.plan,
+                Some(prepared) => prepared == start.settings,
                 None => matches!(meter.running.rearm(&settings), Ok(true)),
             };
             if ready {
@@ -95,7 +95,7 @@ impl KeptMeters {
     /// around them. If it fails, the first run starts it, and reports why it fails.
     pub(crate) fn start(&mut self, index: usize, domain: &dyn Domain, start: &Start<'_>) {
         if let Ok(running) = domain.start(start) {
-            let prepared = Some(start.plan.clone());
+            let prepared = Some(start.settings.clone());
             self.meters
                 .push((index, Some(KeptMeter { running, prepared })));
         }
@@ -250,8 +250,8 @@ mod tests {
 
         fn stop(&mut self) {}
 
-        fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-            assert_eq!(plan.warm_up, REPEATED_WARM_UP);
+        fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
+            assert_eq!(settings.warm_up, REPEATED_WARM_UP);
             self.add("rearm");
             Ok(true)
         }
@@ -286,9 +286,9 @@ mod tests {
             ..plan.clone()
         };
         let housekeeping = CpuSet::new();
-        let of = |plan| Start {
+        let of = |settings| Start {
             meter: Path::new("/nowhere"),
-            plan,
+            settings,
             housekeeping: &housekeeping,
             name: "task",
             stay_up: false,

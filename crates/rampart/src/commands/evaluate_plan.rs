@@ -36,7 +36,7 @@ pub(crate) struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// Returns the arguments that carry the plan to another machine, which has no file of it.
+    /// Returns the arguments that pass the plan to another machine, which has no file of it.
     pub(crate) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
         match &self.plan {
             None => Ok(Vec::new()),
