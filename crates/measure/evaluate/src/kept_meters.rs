@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keeps meters and a load up from one run to the next, so that most of the time is measured.
 
+use std::collections::BTreeMap;
+
 use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_host::Shield;
 use rampart_load::Load;
 use rampart_model::{
-    Condition, CpuSet, EvaluatedDomain, Finding, MeterSettings, Nanos, Severity, ShieldReport,
+    Condition, CpuSet, EvaluatedDomain, Finding, MeterKind, MeterSettings, Nanos, Severity,
+    ShieldReport,
 };
 
-/// Warm-up of a meter that has measured before in the same process.
-const REPEATED_WARM_UP: Nanos = Nanos::from_millis(30);
+use crate::outside_influence::OutsideInfluence;
+
+/// Returns the warm-up at most of a meter that has measured before in the same process. Most meters look for the
+/// shortest length in it, `wakeup` does ten of its usual cycles.
+fn repeated_warm_up(meter: MeterKind) -> Nanos {
+    match meter {
+        MeterKind::Wakeup => Nanos::from_millis(10),
+        _ => Nanos::from_millis(30),
+    }
+}
 
 /// Returns whether the meters of an evaluation stay up between runs. With a guest, a cell or a detached
 /// thread each run starts its own meter: the first two keep their CPUs busy and are isolated before the
@@ -37,6 +48,8 @@ pub(crate) struct KeptMeters {
     /// By index of the domain, in the order in which they were started; `None` during a run.
     meters: Vec<(usize, Option<KeptMeter>)>,
     load: Option<KeptLoad>,
+    /// Observer of the outside influences on each domain in the present isolation.
+    observers: BTreeMap<usize, OutsideInfluence>,
     findings: Vec<Finding>,
 }
 
@@ -70,7 +83,7 @@ impl KeptMeters {
             && let Some(mut meter) = slot.take()
         {
             let settings = MeterSettings {
-                warm_up: start.settings.warm_up.min(REPEATED_WARM_UP),
+                warm_up: (start.settings.warm_up).min(repeated_warm_up(start.settings.meter)),
                 ..start.settings.clone()
             };
             let ready = match &meter.prepared {
@@ -83,7 +96,20 @@ impl KeptMeters {
             *slot = Some(meter);
             self.end();
         }
+        self.observers.clear();
         domain.start(start)
+    }
+
+    /// Returns the observer of outside influences on a domain, with its observations of the last run
+    /// in the same isolation.
+    pub(crate) fn take_observer(&mut self, index: usize) -> OutsideInfluence {
+        self.observers.remove(&index).unwrap_or_default()
+    }
+
+    /// Keeps the observer of outside influences on a domain until its next run, or until the
+    /// isolation changes.
+    pub(crate) fn keep_observer(&mut self, index: usize, observer: OutsideInfluence) {
+        self.observers.insert(index, observer);
     }
 
     /// Returns whether no meter waits or measures.
@@ -162,6 +188,7 @@ impl KeptMeters {
     /// Ends the load and all meters, the last one first, and removes their isolation.
     pub(crate) fn end(&mut self) {
         self.load = None;
+        self.observers.clear();
         while let Some((_, meter)) = self.meters.pop() {
             let Some(KeptMeter { running, .. }) = meter else {
                 continue;
@@ -251,7 +278,7 @@ mod tests {
         fn stop(&mut self) {}
 
         fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
-            assert_eq!(settings.warm_up, REPEATED_WARM_UP);
+            assert_eq!(settings.warm_up, repeated_warm_up(settings.meter));
             self.add("rearm");
             Ok(true)
         }
@@ -303,7 +330,10 @@ mod tests {
         let running = kept.take(0, &domain, &of(&other)).expect("a meter");
         assert_eq!(domain.take(), ["rearm"]);
         kept.keep(0, running);
+        kept.keep_observer(0, OutsideInfluence::default());
         kept.end();
+        // They were those of an isolation that has ended.
+        assert!(kept.observers.is_empty());
         assert_eq!(domain.take(), ["finish"]);
         kept.start(0, &domain, &of(&plan));
         drop(kept.take(0, &domain, &of(&other)).expect("a meter"));

@@ -19,7 +19,7 @@ pub enum Kind {
     Stop,
     /// Wipes the cell and returns its resources to the root.
     Destroy,
-    /// Parks the CPUs of a cell that failed.
+    /// Orders the CPUs of a cell that has ended to park, and does not wait for them.
     Park,
 }
 
@@ -148,7 +148,10 @@ impl Management {
                     self.undo(world, outcome)
                 }
             },
-            Phase::Order(cpu) if cpu == world.cpu_count() => self.go(Phase::Await(0)),
+            Phase::Order(cpu) if cpu == world.cpu_count() => match self.kind {
+                Kind::Park => Ok(DONE),
+                _ => self.go(Phase::Await(0)),
+            },
             Phase::Order(cpu) => {
                 let found = world.step_cpu(cpu, &|state| state.order_to_park(cell));
                 if found.is_ok_and(CpuState::has_to_park) {
