@@ -76,10 +76,12 @@ int detach_fix_fault(const struct detach_fault *fault, bool *fixed)
 		return 0;
 	if (mmap_read_lock_killable(mm))
 		return -EINTR;
-	/* fixup_user_fault() does not check the permission to execute. */
-	area = fault->execute ? find_vma(mm, fault->address) : NULL;
-	if (!fault->execute ||
-	    (area && fault->address >= area->vm_start && area->vm_flags & VM_EXEC))
+	/*
+	 * fixup_user_fault() does not check the permission to execute, and does not let a stack
+	 * grow, which newer kernels report.
+	 */
+	area = vma_lookup(mm, fault->address);
+	if (area && (!fault->execute || area->vm_flags & VM_EXEC))
 		result = fixup_user_fault(mm, fault->address, flags, &unlocked);
 	mmap_read_unlock(mm);
 	*fixed = !result;

@@ -94,11 +94,11 @@ pub fn fetched_of(architecture: &str, name: &str, directory: &Path) -> Option<Pa
     newest(directory, &begin)
 }
 
-/// Unpacks the files of a package that match this pattern.
+/// Unpacks the files of a package that match these patterns.
 ///
 /// # Panics
-/// If it cannot be unpacked.
-pub fn unpack(package: &Path, pattern: &str, to: &Path) {
+/// If it cannot be unpacked, or has no file for a pattern.
+pub fn unpack(package: &Path, patterns: &[&str], to: &Path) {
     let mut archive = Command::new("dpkg-deb")
         .arg("--fsys-tarfile")
         .arg(package)
@@ -109,7 +109,8 @@ pub fn unpack(package: &Path, pattern: &str, to: &Path) {
     let mut tar = Command::new("tar");
     tar.args(["-x", "-f", "-", "-C"])
         .arg(to)
-        .args(["--wildcards", pattern])
+        .arg("--wildcards")
+        .args(patterns)
         .stdin(stream);
     let unpacked = tar.status().expect("tar starts");
     assert!(unpacked.success(), "{}", package.display());

@@ -184,6 +184,35 @@ static void as_nobody(const void *unused)
 	_exit(done == 1 ? 0 : 4);
 }
 
+static void own_cpu(const void *argument)
+{
+	int other = open_device(), cpu = *(const int *)argument;
+
+	if (setgid(NOBODY) || setuid(NOBODY))
+		_exit(2);
+	close(other);
+	other = open_device();
+	if (other < 0 || ioctl(other, RAMPART_DETACH_TAKE, cpu) || ioctl(other, RAMPART_DETACH_GIVE))
+		_exit(3);
+	/* Within a second. */
+	_exit(refused(ioctl(other, RAMPART_DETACH_TAKE, cpu), EAGAIN) &&
+	      refused(ioctl(other, RAMPART_DETACH_TAKE, cpu - 2), EPERM) ? 0 : 4);
+}
+
+static void test_owner(int cpu)
+{
+	static const char path[] = "/sys/devices/virtual/misc/rampart-detach/owners";
+	int file = open(path, O_WRONLY), status;
+	char owner[32];
+
+	snprintf(owner, sizeof(owner), "%d:%d", ++cpu, NOBODY);
+	check(write(file, owner, strlen(owner)) > 0, "a CPU has an owner");
+	status = in_process(own_cpu, &cpu, 20000);
+	check(!status, "the owner takes it once a second, and no other: status %x", status);
+	check(write(file, "none", 4) == 4, "no CPU has an owner");
+	close(file);
+}
+
 struct calls {
 	int cpu;
 	int pid, tid, piped, real_cpu, touched, written;
@@ -338,6 +367,8 @@ static void on_user_signal(int number)
 	signals++;
 }
 
+#include "guest.h"
+
 static volatile int looping, stop_looping, detached_again;
 
 static void *looper(void *unused)
@@ -408,7 +439,7 @@ static void numbers_refused(const void *unused)
 	if (rampart_detach(core))
 		_exit(2);
 	for (number = -1024; number < 2048; number++) {
-		result = call_without_library(number);
+		result = call_without_library(number, 0, 0, 0);
 		wrong += result != -ENOSYS;
 	}
 	rampart_reattach(core);
@@ -503,7 +534,10 @@ static uint64_t next_random(uint64_t *state)
 	return value ^ value >> 31;
 }
 
-/* Without the library: registers and instructions are random. */
+/*
+ * Without libraries: registers and instructions are random, also the register that points to
+ * the C library's memory of the thread, which stays as the program left it.
+ */
 static void run_random(const void *argument)
 {
 	uint64_t state = *(const uint64_t *)argument;
@@ -513,6 +547,7 @@ static void run_random(const void *argument)
 				   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	static unsigned char extended[4096] __attribute__((aligned(64)));
 	size_t one;
+	long result;
 	int turn;
 
 	for (one = 0; one < 8192; one++)
@@ -528,8 +563,9 @@ static void run_random(const void *argument)
 	run.bytes = sizeof(extended);
 	for (turn = 0; turn < 50; turn++) {
 		*pc_of(&run.registers) = (uintptr_t)code + next_random(&state) % 8192 / PC_STEP * PC_STEP;
-		if (ioctl(device, RAMPART_DETACH_RUN, &run))
-			_exit(errno == EINVAL ? 0 : 98);
+		result = call_without_library(SYS_ioctl, device, RAMPART_DETACH_RUN, (long)&run);
+		if (result)
+			_exit(result == -EINVAL ? 0 : 98);
 		run.flags = run.exit == RAMPART_DETACH_SYSTEM_CALL ? 0 : RAMPART_DETACH_BEGIN;
 		*result_of(&run.registers) = next_random(&state);
 	}
@@ -582,11 +618,13 @@ static int run_all(int cpu)
 	check(serves(), "a function runs");
 	test_refusals(cpu);
 	check(!in_process(as_nobody, NULL, 20000), "a descriptor is enough to detach");
+	test_owner(cpu);
 	test_calls(cpu);
 	test_coherence();
 	test_registers();
 	test_state(cpu);
 	test_signals();
+	test_guest(cpu);
 	test_stop();
 	test_hostile();
 	check(in_process(run_all_flags, NULL, 500) == -1 && serves(), "no flag masks interrupts");

@@ -32,16 +32,21 @@ static uint64_t *result_of(struct rampart_detach_registers *registers)
 	return (uint64_t *)&registers->x[0];
 }
 
-static long call_without_library(long number)
+static long call_without_library(long number, long first, long second, long third)
 {
 	register long x8 asm("x8") = number;
-	register long x0 asm("x0") = 0;
+	register long x0 asm("x0") = first;
+	register long x1 asm("x1") = second;
+	register long x2 asm("x2") = third;
 
-	asm volatile("svc #0" : "+r"(x0) : "r"(x8) : "memory");
+	asm volatile("svc #0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
 	return x0;
 }
 
-/* Most random words are no instructions; half of them become of the classes that are. */
+/*
+ * Most random words are no instructions; half of them become of the classes that are. QEMU 7.2
+ * itself ends at invalid ones of half-precision floating point.
+ */
 static void make_instructions(unsigned char *code, size_t bytes)
 {
 	static const uint32_t classes[] = {
@@ -57,8 +62,24 @@ static void make_instructions(unsigned char *code, size_t bytes)
 
 		if (word[one] & 0x10)
 			word[one] = class | (word[one] >> 8 & 0xfffff);
+		if ((word[one] & 0x8f7e0c00) == 0x0e780800)
+			word[one] = 0;
 	}
 	__builtin___clear_cache(code, code + bytes);
+}
+
+/* A call that Linux does not have attaches (ATTACH_CALL of the library). */
+static int keeps_thread_pointer(void)
+{
+	register uint64_t x8 asm("x8") = 0x72640001;
+	register uint64_t x0 asm("x0") = 0;
+	const uint64_t written = 0x123450;
+	uint64_t before, found;
+
+	asm volatile("mrs %0, tpidr_el0" : "=r"(before));
+	asm volatile("msr tpidr_el0, %1; svc #0" : "+r"(x0) : "r"(written), "r"(x8) : "memory");
+	asm volatile("mrs %0, tpidr_el0; msr tpidr_el0, %1" : "=&r"(found) : "r"(before));
+	return found == written;
 }
 
 extern const char fault_here[];

@@ -3,6 +3,9 @@
 #ifndef MACHINE_X86_64_H
 #define MACHINE_X86_64_H
 
+#include <asm/hwcap2.h>
+#include <sys/auxv.h>
+
 #define INITIAL_FCW	0x37f
 #define PC_STEP		1
 /* Linux sends the CPU's flushes as messages. */
@@ -28,11 +31,14 @@ static uint64_t *result_of(struct rampart_detach_registers *registers)
 	return (uint64_t *)&registers->rax;
 }
 
-static long call_without_library(long number)
+static long call_without_library(long number, long first, long second, long third)
 {
 	long result;
 
-	asm volatile("syscall" : "=a"(result) : "a"(number) : "rcx", "r11", "memory");
+	asm volatile("syscall"
+		     : "=a"(result)
+		     : "a"(number), "D"(first), "S"(second), "d"(third)
+		     : "rcx", "r11", "memory");
 	return result;
 }
 
@@ -41,6 +47,22 @@ static void make_instructions(unsigned char *code, size_t bytes)
 {
 	(void)code;
 	(void)bytes;
+}
+
+/* A call that Linux does not have attaches (ATTACH_CALL of the library). */
+static int keeps_thread_pointer(void)
+{
+	const uint64_t written = 0x123450;
+	uint64_t before, after, found;
+
+	if (!(getauxval(AT_HWCAP2) & HWCAP2_FSGSBASE))
+		return 1;
+	asm volatile("rdfsbase %0" : "=r"(before));
+	asm volatile("wrgsbase %0" : : "r"(written));
+	call_without_library(0x72640001, 0, 0, 0);
+	asm volatile("rdgsbase %0" : "=r"(found));
+	asm volatile("rdfsbase %0" : "=r"(after));
+	return found == written && before == after;
 }
 
 extern const char fault_here[];

@@ -111,6 +111,48 @@ static void test_restrictions(void)
 	      "what prctl forbids by registers is refused: status %x %x", counter, speculation);
 }
 
+/* Calls that fail or change nothing, but that the thread itself has to execute. */
+static const struct {
+	long number, arguments[6];
+} attaching_calls[] = {
+	{ SYS_rt_sigprocmask, { SIG_BLOCK, 0, 0, 8 } },
+	{ SYS_rt_sigtimedwait, { 0, 0, 0, 8 } },
+	{ SYS_rt_sigsuspend, { 0, 0 } },
+	{ SYS_sigaltstack, { 0, 0 } },
+	{ SYS_clone, { CLONE_THREAD } },
+	{ SYS_clone3, { 0, 0 } },
+	{ SYS_execve, { 0, 0, 0 } },
+	{ SYS_execveat, { -1, 0, 0, 0, 0 } },
+	{ SYS_prctl, { PR_GET_DUMPABLE } },
+	{ SYS_pkey_alloc, { 1, 0 } },
+	{ SYS_rseq, { 0, 0, 0, 0 } },
+	{ SYS_ppoll, { 0, 0, 0, 1, 0 } },
+	{ SYS_pselect6, { -1, 0, 0, 0, 0, 1 } },
+	{ SYS_epoll_pwait, { -1, 0, 0, 0, 1, 0 } },
+	{ SYS_io_uring_enter, { -1, 0, 0, 0, 1, 0 } },
+	{ SYS_ioctl, { -1, 0xae80 /* KVM_RUN */ } },
+#ifdef __x86_64__
+	{ SYS_arch_prctl, { 0 } },
+#endif
+};
+
+static void attach_by_calls(void *unused)
+{
+	size_t one;
+
+	for (one = 0; one < sizeof(attaching_calls) / sizeof(*attaching_calls); one++) {
+		const long *with = attaching_calls[one].arguments;
+
+		syscall(attaching_calls[one].number, with[0], with[1], with[2], with[3], with[4], with[5]);
+		check(!rampart_is_detached(core), "system call %ld attaches", attaching_calls[one].number);
+		if (rampart_detach(core))
+			check(0, "detached again");
+	}
+	/* Without a signal mask. */
+	syscall(SYS_ppoll, 0L, 0L, 1L, 0L, 0L);
+	check(rampart_is_detached(core), "ppoll() without a signal mask is proxied");
+}
+
 static volatile sig_atomic_t signals_attached;
 
 static void on_masked_signal(int number)
@@ -239,11 +281,138 @@ static void test_absent_page(void)
 	check(status == -1 && serves(), "SIGKILL ends one that waits for ever: status %x", status);
 }
 
+/* What a thread writes there stays when it attaches, and the C library's stays where it is. */
+static void write_thread_pointer(const void *unused)
+{
+	if (rampart_detach(core) || !keeps_thread_pointer())
+		_exit(1);
+	_exit(rampart_is_detached(core) ? 2 : 0);
+}
+
+/* Below the stack of the first thread, as far as Linux lets it grow. */
+static void grow_stack(const void *unused)
+{
+	volatile char *stack = __builtin_frame_address(0);
+
+	if (rampart_detach(core))
+		_exit(98);
+	stack[-(1 << 20)] = 1;
+	_exit(rampart_is_detached(core));
+}
+
+static void test_first_thread(void)
+{
+	int pointer = in_process(write_thread_pointer, NULL, 20000);
+	int stack = in_process(grow_stack, NULL, 20000);
+
+	check(!pointer && serves(), "a thread's pointer to its own memory is carried: status %x", pointer);
+	check(!stack && serves(), "a stack that grows attaches: status %x", stack);
+}
+
+static volatile unsigned int bounces;
+
+static void bounce(void *argument)
+{
+	unsigned int mine = *(unsigned int *)argument;
+	char *memory;
+
+	while (bounces < 1000) {
+		if (bounces % 2 != mine)
+			continue;
+		/* Memory goes while the other one runs. */
+		if (bounces % 50 < 2) {
+			memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+				      -1, 0);
+			memory[4096] = 1;
+			munmap(memory, 8192);
+		}
+		bounces++;
+	}
+}
+
+static void *bounce_on_other(void *other)
+{
+	unsigned int second = 1;
+
+	return rampart_run_detached(other, bounce, &second) ? other : NULL;
+}
+
+/* Two threads of a process are detached at once, and answer each other. */
+static void detach_two(const void *argument)
+{
+	int file = open_device(), cpu = *(const int *)argument + 1;
+	unsigned int first = 0;
+	void *failed = NULL;
+	pthread_t thread;
+
+	if (ioctl(file, RAMPART_DETACH_TAKE, cpu))
+		_exit(97);
+	pthread_create(&thread, NULL, bounce_on_other, rampart_detached_from_descriptor(file));
+	if (rampart_run_detached(core, bounce, &first))
+		_exit(96);
+	pthread_join(thread, &failed);
+	_exit(failed || bounces < 1000 || state_of(file).interrupts);
+}
+
+static void test_two(int cpu)
+{
+	int status = in_process(detach_two, &cpu, 60000);
+
+	check(!status && serves(), "two threads of a process are detached at once: status %x", status);
+}
+
+static void read_pipe(void *ends)
+{
+	char byte;
+
+	if (read(*(int *)ends, &byte, 1) != 1 || !rampart_is_detached(core))
+		_exit(1);
+}
+
+static void *read_detached(void *ends)
+{
+	rampart_run_detached(core, read_pipe, ends);
+	return NULL;
+}
+
+/* While the detached thread waits in a system call, its CPU is no other's. */
+static void detach_during_call(const void *unused)
+{
+	struct rampart_detached *second = rampart_detached_from_descriptor(device);
+	struct rampart_detach_state state;
+	pthread_t thread;
+	int ends[2];
+
+	if (pipe(ends))
+		_exit(98);
+	pthread_create(&thread, NULL, read_detached, ends);
+	do {
+		usleep(1000);
+		ioctl(device, RAMPART_DETACH_STATE, &state);
+	} while (state.state != RAMPART_DETACH_STOPPED);
+	usleep(20000);
+	if (!refused(rampart_detach(second), EBUSY) || write(ends[1], "", 1) != 1)
+		_exit(97);
+	pthread_join(thread, NULL);
+	_exit(0);
+}
+
+static void test_during_call(void)
+{
+	int status = in_process(detach_during_call, NULL, 20000);
+
+	check(!status && serves(), "a thread in a system call keeps its CPU: status %x", status);
+}
+
 static void test_common_state(int cpu)
 {
+	test_during_call();
 	test_rseq(cpu);
+	test_first_thread();
+	test_two(cpu);
 	test_leftovers();
 	test_restrictions();
+	check(!rampart_run_detached(core, attach_by_calls, NULL), "runs with calls that attach");
 	test_masked_call();
 	test_files_in_memory();
 	test_absent_page();

@@ -172,7 +172,7 @@ fn describes_the_machine_of_qemu() {
 
 /// Unpacks the device trees of a kernel, and returns their directory, which is named after its release.
 fn unpacked(package: &Path, to: &Path) -> PathBuf {
-    unpack(package, "*.dtb", to);
+    unpack(package, &["*.dtb"], to);
     let all = to.join("usr/lib");
     let release = fs::read_dir(&all).expect("device trees").flatten().next();
     release.expect("a release").path()

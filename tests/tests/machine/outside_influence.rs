@@ -193,7 +193,7 @@ fn a_program_on_the_shielded_cpu_is_named() {
         (SchedulingPolicy::Fifo(98), "policy fifo:98"),
         (SchedulingPolicy::Other, "policy other"),
     ] {
-        let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+        let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
         let (evaluation, texts) = evaluated(&options, |scratch| {
             let spinner = Spinner::start(scratch.directory.path());
             let meter = measuring(last_cpu());
@@ -212,7 +212,7 @@ fn a_short_program_on_the_shielded_cpu_is_noticed() {
     let Some(_machine) = machine("a_short_program_on_the_shielded_cpu_is_noticed", 2) else {
         return;
     };
-    let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+    let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
     // While the isolation is up, this test may not use that CPU.
     let cpu = last_cpu();
     let (evaluation, _) = evaluated(&options, |scratch| {
@@ -247,7 +247,7 @@ fn a_stopped_meter_is_named() {
             ["stopped by a signal", "SIGSTOP"],
         ),
     ] {
-        let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+        let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
         let (evaluation, texts) = evaluated(&options, |_| {
             let meter = measuring(last_cpu());
             processes::send(meter.process, Signal::STOP);
@@ -265,7 +265,7 @@ fn a_meter_in_another_cpuset_is_named() {
         return;
     };
     for domain in ["task", "container"] {
-        let options = ["--domains", domain, "--loads", "idle", "--for", "12s"];
+        let options = ["--domains", domain, "--loads", "idle", "--for", "8s"];
         let (evaluation, texts) = evaluated(&options, |_| {
             let meter = measuring(last_cpu());
             let (group, unified) = cpu_group(meter.thread);
@@ -291,7 +291,7 @@ fn an_interrupt_moved_to_the_shielded_cpu_and_back_is_named() {
         return;
     };
     let cpu = last_cpu();
-    let options = ["--domains", "task", "--loads", "idle", "--for", "12s"];
+    let options = ["--domains", "task", "--loads", "idle", "--for", "8s"];
     let (evaluation, texts) = evaluated(&options, |scratch| {
         let _ = measuring(cpu);
         let files = fs::read_dir("/proc/irq").expect("/proc/irq").flatten();

@@ -118,7 +118,7 @@ fn from_packages(release: &str, location: &Path) -> (PathBuf, PathBuf) {
     let fetch = |name: &str, pattern: &str| {
         let package = fetched(name, &cache().join("stock-kernel"))
             .unwrap_or_else(|| panic!("the archive has no {name}"));
-        unpack(&package, pattern, location);
+        unpack(&package, &[pattern], location);
     };
     fetch(&format!("linux-image-{release}"), "./boot/vmlinuz-*");
     fetch("busybox-static", "*/busybox");

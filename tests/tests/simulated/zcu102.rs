@@ -63,7 +63,7 @@ fn the_first_cell_on_a_zcu102() {
         ("libklibc_".to_owned(), "*/klibc-*.so".to_owned()),
     ] {
         let package = newest(&archives, &package).expect("a package of the image");
-        unpack(&package, &pattern, location.path());
+        unpack(&package, &[&pattern], location.path());
     }
     let tree = location
         .path()

@@ -51,6 +51,8 @@ extern const ptrdiff_t __rseq_offset __attribute__((weak));
 #define STACK_BYTES	65536
 /* A system call that Linux does not have: the thread asks to be attached. */
 #define ATTACH_CALL	0x72640001
+/* The request KVM_RUN of linux/kvm.h: a virtual CPU runs until a signal ends the call. */
+#define RUN_VIRTUAL_CPU	0xae80
 
 struct rampart_detached {
 	int descriptor;
@@ -133,6 +135,8 @@ static int needs_attachment(struct rampart_detach_registers *registers)
 	case SYS_pselect6:
 	case SYS_io_pgetevents:
 		return *argument_of(registers, 5) != 0;
+	case SYS_ioctl:
+		return *argument_of(registers, 1) == RUN_VIRTUAL_CPU;
 	case SYS_rt_sigprocmask:
 	case SYS_rt_sigreturn:
 	case SYS_rt_sigtimedwait:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Fixed work quantum, attached and detached: repeats the same work and reports how much longer than the shortest the
-//! worst repetition took, with the interrupts of the CPU. As root:
+//! Fixed work quantum and control loop, attached and detached: repeats the same work and reports how much longer than the
+//! shortest the worst repetition took; waits for the ends of periods of 1 ms, and reports how much the worst one differs
+//! from their mean; with the interrupts of the CPU. Each of the four takes SECONDS. As root:
 //!
 //! ```sh
 //! fixed_work CPU SECONDS
@@ -14,10 +15,13 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use rampart_detach::Cpu;
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, clock_nanosleep_absolute, sched_setaffinity};
+use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Some 0.1 ms on a processor of today.
 const TURNS: u64 = 50_000;
+
+const PERIOD: Duration = Duration::from_millis(1);
 
 const UNIT: &str = if cfg!(target_arch = "x86_64") {
     "cycles"
@@ -29,6 +33,7 @@ const UNIT: &str = if cfg!(target_arch = "x86_64") {
 #[derive(Debug, Default)]
 struct Quanta {
     count: u64,
+    total: u64,
     shortest: u64,
     longest: u64,
 }
@@ -58,21 +63,47 @@ fn ticks() -> u64 {
     ticks
 }
 
+impl Quanta {
+    fn none() -> Self {
+        Self {
+            shortest: u64::MAX,
+            ..Self::default()
+        }
+    }
+
+    fn add(&mut self, length: u64) {
+        self.count += 1;
+        self.total += length;
+        self.shortest = self.shortest.min(length);
+        self.longest = self.longest.max(length);
+    }
+}
+
 /// Works until `is_over` returns true. Makes no system call.
 fn measure(is_over: impl Fn() -> bool) -> Quanta {
     // The first quanta fill the caches.
     (0..10).for_each(|_| work());
-    let mut quanta = Quanta {
-        shortest: u64::MAX,
-        ..Quanta::default()
-    };
+    let mut quanta = Quanta::none();
     while !is_over() {
         let start = ticks();
         work();
-        let length = ticks() - start;
-        quanta.count += 1;
-        quanta.shortest = quanta.shortest.min(length);
-        quanta.longest = quanta.longest.max(length);
+        quanta.add(ticks() - start);
+    }
+    quanta
+}
+
+/// Calls `wait` for the end of each period, which it gets as the time since the begin. It returns false to end the loop.
+fn measure_periods(time: Duration, wait: impl Fn(Duration) -> bool) -> Quanta {
+    let mut quanta = Quanta::none();
+    let mut before = None;
+    let mut end = PERIOD;
+    while end <= time && wait(end) {
+        let now = ticks();
+        if let Some(before) = before {
+            quanta.add(now - before);
+        }
+        before = Some(now);
+        end += PERIOD;
     }
     quanta
 }
@@ -108,6 +139,21 @@ fn print(name: &str, quanta: &Quanta, interrupts: u64) {
     );
 }
 
+fn print_periods(name: &str, quanta: &Quanta, interrupts: u64) {
+    let mean = quanta.total / quanta.count.max(1);
+    let deviation = mean.abs_diff(quanta.longest);
+    println!(
+        "{name}: {} periods, mean {mean} {UNIT}, worst deviation {} {UNIT}, {interrupts} interrupts",
+        quanta.count,
+        deviation.max(mean.abs_diff(quanta.shortest)),
+    );
+}
+
+/// Sleeps until a time on `CLOCK_MONOTONIC`, or a signal.
+fn sleep_until(time: Timespec) -> bool {
+    clock_nanosleep_absolute(ClockId::Monotonic, &time).is_ok()
+}
+
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().collect();
     let (Some(number), Some(seconds)) = (arguments.get(1), arguments.get(2)) else {
@@ -123,6 +169,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let quanta = measure(|| start.elapsed() >= time);
     let after = interrupts_of(number).ok_or(no_counts)?;
     print("attached", &quanta, after - before);
+    let start = clock_gettime(ClockId::Monotonic);
+    let begin = Duration::try_from(start)?;
+    let periods = measure_periods(time, |end| {
+        Timespec::try_from(begin + end).is_ok_and(sleep_until)
+    });
+    let end = interrupts_of(number).ok_or(no_counts)?;
+    print_periods("attached loop", &periods, end - after);
 
     bind(None)?;
     let mut cpu = Cpu::take(number)?;
@@ -130,6 +183,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         let end = thread.now() + time;
         measure(|| thread.now() >= end || !thread.is_detached())
     })?;
-    print("detached", &quanta, cpu.counts()?.interrupts);
+    let counts = cpu.counts()?;
+    print("detached", &quanta, counts.interrupts);
+    let periods = cpu.run(|thread| {
+        let start = thread.now();
+        measure_periods(time, |end| {
+            thread.sleep_until(start + end);
+            thread.is_detached()
+        })
+    })?;
+    let interrupts = cpu.counts()?.since(counts).interrupts;
+    print_periods("detached loop", &periods, interrupts);
     Ok(())
 }

@@ -82,7 +82,7 @@ echo finished
 pub(super) struct Kind {
     architecture: &'static str,
     real_time: bool,
-    cpu: &'static str,
+    pub(super) cpu: &'static str,
     /// QEMU's machine.
     machine: &'static str,
     /// Words of the kernel command line.
@@ -169,7 +169,7 @@ fn add_linked(
     let fetch = |name: &str, pattern: &str| {
         let package = fetched_of(architecture, name, &cache);
         let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
-        unpack(&package, pattern, location);
+        unpack(&package, &[pattern], location);
     };
     let find = |name: &str| {
         let triplet = format!("{architecture}-linux-gnu");
@@ -198,8 +198,8 @@ fn add_linked(
     Ok(())
 }
 
-/// The module for `/dev/cpu/N/msr`, as it is unpacked.
-const MSR: &str = "msr.ko";
+/// Modules of Debian's kernel for x86-64 that a script may load from `/`: for `/dev/cpu/N/msr`, and for guests.
+const MODULES: [&str; 5] = ["msr", "irqbypass", "kvm", "ccp", "kvm-amd"];
 
 /// Returns an archive with a shell and this first program.
 fn small_archive(first: &str, location: &Path) -> Archive<Vec<u8>> {
@@ -221,6 +221,20 @@ fn small_archive(first: &str, location: &Path) -> Archive<Vec<u8>> {
     let mut archive = Archive::new(Vec::new());
     written(&mut archive).expect("an archive in memory");
     archive
+}
+
+/// Returns names and paths of unpacked modules.
+fn find_modules(directory: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        if path.is_dir() {
+            found.extend(find_modules(&path));
+        } else if path.extension() == Some(OsStr::new("ko")) {
+            found.push((name.to_string_lossy().into_owned(), path));
+        }
+    }
+    found
 }
 
 fn read(path: &Path) -> Vec<u8> {
@@ -253,9 +267,8 @@ fn initramfs(
         if script.contains("linked ") {
             add_linked(archive, architecture, location)?;
         }
-        let registers = location.join(MSR);
-        if registers.exists() {
-            archive.file("msr.ko", 0o644, &read(&registers))?;
+        for (name, path) in find_modules(&location.join("lib/modules")) {
+            archive.file(&name, 0o644, &read(&path))?;
         }
         if script.contains("/rampart ") {
             archive.file("rampart", 0o755, &read(&directory().join("rampart")))?;
@@ -314,22 +327,24 @@ impl Machine {
         let release = release(kind);
         let location = tempfile::tempdir().expect("a directory");
         let there = location.path();
-        let fetch = |name: &str, pattern: &str| {
+        let fetch = |name: &str, patterns: &[&str]| {
             let cache = cache_of(architecture).join("stock-kernel");
             let package = fetched_of(architecture, name, &cache);
             let package = package.unwrap_or_else(|| panic!("the archive has no {name}"));
-            unpack(&package, pattern, there);
+            unpack(&package, patterns, there);
         };
-        fetch("busybox-static", "*/busybox");
+        fetch("busybox-static", &["*/busybox"]);
         let mut kernel = modules().join(&release).join("vmlinuz");
         if !kernel.exists() {
-            fetch(&format!("linux-image-{release}"), "./boot/vmlinuz-*");
+            let loaded: Vec<String> = MODULES
+                .iter()
+                .filter(|module| architecture == "x86_64" && script.contains(*module))
+                .map(|module| format!("*/{module}.ko"))
+                .collect();
+            let mut patterns = vec!["./boot/vmlinuz-*"];
+            patterns.extend(loaded.iter().map(String::as_str));
+            fetch(&format!("linux-image-{release}"), &patterns);
             kernel = there.join(format!("boot/vmlinuz-{release}"));
-            if architecture == "x86_64" {
-                fetch(&format!("linux-image-{release}"), "*/msr.ko");
-                let unpacked = format!("lib/modules/{release}/kernel/arch/x86/kernel/msr.ko");
-                fs::rename(there.join(unpacked), there.join(MSR)).expect("a module of the kernel");
-            }
         }
         compile(architecture, there);
         compile_rust(architecture, there);
@@ -339,8 +354,11 @@ impl Machine {
         let second = script.contains(LOOP).then_some(kernel.as_path());
         let content = initramfs(script, there, architecture, &module, second);
         fs::write(&archive, content).expect("written");
-        let qemu = Command::new(format!("qemu-system-{architecture}"))
-            .args(["-machine", kind.machine])
+        let mut qemu = Command::new(format!("qemu-system-{architecture}"));
+        if kind.cpu == EPYC_WITH_GUESTS {
+            qemu.args(["-smbios", "type=1,serial=VMware-42 35"]);
+        }
+        qemu.args(["-machine", kind.machine])
             .args(["-accel", "tcg,thread=multi"])
             .args(more)
             .args(["-cpu", kind.cpu, "-smp", "4", "-m", "1024", "-nodefaults"])
@@ -359,10 +377,8 @@ impl Machine {
             .arg("-append")
             .arg(format!("quiet panic=-1 {}", kind.command_line))
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("QEMU starts");
-        let mut qemu = KillAtEnd(qemu);
+            .stdout(Stdio::piped());
+        let mut qemu = KillAtEnd(qemu.spawn().expect("QEMU starts"));
         let lines = read_lines(&mut qemu.0);
         let mut machine = Self {
             qemu,
@@ -487,6 +503,8 @@ fn read_prompt(stream: &mut UnixStream) -> String {
 /// EPYC has SMAP and no page-table isolation; Skylake has page-table isolation and protection keys. Without
 /// `hypervisor` Linux uses the CPU as on a real machine. `max` has page tables of five levels.
 pub(super) const EPYC: &str = "EPYC,-hypervisor,check=off";
+/// Debian's KVM with PREEMPT_RT needs a clock that is constant, which Linux believes VMware.
+pub(super) const EPYC_WITH_GUESTS: &str = "EPYC,-hypervisor,+svm,+npt,check=off";
 pub(super) const SKYLAKE: &str = "Skylake-Server,-hypervisor,-smap,check=off";
 /// The same without AVX: QEMU 7.2 ends at some invalid instructions of it, which random programs have.
 pub(super) const EPYC_TO_FUZZ: &str = "EPYC,-hypervisor,-avx,-avx2,-fma,-f16c,check=off";
