@@ -112,8 +112,8 @@ impl Bench {
         plan
     }
 
-    fn ours(&mut self, plan: &MeterSettings, wrapper: &[String]) -> Result<Measured> {
-        let measured = ours::measure(&self.meter, wrapper, plan)?;
+    fn ours(&mut self, settings: &MeterSettings, wrapper: &[String]) -> Result<Measured> {
+        let measured = ours::measure(&self.meter, wrapper, settings)?;
         self.versions
             .insert("rampart-meter".to_owned(), measured.version.clone());
         Ok(measured)

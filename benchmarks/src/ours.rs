@@ -35,15 +35,19 @@ impl Measured {
 }
 
 /// Returns the time limit of a run: much longer than planned, because valgrind is slow.
-fn limit(plan: &MeterSettings) -> Duration {
-    Duration::from(plan.duration + plan.warm_up) * 3 + Duration::from_secs(30)
+fn limit(settings: &MeterSettings) -> Duration {
+    Duration::from(settings.duration + settings.warm_up) * 3 + Duration::from_secs(30)
 }
 
 /// Runs the program at `meter`, prefixed with the command `wrapper` (for example valgrind).
 ///
 /// # Errors
 /// If the meter refuses, violates the protocol, loses samples or exits with a failure.
-pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterSettings) -> Result<Measured> {
+pub(crate) fn measure(
+    meter: &Path,
+    wrapper: &[String],
+    settings: &MeterSettings,
+) -> Result<Measured> {
     let command = match wrapper {
         [] => Command::new(meter),
         [program, arguments @ ..] => {
@@ -52,8 +56,8 @@ pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterSettings) ->
             command
         }
     };
-    let ended = child::run(command, limit(plan), |input, output| {
-        converse(input, output, plan)
+    let ended = child::run(command, limit(settings), |input, output| {
+        converse(input, output, settings)
     })?;
     let (version, seen, outcome) = ended.talk;
     Ok(Measured {
@@ -67,7 +71,7 @@ pub(crate) fn measure(meter: &Path, wrapper: &[String], plan: &MeterSettings) ->
 fn converse(
     input: &mut dyn Write,
     output: &mut dyn Read,
-    plan: &MeterSettings,
+    settings: &MeterSettings,
 ) -> Result<(String, Distribution, ThreadOutcome)> {
     let mut send = |request: &MeterRequest| -> Result<()> {
         writeln!(input, "{}", serde_json::to_string(request)?).context("writing to the meter")?;
@@ -75,7 +79,7 @@ fn converse(
     };
     send(&MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
-        settings: plan.clone(),
+        settings: settings.clone(),
     })?;
     let (mut version, mut seen) = (None, Distribution::default());
     let mut lost = 0;

@@ -103,10 +103,12 @@ impl fmt::Display for Finding {
             (None, Some(found)) => write!(f, " (found {found})")?,
             (None, None) => {}
         }
-        let fixes = self.fix.iter().flat_map(|fix| fix.lines());
-        for fix in fixes {
-            write!(f, "; fix: {fix}")?;
-        }
-        Ok(())
+        f.write_str(&fixes(self.fix.as_deref().unwrap_or_default()))
     }
+}
+
+/// Returns the end of an error in one line, `; fix: A; fix: B`, for fixes on lines of their own.
+#[must_use]
+pub fn fixes(fix: &str) -> String {
+    fix.lines().map(|fix| format!("; fix: {fix}")).collect()
 }

@@ -154,7 +154,7 @@ pub use evaluation::{
 #[cfg(feature = "std")]
 pub use exit_code::ExitCode;
 #[cfg(feature = "std")]
-pub use finding::{Finding, Severity};
+pub use finding::{Finding, Severity, fixes};
 #[cfg(feature = "std")]
 pub use guest::{Accelerator, ClockRelation, GuestKnob, GuestReport, GuestThread, GuestThreadRole};
 #[cfg(feature = "std")]

@@ -202,7 +202,7 @@ impl Answers {
     }
 
     /// Makes the answers with this outcome inconclusive.
-    pub fn take_back(&mut self, outcome: VerdictOutcome) {
+    pub fn withdraw(&mut self, outcome: VerdictOutcome) {
         let quantiles = self.quantiles.iter_mut().map(|answer| &mut answer.outcome);
         let stalls = self.stalls.iter_mut().map(|answer| &mut answer.outcome);
         let stolen = self.stolen.iter_mut().map(|answer| &mut answer.outcome);

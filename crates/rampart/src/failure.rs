@@ -15,6 +15,7 @@ use rampart_cells::operate::OperateError;
 use rampart_domain::DomainError;
 use rampart_evaluate::EvaluateError;
 use rampart_host::HostError;
+use rampart_live::LiveError;
 use rampart_load::BlocksError;
 use rampart_model::{ExitCode, Refusal, RefusalKind};
 use rampart_plan::ProposeError;
@@ -122,6 +123,7 @@ exit_codes! {
     DomainError => domain,
     EvaluateError => evaluate,
     HostError => host,
+    LiveError => live,
     OperateError => cells,
     PlanFileError => plan_file,
     ProposeError => |_| ExitCode::PreconditionMissing,
@@ -210,6 +212,15 @@ fn evaluate(error: &EvaluateError) -> ExitCode {
         EvaluateError::Domain(error) => domain(error),
         EvaluateError::Blocks(error) => blocks(error),
         _ => ExitCode::Failure,
+    }
+}
+
+fn live(error: &LiveError) -> ExitCode {
+    match error {
+        LiveError::Host(error) => host(error),
+        LiveError::Io(_) => ExitCode::Failure,
+        LiveError::Unresolved { .. } => ExitCode::Usage,
+        LiveError::NotListening { .. } => ExitCode::PreconditionMissing,
     }
 }
 

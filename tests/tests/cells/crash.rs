@@ -50,7 +50,7 @@ impl CrashedRoot {
         let machine = Sim::boot(image, &options).expect("a machine");
         let command = AgentCommand::new(["bash", "-c", &[BEGIN, script].concat()]);
         let mut program = machine.agent().spawn(&command).expect("started");
-        program.stdin.write_all(&archive()).expect("carried");
+        program.stdin.write_all(&archive()).expect("copied");
         drop(program.stdin);
         let last = format!("figure {last}");
         let mut written = Vec::new();

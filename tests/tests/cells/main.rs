@@ -13,6 +13,7 @@ mod gicv2;
 mod hostile_accesses;
 mod hostile_cells;
 mod hostile_gicv2;
+mod hostile_pairs;
 mod hostile_root;
 mod instructions;
 mod isolation;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rampart_agent::AgentCommand;
-use rampart_bench::sim::{Architecture, CarriedFile, Loss, Sim, SimOptions};
+use rampart_bench::sim::{Architecture, CopiedFile, Loss, Sim, SimOptions};
 use rampart_hypervisor_core::interface::{CellState, CpuPower, Header, STATUS_BYTES, Status};
 use rampart_ring::records::{MAXIMUM_RECORD_BYTES, Read, Reader};
 use rampart_tests::programs::directory;
@@ -98,7 +98,7 @@ fn boot() -> Sim {
     let bin = directory();
     let architecture = Architecture::named("aarch64").expect("known");
     let image = Sim::image(architecture, &mut |_| {}).expect("an image");
-    let carried = |from: &str, there: &str| CarriedFile {
+    let copied = |from: &str, there: &str| CopiedFile {
         here: bin.join("hypervisor").join(from),
         there: there.to_owned(),
     };
@@ -109,9 +109,9 @@ fn boot() -> Sim {
     );
     options.append = Some("mem=768M iomem=relaxed".to_owned());
     options.files = vec![
-        carried("rampart.bin", "/usr/lib/firmware/rampart.bin"),
-        carried("cells_agent", "/usr/lib/cells/cells_agent"),
-        carried("rampart-cell-irq", "/usr/lib/cells/rampart-cell-irq"),
+        copied("rampart.bin", "/usr/lib/firmware/rampart.bin"),
+        copied("cells_agent", "/usr/lib/cells/cells_agent"),
+        copied("rampart-cell-irq", "/usr/lib/cells/rampart-cell-irq"),
     ];
     // This test ends the machine.
     options.after_panic = Duration::from_secs(3600);

@@ -82,14 +82,14 @@ fn plan(meter: MeterKind, cpus: &str) -> MeterSettings {
 }
 
 impl Bench {
-    fn start(&self, name: &str, plan: &MeterSettings) -> Result<Box<dyn Running>, DomainError> {
+    fn start(&self, name: &str, settings: &MeterSettings) -> Result<Box<dyn Running>, DomainError> {
         let selection: DomainSelection = name.parse().expect("a domain");
         let housekeeping = "0".parse().expect("a CPU");
         let start = Start {
             name: "test",
             stay_up: false,
             meter: &self.meter,
-            plan,
+            settings,
             housekeeping: &housekeeping,
         };
         start_when_free(domain_in(selection, &self.state).as_ref(), &start)
@@ -517,7 +517,7 @@ fn owner_to_be_killed() {
         name: "test",
         stay_up: false,
         meter: Path::new(&meter),
-        plan: &plan,
+        settings: &plan,
         housekeeping: &housekeeping,
     };
     let state = StateDirectory::at(state);

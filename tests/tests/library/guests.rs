@@ -99,14 +99,14 @@ fn plan() -> MeterSettings {
 fn start(
     domain: &dyn Domain,
     meter: &Path,
-    plan: &MeterSettings,
+    settings: &MeterSettings,
     name: &str,
     stay_up: bool,
 ) -> Box<dyn Running> {
     let housekeeping = CpuSet::single(CpuId(0));
     let start = Start {
         meter,
-        plan,
+        settings,
         housekeeping: &housekeeping,
         name,
         stay_up,

@@ -12,15 +12,15 @@ use rampart_load::{Load, LoadError, LoadProgram};
 use rampart_model::{Condition, CpuId, CpuSet, LoadKind, LoadLocation, Nanos};
 use rampart_tests::processes;
 
-fn there() -> bool {
-    let there = matches!(LoadProgram::find(&meter()), LoadProgram::StressNg { .. });
-    if !there {
+fn stress_ng_is_installed() -> bool {
+    let installed = matches!(LoadProgram::find(&meter()), LoadProgram::StressNg { .. });
+    if !installed {
         #[expect(clippy::print_stderr, reason = "reports a skipped test")]
         {
             eprintln!("left out: stress-ng is not installed");
         }
     }
-    there
+    installed
 }
 
 fn condition(load: LoadKind) -> Condition {
@@ -51,7 +51,7 @@ fn start(load: LoadKind, scratch: &Path) -> Result<Load, LoadError> {
 
 #[test]
 fn every_load_runs_is_recorded_and_leaves_nothing() {
-    if !there() {
+    if !stress_ng_is_installed() {
         return;
     }
     let scratch = tempfile::tempdir().expect("directory");
@@ -129,7 +129,7 @@ fn the_meters_own_loads_run_are_recorded_and_stopped_ones_are_failures() {
 
 #[test]
 fn a_failed_load_is_noted_in_the_record() {
-    if !there() {
+    if !stress_ng_is_installed() {
         return;
     }
     let scratch = tempfile::tempdir().expect("directory");
@@ -153,7 +153,7 @@ fn a_failed_load_is_noted_in_the_record() {
 /// A load whose workers stand still must not pass for one that ran, though they live.
 #[test]
 fn a_stopped_load_is_a_failure() {
-    if !there() {
+    if !stress_ng_is_installed() {
         return;
     }
     let scratch = tempfile::tempdir().expect("directory");
@@ -184,7 +184,7 @@ fn a_stopped_load_is_a_failure() {
 
 #[test]
 fn reports_a_cpu_that_does_not_exist() {
-    if !there() {
+    if !stress_ng_is_installed() {
         return;
     }
     let scratch = tempfile::tempdir().expect("directory");
@@ -207,7 +207,7 @@ fn reports_a_cpu_that_does_not_exist() {
 
 #[test]
 fn refuses_without_a_cpu() {
-    if !there() {
+    if !stress_ng_is_installed() {
         return;
     }
     let error = Load::start(
@@ -224,7 +224,7 @@ fn refuses_without_a_cpu() {
 /// The loads must not outlive a caller that is killed and cannot end them.
 #[test]
 fn nothing_outlives_a_killed_caller() {
-    if !there() {
+    if !stress_ng_is_installed() {
         return;
     }
     let scratch = tempfile::tempdir().expect("directory");

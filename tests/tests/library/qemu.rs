@@ -13,7 +13,7 @@ use rampart_qemu::{Qemu, QemuError};
 use serde_json::json;
 
 const PROGRAM: &str = "qemu-system-x86_64";
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Environment variable that makes this test's program the parent to be killed.
 const PARENT: &str = "RAMPART_TEST_QEMU_DIRECTORY";
@@ -33,7 +33,7 @@ fn is_alive(process: u32) -> bool {
 }
 
 fn wait_until_dead(process: u32) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while is_alive(process) {
         if Instant::now() > deadline {
             return false;
@@ -68,7 +68,7 @@ fn delivers_events() {
     let directory = tempfile::tempdir().expect("a directory");
     let qemu = Qemu::start(PROGRAM, arguments(&[]), directory.path()).expect("started");
     qemu.qmp().execute("cont", json!({})).expect("runs");
-    let names: Vec<_> = std::iter::from_fn(|| qemu.qmp().next_event(PATIENCE))
+    let names: Vec<_> = std::iter::from_fn(|| qemu.qmp().next_event(TIMEOUT))
         .map(|event| event.name)
         .take(1)
         .collect();
@@ -119,7 +119,7 @@ fn parent_that_is_killed() {
     thread::sleep(Duration::from_millis(200));
     assert!(is_alive(qemu.process()));
     writeln!(std::io::stderr(), "qemu {}", qemu.process()).expect("written");
-    thread::sleep(PATIENCE);
+    thread::sleep(TIMEOUT);
 }
 
 #[test]

@@ -182,7 +182,7 @@ fn detects_a_planted_isolation_leak() {
         assert_eq!(kinds, [BlockKind::Module]);
     }
     let judged = judge(&Evidence {
-        plan: &experiment(domains, cpu, plan),
+        settings: &experiment(domains, cpu, plan),
         records: &[],
         visits: &VisitsByRecord::new(),
         transfers: &made,

@@ -131,7 +131,7 @@ fn a_boot_timeout_ends_the_command_with_its_exit_code() {
     let options = [
         &SMALL[..],
         &[
-            "--patience",
+            "--boot-timeout",
             "8",
             "--append",
             "rdinit=/carried/usr/bin/nothing init=/nothing panic=0",

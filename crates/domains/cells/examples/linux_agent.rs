@@ -177,18 +177,18 @@ fn send(input: &mut AgentInput, request: &MeterRequest) -> Result<()> {
 }
 
 /// Starts a meter that measures as soon as it is ready.
-fn start_meter(agent: &Agent, plan: MeterSettings) -> Result<AgentProcess> {
+fn start_meter(agent: &Agent, settings: MeterSettings) -> Result<AgentProcess> {
     let mut process = agent.spawn(&AgentCommand::new(["/init"]))?;
     let prepare = MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
-        settings: plan,
+        settings,
     };
     send(&mut process.stdin, &prepare)?;
     send(&mut process.stdin, &MeterRequest::Go {})?;
     Ok(process)
 }
 
-fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterSettings) -> Result<Measured> {
+fn measure(cell: &LinuxCell, agent: &Agent, settings: MeterSettings) -> Result<Measured> {
     let interrupts_before = timer_interrupts(agent)?;
     let mut before = cell.exits()?;
     let mut samples = 0;
@@ -197,7 +197,7 @@ fn measure(cell: &LinuxCell, agent: &Agent, plan: MeterSettings) -> Result<Measu
         stdout,
         handle,
         ..
-    } = start_meter(agent, plan)?;
+    } = start_meter(agent, settings)?;
     for line in BufReader::new(stdout).lines() {
         match serde_json::from_str(&line?)? {
             MeterEvent::Started { .. } => before = cell.exits()?,

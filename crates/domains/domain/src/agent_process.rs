@@ -10,7 +10,7 @@ use crate::InsideProcess;
 use crate::session::{MeterProcess, MeterStreams};
 
 /// Time limit for the agent to end a killed program.
-const KILL_PATIENCE: Duration = Duration::from_secs(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Splits a started program into its streams and its process.
 pub(crate) fn started(started: AgentProcess) -> (MeterStreams, Box<dyn MeterProcess>) {
@@ -57,7 +57,7 @@ impl MeterProcess for ProgramInside {
         let handle = self.0.take()?;
         // Fails if the program or the guest has already ended.
         let _ = handle.signal(libc::SIGKILL);
-        match handle.wait(KILL_PATIENCE) {
+        match handle.wait(KILL_TIMEOUT) {
             Ok(status) => status.map(|status| status.to_string()),
             Err(error) => Some(error.to_string()),
         }

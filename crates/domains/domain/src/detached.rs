@@ -56,11 +56,11 @@ impl Domain for DetachedDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let mut cpus = start.plan.cpus.iter();
+        let mut cpus = start.settings.cpus.iter();
         let (Some(cpu), None) = (cpus.next(), cpus.next()) else {
             return Err(DomainError::Unavailable(
                 Finding::new(Severity::Error, start.name, "a detached thread has one CPU")
-                    .values(start.plan.cpus.named().to_string(), "one CPU"),
+                    .values(start.settings.cpus.named().to_string(), "one CPU"),
             ));
         };
         let file = memory()?;
@@ -101,7 +101,7 @@ impl Domain for DetachedDomain {
             housekeeping: start.housekeeping.clone(),
             counts: (DetachedCounts::default(), None),
         };
-        running.prepare(start.plan)?;
+        running.prepare(start.settings)?;
         Ok(Box::new(running))
     }
 }
@@ -160,13 +160,13 @@ struct RunningThread {
 }
 
 impl RunningThread {
-    fn prepare(&mut self, plan: &MeterSettings) -> Result<(), DomainError> {
+    fn prepare(&mut self, settings: &MeterSettings) -> Result<(), DomainError> {
         let inside = MeterSettings {
             placed_by: PlacedBy::Itself,
-            housekeeping: self.housekeeping.difference(&plan.cpus),
+            housekeeping: self.housekeeping.difference(&settings.cpus),
             // No thread that Linux schedules measures.
             policy: SchedulingPolicy::Other,
-            ..plan.clone()
+            ..settings.clone()
         };
         let prepared = self.session.prepare(&inside);
         self.best_error(prepared).map(drop)
@@ -234,8 +234,8 @@ impl Running for RunningThread {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-        self.prepare(plan)?;
+    fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
+        self.prepare(settings)?;
         Ok(true)
     }
 

@@ -99,7 +99,7 @@ impl ModuleTree {
                     self.directory.display().to_string(),
                     format!("the kernel has no module `{name}`, which a guest needs, and it is not built in"),
                 )
-                .fix("install the package with all modules of the kernel, or name another kernel in RAMPART_GUEST_KERNEL"),
+                .fix("install the package with all modules of the kernel\nname another kernel in RAMPART_GUEST_KERNEL"),
             ));
         };
         let bytes = read(path).map_err(|cause| {

@@ -179,7 +179,7 @@ pub struct Start<'a> {
     /// The statically linked meter.
     pub meter: &'a Path,
     /// The settings of the measurement; `cpus` are the domain's CPUs.
-    pub plan: &'a MeterSettings,
+    pub settings: &'a MeterSettings,
     /// The housekeeping CPUs.
     pub housekeeping: &'a CpuSet,
     /// The domain's name in its evaluation: several of one kind may be up at once.
@@ -250,7 +250,7 @@ pub trait Running: std::fmt::Debug {
     ///
     /// # Errors
     /// If the program has ended, refuses, or cannot be placed.
-    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError>;
+    fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError>;
 
     /// Returns the shield around the meter, through which a load gets onto its CPUs.
     fn shield(&self) -> Option<&Shield>;

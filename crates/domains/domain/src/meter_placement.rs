@@ -117,7 +117,7 @@ pub(crate) fn schedule(
                 // kernel/sched/syscalls.c: a deadline task's affinity must cover its root domain,
                 // so it cannot be bound within a larger one.
                 SchedulingPolicy::Deadline { .. } => finding.fix(
-                    "measure one CPU, in a cpuset or partition of its own, as root or with CAP_SYS_NICE; or use fifo:80",
+                    "measure one CPU, in a cpuset or partition of its own, as root or with CAP_SYS_NICE\nuse fifo:80",
                 ),
                 _ => finding.fix("run `rampart` as root, or with CAP_SYS_NICE"),
             }

@@ -33,7 +33,7 @@ impl RunningProcess {
         start: &Start<'_>,
         enter: impl FnOnce(u32) -> Result<(), DomainError>,
     ) -> Result<Box<dyn Running>, DomainError> {
-        let plan = plan_for_itself(start.plan);
+        let plan = plan_for_itself(start.settings);
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();
         let mut session = Session::start(command, &program, Tie::Killed, METER_FIX)?;
@@ -52,13 +52,17 @@ impl RunningProcess {
 
     /// Places the threads of the prepared meter and reads back the effective settings; `runtime`
     /// names the program that runs the container.
-    pub(crate) fn place(&mut self, plan: &MeterSettings, runtime: &str) -> Result<(), DomainError> {
+    pub(crate) fn place(
+        &mut self,
+        settings: &MeterSettings,
+        runtime: &str,
+    ) -> Result<(), DomainError> {
         let Some(environment) = &mut self.environment else {
             self.effective_settings =
                 process_settings::effective_settings(self.process, self.process, runtime, "itself");
             return Ok(());
         };
-        let thread = environment.place(self.process, plan)?;
+        let thread = environment.place(self.process, settings)?;
         self.effective_settings =
             process_settings::effective_settings(self.process, thread, runtime, "outside");
         Ok(())
@@ -66,10 +70,10 @@ impl RunningProcess {
 }
 
 /// Returns the settings for a meter that places itself.
-fn plan_for_itself(plan: &MeterSettings) -> MeterSettings {
+fn plan_for_itself(settings: &MeterSettings) -> MeterSettings {
     MeterSettings {
         placed_by: PlacedBy::Itself,
-        ..plan.clone()
+        ..settings.clone()
     }
 }
 
@@ -86,14 +90,14 @@ impl Running for RunningProcess {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-        let plan = match self.environment {
-            Some(_) => shielded_process::plan_inside(plan),
-            None => plan_for_itself(plan),
+    fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
+        let settings = match self.environment {
+            Some(_) => shielded_process::plan_inside(settings),
+            None => plan_for_itself(settings),
         };
-        self.session.prepare(&plan)?;
+        self.session.prepare(&settings)?;
         let before = std::mem::take(&mut self.effective_settings);
-        self.place(&plan, &before.runtime)?;
+        self.place(&settings, &before.runtime)?;
         Ok(self.effective_settings.control_groups == before.control_groups)
     }
 

@@ -86,11 +86,11 @@ impl Session {
 
     /// Sends the settings and waits until the meter's threads wait for [`Session::go`]. After the
     /// last event this starts another measurement.
-    pub(crate) fn prepare(&mut self, plan: &MeterSettings) -> Result<MeterReady, DomainError> {
+    pub(crate) fn prepare(&mut self, settings: &MeterSettings) -> Result<MeterReady, DomainError> {
         self.is_over = false;
         let request = MeterRequest::Prepare {
             protocol: METER_PROTOCOL_VERSION,
-            settings: plan.clone(),
+            settings: settings.clone(),
         };
         // A program that has ended may have reported why; that message is better.
         let sent = self.send(&request);

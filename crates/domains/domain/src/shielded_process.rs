@@ -51,7 +51,7 @@ impl Environment {
         isolation: IsolationChoice,
         start: &Start<'_>,
     ) -> Result<Self, DomainError> {
-        let cpus = start.plan.cpus.clone();
+        let cpus = start.settings.cpus.clone();
         let mut findings = Vec::new();
         let active = match isolation {
             IsolationChoice::Usual => active_domain(state, &cpus)?,
@@ -111,9 +111,13 @@ impl Environment {
 
     /// Places each thread of a prepared meter: a measuring thread on its CPU under its policy, all
     /// others on the housekeeping CPUs. Returns a measuring thread.
-    pub(crate) fn place(&mut self, process: u32, plan: &MeterSettings) -> Result<u32, DomainError> {
+    pub(crate) fn place(
+        &mut self,
+        process: u32,
+        settings: &MeterSettings,
+    ) -> Result<u32, DomainError> {
         let MeterThreads { measuring, others } =
-            meter_placement::find_threads(process, &plan.cpus)?;
+            meter_placement::find_threads(process, &settings.cpus)?;
         if let Some(shield) = &self.shield {
             match &self.group {
                 // The others are outside already, and so are threads that they create.
@@ -133,14 +137,14 @@ impl Environment {
             shares |= !self.move_outside(process, thread, &self.housekeeping)?;
         }
         if shares {
-            self.note(shared_cpu(process, plan));
+            self.note(shared_cpu(process, settings));
         }
-        if plan.policy.is_real_time() {
+        if settings.policy.is_real_time() {
             self.grant_budget(process)?;
         }
         for (cpu, thread) in &measuring {
             meter_placement::bind(process, thread, &CpuSet::single(*cpu))?;
-            meter_placement::schedule(process, thread, plan.policy)?;
+            meter_placement::schedule(process, thread, settings.policy)?;
         }
         Ok(measuring.first().map_or(process, |(_, thread)| thread.id))
     }
@@ -241,11 +245,11 @@ fn no_isolation(cpus: CpuSet) -> ShieldReport {
 
 /// Returns the settings for a meter whose threads are placed from outside, and which cannot reach
 /// the housekeeping CPUs.
-pub(crate) fn plan_inside(plan: &MeterSettings) -> MeterSettings {
+pub(crate) fn plan_inside(settings: &MeterSettings) -> MeterSettings {
     MeterSettings {
         placed_by: PlacedBy::Outside,
         housekeeping: CpuSet::new(),
-        ..plan.clone()
+        ..settings.clone()
     }
 }
 
@@ -275,13 +279,13 @@ fn no_isolation_requested(cpus: &CpuSet) -> Finding {
     )
 }
 
-fn shared_cpu(process: u32, plan: &MeterSettings) -> Finding {
+fn shared_cpu(process: u32, settings: &MeterSettings) -> Finding {
     Finding::new(
         Severity::Warning,
         format!("process {process}"),
         "the threads of the meter that write results share the measured CPUs, because cgroup v2 keeps all threads of a process together (they wake about 20 times a second under the time-sharing policy)",
     )
-    .values(plan.cpus.named().to_string(), "the housekeeping CPUs")
+    .values(settings.cpus.named().to_string(), "the housekeeping CPUs")
 }
 
 #[cfg(test)]

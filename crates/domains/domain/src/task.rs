@@ -42,7 +42,7 @@ impl Domain for TaskDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = shielded_process::plan_inside(start.plan);
+        let plan = shielded_process::plan_inside(start.settings);
         let environment = Environment::raise(&self.state, self.isolation, start)?;
         let command = Command::new(start.meter);
         let program = start.meter.display().to_string();

@@ -73,16 +73,16 @@ impl QmpMonitor {
     ///
     /// # Errors
     /// Returns [`QmpError::NotQmp`] for another protocol, [`QmpError::Closed`] or
-    /// [`QmpError::NoAnswer`] without an answer within `patience`.
-    pub fn new(stream: UnixStream, patience: Duration) -> Result<Self, QmpError> {
+    /// [`QmpError::NoAnswer`] without an answer within `timeout`.
+    pub fn new(stream: UnixStream, timeout: Duration) -> Result<Self, QmpError> {
         let mut reader = BufReader::new(stream.try_clone()?);
-        stream.set_read_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(timeout))?;
         let mut greeting = String::new();
         let read = reader.read_line(&mut greeting).map_err(|error| {
             if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) {
                 QmpError::NoAnswer {
                     command: "greeting".to_owned(),
-                    limit: patience,
+                    limit: timeout,
                 }
             } else {
                 QmpError::Connection(error)
@@ -111,7 +111,7 @@ impl QmpMonitor {
             writer: Mutex::new(Writer { stream, next: 1 }),
             shared,
         };
-        monitor.execute_within("qmp_capabilities", json!({}), patience)?;
+        monitor.execute_within("qmp_capabilities", json!({}), timeout)?;
         Ok(monitor)
     }
 
@@ -275,7 +275,7 @@ fn text(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     /// Returns a monitor whose peer answers each line with the next line of `script`.
     fn monitor_with(script: &'static [&'static str]) -> Result<QmpMonitor, QmpError> {
@@ -293,7 +293,7 @@ mod tests {
                 }
             }
         });
-        QmpMonitor::new(near, PATIENCE)
+        QmpMonitor::new(near, TIMEOUT)
     }
 
     const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": []}}"#;
@@ -349,7 +349,7 @@ mod tests {
         let monitor = monitor_with(&[GREETING, READY]).expect("connected");
         let error = monitor.execute("quit", json!({})).expect_err("gone");
         assert!(matches!(error, QmpError::Closed { .. }), "{error}");
-        assert!(monitor.next_event(PATIENCE).is_none());
+        assert!(monitor.next_event(TIMEOUT).is_none());
         assert!(monitor.is_closed());
     }
 

@@ -222,12 +222,12 @@ fn refused(cpu: CpuId, error: &io::Error) -> HostError {
     HostError::Request {
         location: format!("CPU {cpu}"),
         what: format!("cannot be taken: {error}"),
-        present: match error.kind() {
+        found: match error.kind() {
             io::ErrorKind::ResourceBusy => "taken already, or needed by Linux",
             _ => "not available",
         }
         .to_owned(),
-        needed: "a CPU that Linux can give up".to_owned(),
+        expected: "a CPU that Linux can give up".to_owned(),
         fix,
     }
 }
@@ -281,8 +281,8 @@ pub fn give_cpu(cpu: CpuId) -> Result<(), HostError> {
     let request = |what: String, present: &str, fix: &str| HostError::Request {
         location: format!("CPU {cpu}"),
         what,
-        present: present.to_owned(),
-        needed: "taken, by a process that this user may change".to_owned(),
+        found: present.to_owned(),
+        expected: "taken, by a process that this user may change".to_owned(),
         fix: fix.to_owned(),
     };
     let all = read_detached_cpus(&MachineRoot::system());

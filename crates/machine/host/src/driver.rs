@@ -69,8 +69,8 @@ fn load_module_on(
     let refused = |what: String| HostError::Request {
         location: format!("module {name}"),
         what,
-        present: "not loaded".to_owned(),
-        needed: "loaded".to_owned(),
+        found: "not loaded".to_owned(),
+        expected: "loaded".to_owned(),
         fix: "build the module for the running kernel and install it, or name its file".to_owned(),
     };
     let path = PROGRAM_DIRECTORIES
@@ -138,8 +138,8 @@ fn offer_firmware_on(
         return Err(HostError::Request {
             location: directory.display().to_string(),
             what: "the path is too long for the kernel's firmware loader".to_owned(),
-            present: format!("{length} bytes"),
-            needed: format!("{} bytes or fewer", FIRMWARE_PATH_BYTES - 1),
+            found: format!("{length} bytes"),
+            expected: format!("{} bytes or fewer", FIRMWARE_PATH_BYTES - 1),
             fix: "name a shorter directory in RAMPART_STATE_DIR".to_owned(),
         });
     }

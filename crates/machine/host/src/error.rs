@@ -3,27 +3,29 @@
 
 use std::path::{Path, PathBuf};
 
+use rampart_model::fixes;
+
 /// An error of reading or changing a machine. Earlier changes have been undone, or are still in the
 /// journal for [`crate::release`].
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The request is not possible on this machine.
-    #[error("{location}: {what} (expected {needed}, found {present}); fix: {fix}")]
+    #[error("{location}: {what} (expected {expected}, found {found}){}", fixes(.fix))]
     Request {
         /// The object of the request.
         location: String,
         /// What is wrong.
         what: String,
         /// The value found.
-        present: String,
+        found: String,
         /// The value expected.
-        needed: String,
-        /// The fix.
+        expected: String,
+        /// The fixes, each on a line.
         fix: String,
     },
     /// Another process is changing the machine.
     #[error(
-        "{}: process {owner} has shielded the machine; fix: wait for it, or end it and run `rampart release`", .path.display()
+        "{}: process {owner} has shielded the machine; fix: wait for it; fix: end it and run `rampart release`", .path.display()
     )]
     Busy {
         /// The lock file.
@@ -32,7 +34,7 @@ pub enum HostError {
         owner: String,
     },
     /// A file could not be read, written or created.
-    #[error("cannot {action} {}: {cause}; fix: {fix}", .path.display())]
+    #[error("cannot {action} {}: {cause}{}", .path.display(), fixes(.fix))]
     File {
         /// The action that failed.
         action: &'static str,
@@ -40,17 +42,17 @@ pub enum HostError {
         path: PathBuf,
         /// The error that the kernel returned.
         cause: std::io::Error,
-        /// The fix.
+        /// The fixes, each on a line.
         fix: String,
     },
     /// The kernel refused a step of a plan, so the plan was not applied.
-    #[error("{step}: {what}; all earlier changes were undone; fix: {fix}")]
+    #[error("{step}: {what}; all earlier changes were undone{}", fixes(.fix))]
     Step {
         /// Name of the step.
         step: String,
         /// The location, and the error that the kernel returned.
         what: String,
-        /// The fix.
+        /// The fixes, each on a line.
         fix: String,
     },
     /// Some changes could not be undone; they are still in the journal.

@@ -19,7 +19,7 @@ const RUNTIME: &str = "cpu.rt_runtime_us";
 const PERIOD: &str = "cpu.rt_period_us";
 const GLOBAL_RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 const FREE_BUDGET: &str =
-    "lower cpu.rt_runtime_us of its sibling groups, or run `sysctl kernel.sched_rt_runtime_us=-1`";
+    "lower cpu.rt_runtime_us of its sibling groups\nsysctl kernel.sched_rt_runtime_us=-1";
 /// `CAP_SYS_NICE` of include/uapi/linux/capability.h.
 const CAP_SYS_NICE: u32 = 23;
 
@@ -61,7 +61,7 @@ pub(crate) fn set_budget(
     }
     let mut group = root.clone();
     let mut findings = Vec::new();
-    let mut effective_settings = (0, 0);
+    let mut budget = (0, 0);
     // A child's share is a part of its parent's, so the parents come first.
     for name in path.split('/').filter(|name| !name.is_empty()) {
         let parent = group.clone();
@@ -71,7 +71,7 @@ pub(crate) fn set_budget(
         let requested = i64::try_from(wanted.0 / 1_000)
             .unwrap_or(i64::MAX)
             .min(period);
-        effective_settings = (present, period);
+        budget = (present, period);
         if present >= requested {
             continue;
         }
@@ -86,8 +86,8 @@ pub(crate) fn set_budget(
             return Err(HostError::Request {
                 location: file.display().to_string(),
                 what: "no real-time budget is free for this group, so the kernel refuses real-time policies in it".to_owned(),
-                present: format!("{present} µs of {period} µs; free in {}: {available} µs", parent.display()),
-                needed: format!("{requested} µs"),
+                found: format!("{present} µs of {period} µs; free in {}: {available} µs", parent.display()),
+                expected: format!("{requested} µs"),
                 fix: FREE_BUDGET.to_owned(),
             });
         }
@@ -103,13 +103,13 @@ pub(crate) fn set_budget(
             let action = "set the real-time budget";
             return Err(HostError::file(action, &file, cause, FREE_BUDGET));
         }
-        effective_settings = (runtime, period);
+        budget = (runtime, period);
     }
     let micros = |value: i64| Nanos::from_micros(u64::try_from(value).unwrap_or(0));
     Ok(RealTimeBudget {
         group: Some(path),
-        runtime: Some(micros(effective_settings.0)),
-        period: Some(micros(effective_settings.1)),
+        runtime: Some(micros(budget.0)),
+        period: Some(micros(budget.1)),
         findings,
     })
 }
@@ -255,7 +255,7 @@ fn budget_missing(kernel: &dyn Kernel, thread: u32, config: &KernelConfig) -> Op
             )
             .values("0", "more than 0, in its parents first")
             .fix(format!(
-                "echo 10000 > {}, or move the thread to the root group: echo {thread} > {}",
+                "echo 10000 > {}\necho {thread} > {}",
                 file.display(),
                 root.join("tasks").display()
             ))
@@ -280,7 +280,7 @@ fn budget_missing(kernel: &dyn Kernel, thread: u32, config: &KernelConfig) -> Op
             path,
             "groups need a real-time budget (CONFIG_RT_GROUP_SCHED), which cgroup v2 cannot set, so the kernel refuses real-time policies outside the root group, for root too",
         )
-        .fix(format!("sysctl kernel.sched_rt_runtime_us=-1, or start the kernel with {GROUP_BUDGETS_OFF}, or use one without CONFIG_RT_GROUP_SCHED"))
+        .fix(format!("sysctl kernel.sched_rt_runtime_us=-1\nstart the kernel with {GROUP_BUDGETS_OFF}\nuse a kernel without CONFIG_RT_GROUP_SCHED"))
     })
 }
 
@@ -310,8 +310,6 @@ fn privilege_missing(kernel: &dyn Kernel, thread: u32, status: &str) -> Option<F
             "no CAP_SYS_NICE, RLIMIT_RTPRIO 0",
             "CAP_SYS_NICE, or RLIMIT_RTPRIO of at least the priority",
         )
-        .fix(
-            "run as root, or allow `rtprio 99` in /etc/security/limits.conf and run `ulimit -r 99`",
-        ),
+        .fix("run as root\nallow `rtprio 99` in /etc/security/limits.conf and run `ulimit -r 99`"),
     )
 }

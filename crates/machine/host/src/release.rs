@@ -21,7 +21,7 @@ pub fn release(state: &StateDirectory) -> Result<ReleaseReport, HostError> {
     release_on(&RunningKernel, state, is_root())
 }
 
-/// As [`release`]; `machine`: takes the lock of the machine too.
+/// Does what [`release`] does, and takes the lock of the machine too if `machine` is set.
 fn release_on(
     kernel: &dyn Kernel,
     state: &StateDirectory,
@@ -113,8 +113,10 @@ fn release_one(
                 location,
                 "the header of this journal cannot be read; nothing was undone",
             )
-            .fix("run `rampart release` of the version that wrote it")
-            .fix(format!("restart the machine, then rm {}", path.display())),
+            .fix(format!(
+                "run `rampart release` of the version that wrote it\nrestart the machine, then rm {}",
+                path.display()
+            )),
         );
         return Ok(false);
     };
@@ -126,7 +128,7 @@ fn release_one(
                 "another version of Rampart wrote this journal",
             )
             .values(header.version.to_string(), JOURNAL_VERSION.to_string())
-            .fix("run `rampart release` of that version, or restart the machine"),
+            .fix("run `rampart release` of that version\nrestart the machine"),
         );
         return Ok(false);
     }

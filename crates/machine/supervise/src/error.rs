@@ -38,7 +38,7 @@ pub enum SuperviseError {
         fix: String,
     },
     /// A file could not be read, written or created.
-    #[error("cannot {action} {}: {cause}; fix: run as root, or set RAMPART_STATE_DIR to a writable directory with free space", .path.display())]
+    #[error("cannot {action} {}: {cause}; fix: run as root; fix: set RAMPART_STATE_DIR to a writable directory with free space", .path.display())]
     File {
         /// The action that failed.
         action: &'static str,

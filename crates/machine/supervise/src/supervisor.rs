@@ -100,7 +100,7 @@ pub(crate) fn nothing_to_run(active: &LoadedPlan, name: &str) -> Finding {
         "the plan names no program for this domain",
     )
     .fix(format!(
-        "write run = [\"PROGRAM\"] (for a guest: kernel or disk) into {} and apply it again, or run: rampart run {name} -- PROGRAM",
+        "write run = [\"PROGRAM\"] (for a guest: kernel or disk) into {} and apply it again\nrampart run {name} -- PROGRAM",
         active.plan.file
     ))
 }

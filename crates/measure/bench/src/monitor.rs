@@ -16,7 +16,7 @@ use rampart_agent::{AgentError, AgentHandle, AgentInput, AgentOutput, AgentProce
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How long streams that stay open after their program ended may be silent. A process that the
-/// program started holds_piece them open.
+/// program started holds them open.
 pub const AFTER_END: Duration = Duration::from_secs(30);
 
 /// When data last went through a stream of a program.

@@ -15,7 +15,7 @@ use crate::{BenchError, BenchMachine};
 
 /// How long a remote program may be silent before it counts as hung.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct SilenceLimits {
     /// Limit while it works.
     pub working: Duration,
     /// Limit after SIGINT.
@@ -24,7 +24,7 @@ pub struct Patience {
     pub after_end: Duration,
 }
 
-impl Patience {
+impl SilenceLimits {
     /// Returns the limits for a program that may be silent for `quiet` by design. Adds what the
     /// slowest machine, an emulated one with guests, needs beyond that.
     #[must_use]
@@ -56,7 +56,7 @@ pub struct Ended<T> {
 pub fn run<T: Send>(
     machine: &dyn BenchMachine,
     argv: &[String],
-    patience: Patience,
+    limits: SilenceLimits,
     stop: &AtomicBool,
     output: impl FnOnce(TrackedStream<AgentOutput>) -> T + Send,
     line: impl FnMut(&str) + Send,
@@ -96,7 +96,7 @@ pub fn run<T: Send>(
             }
             let silence = process_monitor.silence();
             match asked {
-                Some(at) if silence.min(at.elapsed()) >= patience.ending => {
+                Some(at) if silence.min(at.elapsed()) >= limits.ending => {
                     break Err(BenchError::Hung {
                         machine: machine.name(),
                         command: command.clone(),
@@ -104,7 +104,7 @@ pub fn run<T: Send>(
                     });
                 }
                 Some(_) => continue,
-                None if silence >= patience.working => report(&format!(
+                None if silence >= limits.working => report(&format!(
                     "rampart: {}: no output from `{command}` for {} s, sending SIGINT",
                     machine.name(),
                     silence.as_secs()
@@ -119,7 +119,7 @@ pub fn run<T: Send>(
         if matches!(status, Err(BenchError::Hung { .. })) {
             // This closes its streams.
             drop(process_monitor);
-        } else if !process_monitor.finish_streams(patience.after_end, || {
+        } else if !process_monitor.finish_streams(limits.after_end, || {
             reading.is_finished() && reading_errors.is_finished()
         }) {
             report(&format!(

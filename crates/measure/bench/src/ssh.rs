@@ -23,7 +23,7 @@ use rampart_host::{end_child, output_within};
 use rampart_model::Bench;
 
 use self::greeting::{Failed, Greeted, SCRIPT, greet};
-use crate::carry::Programs;
+use crate::copy_programs::Programs;
 use crate::{BenchError, BenchMachine, CrashEvidence, EvaluationBench, SshHost};
 
 /// How long the script's first line may take after the last password prompt: `ssh` may try several

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentError};
 
-use crate::carry::carry_within;
-use crate::{BenchError, BenchMachine, Ended, Patience, Programs, run};
+use crate::copy_programs::copy_programs_within;
+use crate::{BenchError, BenchMachine, Ended, Programs, SilenceLimits, run};
 
 /// Far longer than any step of these tests takes; only a failure waits for it.
 const FOR_EVER: Duration = Duration::from_secs(300);
@@ -52,14 +52,14 @@ impl Here {
         }
     }
 
-    fn run(&self, script: &str, patience: Patience) -> (Ended<String>, Vec<String>) {
+    fn run(&self, script: &str, limits: SilenceLimits) -> (Ended<String>, Vec<String>) {
         let lines = Mutex::new(Vec::new());
         // A shell cannot trap a signal that was ignored when it started, as in a background job.
         let argv = ["env", "--default-signal=INT", "sh", "-c", script].map(str::to_owned);
         let ended = run(
             self,
             &argv,
-            patience,
+            limits,
             &AtomicBool::new(false),
             |mut stdout| {
                 let mut text = String::new();
@@ -103,8 +103,8 @@ impl BenchMachine for Here {
 }
 
 /// Limits in milliseconds.
-fn patience(working: u64, ending: u64) -> Patience {
-    Patience {
+fn limits(working: u64, ending: u64) -> SilenceLimits {
+    SilenceLimits {
         working: Duration::from_millis(working),
         ending: Duration::from_millis(ending),
         after_end: FOR_EVER,
@@ -116,7 +116,7 @@ fn kills_a_silent_program_that_ignores_sigint() {
     let machine = Here::start();
     let begin = Instant::now();
     let script = "trap '' INT; echo before; while :; do sleep 1; done";
-    let (ended, lines) = machine.run(script, patience(2000, 500));
+    let (ended, lines) = machine.run(script, limits(2000, 500));
     assert!(begin.elapsed() < FOR_EVER);
     assert_eq!(ended.output, "before\n", "what came before is kept");
     let error = ended.status.expect_err("it hung");
@@ -136,7 +136,7 @@ fn kills_a_silent_program_that_ignores_sigint() {
 fn returns_the_status_of_a_silent_program_that_ends_on_sigint() {
     let machine = Here::start();
     let script = "trap 'echo kept; exit 5' INT; while :; do sleep 0.1; done";
-    let (ended, _) = machine.run(script, patience(2000, 60_000));
+    let (ended, _) = machine.run(script, limits(2000, 60_000));
     assert_eq!(ended.output, "kept\n");
     assert_eq!(ended.status.expect("its own").code(), Some(5));
 }
@@ -145,7 +145,7 @@ fn returns_the_status_of_a_silent_program_that_ends_on_sigint() {
 fn waits_for_a_program_with_output() {
     let machine = Here::start();
     let script = "for i in 1 2 3 4 5 6 7 8; do echo $i >&2; sleep 0.5; done";
-    let (ended, lines) = machine.run(script, patience(2500, 60_000));
+    let (ended, lines) = machine.run(script, limits(2500, 60_000));
     assert!(ended.status.expect("ended").success());
     assert_eq!(lines.len(), 8, "{lines:?}");
 }
@@ -153,12 +153,12 @@ fn waits_for_a_program_with_output() {
 #[test]
 fn does_not_wait_for_processes_left_behind() {
     let machine = Here::start();
-    let patience = Patience {
+    let limits = SilenceLimits {
         after_end: Duration::from_millis(500),
-        ..patience(60_000, 60_000)
+        ..limits(60_000, 60_000)
     };
     let begin = Instant::now();
-    let (ended, lines) = machine.run("echo out; sleep 1000 & exit 0", patience);
+    let (ended, lines) = machine.run("echo out; sleep 1000 & exit 0", limits);
     assert!(begin.elapsed() < FOR_EVER);
     assert_eq!(ended.output, "out\n");
     assert!(ended.status.expect("ended").success());
@@ -186,6 +186,7 @@ fn carrying_ends_if_tar_hangs() {
         meter: large,
     };
     machine.directory = directory.path().join("there").display().to_string();
-    let error = carry_within(&machine, &programs, Duration::from_millis(500)).expect_err("hung");
+    let error =
+        copy_programs_within(&machine, &programs, Duration::from_millis(500)).expect_err("hung");
     assert!(matches!(error, BenchError::Hung { .. }), "{error}");
 }

@@ -158,8 +158,8 @@ mod tests {
     const MILLI: u64 = 1_000_000;
     const SLOT: Nanos = Nanos(MILLI);
 
-    /// Judges forty blocks of 4 ms in 2 s on CPU 1, which shows them if `felt`.
-    fn judged(watched: &[u32], felt: bool) -> Vec<BlocktestCpu> {
+    /// Judges forty blocks of 4 ms in 2 s on CPU 1, which shows them if `affected`.
+    fn judged(watched: &[u32], affected: bool) -> Vec<BlocktestCpu> {
         let spans: Vec<BlockSpan> = (0..40)
             .map(|sequence| {
                 let start = Nanos((100 + u64::from(sequence) * 40) * MILLI);
@@ -176,7 +176,7 @@ mod tests {
             let timeline = (0..2000u64).map(|slot| {
                 let late = spans.iter().any(|span| span.end == Nanos(slot * MILLI));
                 let quiet = 10_000 + slot * 7919 % 5_000;
-                Some(Nanos(if late && felt && *cpu == 1 {
+                Some(Nanos(if late && affected && *cpu == 1 {
                     3_900_000
                 } else {
                     quiet

@@ -16,19 +16,19 @@ use crate::summary_sentence::sentence;
 
 /// Returns summaries and table. On an `emulated` machine no answer rests on a time.
 pub(crate) fn compare(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     records: &[Record],
     verdicts: &[Verdict],
     reached: Vec<ReachedDeadlines>,
     emulated: bool,
 ) -> Comparison {
-    let Some(meter) = plan.meters.first().map(|meter| meter.meter) else {
+    let Some(meter) = settings.meters.first().map(|meter| meter.meter) else {
         return Comparison::default();
     };
     let row =
         |question: &str, answer: &dyn Fn(&EvaluatedDomain) -> ComparisonEntry| ComparisonRow {
             question: question.to_owned(),
-            entries: plan.domains.iter().map(answer).collect(),
+            entries: settings.domains.iter().map(answer).collect(),
         };
     let asked = |domain: &EvaluatedDomain, question: Question| {
         Asked::new(verdicts, &domain.name, meter, question)
@@ -40,12 +40,12 @@ pub(crate) fn compare(
                 .any(|record| record.domain == domain.name && record.emulated)
     };
     let mut comparison = Comparison {
-        sentences: plan
+        sentences: settings
             .domains
             .iter()
             .map(|domain| {
                 let times = !without_times(domain);
-                let text = sentence(plan, domain, records, verdicts, meter, times);
+                let text = sentence(settings, domain, records, verdicts, meter, times);
                 (domain.name.clone(), text)
             })
             .collect(),
@@ -53,7 +53,7 @@ pub(crate) fn compare(
             row("meets the deadline", &|domain| {
                 if without_times(domain) {
                     emulated_answers::real_time(domain, records, verdicts)
-                } else if plan.deadline_is_named(&domain.name) {
+                } else if settings.deadline_is_named(&domain.name) {
                     asked(domain, Question::Deadline).entry(domain, &DEADLINE)
                 } else {
                     without_deadline(domain, meter, records, &reached)
@@ -64,13 +64,13 @@ pub(crate) fn compare(
                     answered(domain, "–", None, "it is the host")
                 } else if without_times(domain) {
                     let same = asked(domain, Question::SameAsHost);
-                    emulated_answers::same_as_host(plan, domain, records, verdicts, &same.0)
+                    emulated_answers::same_as_host(settings, domain, records, verdicts, &same.0)
                 } else {
                     asked(domain, Question::SameAsHost).entry(domain, &SAME_AS_HOST)
                 }
             }),
             row("isolation", &|domain| {
-                isolation(plan, domain, verdicts, without_times(domain)).unwrap_or_else(|| {
+                isolation(settings, domain, verdicts, without_times(domain)).unwrap_or_else(|| {
                     asked(domain, Question::Interference).entry(domain, &ISOLATION_FROM_LOADS)
                 })
             }),

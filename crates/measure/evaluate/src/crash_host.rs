@@ -29,7 +29,7 @@ const SIGN: Nanos = Nanos::from_millis(100);
 /// Interval between the batches of a meter; each batch is a sign of life.
 const METER_BATCH: Nanos = Nanos::from_millis(100);
 /// Time limit for all domains to start and measure.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time during which all domains are watched to learn the largest age of a sign of life.
 const WATCHED: Duration = Duration::from_secs(3);
 /// Time from the choice of the crash time to the crash; signs are sent all the time. The agent of an emulated board
@@ -43,7 +43,7 @@ const LONGEST: Nanos = Nanos::from_secs(600);
 /// Makes this machine's kernel panic while its domains measure. `running` has the running group.
 /// Returns only if the crash did not happen, with the reason.
 pub(crate) fn crash_host(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     meter: &Path,
     directory: &ResultDirectory,
     (kept_domains, running): (&Domains, &mut RunningGroup),
@@ -54,12 +54,12 @@ pub(crate) fn crash_host(
         Ok(trigger) => trigger,
         Err(error) => return not_done(error.to_string()),
     };
-    let (candidates, left_out) = candidates(plan, kept_domains, running);
-    let wakeup = meter_plan(plan);
-    let group = running.group(&candidates, meter, &plan.housekeeping, &wakeup);
+    let (candidates, left_out) = candidates(settings, kept_domains, running);
+    let wakeup = meter_plan(settings);
+    let group = running.group(&candidates, meter, &settings.housekeeping, &wakeup);
     group.read_clocks();
     group.go();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let mut cancelled = false;
     let is_settled = |member: &Member| member.is_done() || member.last_sign.is_some();
     group.read_until(
@@ -139,11 +139,11 @@ fn witness(domain: &str, why: Finding) -> CrashWitness {
 /// Returns all domains that can run at once: the largest group of the settings for disturbances,
 /// and the domains with CPUs of their own. Returns the other domains with the reasons.
 fn candidates<'a>(
-    plan: &'a EvaluationSettings,
+    settings: &'a EvaluationSettings,
     kept_domains: &'a Domains,
     running: &RunningGroup,
 ) -> (Vec<Candidate<'a>>, Vec<CrashWitness>) {
-    let group = plan
+    let group = settings
         .transfer
         .iter()
         .flat_map(|transfer| &transfer.groups)
@@ -162,7 +162,7 @@ fn candidates<'a>(
             taken.union(&participant.cpus)
         });
     let (mut candidates, mut left_out) = (Vec::new(), Vec::new());
-    for (index, domain) in plan.domains.iter().enumerate() {
+    for (index, domain) in settings.domains.iter().enumerate() {
         if let Some(why) = running.failures.left_out(&domain.name) {
             left_out.push(witness(&domain.name, why));
             continue;
@@ -194,9 +194,9 @@ fn candidates<'a>(
     (candidates, left_out)
 }
 
-fn meter_plan(plan: &EvaluationSettings) -> MeterSettings {
+fn meter_plan(settings: &EvaluationSettings) -> MeterSettings {
     let mut wakeup = MeterSettings::new(MeterKind::Wakeup, CpuSet::new());
-    let (policy, interval) = match (&plan.transfer, plan.meters.first()) {
+    let (policy, interval) = match (&settings.transfer, settings.meters.first()) {
         (Some(transfer), _) => (transfer.policy, transfer.interval),
         (None, Some(meter)) => (meter.policy, Nanos::from_millis(1)),
         (None, None) => (wakeup.policy, wakeup.interval),

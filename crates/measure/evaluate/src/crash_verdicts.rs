@@ -14,12 +14,12 @@ use rampart_model::{
 /// seen (on a channel of its own), or if it cannot run without the host's kernel. The verdict is
 /// inconclusive if the crash was not confirmed, if the domain was silent before the crash, or if its
 /// signs leave through the host.
-pub(crate) fn judge_crash(plan: &EvaluationSettings, crash: &CrashRecord) -> Vec<Verdict> {
+pub(crate) fn judge_crash(settings: &EvaluationSettings, crash: &CrashRecord) -> Vec<Verdict> {
     crash
         .witnesses
         .iter()
         .map(|witness| {
-            let domain = plan
+            let domain = settings
                 .domains
                 .iter()
                 .find(|domain| domain.name == witness.domain);

@@ -34,13 +34,13 @@ const ROUND_DEADLINES: [Nanos; 13] = [
 /// Judges the deadline. Every period is a cycle, sampled or missed. A missed cycle exceeds the
 /// deadline if its corrected lateness does.
 pub(crate) fn judge(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     record: &Record,
     visits: &[Visit],
     emulated: bool,
 ) -> Verdict {
     let whole = whole_series(record, record.settings.meter.primary_series());
-    let deadline = plan.deadline_of(&record.domain);
+    let deadline = settings.deadline_of(&record.domain);
     let (max, missed_late) = whole.as_ref().map_or((Nanos::ZERO, 0), |series| {
         let late = |distribution: &Distribution| distribution.count_above(deadline);
         let missed_late = series.corrected.as_ref().map_or(0, |corrected| {

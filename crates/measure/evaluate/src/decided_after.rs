@@ -15,7 +15,7 @@ const OVERHEAD: f64 = 1.25;
 /// Returns the total time after which the open comparisons of the matrix would be decided if the
 /// machine stays as it was. `None` if none is open, or if none can be estimated.
 pub(crate) fn decided_after(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     records: &[Record],
     verdicts: &[Verdict],
 ) -> Option<Nanos> {
@@ -38,7 +38,7 @@ pub(crate) fn decided_after(
         .map(|record| record.exposure.duration.as_secs_f64())
         .sum();
     let more = measured * (times - 1.0) * OVERHEAD;
-    Some(plan.total + Nanos((more * 1e9) as u64))
+    Some(settings.total + Nanos((more * 1e9) as u64))
 }
 
 /// Returns by how much the data have to grow, at least 1, for all questions of a comparison. An

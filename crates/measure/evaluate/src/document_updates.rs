@@ -154,7 +154,7 @@ impl DocumentUpdates {
             .map(|collector| (collector.record.id.clone(), collector.visits.as_slice()))
             .collect();
         let evidence = Evidence {
-            plan: &evaluation.settings,
+            settings: &evaluation.settings,
             records: &evaluation.records,
             visits: &visits,
             transfers: &evaluation.transfers,

@@ -88,7 +88,7 @@ impl NoisyGuests {
             let plan = MeterSettings::new(MeterKind::Wakeup, domain.cpus.clone());
             let started = kept_domains.of(index).start(&Start {
                 meter,
-                plan: &plan,
+                settings: &plan,
                 housekeeping,
                 name: &domain.name,
                 stay_up: true,

@@ -54,7 +54,7 @@ pub(crate) fn real_time(
 /// policy and no block in another domain stops it. The cost of a separate kernel shows only in
 /// times.
 pub(crate) fn same_as_host(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     records: &[Record],
     verdicts: &[Verdict],
@@ -63,7 +63,7 @@ pub(crate) fn same_as_host(
     let from_others = blocks_of_others(domain, verdicts);
     let open = |reason: String| (NOT_JUDGED, VerdictOutcome::Inconclusive, reason);
     let (answer, outcome, reason) = match domain.selection.kind.kernel() {
-        DomainKernel::Host => match as_the_host(plan, domain, records, &from_others) {
+        DomainKernel::Host => match as_the_host(settings, domain, records, &from_others) {
             Ok(policy) => (
                 IN_STRUCTURE,
                 VerdictOutcome::Holds,
@@ -92,14 +92,14 @@ pub(crate) fn same_as_host(
 /// Returns the policy of all threads of the domain and of the host, or the difference between the
 /// two.
 fn as_the_host(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     records: &[Record],
     from_others: &[&Verdict],
 ) -> Result<SchedulingPolicy, String> {
     let policy = Placement::of(domain, records)?.policy;
     let is_host = |domain: &&EvaluatedDomain| domain.selection.kind.is_housekeeping();
-    let host = plan.domains.iter().find(is_host);
+    let host = settings.domains.iter().find(is_host);
     let host = host.ok_or("the host was not measured")?;
     let host =
         Placement::of(host, records).map_err(|why| format!("the host is not verified ({why})"))?;

@@ -16,7 +16,7 @@ pub enum EvaluateError {
     NoCpu,
     /// The requested CPUs are not usable.
     #[error(
-        "--cpus: cannot use CPUs {asked} (expected some of {usable}); fix: rampart evaluate --cpus {usable}, or start rampart without taskset and outside of a restricted cpuset"
+        "--cpus: cannot use CPUs {asked} (expected some of {usable}); fix: rampart evaluate --cpus {usable}; fix: start rampart without taskset and outside of a restricted cpuset"
     )]
     CpusUnusable {
         /// The requested one.

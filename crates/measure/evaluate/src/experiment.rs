@@ -17,14 +17,15 @@ use rampart_model::{
     EvaluationState, Finding, LoadKind, Nanos, Run, SchedulingPolicy, Severity, TransferRecord,
     VerdictOutcome,
 };
+use rampart_supervise::PlanFile;
 
 use crate::active_plan;
 use crate::collect::RecordCollector;
 use crate::crash_host;
 use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
 use crate::domains::{Domains, NoisyGuests};
-use crate::effects::PlanSwitch;
 use crate::effects::switching::Switching;
+use crate::effects::{AppliedToThisMachine, PlanSwitch};
 use crate::failures::Failures;
 use crate::kept_meters::{KeptMeters, have_own_cpus, meters_stay_up};
 use crate::load_program;
@@ -57,8 +58,8 @@ pub struct Context<'a> {
     pub crash_host: bool,
     /// Whether to explain the worst samples of each run from a kernel trace.
     pub explain: bool,
-    /// Applies and reverts the plan for a comparison.
-    pub switch: Option<&'a dyn PlanSwitch>,
+    /// The plan file of the request. A comparison applies and reverts it.
+    pub plan: Option<&'a PlanFile>,
     /// The command line, for the document.
     pub command: Vec<String>,
     /// Version of the tool, for the document.
@@ -121,7 +122,7 @@ pub fn evaluate(
         ..request.clone()
     };
     let Proposal {
-        mut plan,
+        mut settings,
         noisy_guests,
         mut not_measured,
         plan_effects,
@@ -130,10 +131,10 @@ pub fn evaluate(
         &availability,
         request,
     )?;
-    plan.findings.extend(refused);
-    active_plan::note_isolation(&mut plan, active.as_ref(), &state)?;
+    settings.findings.extend(refused);
+    active_plan::note_isolation(&mut settings, active.as_ref(), &state)?;
     let load_program = LoadProgram::find(context.meter);
-    if makes_loads(&plan) {
+    if makes_loads(&settings) {
         not_measured.extend(load_program::replacement(&machine, &load_program));
     }
     let directory = ResultDirectory::create(context.output)?.streamed(context.stream.clone());
@@ -143,21 +144,25 @@ pub fn evaluate(
     })?;
 
     rampart_meter::run_before_loads();
-    let order = schedule(&plan);
-    let rounds = plan
+    let order = schedule(&settings);
+    let rounds = settings
         .transfer
         .as_ref()
-        .map(|transfer| session::order(transfer, plan.seed))
+        .map(|transfer| session::order(transfer, settings.seed))
         .unwrap_or_default();
-    let real_time = plan
+    let real_time = settings
         .domains
         .iter()
         .fold(CpuSet::new(), |all, domain| all.union(&domain.cpus))
-        .difference(&plan.housekeeping);
+        .difference(&settings.housekeeping);
     machine.findings = read_figure_findings(&root, &machine, &real_time);
     let emulated = machine.virtualisation.emulated;
-    let mut estimate =
-        ProgressEstimate::new(&plan, order.len(), &rounds, MeasuringCosts::of(emulated));
+    let mut estimate = ProgressEstimate::new(
+        &settings,
+        order.len(),
+        &rounds,
+        MeasuringCosts::of(emulated),
+    );
     let now = timestamp(since_epoch());
     let mut evaluation = Evaluation {
         bench: rampart_model::Bench::Local,
@@ -173,7 +178,7 @@ pub fn evaluate(
         runs: (0, estimate.planned()),
         findings: Vec::new(),
         machine,
-        settings: plan,
+        settings,
         availability,
         records: Vec::new(),
         verdicts: Vec::new(),
@@ -204,7 +209,12 @@ pub fn evaluate(
         &mut evaluation.findings,
     );
     // Dropped after everything that runs in the plan's isolation.
-    let mut switching = Switching::new(context.switch, &evaluation.settings.variants);
+    let switch = context.plan.map(|plan| AppliedToThisMachine {
+        plan,
+        tool_version: context.tool_version,
+    });
+    let switch = switch.as_ref().map(|switch| switch as &dyn PlanSwitch);
+    let mut switching = Switching::new(switch, &evaluation.settings.variants);
     let mut kept_domains = Domains::new(&evaluation.settings.domains);
     // Dropped before the kept domains.
     let mut kept_meters = KeptMeters::default();
@@ -232,7 +242,7 @@ pub fn evaluate(
         .extend(state_of_runs.kept_meters.findings());
     if !evaluation.settings.variants.is_empty() {
         kept_domains.renew(&evaluation.settings.domains);
-        switching.take_back();
+        switching.revert();
         evaluation.findings.extend(switching.findings());
     }
     environment.rounds(
@@ -290,9 +300,13 @@ pub fn evaluate(
 }
 
 /// Returns whether a condition or a disturbance of the plan has a load.
-fn makes_loads(plan: &EvaluationSettings) -> bool {
-    let groups = plan.transfer.iter().flat_map(|transfer| &transfer.groups);
-    plan.conditions
+fn makes_loads(settings: &EvaluationSettings) -> bool {
+    let groups = settings
+        .transfer
+        .iter()
+        .flat_map(|transfer| &transfer.groups);
+    settings
+        .conditions
         .iter()
         .any(|condition| condition.load != LoadKind::Idle)
         || groups
@@ -410,7 +424,7 @@ impl RunEnvironment<'_> {
                     name: &name,
                     stay_up,
                     keep,
-                    plan: &collector.record.settings,
+                    settings: &collector.record.settings,
                     condition: collector.record.condition,
                     others: &others,
                     housekeeping: &evaluation.settings.housekeeping,
@@ -462,7 +476,7 @@ impl RunEnvironment<'_> {
         for entry in measured {
             let start = Start {
                 meter: self.context.meter,
-                plan: &empty_record(evaluation, entry).settings,
+                settings: &empty_record(evaluation, entry).settings,
                 housekeeping: &evaluation.settings.housekeeping,
                 name: &of(&entry).name,
                 stay_up: false,
@@ -482,14 +496,14 @@ impl RunEnvironment<'_> {
         (kept_domains, switching): (&mut Domains, &mut Switching<'_>),
         state_of_runs: &mut RunState<'_>,
     ) -> Result<(), EvaluateError> {
-        let plan = evaluation.settings.clone();
+        let settings = evaluation.settings.clone();
         let emulated = evaluation.machine.virtualisation.emulated;
-        let looks = questions::looks(&plan);
-        if !plan.variants.is_empty() || emulated || self.context.crash_host {
+        let looks = questions::looks(&settings);
+        if !settings.variants.is_empty() || emulated || self.context.crash_host {
             evaluation.settings.look = looks;
             return Ok(());
         }
-        for (look, until) in (2..).zip(questions::times_of_looks(&plan)) {
+        for (look, until) in (2..).zip(questions::times_of_looks(&settings)) {
             let failures = &state_of_runs.running.failures;
             state_of_runs
                 .updates
@@ -505,8 +519,13 @@ impl RunEnvironment<'_> {
             }
             let times = u32::try_from(times).unwrap_or(u32::MAX);
             state_of_runs.running.end();
-            kept_domains.renew(&plan.domains);
-            let order = more_runs(&plan, &open, times, plan.seed.wrapping_add(look.into()));
+            kept_domains.renew(&settings.domains);
+            let order = more_runs(
+                &settings,
+                &open,
+                times,
+                settings.seed.wrapping_add(look.into()),
+            );
             // The runs of a turn have the same number in all records.
             let number = collectors.values().map(|one| one.next_number).max();
             for collector in collectors.values_mut() {
@@ -549,11 +568,11 @@ impl RunEnvironment<'_> {
             updates,
             ..
         } = state_of_runs;
-        let plan = evaluation.settings.clone();
-        let Some(transfer) = &plan.transfer else {
+        let settings = evaluation.settings.clone();
+        let Some(transfer) = &settings.transfer else {
             return Ok(());
         };
-        let own_cpus = have_own_cpus(&plan.domains);
+        let own_cpus = have_own_cpus(&settings.domains);
         let runs = estimate.planned() - u32::try_from(rounds.len()).unwrap_or(u32::MAX);
         let mut group = None;
         let mut repeats = Repeats::default();
@@ -566,17 +585,17 @@ impl RunEnvironment<'_> {
             if !own_cpus && group.replace(round.group) != Some(round.group) {
                 // The domains of the previous group block the next one.
                 running.end();
-                kept_domains.renew(&plan.domains);
+                kept_domains.renew(&settings.domains);
             }
             let environment = Environment {
                 plan: transfer,
-                domains: &plan.domains,
+                domains: &settings.domains,
                 kept_domains,
                 meter: self.context.meter,
                 load_program: self.load_program,
-                housekeeping: &plan.housekeeping,
+                housekeeping: &settings.housekeeping,
                 scratch: self.scratch,
-                seed: plan.seed,
+                seed: settings.seed,
                 stay_up: true,
                 emulated: evaluation.machine.virtualisation.emulated,
             };

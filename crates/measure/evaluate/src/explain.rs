@@ -37,11 +37,11 @@ impl Explaining {
     pub(crate) fn start(
         wanted: bool,
         kind: DomainKind,
-        plan: &MeterSettings,
+        settings: &MeterSettings,
         housekeeping: &CpuSet,
     ) -> Self {
         let (tracing, findings) = match wanted {
-            true => begin(plan, housekeeping),
+            true => begin(settings, housekeeping),
             false => (None, Vec::new()),
         };
         Self {
@@ -56,7 +56,7 @@ impl Explaining {
     /// after the domain has ended.
     pub(crate) fn finish(
         self,
-        plan: &MeterSettings,
+        settings: &MeterSettings,
         threads: &[ThreadOutcome],
         guest: Option<&GuestReport>,
     ) -> (Vec<ExplainedWorst>, Vec<Finding>) {
@@ -68,7 +68,7 @@ impl Explaining {
             Ok(trace) => {
                 findings.push(cost(&trace));
                 findings.extend(trace.findings.iter().cloned());
-                let worst = worst(plan, threads);
+                let worst = worst(settings, threads);
                 let explained = match (self.kind.is_above_host(), guest) {
                     (true, Some(guest)) => {
                         findings.push(from_outside(guest));
@@ -96,8 +96,8 @@ impl Explaining {
 }
 
 /// Starts the trace. Returns the reason as a finding if it cannot start.
-fn begin(plan: &MeterSettings, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<Finding>) {
-    match Tracing::start(&StateDirectory::standard(), &plan.cpus, housekeeping) {
+fn begin(settings: &MeterSettings, housekeeping: &CpuSet) -> (Option<Tracing>, Vec<Finding>) {
+    match Tracing::start(&StateDirectory::standard(), &settings.cpus, housekeeping) {
         Ok(tracing) => (Some(tracing), Vec::new()),
         Err(error) => {
             let finding = Finding::new(
@@ -182,7 +182,7 @@ fn cost(trace: &KernelTrace) -> Finding {
 }
 
 /// Returns the worst samples of all threads, each with the time window that it covers.
-fn worst(plan: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
+fn worst(settings: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
     let mut samples: Vec<TracedSample> = threads
         .iter()
         .flat_map(|thread| {
@@ -193,7 +193,7 @@ fn worst(plan: &MeterSettings, threads: &[ThreadOutcome]) -> Vec<TracedSample> {
                 | MeterDetail::Mmio { .. } => (Nanos::ZERO, Nanos::ZERO),
                 // The sample is the excess of a quantum over the shortest one.
                 MeterDetail::Fwq { shortest, .. } => (shortest, shortest),
-                MeterDetail::Loop { .. } => (Nanos::ZERO, plan.work),
+                MeterDetail::Loop { .. } => (Nanos::ZERO, settings.work),
             };
             thread.worst.iter().map(move |event| TracedSample {
                 measurer: Measurer::Meter,

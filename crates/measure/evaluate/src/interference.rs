@@ -49,7 +49,7 @@ pub(crate) fn require_idle<'a>(verdict: &mut Verdict, idle: impl Iterator<Item =
         .as_mut()
         .and_then(VerdictFigures::answers_mut)
     {
-        answers.take_back(VerdictOutcome::Holds);
+        answers.withdraw(VerdictOutcome::Holds);
     }
     if verdict.outcome == VerdictOutcome::Holds {
         verdict.outcome = VerdictOutcome::Inconclusive;

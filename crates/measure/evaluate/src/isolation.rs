@@ -98,7 +98,7 @@ fn named(verdicts: &[&Verdict]) -> String {
 ///
 /// If times are `emulated`, only blocks count: a load anywhere slows the emulation of all CPUs.
 pub(crate) fn isolation(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     verdicts: &[Verdict],
     emulated: bool,
@@ -107,7 +107,7 @@ pub(crate) fn isolation(
     if verdicts_on.inward.is_empty() && verdicts_on.outward.is_empty() {
         return None;
     }
-    let (answer, outcome, reason) = answer(plan, domain, &verdicts_on, emulated);
+    let (answer, outcome, reason) = answer(settings, domain, &verdicts_on, emulated);
     Some(ComparisonEntry {
         verdicts: verdicts_on.ids(),
         ..answered(domain, &answer, Some(outcome), &reason)
@@ -117,7 +117,7 @@ pub(crate) fn isolation(
 /// Returns the pairs of this domain with others that no verdict covers: the other's name if neither
 /// direction was measured, otherwise the disturbance.
 fn not_measured(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     inward: &[&Verdict],
     outward: &[&Verdict],
@@ -128,7 +128,7 @@ fn not_measured(
         by.is_some_and(|by| by.domain == other)
     };
     let mut missing = Vec::new();
-    let others = plan
+    let others = settings
         .domains
         .iter()
         .filter(|other| other.name != domain.name);
@@ -148,7 +148,7 @@ fn not_measured(
 
 /// Returns the reasons why the data about loads does not show isolation.
 fn open_about_loads(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     verdicts_on: &VerdictsByDirection<'_>,
 ) -> Vec<String> {
@@ -158,7 +158,7 @@ fn open_about_loads(
         .copied()
         .partition(|verdict| verdict.domain == domain.name);
     let mut open = Vec::new();
-    let missing = not_measured(plan, domain, &inward, &outward, "loads");
+    let missing = not_measured(settings, domain, &inward, &outward, "loads");
     if !missing.is_empty() {
         open.push(format!("not measured with loads: {}", missing.join(", ")));
     }
@@ -173,7 +173,7 @@ fn open_about_loads(
 }
 
 fn answer(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     verdicts_on: &VerdictsByDirection<'_>,
     emulated: bool,
@@ -197,7 +197,7 @@ fn answer(
         );
     }
     let missing = not_measured(
-        plan,
+        settings,
         domain,
         &verdicts_on.inward,
         &verdicts_on.outward,
@@ -219,7 +219,7 @@ fn answer(
             format!("{apart}, but not from loads: {}", named(&leaking)),
         );
     }
-    let about_loads = open_about_loads(plan, domain, verdicts_on);
+    let about_loads = open_about_loads(settings, domain, verdicts_on);
     if domain.selection.kind.kernel() == DomainKernel::Host {
         let stopped = !with(&verdicts_on.own, Leaks).is_empty();
         let how = if stopped {

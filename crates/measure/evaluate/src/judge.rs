@@ -28,7 +28,7 @@ pub type VisitsByRecord<'a> = BTreeMap<String, &'a [Visit]>;
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// The settings of the evaluation.
-    pub plan: &'a EvaluationSettings,
+    pub settings: &'a EvaluationSettings,
     /// The records of the matrix.
     pub records: &'a [Record],
     /// The samples of the records in short slices.
@@ -91,7 +91,7 @@ impl Judging {
     /// Judges like [`judge`]. The evidence includes all evidence of the last call.
     pub(crate) fn judge(&mut self, evidence: &Evidence<'_>) -> Judged {
         let Evidence {
-            plan,
+            settings,
             records,
             visits,
             transfers,
@@ -100,7 +100,7 @@ impl Judging {
         let runs = records.iter().map(|record| record.runs.len()).sum();
         let matrix = match self.matrix.take() {
             Some((known, drawn)) if known == runs => drawn,
-            _ => judge_matrix(plan, records, visits, emulated),
+            _ => judge_matrix(settings, records, visits, emulated),
         };
         let Matrix {
             mut verdicts,
@@ -108,7 +108,7 @@ impl Judging {
             control,
         } = matrix.clone();
         self.matrix = Some((runs, matrix));
-        let mut of_rounds = self.transfers.judge(plan, transfers, emulated);
+        let mut of_rounds = self.transfers.judge(settings, transfers, emulated);
         // Blocks have positive controls of their own.
         if let Some(control) = &control {
             for verdict in &mut of_rounds {
@@ -118,11 +118,11 @@ impl Judging {
             }
         }
         verdicts.extend(of_rounds);
-        let decided_after = (!emulated).then(|| decided_after(plan, records, &verdicts));
+        let decided_after = (!emulated).then(|| decided_after(settings, records, &verdicts));
         let comparison = Comparison {
             control,
             decided_after: decided_after.flatten(),
-            ..compare(plan, records, &verdicts, reached, emulated)
+            ..compare(settings, records, &verdicts, reached, emulated)
         };
         Judged {
             verdicts,
@@ -141,18 +141,18 @@ struct Matrix {
 
 /// Judges the records of the matrix.
 fn judge_matrix(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     records: &[Record],
     visits: &VisitsByRecord<'_>,
     emulated: bool,
 ) -> Matrix {
-    let control = negative_control::judge(plan, records, visits);
+    let control = negative_control::judge(settings, records, visits);
     let (mut verdicts, mut reached) = (Vec::new(), Vec::new());
     for record in records.iter().filter(|record| record.exposure.runs > 0) {
         let emulated = emulated || record.emulated;
-        if plan.deadline_is_named(&record.domain) {
+        if settings.deadline_is_named(&record.domain) {
             let of = visits_of(visits, record);
-            verdicts.push(deadline::judge(plan, record, of, emulated));
+            verdicts.push(deadline::judge(settings, record, of, emulated));
         } else if !emulated {
             reached.extend(deadline::reached(record));
         }
@@ -173,12 +173,17 @@ fn judge_matrix(
             && let Some(host) = partner(true, record.condition)
         {
             let emulated = emulated || host.emulated;
-            comparisons.push(judge_same_as_host(plan, (record, host), visits, emulated));
+            comparisons.push(judge_same_as_host(
+                settings,
+                (record, host),
+                visits,
+                emulated,
+            ));
         }
         if record.condition != Condition::IDLE
             && let Some(idle) = partner(false, Condition::IDLE)
         {
-            comparisons.push(judge_load(plan, (record, idle), visits, emulated));
+            comparisons.push(judge_load(settings, (record, idle), visits, emulated));
         }
         if let Some(control) = &control {
             for verdict in &mut comparisons {
@@ -218,13 +223,13 @@ pub(crate) fn verdict(
 }
 
 fn judge_same_as_host(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     (record, host): (&Record, &Record),
     visits: &VisitsByRecord<'_>,
     emulated: bool,
 ) -> Verdict {
     let (ours, theirs) = (visits_of(visits, record), visits_of(visits, host));
-    let asked = questions::same_as_host(plan, &record.settings, &record.domain);
+    let asked = questions::same_as_host(settings, &record.settings, &record.domain);
     let found = compare_visits(ours, theirs, &asked);
     let (outcome, statement) = match &found {
         Some(found) => statements::same_as_host(found, asked.tolerance, emulated),
@@ -252,13 +257,13 @@ fn judge_same_as_host(
 }
 
 fn judge_load(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     (record, idle): (&Record, &Record),
     visits: &VisitsByRecord<'_>,
     emulated: bool,
 ) -> Verdict {
     let (loaded, quiet) = (visits_of(visits, record), visits_of(visits, idle));
-    let asked = questions::interference(plan, &record.settings, &record.domain);
+    let asked = questions::interference(settings, &record.settings, &record.domain);
     let found = judge_interference(loaded, quiet, &idle.id, &asked, emulated);
     let (outcome, statement, figures) = match found {
         Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),

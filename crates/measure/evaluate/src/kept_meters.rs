@@ -48,8 +48,8 @@ pub(crate) struct KeptMeters {
     /// By index of the domain, in the order in which they were started; `None` during a run.
     meters: Vec<(usize, Option<KeptMeter>)>,
     load: Option<KeptLoad>,
-    /// What is known about the surroundings of each domain's CPUs in the present isolation.
-    surroundings: BTreeMap<usize, OutsideInfluence>,
+    /// Observer of the outside influences on each domain in the present isolation.
+    observers: BTreeMap<usize, OutsideInfluence>,
     findings: Vec<Finding>,
 }
 
@@ -83,11 +83,11 @@ impl KeptMeters {
             && let Some(mut meter) = slot.take()
         {
             let settings = MeterSettings {
-                warm_up: start.plan.warm_up.min(repeated_warm_up(start.plan.meter)),
-                ..start.plan.clone()
+                warm_up: (start.settings.warm_up).min(repeated_warm_up(start.settings.meter)),
+                ..start.settings.clone()
             };
             let ready = match &meter.prepared {
-                Some(prepared) => prepared == start.plan,
+                Some(prepared) => prepared == start.settings,
                 None => matches!(meter.running.rearm(&settings), Ok(true)),
             };
             if ready {
@@ -96,19 +96,20 @@ impl KeptMeters {
             *slot = Some(meter);
             self.end();
         }
-        self.surroundings.clear();
+        self.observers.clear();
         domain.start(start)
     }
 
-    /// Returns what observes the surroundings of a domain: with what it knows from the last run in the same
-    /// isolation.
-    pub(crate) fn take_surroundings(&mut self, index: usize) -> OutsideInfluence {
-        self.surroundings.remove(&index).unwrap_or_default()
+    /// Returns the observer of outside influences on a domain, with its observations of the last run
+    /// in the same isolation.
+    pub(crate) fn take_observer(&mut self, index: usize) -> OutsideInfluence {
+        self.observers.remove(&index).unwrap_or_default()
     }
 
-    /// Keeps what observed the surroundings of a domain until its next run, or until the isolation changes.
-    pub(crate) fn keep_surroundings(&mut self, index: usize, observer: OutsideInfluence) {
-        self.surroundings.insert(index, observer);
+    /// Keeps the observer of outside influences on a domain until its next run, or until the
+    /// isolation changes.
+    pub(crate) fn keep_observer(&mut self, index: usize, observer: OutsideInfluence) {
+        self.observers.insert(index, observer);
     }
 
     /// Returns whether no meter waits or measures.
@@ -120,7 +121,7 @@ impl KeptMeters {
     /// around them. If it fails, the first run starts it, and reports why it fails.
     pub(crate) fn start(&mut self, index: usize, domain: &dyn Domain, start: &Start<'_>) {
         if let Ok(running) = domain.start(start) {
-            let prepared = Some(start.plan.clone());
+            let prepared = Some(start.settings.clone());
             self.meters
                 .push((index, Some(KeptMeter { running, prepared })));
         }
@@ -187,7 +188,7 @@ impl KeptMeters {
     /// Ends the load and all meters, the last one first, and removes their isolation.
     pub(crate) fn end(&mut self) {
         self.load = None;
-        self.surroundings.clear();
+        self.observers.clear();
         while let Some((_, meter)) = self.meters.pop() {
             let Some(KeptMeter { running, .. }) = meter else {
                 continue;
@@ -276,8 +277,8 @@ mod tests {
 
         fn stop(&mut self) {}
 
-        fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-            assert_eq!(plan.warm_up, repeated_warm_up(plan.meter));
+        fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
+            assert_eq!(settings.warm_up, repeated_warm_up(settings.meter));
             self.add("rearm");
             Ok(true)
         }
@@ -312,9 +313,9 @@ mod tests {
             ..plan.clone()
         };
         let housekeeping = CpuSet::new();
-        let of = |plan| Start {
+        let of = |settings| Start {
             meter: Path::new("/nowhere"),
-            plan,
+            settings,
             housekeeping: &housekeeping,
             name: "task",
             stay_up: false,
@@ -329,10 +330,10 @@ mod tests {
         let running = kept.take(0, &domain, &of(&other)).expect("a meter");
         assert_eq!(domain.take(), ["rearm"]);
         kept.keep(0, running);
-        kept.keep_surroundings(0, OutsideInfluence::default());
+        kept.keep_observer(0, OutsideInfluence::default());
         kept.end();
         // They were those of an isolation that has ended.
-        assert!(kept.surroundings.is_empty());
+        assert!(kept.observers.is_empty());
         assert_eq!(domain.take(), ["finish"]);
         kept.start(0, &domain, &of(&plan));
         drop(kept.take(0, &domain, &of(&other)).expect("a meter"));

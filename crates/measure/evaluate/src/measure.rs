@@ -14,7 +14,7 @@ use crate::EvaluateError;
 use crate::collect::Collected;
 use crate::experiment::timestamp;
 use crate::explain::Explaining;
-use crate::run::patience;
+use crate::run::timeout;
 use crate::store::HistogramLog;
 
 /// The environment of a single measurement.
@@ -39,12 +39,12 @@ pub struct MeasureContext<'a> {
 /// Returns an error if the meter cannot get the requested settings, or a file cannot be written.
 pub fn measure(
     domain: &dyn Domain,
-    plan: &MeterSettings,
+    settings: &MeterSettings,
     context: &MeasureContext<'_>,
     received: &mut dyn FnMut(Option<&Batch>),
     stop: &AtomicBool,
 ) -> Result<Measurement, EvaluateError> {
-    let problems = plan.findings();
+    let problems = settings.findings();
     if !problems.is_empty() {
         return Err(EvaluateError::BadPlan { findings: problems });
     }
@@ -59,7 +59,7 @@ pub fn measure(
         .map_err(output)?;
     let start = Start {
         meter: context.meter,
-        plan,
+        settings,
         housekeeping: context.housekeeping,
         name: "measure",
         stay_up: false,
@@ -67,7 +67,7 @@ pub fn measure(
     let explaining = Explaining::start(
         context.explain,
         domain.selection().kind,
-        plan,
+        settings,
         context.housekeeping,
     );
     let mut running = domain.start(&start)?;
@@ -75,18 +75,18 @@ pub fn measure(
     let mut collected = Collected::default();
     let (mut started, mut offset) = (Nanos::ZERO, Nanos::ZERO);
     let mut stopped = false;
-    let patience = patience(domain.selection().kind);
-    let mut limit = Instant::now() + Duration::from(plan.warm_up + plan.duration) + patience;
+    let timeout = timeout(domain.selection().kind);
+    let mut limit = Instant::now() + Duration::from(settings.warm_up + settings.duration) + timeout;
     let (threads, mut findings) = loop {
         if stop.load(Ordering::Relaxed) && !stopped {
             running.stop();
             stopped = true;
-            limit = limit.min(Instant::now() + patience);
+            limit = limit.min(Instant::now() + timeout);
         }
         if Instant::now() > limit {
             return Err(EvaluateError::Silent {
                 domain: domain.selection().to_string(),
-                waited: patience,
+                waited: timeout,
             });
         }
         match running.next_event(Duration::from_millis(200))? {
@@ -112,7 +112,7 @@ pub fn measure(
     let cell = running.cell();
     let detached = running.detached();
     let shield = running.finish()?;
-    let (explained, notes) = explaining.finish(plan, &threads, guest.as_ref());
+    let (explained, notes) = explaining.finish(settings, &threads, guest.as_ref());
     findings.extend(notes);
     Ok(Measurement {
         explained,
@@ -126,9 +126,9 @@ pub fn measure(
         ended_early: stopped
             || threads
                 .iter()
-                .any(|thread| thread.duration.0 < plan.duration.0 / 100 * 99),
+                .any(|thread| thread.duration.0 < settings.duration.0 / 100 * 99),
         domain: domain.selection().to_string(),
-        settings: plan.clone(),
+        settings: settings.clone(),
         cpus: collected.into_cpus(),
         threads,
         shield,

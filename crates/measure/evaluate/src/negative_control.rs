@@ -17,11 +17,11 @@ use crate::statements;
 /// Judges the control: on the idle record of the first meter with the most slices, of the host if
 /// several have as many. Returns `None` if it cannot be dealt to two sides.
 pub(crate) fn judge(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     records: &[Record],
     visits: &VisitsByRecord<'_>,
 ) -> Option<NegativeControl> {
-    let meter = plan.meters.first()?.meter;
+    let meter = settings.meters.first()?.meter;
     let slices = |record: &Record| -> usize {
         let visits = visits_of(visits, record);
         visits.iter().map(|visit| visit.slices.len()).sum()
@@ -34,8 +34,8 @@ pub(crate) fn judge(
                 && record.condition == Condition::IDLE
         })
         .max_by_key(|record| (slices(record), record.kind.is_housekeeping()))?;
-    let (one, other) = deal(visits_of(visits, record), plan.seed);
-    let asked = questions::same_as_host(plan, &record.settings, &record.domain);
+    let (one, other) = deal(visits_of(visits, record), settings.seed);
+    let asked = questions::same_as_host(settings, &record.settings, &record.domain);
     let forwards = compare(&one, &other, &asked)?;
     let backwards = compare(&other, &one, &asked)?;
     let found = if backwards.outcome == asked.alarm {
@@ -83,7 +83,7 @@ pub(crate) fn apply(control: &NegativeControl, verdict: &mut Verdict) {
             VerdictOutcome::Fails,
             VerdictOutcome::Leaks,
         ] {
-            answers.take_back(outcome);
+            answers.withdraw(outcome);
         }
     }
     if verdict.outcome != VerdictOutcome::Inconclusive {

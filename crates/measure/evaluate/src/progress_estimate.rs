@@ -26,20 +26,20 @@ impl ProgressEstimate {
     /// Creates the estimate for a plan with this many runs and these rounds, on a machine with
     /// these costs.
     pub(crate) fn new(
-        plan: &EvaluationSettings,
+        settings: &EvaluationSettings,
         runs: usize,
         rounds: &[PlannedRound],
         costs: &MeasuringCosts,
     ) -> Self {
         let emulated = *costs == MeasuringCosts::EMULATED;
-        let stay_up = plan.variants.is_empty() && meters_stay_up(&plan.domains, emulated);
-        let run = plan.run_duration + RunLimits::of(costs, stay_up).overhead;
+        let stay_up = settings.variants.is_empty() && meters_stay_up(&settings.domains, emulated);
+        let run = settings.run_duration + RunLimits::of(costs, stay_up).overhead;
         let rounds = rounds
             .iter()
             .map(|round| round.duration + costs.round_overhead);
         Self {
             began: Instant::now(),
-            total: plan.total.into(),
+            total: settings.total.into(),
             expected: std::iter::repeat_n(run, runs)
                 .chain(rounds)
                 .map(Nanos::as_secs_f64)
@@ -144,7 +144,7 @@ mod tests {
                 };
                 let plan = propose(&machine, &availability, &request)
                     .expect("a plan")
-                    .plan;
+                    .settings;
                 let transfer = plan.transfer.iter();
                 let rounds: Vec<PlannedRound> = transfer
                     .flat_map(|transfer| session::order(transfer, 1))

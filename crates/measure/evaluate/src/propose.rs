@@ -65,7 +65,7 @@ const LIMIT_WITHOUT_REQUEST: Nanos = Nanos::from_secs(360);
 #[derive(Debug, Clone)]
 pub struct Proposal {
     /// The matrix.
-    pub plan: EvaluationSettings,
+    pub settings: EvaluationSettings,
     /// Guests that run under load for the whole evaluation and are not measured.
     pub noisy_guests: Vec<EvaluatedDomain>,
     /// The parts that were left out, each with the reason.
@@ -178,7 +178,7 @@ pub fn propose(
         ..PlanEffects::default()
     });
     Ok(Proposal {
-        plan: EvaluationSettings {
+        settings: EvaluationSettings {
             transfer,
             measured: request.plan.as_ref().map(|plan| MeasuredPlan {
                 file: plan.file.clone(),

@@ -213,7 +213,7 @@ fn possible(
                 "not all CPUs of this domain can be used",
             )
             .values(format!("usable: {usable}"), domain.cpus.to_string())
-            .fix("bring them online, or widen the cpuset that rampart was started in"),
+            .fix("bring them online\nwiden the cpuset that rampart was started in"),
         ]);
     }
     available(availability, selection)

@@ -19,12 +19,12 @@ const GAP_LENGTHS: [Nanos; 3] = [
 
 /// Returns the questions of a comparison with the host.
 pub(crate) fn same_as_host(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     meter: &MeterSettings,
     domain: &str,
 ) -> Questions {
     of(
-        plan,
+        settings,
         meter,
         domain,
         SAME_AS_HOST_TOLERANCE,
@@ -34,12 +34,12 @@ pub(crate) fn same_as_host(
 
 /// Returns the questions about a load, of the matrix or of a round.
 pub(crate) fn interference(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     meter: &MeterSettings,
     domain: &str,
 ) -> Questions {
     of(
-        plan,
+        settings,
         meter,
         domain,
         INTERFERENCE_TOLERANCE,
@@ -48,7 +48,7 @@ pub(crate) fn interference(
 }
 
 fn of(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     meter: &MeterSettings,
     domain: &str,
     tolerance: f64,
@@ -58,14 +58,14 @@ fn of(
     Questions {
         quantiles: periodic,
         stolen: !periodic,
-        lengths: lengths(plan, meter, domain),
+        lengths: lengths(settings, meter, domain),
         tolerance,
         alarm,
         risk: Risk::of(
-            count(plan),
+            count(settings),
             Look {
-                number: plan.look,
-                of: looks(plan),
+                number: settings.look,
+                of: looks(settings),
             },
         ),
     }
@@ -73,16 +73,16 @@ fn of(
 
 /// Returns how often an evaluation may ask which comparisons are open, to measure those on: after the
 /// planned runs, and at [`times_of_looks`].
-pub(crate) fn looks(plan: &EvaluationSettings) -> u32 {
-    1 + u32::try_from(times_of_looks(plan).len()).unwrap_or(u32::MAX - 1)
+pub(crate) fn looks(settings: &EvaluationSettings) -> u32 {
+    1 + u32::try_from(times_of_looks(settings).len()).unwrap_or(u32::MAX - 1)
 }
 
 /// Returns the times of the looks after that: the whole time, and with a limit for measuring on each
 /// doubling and the limit.
-pub(crate) fn times_of_looks(plan: &EvaluationSettings) -> Vec<Nanos> {
-    let mut times = vec![plan.total];
-    let limit = plan.until_decided.unwrap_or(plan.total);
-    let mut next = plan.total;
+pub(crate) fn times_of_looks(settings: &EvaluationSettings) -> Vec<Nanos> {
+    let mut times = vec![settings.total];
+    let limit = settings.until_decided.unwrap_or(settings.total);
+    let mut next = settings.total;
     while next < limit {
         next = limit.min(Nanos(next.0.max(1).saturating_mul(2)));
         times.push(next);
@@ -91,9 +91,9 @@ pub(crate) fn times_of_looks(plan: &EvaluationSettings) -> Vec<Nanos> {
 }
 
 /// Returns the lengths above which a sample is a stall: the deadline if the user gave one.
-fn lengths(plan: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Vec<StallLength> {
-    if plan.deadline_is_named(domain) {
-        vec![StallLength::over(plan.deadline_of(domain))]
+fn lengths(settings: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Vec<StallLength> {
+    if settings.deadline_is_named(domain) {
+        vec![StallLength::over(settings.deadline_of(domain))]
     } else if meter.meter.is_periodic() {
         StallLength::of_period(meter.interval).to_vec()
     } else {
@@ -103,13 +103,13 @@ fn lengths(plan: &EvaluationSettings, meter: &MeterSettings, domain: &str) -> Ve
 
 /// Returns the number of questions of the whole evaluation: of the comparisons of the matrix, of
 /// the rounds with loads, and of the negative control.
-fn count(plan: &EvaluationSettings) -> u32 {
-    let loads = plan
+fn count(settings: &EvaluationSettings) -> u32 {
+    let loads = settings
         .conditions
         .iter()
         .filter(|condition| **condition != Condition::IDLE)
         .count();
-    let hosts = plan
+    let hosts = settings
         .domains
         .iter()
         .filter(|domain| domain.selection.kind.is_housekeeping())
@@ -117,24 +117,24 @@ fn count(plan: &EvaluationSettings) -> u32 {
     let with_host = if hosts == 0 {
         0
     } else {
-        plan.domains.len() - hosts
+        settings.domains.len() - hosts
     };
-    let comparisons = with_host * plan.conditions.len() + plan.domains.len() * loads + 1;
-    let matrix: u32 = plan
+    let comparisons = with_host * settings.conditions.len() + settings.domains.len() * loads + 1;
+    let matrix: u32 = settings
         .meters
         .iter()
         .map(|meter| {
             questions_per_comparison(meter) * u32::try_from(comparisons).unwrap_or(u32::MAX)
         })
         .sum();
-    let rounds: usize = plan
+    let rounds: usize = settings
         .transfer
         .iter()
         .flat_map(|transfer| &transfer.groups)
         .flat_map(|group| &group.disturbances)
         .filter(|disturbance| disturbance.kind != DisturbanceKind::Block)
         .count()
-        * plan.domains.len();
+        * settings.domains.len();
     let rounds = u32::try_from(rounds * (2 + StallLength::OF_A_PERIOD)).unwrap_or(u32::MAX);
     matrix.saturating_add(rounds)
 }

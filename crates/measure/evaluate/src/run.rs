@@ -23,19 +23,19 @@ use crate::store::HistogramLog;
 use crate::unwanted_activity;
 
 /// Time that a meter may be silent after the end of its plan before it counts as lost.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The same for a meter in a guest. In an emulated machine with a busy host it takes tens of
 /// seconds to begin.
-pub(crate) const GUEST_PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const GUEST_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between calls of the observer during a run.
 const TICK: Duration = Duration::from_millis(200);
 
 /// Returns the limit for a kind of domain.
-pub(crate) const fn patience(kind: DomainKind) -> Duration {
+pub(crate) const fn timeout(kind: DomainKind) -> Duration {
     if kind.starts_first() {
-        GUEST_PATIENCE
+        GUEST_TIMEOUT
     } else {
-        PATIENCE
+        TIMEOUT
     }
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) stay_up: bool,
     /// Whether meter and load stay up for the next run.
     pub(crate) keep: bool,
-    pub(crate) plan: &'a MeterSettings,
+    pub(crate) settings: &'a MeterSettings,
     pub(crate) condition: Condition,
     pub(crate) others: &'a CpuSet,
     pub(crate) housekeeping: &'a CpuSet,
@@ -126,7 +126,7 @@ pub(crate) fn make_run(
 
     let start = Start {
         meter: request.meter,
-        plan: request.plan,
+        settings: request.settings,
         housekeeping: request.housekeeping,
         name: request.name,
         stay_up: request.stay_up,
@@ -134,7 +134,7 @@ pub(crate) fn make_run(
     let explaining = Explaining::start(
         request.explain,
         request.domain.selection().kind,
-        request.plan,
+        request.settings,
         request.housekeeping,
     );
     match kept.take(request.index, request.domain, &start) {
@@ -144,7 +144,7 @@ pub(crate) fn make_run(
             invalid.push(why);
         }
         Ok(mut running) => {
-            let load = match kept.take_load(request.condition, &request.plan.cpus) {
+            let load = match kept.take_load(request.condition, &request.settings.cpus) {
                 Some(load) => Ok(load),
                 None => {
                     let shields = kept.shields();
@@ -153,7 +153,7 @@ pub(crate) fn make_run(
                     Load::start(
                         request.load_program,
                         request.condition,
-                        &request.plan.cpus,
+                        &request.settings.cpus,
                         request.others,
                         &shields,
                         request.scratch,
@@ -164,8 +164,8 @@ pub(crate) fn make_run(
                 Err(error) => invalid.push(problem(error.to_string())),
                 Ok(mut load) => {
                     load.share_with(&running.measuring_threads());
-                    let domain = MeasuredDomain::of(running.as_ref(), &request.plan.cpus);
-                    let mut outside_influence = kept.take_surroundings(request.index);
+                    let domain = MeasuredDomain::of(running.as_ref(), &request.settings.cpus);
+                    let mut outside_influence = kept.take_observer(request.index);
                     outside_influence.watch(vec![domain]);
                     let earlier = request
                         .unwanted_activity
@@ -173,7 +173,7 @@ pub(crate) fn make_run(
                     let result = read_messages(
                         running.as_mut(),
                         &mut load,
-                        (request.plan, patience(request.domain.selection().kind)),
+                        (request.settings, timeout(request.domain.selection().kind)),
                         &mut log,
                         &mut received,
                         &mut || {
@@ -187,10 +187,10 @@ pub(crate) fn make_run(
                         received.findings.extend(outside_influence.others_finding());
                     }
                     if request.keep {
-                        kept.keep_surroundings(request.index, outside_influence);
+                        kept.keep_observer(request.index, outside_influence);
                     }
                     unwanted_activity = earlier.map(|earlier| {
-                        let cpus = &request.plan.cpus;
+                        let cpus = &request.settings.cpus;
                         unwanted_activity::between(
                             &earlier,
                             &unwanted_activity::observe_now(),
@@ -204,7 +204,7 @@ pub(crate) fn make_run(
                     detached = running.detached();
                     load_record = load.record();
                     if request.keep && load_record.ran {
-                        kept.keep_load(request.condition, &request.plan.cpus, load);
+                        kept.keep_load(request.condition, &request.settings.cpus, load);
                     } else {
                         drop(load);
                     }
@@ -235,11 +235,11 @@ pub(crate) fn make_run(
             }
         }
     }
-    let (explained, notes) = explaining.finish(request.plan, &received.threads, guest.as_ref());
+    let (explained, notes) = explaining.finish(request.settings, &received.threads, guest.as_ref());
     received.findings.extend(notes);
     for thread in &received.threads {
         invalid.extend(thread_problems(request.record, thread));
-        if thread.samples == 0 && request.plan.meter != rampart_model::MeterKind::Noise {
+        if thread.samples == 0 && request.settings.meter != rampart_model::MeterKind::Noise {
             invalid.push(problem(format!("CPU {}: there is no sample", thread.cpu)));
         }
         received.findings.extend(steal::of_thread(thread));
@@ -300,7 +300,7 @@ fn disturbed_core(record: &str, counts: Option<DetachedCounts>) -> Option<Findin
 fn read_messages(
     running: &mut dyn Running,
     load: &mut Load,
-    (plan, patience): (&MeterSettings, Duration),
+    (plan, timeout): (&MeterSettings, Duration),
     log: &mut HistogramLog,
     received: &mut MeterOutput,
     tick: &mut dyn FnMut(),
@@ -309,7 +309,7 @@ fn read_messages(
     let record = received.record.clone();
     let failed = |error: DomainError| CutOff::ByDomain(reason(&record, &error));
     running.go().map_err(failed)?;
-    let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + patience;
+    let deadline = Instant::now() + Duration::from(plan.duration + plan.warm_up) + timeout;
     let problem = |what: String| Finding::new(Severity::Error, record.as_str(), what);
     let mut stopped = false;
     loop {
@@ -348,7 +348,7 @@ fn read_messages(
         if Instant::now() > deadline {
             return Err(CutOff::ByDomain(problem(format!(
                 "the meter did not end within {} s after its time and was killed",
-                patience.as_secs()
+                timeout.as_secs()
             ))));
         }
         // Stopping the load reports whether it died.
@@ -505,7 +505,7 @@ mod tests {
             name: "vm",
             stay_up: false,
             keep: false,
-            plan: &plan(),
+            settings: &plan(),
             condition: Condition::IDLE,
             others: &none,
             housekeeping: &none,

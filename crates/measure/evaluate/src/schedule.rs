@@ -31,18 +31,18 @@ pub struct MatrixEntry {
 /// each. Every second repetition visits the variants in the reverse order of the one before (A B, B
 /// A): slow drift affects all variants alike, and the plan is switched no more often than needed.
 #[must_use]
-pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
-    let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(plan.seed);
+pub fn schedule(settings: &EvaluationSettings) -> Vec<MatrixEntry> {
+    let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(settings.seed);
     let mut order = Vec::new();
     let mut variants = Vec::new();
-    for repetition in 0..plan.repetitions {
+    for repetition in 0..settings.repetitions {
         if repetition % 2 == 0 {
-            variants = order_of_variants(&plan.variants, &mut generator);
+            variants = order_of_variants(&settings.variants, &mut generator);
         } else {
             variants.reverse();
         }
         for variant in &variants {
-            visit(plan, *variant, &mut generator, &mut order);
+            visit(settings, *variant, &mut generator, &mut order);
         }
     }
     order
@@ -50,7 +50,7 @@ pub fn schedule(plan: &EvaluationSettings) -> Vec<MatrixEntry> {
 
 /// Returns more runs of these entries, each this often, in the order of [`schedule`].
 pub(crate) fn more(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     entries: &BTreeSet<MatrixEntry>,
     times: u32,
     seed: u64,
@@ -58,7 +58,7 @@ pub(crate) fn more(
     let mut generator = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
     let mut order = Vec::new();
     for _ in 0..times {
-        visit(plan, 0, &mut generator, &mut order);
+        visit(settings, 0, &mut generator, &mut order);
     }
     order.retain(|entry| entries.contains(entry));
     order
@@ -66,27 +66,28 @@ pub(crate) fn more(
 
 /// Appends every entry once.
 fn visit(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     variant: usize,
     generator: &mut rand_pcg::Pcg64Mcg,
     order: &mut Vec<MatrixEntry>,
 ) {
-    let mut groups: Vec<(usize, usize)> = (0..plan.meters.len())
-        .flat_map(|meter| (0..plan.conditions.len()).map(move |condition| (meter, condition)))
+    let mut groups: Vec<(usize, usize)> = (0..settings.meters.len())
+        .flat_map(|meter| (0..settings.conditions.len()).map(move |condition| (meter, condition)))
         .collect();
     groups.shuffle(generator);
     for (meter, condition) in groups {
-        let mut domains: Vec<usize> = (0..plan.domains.len())
+        let mut domains: Vec<usize> = (0..settings.domains.len())
             .filter(|domain| {
-                let selection = &plan.domains[*domain].selection;
-                plan.meters[meter].meter.measures_in(selection)
+                let selection = &settings.domains[*domain].selection;
+                settings.meters[meter].meter.measures_in(selection)
             })
             .collect();
         domains.shuffle(generator);
-        let idle = plan.conditions[condition].load == LoadKind::Idle;
+        let idle = settings.conditions[condition].load == LoadKind::Idle;
         while let Some(first) = domains.first().copied() {
-            let together =
-                |domain: &usize| idle || plan.domains[*domain].cpus == plan.domains[first].cpus;
+            let together = |domain: &usize| {
+                idle || settings.domains[*domain].cpus == settings.domains[first].cpus
+            };
             let (turn, rest): (Vec<usize>, Vec<usize>) = domains.into_iter().partition(together);
             domains = rest;
             order.extend(turn.into_iter().map(|domain| MatrixEntry {
@@ -251,9 +252,9 @@ mod tests {
     }
 
     /// Returns the variants in the order of their turns; equal adjacent ones of a turn count once.
-    fn turns(plan: &EvaluationSettings) -> Vec<usize> {
-        schedule(plan)
-            .chunks(plan.domains.len() * plan.conditions.len())
+    fn turns(settings: &EvaluationSettings) -> Vec<usize> {
+        schedule(settings)
+            .chunks(settings.domains.len() * settings.conditions.len())
             .map(|visit| {
                 assert!(visit.iter().all(|entry| entry.variant == visit[0].variant));
                 assert_eq!(visit.iter().collect::<BTreeSet<_>>().len(), visit.len());

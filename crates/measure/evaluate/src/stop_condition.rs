@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rampart_model::{DomainProgram, EvaluatedDomain, Finding, Nanos, Severity};
 
 /// The limit as a multiple of the planned time.
-const PATIENCE: u32 = 4;
+const LIMIT_FACTOR: u32 = 4;
 /// Time for the start of a domain, which may fail twice before it is left out. A guest on an
 /// emulated machine needs minutes.
 const START: Duration = Duration::from_secs(60);
@@ -102,7 +102,7 @@ pub(crate) fn longest<'p>(
         _ => START,
     };
     let starts: Duration = domains.into_iter().map(start).sum();
-    planned.saturating_mul(PATIENCE) + starts * ATTEMPTS
+    planned.saturating_mul(LIMIT_FACTOR) + starts * ATTEMPTS
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::comparison::Asked;
 ///
 /// `times` is false if the machine or the domain is emulated; no sentence rests on a time then.
 pub(crate) fn sentence(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     records: &[Record],
     verdicts: &[Verdict],
@@ -25,18 +25,20 @@ pub(crate) fn sentence(
         .filter(|record| record.domain == domain.name && record.settings.meter == meter)
         .filter(|record| record.exposure.runs > 0)
         .collect();
-    let blocks = blocks_parts(plan, domain, verdicts);
+    let blocks = blocks_parts(settings, domain, verdicts);
     if records.is_empty() && blocks == Parts::default() {
         return "No valid run was measured.".to_owned();
     }
     let asked = |question| Asked::new(verdicts, &domain.name, meter, question);
     let mut parts = Parts::default();
     if times && !records.is_empty() {
-        parts.decided.push(if plan.deadline_is_named(&domain.name) {
-            deadline_part(&asked(Question::Deadline))
-        } else {
-            worst_part(&records)
-        });
+        parts
+            .decided
+            .push(if settings.deadline_is_named(&domain.name) {
+                deadline_part(&asked(Question::Deadline))
+            } else {
+                worst_part(&records)
+            });
         if !domain.selection.kind.is_housekeeping() {
             same_part(&asked(Question::SameAsHost), &mut parts);
         }
@@ -136,7 +138,7 @@ fn loads_part(loads: &Asked<'_>, parts: &mut Parts) {
 
 /// Returns the effects of blocks in other domains, and of the host's kernel under the domain.
 fn blocks_parts(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     domain: &EvaluatedDomain,
     verdicts: &[Verdict],
 ) -> Parts {
@@ -147,7 +149,7 @@ fn blocks_parts(
         .filter(|(_, by)| by.kind == DisturbanceKind::Block);
     let (own, elsewhere): (Vec<_>, Vec<_>) = blocks.partition(|(_, by)| by.domain == domain.name);
     let mut parts = Parts::default();
-    let felt: Vec<String> = elsewhere
+    let affected: Vec<String> = elsewhere
         .iter()
         .filter(|(outcome, _)| matches!(outcome, VerdictOutcome::Leaks | VerdictOutcome::Fails))
         .map(|(_, by)| by.to_string())
@@ -155,10 +157,10 @@ fn blocks_parts(
     let open = elsewhere
         .iter()
         .any(|(outcome, _)| *outcome == VerdictOutcome::Inconclusive);
-    if !felt.is_empty() {
+    if !affected.is_empty() {
         parts.decided.push(format!(
             "stopped by blocks in other domains ({})",
-            felt.join(", ")
+            affected.join(", ")
         ));
     } else if open {
         parts
@@ -168,7 +170,7 @@ fn blocks_parts(
         let watched = |other: &&EvaluatedDomain| {
             other.name != domain.name && elsewhere.iter().any(|(_, by)| by.domain == other.name)
         };
-        let names: Vec<&str> = plan
+        let names: Vec<&str> = settings
             .domains
             .iter()
             .filter(watched)
@@ -176,7 +178,7 @@ fn blocks_parts(
             .collect();
         parts
             .decided
-            .push(if names.len() + 1 == plan.domains.len() {
+            .push(if names.len() + 1 == settings.domains.len() {
                 "isolated from blocks in other domains".to_owned()
             } else {
                 format!("isolated from blocks in {}", names.join(" and "))

@@ -111,7 +111,7 @@ fn judged(variants: &[(PlanVariant, f64)], count: usize, emulated: bool) -> Plan
     judge_effects(
         &mut effects,
         &Evidence {
-            plan: &plan,
+            settings: &plan,
             records: &[with],
             visits: &visits,
             transfers: &[],

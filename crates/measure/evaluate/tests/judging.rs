@@ -140,7 +140,7 @@ fn verdict<'a>(judged: &'a Judged, question: Question, record: &str) -> &'a Verd
 
 /// Judges records without rounds.
 fn judge_records(
-    plan: &EvaluationSettings,
+    settings: &EvaluationSettings,
     records: &[Record],
     visits: &Visits,
     emulated: bool,
@@ -150,7 +150,7 @@ fn judge_records(
         .map(|(record, runs)| (record.clone(), runs.as_slice()))
         .collect();
     judge(&Evidence {
-        plan,
+        settings,
         records,
         visits: &visits,
         transfers: &[],

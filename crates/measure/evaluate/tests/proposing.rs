@@ -70,8 +70,9 @@ fn proposed(machine: &Machine, request: &Request) -> Proposal {
 }
 
 /// Formats `host 0-1`.
-fn placed(plan: &EvaluationSettings) -> Vec<String> {
-    plan.domains
+fn placed(settings: &EvaluationSettings) -> Vec<String> {
+    settings
+        .domains
         .iter()
         .map(|domain| format!("{} {}", domain.name, domain.cpus))
         .collect()
@@ -79,7 +80,7 @@ fn placed(plan: &EvaluationSettings) -> Vec<String> {
 
 #[test]
 fn assigns_a_core_to_each_domain_if_one_remains() {
-    let plan = proposed(&machine(5, 1, ""), &five_minutes()).plan;
+    let plan = proposed(&machine(5, 1, ""), &five_minutes()).settings;
     assert_eq!(placed(&plan), ["host 1", "task 2", "container 3", "vm 4"]);
     assert_eq!(plan.housekeeping.to_string(), "0-1");
     let transfer = plan.transfer.expect("disturbances");
@@ -87,7 +88,7 @@ fn assigns_a_core_to_each_domain_if_one_remains() {
     assert_eq!(transfer.groups[0].participants.len(), 4);
     assert!(transfer.findings.is_empty());
 
-    let plan = proposed(&machine(4, 2, ""), &five_minutes()).plan;
+    let plan = proposed(&machine(4, 2, ""), &five_minutes()).settings;
     assert_eq!(
         placed(&plan),
         ["host 0,4", "task 1,5", "container 2,6", "vm 3,7"]
@@ -96,7 +97,7 @@ fn assigns_a_core_to_each_domain_if_one_remains() {
 
 #[test]
 fn shares_out_isolated_cpus_evenly() {
-    let plan = proposed(&machine(8, 1, "2-7"), &five_minutes()).plan;
+    let plan = proposed(&machine(8, 1, "2-7"), &five_minutes()).settings;
     assert_eq!(
         placed(&plan),
         ["host 0-1", "task 2-3", "container 4-5", "vm 6-7"]
@@ -109,7 +110,7 @@ fn reports_siblings_in_two_domains() {
         cpus: Some("1,5,2,6".parse().expect("CPUs")),
         ..five_minutes()
     };
-    let plan = proposed(&machine(4, 2, ""), &request).plan;
+    let plan = proposed(&machine(4, 2, ""), &request).settings;
     assert_eq!(placed(&plan), ["host 7", "task 1", "container 2", "vm 5"]);
     assert!(
         plan.findings
@@ -122,10 +123,10 @@ fn reports_siblings_in_two_domains() {
 fn shares_cpus_if_there_are_too_few() {
     let proposal = proposed(&machine(2, 1, ""), &five_minutes());
     assert_eq!(
-        placed(&proposal.plan),
+        placed(&proposal.settings),
         ["host 0", "task 1", "container 1", "vm 1"]
     );
-    let transfer = proposal.plan.transfer.expect("disturbances");
+    let transfer = proposal.settings.transfer.expect("disturbances");
     assert_eq!(transfer.groups.len(), 3);
     assert_eq!(transfer.findings.len(), 3, "the pairs that are left out");
     let blocks = transfer.groups[2]
@@ -151,15 +152,22 @@ fn measures_a_kind_twice_and_no_noisy_guest() {
         ..five_minutes()
     };
     let proposal = proposed(&machine(4, 1, ""), &request);
-    assert_eq!(placed(&proposal.plan), ["host 1", "vm-1 2", "vm-2 3"]);
+    assert_eq!(placed(&proposal.settings), ["host 1", "vm-1 2", "vm-2 3"]);
     assert_eq!(proposal.noisy_guests.len(), 1);
     assert_eq!(proposal.noisy_guests[0].name, "vm:noisy");
-    assert_eq!(proposal.noisy_guests[0].cpus, proposal.plan.housekeeping);
+    assert_eq!(
+        proposal.noisy_guests[0].cpus,
+        proposal.settings.housekeeping
+    );
     let about_noisy_guest = |finding: &rampart_model::Finding| finding.location == "vm:noisy";
-    assert!(proposal.plan.findings.iter().any(about_noisy_guest));
+    assert!(proposal.settings.findings.iter().any(about_noisy_guest));
     let usual = proposed(&machine(4, 1, ""), &five_minutes());
     assert!(usual.noisy_guests.is_empty());
-    assert!(!placed(&usual.plan).iter().any(|name| name.contains("tcg")));
+    assert!(
+        !placed(&usual.settings)
+            .iter()
+            .any(|name| name.contains("tcg"))
+    );
 }
 
 #[test]
@@ -169,7 +177,7 @@ fn matrix_and_disturbances_fit_in_the_time() {
             total: Some(Nanos::from_secs(seconds)),
             ..Request::default()
         };
-        let plan = proposed(&machine(5, 1, ""), &request).plan;
+        let plan = proposed(&machine(5, 1, ""), &request).settings;
         let cells = 4 * 3 * u64::from(plan.repetitions);
         let rounds = plan
             .transfer
@@ -185,7 +193,7 @@ fn matrix_and_disturbances_fit_in_the_time() {
 #[test]
 fn without_a_time_open_comparisons_are_measured_on() {
     let limit =
-        |machine: &Machine, request: &Request| proposed(machine, request).plan.until_decided;
+        |machine: &Machine, request: &Request| proposed(machine, request).settings.until_decided;
     let mut machine = machine(8, 1, "");
     assert_eq!(
         limit(&machine, &Request::default()),
@@ -237,7 +245,7 @@ fn the_time_of_a_fix_is_enough() {
             for gap in proposal.not_measured.iter().filter(of_disturbances) {
                 let fix = gap.findings[0].fix.as_deref().expect("a fix");
                 let again = proposed(&machine, &with(time_in(fix), None));
-                assert!(again.plan.transfer.is_some(), "{seconds} s: {fix}");
+                assert!(again.settings.transfer.is_some(), "{seconds} s: {fix}");
                 let still = again.not_measured.iter().any(|one| one.part == gap.part);
                 assert!(!still, "{seconds} s: {fix}");
             }
@@ -249,7 +257,7 @@ fn the_time_of_a_fix_is_enough() {
 fn reports_a_reason_for_each_omitted_part() {
     let reason = |request: &Request, machine: &Machine| {
         let proposal = proposed(machine, request);
-        assert_eq!(proposal.plan.transfer, None);
+        assert_eq!(proposal.settings.transfer, None);
         proposal
             .not_measured
             .into_iter()
@@ -308,9 +316,11 @@ fn measures_meters_without_a_kernel_only_in_cells() {
         ..five_minutes()
     };
     let Proposal {
-        plan, not_measured, ..
+        settings,
+        not_measured,
+        ..
     } = propose(&machine, &available, &request).expect("a plan");
-    assert_eq!(plan.meters.len(), 2);
+    assert_eq!(settings.meters.len(), 2);
     let irq_in = |domain: &str| EvaluationPart::Meter {
         domain: domain.to_owned(),
         meter: MeterKind::Irq,
@@ -331,7 +341,7 @@ fn measures_meters_without_a_kernel_only_in_cells() {
     // Of several meters, those that can measure in any domain remain.
     request.meters.push(MeterKind::Wakeup);
     let proposal = propose(&machine, &available, &request).expect("a plan");
-    assert_eq!(proposal.plan.meters.len(), 1);
+    assert_eq!(proposal.settings.meters.len(), 1);
     let mut left_out = proposal.not_measured.iter();
     assert!(left_out.any(|gap| gap.part == irq_in("task")));
 }
@@ -357,7 +367,7 @@ fn leaves_out_what_spins_on_an_emulated_machine_with_few_real_cpus() {
         propose(&machine, &available, &request).expect("a plan")
     };
     let measured = |proposal: &Proposal| {
-        let mut domains = proposal.plan.domains.iter();
+        let mut domains = proposal.settings.domains.iter();
         domains.any(|domain| domain.selection == detached)
     };
     let named = [DomainSelection::of(DomainKind::Host), detached];
@@ -402,7 +412,7 @@ fn what_runs_on_one_cpu_is_measured_on_one_of_the_shared_cpus() {
         findings: Vec::new(),
     }));
     let proposal = propose(&machine(4, 1, "1-3"), &available, &five_minutes()).expect("a plan");
-    for domain in &proposal.plan.domains {
+    for domain in &proposal.settings.domains {
         let cpus = match domain.selection {
             selection if selection.kind == DomainKind::Host => continue,
             selection if one_cpu.contains(&selection) => 1,
@@ -411,7 +421,7 @@ fn what_runs_on_one_cpu_is_measured_on_one_of_the_shared_cpus() {
         assert_eq!(domain.cpus.len(), cpus, "{domain:?}");
     }
     let measured = |one: &DomainSelection| {
-        let mut domains = proposal.plan.domains.iter();
+        let mut domains = proposal.settings.domains.iter();
         domains.any(|domain| domain.selection == *one)
     };
     assert!(one_cpu.iter().all(measured), "{:?}", proposal.not_measured);

@@ -110,7 +110,7 @@ fn proposed(plan: PlanRequest, total: Option<u64>) -> Result<Proposal, EvaluateE
 }
 
 fn names(proposal: &Proposal) -> Vec<String> {
-    let domains = proposal.plan.domains.iter();
+    let domains = proposal.settings.domains.iter();
     domains
         .map(|domain| format!("{} {}", domain.name, domain.cpus))
         .collect()
@@ -120,7 +120,7 @@ fn names(proposal: &Proposal) -> Vec<String> {
 fn keeps_cpus_policy_and_deadline_of_each_domain() {
     let proposal = proposed(plan(&[]), Some(300)).expect("a matrix");
     assert_eq!(names(&proposal), ["host 1", "press 3", "log 2"]);
-    let matrix = &proposal.plan;
+    let matrix = &proposal.settings;
     assert_eq!(matrix.housekeeping.to_string(), "0-1");
     assert_eq!(matrix.domains[1].policy, Some(SchedulingPolicy::Fifo(70)));
     assert_eq!(matrix.deadline_of("press"), Nanos::from_micros(100));
@@ -164,7 +164,7 @@ fn a_comparison_uses_the_whole_time_and_reports_its_need() {
         ..plan(&["press"])
     };
     let proposal = proposed(compared(true, true), None).expect("a matrix");
-    let matrix = &proposal.plan;
+    let matrix = &proposal.settings;
     assert!(matrix.transfer.is_none());
     let variants: Vec<String> = matrix
         .variants
@@ -202,7 +202,7 @@ fn a_comparison_uses_the_whole_time_and_reports_its_need() {
     assert!(refused.to_string().contains("fix: --for "), "{refused}");
     let order = proposed(compared(true, false), Some(60))
         .expect("a matrix")
-        .plan
+        .settings
         .variants;
     assert_eq!(order[0].variant, PlanVariant::After);
     assert_eq!(order.len(), 2);

@@ -18,9 +18,9 @@ use rampart_model::{
 use crate::BlocksError;
 
 /// Time limit for the program to get ready; in an emulated guest it takes seconds.
-const READY_PATIENCE: Duration = Duration::from_secs(30);
+const READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit for the program to report its blocks after the last one.
-const END_PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much later than planned a block may come before its program counts as hung.
 const DELAY_LIMIT: Duration = Duration::from_secs(30);
 /// The real-time budget per second of a process in a shield, which `CONFIG_RT_GROUP_SCHED`
@@ -73,7 +73,7 @@ impl MeterProcess for RemoteProgram {
 /// A program that stops CPUs. Dropping it ends the program and its blocks.
 pub struct Blocks {
     name: String,
-    plan: BlockSettings,
+    settings: BlockSettings,
     kind: BlockKind,
     longest: Nanos,
     findings: Vec<Finding>,
@@ -85,7 +85,7 @@ pub struct Blocks {
 impl std::fmt::Debug for Blocks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Blocks")
-            .field("plan", &self.plan)
+            .field("settings", &self.settings)
             .field("kind", &self.kind)
             .finish_non_exhaustive()
     }
@@ -97,8 +97,8 @@ impl Blocks {
     ///
     /// # Errors
     /// Returns an error if the program cannot be started, or refuses the plan.
-    pub fn start(meter: &Path, plan: &BlockSettings) -> Result<Self, BlocksError> {
-        Self::start_within(meter, plan, None)
+    pub fn start(meter: &Path, settings: &BlockSettings) -> Result<Self, BlocksError> {
+        Self::start_within(meter, settings, None)
     }
 
     /// Starts the program for CPUs in a `shield`. A spinning thread must be admitted to the shield;
@@ -108,7 +108,7 @@ impl Blocks {
     /// Returns the errors of [`Blocks::start`], and an error if the shield does not admit it.
     pub fn start_within(
         meter: &Path,
-        plan: &BlockSettings,
+        settings: &BlockSettings,
         shield: Option<&Shield>,
     ) -> Result<Self, BlocksError> {
         let name = format!("{} block", meter.display());
@@ -127,8 +127,13 @@ impl Blocks {
             })?;
         let process = child.id();
         // From here on, dropping `blocks` ends the program.
-        let mut blocks = Self::new(name, plan, MeterStreams::of(&mut child), Box::new(child));
-        let spins = match plan.kind {
+        let mut blocks = Self::new(
+            name,
+            settings,
+            MeterStreams::of(&mut child),
+            Box::new(child),
+        );
+        let spins = match settings.kind {
             Some(kind) => kind == BlockKind::Spin,
             None => !Path::new(DEVICE).exists(),
         };
@@ -153,7 +158,7 @@ impl Blocks {
         input: Box<dyn Write + Send>,
         output: Box<dyn Read + Send>,
         handle: Box<dyn Send>,
-        plan: &BlockSettings,
+        settings: &BlockSettings,
     ) -> Result<Self, BlocksError> {
         let streams = MeterStreams {
             input: Some(input),
@@ -161,21 +166,21 @@ impl Blocks {
             errors: None,
         };
         let process = Box::new(RemoteProgram(Some(handle)));
-        let mut blocks = Self::new(name.to_owned(), plan, streams, process);
+        let mut blocks = Self::new(name.to_owned(), settings, streams, process);
         blocks.prepare()?;
         Ok(blocks)
     }
 
     fn new(
         name: String,
-        plan: &BlockSettings,
+        settings: &BlockSettings,
         streams: MeterStreams,
         process: Box<dyn MeterProcess>,
     ) -> Self {
         Self {
             name,
-            plan: plan.clone(),
-            kind: plan.kind.unwrap_or(BlockKind::Module),
+            settings: settings.clone(),
+            kind: settings.kind.unwrap_or(BlockKind::Module),
             longest: Nanos::ZERO,
             findings: Vec::new(),
             spans: Vec::new(),
@@ -188,9 +193,9 @@ impl Blocks {
         // If the program has ended, its own message is better than the write error.
         let sent = self.send(&BlockerRequest::Prepare {
             protocol: BLOCKER_PROTOCOL_VERSION,
-            settings: self.plan.clone(),
+            settings: self.settings.clone(),
         });
-        match self.next_event(READY_PATIENCE)? {
+        match self.next_event(READY_TIMEOUT)? {
             Some(BlockerEvent::Ready {
                 protocol,
                 kind,
@@ -207,7 +212,7 @@ impl Blocks {
             Some(other) => Err(self.unexpected_event(&other)),
             None => {
                 sent?;
-                Err(self.silent("get ready", READY_PATIENCE))
+                Err(self.silent("get ready", READY_TIMEOUT))
             }
         }
     }
@@ -317,11 +322,11 @@ impl Blocks {
         }
         let begin = Instant::now();
         loop {
-            let left = END_PATIENCE.saturating_sub(begin.elapsed());
+            let left = END_TIMEOUT.saturating_sub(begin.elapsed());
             match self.poll(left)? {
                 Some(BlocksProgress::Finished) => break,
                 Some(BlocksProgress::Made(_)) => {}
-                None if left.is_zero() => return Err(self.silent("end", END_PATIENCE)),
+                None if left.is_zero() => return Err(self.silent("end", END_TIMEOUT)),
                 None => {}
             }
         }
@@ -330,7 +335,7 @@ impl Blocks {
         Ok(BlocksOutcome {
             made: BlocksMade {
                 kind: self.kind,
-                length: self.plan.length,
+                length: self.settings.length,
                 clock: Vec::new(),
                 spans: std::mem::take(&mut self.spans),
             },
@@ -463,9 +468,9 @@ mod tests {
             (BlockKind::Spin, Nanos(5000))
         );
         blocks.go().expect("started");
-        let patience = Duration::from_secs(5);
+        let timeout = Duration::from_secs(5);
         assert_eq!(
-            blocks.poll(patience).expect("an event"),
+            blocks.poll(timeout).expect("an event"),
             Some(BlocksProgress::Made(vec![span(2, 70)]))
         );
         let outcome = blocks.finish().expect("ends");
@@ -502,7 +507,7 @@ mod tests {
         let mut blocks = Blocks::new("there".to_owned(), &plan(), streams, process);
         let nothing = blocks.poll(Duration::from_millis(20)).expect("it lives");
         assert_eq!(nothing, None);
-        let error = blocks.silent("get ready", READY_PATIENCE).to_string();
+        let error = blocks.silent("get ready", READY_TIMEOUT).to_string();
         assert!(
             error.contains("30 s") && error.contains("; fix: "),
             "{error}"

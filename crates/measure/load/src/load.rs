@@ -25,11 +25,11 @@ use crate::{LoadError, stressor};
 
 /// Time limit for the workers of a load to use [`ENOUGH_TO_COUNT`]. They need milliseconds; on a
 /// busy machine with an emulated disk they may need seconds.
-const START_PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// CPU time after which a worker counts as running.
 const ENOUGH_TO_COUNT: Nanos = Nanos::from_millis(1);
 /// Time limit for a load to remove its files before it is killed.
-const END_PATIENCE: Duration = Duration::from_secs(3);
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 /// Bytes of the end of a stressor's output that are kept.
 const OUTPUT_KEPT: usize = 2048;
 
@@ -236,7 +236,7 @@ impl Load {
         }
         let begin = Instant::now();
         for stressor in &mut self.stressors {
-            stressor.reap(END_PATIENCE.saturating_sub(begin.elapsed()));
+            stressor.reap(END_TIMEOUT.saturating_sub(begin.elapsed()));
         }
         if let Some(scratch) = self.scratch.take() {
             // Remaining files are in the caller's scratch directory, which the caller removes.
@@ -359,7 +359,7 @@ impl Stressor {
                 Seen::Running(used) => format!(
                     "its workers have used {:.3} ms of CPU time within {} s, needed {:.0} ms; fix: see what else runs on CPU {}",
                     used.as_secs_f64() * 1e3,
-                    START_PATIENCE.as_secs(),
+                    START_TIMEOUT.as_secs(),
                     ENOUGH_TO_COUNT.as_secs_f64() * 1e3,
                     self.cpu,
                 ),
@@ -367,7 +367,7 @@ impl Stressor {
             };
             // Missing workers may still start; an ended program does not.
             let ended = self.has_ended();
-            if ended || begin.elapsed() >= START_PATIENCE {
+            if ended || begin.elapsed() >= START_TIMEOUT {
                 let reason = match self.look() {
                     Seen::Problem { what } if ended => what,
                     _ => reason,
@@ -505,11 +505,11 @@ impl Stressor {
         }
     }
 
-    /// Waits for the end, and kills the process after `patience`.
-    fn reap(&mut self, patience: Duration) {
+    /// Waits for the end, and kills the process after `timeout`.
+    fn reap(&mut self, timeout: Duration) {
         let begin = Instant::now();
         let leader = self.child.id();
-        while begin.elapsed() < patience {
+        while begin.elapsed() < timeout {
             if self.has_ended() && proc::group(leader).is_empty() {
                 return;
             }

@@ -10,7 +10,7 @@ use rampart_host::run_within;
 use crate::LoadError;
 
 /// Time limit for the program to print its version. An emulated machine needs seconds.
-const VERSION_PATIENCE: Duration = Duration::from_secs(60);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The program that makes the loads.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl LoadProgram {
             .map(|directory| directory.join("stress-ng"))
             .find(|path| path.is_file())
             .ok_or(LoadError::Missing { searched });
-        match stress_ng.and_then(|path| Ok((read_version(&path, VERSION_PATIENCE)?, path))) {
+        match stress_ng.and_then(|path| Ok((read_version(&path, VERSION_TIMEOUT)?, path))) {
             Ok((version, path)) => Self::StressNg { path, version },
             Err(reason) => Self::Meter {
                 path: meter.to_owned(),
@@ -60,17 +60,17 @@ impl LoadProgram {
 }
 
 /// Returns the version that the program prints.
-fn read_version(program: &Path, patience: Duration) -> Result<String, LoadError> {
+fn read_version(program: &Path, timeout: Duration) -> Result<String, LoadError> {
     let mut command = Command::new(program);
     command.arg("--version");
     let result =
-        run_within(command, patience).map_err(LoadError::file("start the program", program))?;
+        run_within(command, timeout).map_err(LoadError::file("start the program", program))?;
     let answer = result.output;
     match (version(&answer), result.status) {
         (Some(version), _) => Ok(version),
         (None, None) => Err(LoadError::Hung {
             path: program.to_owned(),
-            waited: patience,
+            waited: timeout,
         }),
         (None, Some(_)) => Err(LoadError::NoVersion {
             path: program.to_owned(),

@@ -20,7 +20,7 @@ pub struct Gap {
 
 /// A mechanism with which the scheduler limits real-time threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Brake {
+pub struct RealTimeLimit {
     /// Name of the mechanism, as the subject of a sentence.
     pub name: String,
     /// The setting that enables it.
@@ -38,7 +38,7 @@ pub struct Brake {
 /// The shortest gap that is considered; both mechanisms take 50 ms by default.
 const SHORTEST: Nanos = Nanos::from_millis(10);
 
-impl Brake {
+impl RealTimeLimit {
     /// Returns whether the length of the gap fits. The accounting happens at ticks, at most 10 ms
     /// apart.
     fn length_fits(&self, gap: &Gap) -> bool {
@@ -72,13 +72,13 @@ impl Brake {
     }
 }
 
-/// Returns a finding if `gaps` of the real-time thread on `cpu` fit one of `brakes`. Mechanisms
+/// Returns a finding if `gaps` of the real-time thread on `cpu` fit one of `limits`. Mechanisms
 /// that fit equally are named together. The gaps must be in rising order of their end.
 #[must_use]
-pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
-    let matches: Vec<(&Brake, Vec<&Gap>)> = brakes
+pub fn explain(cpu: CpuId, gaps: &[Gap], limits: &[RealTimeLimit]) -> Option<Finding> {
+    let matches: Vec<(&RealTimeLimit, Vec<&Gap>)> = limits
         .iter()
-        .map(|brake| (brake, brake.matching(gaps)))
+        .map(|limit| (limit, limit.matching(gaps)))
         .filter(|(_, gaps)| !gaps.is_empty())
         .collect();
     let (first, fitting) = matches.first()?;
@@ -86,8 +86,8 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
         fitting.iter().map(|gap| gap.length).min()?,
         fitting.iter().map(|gap| gap.length).max()?,
     );
-    let join = |text: &dyn Fn(&Brake) -> String, glue: &str| {
-        let parts: Vec<String> = matches.iter().map(|(brake, _)| text(brake)).collect();
+    let join = |text: &dyn Fn(&RealTimeLimit) -> String, glue: &str| {
+        let parts: Vec<String> = matches.iter().map(|(limit, _)| text(limit)).collect();
         parts.join(glue)
     };
     let count = fitting.len();
@@ -98,21 +98,21 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
     };
     let what = format!(
         "{gaps} like {}, which takes {} in each {}, not like noise of the machine",
-        join(&|brake| brake.name.clone(), " or "),
+        join(&|limit| limit.name.clone(), " or "),
         first.taken,
         first.period,
     );
     Some(
         Finding::new(
             Severity::Warning,
-            join(&|brake| brake.location.clone(), ", "),
+            join(&|limit| limit.location.clone(), ", "),
             what,
         )
         .values(
-            join(&|brake| brake.present.clone(), ", "),
+            join(&|limit| limit.present.clone(), ", "),
             "off, or a policy that leaves time for other threads",
         )
-        .fix(join(&|brake| brake.fix.clone(), "; or ")),
+        .fix(join(&|limit| limit.fix.clone(), "; or ")),
     )
 }
 
@@ -120,8 +120,8 @@ pub fn explain(cpu: CpuId, gaps: &[Gap], brakes: &[Brake]) -> Option<Finding> {
 mod tests {
     use super::*;
 
-    fn brake(name: &str, taken: u64) -> Brake {
-        Brake {
+    fn limit(name: &str, taken: u64) -> RealTimeLimit {
+        RealTimeLimit {
             name: name.to_owned(),
             location: format!("/{name}"),
             present: "on".to_owned(),
@@ -149,7 +149,7 @@ mod tests {
             (4_010, 52),
             (5_000, 51),
         ]);
-        let finding = explain(CpuId(1), &seen, &[brake("throttling", 50)]).expect("explained");
+        let finding = explain(CpuId(1), &seen, &[limit("throttling", 50)]).expect("explained");
         assert_eq!(finding.severity, Severity::Warning);
         assert!(
             finding
@@ -162,19 +162,19 @@ mod tests {
     #[test]
     fn names_mechanisms_that_fit_equally_together() {
         let seen = gaps(&[(1_000, 50), (2_000, 50)]);
-        let brakes = [
-            brake("throttling", 50),
-            brake("server", 50),
-            brake("other", 300),
+        let limits = [
+            limit("throttling", 50),
+            limit("server", 50),
+            limit("other", 300),
         ];
-        let finding = explain(CpuId(0), &seen, &brakes).expect("explained");
+        let finding = explain(CpuId(0), &seen, &limits).expect("explained");
         assert!(finding.what.contains("throttling or server,"), "{finding}");
         assert_eq!(finding.location, "/throttling, /server");
     }
 
     #[test]
     fn does_not_explain_other_gaps() {
-        let throttling = [brake("throttling", 50)];
+        let throttling = [limit("throttling", 50)];
         for seen in [
             gaps(&[]),
             gaps(&[(1_000, 20), (2_000, 20)]),
@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(explain(CpuId(1), &seen, &throttling), None, "{seen:?}");
         }
         assert_eq!(
-            explain(CpuId(1), &gaps(&[(1_000, 50)]), &[brake("off", 0)]),
+            explain(CpuId(1), &gaps(&[(1_000, 50)]), &[limit("off", 0)]),
             None
         );
     }

@@ -6,16 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Args;
-use rampart_evaluate::{
-    Context, DisturbanceRequest, PlanSwitch, Request, ResultStream, evaluate, is_complete,
-};
+use rampart_evaluate::{Context, DisturbanceRequest, Request, ResultStream, evaluate, is_complete};
 use rampart_model::{
     Condition, CpuList, Evaluation, ExitCode, LoadKind, LoadLocation, MeterKind, Nanos, Question,
     SchedulingPolicy, VerdictOutcome,
 };
 use rampart_supervise::PlanFile;
 
-use super::evaluate_plan::{Switch, selections};
+use super::evaluate_plan::selections;
 use super::report::{Format, render};
 use crate::arguments::ShowProgress;
 use crate::failure::Failure;
@@ -200,7 +198,6 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     super::evaluate_on::refuse_crash_here(arguments)?;
     let read = arguments.plan.read()?;
     let request = request(arguments, read.as_ref())?;
-    let switch = read.as_ref().map(Switch);
     let meter = super::meter_program()?;
     let streamed = arguments.out.as_deref() == Some(Path::new("-"));
     // Streamed results also need a directory while they are created.
@@ -222,7 +219,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         stream: stream.clone(),
         crash_host: arguments.crash_host,
         explain: arguments.explain,
-        switch: switch.as_ref().map(|switch| switch as &dyn PlanSwitch),
+        plan: read.as_ref(),
         command: std::env::args().collect(),
         tool_version: super::VERSION,
     };

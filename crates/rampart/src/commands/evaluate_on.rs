@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use rampart_bench::{BenchError, BenchSelection, Patience, Results, carry};
+use rampart_bench::{BenchError, BenchSelection, Results, SilenceLimits, copy_programs};
 use rampart_evaluate::{
     CRASH_SIGNS, DOCUMENT, ResultDirectory, add_crash, confirm_crash, read, signs_in_memory,
 };
@@ -79,10 +79,10 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
         machine.agent().hello().kernel_release,
         machine.agent().hello().cpus.named()
     ));
-    let carried = programs()
-        .and_then(|programs| Ok(carry(machine, &programs)?))
+    let copied = programs()
+        .and_then(|programs| Ok(copy_programs(machine, &programs)?))
         .inspect_err(|_| remove_if_empty(&path))?;
-    let mut argv = remote_command(arguments, carried.rampart, crash);
+    let mut argv = remote_command(arguments, copied.rampart, crash);
     if let Bench::Sim { .. } = bench
         && let Ok(cpus) = std::thread::available_parallelism()
     {
@@ -95,7 +95,7 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
     let ended = rampart_bench::run(
         machine,
         &argv,
-        patience(arguments),
+        limits(arguments),
         &stop,
         |stdout| {
             results.unpack(stdout, |name, content| {
@@ -167,12 +167,12 @@ pub(crate) fn run(arguments: &Evaluate, colour: bool) -> Result<ExitCode, Failur
 
 /// Returns the limit of silence. No part of an evaluation takes longer than its total time, by default
 /// at most four minutes.
-fn patience(arguments: &Evaluate) -> Patience {
+fn limits(arguments: &Evaluate) -> SilenceLimits {
     let total = arguments
         .until_decided
         .or(arguments.duration)
         .unwrap_or(Nanos::from_secs(240));
-    Patience::with_quiet(Duration::from_nanos(total.0))
+    SilenceLimits::with_quiet(Duration::from_nanos(total.0))
 }
 
 /// Returns the command line for the other machine.

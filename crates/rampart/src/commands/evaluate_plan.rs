@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use rampart_evaluate::{PlanRequest, PlanSwitch};
-use rampart_host::{HostError, MachineRoot, StateDirectory};
-use rampart_model::{ActivePlan, DomainSelection, Finding, PlanChange, Severity};
+use rampart_evaluate::PlanRequest;
+use rampart_host::MachineRoot;
+use rampart_model::DomainSelection;
 use rampart_supervise::{PlanFile, read_plan_text};
 
-use super::VERSION;
 use crate::failure::Failure;
 
 /// Options that measure a plan.
@@ -37,7 +36,7 @@ pub(crate) struct PlanOptions {
 }
 
 impl PlanOptions {
-    /// Returns the arguments that carry the plan to another machine, which has no file of it.
+    /// Returns the arguments that pass the plan to another machine, which has no file of it.
     pub(crate) fn remote_arguments(&self) -> Result<Vec<String>, Failure> {
         match &self.plan {
             None => Ok(Vec::new()),
@@ -70,53 +69,8 @@ impl PlanOptions {
 
     /// Returns the request to evaluate a plan.
     pub(crate) fn request(&self, read: &PlanFile, domains: &[String]) -> PlanRequest {
-        let compares = self.before_after || self.ablate;
-        PlanRequest {
-            file: read.file.clone(),
-            plan: read.plan.clone(),
-            resolved: read.resolved.clone(),
-            names: domains.to_vec(),
-            before_after: self.before_after,
-            ablate: self.ablate,
-            steps: if compares {
-                read.change_list(&MachineRoot::system(), VERSION).steps
-            } else {
-                Vec::new()
-            },
-        }
+        PlanRequest::of(read, domains, self.before_after, self.ablate)
     }
-}
-
-/// Applies a plan like `rampart apply` and takes it back like `rampart release`.
-#[derive(Debug)]
-pub(crate) struct Switch<'a>(pub(crate) &'a PlanFile);
-
-impl PlanSwitch for Switch<'_> {
-    fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
-        // The numbers of threads and interrupts change, so the list is made anew.
-        let mut changes = self.0.change_list(&MachineRoot::system(), VERSION);
-        changes.leave_out(leave_out);
-        let state = StateDirectory::standard();
-        let applied = self.0.apply(&changes, &state, VERSION, &mut |_| {});
-        applied.map_err(|error| problem(&self.0.file, &error))
-    }
-
-    fn release(&self) -> Result<Vec<Finding>, Box<Finding>> {
-        let report = rampart_host::release(&StateDirectory::standard())
-            .map_err(|error| problem(&self.0.file, &error))?;
-        match report
-            .left
-            .iter()
-            .find(|left| left.severity == Severity::Error)
-        {
-            Some(kept) => Err(Box::new(kept.clone())),
-            None => Ok(report.left),
-        }
-    }
-}
-
-fn problem(location: &str, error: &HostError) -> Box<Finding> {
-    Box::new(Finding::new(Severity::Error, location, error.to_string()).fix("rampart release"))
 }
 
 /// Parses the domains of `--domains` of an evaluation without a plan.

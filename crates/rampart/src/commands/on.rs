@@ -10,8 +10,8 @@ use clap::Args;
 use rampart_agent::AgentOutput;
 use rampart_bench::sim::{Architecture, Joined, Sim, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES};
 use rampart_bench::{
-    BenchMachine, BenchSelection, EvaluationBench, Patience, Programs, Ssh, TrackedStream, carry,
-    has_terminal, run_with_standard_streams,
+    BenchMachine, BenchSelection, EvaluationBench, Programs, SilenceLimits, Ssh, TrackedStream,
+    copy_programs, has_terminal, run_with_standard_streams,
 };
 use rampart_model::{CpuList, ExitCode, Nanos, ResolvedPlan};
 
@@ -297,7 +297,7 @@ impl<'a> Remote<'a> {
         let stop = signals::stop_flag()?;
         let machine = self.machine(&stop)?;
         let argv = self.command_line(machine.as_ref(), colour)?;
-        let patience = Patience::with_quiet(self.quiet);
+        let limits = SilenceLimits::with_quiet(self.quiet);
         let is_printed = matches!(self.result, CommandResult::Printed);
         let read = |mut stdout: TrackedStream<AgentOutput>| {
             let mut document = Vec::new();
@@ -307,14 +307,8 @@ impl<'a> Remote<'a> {
             };
             read.map(|()| document)
         };
-        let ended = rampart_bench::run(
-            machine.as_ref(),
-            &argv,
-            patience,
-            &stop,
-            read,
-            output::eprint,
-        )?;
+        let ended =
+            rampart_bench::run(machine.as_ref(), &argv, limits, &stop, read, output::eprint)?;
         let code = ExitCode::from_status(ended.status?);
         if !is_printed {
             self.keep(code, &ended.output?)?;
@@ -327,9 +321,9 @@ impl<'a> Remote<'a> {
         machine: &dyn BenchMachine,
         colour: bool,
     ) -> Result<Vec<String>, Failure> {
-        let carried = carry(machine, &programs()?)?;
+        let copied = copy_programs(machine, &programs()?)?;
         let colour = if colour { "always" } else { "never" };
-        let mut argv = vec![carried.rampart, "--color".to_owned(), colour.to_owned()];
+        let mut argv = vec![copied.rampart, "--color".to_owned(), colour.to_owned()];
         argv.extend_from_slice(&self.arguments);
         Ok(argv)
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use rampart_bench::sim::{
-    Architecture, BuildStep, CarriedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
-    USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE, Up,
+    Architecture, BuildStep, CopiedFile, Forward, Image, Init, Joined, Sim, SimError, SimOptions,
+    USUAL_BOOT_TIMEOUT, USUAL_CPUS, USUAL_MEBIBYTES, Up,
 };
 use rampart_bench::{BenchMachine, has_terminal, run_with_standard_streams};
 use rampart_model::{CpuId, CpuList, CpuSet, ExitCode, ParseCpuSetError};
@@ -129,15 +129,15 @@ struct MachineArguments {
 
     /// Copy a file of this machine to a path inside; repeatable
     #[arg(long, value_name = "HERE:THERE")]
-    file: Vec<CarriedFile>,
+    file: Vec<CopiedFile>,
 
     /// Boot a new machine even if one is up
     #[arg(long)]
     own: bool,
 
     /// Time to boot, in seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = USUAL_PATIENCE.as_secs())]
-    patience: u64,
+    #[arg(long, value_name = "SECONDS", default_value_t = USUAL_BOOT_TIMEOUT.as_secs())]
+    boot_timeout: u64,
 }
 
 #[derive(Debug, Args)]
@@ -198,7 +198,7 @@ impl MachineArguments {
         options.init = self.init;
         options.forwards.clone_from(&self.forward);
         options.files.clone_from(&self.file);
-        options.patience = Duration::from_secs(self.patience);
+        options.boot_timeout = Duration::from_secs(self.boot_timeout);
         Ok(options)
     }
 

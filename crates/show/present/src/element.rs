@@ -497,8 +497,8 @@ pub struct FindingItem {
     pub what: Text,
     /// The values expected and found; may be empty.
     pub values: String,
-    /// The fix; may be empty.
-    pub fix: Text,
+    /// The fixes; each suffices.
+    pub fixes: Vec<Text>,
 }
 
 /// Names along a horizontal axis: position in percent, and text.

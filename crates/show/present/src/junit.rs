@@ -15,7 +15,7 @@ use crate::{format, transfer_matrix};
 /// and parts that were not measured are skipped with the reason, so that a missing result never counts
 /// as a success.
 ///
-/// A domain's own disturbance is no verdict: a positive control passes if the block was felt, and is
+/// A domain's own disturbance is no verdict: a positive control passes if the block affected it, and is
 /// skipped if not, because then the other domains' cases of that block prove nothing.
 ///
 /// # Panics
@@ -56,7 +56,7 @@ pub fn junit(evaluation: &Evaluation) -> String {
 fn verdict_case(verdict: &Verdict) -> TestCase {
     let own = transfer_matrix::is_own(verdict);
     let passed = match verdict.outcome {
-        _ if transfer_matrix::is_control(verdict) => transfer_matrix::is_felt(verdict),
+        _ if transfer_matrix::is_control(verdict) => transfer_matrix::is_affected(verdict),
         VerdictOutcome::Leaks => own,
         outcome => outcome == VerdictOutcome::Holds,
     };

@@ -68,6 +68,9 @@ fn write(out: &mut String, element: &Element) {
             for finding in findings {
                 let line = escaped(&finding_line(finding));
                 let _ = writeln!(out, "- {}: {line}", finding.word);
+                for fix in &finding.fixes {
+                    let _ = writeln!(out, "  - fix: {}", inline(fix));
+                }
             }
             out.push('\n');
         }

@@ -85,7 +85,11 @@ fn write(out: &mut String, element: &Element) {
             out.push_str("<ul>\n");
             for finding in findings {
                 let line = escaped(&finding_line(finding));
-                let _ = writeln!(out, "<li><b>{}</b>: {line}</li>", finding.word);
+                let _ = write!(out, "<li><b>{}</b>: {line}", finding.word);
+                for fix in &finding.fixes {
+                    let _ = write!(out, "<br>Fix: {}", inline(fix));
+                }
+                out.push_str("</li>\n");
             }
             out.push_str("</ul>\n");
         }

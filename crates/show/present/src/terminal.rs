@@ -214,6 +214,9 @@ impl Page {
             };
             self.lines.push(painted);
         }
+        for fix in &finding.fixes {
+            self.hanging("fix: ", &fix.plain(), 2);
+        }
     }
 
     fn table(&mut self, table: &Table) {
@@ -316,7 +319,7 @@ impl Page {
     }
 }
 
-/// `location: what (expected 2, found 1); fix: …`
+/// `location: what (expected 2, found 1)`
 pub(crate) fn finding_line(finding: &FindingItem) -> String {
     let mut text = String::new();
     if !finding.location.is_empty() {
@@ -325,9 +328,6 @@ pub(crate) fn finding_line(finding: &FindingItem) -> String {
     text.push_str(&finding.what.plain());
     if !finding.values.is_empty() {
         text.push_str(&format!(" ({})", finding.values));
-    }
-    if !finding.fix.is_empty() {
-        text.push_str(&format!("; fix: {}", finding.fix.plain()));
     }
     text
 }

@@ -70,9 +70,9 @@ pub(crate) fn is_own(verdict: &Verdict) -> bool {
     by.is_some_and(|by| by.domain == verdict.domain && by.side == Side::Inside)
 }
 
-/// Returns whether a block was felt in the watched domain: the verdict on its transfer is a leak.
-/// A load is never felt in this sense, because it is no control.
-pub(crate) fn is_felt(verdict: &Verdict) -> bool {
+/// Returns whether a block affected the watched domain: the verdict on its transfer is a leak. Loads
+/// do not count, because they are no control.
+pub(crate) fn is_affected(verdict: &Verdict) -> bool {
     verdict.question == Question::Transfer && verdict.outcome == VerdictOutcome::Leaks
 }
 
@@ -122,10 +122,10 @@ mod tests {
                 .expect("a verdict")
                 .clone()
         };
-        assert!(is_control(&of("block:vm", "vm")) && is_felt(&of("block:vm", "vm")));
+        assert!(is_control(&of("block:vm", "vm")) && is_affected(&of("block:vm", "vm")));
         assert!(!is_own(&of("block:under:vm", "vm")));
         assert!(!is_own(&of("block:vm", "host")));
         let load = of("cache:task", "task");
-        assert!(is_own(&load) && !is_control(&load) && !is_felt(&load));
+        assert!(is_own(&load) && !is_control(&load) && !is_affected(&load));
     }
 }

@@ -353,7 +353,7 @@ fn renders_the_transfer_matrix_in_80_columns() {
 fn reports_a_control_without_effect() {
     let mut evaluation = documents::named("transfers").clone();
     let control = "transfer/task/wakeup/block:task";
-    let felt = junit(&evaluation);
+    let affected = junit(&evaluation);
     assert!(plain(&evaluation, 100).contains("control 0.9"));
     let verdict = evaluation
         .verdicts
@@ -362,7 +362,7 @@ fn reports_a_control_without_effect() {
         .expect("the control");
     verdict.outcome = VerdictOutcome::Inconclusive;
     let skipped = |report: &str| report.matches("<skipped ").count();
-    assert_eq!(skipped(&junit(&evaluation)), skipped(&felt) + 1);
+    assert_eq!(skipped(&junit(&evaluation)), skipped(&affected) + 1);
     assert!(plain(&evaluation, 100).contains("NO EFFECT"));
 }
 

@@ -162,7 +162,7 @@ export type Facet = {
 };
 
 export type FindingItem = {
-  fix: Text;
+  fixes: Text[];
   location: string;
   severity: Severity;
   values: string;

@@ -195,7 +195,7 @@ function finding(of: FindingItem): HTMLElement {
       of.location && [element("b", {}, of.location), ": "],
       text(of.what),
       of.values && ` (${of.values})`,
-      of.fix.length > 0 && element("div", { class: "fix" }, "Fix: ", text(of.fix)),
+      of.fixes.map((fix) => element("div", { class: "fix" }, "Fix: ", text(fix))),
     ),
   );
 }

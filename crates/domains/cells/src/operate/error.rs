@@ -66,8 +66,8 @@ impl From<HostError> for OperateError {
             HostError::Request {
                 location,
                 what,
-                present,
-                needed,
+                found: present,
+                expected: needed,
                 fix,
             } => error_at(location, what).values(present, needed).fix(fix),
             HostError::File {

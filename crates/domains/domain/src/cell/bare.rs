@@ -44,7 +44,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<BareCell
         writer,
     };
     let request = CellRequest {
-        cpus: CpuSelection::List(start.plan.cpus.clone()),
+        cpus: CpuSelection::List(start.settings.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
             own(OUTPUT_BYTES, RegionWriter::Cell),

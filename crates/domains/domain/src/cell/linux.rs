@@ -27,11 +27,11 @@ use crate::{DomainError, Inside, InsideProcess, Start, agent_process};
 /// Memory of a cell with Linux in bytes, for its kernel and the meter.
 pub(super) const MEMORY_BYTES: u64 = 128 << 20;
 /// Time limit for its boot until the agent answers; emulated machines take half a minute.
-const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 /// Exchanges to relate its clock; the fastest answer counts.
 const CLOCK_EXCHANGES: u32 = 64;
 /// Time limit for a program inside to print the kernel's counters.
-const LIST_PATIENCE: Duration = Duration::from_secs(5);
+const LIST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Arguments of its kernel. It has one CPU, or the second one is only for the meter.
 const ARGUMENTS: &str = "quiet";
@@ -68,7 +68,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
     };
     let request = CellRequest {
         payload: Payload::Linux,
-        cpus: CpuSelection::List(start.plan.cpus.clone()),
+        cpus: CpuSelection::List(start.settings.cpus.clone()),
         memory_bytes: MEMORY_BYTES,
         shared: vec![
             own(CONSOLE_BYTES, RegionWriter::Cell),
@@ -91,14 +91,14 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         what: error.to_string(),
     };
     let cell = cell.map_err(linux)?;
-    let agent = cell.agent(BOOT_PATIENCE).map_err(linux)?;
+    let agent = cell.agent(BOOT_TIMEOUT).map_err(linux)?;
     let program = format!(
         "{}, Linux {}",
         kernel.display(),
         agent.hello().kernel_release
     );
     let mut launched = Launched::new(operator, file, &resolved, (CellPayload::Linux, program));
-    if start.plan.cpus.len() == 1 {
+    if start.settings.cpus.len() == 1 {
         launched.note(one_cpu(start.name));
     }
     Ok(LinuxInside {
@@ -209,7 +209,7 @@ impl LinuxInside {
         let begin = Instant::now();
         drop(started.stdin);
         started.stdout.read_to_string(&mut text).ok()?;
-        (begin.elapsed() < LIST_PATIENCE).then(|| counted(&text))
+        (begin.elapsed() < LIST_TIMEOUT).then(|| counted(&text))
     }
 }
 

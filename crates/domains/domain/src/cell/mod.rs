@@ -43,7 +43,7 @@ impl CellDomain {
     fn take(&self, start: &Start<'_>) -> Option<Up> {
         let mut slot = self.up.lock().unwrap_or_else(PoisonError::into_inner);
         let up = slot.take()?;
-        (up.launched().cpus() == &start.plan.cpus && up.launched().failure().is_none())
+        (up.launched().cpus() == &start.settings.cpus && up.launched().failure().is_none())
             .then_some(up)
     }
 }

@@ -56,22 +56,22 @@ impl Up {
     }
 
     /// Returns the settings for the meter of this cell.
-    fn plan_inside(&self, plan: &MeterSettings, housekeeping: &CpuSet) -> MeterSettings {
-        let plan = MeterSettings {
+    fn plan_inside(&self, settings: &MeterSettings, housekeeping: &CpuSet) -> MeterSettings {
+        let settings = MeterSettings {
             placed_by: PlacedBy::Itself,
-            ..plan.clone()
+            ..settings.clone()
         };
         match self {
             Self::Bare(cell) => MeterSettings {
                 housekeeping: bare::beside(housekeeping, cell.launched.cpus()),
                 // No thread of the host's kernel measures.
                 policy: SchedulingPolicy::Other,
-                ..plan
+                ..settings
             },
             Self::Linux(cell) => MeterSettings {
                 cpus: (0..cell.launched.cpus().len() as u32).map(CpuId).collect(),
                 housekeeping: CpuSet::new(),
-                ..plan
+                ..settings
             },
         }
     }
@@ -105,12 +105,12 @@ impl RunningCell {
             finished: false,
             stay,
         };
-        running.prepare(start.plan)?;
+        running.prepare(start.settings)?;
         Ok(running)
     }
 
-    fn prepare(&mut self, plan: &MeterSettings) -> Result<(), DomainError> {
-        let inside = self.up.plan_inside(plan, &self.housekeeping);
+    fn prepare(&mut self, settings: &MeterSettings) -> Result<(), DomainError> {
+        let inside = self.up.plan_inside(settings, &self.housekeeping);
         let prepared = self.session.prepare(&inside);
         self.best_error(prepared)?;
         self.realtime_offset = match &self.up {
@@ -165,8 +165,8 @@ impl Running for RunningCell {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-        self.prepare(plan)?;
+    fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
+        self.prepare(settings)?;
         Ok(true)
     }
 

@@ -15,7 +15,7 @@ use super::helper_program;
 use crate::{DomainError, install_command};
 
 /// Time limit for a runtime to write the container's process id.
-const PROCESS_PATIENCE: Duration = Duration::from_secs(10);
+const PROCESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The privilege with which the meter may lock its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +201,7 @@ fn read_process_file(path: &Path) -> Result<String, DomainError> {
             Ok(text) => return Ok(text),
             Err(error)
                 if error.kind() == std::io::ErrorKind::NotFound
-                    && begin.elapsed() < PROCESS_PATIENCE =>
+                    && begin.elapsed() < PROCESS_TIMEOUT =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }

@@ -10,7 +10,7 @@ use crate::DomainError;
 /// Directories that hold administrators' programs but are not in every user's `PATH`.
 const ALSO_SEARCHED: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Time limit for a helper.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Tries of a helper that may fail at a bad moment, and the pause between them.
 const TRIES: u32 = 6;
@@ -46,11 +46,11 @@ pub(super) fn persist(program: &Path, arguments: &[&str]) -> Result<String, Doma
 
 /// Runs a prepared command and returns its standard output.
 pub(super) fn finish(command: Command) -> Result<String, DomainError> {
-    finish_within(command, PATIENCE)
+    finish_within(command, TIMEOUT)
 }
 
 /// Runs a prepared command with this time limit and returns its standard output.
-pub(super) fn finish_within(command: Command, patience: Duration) -> Result<String, DomainError> {
+pub(super) fn finish_within(command: Command, timeout: Duration) -> Result<String, DomainError> {
     let words: Vec<String> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(|word| word.to_string_lossy().into_owned())
@@ -61,13 +61,13 @@ pub(super) fn finish_within(command: Command, patience: Duration) -> Result<Stri
         source,
         fix: "reinstall it".to_owned(),
     };
-    let output = rampart_host::run_within(command, patience).map_err(not_started)?;
+    let output = rampart_host::run_within(command, timeout).map_err(not_started)?;
     match output.status {
         Some(status) if status.success() => Ok(output.output),
         status => Err(DomainError::Helper {
             command: line,
             status: status.map_or_else(
-                || format!("no end within {} s", patience.as_secs()),
+                || format!("no end within {} s", timeout.as_secs()),
                 |status| status.to_string(),
             ),
             stderr: output.errors,

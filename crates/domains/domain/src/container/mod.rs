@@ -73,7 +73,7 @@ impl Domain for ContainerDomain {
     }
 
     fn start(&self, start: &Start<'_>) -> Result<Box<dyn Running>, DomainError> {
-        let plan = shielded_process::plan_inside(start.plan);
+        let plan = shielded_process::plan_inside(start.settings);
         // `rampart release` reports what cannot be removed; it does not affect this start.
         let _ = release_containers(&self.state);
         let control_groups = rampart_host::control_group_layout();
@@ -148,7 +148,7 @@ impl Prepared {
 impl Prepared {
     /// Without a shield the container's group has no budget, so the container brings its own.
     fn own_budget(&self, start: &Start<'_>) -> Option<Nanos> {
-        let alone = self.options.parent.is_none() && start.plan.policy.is_real_time();
+        let alone = self.options.parent.is_none() && start.settings.policy.is_real_time();
         let free = rampart_host::free_real_time_budget().filter(|_| alone)?;
         Some(free.min(REAL_TIME_BUDGET))
     }
@@ -165,7 +165,7 @@ fn run_options(
         .and_then(Shield::control_group)
         .filter(|_| engine.takes_parent());
     RunOptions {
-        cpus: group.map(|_| start.plan.cpus.clone()),
+        cpus: group.map(|_| start.settings.cpus.clone()),
         parent: group.map(|group| group.path.clone()),
         memory: if plan.lock_memory {
             MemoryGrant::to_lock()

@@ -167,7 +167,7 @@ impl Watch {
     }
 
     /// Returns the time limit for the agent's first message.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         self.limits.hello
     }
 
@@ -245,7 +245,7 @@ pub(super) fn kvm_runs_no_guest(failure: &Failure) -> Finding {
     }
     KVM.finding("/dev/kvm", what)
         .values("no guest boots", "a guest that boots")
-        .fix("measure `vm:tcg` (emulated, without deadline verdicts), or `--on sim`; in a guest, enable nested virtualisation in its hypervisor")
+        .fix("measure `vm:tcg` (emulated, without deadline verdicts)\nmeasure with `--on sim`\nin a guest, enable nested virtualisation in its hypervisor")
 }
 
 #[cfg(test)]

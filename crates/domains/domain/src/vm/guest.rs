@@ -190,7 +190,7 @@ impl Guest {
     }
 
     /// Returns the time limit for its first message, and for later work of that size.
-    pub(super) fn patience(&self) -> Duration {
+    pub(super) fn timeout(&self) -> Duration {
         self.limits.hello
     }
 
@@ -329,10 +329,10 @@ fn hello(
     description: &Description,
 ) -> Result<Agent, DomainError> {
     let (sender, answer) = channel();
-    let patience = watch.patience();
+    let timeout = watch.timeout();
     thread::spawn(move || {
         // There is no receiver if the guest failed in another way.
-        let _ = sender.send(Agent::connect(stream, patience));
+        let _ = sender.send(Agent::connect(stream, timeout));
     });
     let mut lost: Option<AgentError> = None;
     loop {
@@ -354,7 +354,7 @@ fn hello(
                 console: failure.console,
             });
         }
-        if let Some(error) = lost.take_if(|_| watch.elapsed() > patience / 4) {
+        if let Some(error) = lost.take_if(|_| watch.elapsed() > timeout / 4) {
             return Err(error.into());
         }
     }

@@ -108,7 +108,7 @@ impl KernelLocations {
                         "the image of the running kernel, which guests run too, is missing",
                     )
                     .fix(format!(
-                        "install the kernel's package, or name an image (or a directory with `boot` and `lib/modules`) in {KERNEL_VARIABLE}"
+                        "install the kernel's package\nname an image (or a directory with `boot` and `lib/modules`) in {KERNEL_VARIABLE}"
                     )),
                 )
             })
@@ -140,7 +140,7 @@ impl KernelLocations {
                     "an image, or a directory with boot/vmlinuz-RELEASE",
                 )
                 .fix(format!(
-                    "export {KERNEL_VARIABLE}=/boot/vmlinuz-RELEASE, or unset it"
+                    "export {KERNEL_VARIABLE}=/boot/vmlinuz-RELEASE\nunset {KERNEL_VARIABLE}"
                 )),
             )
         })
@@ -185,7 +185,7 @@ fn unreadable(image: &Path, cause: &str) -> Box<Finding> {
             format!("cannot read the kernel image: {cause}"),
         )
         .fix(format!(
-            "run the same command as root, or name a readable copy in {KERNEL_VARIABLE}"
+            "run the same command as root\nname a readable copy in {KERNEL_VARIABLE}"
         )),
     )
 }

@@ -91,7 +91,7 @@ pub(super) fn kvm() -> Result<(), Box<Finding>> {
         Box::new(if path.exists() {
             finding
                 .values("not readable and writable", "readable and writable")
-                .fix("run the same command as root, or join the group of the device: usermod -aG kvm $USER")
+                .fix("run the same command as root\nusermod -aG kvm $USER")
         } else {
             let fix = named(KVM.id).and_then(|knob| knob.fix);
             finding

@@ -34,7 +34,7 @@ const MEBIBYTES: u64 = 160;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const FILE: &str = "kvm-probe.json";
 /// Time limit for QEMU to print its version: on a slow machine its dynamic linker takes seconds.
-const VERSION_PATIENCE: Duration = Duration::from_secs(20);
+const VERSION_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Everything that an answer depends on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl Question {
 fn version(program: &Path) -> String {
     let mut command = Command::new(program);
     command.arg("--version");
-    let answer = run_within(command, VERSION_PATIENCE).map(|answer| answer.output);
+    let answer = run_within(command, VERSION_TIMEOUT).map(|answer| answer.output);
     let answer = answer.unwrap_or_default();
     answer.lines().next().unwrap_or_default().to_owned()
 }

@@ -84,10 +84,10 @@ impl VmDomain {
     fn fits(guest: &Guest, start: &Start<'_>) -> bool {
         let description = &guest.description;
         let bound: CpuSet = description.pinned().into_iter().skip(1).flatten().collect();
-        bound == start.plan.cpus
+        bound == start.settings.cpus
             && description.housekeeping == *start.housekeeping
             && description.cpus.iter().any(|cpu| cpu.policy.is_real_time())
-                == start.plan.policy.is_real_time()
+                == start.settings.policy.is_real_time()
     }
 
     fn take_guest(&self, start: &Start<'_>) -> Option<Guest> {
@@ -120,9 +120,9 @@ impl VmDomain {
             name: start.name,
             board: program.board(accelerator),
             machine: &machine,
-            cpus: &start.plan.cpus,
+            cpus: &start.settings.cpus,
             housekeeping: start.housekeeping,
-            real_time_policy: start.plan.policy.is_real_time(),
+            real_time_policy: start.settings.policy.is_real_time(),
             kernel: &kernel.image,
         };
         let mut guest = Guest::boot(&self.state, &parts, environment, |initramfs| {
@@ -167,7 +167,7 @@ impl Domain for VmDomain {
             None => self.boot(start, &mut environment)?,
         };
         let stay = start.stay_up.then(|| Slot::clone(&self.up));
-        let running = RunningGuest::start(guest, environment, start.plan, stay)?;
+        let running = RunningGuest::start(guest, environment, start.settings, stay)?;
         Ok(Box::new(running))
     }
 }

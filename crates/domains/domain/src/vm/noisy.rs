@@ -143,7 +143,7 @@ impl NoisyNeighbour {
     }
 
     fn wait_until_loaded(&mut self) -> Result<(), DomainError> {
-        let (begin, limit) = (Instant::now(), self.guest.patience());
+        let (begin, limit) = (Instant::now(), self.guest.timeout());
         let mut dispatched = None;
         loop {
             self.tend()?;

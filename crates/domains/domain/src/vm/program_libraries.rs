@@ -11,7 +11,7 @@ use object::read::elf::{ElfFile64, ProgramHeader as _};
 use rampart_host::run_within;
 
 /// Time limit for a loader: it takes milliseconds, and seconds on an emulated machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A program and its libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Libraries {
         // the program. musl's loader supports it too.
         let mut command = Command::new(&loader);
         command.arg("--list").arg(program).env_remove("LD_PRELOAD");
-        let answer = run_within(command, PATIENCE).ok()?;
+        let answer = run_within(command, TIMEOUT).ok()?;
         if !answer.status?.success() {
             return None;
         }

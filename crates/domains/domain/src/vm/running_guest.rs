@@ -44,7 +44,7 @@ impl RunningGuest {
     pub(super) fn start(
         guest: Guest,
         environment: Environment,
-        plan: &MeterSettings,
+        settings: &MeterSettings,
         stay: Option<Slot>,
     ) -> Result<Self, DomainError> {
         let numbering = Numbering::of(&guest.description);
@@ -61,12 +61,12 @@ impl RunningGuest {
             tended: Instant::now(),
             stay,
         };
-        running.prepare(plan)?;
+        running.prepare(settings)?;
         Ok(running)
     }
 
-    fn prepare(&mut self, plan: &MeterSettings) -> Result<(), DomainError> {
-        let inside = plan_inside(plan, &self.guest);
+    fn prepare(&mut self, settings: &MeterSettings) -> Result<(), DomainError> {
+        let inside = plan_inside(settings, &self.guest);
         let prepared = self.session.prepare(&inside);
         self.best_error(prepared)?;
         self.finished = false;
@@ -109,12 +109,12 @@ impl RunningGuest {
 }
 
 /// Returns the settings for the meter inside, with the guest's CPU numbers and housekeeping CPU.
-fn plan_inside(plan: &MeterSettings, guest: &Guest) -> MeterSettings {
+fn plan_inside(settings: &MeterSettings, guest: &Guest) -> MeterSettings {
     MeterSettings {
         cpus: guest.description.real_time_inside(),
         housekeeping: CpuSet::single(HOUSEKEEPING_INSIDE),
         placed_by: PlacedBy::Itself,
-        ..plan.clone()
+        ..settings.clone()
     }
 }
 
@@ -160,8 +160,8 @@ impl Running for RunningGuest {
         self.session.stop();
     }
 
-    fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-        self.prepare(plan)?;
+    fn rearm(&mut self, settings: &MeterSettings) -> Result<bool, DomainError> {
+        self.prepare(settings)?;
         Ok(true)
     }
 

@@ -45,8 +45,8 @@ pub(super) fn share(
         HostError::Request {
             location: format!("domain `{}`, {}", refusal.domain, finding.location),
             what: finding.what,
-            present: finding.found.unwrap_or_default(),
-            needed: finding.expected.unwrap_or_default(),
+            found: finding.found.unwrap_or_default(),
+            expected: finding.expected.unwrap_or_default(),
             fix: finding.fix.unwrap_or_default(),
         }
     })?;
@@ -95,9 +95,9 @@ fn mounted(changes: &mut Changes, domain: &str) -> Result<Allocation, HostError>
     Err(HostError::Request {
         location: format!("domain `{domain}`, cache"),
         what: "no share of a cache can be set on this machine".to_owned(),
-        present: "no resctrl in /proc/filesystems".to_owned(),
-        needed: "resctrl, of a kernel that can divide the processor's caches".to_owned(),
-        fix: "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]"
+        found: "no resctrl in /proc/filesystems".to_owned(),
+        expected: "resctrl, of a kernel that can divide the processor's caches".to_owned(),
+        fix: "leave `cache` out of the plan\nwrite cache-schemata = \"skip\" under [host]"
             .to_owned(),
     })
 }
@@ -281,7 +281,7 @@ fn different_value(domain: &str, path: &Path, present: &str, wanted: &str) -> Ho
 }
 
 const WITHOUT_CACHE: &str =
-    "leave `cache` out of the plan, or write cache-schemata = \"skip\" under [host]";
+    "leave `cache` out of the plan\nwrite cache-schemata = \"skip\" under [host]";
 
 fn refused(
     kernel: &dyn Kernel,

@@ -138,10 +138,10 @@ fn reserve(
     Err(HostError::Request {
         location: path.to_owned(),
         what: "the kernel does not find enough contiguous memory for pages of this size; all earlier changes were undone".to_owned(),
-        present: reserved.map_or_else(|| "no number".to_owned(), |pages| format!("{pages} pages")),
-        needed: format!("{wanted}"),
+        found: reserved.map_or_else(|| "no number".to_owned(), |pages| format!("{pages} pages")),
+        expected: format!("{wanted}"),
         fix: format!(
-            "free memory on that node (echo 1 > /proc/sys/vm/compact_memory after ending what uses it), apply the plan early after the start, give the guests less memory, or write `{} = \"skip\"` under [host]; pages of 1 GiB come with `rampart apply --boot`",
+            "end programs on that node and run `echo 1 > /proc/sys/vm/compact_memory`\napply the plan early after the start\ngive the guests less memory\nrampart apply --boot (pages of 1 GiB)\nwrite `{} = \"skip\"` under [host]",
             step.name
         ),
     })

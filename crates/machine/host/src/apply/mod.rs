@@ -175,8 +175,8 @@ fn refuse_other_than_root(application: &Application<'_>) -> Result<(), HostError
     Err(HostError::Request {
         location: application.file.to_owned(),
         what: "only root may change the machine".to_owned(),
-        present: format!("user {}", rustix::process::geteuid().as_raw()),
-        needed: "root".to_owned(),
+        found: format!("user {}", rustix::process::geteuid().as_raw()),
+        expected: "root".to_owned(),
         fix: "run the same command with sudo".to_owned(),
     })
 }
@@ -314,8 +314,8 @@ fn refuse_taken_name(
                 location: group.display().to_string(),
                 what: "the domain's control group exists already and is not from this plan"
                     .to_owned(),
-                present: "a group".to_owned(),
-                needed: "none".to_owned(),
+                found: "a group".to_owned(),
+                expected: "none".to_owned(),
                 fix: format!(
                     "end what runs in it and remove it: rmdir {}",
                     group.display()

@@ -66,8 +66,8 @@ pub(super) fn refuse_second(
     Err(HostError::Request {
         location: state.path().join("plan.json").display().to_string(),
         what: what.to_owned(),
-        present: present.file,
-        needed: "no plan".to_owned(),
+        found: present.file,
+        expected: "no plan".to_owned(),
         fix: fix.to_owned(),
     })
 }

@@ -122,8 +122,8 @@ pub(super) fn check(wanted: &[String]) -> Result<(), HostError> {
         Err(HostError::Request {
             location: "the kernel command line".to_owned(),
             what: what.to_owned(),
-            present: format!("{word:?}"),
-            needed: needed.to_owned(),
+            found: format!("{word:?}"),
+            expected: needed.to_owned(),
             fix: "correct the argument in the plan".to_owned(),
         })
     };

@@ -71,8 +71,8 @@ pub(super) fn change(
         return Err(HostError::Request {
             location: partition.join("loader/entries").display().to_string(),
             what: "no entry of a Linux kernel can be changed".to_owned(),
-            present: "none".to_owned(),
-            needed: "an entry with a line `options`".to_owned(),
+            found: "none".to_owned(),
+            expected: "an entry with a line `options`".to_owned(),
             fix: format!(
                 "add `{}` to {NEXT_KERNELS} and run `kernel-install add` for the kernel, which \
                  builds its unified image again",

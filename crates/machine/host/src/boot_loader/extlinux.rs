@@ -138,8 +138,8 @@ pub(super) fn change(
         return Err(HostError::Request {
             location: path.display().to_string(),
             what: "no entry of a Linux kernel".to_owned(),
-            present: "none".to_owned(),
-            needed: "a `label` with `linux` or `kernel`".to_owned(),
+            found: "none".to_owned(),
+            expected: "a `label` with `linux` or `kernel`".to_owned(),
             fix: format!(
                 "add `{}` to the machine's kernel command line",
                 wanted.join(" ")

@@ -137,8 +137,8 @@ fn plan(tree: &dyn BootTree, wanted: &[String]) -> Result<BootPlan, HostError> {
     let loader = find(tree).ok_or_else(|| HostError::Request {
         location: "the boot loader".to_owned(),
         what: "no boot loader that Rampart can configure was found".to_owned(),
-        present: "none".to_owned(),
-        needed: "GRUB, systemd-boot, extlinux, u-boot-menu or a Raspberry Pi".to_owned(),
+        found: "none".to_owned(),
+        expected: "GRUB, systemd-boot, extlinux, u-boot-menu or a Raspberry Pi".to_owned(),
         fix: format!(
             "add `{}` to this machine's kernel command line, restart it and run `rampart apply` again",
             wanted.join(" ")

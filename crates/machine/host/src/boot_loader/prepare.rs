@@ -88,8 +88,8 @@ fn write(plan: &BootPlan, kernel: &dyn Kernel, changes: &mut Changes) -> Result<
             return Err(HostError::Request {
                 location: file.path.display().to_string(),
                 what: "the file has another content after writing".to_owned(),
-                present: "another text".to_owned(),
-                needed: "the text that was written".to_owned(),
+                found: "another text".to_owned(),
+                expected: "the text that was written".to_owned(),
                 fix: format!(
                     "find the process that writes it: fuser -v {}",
                     file.path.display()
@@ -114,8 +114,8 @@ fn run(
     run_command(kernel, &command.words).map_err(|what| HostError::Request {
         location: command.words.join(" "),
         what: "the boot loader's program failed".to_owned(),
-        present: what,
-        needed: "exit status 0".to_owned(),
+        found: what,
+        expected: "exit status 0".to_owned(),
         fix: "run this command and remove the cause of its error".to_owned(),
     })?;
     changes.step()?;
@@ -138,11 +138,11 @@ fn run(
             "`{}` generated it without the arguments of the plan",
             command.words.join(" ")
         ),
-        present: generated_lines(&Live(kernel), &command.output)
+        found: generated_lines(&Live(kernel), &command.output)
             .into_iter()
             .next()
             .unwrap_or_else(|| "no kernel command line".to_owned()),
-        needed: plan.arguments.join(" "),
+        expected: plan.arguments.join(" "),
         fix: "find the file that sets the kernel command line after Rampart's".to_owned(),
     })
 }

@@ -117,11 +117,11 @@ pub(super) fn enter_alone(
                 "cgroup v2 keeps the threads of a process in one group, and its own does not have the CPUs ({}: {cause})",
                 file.display()
             ),
-            present: format!(
+            found: format!(
                 "{shown} with {}",
                 reach.unwrap_or_default().named()
             ),
-            needed: format!(
+            expected: format!(
                 "{} with {}",
                 path.display(),
                 location.cpus.clone().unwrap_or_default().named()

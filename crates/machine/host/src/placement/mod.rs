@@ -246,8 +246,8 @@ fn gone(word: &str, number: u32) -> HostError {
     HostError::Request {
         location: format!("{word} {number}"),
         what: format!("no such {word}"),
-        present: "nothing in /proc".to_owned(),
-        needed: format!("the number of a running {word}"),
+        found: "nothing in /proc".to_owned(),
+        expected: format!("the number of a running {word}"),
         fix: "choose one of `ps -eL`: processes (PID) and threads (LWP)".to_owned(),
     }
 }

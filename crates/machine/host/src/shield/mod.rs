@@ -499,8 +499,8 @@ pub(crate) fn check(
     let request = |what: &str, present: String, needed: String, fix: &str| HostError::Request {
         location: format!("shield of CPUs `{cpus}` with housekeeping `{housekeeping}`"),
         what: what.to_owned(),
-        present,
-        needed,
+        found: present,
+        expected: needed,
         fix: fix.to_owned(),
     };
     let named = cpus.union(housekeeping);

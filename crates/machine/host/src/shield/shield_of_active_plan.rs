@@ -94,8 +94,8 @@ fn enter(
             "cannot enter the isolation of `{}`, a domain of the active plan",
             domain.name
         ),
-        present: present.to_owned(),
-        needed: "the control group of the applied plan".to_owned(),
+        found: present.to_owned(),
+        expected: "the control group of the applied plan".to_owned(),
         fix: "run `rampart release`, then apply the plan again".to_owned(),
     };
     if !kernel.is_directory(group) {
@@ -161,15 +161,15 @@ fn plan_is_active(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
         return HostError::Request {
             location,
             what: "a plan is being applied, or applying it was interrupted".to_owned(),
-            present: format!("{}: begun", plan.file),
-            needed: "no plan, or one that is applied completely".to_owned(),
-            fix: "wait until it is applied, or run `rampart release`".to_owned(),
+            found: format!("{}: begun", plan.file),
+            expected: "no plan, or one that is applied completely".to_owned(),
+            fix: "wait until it is applied\nrampart release".to_owned(),
         };
     }
     HostError::Request {
         location,
         what: "a plan is active, and none of its domains has these CPUs".to_owned(),
-        present: format!(
+        found: format!(
             "{}: {}",
             plan.file,
             plan.domains
@@ -178,11 +178,8 @@ fn plan_is_active(plan: &ActivePlan, cpus: &CpuSet) -> HostError {
                 .collect::<Vec<_>>()
                 .join(", ")
         ),
-        needed: "no applied plan, or one with a domain on these CPUs".to_owned(),
-        fix: format!(
-            "measure the plan with `rampart evaluate --plan {}`, or undo it with `rampart release`",
-            plan.file
-        ),
+        expected: "no applied plan, or one with a domain on these CPUs".to_owned(),
+        fix: format!("rampart evaluate --plan {}\nrampart release", plan.file),
     }
 }
 

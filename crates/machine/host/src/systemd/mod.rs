@@ -83,8 +83,8 @@ pub(crate) fn keep_slices_on(
             return Err(HostError::Request {
                 location: format!("{name}: {ALLOWED}"),
                 what: "systemd changed the CPUs to others".to_owned(),
-                present,
-                needed: wanted,
+                found: present,
+                expected: wanted,
                 fix: format!("find the drop-in that sets it: systemctl cat {name}"),
             });
         }
@@ -114,8 +114,8 @@ pub(crate) fn stop_service(changes: &mut Changes, name: &str) -> Result<bool, Ho
     Err(HostError::Request {
         location: name.to_owned(),
         what: "the service was stopped and is active again".to_owned(),
-        present: "active".to_owned(),
-        needed: "inactive".to_owned(),
+        found: "active".to_owned(),
+        expected: "inactive".to_owned(),
         fix: format!("find the unit that starts it: systemctl status {name}"),
     })
 }

@@ -87,8 +87,8 @@ fn run(kernel: &dyn Kernel, arguments: &[&str]) -> Result<String, HostError> {
     let failed = |present: String| HostError::Request {
         location: words.join(" "),
         what: "the command failed".to_owned(),
-        present,
-        needed: "exit status 0".to_owned(),
+        found: present,
+        expected: "exit status 0".to_owned(),
         fix: "run this command and remove the cause of its error".to_owned(),
     };
     match kernel.run(&words, RUN_LIMIT) {

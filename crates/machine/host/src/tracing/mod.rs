@@ -95,8 +95,8 @@ impl Tracing {
             return Err(HostError::Request {
                 location: "/sys/kernel/tracing".to_owned(),
                 what: "only root may trace the kernel".to_owned(),
-                present: format!("user {}", rustix::process::geteuid().as_raw()),
-                needed: "root".to_owned(),
+                found: format!("user {}", rustix::process::geteuid().as_raw()),
+                expected: "root".to_owned(),
                 fix: "run the same command with sudo".to_owned(),
             });
         }

@@ -13,7 +13,7 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row, Table};
 use super::{Shown, View};
 
 /// Lines for findings if the terminal is high enough.
-const FINDINGS: u16 = 6;
+const FINDINGS: u16 = 7;
 
 /// Draws the view.
 pub fn draw(frame: &mut Frame<'_>, shown: &Shown<'_>, view: &View) {

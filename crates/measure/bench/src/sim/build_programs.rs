@@ -10,7 +10,7 @@ use super::error::SimError;
 
 /// How long a program may make no progress. The longest such times are to unpack one package, and
 /// apt's retries of a server.
-const PATIENCE: Duration = Duration::from_secs(10 * 60);
+const TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
 /// How long a program may take to print a setting of this machine.
 const QUERY_LIMIT: Duration = Duration::from_secs(30);
@@ -27,13 +27,13 @@ pub(super) struct Program {
 
 impl Program {
     /// Runs `command`, which is this program with its arguments, to its end and returns its output.
-    /// The value of `progress` has to change within [`PATIENCE`].
+    /// The value of `progress` has to change within [`TIMEOUT`].
     pub(super) fn run(
         &self,
         command: Command,
         progress: &mut dyn FnMut() -> u64,
     ) -> Result<String, SimError> {
-        self.run_within(PATIENCE, command, progress)
+        self.run_within(TIMEOUT, command, progress)
     }
 
     fn run_within(

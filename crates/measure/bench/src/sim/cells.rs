@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::options::{CarriedFile, SimOptions};
+use super::options::{CopiedFile, SimOptions};
 
 /// Memory reserved for the hypervisor and the cells, in MiB: one cell with Linux, some without.
 const KEPT_MEBIBYTES: u64 = 384;
@@ -34,7 +34,7 @@ impl SimOptions {
         {
             return false;
         }
-        let file = |here: &Path, there: String| CarriedFile {
+        let file = |here: &Path, there: String| CopiedFile {
             here: here.to_owned(),
             there,
         };

@@ -53,11 +53,11 @@ pub(super) fn write(to: &Path, image: &Image, options: &SimOptions) -> Result<()
         0o755,
         REBOOT.as_bytes(),
     )?;
-    for carried in &options.files {
-        let here = &carried.here;
+    for copied in &options.files {
+        let here = &copied.here;
         let metadata = fs::metadata(here).map_err(SimError::file("read", here))?;
         let content = fs::read(here).map_err(SimError::file("read", here))?;
-        let path = format!("{CARRIED}{}", carried.there);
+        let path = format!("{CARRIED}{}", copied.there);
         file(&path, metadata.permissions().mode() & 0o777, &content)?;
     }
 

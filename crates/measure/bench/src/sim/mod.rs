@@ -40,7 +40,9 @@ pub use emulator::newer_qemu;
 pub use error::SimError;
 pub use image::{BuildStep, Image, ImageRecord};
 pub use init::Init;
-pub use options::{CarriedFile, Forward, SimOptions, USUAL_CPUS, USUAL_MEBIBYTES, USUAL_PATIENCE};
+pub use options::{
+    CopiedFile, Forward, SimOptions, USUAL_BOOT_TIMEOUT, USUAL_CPUS, USUAL_MEBIBYTES,
+};
 pub use packages::SimPackage;
 pub use running_machine::Sim;
 pub use up::{Joined, Up};

@@ -24,7 +24,7 @@ pub const USUAL_CPUS: u32 = 5;
 pub const USUAL_MEBIBYTES: u64 = 3072;
 
 /// Default time limit of the boot.
-pub const USUAL_PATIENCE: Duration = Duration::from_secs(180);
+pub const USUAL_BOOT_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A port of this machine that is forwarded to a port of the simulated machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +52,14 @@ impl FromStr for Forward {
 
 /// A file of this machine that is copied into the simulated one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CarriedFile {
+pub struct CopiedFile {
     /// Path on this machine.
     pub here: PathBuf,
     /// Absolute path inside. It replaces a file of the image.
     pub there: String,
 }
 
-impl FromStr for CarriedFile {
+impl FromStr for CopiedFile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -124,7 +124,7 @@ pub struct SimOptions {
     pub forwards: Vec<Forward>,
     /// Files that are copied into it before its programs start and its modules are loaded: programs,
     /// firmware. They keep their permissions.
-    pub files: Vec<CarriedFile>,
+    pub files: Vec<CopiedFile>,
     /// `rampart-meter`, statically linked for its architecture: its first process.
     pub meter: PathBuf,
     /// The directory that holds Rampart's own modules in one directory per kernel release.
@@ -132,7 +132,7 @@ pub struct SimOptions {
     /// The directory with firmware; `None` if none was built.
     pub firmware: Option<PathBuf>,
     /// The time limit of the boot.
-    pub patience: Duration,
+    pub boot_timeout: Duration,
     /// How long it continues after a panic of its kernel, to see which domains survive.
     pub after_panic: Duration,
 }
@@ -161,7 +161,7 @@ impl SimOptions {
             own_modules,
             firmware: None,
             meter,
-            patience: USUAL_PATIENCE,
+            boot_timeout: USUAL_BOOT_TIMEOUT,
             after_panic: Duration::from_secs(1),
         }
     }
@@ -406,13 +406,13 @@ mod tests {
 
     #[test]
     fn parses_a_pair_of_files() {
-        let file: CarriedFile = "a:b/c.bin:/usr/lib/firmware/c.bin".parse().expect("a pair");
+        let file: CopiedFile = "a:b/c.bin:/usr/lib/firmware/c.bin".parse().expect("a pair");
         assert_eq!(file.here, PathBuf::from("a:b/c.bin"));
         assert_eq!(file.there, "/usr/lib/firmware/c.bin");
         for wrong in [
             "", "a", "a:", ":/a", "a:b", "a:/", "a:/b/", "a:/../b", "a:/b//c", "a:/tmp/b",
         ] {
-            assert!(wrong.parse::<CarriedFile>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CopiedFile>().is_err(), "{wrong}");
         }
     }
 }

@@ -139,7 +139,7 @@ impl Sim {
             }
             None => (qemu.socket(&port_name(0))?, None),
         };
-        let agent = wait_until_up(architecture, &qemu, stream, options.patience)?;
+        let agent = wait_until_up(architecture, &qemu, stream, options.boot_timeout)?;
         let sim = Self {
             watch: Arc::default(),
             qemu: Arc::new(qemu),
@@ -355,20 +355,20 @@ fn wait_until_up(
     architecture: &Architecture,
     qemu: &Qemu,
     stream: UnixStream,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Agent, SimError> {
     let (sender, connected) = channel();
     thread::Builder::new()
         .name("sim-connect".to_owned())
         .spawn(move || {
             // The receiver is gone if the machine was lost meanwhile.
-            let _ = sender.send(Agent::connect(stream, patience));
+            let _ = sender.send(Agent::connect(stream, timeout));
         })
         .map_err(|error| SimError::Agent(AgentError::Io(error)))?;
     let mut losses = Losses::of(architecture, qemu);
-    let deadline = Instant::now() + patience + POLL_INTERVAL;
+    let deadline = Instant::now() + timeout + POLL_INTERVAL;
     let never = || SimError::NeverUp {
-        limit: patience,
+        limit: timeout,
         console: qemu.console_tail(TAIL),
     };
     loop {

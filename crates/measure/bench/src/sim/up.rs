@@ -25,7 +25,7 @@ use super::running_machine::Sim;
 use crate::monitor::monitor;
 
 /// How long an agent may take to answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long the removal of a command's files inside may take.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
@@ -183,7 +183,7 @@ impl Joined {
                 let stream =
                     UnixStream::connect(&path).map_err(SimError::file("connect to", &path))?;
                 return Ok(Some(Self {
-                    agent: Agent::connect(stream, PATIENCE)?,
+                    agent: Agent::connect(stream, TIMEOUT)?,
                     architecture,
                     directory: up.directory,
                     number,

@@ -9,10 +9,10 @@ use std::time::Duration;
 use rampart_agent::{Agent, AgentError};
 
 use crate::BenchError;
-use crate::carry::Programs;
+use crate::copy_programs::Programs;
 
 /// How long the copied agent may take for its first answer.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Size of the pieces in which the agent is copied, in bytes.
 const PIECE: usize = 64 * 1024;
@@ -110,7 +110,7 @@ pub(super) fn greet(
         }
         _ => return Err(Failed::Ended),
     };
-    match Agent::connect_over(stdout, stdin, PATIENCE) {
+    match Agent::connect_over(stdout, stdin, TIMEOUT) {
         Ok(agent) => Ok(Greeted { agent, directory }),
         Err(AgentError::Lost(_)) => Err(Failed::Ended),
         Err(source) => Err(Failed::Other(BenchError::Agent {

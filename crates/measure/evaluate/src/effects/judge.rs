@@ -32,14 +32,14 @@ struct Found<'a> {
 /// record of the same entry.
 pub fn judge_effects(effects: &mut PlanEffects, evidence: &Evidence<'_>) {
     let Evidence {
-        plan,
+        settings,
         records,
         visits,
         emulated,
         ..
     } = *evidence;
     let resampling = Resampling {
-        seed: plan.seed,
+        seed: settings.seed,
         ..Resampling::default()
     };
     let runs = |record: &Record| -> Vec<Vec<Distribution>> {

@@ -5,10 +5,12 @@ pub(crate) mod judge;
 pub(crate) mod switching;
 pub(crate) mod variants;
 
-use rampart_model::{ActivePlan, ChangeStep, Finding, Plan, PlanChange, ResolvedPlan};
+use rampart_host::{HostError, MachineRoot, StateDirectory};
+use rampart_model::{ActivePlan, ChangeStep, Finding, Plan, PlanChange, ResolvedPlan, Severity};
+use rampart_supervise::PlanFile;
 
 /// Applies the plan of the machine, and reverts it.
-pub trait PlanSwitch: std::fmt::Debug {
+pub(crate) trait PlanSwitch: std::fmt::Debug {
     /// Applies the plan except for the changes to leave out. No part of it is in effect before the
     /// call.
     ///
@@ -23,6 +25,42 @@ pub trait PlanSwitch: std::fmt::Debug {
     /// # Errors
     /// Returns an error if a setting could not be reverted.
     fn release(&self) -> Result<Vec<Finding>, Box<Finding>>;
+}
+
+/// Applies a plan like `rampart apply`, and reverts it like `rampart release`.
+#[derive(Debug)]
+pub(crate) struct AppliedToThisMachine<'a> {
+    pub(crate) plan: &'a PlanFile,
+    pub(crate) tool_version: &'a str,
+}
+
+impl AppliedToThisMachine<'_> {
+    fn problem(&self, error: &HostError) -> Box<Finding> {
+        let finding = Finding::new(Severity::Error, &self.plan.file, error.to_string());
+        Box::new(finding.fix("rampart release"))
+    }
+}
+
+impl PlanSwitch for AppliedToThisMachine<'_> {
+    fn apply(&self, leave_out: &[PlanChange]) -> Result<ActivePlan, Box<Finding>> {
+        let Self { plan, tool_version } = self;
+        // The numbers of threads and interrupts change, so the list is made anew.
+        let mut changes = plan.change_list(&MachineRoot::system(), tool_version);
+        changes.leave_out(leave_out);
+        let state = StateDirectory::standard();
+        let applied = plan.apply(&changes, &state, tool_version, &mut |_| {});
+        applied.map_err(|error| self.problem(&error))
+    }
+
+    fn release(&self) -> Result<Vec<Finding>, Box<Finding>> {
+        let released = rampart_host::release(&StateDirectory::standard());
+        let report = released.map_err(|error| self.problem(&error))?;
+        let is_error = |left: &&Finding| left.severity == Severity::Error;
+        match report.left.iter().find(is_error) {
+            Some(kept) => Err(Box::new(kept.clone())),
+            None => Ok(report.left),
+        }
+    }
 }
 
 /// A plan of the machine to measure.
@@ -46,6 +84,26 @@ pub struct PlanRequest {
 }
 
 impl PlanRequest {
+    /// Returns the request to measure the domains `names` of a plan file, and the machine without
+    /// the plan (`before_after`) and without each of its changes (`ablate`).
+    #[must_use]
+    pub fn of(plan: &PlanFile, names: &[String], before_after: bool, ablate: bool) -> Self {
+        let mut request = Self {
+            file: plan.file.clone(),
+            plan: plan.plan.clone(),
+            resolved: plan.resolved.clone(),
+            names: names.to_vec(),
+            before_after,
+            ablate,
+            steps: Vec::new(),
+        };
+        if request.compares() {
+            // The version is not in the steps.
+            request.steps = plan.change_list(&MachineRoot::system(), "").steps;
+        }
+        request
+    }
+
     /// Returns whether the request includes a comparison.
     #[must_use]
     pub const fn compares(&self) -> bool {

@@ -59,7 +59,7 @@ impl<'a> Switching<'a> {
         if !self.changes(variant) {
             return self.present.is_none_or(|(_, active)| active);
         }
-        self.take_back();
+        self.revert();
         let given_up = |count: &u32| *count >= FAILURES_BEFORE_GIVING_UP;
         let active =
             !self.lost && !self.failures.get(&variant).is_some_and(given_up) && self.apply(variant);
@@ -82,11 +82,6 @@ impl<'a> Switching<'a> {
             PlanVariant::Without(change) => slice::from_ref(change),
         };
         let Some(switch) = self.switch else {
-            self.find(Finding::new(
-                Severity::Error,
-                plan.to_string(),
-                "this caller cannot apply plans",
-            ));
             return false;
         };
         self.applied = true;
@@ -104,14 +99,14 @@ impl<'a> Switching<'a> {
                     ..*why
                 });
                 *self.failures.entry(variant).or_default() += 1;
-                self.take_back();
+                self.revert();
                 false
             }
         }
     }
 
     /// Reverts the part of the plan that is in effect.
-    pub(crate) fn take_back(&mut self) {
+    pub(crate) fn revert(&mut self) {
         self.present = None;
         let Some(switch) = self.switch.filter(|_| self.applied) else {
             return;
@@ -163,7 +158,7 @@ impl<'a> Switching<'a> {
 
 impl Drop for Switching<'_> {
     fn drop(&mut self) {
-        self.take_back();
+        self.revert();
     }
 }
 

@@ -17,7 +17,7 @@ use crate::run::reason;
 #[derive(Debug)]
 pub(crate) struct Blocking {
     blocks: Blocks,
-    plan: BlockSettings,
+    settings: BlockSettings,
     location: String,
     /// Whether the domain's own kernel makes the blocks.
     inside: bool,
@@ -32,35 +32,35 @@ impl Blocking {
         meter: &Path,
         member: &Member,
         side: Side,
-        plan: BlockSettings,
+        settings: BlockSettings,
     ) -> Result<Self, Finding> {
-        let (mut plan, mut findings) = (plan, Vec::new());
+        let (mut settings, mut findings) = (settings, Vec::new());
         let inside = member
             .running
             .as_ref()
             .and_then(|running| running.inside())
             .filter(|_| side == Side::Inside);
         if let Some(inside) = inside {
-            plan.cpus = cpus_inside(inside, member)?;
+            settings.cpus = cpus_inside(inside, member)?;
         }
-        let start = |plan: &BlockSettings| match inside {
-            Some(inside) => start_inside(inside, member, plan),
+        let start = |settings: &BlockSettings| match inside {
+            Some(inside) => start_inside(inside, member, settings),
             None => {
                 let shield = member.running.as_ref().and_then(|running| running.shield());
-                Blocks::start_within(meter, plan, shield)
+                Blocks::start_within(meter, settings, shield)
                     .map_err(|error| Failure::Blocks(Box::new(error)))
             }
         };
-        let blocks = match start(&plan) {
+        let blocks = match start(&settings) {
             Err(Failure::Blocks(refused)) if is_bad_plan(&refused) => {
                 let shortest = BlockSettings {
-                    length: plan.length.min(Nanos::from_micros(100)),
-                    ..plan.clone()
+                    length: settings.length.min(Nanos::from_micros(100)),
+                    ..settings.clone()
                 };
                 let longest = start(&shortest)
                     .map_err(|failure| failure.finding(&member.name))?
                     .longest();
-                if longest >= plan.length || longest == Nanos::ZERO {
+                if longest >= settings.length || longest == Nanos::ZERO {
                     return Err(Failure::Blocks(refused).finding(&member.name));
                 }
                 findings.push(
@@ -69,16 +69,16 @@ impl Blocking {
                         member.name.as_str(),
                         "the source of the blocks limits their length, so they differ less from quiet latencies",
                     )
-                    .values(longest.to_string(), plan.length.to_string()),
+                    .values(longest.to_string(), settings.length.to_string()),
                 );
-                plan.length = longest;
-                start(&plan)
+                settings.length = longest;
+                start(&settings)
             }
             other => other,
         };
         Ok(Self {
             blocks: blocks.map_err(|failure| failure.finding(&member.name))?,
-            plan,
+            settings,
             location: member.name.clone(),
             inside: inside.is_some(),
             findings,
@@ -86,8 +86,8 @@ impl Blocking {
     }
 
     /// Returns the time limit of all blocks: random pauses are at most half as long again.
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from(self.plan.duration()).mul_f64(1.5)
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from(self.settings.duration()).mul_f64(1.5)
     }
 
     /// Starts the blocks.
@@ -131,8 +131,11 @@ impl Blocking {
             Err(error) => {
                 findings.push(finding(&self.location, &error));
                 let nothing = BlocksMade {
-                    kind: self.plan.kind.unwrap_or(rampart_model::BlockKind::Module),
-                    length: self.plan.length,
+                    kind: self
+                        .settings
+                        .kind
+                        .unwrap_or(rampart_model::BlockKind::Module),
+                    length: self.settings.length,
                     clock: Vec::new(),
                     spans: Vec::new(),
                 };
@@ -188,7 +191,7 @@ fn cpus_inside(inside: &dyn Inside, member: &Member) -> Result<CpuSet, Finding> 
 fn start_inside(
     inside: &dyn Inside,
     member: &Member,
-    plan: &BlockSettings,
+    settings: &BlockSettings,
 ) -> Result<Blocks, Failure> {
     let command = ["rampart-meter", "block"].map(str::to_owned);
     let InsideProcess {
@@ -199,6 +202,6 @@ fn start_inside(
         .spawn(&command)
         .map_err(|error| Failure::Domain(reason(&member.name, &error)))?;
     let name = format!("rampart-meter block in {}", member.name);
-    Blocks::over(&name, input, output, handle, plan)
+    Blocks::over(&name, input, output, handle, settings)
         .map_err(|error| Failure::Blocks(Box::new(error)))
 }

@@ -15,7 +15,7 @@ use rampart_model::{
 use crate::collect::merge_part;
 use crate::failures::Failures;
 use crate::outside_influence::OutsideInfluence;
-use crate::run::{GUEST_PATIENCE, reason, thread_problems};
+use crate::run::{GUEST_TIMEOUT, reason, thread_problems};
 use crate::steal;
 
 /// Interval between reads of the members' events.
@@ -104,14 +104,14 @@ impl Member {
     }
 
     /// Prepares its meter for another plan in the same isolation. Returns whether that succeeded.
-    fn again(&mut self, plan: &MeterSettings) -> bool {
-        let plan = MeterSettings {
+    fn again(&mut self, settings: &MeterSettings) -> bool {
+        let settings = MeterSettings {
             cpus: self.cpus.clone(),
-            policy: self.policy.unwrap_or(plan.policy),
-            ..plan.clone()
+            policy: self.policy.unwrap_or(settings.policy),
+            ..settings.clone()
         };
         let running = self.running.as_mut();
-        if !running.is_some_and(|running| matches!(running.rearm(&plan), Ok(true))) {
+        if !running.is_some_and(|running| matches!(running.rearm(&settings), Ok(true))) {
             return false;
         }
         *self = Self {
@@ -212,9 +212,9 @@ struct Slots {
 
 impl Slots {
     /// Derives the limits from a plan: its time, and the longest silence of a meter.
-    fn of(plan: &MeterSettings) -> Self {
-        let length = plan.timeline.unwrap_or(plan.batch).max(Nanos(1));
-        let longest = plan.warm_up + plan.duration + Nanos::from(GUEST_PATIENCE);
+    fn of(settings: &MeterSettings) -> Self {
+        let length = settings.timeline.unwrap_or(settings.batch).max(Nanos(1));
+        let longest = settings.warm_up + settings.duration + Nanos::from(GUEST_TIMEOUT);
         Self {
             length,
             most: usize::try_from(longest.0.div_ceil(length.0)).unwrap_or(usize::MAX),
@@ -301,7 +301,7 @@ impl Group {
         candidates: &[Candidate<'_>],
         meter: &Path,
         housekeeping: &CpuSet,
-        plan: &MeterSettings,
+        settings: &MeterSettings,
     ) -> Self {
         let mut group = Self {
             members: candidates
@@ -309,7 +309,7 @@ impl Group {
                 .map(|candidate| Member::new(candidate.name, candidate.cpus, candidate.policy))
                 .collect(),
             order: (0..candidates.len()).collect(),
-            slots: Slots::of(plan),
+            slots: Slots::of(settings),
             outside_influence: OutsideInfluence::default(),
         };
         let rank = |index: &usize| {
@@ -323,14 +323,14 @@ impl Group {
         group.order.sort_by_key(rank);
         for index in group.order.clone() {
             let candidate = &candidates[index];
-            let plan = MeterSettings {
+            let settings = MeterSettings {
                 cpus: candidate.cpus.clone(),
-                policy: candidate.policy.unwrap_or(plan.policy),
-                ..plan.clone()
+                policy: candidate.policy.unwrap_or(settings.policy),
+                ..settings.clone()
             };
             let started = candidate.domain.start(&Start {
                 meter,
-                plan: &plan,
+                settings: &settings,
                 housekeeping,
                 name: candidate.name,
                 stay_up: candidate.stay_up,
@@ -355,10 +355,10 @@ impl Group {
     }
 
     /// Prepares all meters for another plan. Returns whether that succeeded.
-    fn again(&mut self, plan: &MeterSettings) -> bool {
-        self.slots = Slots::of(plan);
+    fn again(&mut self, settings: &MeterSettings) -> bool {
+        self.slots = Slots::of(settings);
         self.members.iter().all(Member::is_sound)
-            && self.members.iter_mut().all(|member| member.again(plan))
+            && self.members.iter_mut().all(|member| member.again(settings))
     }
 
     /// Returns the member with this name.
@@ -522,18 +522,18 @@ impl RunningGroup {
         candidates: &[Candidate<'_>],
         meter: &Path,
         housekeeping: &CpuSet,
-        plan: &MeterSettings,
+        settings: &MeterSettings,
     ) -> &mut Group {
         let reusable = self
             .group
             .as_mut()
-            .is_some_and(|group| group.is_of(candidates) && group.again(plan));
+            .is_some_and(|group| group.is_of(candidates) && group.again(settings));
         if !reusable {
             // End the old group first: two isolations of the same CPUs cannot be in effect at once.
             self.end();
         }
         self.group
-            .get_or_insert_with(|| Group::raise(candidates, meter, housekeeping, plan))
+            .get_or_insert_with(|| Group::raise(candidates, meter, housekeeping, settings))
     }
 
     /// Updates the failure counts after a round.

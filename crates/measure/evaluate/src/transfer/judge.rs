@@ -41,7 +41,7 @@ impl TransferVerdicts {
     /// Returns all verdicts: by disturbance, then by domain, in the plan's order.
     pub(crate) fn judge(
         &mut self,
-        plan: &EvaluationSettings,
+        settings: &EvaluationSettings,
         rounds: &[TransferRecord],
         emulated: bool,
     ) -> Vec<Verdict> {
@@ -53,14 +53,20 @@ impl TransferVerdicts {
                 disturbances.push(disturbance);
             }
         }
-        let index = |name: &str| plan.domains.iter().position(|domain| domain.name == name);
+        let index = |name: &str| {
+            settings
+                .domains
+                .iter()
+                .position(|domain| domain.name == name)
+        };
         disturbances.sort_by_key(|one| (one.kind, one.side, index(&one.domain)));
         let mut verdicts = Vec::new();
         for disturbance in disturbances {
-            let drawn = self.drawn(plan, disturbance, rounds, emulated).to_vec();
+            let drawn = self.drawn(settings, disturbance, rounds, emulated).to_vec();
             verdicts.extend(match disturbance.kind {
                 DisturbanceKind::Block => {
-                    let known = disturbance.side == Side::Under && host_is_stopped(plan, &verdicts);
+                    let known =
+                        disturbance.side == Side::Under && host_is_stopped(settings, &verdicts);
                     with_control(disturbance, drawn, known)
                 }
                 DisturbanceKind::Load(_) => drawn,
@@ -71,7 +77,7 @@ impl TransferVerdicts {
 
     fn drawn(
         &mut self,
-        plan: &EvaluationSettings,
+        settings: &EvaluationSettings,
         disturbance: &Disturbance,
         rounds: &[TransferRecord],
         emulated: bool,
@@ -88,7 +94,7 @@ impl TransferVerdicts {
                 let new = Drawn {
                     disturbance: disturbance.clone(),
                     rounds: rests_on,
-                    verdicts: row.verdicts(plan, emulated),
+                    verdicts: row.verdicts(settings, emulated),
                 };
                 match known {
                     Some(index) => {
@@ -109,9 +115,9 @@ impl TransferVerdicts {
 /// Returns whether the blocks of the host's kernel stop the host itself. If so, this kernel also
 /// makes the blocks under a guest, and a guest that they do not stop does not depend on the host's
 /// kernel. Blocks from inside are judged before those from under.
-fn host_is_stopped(plan: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
+fn host_is_stopped(settings: &EvaluationSettings, verdicts: &[Verdict]) -> bool {
     verdicts.iter().any(|verdict| {
-        let is_host = plan
+        let is_host = settings
             .domains
             .iter()
             .any(|domain| domain.name == verdict.domain && domain.selection.kind.is_housekeeping());
@@ -204,19 +210,20 @@ impl<'a> Row<'a> {
     }
 
     /// Returns its effect on each domain, in the plan's order.
-    fn verdicts(&self, plan: &EvaluationSettings, emulated: bool) -> Vec<Verdict> {
+    fn verdicts(&self, settings: &EvaluationSettings, emulated: bool) -> Vec<Verdict> {
         let resampling = Resampling {
-            seed: plan.seed,
+            seed: settings.seed,
             ..Resampling::default()
         };
-        plan.domains
+        settings
+            .domains
             .iter()
             .filter(|domain| self.watches(&domain.name))
             .map(|domain| match self.disturbance.kind {
                 DisturbanceKind::Block => self.transfer(&domain.name, &resampling, emulated),
                 DisturbanceKind::Load(_) => {
                     let emulated = emulated || domain.selection.is_emulated();
-                    self.interference(plan, &domain.name, emulated)
+                    self.interference(settings, &domain.name, emulated)
                 }
             })
             .collect()
@@ -301,7 +308,7 @@ impl<'a> Row<'a> {
         verdict
     }
 
-    fn interference(&self, plan: &EvaluationSettings, domain: &str, emulated: bool) -> Verdict {
+    fn interference(&self, settings: &EvaluationSettings, domain: &str, emulated: bool) -> Verdict {
         let (loaded, mut shown) = self.valid(domain);
         let (quiet, beside) = valid(&self.quiet, domain);
         let idle = quiet.first().map(|(_, round)| round.id.clone());
@@ -314,13 +321,13 @@ impl<'a> Row<'a> {
                 .collect()
         };
         let meter = MeterSettings {
-            interval: plan
+            interval: settings
                 .transfer
                 .as_ref()
                 .map_or(Nanos::from_millis(1), |transfer| transfer.interval),
             ..MeterSettings::new(MeterKind::Wakeup, CpuSet::new())
         };
-        let asked = questions::interference(plan, &meter, domain);
+        let asked = questions::interference(settings, &meter, domain);
         let found = idle.and_then(|idle| {
             judge_interference(&visits(&loaded), &visits(&quiet), &idle, &asked, emulated)
         });
@@ -496,12 +503,12 @@ pub(crate) fn crossed(found: &Transfer) -> Crossed {
 /// prove nothing about the others, unless their source is `known` to work.
 fn with_control(disturbance: &Disturbance, mut row: Vec<Verdict>, known: bool) -> Vec<Verdict> {
     let is_own = |verdict: &Verdict| verdict.domain == disturbance.domain;
-    let felt = row
+    let affected = row
         .iter()
         .any(|verdict| is_own(verdict) && is_stopped(verdict));
     let control = Question::Transfer.id(&disturbance.domain, MeterKind::Wakeup, disturbance);
     for verdict in &mut row {
-        if felt {
+        if affected {
             if is_own(verdict) {
                 verdict.statement = format!("positive control: {}", verdict.statement);
             }

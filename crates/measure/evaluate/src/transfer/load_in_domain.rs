@@ -28,13 +28,13 @@ use crate::run::reason;
 const MARGIN: Nanos = Nanos::from_secs(3);
 const EMULATED_MARGIN: Nanos = Nanos::from_secs(8);
 /// The same for the meter's own loads. It may be longer because they are stopped explicitly, but
-/// stays below the patience below.
+/// stays below `END_TIMEOUT`.
 const METERS_MARGIN: Nanos = Nanos::from_secs(20);
 /// Time limit for the start of a load.
-const START_PATIENCE: Duration = Duration::from_secs(30);
-const EMULATED_START_PATIENCE: Duration = Duration::from_secs(90);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+const EMULATED_START_TIMEOUT: Duration = Duration::from_secs(90);
 /// Time limit for the end of a load beyond the margin, for a slow kernel.
-const END_PATIENCE: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 /// Part of the time that a load inside an emulated domain must run. The meter beside it needs far more
 /// CPU time there.
 const EMULATED_SHARE: f64 = 0.1;
@@ -100,12 +100,12 @@ impl Loading {
                 .iter()
                 .map(|cpu| start_inside(inside, request, member, cpu))
                 .collect::<Result<Vec<_>, _>>()?;
-            let patience = if request.emulated {
-                EMULATED_START_PATIENCE
+            let timeout = if request.emulated {
+                EMULATED_START_TIMEOUT
             } else {
-                START_PATIENCE
+                START_TIMEOUT
             };
-            let limit = Instant::now() + patience;
+            let limit = Instant::now() + timeout;
             for stressor in &mut stressors {
                 stressor
                     .wait_until_it_runs(limit, tick, stop)
@@ -155,7 +155,7 @@ impl Loading {
         for stressor in &mut stressors {
             stressor.input = None;
         }
-        let limit = Instant::now() + Duration::from(EMULATED_MARGIN) + END_PATIENCE;
+        let limit = Instant::now() + Duration::from(EMULATED_MARGIN) + END_TIMEOUT;
         let stressors: Vec<_> = stressors
             .into_iter()
             .zip(too_early)
@@ -300,8 +300,8 @@ impl StressorInside {
     /// Reads the output to its end.
     fn read_to_the_end(&mut self, limit: Instant) {
         loop {
-            let patience = limit.saturating_duration_since(Instant::now());
-            match self.output.recv_timeout(patience) {
+            let timeout = limit.saturating_duration_since(Instant::now());
+            match self.output.recv_timeout(timeout) {
                 Ok(text) => self.printed.push_str(&text),
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
             }

@@ -19,10 +19,10 @@ use super::group::{Candidate, Group, Member, RunningGroup};
 use super::load_in_domain::{LoadRequest, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
 use crate::outside_influence::MeasuredDomain;
-use crate::run::GUEST_PATIENCE;
+use crate::run::GUEST_TIMEOUT;
 
 /// Time that meters may be silent beyond the expected end before they count as lost.
-const PATIENCE: Duration = GUEST_PATIENCE;
+const TIMEOUT: Duration = GUEST_TIMEOUT;
 const WARM_UP: Nanos = Nanos::from_millis(300);
 /// Slots of rounds without blocks: fine enough to show a load over time.
 const COARSE_SLOT: Nanos = Nanos::from_millis(20);
@@ -222,7 +222,7 @@ fn blocks(
         return;
     }
     let began = Instant::now();
-    let limit = blocking.patience() + PATIENCE;
+    let limit = blocking.timeout() + TIMEOUT;
     if let Err(finding) = blocking.go() {
         done.invalid.push(finding);
     }
@@ -370,10 +370,7 @@ fn wait_until_warm(
                             .started
                             .is_some_and(|(_, received)| received.elapsed() >= warm)
                     });
-            all_warm
-                || group.is_done()
-                || stop.load(Ordering::Relaxed)
-                || begin.elapsed() > PATIENCE
+            all_warm || group.is_done() || stop.load(Ordering::Relaxed) || begin.elapsed() > TIMEOUT
         },
         tick,
     );
@@ -395,7 +392,7 @@ fn read_to_the_end(
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) {
-    let limit = Instant::now() + Duration::from(WARM_UP + request.duration) + PATIENCE;
+    let limit = Instant::now() + Duration::from(WARM_UP + request.duration) + TIMEOUT;
     group.read_until(
         |group| group.is_done() || stop.load(Ordering::Relaxed) || Instant::now() > limit,
         tick,
@@ -409,11 +406,11 @@ fn read_to_the_end(
 
 /// Reads the last events. Adds a reason to each meter that has not reported its end.
 fn read_last_events(group: &mut Group, tick: &mut dyn FnMut()) {
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     group.read_until(|group| group.is_done() || Instant::now() > limit, tick);
     let what = format!(
         "its meter sent nothing for {} s after its time was over",
-        PATIENCE.as_secs()
+        TIMEOUT.as_secs()
     );
     group.give_up(|_| true, &what);
 }

@@ -147,7 +147,7 @@ impl Repeats {
 #[derive(Debug)]
 pub(crate) struct Environment<'a> {
     pub(crate) plan: &'a TransferSettings,
-    /// The domains of the evaluation and their kept_domains, in the same order.
+    /// The domains of the evaluation and those that are kept up, in the same order.
     pub(crate) domains: &'a [EvaluatedDomain],
     pub(crate) kept_domains: &'a Domains,
     pub(crate) meter: &'a Path,
@@ -162,7 +162,7 @@ pub(crate) struct Environment<'a> {
 }
 
 impl<'a> Environment<'a> {
-    /// Returns the members of a group with their kept_domains, without those that fail repeatedly.
+    /// Returns the members of a group with their kept domains, without those that fail repeatedly.
     fn candidates(&self, group: usize, failures: &Failures) -> Vec<Candidate<'a>> {
         let participants = self
             .plan

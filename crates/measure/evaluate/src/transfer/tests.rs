@@ -224,7 +224,7 @@ fn rounds(seed: u64, texts: &[&str], reach: Reach<'_>) -> Vec<TransferRecord> {
 
 fn judged(rounds: &[TransferRecord], emulated: bool) -> Judged {
     judge(&Evidence {
-        plan: &plan(),
+        settings: &plan(),
         records: &[],
         visits: &VisitsByRecord::new(),
         transfers: rounds,

@@ -170,7 +170,7 @@ fn judge(source: &str, constant: Option<bool>) -> (CounterKind, Vec<Finding>) {
     )
     .values(source, "tsc or arch_sys_counter")
     .fix(format!(
-        "echo tsc > {PLACE}, if its available_clocksource lists it; in a guest, give it an invariant TSC (-cpu …,+invtsc)"
+        "echo tsc > {PLACE}, if its available_clocksource lists it\nin a guest, give it an invariant TSC (-cpu …,+invtsc)"
     ));
     (CounterKind::Clock, vec![finding])
 }

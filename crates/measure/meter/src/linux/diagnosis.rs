@@ -85,7 +85,7 @@ pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
         )
         .values(cpus.to_string(), format!("a set with {cpu}"))
         .fix(format!(
-            "echo {} > {}, and the same in the groups above it",
+            "echo {} > {} (and in the groups above it)",
             cpus.union(&CpuSet::single(cpu)),
             file.display()
         )),
@@ -95,7 +95,7 @@ pub(crate) fn outside(cpu: CpuId, allowed: &CpuSet) -> Refusal {
         )
         .values(allowed.to_string(), format!("a set with {cpu}"))
         .fix(format!(
-            "start it without taskset (or CPUAffinity=), or with taskset -c {}",
+            "start it without taskset or CPUAffinity=\nstart it with taskset -c {}",
             allowed.union(&CpuSet::single(cpu))
         )),
         None => problem(
@@ -194,7 +194,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
                     super::scheduling::affinity().map_or_else(|_| "unknown".to_owned(), |cpus| cpus.to_string()),
                     "all CPUs of the root domain, and kernel.sched_rt_runtime_us not 0",
                 )
-                .fix("start the program without an affinity, or in a cpuset of its own: v1 cpuset.cpu_exclusive=1 with sched_load_balance=0 in the root, v2 cpuset.cpus.partition=root"));
+                .fix("start the program without an affinity\nstart it in a cpuset of its own: v1 cpuset.cpu_exclusive=1 with sched_load_balance=0 in the root, v2 cpuset.cpus.partition=root"));
             }
             let seccomp = files::field("/proc/self/status", "Seccomp").as_deref() == Some("2");
             let finding = problem(
@@ -205,7 +205,7 @@ pub(crate) fn policy(wanted: SchedulingPolicy, cause: &io::Error) -> Refusal {
             refusal(RefusalKind::PolicyNotEffective, if seccomp {
                 finding.fix("allow sched_setattr in the seccomp filter of this container")
             } else {
-                finding.fix("dmesg and the audit log, for a security module that forbids it")
+                finding.fix("read dmesg and the audit log: a security module may forbid it")
             })
         }
         Some(libc::EBUSY) if deadline => {
@@ -289,7 +289,7 @@ fn no_budget_unified(group: &Group, also: &str) -> Option<Refusal> {
     )
     .values("a group with the cpu controller", "the root group, or a group without it")
     .fix(format!(
-        "echo $$ > {}/cgroup.procs before starting, or boot with {GROUP_BUDGETS_OFF}{also}",
+        "echo $$ > {}/cgroup.procs before starting{also}\nboot with {GROUP_BUDGETS_OFF}",
         group.mount.display()
     ));
     Some(refusal(RefusalKind::NoRealTimeBudget, finding))
@@ -322,7 +322,7 @@ fn no_privilege(wanted: SchedulingPolicy) -> Option<Refusal> {
                 format!("RLIMIT_RTPRIO of at least {needed}, or CAP_SYS_NICE"),
             )
             .fix(format!(
-                "run as root, or as root before: prlimit --pid $$ --rtprio={needed} (services: LimitRTPRIO={needed}; containers: --ulimit rtprio={needed} or --cap-add SYS_NICE)"
+                "run as root\nprlimit --pid $$ --rtprio={needed} as root before (services: LimitRTPRIO={needed}; containers: --ulimit rtprio={needed} or --cap-add SYS_NICE)"
             )),
         None => problem(location, format!("the privilege is missing{namespace}"))
             .values("no CAP_SYS_NICE", "CAP_SYS_NICE (no limit replaces it)")
@@ -354,6 +354,6 @@ pub(crate) fn memory_not_locked(cause: &io::Error) -> Refusal {
                 },
             ),
         )
-        .fix("as root before: prlimit --pid $$ --memlock=unlimited (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK), or measure without locking");
+        .fix("prlimit --pid $$ --memlock=unlimited as root before (services: LimitMEMLOCK=infinity; containers: --ulimit memlock=-1 or --cap-add IPC_LOCK)\nmeasure without locking");
     refusal(RefusalKind::MemoryNotLocked, finding)
 }

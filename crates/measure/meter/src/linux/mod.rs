@@ -2,7 +2,6 @@
 //! The system calls and files that the program needs. If an environment lacks something (no `/sys`,
 //! no `/proc`, an old kernel), functions return `None` or `unknown` instead of an error.
 
-pub(crate) mod brakes;
 pub(crate) mod clock;
 pub(crate) mod continued;
 pub(crate) mod counter;
@@ -13,6 +12,7 @@ pub(crate) mod files;
 pub(crate) mod memory_locking;
 pub(crate) mod privilege;
 pub(crate) mod raw;
+pub(crate) mod real_time_limits;
 pub(crate) mod rseq;
 pub(crate) mod scheduling;
 pub(crate) mod usage;

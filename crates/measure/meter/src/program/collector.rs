@@ -156,26 +156,26 @@ impl Collector {
     /// Creates a reader for the thread of `cpu`, whose warm-up began at `start`.
     pub(super) fn new(
         cpu: CpuId,
-        plan: &MeterSettings,
+        settings: &MeterSettings,
         consumer: Consumer,
         boundary: Arc<Boundary>,
     ) -> Self {
-        let others: &[Series] = match plan.meter {
+        let others: &[Series] = match settings.meter {
             MeterKind::Loop => &[Series::StartJitter, Series::PeriodLate, Series::PeriodEarly],
             MeterKind::Mmio => &[Series::MappedAccess],
             _ => &[],
         };
-        let deadline = match (plan.deadline, plan.meter) {
+        let deadline = match (settings.deadline, settings.meter) {
             (Some(deadline), _) => deadline,
-            (None, MeterKind::Loop) => plan.interval,
+            (None, MeterKind::Loop) => settings.interval,
             (None, _) => Nanos(u64::MAX),
         };
         let state = State {
-            meter: plan.meter,
-            interval: plan.interval,
-            work: plan.work,
+            meter: settings.meter,
+            interval: settings.interval,
+            work: settings.work,
             deadline,
-            batch_length: plan.batch,
+            batch_length: settings.batch,
             boundary,
             measured_from: Nanos::ZERO,
             measured_until: Nanos::ZERO,
@@ -186,20 +186,20 @@ impl Collector {
             read_before: 0,
             quick_until: 0,
             quick_most: 0,
-            primary: empty_counts(plan.meter.primary_series()),
+            primary: empty_counts(settings.meter.primary_series()),
             others: others.iter().copied().map(empty_counts).collect(),
             batch: Totals::default(),
             lost_told: 0,
             totals: Totals::default(),
             warm_up: WarmUp::default(),
-            worst: Worst::new(plan.worst),
-            slots: plan.timeline.map(Slots::new),
-            long_gaps: if plan.meter == MeterKind::Noise {
+            worst: Worst::new(settings.worst),
+            slots: settings.timeline.map(Slots::new),
+            long_gaps: if settings.meter == MeterKind::Noise {
                 Vec::with_capacity(LONG_GAPS)
             } else {
                 Vec::new()
             },
-            periods: Periods::new(plan.interval),
+            periods: Periods::new(settings.interval),
             event: Batch {
                 timeline: Vec::new(),
                 cpu,
@@ -221,10 +221,10 @@ impl Collector {
     }
 
     /// Sets the start of the warm-up.
-    pub(super) fn start(&mut self, start: Nanos, plan: &MeterSettings) {
+    pub(super) fn start(&mut self, start: Nanos, settings: &MeterSettings) {
         let state = &mut self.state;
-        state.measured_from = start + plan.warm_up;
-        state.measured_until = state.measured_from + plan.duration;
+        state.measured_from = start + settings.warm_up;
+        state.measured_until = state.measured_from + settings.duration;
         state.begin_batch(start, state.measured_from);
     }
 

@@ -34,7 +34,7 @@ pub(super) fn plan(request: MeterRequest) -> Result<MeterSettings, Refusal> {
 }
 
 /// Returns a refusal if the clock is not suitable for the measurement.
-pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
+pub(super) fn unsuitable_clock(settings: &MeterSettings) -> Option<Refusal> {
     const PLACE: &str = "CLOCK_MONOTONIC";
     let refusal = |finding| Refusal {
         kind: RefusalKind::ClockUnsuitable,
@@ -50,7 +50,7 @@ pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
             ));
         }
     };
-    let sleeps = plan.meter.is_periodic();
+    let sleeps = settings.meter.is_periodic();
     if sleeps && resolution > COARSEST_CLOCK {
         return Some(refusal(
             Finding::new(
@@ -66,8 +66,8 @@ pub(super) fn unsuitable_clock(plan: &MeterSettings) -> Option<Refusal> {
 }
 
 /// Returns the refusal for a meter that does not run under an operating system.
-pub(super) fn no_bare_metal(plan: &MeterSettings) -> Refusal {
-    let mut finding = plan.meter.not_here("meter");
+pub(super) fn no_bare_metal(settings: &MeterSettings) -> Refusal {
+    let mut finding = settings.meter.not_here("meter");
     finding.severity = Severity::Error;
     Refusal {
         kind: RefusalKind::NeedsBareMetal,
@@ -88,8 +88,8 @@ pub(super) fn stuck_counter() -> Refusal {
 }
 
 /// Returns a finding about the plan, if there is one.
-pub(super) fn remarks(plan: &MeterSettings) -> Option<Finding> {
-    matches!(plan.policy, SchedulingPolicy::Deadline { .. }).then(|| {
+pub(super) fn remarks(settings: &MeterSettings) -> Option<Finding> {
+    matches!(settings.policy, SchedulingPolicy::Deadline { .. }).then(|| {
         Finding::new(
             Severity::Note,
             "affinity",
@@ -117,7 +117,7 @@ pub(super) fn silent() -> Refusal {
             "the thread does not answer: a thread of higher priority occupies its CPU, or its real-time budget is used up",
         )
         .values(threads.join("; "), "an answer")
-        .fix("ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio, to find it"),
+        .fix("ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
     }
 }
 

@@ -13,17 +13,17 @@ pub(super) struct Housekeeping {
 }
 
 /// Moves the calling thread to the plan's housekeeping CPUs and reads the result back.
-pub(super) fn settle(plan: &MeterSettings) -> Result<Housekeeping, Refusal> {
+pub(super) fn settle(settings: &MeterSettings) -> Result<Housekeeping, Refusal> {
     const PLACE: &str = "housekeeping CPUs of the meter";
     let read = || {
         scheduling::affinity()
             .map_err(|cause| diagnosis::system(PLACE, "cannot read the affinity", &cause))
     };
     let allowed = read()?;
-    let wanted = if plan.housekeeping.is_empty() {
-        allowed.difference(&plan.cpus)
+    let wanted = if settings.housekeeping.is_empty() {
+        allowed.difference(&settings.cpus)
     } else {
-        plan.housekeeping.clone()
+        settings.housekeeping.clone()
     };
     if !wanted.is_empty()
         && wanted != allowed
@@ -36,7 +36,7 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<Housekeeping, Refusal> {
         });
     }
     let cpus = read()?;
-    let shared = cpus.intersection(&plan.cpus);
+    let shared = cpus.intersection(&settings.cpus);
     let finding = if !shared.is_empty() {
         Some(
             Finding::new(
@@ -44,7 +44,7 @@ pub(super) fn settle(plan: &MeterSettings) -> Result<Housekeeping, Refusal> {
                 PLACE,
                 "the rest of the program runs on a measured CPU and disturbs it about 20 times a second",
             )
-            .values(cpus.to_string(), format!("CPUs other than {}", plan.cpus))
+            .values(cpus.to_string(), format!("CPUs other than {}", settings.cpus))
             .fix("give the program a CPU that is not measured"),
         )
     } else if cpus != wanted {

@@ -30,7 +30,7 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Interval between two checks of a cell's state.
 const PAUSE: Duration = Duration::from_millis(20);
 /// How long a cell may be late to begin or end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A requested load.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,7 +219,7 @@ fn in_cell(
         .map_err(|refusal| refusal.finding.to_string())?;
     let begin = Instant::now();
     while !load.has_begun() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             return Err(silent("the load has not begun"));
         }
         std::thread::sleep(PAUSE);
@@ -229,7 +229,7 @@ fn in_cell(
         if stop.load(Ordering::Relaxed) {
             load.end().map_err(|refusal| refusal.finding.to_string())?;
         }
-        if begin.elapsed() > duration + PATIENCE {
+        if begin.elapsed() > duration + TIMEOUT {
             return Err(silent("the load has not ended"));
         }
         std::thread::sleep(PAUSE);

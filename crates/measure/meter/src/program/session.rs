@@ -34,7 +34,7 @@ const TICK: i32 = 50;
 const LEAD: Nanos = Nanos::from_millis(20);
 
 /// How long a thread may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many ticks a thread may take to end after its time. Counted in ticks, so that they do not
 /// pass while the process is stopped.
@@ -227,7 +227,7 @@ impl Session {
             let boundary = Arc::new(Boundary::default());
             let assignment = Assignment {
                 cpu,
-                plan: Arc::clone(&plan),
+                settings: Arc::clone(&plan),
                 location,
                 allowed: allowed.clone(),
                 counter: self.counter,
@@ -268,7 +268,7 @@ impl Session {
 
     /// Waits for the next report; a refusal is returned as an error.
     fn answer(&self) -> Result<(CpuId, Report), Refusal> {
-        match self.reports.recv_timeout(PATIENCE) {
+        match self.reports.recv_timeout(TIMEOUT) {
             Ok((_, Report::Refused(refusal))) => Err(refusal),
             Ok(answer) => Ok(answer),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -421,11 +421,11 @@ fn pause(left: Nanos) -> i32 {
 }
 
 /// Returns a capacity for at least a second of samples, within limits.
-fn ring_capacity(plan: &MeterSettings) -> usize {
+fn ring_capacity(settings: &MeterSettings) -> usize {
     const MOST: u64 = 1 << 20;
-    let apart = match plan.meter {
-        MeterKind::Wakeup | MeterKind::Loop | MeterKind::Irq | MeterKind::Mmio => plan.interval,
-        MeterKind::Fwq => plan.work,
+    let apart = match settings.meter {
+        MeterKind::Wakeup | MeterKind::Loop | MeterKind::Irq | MeterKind::Mmio => settings.interval,
+        MeterKind::Fwq => settings.work,
         // Gaps are irregular; one every 10 µs is a very noisy machine.
         MeterKind::Noise => Nanos::from_micros(10),
     };

@@ -109,7 +109,7 @@ pub(super) enum EngineDetail {
 #[derive(Debug)]
 pub(super) struct Assignment {
     pub(super) cpu: CpuId,
-    pub(super) plan: Arc<MeterSettings>,
+    pub(super) settings: Arc<MeterSettings>,
     /// Index among the plan's CPUs, by which aligned starts are spread.
     pub(super) location: usize,
     /// The CPUs that the program may run on.
@@ -147,7 +147,7 @@ impl Assignment {
 
     fn measure(self) -> Result<(), Refusal> {
         let send = |report| self.reports.send((self.cpu, report)).is_ok();
-        if self.plan.placed_by == PlacedBy::Itself {
+        if self.settings.placed_by == PlacedBy::Itself {
             self.place_itself()?;
         }
         if !send(Report::Placed(thread_id())) {
@@ -169,39 +169,39 @@ impl Assignment {
         };
         let checks = Checks {
             cpu: self.cpu,
-            plan: &self.plan,
+            settings: &self.settings,
         };
-        let prepared = Prepared::new(&self.plan, self.counter, self.scale, &mut thread)?;
+        let prepared = Prepared::new(&self.settings, self.counter, self.scale, &mut thread)?;
         if !send(Report::Verified) {
             return Ok(());
         }
         let Ok(Command::Start(start)) = self.commands.recv() else {
             return Ok(());
         };
-        let plan = &*self.plan;
-        let offset = if plan.aligned {
+        let settings = &*self.settings;
+        let offset = if settings.aligned {
             Nanos::ZERO
         } else {
             Nanos(
-                (u128::from(plan.interval.0) * self.location as u128
-                    / plan.cpus.len().max(1) as u128) as u64,
+                (u128::from(settings.interval.0) * self.location as u128
+                    / settings.cpus.len().max(1) as u128) as u64,
             )
         };
         let mut run = Running {
-            engine: prepared.engine(plan, start + offset),
+            engine: prepared.engine(settings, start + offset),
             watch: ProcessorWatch::default(),
             counter: self.counter,
             scale: self.scale,
         };
         thread.sleep_until(start);
-        let warm_up_end = start + plan.warm_up;
+        let warm_up_end = start + settings.warm_up;
         run.run(&mut thread, warm_up_end);
         run.restart();
         let lost = thread.producer.lost();
         self.boundary.lost.store(lost, Ordering::Relaxed);
         let written = thread.producer.written();
         self.boundary.samples.store(written, Ordering::Release);
-        let end = warm_up_end + plan.duration;
+        let end = warm_up_end + settings.duration;
         let counters = usage::of_this_thread();
         let begun = thread.now();
         let cut_short = self.stop.load(Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl Assignment {
         let ended = thread.now();
         let counters = usage::between(&counters, &usage::of_this_thread());
         let stopped = self.stop.load(Ordering::Relaxed);
-        let periodic = plan.meter.is_periodic();
+        let periodic = settings.meter.is_periodic();
         let (policy, affinity) = checks
             .verify()
             .and_then(|placement| checks.verify_seen(&run.watch).map(|()| placement))
@@ -228,11 +228,11 @@ impl Assignment {
             warm_up: if cut_short {
                 begun.min(warm_up_end).saturating_sub(start)
             } else {
-                plan.warm_up
+                settings.warm_up
             },
             duration: if periodic && !stopped {
                 // The last planned moment is up to an interval before the end.
-                plan.duration
+                settings.duration
             } else {
                 ended.saturating_sub(begun)
             },
@@ -245,7 +245,7 @@ impl Assignment {
     fn place_itself(&self) -> Result<(), Refusal> {
         // A deadline thread must be allowed on all CPUs of its root domain (sched(7),
         // sched-deadline.rst 5.1), so it is not bound.
-        let deadline = matches!(self.plan.policy, SchedulingPolicy::Deadline { .. });
+        let deadline = matches!(self.settings.policy, SchedulingPolicy::Deadline { .. });
         let wanted = if deadline {
             self.allowed.clone()
         } else {
@@ -258,14 +258,14 @@ impl Assignment {
                 _ => diagnosis::system(&location, "cannot bind it to its CPU", &cause),
             });
         }
-        scheduling::set_policy(self.plan.policy)
-            .map_err(|cause| diagnosis::policy(self.plan.policy, &cause))
+        scheduling::set_policy(self.settings.policy)
+            .map_err(|cause| diagnosis::policy(self.settings.policy, &cause))
     }
 
     fn verify(&self) -> Result<(), Refusal> {
         let checks = Checks {
             cpu: self.cpu,
-            plan: &self.plan,
+            settings: &self.settings,
         };
         checks.verify().map(|_| ())
     }
@@ -274,7 +274,7 @@ impl Assignment {
 /// The checks of the placement that is read back from the kernel.
 struct Checks<'a> {
     cpu: CpuId,
-    plan: &'a MeterSettings,
+    settings: &'a MeterSettings,
 }
 
 impl Checks<'_> {
@@ -283,16 +283,20 @@ impl Checks<'_> {
         let location = format!("thread {name}");
         let policy = scheduling::policy()
             .map_err(|cause| diagnosis::system(&location, "cannot read its policy", &cause))?;
-        if policy != EffectivePolicy::Known(self.plan.policy) {
+        if policy != EffectivePolicy::Known(self.settings.policy) {
             let present = policy.to_string();
-            return Err(diagnosis::other_policy(&name, self.plan.policy, &present));
+            return Err(diagnosis::other_policy(
+                &name,
+                self.settings.policy,
+                &present,
+            ));
         }
         let affinity = scheduling::affinity()
             .map_err(|cause| diagnosis::system(&location, "cannot read its affinity", &cause))?;
         if affinity != CpuSet::single(self.cpu) && !self.roams() {
             return Err(diagnosis::affinity(&name, self.cpu, &affinity));
         }
-        Ok((self.plan.policy, affinity))
+        Ok((self.settings.policy, affinity))
     }
 
     /// Verifies that every sample was taken on the right CPU: an affinity that was changed and
@@ -318,7 +322,7 @@ impl Checks<'_> {
     }
 
     const fn roams(&self) -> bool {
-        matches!(self.plan.policy, SchedulingPolicy::Deadline { .. })
+        matches!(self.settings.policy, SchedulingPolicy::Deadline { .. })
     }
 }
 
@@ -332,17 +336,17 @@ enum Prepared {
 
 impl Prepared {
     fn new(
-        plan: &MeterSettings,
+        settings: &MeterSettings,
         counter: CounterKind,
         scale: Timescale,
         thread: &mut LinuxThread<'_>,
     ) -> Result<Self, Refusal> {
-        Ok(match plan.meter {
+        Ok(match settings.meter {
             MeterKind::Wakeup => Self::Wakeup,
-            MeterKind::Fwq => Self::Fwq(calibrate(thread, plan.work)),
-            MeterKind::Loop => Self::Loop(calibrate(thread, plan.work)),
+            MeterKind::Fwq => Self::Fwq(calibrate(thread, settings.work)),
+            MeterKind::Loop => Self::Loop(calibrate(thread, settings.work)),
             MeterKind::Noise => {
-                let threshold = plan.threshold.unwrap_or_else(|| {
+                let threshold = settings.threshold.unwrap_or_else(|| {
                     let own = match counter {
                         CounterKind::Hardware => noise::own_period(thread, &scale),
                         CounterKind::Clock => noise::own_period(&mut ByClock(thread), &scale),
@@ -354,16 +358,16 @@ impl Prepared {
                 let short = scale.picos(ticks) < threshold.0.saturating_mul(1000);
                 Self::Noise(Noise::new(ticks.saturating_add(u64::from(short))))
             }
-            MeterKind::Irq | MeterKind::Mmio => return Err(findings::no_bare_metal(plan)),
+            MeterKind::Irq | MeterKind::Mmio => return Err(findings::no_bare_metal(settings)),
         })
     }
 
-    fn engine(self, plan: &MeterSettings, first: Nanos) -> Engine {
+    fn engine(self, settings: &MeterSettings, first: Nanos) -> Engine {
         match self {
-            Self::Wakeup => Engine::Wakeup(Wakeup::new(first, plan.interval)),
+            Self::Wakeup => Engine::Wakeup(Wakeup::new(first, settings.interval)),
             Self::Noise(noise) => Engine::Noise(noise),
             Self::Fwq(turns) => Engine::Fwq(FixedWork::new(turns)),
-            Self::Loop(turns) => Engine::Loop(ControlLoop::new(first, plan.interval, turns)),
+            Self::Loop(turns) => Engine::Loop(ControlLoop::new(first, settings.interval, turns)),
         }
     }
 }

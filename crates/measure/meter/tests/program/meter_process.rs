@@ -51,10 +51,10 @@ pub(crate) fn plan(meter: MeterKind) -> MeterSettings {
     }
 }
 
-pub(crate) fn prepare(plan: &MeterSettings) -> MeterRequest {
+pub(crate) fn prepare(settings: &MeterSettings) -> MeterRequest {
     MeterRequest::Prepare {
         protocol: METER_PROTOCOL_VERSION,
-        settings: plan.clone(),
+        settings: settings.clone(),
     }
 }
 
@@ -110,8 +110,8 @@ impl Meter {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in: {line}"))
     }
 
-    pub(crate) fn ready(&mut self, plan: &MeterSettings) -> MeterReady {
-        self.ask(&prepare(plan));
+    pub(crate) fn ready(&mut self, settings: &MeterSettings) -> MeterReady {
+        self.ask(&prepare(settings));
         match self.event() {
             MeterEvent::Ready(ready) => ready,
             other => panic!("not ready: {other:?}"),
@@ -168,17 +168,17 @@ impl Meter {
 }
 
 /// Runs a plan to its end.
-pub(crate) fn run(plan: &MeterSettings) -> Finished {
+pub(crate) fn run(settings: &MeterSettings) -> Finished {
     let mut meter = Meter::start();
-    meter.ready(plan);
+    meter.ready(settings);
     meter.ask(&MeterRequest::Go {});
     meter.finish()
 }
 
 /// Returns the refusal of a plan after `prepare` and `go`.
-pub(crate) fn refused(plan: &MeterSettings, command: &mut Command) -> (Refusal, i32) {
+pub(crate) fn refused(settings: &MeterSettings, command: &mut Command) -> (Refusal, i32) {
     let mut meter = Meter::start_by(command);
-    meter.ask(&prepare(plan));
+    meter.ask(&prepare(settings));
     meter.ask(&MeterRequest::Go {});
     let mut first = String::new();
     meter.output.read_line(&mut first).expect("readable");
@@ -200,9 +200,14 @@ impl Finished {
 
     /// Checks that the batches of the measurement are contiguous and add up to the totals of the
     /// thread.
-    pub(crate) fn check(&self, plan: &MeterSettings) {
-        assert_eq!(self.threads.len(), plan.cpus.len(), "{:?}", self.findings);
-        for (thread, cpu) in self.threads.iter().zip(plan.cpus.iter()) {
+    pub(crate) fn check(&self, settings: &MeterSettings) {
+        assert_eq!(
+            self.threads.len(),
+            settings.cpus.len(),
+            "{:?}",
+            self.findings
+        );
+        for (thread, cpu) in self.threads.iter().zip(settings.cpus.iter()) {
             assert_eq!(thread.cpu, cpu);
             assert_eq!(thread.lost, 0);
             let of = |phase| {
@@ -232,19 +237,19 @@ impl Finished {
             for batch in of(Phase::WarmUp).chain(of(Phase::Measured)) {
                 assert_eq!(batch.at, at, "batches are seamless");
                 at += batch.length;
-                let slots = match plan.timeline {
+                let slots = match settings.timeline {
                     Some(slot) => batch.length.0.div_ceil(slot.0) as usize,
                     None => 0,
                 };
-                if at == self.started + plan.warm_up + thread.duration
-                    || at == self.started + plan.warm_up
+                if at == self.started + settings.warm_up + thread.duration
+                    || at == self.started + settings.warm_up
                 {
                     // Includes the slots of samples that ended late.
                     assert!(batch.timeline.len() >= slots);
                 } else {
                     assert_eq!(batch.timeline.len(), slots);
                 }
-                if plan.timeline.is_some() {
+                if settings.timeline.is_some() {
                     let worst = batch.timeline.iter().flatten().max();
                     assert_eq!(worst.copied(), batch.series[0].seen.max);
                 }
@@ -256,13 +261,13 @@ impl Finished {
                     assert_eq!(corrected.samples, samples(batch) + batch.missed);
                 }
             }
-            assert_eq!(at, self.started + plan.warm_up + thread.duration);
+            assert_eq!(at, self.started + settings.warm_up + thread.duration);
             let max = of(Phase::Measured)
                 .filter_map(|batch| batch.series[0].seen.max)
                 .max();
             assert_eq!(thread.worst.first().map(|worst| worst.value), max);
             assert!(thread.worst.is_sorted_by(|a, b| a.value >= b.value));
-            assert!(thread.worst.len() as u64 <= thread.samples.min(plan.worst.into()));
+            assert!(thread.worst.len() as u64 <= thread.samples.min(settings.worst.into()));
         }
     }
 

@@ -23,8 +23,8 @@ fn after(lines: &[String]) -> (Refusal, i32) {
     meter.refusal()
 }
 
-fn text_of(plan: &MeterSettings) -> String {
-    serde_json::to_string(&prepare(plan)).expect("a request is JSON")
+fn text_of(settings: &MeterSettings) -> String {
+    serde_json::to_string(&prepare(settings)).expect("a request is JSON")
 }
 
 #[track_caller]

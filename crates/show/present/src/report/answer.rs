@@ -361,8 +361,8 @@ fn evidence(
             about.push_str(&format!(" in {}", verdict.domain));
         }
         if control {
-            let felt = transfer_matrix::is_felt(verdict);
-            about.push_str(if felt {
+            let affected = transfer_matrix::is_affected(verdict);
+            about.push_str(if affected {
                 " (control)"
             } else {
                 " (control failed)"

@@ -253,8 +253,8 @@ fn nonzero(value: u64) -> Entry {
     Text::of(style, format::count(value)).into()
 }
 
-fn title(plan: &MeterSettings) -> String {
-    let what = match plan.meter {
+fn title(settings: &MeterSettings) -> String {
+    let what = match settings.meter {
         MeterKind::Wakeup => "how late a thread wakes from a timer",
         MeterKind::Noise => "gaps in a loop that only reads the counter",
         MeterKind::Fwq => "by how much a fixed piece of work takes longer",
@@ -262,15 +262,18 @@ fn title(plan: &MeterSettings) -> String {
         MeterKind::Irq => "from the timer to the handler of its interrupt",
         MeterKind::Mmio => "one read of a register on a page that traps",
     };
-    let every = if plan.meter.is_periodic() {
-        format!(", every {}", format::time(plan.interval))
+    let every = if settings.meter.is_periodic() {
+        format!(", every {}", format::time(settings.interval))
     } else {
         String::new()
     };
-    if plan.meter.needs_bare_metal() {
-        return format!("{}: {what}{every}, no operating system", plan.meter);
+    if settings.meter.needs_bare_metal() {
+        return format!("{}: {what}{every}, no operating system", settings.meter);
     }
-    format!("{}: {what}{every}, policy {}", plan.meter, plan.policy)
+    format!(
+        "{}: {what}{every}, policy {}",
+        settings.meter, settings.policy
+    )
 }
 
 /// The mechanisms that isolated the runs of a record; more than one is worth a question.

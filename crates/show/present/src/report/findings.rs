@@ -36,7 +36,7 @@ pub(crate) fn findings<'a>(
         },
         what: Text::prose(&finding.what),
         values: value_words(finding, &values),
-        fix: Text::prose(finding.fix.as_deref().unwrap_or_default()),
+        fixes: fixes(finding).map(Text::prose).collect(),
     });
     vec![Element::Findings {
         findings: items.collect(),
@@ -328,6 +328,10 @@ fn is_absent(evaluation: &Evaluation, one: &NotMeasured) -> bool {
             .all(|finding| finding.severity == Severity::Note)
 }
 
+fn fixes(finding: &Finding) -> impl Iterator<Item = &str> {
+    finding.fix.iter().flat_map(|fix| fix.lines())
+}
+
 /// Returns why a part is missing, without a severity: it is not a fault of the evaluation.
 fn reason(part: &EvaluationPart, findings: &[Finding]) -> ListItem {
     let name = part_name(part);
@@ -338,11 +342,8 @@ fn reason(part: &EvaluationPart, findings: &[Finding]) -> ListItem {
                 location if name.ends_with(location) => String::new(),
                 location => format!("{location}: "),
             };
-            let fix = finding
-                .fix
-                .as_ref()
-                .map_or_else(String::new, |fix| format!(" Fix: {fix}."));
-            format!("{location}{}.{fix}", finding.what)
+            let fixes: String = fixes(finding).map(|fix| format!(" Fix: {fix}.")).collect();
+            format!("{location}{}.{fixes}", finding.what)
         })
         .collect();
     ListItem {

@@ -265,7 +265,7 @@ fn title(of: &Disturbance, domain: &str, verdict: Option<&Verdict>) -> Text {
 /// Colour, sign and word of a verdict in the matrix.
 fn mark(verdict: &Verdict) -> (Outcome, &'static str, String) {
     if transfer_matrix::is_control(verdict) {
-        return if transfer_matrix::is_felt(verdict) {
+        return if transfer_matrix::is_affected(verdict) {
             (Outcome::Own, "●", "control".to_owned())
         } else {
             (Outcome::Fails, "✗", "NO\u{a0}EFFECT".to_owned())

@@ -80,9 +80,9 @@ fn converse(cell: Option<&CellMemoryLocation>, console: &mut Console) -> Result<
 fn block(
     console: &mut Console,
     blocker: &mut Blocker,
-    plan: &BlockSettings,
+    settings: &BlockSettings,
 ) -> Result<(u32, Vec<Finding>), End> {
-    let mut made: BTreeMap<CpuId, u32> = plan.cpus.iter().map(|cpu| (cpu, 0)).collect();
+    let mut made: BTreeMap<CpuId, u32> = settings.cpus.iter().map(|cpu| (cpu, 0)).collect();
     let mut stopping = false;
     let mut out_of_turn = false;
     let mut ticks_late = 0;
@@ -114,11 +114,11 @@ fn block(
             break;
         }
     }
-    let mut findings = blocker.last_findings(stopping, plan);
+    let mut findings = blocker.last_findings(stopping, settings);
     if out_of_turn {
         findings.push(ignored("while blocks were made"));
     }
-    let everywhere = plan.cpus.iter().filter_map(|cpu| made.get(&cpu)).min();
+    let everywhere = settings.cpus.iter().filter_map(|cpu| made.get(&cpu)).min();
     Ok((everywhere.copied().unwrap_or(0), findings))
 }
 
@@ -136,7 +136,7 @@ fn endless() -> Refusal {
             "still running",
             format!("stopped within {} s", LAST_TICKS as i32 * TICK / 1000),
         )
-        .fix("dmesg, for the kernel's messages"),
+        .fix("dmesg"),
     }
 }
 
@@ -153,23 +153,23 @@ struct Blocker {
 
 impl Blocker {
     /// Creates the blocker for a cell that blocks itself.
-    fn of_cell(location: &CellMemoryLocation, plan: &BlockSettings) -> Result<Self, Refusal> {
-        within(plan, cell::LONGEST, cell::SHARE)?;
+    fn of_cell(location: &CellMemoryLocation, settings: &BlockSettings) -> Result<Self, Refusal> {
+        within(settings, cell::LONGEST, cell::SHARE)?;
         Ok(Self {
-            maker: Maker::Cell(Box::new(CellBlocks::prepare(location, plan)?)),
+            maker: Maker::Cell(Box::new(CellBlocks::prepare(location, settings)?)),
             findings: Vec::new(),
         })
     }
 
-    fn prepare(plan: &BlockSettings) -> Result<Self, Refusal> {
+    fn prepare(settings: &BlockSettings) -> Result<Self, Refusal> {
         let allowed = scheduling::affinity().map_err(|cause| {
             diagnosis::system("the program", "cannot read its affinity", &cause)
         })?;
-        if let Some(refusal) = diagnosis::unusable_cpu(&plan.cpus, &allowed, false) {
+        if let Some(refusal) = diagnosis::unusable_cpu(&settings.cpus, &allowed, false) {
             return Err(refusal);
         }
-        let mut findings: Vec<Finding> = settle(plan, &allowed)?.into_iter().collect();
-        let maker = match plan.kind {
+        let mut findings: Vec<Finding> = settle(settings, &allowed)?.into_iter().collect();
+        let maker = match settings.kind {
             Some(BlockKind::Spin) => None,
             kind => match Module::open() {
                 Ok(module) => Some(Maker::Module(module)),
@@ -189,11 +189,11 @@ impl Blocker {
             Some(Maker::Module(module)) => (module.longest(), module.share()),
             _ => (spin::LONGEST, spin::SHARE),
         };
-        within(plan, longest, share)?;
+        within(settings, longest, share)?;
         let maker = match maker {
             Some(maker) => maker,
             None => {
-                let spin = Spin::prepare(plan, &allowed)?;
+                let spin = Spin::prepare(settings, &allowed)?;
                 findings.extend_from_slice(spin.weaknesses());
                 Maker::Spin(spin)
             }
@@ -217,14 +217,14 @@ impl Blocker {
         }
     }
 
-    fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
+    fn go(&mut self, settings: &BlockSettings) -> Result<(), Refusal> {
         match &mut self.maker {
-            Maker::Module(module) => module.go(plan),
+            Maker::Module(module) => module.go(settings),
             Maker::Spin(spin) => {
                 spin.go();
                 Ok(())
             }
-            Maker::Cell(cell) => cell.go(plan),
+            Maker::Cell(cell) => cell.go(settings),
         }
     }
 
@@ -244,13 +244,13 @@ impl Blocker {
         }
     }
 
-    fn last_findings(&mut self, stopped: bool, plan: &BlockSettings) -> Vec<Finding> {
+    fn last_findings(&mut self, stopped: bool, settings: &BlockSettings) -> Vec<Finding> {
         let (mut findings, latest) = match &mut self.maker {
             Maker::Module(module) => (module.findings(stopped), module.latest()),
             Maker::Spin(spin) => (spin.findings(), spin.latest()),
             Maker::Cell(cell) => (cell.findings(), cell.latest()),
         };
-        if latest.0 > plan.pause.0 / 2 {
+        if latest.0 > settings.pause.0 / 2 {
             findings.push(
                 Finding::new(
                     Severity::Warning,
@@ -259,7 +259,7 @@ impl Blocker {
                 )
                 .values(
                     format!("{latest} late"),
-                    format!("less than half of the pause of {}", plan.pause),
+                    format!("less than half of the pause of {}", settings.pause),
                 ),
             );
         }
@@ -268,18 +268,18 @@ impl Blocker {
 }
 
 /// Returns the distribution of the plan's blocks in time.
-pub(super) fn spacing(plan: &BlockSettings) -> Spacing {
+pub(super) fn spacing(settings: &BlockSettings) -> Spacing {
     Spacing {
-        length: plan.length,
-        pause: plan.pause,
-        random: plan.spread == BlockSpread::Random,
-        seed: plan.seed,
+        length: settings.length,
+        pause: settings.pause,
+        random: settings.spread == BlockSpread::Random,
+        seed: settings.seed,
     }
 }
 
 /// Keeps this thread off the CPUs to be blocked, if there are others.
-fn settle(plan: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Refusal> {
-    let others = allowed.difference(&plan.cpus);
+fn settle(settings: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Refusal> {
+    let others = allowed.difference(&settings.cpus);
     if others.is_empty() {
         return Ok(Some(Finding::new(
             Severity::Note,
@@ -300,7 +300,7 @@ fn settle(plan: &BlockSettings, allowed: &CpuSet) -> Result<Option<Finding>, Ref
 }
 
 /// Checks the plan against the limits of its blocker.
-fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusal> {
+fn within(settings: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusal> {
     let refuse = |location: &str, what: &str, present: String, needed: String, fix: String| {
         let finding = Finding::new(Severity::Error, location, what).values(present, needed);
         Err(Refusal {
@@ -308,19 +308,19 @@ fn within(plan: &BlockSettings, longest: Nanos, share: u32) -> Result<(), Refusa
             finding: finding.fix(fix),
         })
     };
-    if plan.length > longest {
+    if settings.length > longest {
         return refuse(
             "length",
             "the block is too long: watchdogs and other CPUs would wait for the stopped CPU",
-            plan.length.to_string(),
+            settings.length.to_string(),
             format!("{longest} or less"),
             "use shorter blocks, or load the module with a higher limit (longest_us=)".to_owned(),
         );
     }
-    let present = plan.share_percent();
+    let present = settings.share_percent();
     if present > share {
-        let whole = (u128::from(plan.length.0) * 100).div_ceil(share.max(1).into());
-        let pause = Nanos((whole as u64).saturating_sub(plan.length.0));
+        let whole = (u128::from(settings.length.0) * 100).div_ceil(share.max(1).into());
+        let pause = Nanos((whole as u64).saturating_sub(settings.length.0));
         return refuse(
             "pause",
             "the blocks would take too large a share of the time",

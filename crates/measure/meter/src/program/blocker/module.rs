@@ -164,16 +164,16 @@ impl Module {
     }
 
     /// Starts the blocks.
-    pub(super) fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
-        let mask = mask(&plan.cpus);
+    pub(super) fn go(&mut self, settings: &BlockSettings) -> Result<(), Refusal> {
+        let mask = mask(&settings.cpus);
         let mut asked = Plan {
-            length: plan.length.0,
-            pause: plan.pause.0,
-            seed: plan.seed,
+            length: settings.length.0,
+            pause: settings.pause.0,
+            seed: settings.seed,
             cpus: mask.as_ptr() as u64,
             cpus_bytes: size_of_val(mask.as_slice()) as u32,
-            count: plan.count,
-            flags: match plan.spread {
+            count: settings.count,
+            flags: match settings.spread {
                 BlockSpread::Even => 0,
                 BlockSpread::Random => RANDOM,
             },
@@ -186,12 +186,12 @@ impl Module {
                 RefusalKind::CpuOffline,
                 Finding::new(
                     Severity::Error,
-                    format!("CPUs {}", plan.cpus),
+                    format!("CPUs {}", settings.cpus),
                     "a CPU to stop is offline",
                 ),
             ),
             Some(libc::EPERM) => no_privilege(),
-            _ => diagnosis::system(DEVICE, "the module refuses the plan", &cause),
+            _ => diagnosis::system(DEVICE, "the module refuses the settings", &cause),
         })
     }
 

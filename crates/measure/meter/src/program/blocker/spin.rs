@@ -18,7 +18,7 @@ use crate::engine::schedule::Schedule;
 use crate::linux::clock::{self, FastClock};
 use crate::linux::rseq::CurrentCpu;
 use crate::linux::scheduling::{self, EffectivePolicy};
-use crate::linux::{brakes, diagnosis, memory_locking, thread_id, wake};
+use crate::linux::{diagnosis, memory_locking, real_time_limits, thread_id, wake};
 
 /// The longest block: the module's default.
 pub(super) const LONGEST: Nanos = Nanos::from_millis(100);
@@ -31,15 +31,15 @@ const POLICY: SchedulingPolicy = SchedulingPolicy::Fifo(99);
 /// Time from the request to the first pause.
 const LEAD: Nanos = Nanos::from_millis(1);
 /// A longer time between two reads of the clock was taken from the thread.
-const HOLE: Nanos = Nanos::from_micros(50);
+const GAP: Nanos = Nanos::from_micros(50);
 /// How long the placement of a thread may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const STACK: usize = 128 * 1024;
 
 enum Report {
     Placed(u32),
     Refused(Refusal),
-    Made { span: BlockSpan, hole: Nanos },
+    Made { span: BlockSpan, gap: Nanos },
     Done { latest: Nanos },
 }
 
@@ -57,33 +57,33 @@ pub(super) struct Spin {
     stop: Arc<AtomicBool>,
     findings: Vec<Finding>,
     length: Nanos,
-    worst_hole: Nanos,
-    strays: u64,
+    worst_gap: Nanos,
+    on_other_cpus: u64,
     cpus: CpuSet,
     latest: Nanos,
 }
 
 impl Spin {
     /// Starts the threads and waits until all are placed.
-    pub(super) fn prepare(plan: &BlockSettings, allowed: &CpuSet) -> Result<Self, Refusal> {
+    pub(super) fn prepare(settings: &BlockSettings, allowed: &CpuSet) -> Result<Self, Refusal> {
         wake::prepare();
         let (sender, reports) = channel();
         let mut spin = Self {
             threads: Vec::new(),
             reports,
             stop: Arc::default(),
-            findings: weaknesses(plan),
-            length: plan.length,
-            worst_hole: Nanos::ZERO,
-            strays: 0,
-            cpus: plan.cpus.clone(),
+            findings: weaknesses(settings),
+            length: settings.length,
+            worst_gap: Nanos::ZERO,
+            on_other_cpus: 0,
+            cpus: settings.cpus.clone(),
             latest: Nanos::ZERO,
         };
-        for cpu in plan.cpus.iter() {
+        for cpu in settings.cpus.iter() {
             let (begin, begins) = channel();
             let worker = Worker {
                 cpu,
-                plan: plan.clone(),
+                settings: settings.clone(),
                 allowed: allowed.clone(),
                 begin: begins,
                 reports: sender.clone(),
@@ -92,7 +92,7 @@ impl Spin {
             std::thread::Builder::new()
                 .name(name(cpu))
                 .stack_size(STACK)
-                .spawn(move || worker.carry_out())
+                .spawn(move || worker.run())
                 .map_err(|cause| {
                     diagnosis::system(&format!("thread {}", name(cpu)), "cannot start it", &cause)
                 })?;
@@ -113,7 +113,7 @@ impl Spin {
     }
 
     fn placed(&self) -> Result<u32, Refusal> {
-        match self.reports.recv_timeout(PATIENCE) {
+        match self.reports.recv_timeout(TIMEOUT) {
             Ok(Report::Placed(id)) => Ok(id),
             Ok(Report::Refused(refusal)) => Err(refusal),
             Ok(Report::Made { .. } | Report::Done { .. }) | Err(RecvTimeoutError::Disconnected) => {
@@ -155,9 +155,9 @@ impl Spin {
         let mut spans = Vec::new();
         while let Ok(report) = self.reports.try_recv() {
             match report {
-                Report::Made { span, hole } => {
-                    self.worst_hole = self.worst_hole.max(hole);
-                    self.strays += u64::from(!self.cpus.contains(span.cpu));
+                Report::Made { span, gap } => {
+                    self.worst_gap = self.worst_gap.max(gap);
+                    self.on_other_cpus += u64::from(!self.cpus.contains(span.cpu));
                     spans.push(span);
                 }
                 Report::Done { latest } => {
@@ -183,7 +183,7 @@ impl Spin {
     /// Returns the findings at the end.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        if self.worst_hole.0 > self.length.0 / 10 {
+        if self.worst_gap.0 > self.length.0 / 10 {
             findings.push(
                 Finding::new(
                     Severity::Warning,
@@ -191,20 +191,20 @@ impl Spin {
                     "some blocks had gaps: the thread lost its CPU, or was interrupted, during a block",
                 )
                 .values(
-                    format!("a gap of {} in blocks of {}", self.worst_hole, self.length),
+                    format!("a gap of {} in blocks of {}", self.worst_gap, self.length),
                     "no gap",
                 )
                 .fix("load the kernel module blocksys"),
             );
         }
-        if self.strays > 0 {
+        if self.on_other_cpus > 0 {
             findings.push(
                 Finding::new(
                     Severity::Warning,
                     "blocks by a spinning thread",
                     "some blocks were on another CPU: another program changed the thread's affinity",
                 )
-                .values(self.strays.to_string(), "0"),
+                .values(self.on_other_cpus.to_string(), "0"),
             );
         }
         findings
@@ -226,12 +226,12 @@ fn silent(what: &str) -> Refusal {
     Refusal {
         kind: RefusalKind::System,
         finding: Finding::new(Severity::Error, "a blocking thread", what)
-            .fix("ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio, to find it"),
+            .fix("ps -eLo pid,tid,class,rtprio,psr,comm --sort=-rtprio"),
     }
 }
 
 /// Returns the limitations of such a thread in general and on this machine.
-fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
+fn weaknesses(settings: &BlockSettings) -> Vec<Finding> {
     let mut findings = vec![
         Finding::new(
             Severity::Warning,
@@ -240,23 +240,23 @@ fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
         )
         .fix("load the kernel module blocksys, which disables interrupts and preemption"),
     ];
-    for cpu in plan.cpus.iter().take(1) {
-        for brake in brakes::of_cpu(cpu) {
+    for cpu in settings.cpus.iter().take(1) {
+        for limit in real_time_limits::of_cpu(cpu) {
             // The kernel counts over its period; longer or too many blocks reach the limit.
-            let allowed = brake.period.saturating_sub(brake.taken);
-            let wanted = u128::from(brake.period.0) * u128::from(plan.share_percent()) / 100;
-            if plan.length >= allowed || wanted >= u128::from(allowed.0) {
+            let allowed = limit.period.saturating_sub(limit.taken);
+            let wanted = u128::from(limit.period.0) * u128::from(settings.share_percent()) / 100;
+            if settings.length >= allowed || wanted >= u128::from(allowed.0) {
                 findings.push(
                     Finding::new(
                         Severity::Warning,
-                        brake.location,
+                        limit.location,
                         format!(
                             "{} may interrupt blocks: ordinary threads get a share of the CPU",
-                            brake.name
+                            limit.name
                         ),
                     )
-                    .values(brake.present, "more than the blocks take")
-                    .fix(brake.fix),
+                    .values(limit.present, "more than the blocks take")
+                    .fix(limit.fix),
                 );
             }
         }
@@ -266,7 +266,7 @@ fn weaknesses(plan: &BlockSettings) -> Vec<Finding> {
 
 struct Worker {
     cpu: CpuId,
-    plan: BlockSettings,
+    settings: BlockSettings,
     allowed: CpuSet,
     begin: Receiver<Nanos>,
     reports: Sender<Report>,
@@ -275,7 +275,7 @@ struct Worker {
 
 impl Worker {
     /// Runs the thread. Reports without a receiver are dropped.
-    fn carry_out(self) {
+    fn run(self) {
         if let Err(refusal) = self.place() {
             let _ = self.reports.send(Report::Refused(refusal));
             return;
@@ -314,21 +314,21 @@ impl Worker {
     fn block(&self, base: Nanos) -> Nanos {
         let clock = FastClock::find();
         let here = CurrentCpu::of_this_thread();
-        let mut schedule = Schedule::new(spacing(&self.plan), base);
+        let mut schedule = Schedule::new(spacing(&self.settings), base);
         let mut latest = Nanos::ZERO;
-        for sequence in 0..self.plan.count {
+        for sequence in 0..self.settings.count {
             // A signal interrupts the sleep only to check the stop request.
             while !clock::sleep_until(schedule.next()) && !self.stopping() {}
             if self.stopping() {
                 break;
             }
             let start = clock.now();
-            let end = start + self.plan.length;
-            let (mut now, mut hole) = (start, Nanos::ZERO);
+            let end = start + self.settings.length;
+            let (mut now, mut gap) = (start, Nanos::ZERO);
             while now < end && !self.stopping() {
                 let before = now;
                 now = clock.now();
-                hole = hole.max(now.saturating_sub(before));
+                gap = gap.max(now.saturating_sub(before));
             }
             latest = latest.max(schedule.lateness(start));
             let span = BlockSpan {
@@ -337,8 +337,8 @@ impl Worker {
                 start,
                 end: now,
             };
-            let hole = if hole > HOLE { hole } else { Nanos::ZERO };
-            if self.reports.send(Report::Made { span, hole }).is_err() {
+            let gap = if gap > GAP { gap } else { Nanos::ZERO };
+            if self.reports.send(Report::Made { span, gap }).is_err() {
                 break;
             }
             schedule.advance(now);

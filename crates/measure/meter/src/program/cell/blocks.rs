@@ -23,7 +23,7 @@ pub(in crate::program) const SHARE: u32 = 50;
 /// Time from the request to the first pause.
 const LEAD: Nanos = Nanos::from_millis(1);
 /// How long the cell may stay silent beyond the blocks and their pauses.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A cell that blocks itself.
 #[derive(Debug)]
@@ -45,9 +45,9 @@ impl CellBlocks {
     /// Finds the cell.
     pub(in crate::program) fn prepare(
         location: &CellMemoryLocation,
-        plan: &BlockSettings,
+        settings: &BlockSettings,
     ) -> Result<Self, Refusal> {
-        let mut cpus = plan.cpus.iter();
+        let mut cpus = settings.cpus.iter();
         let (Some(cpu), None) = (cpus.next(), cpus.next()) else {
             let finding = Finding::new(
                 Severity::Error,
@@ -56,7 +56,7 @@ impl CellBlocks {
             );
             return Err(Refusal {
                 kind: RefusalKind::BadPlan,
-                finding: finding.values(plan.cpus.to_string(), "one CPU"),
+                finding: finding.values(settings.cpus.to_string(), "one CPU"),
             });
         };
         let memory = CellMemory::open(location)?;
@@ -74,16 +74,16 @@ impl CellBlocks {
     }
 
     /// Starts the blocks.
-    pub(in crate::program) fn go(&mut self, plan: &BlockSettings) -> Result<(), Refusal> {
+    pub(in crate::program) fn go(&mut self, settings: &BlockSettings) -> Result<(), Refusal> {
         self.clock.update();
         let order = Block {
-            spacing: spacing(plan),
-            count: plan.count.into(),
+            spacing: spacing(settings),
+            count: settings.count.into(),
             base: self.clock.cell_time(clock::monotonic() + LEAD),
         };
         let number = self.memory.orders()?.give_block(&order);
         // Pauses are random and at most one and a half times the mean.
-        let limit = Duration::from(plan.duration()).mul_f64(1.5) + PATIENCE;
+        let limit = Duration::from(settings.duration()).mul_f64(1.5) + TIMEOUT;
         self.order = Some((number, Instant::now() + limit));
         Ok(())
     }
@@ -153,7 +153,7 @@ impl CellBlocks {
         }
         if self.made.is_none() && Instant::now() > limit {
             self.stop();
-            return Err(silent("the end of its blocks", PATIENCE));
+            return Err(silent("the end of its blocks", TIMEOUT));
         }
         Ok((spans, self.made.is_some()))
     }

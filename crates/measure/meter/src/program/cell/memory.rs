@@ -16,7 +16,7 @@ use crate::linux::diagnosis;
 use crate::timescale::Timescale;
 
 /// How long the cell's program may take to begin.
-const BEGIN_PATIENCE: Duration = Duration::from_secs(8);
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Location in findings about a cell.
 pub(super) const PLACE: &str = "the cell's memory";
@@ -81,14 +81,14 @@ impl CellMemory {
     pub(super) fn scale(&self) -> Result<Timescale, Refusal> {
         let output = self.output()?;
         let begin = Instant::now();
-        while output.read(Word::Revision) == 0 && begin.elapsed() < BEGIN_PATIENCE {
+        while output.read(Word::Revision) == 0 && begin.elapsed() < BEGIN_TIMEOUT {
             std::thread::sleep(PAUSE);
         }
         let revision = output.read(Word::Revision);
         if revision != REVISION {
             let finding = if revision == 0 {
                 let what = "the program in the cell has not started within 8 s";
-                problem(what).fix("rampart cell list, for the state of the cell")
+                problem(what).fix("rampart cell list")
             } else {
                 problem("the program in the cell has another revision")
                     .values(revision.to_string(), REVISION.to_string())
@@ -133,7 +133,7 @@ pub(super) fn silent(what: &str, waited: Duration) -> Refusal {
             "silence",
             format!("{what} within {:.0} s", waited.as_secs_f64()),
         )
-        .fix("rampart cell list, for the state of the cell");
+        .fix("rampart cell list");
     refused(finding)
 }
 

@@ -28,14 +28,14 @@ pub(super) use relay::relay;
 pub(super) const COUNTER: &str = "cntvct_el0";
 
 /// Refuses a plan with more CPUs than such a cell has.
-pub(super) fn too_many_cpus(plan: &MeterSettings) -> Option<Refusal> {
-    (plan.cpus.len() > 1).then(|| Refusal {
+pub(super) fn too_many_cpus(settings: &MeterSettings) -> Option<Refusal> {
+    (settings.cpus.len() > 1).then(|| Refusal {
         kind: RefusalKind::BadPlan,
         finding: Finding::new(
             Severity::Error,
             "cpus",
             "a cell without an operating system measures on one CPU",
         )
-        .values(plan.cpus.to_string(), "one CPU"),
+        .values(settings.cpus.to_string(), "one CPU"),
     })
 }

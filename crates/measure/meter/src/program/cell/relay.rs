@@ -24,9 +24,9 @@ use crate::timescale::Timescale;
 /// millisecond.
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long the cell may take to prepare, including the calibration of its work.
-const READY_PATIENCE: Duration = Duration::from_secs(8);
+const READY_TIMEOUT: Duration = Duration::from_secs(8);
 /// How long the cell may stay silent after its time.
-const END_PATIENCE: Duration = Duration::from_secs(20);
+const END_TIMEOUT: Duration = Duration::from_secs(20);
 /// Words of a sample in the ring, including the header of the record.
 const SAMPLE_WORDS: u64 = 5;
 
@@ -69,7 +69,7 @@ impl CellRing<'_> {
 fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal> {
     let Assignment {
         cpu,
-        plan,
+        settings,
         mut producer,
         boundary,
         stop,
@@ -95,7 +95,7 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
         buffer: Box::new([0; MAXIMUM_RECORD_BYTES]),
         lost: 0,
     };
-    let threshold = prepare(&plan, orders, &mut cell)?;
+    let threshold = prepare(&settings, orders, &mut cell)?;
     cell.lost = 0;
     if !send(Report::Verified) {
         return Ok(());
@@ -104,13 +104,13 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
         return Ok(());
     };
     let mut clock = CellClock::new(scale);
-    let warm_up_end = start + plan.warm_up;
+    let warm_up_end = start + settings.warm_up;
     let number = orders.give_measure(&Measure::Go {
         start: clock.cell_time(start),
         measured: clock.cell_time(warm_up_end),
-        end: clock.cell_time(warm_up_end + plan.duration),
+        end: clock.cell_time(warm_up_end + settings.duration),
     });
-    let limit = Instant::now() + Duration::from(plan.warm_up + plan.duration) + END_PATIENCE;
+    let limit = Instant::now() + Duration::from(settings.warm_up + settings.duration) + END_TIMEOUT;
     let done = loop {
         if stop.load(Ordering::Relaxed) {
             orders.end(number);
@@ -124,7 +124,7 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
         }
         if Instant::now() > limit {
             orders.end(number);
-            return Err(silent("the end of a measurement", END_PATIENCE));
+            return Err(silent("the end of a measurement", END_TIMEOUT));
         }
         std::thread::sleep(PAUSE);
     };
@@ -134,7 +134,7 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
     }
     boundary.read_until.store(u64::MAX, Ordering::Release);
     send(Report::Done(Box::new(outcome(
-        cpu, &plan, &done, threshold, &scale,
+        cpu, &settings, &done, threshold, &scale,
     ))));
     Ok(())
 }
@@ -142,13 +142,13 @@ fn carry_out(assignment: Assignment, memory: &CellMemory) -> Result<(), Refusal>
 /// Ends the cell's present measurement, if any, and prepares the cell. Returns the shortest gap
 /// that it will record.
 fn prepare(
-    plan: &MeterSettings,
+    settings: &MeterSettings,
     orders: Orders<'_>,
     cell: &mut CellRing<'_>,
 ) -> Result<Nanos, Refusal> {
     orders.end(orders.measure_number());
     let number = orders.give_measure(&Measure::Prepare {
-        meter: match plan.meter {
+        meter: match settings.meter {
             MeterKind::Wakeup => Meter::Wakeup,
             MeterKind::Noise => Meter::Noise,
             MeterKind::Fwq => Meter::Fwq,
@@ -156,12 +156,12 @@ fn prepare(
             MeterKind::Irq => Meter::Irq,
             MeterKind::Mmio => Meter::Mmio,
         },
-        interval: plan.interval,
-        work: plan.work,
-        threshold: plan.threshold.unwrap_or_default(),
+        interval: settings.interval,
+        work: settings.work,
+        threshold: settings.threshold.unwrap_or_default(),
     });
     let begin = Instant::now();
-    while begin.elapsed() < READY_PATIENCE {
+    while begin.elapsed() < READY_TIMEOUT {
         // Records from before this order are ignored.
         while let Some(record) = cell.next() {
             match record {
@@ -172,7 +172,7 @@ fn prepare(
         }
         std::thread::sleep(PAUSE);
     }
-    Err(silent("an answer", READY_PATIENCE))
+    Err(silent("an answer", READY_TIMEOUT))
 }
 
 /// Forwards the samples in the ring. Returns the result once the measurement is over.
@@ -222,13 +222,13 @@ fn not_understood() -> Refusal {
 /// missing.
 fn outcome(
     cpu: CpuId,
-    plan: &MeterSettings,
+    settings: &MeterSettings,
     done: &Done,
     threshold: Nanos,
     scale: &Timescale,
 ) -> Outcome {
     let measured = done.ended.saturating_sub(done.begun);
-    let periodic = plan.meter.is_periodic();
+    let periodic = settings.meter.is_periodic();
     let whole = periodic && !done.stopped;
     Outcome {
         policy: SchedulingPolicy::Other,
@@ -240,10 +240,10 @@ fn outcome(
             process_cpu_time: measured,
             ..ThreadCounters::default()
         },
-        warm_up: plan.warm_up,
+        warm_up: settings.warm_up,
         // The last planned moment is up to an interval before the end.
-        duration: if whole { plan.duration } else { measured },
-        detail: match plan.meter {
+        duration: if whole { settings.duration } else { measured },
+        detail: match settings.meter {
             MeterKind::Wakeup => EngineDetail::Wakeup,
             MeterKind::Loop => EngineDetail::Loop { turns: done.turns },
             MeterKind::Irq => EngineDetail::Irq,

@@ -183,7 +183,7 @@ fn measured(cell: &Running, meter: MeterKind) -> (Outcome, Vec<Sample>, u64, Nan
     let boundary = Arc::new(Boundary::default());
     let assignment = Assignment {
         cpu: CpuId(5),
-        plan: Arc::new(plan(meter)),
+        settings: Arc::new(plan(meter)),
         location: 0,
         allowed: CpuSet::new(),
         counter: CounterKind::Clock,

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rampart_model::{EffectivePlacement, MeterDetail, MeterEvent, MeterKind, ThreadOutcome};
 
-use super::{Measuring, PATIENCE, Session};
-use crate::linux::{brakes, continued};
+use super::{Measuring, Session, TIMEOUT};
+use crate::linux::{continued, real_time_limits};
 use crate::program::collector::Collector;
 use crate::program::console::Console;
 use crate::program::thread::{EngineDetail, Outcome};
@@ -48,7 +48,7 @@ impl Session {
                 findings.extend(throttling::explain(
                     cpu,
                     collector.long_gaps(),
-                    &brakes::of_cpu(cpu),
+                    &real_time_limits::of_cpu(cpu),
                 ));
             }
             let totals = collector.totals();
@@ -92,7 +92,7 @@ impl Session {
 fn await_end(handle: JoinHandle<()>) {
     let begin = Instant::now();
     while !handle.is_finished() {
-        if begin.elapsed() >= PATIENCE {
+        if begin.elapsed() >= TIMEOUT {
             return;
         }
         std::thread::sleep(Duration::from_millis(1));

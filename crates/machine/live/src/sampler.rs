@@ -9,28 +9,32 @@ use rampart_host::{MachineRoot, StateDirectory, Watch, active_plan, observe};
 use rampart_model::{ActivePlan, Nanos, Observation, Status};
 use rampart_status::StatusObserver;
 
-use crate::commands::VERSION;
-use crate::failure::Failure;
+use crate::LiveError;
 
 /// Longest sleep without a check of the stop flag.
-pub(super) const POLL: Duration = Duration::from_millis(50);
+pub(crate) const POLL: Duration = Duration::from_millis(50);
 
 /// Reads this machine and its active plan.
 #[derive(Debug)]
-pub(super) struct Sampler {
+pub struct Sampler {
+    tool_version: &'static str,
     root: MachineRoot,
     state: StateDirectory,
     earlier: Observation,
 }
 
 impl Sampler {
-    /// Takes the first observation.
-    pub(super) fn start() -> Result<Self, Failure> {
+    /// Takes the first observation. The statuses name `tool_version`.
+    ///
+    /// # Errors
+    /// If the active plan cannot be read.
+    pub fn start(tool_version: &'static str) -> Result<Self, LiveError> {
         let root = MachineRoot::system();
         let state = StateDirectory::standard();
-        let plan = plan(&state)?;
+        let plan = active_plan(&state)?;
         let earlier = observe(&root, &Watch::of(plan.as_ref(), &root, &state));
         Ok(Self {
+            tool_version,
             root,
             state,
             earlier,
@@ -39,12 +43,15 @@ impl Sampler {
 
     /// Returns the status since the previous observation. The plan is read each time, since it may
     /// change meanwhile.
-    pub(super) fn next(&mut self) -> Result<Status, Failure> {
+    ///
+    /// # Errors
+    /// If the active plan cannot be read.
+    pub fn next_status(&mut self) -> Result<Status, LiveError> {
         let plan = self.plan()?;
         let watch = Watch::of(plan.as_ref(), &self.root, &self.state);
         let later = observe(&self.root, &watch);
         let observer = StatusObserver {
-            tool_version: VERSION,
+            tool_version: self.tool_version,
             process: Some(std::process::id()),
         };
         let status = rampart_status::status(plan.as_ref(), &self.earlier, &later, observer);
@@ -53,17 +60,13 @@ impl Sampler {
     }
 
     /// Reads the active plan; returns `None` if there is none.
-    pub(super) fn plan(&self) -> Result<Option<ActivePlan>, Failure> {
-        plan(&self.state)
+    pub(crate) fn plan(&self) -> Result<Option<ActivePlan>, LiveError> {
+        Ok(active_plan(&self.state)?)
     }
 }
 
-fn plan(state: &StateDirectory) -> Result<Option<ActivePlan>, Failure> {
-    Ok(active_plan(state)?)
-}
-
 /// Sleeps for `time`. Returns `false` if `stop` was set before the end.
-pub(super) fn wait(time: Nanos, stop: &AtomicBool) -> bool {
+pub fn wait(time: Nanos, stop: &AtomicBool) -> bool {
     let end = Instant::now() + Duration::from(time);
     loop {
         if stop.load(Ordering::Relaxed) {

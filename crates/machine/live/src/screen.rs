@@ -1,20 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--watch`: the live view on this terminal. The terminal is restored at the end.
+//! The live view on this terminal. The terminal is restored at the end.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rampart_model::{ExitCode, Status};
+use rampart_model::{Nanos, Status};
 use rampart_status::{Key, Shown, View, draw};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::sampler::{POLL, Sampler, wait};
-use super::{Meters, StatusArguments};
-use crate::failure::Failure;
+use crate::LiveError;
+use crate::low_rate_meters::{LowRateMeters, MeterProgram};
+use crate::sampler::{POLL, Sampler, wait};
 
 /// The terminal, restored when the value is dropped; the library restores it before a panic message.
 #[derive(Debug)]
@@ -34,70 +32,58 @@ impl Drop for Screen {
     }
 }
 
-/// Returns the error of a view without a terminal.
-pub(in crate::commands) fn needs_terminal() -> Failure {
-    Failure::usage(
-        "--watch: standard input and output must be a terminal; fix: rampart status; fix: rampart \
-         status --watch --on ssh:HOST",
-    )
-}
-
-pub(super) fn run(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
-    if !rampart_bench::has_terminal() {
-        return Err(needs_terminal());
+/// Shows the status live on this terminal until a key ends it or `stop` is set. Updates it after
+/// each `interval`. `meter` is the program of the meters, or the reason why nothing is measured.
+///
+/// # Errors
+/// If the active plan cannot be read or the terminal fails.
+pub fn watch(
+    meter: Result<MeterProgram, String>,
+    interval: Nanos,
+    tool_version: &'static str,
+    stop: &AtomicBool,
+) -> Result<(), LiveError> {
+    let mut sampler = Sampler::start(tool_version)?;
+    if !wait(interval, stop) {
+        return Ok(());
     }
-    // A second signal does not end the process at once, since the terminal must be restored.
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    let mut sampler = Sampler::start()?;
-    if !wait(arguments.interval, &stop) {
-        return Ok(ExitCode::Success);
-    }
-    let first = sampler.next()?;
-    let mut meters = if arguments.no_meter {
-        Meters::off("no latencies: --no-meter")
-    } else {
-        match Meters::start(sampler.plan()?.as_ref(), &first) {
-            Ok(meters) => meters,
-            Err(_) => Meters::off("no latencies: rampart-meter does not exist; set RAMPART_METER"),
-        }
+    let first = sampler.next_status()?;
+    let mut meters = match meter {
+        Ok(program) => LowRateMeters::start(program, sampler.plan()?.as_ref(), &first),
+        Err(why) => LowRateMeters::off(why),
     };
+    // Dropped before the meters, whose end may take a moment.
     let mut screen = Screen::enter()?;
-    let result = live(
+    live(
         &mut screen,
         &mut sampler,
         first,
         &mut meters,
-        arguments,
-        &stop,
-    );
-    drop(screen);
-    drop(meters);
-    result.map(|()| ExitCode::Success)
+        interval,
+        stop,
+    )
 }
 
 fn live(
     screen: &mut Screen,
     sampler: &mut Sampler,
     first: Status,
-    meters: &mut Meters,
-    arguments: &StatusArguments,
+    meters: &mut LowRateMeters,
+    interval: Nanos,
     stop: &AtomicBool,
-) -> Result<(), Failure> {
-    let interval = Duration::from(arguments.interval);
-    let (mut status, mut measured) = (first, (meters.latencies(), meters.running.remarks()));
+) -> Result<(), LiveError> {
+    let interval = Duration::from(interval);
+    let (mut status, mut measured) = (first, (meters.latencies(), meters.remarks()));
     let mut view = View::default();
     let mut next = Instant::now() + interval;
     while !stop.load(Ordering::Relaxed) {
         if Instant::now() >= next {
             // Also read while paused, so that the next interval is short.
-            let read = sampler.next()?;
-            meters.running.follow(sampler.plan()?.as_ref(), &read);
+            let read = sampler.next_status()?;
+            meters.follow(sampler.plan()?.as_ref(), &read);
             if !view.is_paused() {
                 status = read;
-                measured = (meters.latencies(), meters.running.remarks());
+                measured = (meters.latencies(), meters.remarks());
             }
             next = Instant::now() + interval;
         }

@@ -14,7 +14,7 @@ use crate::monitor::{AFTER_END, Streams, monitor};
 use crate::{BenchError, BenchMachine};
 
 /// How long the unpacking program may neither read nor end.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The paths of the two programs on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl Programs {
 
 /// Programs on another machine. They are removed when the connection ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carried {
+pub struct CopiedPrograms {
     /// Path of `rampart` on that machine; `rampart-meter` and `modules` are beside it.
     pub rampart: String,
 }
@@ -96,15 +96,18 @@ pub struct Carried {
 ///
 /// # Errors
 /// Returns an error if the programs for its architecture do not exist, or if `tar` fails or hangs.
-pub fn carry(machine: &dyn BenchMachine, programs: &Programs) -> Result<Carried, BenchError> {
-    carry_within(machine, programs, PATIENCE)
-}
-
-pub(crate) fn carry_within(
+pub fn copy_programs(
     machine: &dyn BenchMachine,
     programs: &Programs,
-    patience: Duration,
-) -> Result<Carried, BenchError> {
+) -> Result<CopiedPrograms, BenchError> {
+    copy_programs_within(machine, programs, TIMEOUT)
+}
+
+pub(crate) fn copy_programs_within(
+    machine: &dyn BenchMachine,
+    programs: &Programs,
+    timeout: Duration,
+) -> Result<CopiedPrograms, BenchError> {
     let directory = machine.directory();
     let modules = programs.modules();
     let programs =
@@ -129,7 +132,7 @@ pub(crate) fn carry_within(
             let _ = stderr.take(4096).read_to_string(&mut output);
             output
         });
-        let ended = process.wait(patience);
+        let ended = process.wait(timeout);
         if matches!(ended, Ok(None)) {
             // This unblocks the sender and the reader.
             drop(process);
@@ -150,10 +153,10 @@ pub(crate) fn carry_within(
         (None, _) => Err(BenchError::Hung {
             machine: machine.name(),
             command,
-            silence: patience,
+            silence: timeout,
         }),
         (Some(status), _) if !status.success() => Err(failed(status.to_string(), &output)),
-        (Some(_), Ok(())) => Ok(Carried {
+        (Some(_), Ok(())) => Ok(CopiedPrograms {
             rampart: format!("{directory}/rampart"),
         }),
         (Some(_), Err(SendError::Here(error))) => Err(error),

@@ -1,56 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `rampart status`: the present state of this machine, compared with the active plan.
 
-mod sampler;
-mod serve;
-mod watch;
-
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::{Args, ValueEnum};
-use rampart_evaluate::LowRateMeters;
-use rampart_model::{ActivePlan, Batch, ExitCode, Nanos, Status};
-use rampart_status::Latencies;
+use rampart_live::{MeterProgram, Sampler, ServeAddress};
+use rampart_model::{ExitCode, Nanos};
 
+use super::VERSION;
 use crate::failure::Failure;
 use crate::{output, signals};
-use sampler::Sampler;
-pub(crate) use serve::ServeAddress;
-pub(super) use watch::needs_terminal;
-
-/// Meters on the CPUs of this machine, and what they have measured.
-#[derive(Debug, Default)]
-struct Meters {
-    latencies: Arc<Mutex<Latencies>>,
-    running: LowRateMeters,
-}
-
-impl Meters {
-    fn off(why: &str) -> Self {
-        Self {
-            running: LowRateMeters::off(why),
-            ..Self::default()
-        }
-    }
-
-    fn start(plan: Option<&ActivePlan>, status: &Status) -> Result<Self, Failure> {
-        let latencies: Arc<Mutex<Latencies>> = Arc::default();
-        let all = Arc::clone(&latencies);
-        let receiver = Arc::new(move |batch: &Batch| {
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
-            all.add(batch);
-        });
-        let program = super::meter_program()?;
-        let running = LowRateMeters::start(program, super::VERSION, receiver, plan, status);
-        Ok(Self { latencies, running })
-    }
-
-    fn latencies(&self) -> Latencies {
-        let latencies = self.latencies.lock();
-        latencies.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
 
 /// Default address of the server. Prometheus' list of ports of exporters (9100 to 9999) has no free
 /// one; this port is assigned to no service and is below the ports of outgoing connections.
@@ -141,17 +100,17 @@ fn interval(text: &str) -> Result<Nanos, String> {
 
 pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode, Failure> {
     if arguments.watch {
-        return watch::run(arguments);
+        return watch(arguments);
     }
     if let Some(address) = &arguments.serve {
-        return serve::run(address, arguments.meter);
+        return serve(address, arguments.meter);
     }
     let stop = signals::stop_flag()?;
-    let mut sampler = Sampler::start()?;
-    if !sampler::wait(arguments.interval, &stop) {
+    let mut sampler = Sampler::start(VERSION)?;
+    if !rampart_live::wait(arguments.interval, &stop) {
         return Ok(ExitCode::Partial);
     }
-    let status = sampler.next()?;
+    let status = sampler.next_status()?;
     let format = match arguments.json {
         true => StatusFormat::Json,
         false => arguments.format.unwrap_or_default(),
@@ -178,4 +137,45 @@ pub(crate) fn run(arguments: &StatusArguments, colour: bool) -> Result<ExitCode,
         ));
     }
     Ok(ExitCode::of_check(!status.has_drift()))
+}
+
+fn meter_program() -> Result<MeterProgram, Failure> {
+    Ok(MeterProgram {
+        path: super::meter_program()?,
+        tool_version: VERSION,
+    })
+}
+
+/// Returns the error of a view without a terminal.
+pub(super) fn needs_terminal() -> Failure {
+    Failure::usage(
+        "--watch: standard input and output must be a terminal; fix: rampart status; fix: rampart \
+         status --watch --on ssh:HOST",
+    )
+}
+
+fn watch(arguments: &StatusArguments) -> Result<ExitCode, Failure> {
+    if !rampart_bench::has_terminal() {
+        return Err(needs_terminal());
+    }
+    let stop = signals::lasting_stop_flag()?;
+    let meter = match arguments.no_meter {
+        true => Err("no latencies: --no-meter".to_owned()),
+        false => meter_program().map_err(|_| {
+            "no latencies: rampart-meter does not exist; set RAMPART_METER".to_owned()
+        }),
+    };
+    rampart_live::watch(meter, arguments.interval, VERSION, &stop)?;
+    Ok(ExitCode::Success)
+}
+
+fn serve(address: &ServeAddress, meter: bool) -> Result<ExitCode, Failure> {
+    let stop = signals::stop_flag()?;
+    let meter = meter.then(meter_program).transpose()?;
+    let begun = |url: &str| output::eprint(&format!("rampart: serving {url} until Ctrl-C"));
+    let report = |error| {
+        Failure::from(error).report();
+    };
+    rampart_live::serve(address, meter, VERSION, &stop, &begun, &report)?;
+    Ok(ExitCode::Success)
 }

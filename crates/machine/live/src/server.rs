@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `--serve`: serves the status as OpenMetrics over HTTP.
+//! Serves the status as OpenMetrics over HTTP.
 
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rampart_model::{ExitCode, Nanos};
+use rampart_model::Nanos;
 use rampart_status::{
-    CLASSIC_CONTENT_TYPE, Latencies, OPEN_METRICS_CONTENT_TYPE, Totals, classic, open_metrics,
+    CLASSIC_CONTENT_TYPE, OPEN_METRICS_CONTENT_TYPE, Totals, classic, open_metrics,
 };
 use tiny_http::{Header, Method, Request, Response, Server};
 
-use super::Meters;
-use super::sampler::{POLL, Sampler, wait};
-use crate::failure::Failure;
-use crate::{output, signals};
+use crate::LiveError;
+use crate::low_rate_meters::{LowRateMeters, MeterProgram};
+use crate::sampler::{POLL, Sampler, wait};
 
 /// Age up to which a status is served again; rates of a shorter time are noise.
 const FRESH: Duration = Duration::from_millis(250);
@@ -33,14 +32,14 @@ const MAX_RESPONSES: usize = 16;
 #[derive(Debug)]
 struct Scrapes {
     sampler: Sampler,
-    meters: Option<Meters>,
+    meters: Option<LowRateMeters>,
     totals: Totals,
     last: Option<(Instant, String)>,
 }
 
-/// The address of `--serve`: an IP address or the name of a host, with a port.
+/// The address of the server: an IP address or the name of a host, with a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct ServeAddress(String);
+pub struct ServeAddress(String);
 
 impl FromStr for ServeAddress {
     type Err = String;
@@ -70,76 +69,84 @@ impl ServeAddress {
     }
 }
 
-pub(super) fn run(address: &ServeAddress, meter: bool) -> Result<ExitCode, Failure> {
-    let stop = signals::stop_flag()?;
-    let resolved = address.resolve().map_err(|cause| {
-        Failure::usage(format!(
-            "--serve {address}: cannot resolve this address: {cause}; fix: name an IP address"
-        ))
+/// Serves the status of this machine until `stop` is set, with the latencies of `meter`. Calls
+/// `begun` with the address, and `report` with each error that a client gets no details of.
+///
+/// # Errors
+/// If the server cannot listen on the address, or the first status cannot be read.
+pub fn serve(
+    address: &ServeAddress,
+    meter: Option<MeterProgram>,
+    tool_version: &'static str,
+    stop: &AtomicBool,
+    begun: &dyn Fn(&str),
+    report: &dyn Fn(LiveError),
+) -> Result<(), LiveError> {
+    let named = || address.clone();
+    let resolved = address.resolve().map_err(|cause| LiveError::Unresolved {
+        address: named(),
+        cause,
     })?;
-    let server = Server::http(resolved.as_slice()).map_err(|cause| {
-        Failure::precondition(format!(
-            "--serve {address}: cannot listen on this address: {cause}; fix: ss -ltnp shows \
-             the program that uses it; fix: name another address"
-        ))
+    let listening = Server::http(resolved.as_slice());
+    let server = listening.map_err(|cause| LiveError::NotListening {
+        address: named(),
+        cause,
     })?;
     let mut scrapes = Scrapes {
-        sampler: Sampler::start()?,
+        sampler: Sampler::start(tool_version)?,
         meters: None,
         totals: Totals::default(),
         last: None,
     };
-    if meter {
-        wait(FIRST_INTERVAL, &stop);
-        let status = scrapes.sampler.next()?;
+    if let Some(program) = meter {
+        wait(FIRST_INTERVAL, stop);
+        let status = scrapes.sampler.next_status()?;
         scrapes.totals.add(&status);
-        let meters = Meters::start(scrapes.sampler.plan()?.as_ref(), &status)?;
-        scrapes.meters = Some(meters);
+        let plan = scrapes.sampler.plan()?;
+        scrapes.meters = Some(LowRateMeters::start(program, plan.as_ref(), &status));
     }
-    output::eprint(&format!(
-        "rampart: serving http://{}/metrics until Ctrl-C",
-        server.server_addr()
-    ));
+    begun(&format!("http://{}/metrics", server.server_addr()));
     let responding = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::Relaxed) {
         if let Some(request) = server.recv_timeout(POLL)? {
-            serve(request, &mut scrapes, &responding);
+            answer(request, &mut scrapes, &responding, report);
         }
     }
-    Ok(ExitCode::Success)
+    Ok(())
 }
 
 impl Scrapes {
     /// Returns the figures as OpenMetrics.
-    fn text(&mut self) -> Result<String, Failure> {
+    fn text(&mut self) -> Result<String, LiveError> {
         if let Some((at, text)) = &self.last
             && at.elapsed() < FRESH
         {
             return Ok(text.clone());
         }
-        let status = self.sampler.next()?;
+        let status = self.sampler.next_status()?;
         self.totals.add(&status);
         if let Some(meters) = &mut self.meters {
-            meters
-                .running
-                .follow(self.sampler.plan()?.as_ref(), &status);
+            meters.follow(self.sampler.plan()?.as_ref(), &status);
         }
-        let latencies = self
-            .meters
-            .as_ref()
-            .map_or_else(Latencies::default, Meters::latencies);
+        let latencies = self.meters.as_ref().map(LowRateMeters::latencies);
+        let latencies = latencies.unwrap_or_default();
         let text = open_metrics(&status, &self.totals, &latencies);
         self.last = Some((Instant::now(), text.clone()));
         Ok(text)
     }
 }
 
-fn serve(request: Request, scrapes: &mut Scrapes, responding: &Arc<AtomicUsize>) {
+fn answer(
+    request: Request,
+    scrapes: &mut Scrapes,
+    responding: &Arc<AtomicUsize>,
+    report: &dyn Fn(LiveError),
+) {
     if responding.load(Ordering::Relaxed) >= MAX_RESPONSES {
         // The library responds with status 500 when the request is dropped.
         return;
     }
-    let response = respond(&request, scrapes);
+    let response = respond(&request, scrapes, report);
     responding.fetch_add(1, Ordering::Relaxed);
     let responding = Arc::clone(responding);
     thread::spawn(move || {
@@ -149,7 +156,11 @@ fn serve(request: Request, scrapes: &mut Scrapes, responding: &Arc<AtomicUsize>)
     });
 }
 
-fn respond(request: &Request, scrapes: &mut Scrapes) -> Response<std::io::Cursor<Vec<u8>>> {
+fn respond(
+    request: &Request,
+    scrapes: &mut Scrapes,
+    report: &dyn Fn(LiveError),
+) -> Response<io::Cursor<Vec<u8>>> {
     let plain = |text: &str, code: u16| Response::from_string(text).with_status_code(code);
     if !matches!(request.method(), Method::Get | Method::Head) {
         return plain("method not allowed: use GET\n", 405);
@@ -161,8 +172,8 @@ fn respond(request: &Request, scrapes: &mut Scrapes) -> Response<std::io::Cursor
     }
     let text = match scrapes.text() {
         Ok(text) => text,
-        Err(failure) => {
-            failure.report();
+        Err(error) => {
+            report(error);
             return plain(
                 "cannot read the status; the server prints the cause on its standard error\n",
                 500,

@@ -8,13 +8,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rampart_domain::Domain;
+use rampart_evaluate::{EvaluateError, MeasureContext, measure};
 use rampart_host::{MachineRoot, StateDirectory, read_machine};
 use rampart_model::{
     ActivePlan, ActivePlanState, Batch, CpuSet, DomainKind, DomainSelection, MeterKind,
     MeterSettings, Nanos, SchedulingPolicy, Status,
 };
-
-use crate::{EvaluateError, MeasureContext, measure};
+use rampart_status::Latencies;
 
 /// Period of the wakeups: cheap, and a thousand samples in ten seconds.
 const PERIOD: Nanos = Nanos::from_millis(10);
@@ -25,34 +25,25 @@ const SPINNING: f64 = 0.5;
 /// Time limit of the meters' end; the kernel ends them with this process in any case.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
-/// A receiver of the meters' batches, from several threads.
-pub type BatchReceiver = Arc<dyn Fn(&Batch) + Send + Sync>;
-
-/// The program of the meters, the version of the tool, and the receiver.
-#[derive(Clone)]
-struct MeterProgram {
-    path: PathBuf,
-    tool_version: &'static str,
-    receiver: BatchReceiver,
+/// The program of the meters.
+#[derive(Debug, Clone)]
+pub struct MeterProgram {
+    /// Its path.
+    pub path: PathBuf,
+    /// Version of the tool that starts it.
+    pub tool_version: &'static str,
 }
 
 /// Running meters. Dropping the value ends them.
-#[derive(Default)]
-pub struct LowRateMeters {
+#[derive(Debug, Default)]
+pub(crate) struct LowRateMeters {
+    latencies: Arc<Mutex<Latencies>>,
     remarks: Arc<Mutex<Vec<String>>>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     /// `None` if nothing is measured.
     program: Option<MeterProgram>,
     placed_for: Option<AppliedPlan>,
-}
-
-impl std::fmt::Debug for LowRateMeters {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LowRateMeters")
-            .field("placed_for", &self.placed_for)
-            .finish_non_exhaustive()
-    }
 }
 
 /// Identity of an applied plan; meters are placed anew if it changes.
@@ -81,35 +72,23 @@ struct MeterLocation {
 
 impl LowRateMeters {
     /// Returns no meters, with the reason as a remark.
-    #[must_use]
-    pub fn off(why: &str) -> Self {
+    pub(crate) fn off(why: String) -> Self {
         let meters = Self::default();
-        meters.remark(why.to_owned());
+        meters.remark(why);
         meters
     }
 
     /// Starts meters with this program on CPUs without a spinning real-time thread.
-    #[must_use]
-    pub fn start(
-        path: PathBuf,
-        tool_version: &'static str,
-        receiver: BatchReceiver,
-        plan: Option<&ActivePlan>,
-        status: &Status,
-    ) -> Self {
+    pub(crate) fn start(program: MeterProgram, plan: Option<&ActivePlan>, status: &Status) -> Self {
         let mut meters = Self::default();
-        meters.program = Some(MeterProgram {
-            path,
-            tool_version,
-            receiver,
-        });
+        meters.program = Some(program);
         meters.place(plan.filter(is_complete), status);
         meters
     }
 
     /// Places the meters anew if a plan was applied or released. While a plan is being applied they
     /// stay on their CPUs.
-    pub fn follow(&mut self, plan: Option<&ActivePlan>, status: &Status) {
+    pub(crate) fn follow(&mut self, plan: Option<&ActivePlan>, status: &Status) {
         let is_begun = plan.is_some_and(|plan| plan.state == ActivePlanState::Begun);
         let plan = plan.filter(is_complete);
         if self.program.is_none() || is_begun || AppliedPlan::of(plan) == self.placed_for {
@@ -137,8 +116,9 @@ impl LowRateMeters {
             let remarks = Arc::clone(&self.remarks);
             let stop = Arc::clone(&self.stop);
             let program = program.clone();
+            let latencies = Arc::clone(&self.latencies);
             self.threads.push(thread::spawn(move || {
-                if let Err(remark) = run(&location, &program, &remarks, &stop)
+                if let Err(remark) = run(&location, &program, &latencies, &remarks, &stop)
                     && !stop.load(Ordering::Relaxed)
                 {
                     locked(&remarks).push(remark);
@@ -152,14 +132,18 @@ impl LowRateMeters {
     }
 
     /// Returns remarks about the meters: that they are off, or on which CPUs none runs and why.
-    #[must_use]
-    pub fn remarks(&self) -> Vec<String> {
+    pub(crate) fn remarks(&self) -> Vec<String> {
         locked(&self.remarks).clone()
+    }
+
+    /// Returns the latencies measured so far.
+    pub(crate) fn latencies(&self) -> Latencies {
+        locked(&self.latencies).clone()
     }
 }
 
-fn locked(remarks: &Mutex<Vec<String>>) -> MutexGuard<'_, Vec<String>> {
-    remarks.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for LowRateMeters {
@@ -237,6 +221,7 @@ fn domain_of(location: &MeterLocation) -> Box<dyn Domain> {
 fn run(
     location: &MeterLocation,
     program: &MeterProgram,
+    latencies: &Mutex<Latencies>,
     remarks: &Mutex<Vec<String>>,
     stop: &AtomicBool,
 ) -> Result<(), String> {
@@ -261,7 +246,7 @@ fn run(
         };
         let mut add = |batch: Option<&Batch>| {
             if let Some(batch) = batch {
-                (program.receiver)(batch);
+                locked(latencies).add(batch);
             }
         };
         measure(domain.as_ref(), &plan, &context, &mut add, stop).map(|_| ())

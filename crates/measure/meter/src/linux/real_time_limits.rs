@@ -4,21 +4,21 @@
 use rampart_model::{CpuId, Nanos};
 
 use super::files;
-use crate::throttling::Brake;
+use crate::throttling::RealTimeLimit;
 
 /// Returns every mechanism that may limit threads on `cpu`.
-pub(crate) fn of_cpu(cpu: CpuId) -> Vec<Brake> {
+pub(crate) fn of_cpu(cpu: CpuId) -> Vec<RealTimeLimit> {
     throttling().into_iter().chain(fair_server(cpu)).collect()
 }
 
-fn throttling() -> Option<Brake> {
+fn throttling() -> Option<RealTimeLimit> {
     const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
     let runtime = files::number(RUNTIME)?;
     let period = files::number("/proc/sys/kernel/sched_rt_period_us")?;
     // −1 means no limit.
     let runtime_micros = u64::try_from(runtime).ok()?;
     let period_micros = u64::try_from(period).ok()?;
-    Some(Brake {
+    Some(RealTimeLimit {
         name: "real-time throttling".to_owned(),
         location: RUNTIME.to_owned(),
         present: format!("{runtime} of {period} µs"),
@@ -30,7 +30,7 @@ fn throttling() -> Option<Brake> {
 
 /// Returns the fair server: its settings from debugfs if available, otherwise the defaults of the
 /// kernels that have it (6.12 and later, kernel/sched/fair.c: 50 ms in each 1 s).
-fn fair_server(cpu: CpuId) -> Option<Brake> {
+fn fair_server(cpu: CpuId) -> Option<RealTimeLimit> {
     let directory = format!("/sys/kernel/debug/sched/fair_server/cpu{cpu}");
     let nanos = |name: &str| u64::try_from(files::number(format!("{directory}/{name}"))?).ok();
     let (runtime, period, present) = match (nanos("runtime"), nanos("period")) {
@@ -44,7 +44,7 @@ fn fair_server(cpu: CpuId) -> Option<Brake> {
             (50_000_000, 1_000_000_000, present)
         }
     };
-    Some(Brake {
+    Some(RealTimeLimit {
         name: "the fair server".to_owned(),
         location: format!("{directory}/runtime"),
         present,
