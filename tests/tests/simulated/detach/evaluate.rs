@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use rampart_model::{BlockKind, Evaluation, MeterKind, Question, SignPath, VerdictOutcome};
+use rampart_model::{
+    BlockKind, Evaluation, Finding, MeterKind, Question, SignPath, VerdictOutcome,
+};
 use rampart_tests::programs::alone;
 use rampart_tests::simulated::{finish, rampart};
 use rampart_tests::verdicts::{find_verdict, transfer_of};
@@ -55,10 +57,13 @@ fn measured_on(machine: &str) {
     );
     for record in of_detached {
         // A run without a gap in the loop of `noise` has no sample.
-        let may_be_none = record.settings.meter == MeterKind::Noise;
-        assert!(record.exposure.samples > 0 || may_be_none, "{record:?}");
+        let is_noise = record.settings.meter == MeterKind::Noise;
+        assert!(record.exposure.samples > 0 || is_noise, "{record:?}");
         for run in &record.runs {
-            assert!(run.invalid.is_empty(), "{:?}", run.invalid);
+            // An emulated CPU makes more gaps than others read, if its host is busy.
+            let is_lost = |finding: &Finding| finding.what.contains("samples were lost");
+            let valid = run.invalid.is_empty() || is_noise && run.invalid.iter().all(is_lost);
+            assert!(valid, "{:?}", run.invalid);
             let counts = run.detached.expect("the driver's counts");
             assert_eq!(
                 (counts.interrupts, counts.system_calls, counts.faults),
