@@ -17,7 +17,7 @@ fn main() {
         println!("cargo:rustc-link-arg-bins={option}");
     }
     println!("cargo:rustc-link-arg-bins=-T{directory}/monitor.ld");
-    // 48 KiB, and what the image for an SMMU has besides.
+    // What the image for an SMMU has besides is larger.
     let text_limit = if std::env::var_os("CARGO_FEATURE_SMMU").is_some() { 57_344 } else { 49_152 };
     println!("cargo:rustc-link-arg-bins=--defsym=text_limit={text_limit}");
     // With RAMPART_MONITOR_SYMBOLS an ELF file for a debugger or disassembler, otherwise the flat binary.

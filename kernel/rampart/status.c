@@ -169,9 +169,9 @@ static void watch(struct work_struct *work)
 	struct rampart_answer answer;
 
 	/*
-	 * The hypervisor never runs by itself: this call makes it check the cells' watchdogs. It
-	 * waits for no other call, so it is made without rampart.lock, which is held while memory
-	 * is wiped.
+	 * The hypervisor never runs by itself: this call makes it check the cells' watchdogs
+	 * and park CPUs of cells that have ended. It waits for no other call, so it is made without
+	 * rampart.lock, which is held while memory is wiped.
 	 */
 	rampart_call(RAMPART_CALL_INTERFACE, 0, 0, &answer);
 	count_changes(false);

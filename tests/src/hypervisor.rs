@@ -230,6 +230,18 @@ fn run_in(
     format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))
 }
 
+/// Asserts that a driver of tests reported no failure. The report has the failed checks first.
+///
+/// # Panics
+/// If a line contains `FAILED`.
+pub fn assert_nothing_failed(text: &str) {
+    let failed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("FAILED"))
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}\n{text}");
+}
+
 /// Returns the lines that start with one of these words and contain an error of the kernel.
 #[must_use]
 pub fn kernel_errors<'a>(text: &'a str, words: &[&str]) -> Vec<&'a str> {

@@ -90,7 +90,15 @@ pub fn return_to_root(
     memory: &mut impl TableMemory,
 ) -> Result<(), Exhausted> {
     let others = || live(others).map(|(_, other)| other);
-    let mut restore = |(start, bytes)| restore_root_mapping(start, bytes, system, root, memory);
+    // As the system's configuration defines.
+    let mut restore = |(start, bytes): (u64, u64)| {
+        for region in system.memory.iter().filter(|region| region.overlaps(start, bytes)) {
+            let from = region.physical.max(start);
+            let to = (region.physical + region.bytes).min(start + bytes);
+            root.map(from, from, to - from, attributes(region.flags()), memory)?;
+        }
+        Ok(())
+    };
     for region in cell.memory {
         if !others().any(|other| other.memory.iter().any(|own| own.meets(region))) {
             ranges(region).try_for_each(&mut restore)?;
@@ -120,22 +128,6 @@ pub fn show_loadable(
         } else {
             root.unmap(ranges(region), memory)?;
         }
-    }
-    Ok(())
-}
-
-/// Maps these addresses for the root as the system's configuration defines.
-fn restore_root_mapping(
-    start: u64,
-    bytes: u64,
-    system: &Configuration<'_>,
-    root: &mut Stage2,
-    memory: &mut impl TableMemory,
-) -> Result<(), Exhausted> {
-    for region in system.memory.iter().filter(|region| region.overlaps(start, bytes)) {
-        let from = region.physical.max(start);
-        let to = (region.physical + region.bytes).min(start + bytes);
-        root.map(from, from, to - from, attributes(region.flags()), memory)?;
     }
     Ok(())
 }

@@ -45,12 +45,9 @@ impl RegisterGrant {
 
 /// Returns the last register at or before `address`, and the next one.
 #[inline]
-fn around(
-    registers: &[RegisterGrant],
-    address: u64,
-) -> (Option<&RegisterGrant>, Option<&RegisterGrant>) {
+fn around(registers: &[RegisterGrant], address: u64) -> [Option<&RegisterGrant>; 2] {
     let after = registers.partition_point(|register| register.address <= address);
-    (registers.get(after.wrapping_sub(1)), registers.get(after))
+    [registers.get(after.wrapping_sub(1)), registers.get(after)]
 }
 
 /// Makes an access for a cell with these `registers`. Returns the value read, or 0 for a write; `None` if
@@ -70,7 +67,7 @@ pub fn access_shared(
     let exact = |register: &&RegisterGrant| {
         register.address == access.address && register.width == access.width.bytes()
     };
-    let (before, after) = around(registers, access.address);
+    let [before, after] = around(registers, access.address);
     if let Some(register) = before.filter(exact) {
         return Some(dispatch(access, register, locks, bus));
     }
@@ -175,7 +172,7 @@ impl RootRegisters {
                 && register.address <= last
         };
         let result = access_shared(access, left, locks, bus)?;
-        if result.is_ok() || around(left, last).0.is_some_and(overlaps) {
+        if result.is_ok() || around(left, last)[0].is_some_and(overlaps) {
             return Some(result);
         }
         Some(Ok(match access.write {

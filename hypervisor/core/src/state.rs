@@ -34,12 +34,15 @@ pub enum Event {
     Destroy,
 }
 
+/// The state after an event.
+type Reached = Result<CellState, Outcome>;
+
 /// Returns the state after an event.
 ///
 /// # Errors
 /// [`Outcome::WrongState`] if the event is invalid in this state; [`Outcome::NoSuchCell`] for a free
 /// number.
-pub const fn next(state: CellState, event: Event) -> Result<CellState, Outcome> {
+pub const fn next(state: CellState, event: Event) -> Reached {
     use CellState::{Created, Failed, Free, Loadable, Running, Stopped};
     match (state, event) {
         (Free, Event::Create) => Ok(Created),
@@ -120,17 +123,11 @@ impl Status {
     ///
     /// # Errors
     /// As for [`next`].
-    pub fn advance(&self, cell: u32, event: Event, now: u64) -> Result<CellState, Outcome> {
+    pub fn advance(&self, cell: u32, event: Event, now: u64) -> Reached {
         self.change(cell, event, None, now)
     }
 
-    fn change(
-        &self,
-        cell: u32,
-        event: Event,
-        failure: Option<u64>,
-        now: u64,
-    ) -> Result<CellState, Outcome> {
+    fn change(&self, cell: u32, event: Event, failure: Option<u64>, now: u64) -> Reached {
         let cell = self.cell(cell)?;
         if matches!(event, Event::Start) && next(cell.condition().state, event).is_ok() {
             // Before others see that the cell runs: its watchdog would be overdue at once.
@@ -160,23 +157,13 @@ impl Status {
     }
 
     /// Sets name, CPUs (one bit per index) and watchdog timeout of a created cell.
-    ///
-    /// # Errors
-    /// [`Outcome::NoSuchCell`].
-    pub fn describe(
-        &self,
-        cell: u32,
-        name: &[u8; NAME_BYTES],
-        cpus: u64,
-        watchdog_ticks: u64,
-    ) -> Result<(), Outcome> {
-        let cell = self.cell(cell)?;
+    pub fn describe(&self, cell: u32, name: &[u8; NAME_BYTES], cpus: u64, watchdog_ticks: u64) {
+        let Ok(cell) = self.cell(cell) else { return };
         for (word, bytes) in cell.name.iter().zip(name.as_chunks::<8>().0) {
             word.store(u64::from_le_bytes(*bytes), Relaxed);
         }
         cell.watchdog_ticks.store(watchdog_ticks, Relaxed);
         cell.cpus.store(cpus, Release);
-        Ok(())
     }
 
     /// Records a failure of a CPU and fails its cell. The monitor parks the cell's CPUs: this one at once,
@@ -191,39 +178,30 @@ impl Status {
         snapshot: &Snapshot,
         now: u64,
     ) -> bool {
-        let number = self.record(cell, cpu, reason, snapshot, now);
+        let record = |_held| {
+            let number = self.failures.load(Relaxed);
+            let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
+            slot.sequence.store(0, Relaxed);
+            // A reader that sees any store below also sees this 0.
+            core::sync::atomic::fence(Release);
+            slot.time.store(now, Relaxed);
+            slot.cell.store(cell, Relaxed);
+            slot.cpu.store(cpu as u32, Relaxed);
+            slot.reason.store(reason.into(), Relaxed);
+            slot.syndrome.store(snapshot.syndrome, Relaxed);
+            slot.virtual_address.store(snapshot.virtual_address, Relaxed);
+            slot.guest_address.store(snapshot.guest_address, Relaxed);
+            slot.program_counter.store(snapshot.program_counter, Relaxed);
+            slot.processor_state.store(snapshot.processor_state, Relaxed);
+            for (kept, value) in slot.registers.iter().zip(snapshot.registers) {
+                kept.store(value, Relaxed);
+            }
+            slot.sequence.store(number + 1, Release);
+            self.failures.store(number + 1, Release);
+            number
+        };
+        let number = WRITING.take(cpu as u32 + 1).map(record);
         self.change(cell, Event::Fail(reason), number, now).is_ok()
-    }
-
-    fn record(
-        &self,
-        cell: u32,
-        cpu: usize,
-        reason: StopReason,
-        snapshot: &Snapshot,
-        now: u64,
-    ) -> Option<u64> {
-        let _held = WRITING.take(cpu as u32 + 1)?;
-        let number = self.failures.load(Relaxed);
-        let slot = &self.failure[(number % FAILURE_SLOTS as u64) as usize];
-        slot.sequence.store(0, Relaxed);
-        // A reader that sees any store below also sees this 0.
-        core::sync::atomic::fence(Release);
-        slot.time.store(now, Relaxed);
-        slot.cell.store(cell, Relaxed);
-        slot.cpu.store(cpu as u32, Relaxed);
-        slot.reason.store(reason.into(), Relaxed);
-        slot.syndrome.store(snapshot.syndrome, Relaxed);
-        slot.virtual_address.store(snapshot.virtual_address, Relaxed);
-        slot.guest_address.store(snapshot.guest_address, Relaxed);
-        slot.program_counter.store(snapshot.program_counter, Relaxed);
-        slot.processor_state.store(snapshot.processor_state, Relaxed);
-        for (kept, value) in slot.registers.iter().zip(snapshot.registers) {
-            kept.store(value, Relaxed);
-        }
-        slot.sequence.store(number + 1, Release);
-        self.failures.store(number + 1, Release);
-        Some(number)
     }
 
     /// Kicks the watchdog of a cell.

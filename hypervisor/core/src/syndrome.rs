@@ -5,25 +5,6 @@
 use crate::bus::{Access, Width};
 use crate::gic::ControlRegister;
 
-/// A decoded ESR_EL2.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trap {
-    /// WFI or WFE.
-    Wait,
-    /// HVC with any immediate.
-    Hypercall,
-    /// SMC with any immediate: the convention uses only 0 (Arm DEN 0028, 2.4).
-    Smc,
-    /// MSR, MRS or SYS.
-    SystemRegister(SystemAccess),
-    /// An abort of an instruction fetch.
-    InstructionAbort(Abort),
-    /// An abort of a data access.
-    DataAbort(DataAbort),
-    /// Another exception class; none is expected.
-    Unexpected(u8),
-}
-
 /// The cause of an abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Abort {
@@ -33,17 +14,6 @@ pub enum Abort {
     TableWalk,
     /// An error of the memory system, or any other cause.
     External,
-}
-
-/// A data abort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DataAbort {
-    /// The cause.
-    pub abort: Abort,
-    /// Whether it was a write.
-    pub write: bool,
-    /// Whether it was cache maintenance or address translation, which transfer no data.
-    pub maintenance: bool,
 }
 
 /// One load or store of one register.
@@ -81,6 +51,8 @@ pub enum SystemRegister {
     SendOther,
     /// A register of the CPU interface.
     Control(ControlRegister),
+    /// A register for interrupts of group 0, of which no cell has any: it reads this, and ignores writes.
+    Group0(u16),
     /// DC ISW, CSW, CISW.
     SetWay,
     /// The OS lock and what traps with it (MDCR_EL2.TDOSA): Op0 2, Op1 0, CRn 1.
@@ -96,33 +68,23 @@ pub enum SystemRegister {
     Unknown(u32),
 }
 
-/// Exception class of SMC.
+/// Exception class of WFI and WFE.
+pub const WAIT: u8 = 0x01;
+/// Exception class of HVC with any immediate.
+pub const HYPERCALL: u8 = 0x16;
+/// Exception class of SMC with any immediate: the convention uses only 0 (Arm DEN 0028, 2.4).
 pub const SMC: u8 = 0x17;
 /// Exception class of MSR, MRS and SYS.
 pub const SYSTEM: u8 = 0x18;
 /// Exception class of an instruction abort of a lower exception level.
-const INSTRUCTION_ABORT: u8 = 0x20;
+pub const INSTRUCTION_ABORT: u8 = 0x20;
 /// Exception class of a data abort of a lower exception level.
-const DATA_ABORT: u8 = 0x24;
+pub const DATA_ABORT: u8 = 0x24;
 
 /// Returns the exception class of ESR_EL2.
 #[inline]
 pub const fn class(esr: u64) -> u8 {
     (esr >> 26) as u8 & 0x3f
-}
-
-/// Decodes ESR_EL2 of an exception from EL1 or EL0.
-#[inline]
-pub const fn trap(esr: u64) -> Trap {
-    match class(esr) {
-        0x01 => Trap::Wait,
-        0x16 => Trap::Hypercall,
-        SMC => Trap::Smc,
-        SYSTEM => Trap::SystemRegister(system(esr as u32)),
-        INSTRUCTION_ABORT => Trap::InstructionAbort(abort(esr)),
-        DATA_ABORT => Trap::DataAbort(data(esr)),
-        class => Trap::Unexpected(class),
-    }
 }
 
 /// Returns the guest address of a stage-2 abort: its page is in HPFAR_EL2, the rest in FAR_EL2.
@@ -173,11 +135,18 @@ pub const fn transfer(esr: u64) -> Transfer {
     }
 }
 
-const fn is_write(esr: u64) -> bool {
+/// Returns whether a data abort is of a write (WnR).
+pub const fn is_write(esr: u64) -> bool {
     esr >> 6 & 1 != 0
 }
 
-const fn abort(esr: u64) -> Abort {
+/// Returns whether a data abort is of cache maintenance or address translation (CM), which transfer no data.
+pub const fn is_maintenance(esr: u64) -> bool {
+    esr >> 8 & 1 != 0
+}
+
+/// Returns the cause of an abort.
+pub const fn abort(esr: u64) -> Abort {
     let while_walking = esr >> 7 & 1 != 0; // S1PTW
     match esr & 0x3f {
         // Address size, translation, access flag and permission faults of any level.
@@ -185,10 +154,6 @@ const fn abort(esr: u64) -> Abort {
         0x00..=0x0f => Abort::Translation,
         _ => Abort::External,
     }
-}
-
-const fn data(esr: u64) -> DataAbort {
-    DataAbort { abort: abort(esr), write: is_write(esr), maintenance: esr >> 8 & 1 != 0 }
 }
 
 impl Transfer {
@@ -243,14 +208,13 @@ pub const fn system(iss: u32) -> SystemAccess {
         CTLR => SystemRegister::Control(ControlRegister::Control),
         DIR => SystemRegister::Control(ControlRegister::Deactivate),
         RPR => SystemRegister::Control(ControlRegister::RunningPriority),
-        IAR0 | HPPIR0 => SystemRegister::Control(ControlRegister::Group0Pending),
-        IGRPEN0 => SystemRegister::Control(ControlRegister::Group0),
+        // INTID 1023: no interrupt (IHI 0069, 2.2.1).
+        IAR0 | HPPIR0 => SystemRegister::Group0(1023),
+        IGRPEN0 => SystemRegister::Group0(0),
         SGI1R => SystemRegister::SendGroup1,
         ASGI1R | SGI0R => SystemRegister::SendOther,
         ISW | CSW | CISW => SystemRegister::SetWay,
-        other if other & named(3, 7, 15, 15, 0) == OTHERS_OF_GROUP_0 => {
-            SystemRegister::Control(ControlRegister::Group0)
-        }
+        other if other & named(3, 7, 15, 15, 0) == OTHERS_OF_GROUP_0 => SystemRegister::Group0(0),
         other if other & named(3, 7, 15, 0, 0) == named(2, 0, 1, 0, 0) => SystemRegister::DebugLock,
         other if other & named(3, 7, 15, 8, 0) == named(3, 0, 0, 0, 0) && other & 0xe != 0 => {
             SystemRegister::Identification {

@@ -280,7 +280,7 @@ impl Machine {
                 let _ = self.with(state, |world| world.step_cpu(cpu, &CpuState::park));
                 At::Off
             }
-            At::Off if Leaving::from_word(state.leaving).is_closed() => {
+            At::Off if Leaving(state.leaving).is_closed() => {
                 match self.with(state, |world| world.step_cpu(cpu, &CpuState::turn_off)) {
                     Ok(_) => At::TurningOff,
                     Err(_) => At::Off,
@@ -367,13 +367,13 @@ impl Machine {
     }
 
     fn leave(&self, state: &mut State, cpu: usize) -> At {
-        let leaving = Leaving::from_word(state.leaving);
+        let leaving = Leaving(state.leaving);
         let cpus: Vec<_> = state.words.iter().map(|word| CpuState::from_word(*word)).collect();
         match leaving.next(cpu, cpus.into_iter()) {
             LeavingStep::Wait => At::Leaving,
             LeavingStep::Close => match leaving.close() {
                 Some(closed) => {
-                    state.leaving = closed.word();
+                    state.leaving = closed.0;
                     At::Closing(0)
                 }
                 None => At::Leaving,
@@ -387,13 +387,13 @@ impl Machine {
     }
 
     fn close(&self, state: &mut State, cpu: usize, other: usize) -> At {
-        let leaving = Leaving::from_word(state.leaving);
+        let leaving = Leaving(state.leaving);
         if !Self::has_no_cells(state) {
-            state.leaving = leaving.decide(false).word();
+            state.leaving = leaving.decide(false).0;
             return Self::resume(state, cpu);
         }
         if other == self.cpus {
-            state.leaving = leaving.decide(true).word();
+            state.leaving = leaving.decide(true).0;
             return At::Leaving;
         }
         // The firmware reports whether a CPU is off.
@@ -422,10 +422,13 @@ impl Machine {
         actions.push(Action::Leave(cpu));
         if state.lock.is_none() {
             let kinds = [Kind::Create, Kind::Loadable, Kind::Start, Kind::Stop, Kind::Destroy];
-            for other in 1..=state.cells.len() as u32 {
-                actions.extend(kinds.map(|kind| Action::Manage(cpu, kind, other)));
-                if self.wanted[other as usize - 1] == 0 {
-                    actions.push(Action::Restart(cpu, other));
+            for (number, cell) in (1..).zip(&state.cells) {
+                actions.extend(kinds.map(|kind| Action::Manage(cpu, kind, number)));
+                // The hypervisor itself makes this one, for a cell that has ended.
+                let ended = !matches!(cell.state, CellState::Free | CellState::Running);
+                actions.extend(ended.then_some(Action::Manage(cpu, Kind::Park, number)));
+                if self.wanted[number as usize - 1] == 0 {
+                    actions.push(Action::Restart(cpu, number));
                 }
             }
         }
@@ -495,11 +498,11 @@ impl Model for Machine {
                     state.at[cpu] = Self::resume(&state, cpu);
                 }
                 At::Closing(_) => {
-                    state.leaving = Leaving::from_word(state.leaving).decide(false).word();
+                    state.leaving = Leaving(state.leaving).decide(false).0;
                     state.at[cpu] = Self::resume(&state, cpu);
                 }
                 _ => {
-                    state.leaving = Leaving::from_word(state.leaving).withdraw(cpu)?.word();
+                    state.leaving = Leaving(state.leaving).withdraw(cpu)?.0;
                     state.at[cpu] = Self::resume(&state, cpu);
                 }
             },
@@ -528,7 +531,7 @@ impl Model for Machine {
                 if !Self::has_no_cells(&state) || state.root_life != 0 {
                     return None;
                 }
-                state.leaving = Leaving::from_word(state.leaving).arrive(cpu)?.word();
+                state.leaving = Leaving(state.leaving).arrive(cpu)?.0;
                 state.at[cpu] = At::Leaving;
             }
             Action::Write(cpu) => {
@@ -577,7 +580,7 @@ impl Model for Machine {
             }),
             Property::always("after leaving no CPU is left behind", |_, state: &State| {
                 let left = state.at.contains(&At::Linux);
-                let step = Leaving::from_word(state.leaving).next(0, core::iter::empty());
+                let step = Leaving(state.leaving).next(0, core::iter::empty());
                 let decided = step == LeavingStep::Leave;
                 let out = |at: &At| {
                     matches!(at, At::Linux | At::FirmwareOff) || *at == At::Leaving && decided

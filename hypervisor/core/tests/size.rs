@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
-const LIMIT: usize = 6_200;
+const LIMIT: usize = 6_055;
 
 /// Maximum lines of the files that only the image for a GICv2 has.
 const GICV2_LIMIT: usize = 450;

@@ -136,6 +136,12 @@ pub(crate) struct Tables {
 
 pub(crate) const POOL: u64 = 0x7040_0000;
 
+/// Returns the number of free pages, by allocating them.
+pub(crate) fn left<const WORDS: usize>(pool: &PagePool<WORDS>) -> usize {
+    let mut pool = pool.clone();
+    std::iter::from_fn(|| pool.allocate(1)).count()
+}
+
 impl Tables {
     pub(crate) fn new(pages: usize) -> Self {
         Self {
@@ -147,7 +153,7 @@ impl Tables {
     }
 
     pub(crate) fn left(&self) -> usize {
-        self.pool.left()
+        left(&self.pool)
     }
 }
 

@@ -4,8 +4,8 @@
 use core::ops::Range;
 
 use rampart_hypervisor_core::gic::{
-    ControlRegister, DISTRIBUTOR_BYTES, control_read, control_write, distributor, is_route,
-    redistributor, redistributor_owner, route, send_sgi,
+    ControlRegister, DISTRIBUTOR_BYTES, control_write, distributor, is_route, redistributor,
+    redistributor_owner, route, send_sgi,
 };
 use rampart_hypervisor_core::interface::Exit;
 use rampart_hypervisor_core::psci::Caller;
@@ -49,15 +49,7 @@ pub(crate) fn data_abort(owner: &Owner, registers: &mut Registers, syndrome: u64
     let offset = address.wrapping_sub(owner.controller.redistributor);
     if offset < owner.controller.redistributor_bytes {
         to_redistributor(owner, registers, syndrome, address, offset, true)
-    } else {
-        other_access(owner, registers, syndrome, address)
-    }
-}
-
-/// Handles an access to another CPU's redistributor or to a shared register.
-#[inline(always)]
-fn other_access(owner: &Owner, registers: &mut Registers, syndrome: u64, address: u64) -> u32 {
-    if owner.controller.all_redistributors.contains(&address) {
+    } else if owner.controller.all_redistributors.contains(&address) {
         to_another_redistributor(owner, registers, syndrome, address)
     } else {
         shared_access(owner, registers, syndrome, address)
@@ -124,31 +116,23 @@ pub(crate) fn system_register(owner: &Owner, registers: &mut Registers, syndrome
         SystemRegister::Control(register) => {
             owner.counts.count(Exit::InterruptControl);
             let real = read_control(register);
-            let (interrupts, private) = (owner.interrupts, owner.private);
+            let (own, private) = (owner.interrupts, owner.private);
+            let lowest = owner.controller.lowest_mask;
             if access.read {
-                return load(registers, access.general, control_read(register, real));
-            } else if let Some(value) = control_write(
-                register,
-                value,
-                real,
-                interrupts,
-                private,
-                owner.controller.lowest_mask,
-            ) {
+                return load(registers, access.general, real);
+            }
+            if let Some(value) = control_write(register, value, real, own, private, lowest) {
                 write_control(register, value);
             }
         }
+        // Both are write-only: a read is undefined and does not trap.
         SystemRegister::SendGroup1 => {
             owner.counts.count(Exit::SoftwareInterrupt);
-            if !access.read {
-                return send_in_cell(owner, value);
-            }
+            return send_in_cell(owner, value);
         }
         SystemRegister::SendOther => owner.counts.count(Exit::SoftwareInterrupt),
-        SystemRegister::SetWay
-        | SystemRegister::DebugLock
-        | SystemRegister::Identification { .. }
-        | SystemRegister::Unknown(_) => return NOT_HANDLED,
+        // The monitor has the others, and fails the cell for unknown ones.
+        _ => return NOT_HANDLED,
     }
     advance()
 }
@@ -168,14 +152,13 @@ fn send_in_cell(owner: &Owner, value: u64) -> u32 {
     advance()
 }
 
-/// Reads ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_RPR_EL1. ICC_DIR_EL1 is write-only, and the registers of group 0
-/// belong to the firmware or the hypervisor.
+/// Reads ICC_PMR_EL1, ICC_CTLR_EL1 or ICC_RPR_EL1. ICC_DIR_EL1 is write-only.
 fn read_control(register: ControlRegister) -> u64 {
     match register {
         ControlRegister::PriorityMask => read_register!("s3_0_c4_c6_0"),
         ControlRegister::Control => read_register!("s3_0_c12_c12_4"),
         ControlRegister::RunningPriority => read_register!("s3_0_c12_c11_3"),
-        ControlRegister::Deactivate | ControlRegister::Group0Pending | ControlRegister::Group0 => 0,
+        ControlRegister::Deactivate => 0,
     }
 }
 
@@ -184,9 +167,7 @@ fn write_control(register: ControlRegister, value: u64) {
         ControlRegister::PriorityMask => write_register!("s3_0_c4_c6_0", value),
         ControlRegister::Control => write_register!("s3_0_c12_c12_4", value),
         ControlRegister::Deactivate => write_register!("s3_0_c12_c11_1", value),
-        ControlRegister::RunningPriority
-        | ControlRegister::Group0Pending
-        | ControlRegister::Group0 => {}
+        ControlRegister::RunningPriority => {}
     }
     instruction!("isb");
 }

@@ -6,7 +6,8 @@ use core::arch::asm;
 use rampart_hypervisor_core::interface::{Exit, ROOT, StopReason};
 use rampart_hypervisor_core::stage2::AccessKind;
 use rampart_hypervisor_core::syndrome::{
-    Abort, DataAbort, guest_address, is_permission_fault, is_transfer,
+    Abort, INSTRUCTION_ABORT, abort, class, guest_address, is_maintenance, is_permission_fault,
+    is_transfer, is_write,
 };
 use rampart_hypervisor_fast_path::{Devices, REGISTER_LOCKS, ROOT_REGISTERS, decode, finish};
 
@@ -32,17 +33,32 @@ pub(crate) fn address() -> u64 {
     guest_address(page, far)
 }
 
-/// Handles a data abort that is not an emulated register access, or a forbidden one.
-pub(crate) fn data(context: &Context<'_>, registers: &mut Registers, abort: &DataAbort) {
-    if context.cell == ROOT && to_shared_of_root(context, registers) {
+/// Handles an abort that is not an emulated register access, or a forbidden one.
+pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers, syndrome: u64) {
+    let (executes, cause) = (class(syndrome) == INSTRUCTION_ABORT, abort(syndrome));
+    if !executes && context.cell == ROOT && to_shared_of_root(context, registers) {
         return;
     }
-    context.count(Exit::DataAbort);
-    let reason = if abort.write { StopReason::MemoryWrite } else { StopReason::MemoryRead };
-    // Cache maintenance by address needs the permission to read (Arm ARM D7.5.9) and transfers no data.
-    let writes = abort.write && !abort.maintenance;
-    let kind = if writes { AccessKind::Write } else { AccessKind::Read };
-    refuse(context, registers, abort.abort, kind, reason);
+    let (exit, kind, reason) = if executes {
+        (Exit::InstructionAbort, AccessKind::Execute, StopReason::MemoryExecute)
+    } else if is_write(syndrome) {
+        (Exit::DataAbort, AccessKind::Write, StopReason::MemoryWrite)
+    } else {
+        (Exit::DataAbort, AccessKind::Read, StopReason::MemoryRead)
+    };
+    context.count(exit);
+    let (reason, needed) = match cause {
+        // Cache maintenance by address needs the permission to read (Arm ARM D7.5.9) and transfers no data.
+        Abort::Translation if !executes && is_maintenance(syndrome) => (reason, AccessKind::Read),
+        Abort::Translation => (reason, kind),
+        Abort::TableWalk => (StopReason::TranslationTable, AccessKind::Read),
+        Abort::External => (StopReason::ExternalAbort, kind),
+    };
+    if context.cell != ROOT {
+        fail(context, registers, reason);
+    } else if cause == Abort::External || !is_interim(needed) {
+        guest::inject_abort(executes);
+    }
 }
 
 /// Makes an access of the root to a shared register. Returns `false` if it is none, or forbidden.
@@ -59,31 +75,6 @@ fn to_shared_of_root(context: &Context<'_>, registers: &mut Registers) -> bool {
     context.count(Exit::DeviceBits);
     finish(registers, transfer, value);
     true
-}
-
-/// Handles an instruction abort.
-pub(crate) fn instruction(context: &Context<'_>, registers: &mut Registers, abort: Abort) {
-    context.count(Exit::InstructionAbort);
-    refuse(context, registers, abort, AccessKind::Execute, StopReason::MemoryExecute);
-}
-
-fn refuse(
-    context: &Context<'_>,
-    registers: &mut Registers,
-    abort: Abort,
-    kind: AccessKind,
-    reason: StopReason,
-) {
-    let (reason, needed) = match abort {
-        Abort::Translation => (reason, kind),
-        Abort::TableWalk => (StopReason::TranslationTable, AccessKind::Read),
-        Abort::External => (StopReason::ExternalAbort, kind),
-    };
-    if context.cell != ROOT {
-        fail(context, registers, reason);
-    } else if abort == Abort::External || !is_interim(needed) {
-        guest::inject_abort(kind == AccessKind::Execute);
-    }
 }
 
 /// Returns whether the root should retry the access, because it only hit a table update (break before

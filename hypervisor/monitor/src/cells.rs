@@ -25,14 +25,13 @@ use rampart_hypervisor_core::state::{Event, Snapshot, is_wiped};
 
 use rampart_hypervisor_fast_path::{Devices, ROOT_REGISTERS};
 
-use crate::cpu::Cpu;
 use crate::gic;
 use crate::hypercalls::Values;
 use crate::machine::Machine;
-use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
+use crate::manager::{DOORBELLS, MANAGER, Manager, Shared, Source};
 use crate::registers::{instruction, now, read_register, wait_until};
+use crate::smmu;
 use crate::stage2_memory::Tables;
-use crate::{smc, smmu};
 
 /// The part of the memory of a cell that is wiped at a time, in bytes.
 const WIPE_BYTES: u64 = 1 << 20;
@@ -46,14 +45,8 @@ const ACCESS_MICROSECONDS: u64 = 10_000;
 
 type Done = Result<(), Outcome>;
 
-/// The result of a call that may need another round, with the interrupts of the root open in between.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Round {
-    /// The call is complete.
-    Complete,
-    /// The root makes the same call again.
-    Again,
-}
+/// Whether a call is complete. Otherwise the root makes it again, with its interrupts open in between.
+pub(crate) type IsComplete = Result<bool, Outcome>;
 
 /// What the managers' lock guards, for the steps of the ownership protocol.
 pub(crate) struct Held<'a> {
@@ -62,7 +55,7 @@ pub(crate) struct Held<'a> {
 }
 
 /// Makes the steps of a call for a cell that exists.
-pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result<Round, Outcome> {
+pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> IsComplete {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     let runs = machine.status().cells[cell as usize].condition().state == CellState::Running;
@@ -74,14 +67,15 @@ pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> Result
     run(&mut Held { machine, manager }, Management::new(kind, cell))
 }
 
-pub(crate) fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Outcome> {
+pub(crate) fn run(held: &mut Held<'_>, mut call: Management) -> IsComplete {
     let begin = now();
     let limit = read_register!("cntfrq_el0").saturating_mul(PARK_MICROSECONDS) / 1_000_000;
     loop {
+        let late = now().wrapping_sub(begin) > limit;
         match call.step(held) {
-            Progress::Done(result) => return result.map(|()| Round::Complete),
-            Progress::Later => return Ok(Round::Again),
-            Progress::Wait(cpu) if now().wrapping_sub(begin) > limit => {
+            Progress::Done(result) => return result.map(|()| true),
+            Progress::Later => return Ok(false),
+            Progress::Wait(cpu) if late => {
                 let (status, empty) = (held.machine.status(), Snapshot::default());
                 // The root is to make the call again; its standby remains.
                 if call.kind != Kind::Restart {
@@ -92,9 +86,7 @@ pub(crate) fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Ou
             // Lets other CPUs run first, also on an emulated machine.
             Progress::Wait(_) => instruction!("yield"),
             // Another round of parking.
-            Progress::Next
-                if call.phase == Phase::Order(0) && now().wrapping_sub(begin) > limit =>
-            {
+            Progress::Next if late && call.phase == Phase::Order(0) => {
                 return Err(Outcome::TimedOut);
             }
             Progress::Next => {}
@@ -102,42 +94,34 @@ pub(crate) fn run(held: &mut Held<'_>, mut call: Management) -> Result<Round, Ou
     }
 }
 
-/// Returns the CPUs of a cell with their indices.
-fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = (usize, &'static Cpu)> {
-    (0..machine.cpu_count())
-        .filter(move |index| machine.status().cpus[*index].cell() == cell)
-        .filter_map(|index| Some((index, machine.cpu(index)?)))
+/// Returns the CPUs of a cell.
+fn cpus(machine: &Machine, cell: u32) -> impl Iterator<Item = usize> {
+    (0..machine.cpu_count()).filter(move |index| machine.status().cpus[*index].cell() == cell)
 }
 
 /// Creates a cell from a configuration in the root's memory.
-pub(crate) fn create(
-    machine: &'static Machine,
-    start: u64,
-    bytes: u64,
-    values: &mut Values,
-) -> Result<Round, Outcome> {
+pub(crate) fn create(machine: &'static Machine, from: Source, values: &mut Values) -> IsComplete {
     let mut manager = MANAGER.try_lock().ok_or(Outcome::Busy)?;
     let manager = manager.as_mut().ok_or(Outcome::WrongState)?;
     let building = |cell: &usize| {
-        matches!(manager.work[*cell], Work::Building(_)) && manager.sources[*cell] == (start, bytes)
+        matches!(manager.work[*cell], Work::Building(_)) && manager.sources[*cell] == from
     };
     let number = match (1..MAXIMUM_CELLS).find(building) {
         Some(number) => number as u32,
-        None => prepare(manager, machine, start, bytes, values)?,
+        None => prepare(manager, machine, from, values)?,
     };
-    let round = run(&mut Held { machine, manager }, Management::new(Kind::Create, number))?;
-    if round == Round::Complete {
+    let complete = run(&mut Held { machine, manager }, Management::new(Kind::Create, number))?;
+    if complete {
         *values = [number.into(), 0, NO_CELL.into()];
     }
-    Ok(round)
+    Ok(complete)
 }
 
 /// Copies and checks the configuration of a new cell. Returns the number of the cell, which is still free.
 fn prepare(
     manager: &mut Manager,
     machine: &Machine,
-    start: u64,
-    bytes: u64,
+    (start, bytes): Source,
     values: &mut Values,
 ) -> Result<u32, Outcome> {
     // What is wiped depends on the others, so one cell at a time is created or destroyed.
@@ -178,6 +162,12 @@ pub(crate) fn live() -> Cells<'static> {
         ROOT => None,
         cell => Shared::of(cell).configuration().copied(),
     })
+}
+
+/// Returns the configurations of the existing cells for whose numbers `kept` is true.
+fn existing(kept: impl Fn(&u32) -> bool) -> impl Iterator<Item = &'static Configuration<'static>> {
+    let cells = (1..MAXIMUM_CELLS as u32).filter(kept);
+    cells.filter_map(|cell| Shared::of(cell).configuration())
 }
 
 /// Checks that the whole range is memory that the root may read.
@@ -231,7 +221,7 @@ impl World for Held<'_> {
         let state = status.advance(cell, event, now())?;
         if let (Event::Create, Some(new)) = (event, Shared::of(cell).configuration()) {
             let timeout = watchdog_ticks(new, read_register!("cntfrq_el0"));
-            status.describe(cell, &new.header.name, self.wanted(cell), timeout)?;
+            status.describe(cell, &new.header.name, self.wanted(cell), timeout);
         }
         Ok(state)
     }
@@ -250,17 +240,11 @@ impl World for Held<'_> {
     }
 
     fn zap(&mut self, cell: u32, cpu: usize) {
-        if let Some((stage_2, mut tables)) = self.manager.translation(cell) {
-            stage_2.zap(cpu, &mut tables);
-        }
-        // Also instructions that the CPU has fetched before.
-        instruction!("ic ialluis", "dsb ish");
+        zap(self.manager, cell, cpu);
     }
 
     fn kick(&self, cpu: usize) {
-        if let Some(cpu) = self.machine.cpu(cpu) {
-            smc::kick(self.machine, cpu);
-        }
+        gic::kick(self.machine, cpu);
     }
 
     fn take(&mut self, cell: u32) -> Done {
@@ -268,12 +252,12 @@ impl World for Held<'_> {
         let new = configured(cell)?;
         gic::isolate(machine, indices(machine, new))?;
         for grant in new.interrupts {
+            Shared::of(cell).interrupts.insert(grant.number);
             Shared::of(ROOT).interrupts.remove(grant.number);
             if is_edge_triggered(machine.distributor, grant.number, &Devices) {
                 EDGE.insert(grant.number);
             }
             reset_interrupt(machine, new, grant);
-            Shared::of(cell).interrupts.insert(grant.number);
             if grant.is_doorbell() {
                 DOORBELLS.insert(grant.number);
             }
@@ -292,16 +276,12 @@ impl World for Held<'_> {
         let keeps = |other: &u32| {
             *other != cell && matches!(work[*other as usize], Work::Ready | Work::Clearing(_))
         };
-        let others = || {
-            let others = (1..MAXIMUM_CELLS as u32).filter(keeps);
-            others.filter_map(|other| Shared::of(other).configuration())
-        };
         let clears = matches!(work[cell as usize], Work::Clearing(_));
         let kept = |region: &MemoryRegion| clears && region.flags().contains(MemoryFlags::SHARED);
         let mut first = 0;
         for region in Shared::of(cell).configuration()?.memory {
             let offset = position - first;
-            if offset < region.bytes && is_wiped(region, others()) && !kept(region) {
+            if offset < region.bytes && is_wiped(region, existing(keeps)) && !kept(region) {
                 let bytes = WIPE_BYTES.min(region.bytes - offset);
                 region
                     .parts(offset..offset + bytes)
@@ -345,8 +325,9 @@ impl World for Held<'_> {
         // If the lock is not available, the root has fewer bits than it could; no cell gets more.
         let _ = share_registers(cell);
         let (Ok(system), Ok(old)) = (configured(ROOT), configured(cell)) else { return };
-        for grant in old.interrupts {
-            Shared::of(cell).interrupts.remove(grant.number);
+        // Those of a cell whose creation failed early are still the root's, as it has set them.
+        let own = &Shared::of(cell).interrupts;
+        for grant in old.interrupts.iter().filter(|grant| own.contains(grant.number)) {
             DOORBELLS.remove(grant.number);
             // The first CPU of the machine may belong to another cell.
             let to = machine.root_cpu().unwrap_or(0);
@@ -354,6 +335,7 @@ impl World for Held<'_> {
             EDGE.remove(grant.number);
             gic::change_owner(machine, grant.number, edge, to);
             Shared::of(ROOT).interrupts.insert(grant.number);
+            own.remove(grant.number);
         }
         let mut others = live();
         others[cell as usize] = None;
@@ -386,9 +368,8 @@ impl World for Held<'_> {
     }
 
     fn set_entry(&self, cell: u32, cpu: usize) {
-        if let (Ok(of), Some(cpu)) = (configured(cell), self.machine.cpu(cpu)) {
-            cpu.entry.store(of.header.entry, SeqCst);
-            cpu.argument.store(of.header.argument, SeqCst);
+        if let Ok(of) = configured(cell) {
+            self.machine.set_entry(cpu, of.header.entry, of.header.argument);
         }
     }
 }
@@ -415,11 +396,8 @@ fn indices(machine: &Machine, of: &Configuration<'_>) -> impl Iterator<Item = us
 
 /// Computes the root's bits of shared registers, without those of this cell.
 fn share_registers(without: u32) -> Done {
-    let others = || {
-        let others = (1..MAXIMUM_CELLS as u32).filter(|cell| *cell != without);
-        others.filter_map(|cell| Shared::of(cell).configuration())
-    };
-    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(others())).is_some();
+    let others = |cell: &u32| *cell != without;
+    let mut set = || ROOT_REGISTERS.try_lock().map(|mut own| own.set(existing(others))).is_some();
     // Another CPU of the root can hold the lock for one access.
     if wait_until(ACCESS_MICROSECONDS, &mut set) { Ok(()) } else { Err(Outcome::TimedOut) }
 }
@@ -438,21 +416,28 @@ fn zero(start: u64, bytes: u64) {
     instruction!("dsb sy");
 }
 
+/// Clears the root table of a CPU, so that its next instruction aborts, also one that it has fetched before.
+fn zap(manager: &mut Manager, cell: u32, cpu: usize) {
+    if let Some((stage_2, mut tables)) = manager.translation(cell) {
+        stage_2.zap(cpu, &mut tables);
+    }
+    instruction!("ic ialluis", "dsb ish");
+}
+
 /// Orders the other CPUs of a cell to park, after this one failed or ended it. If the manager's lock is
-/// available, their root tables are cleared too; otherwise the root's next call for this cell does it.
-pub(crate) fn park_others(machine: &Machine, cell: u32, this: &Cpu) {
-    let others = cpus(machine, cell).filter(|(_, cpu)| !core::ptr::eq(*cpu, this));
+/// available, their root tables are cleared too; otherwise [`check_cells`] does it.
+pub(crate) fn park_others(machine: &Machine, cell: u32, this: usize) {
+    let others = cpus(machine, cell).filter(|index| *index != this);
     let mut manager = MANAGER.try_lock();
-    for (index, cpu) in others {
+    for index in others {
         let found = machine.status().cpus[index].step(&|state| state.order_to_park(cell));
         if !found.is_ok_and(CpuState::has_to_park) {
             continue;
         }
-        let manager = manager.as_mut().and_then(|manager| manager.as_mut());
-        if let Some((stage_2, mut tables)) = manager.and_then(|manager| manager.translation(cell)) {
-            stage_2.zap(index, &mut tables);
+        if let Some(manager) = manager.as_mut().and_then(|manager| manager.as_mut()) {
+            zap(manager, cell, index);
         }
-        smc::kick(machine, cpu);
+        gic::kick(machine, index);
     }
 }
 
@@ -467,16 +452,22 @@ pub(crate) fn notify_root(machine: &Machine) {
     }
 }
 
-/// Fails the cells whose watchdog has expired.
-pub(crate) fn check_watchdogs(machine: &'static Machine) {
+/// Fails the cells whose watchdog has expired, and orders the CPUs of cells that have ended to park, because the one
+/// that ended the cell may not have had the lock.
+#[inline(never)]
+pub(crate) fn check_cells(machine: &'static Machine) {
+    let status = machine.status();
     for cell in 1..MAXIMUM_CELLS as u32 {
-        if !machine.status().is_overdue(cell, now()) {
-            continue;
+        if status.is_overdue(cell, now()) {
+            let first = cpus(machine, cell).next().unwrap_or(0);
+            status.fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
+            notify_root(machine);
         }
-        let first = cpus(machine, cell).next().map_or(0, |(index, _)| index);
-        machine.status().fail(cell, first, StopReason::Watchdog, &Snapshot::default(), now());
-        notify_root(machine);
-        // If this does not park them, the next call for this cell does.
-        let _ = manage(machine, Kind::Park, cell);
+        let runs = status.cells[cell as usize].condition().state == CellState::Running;
+        let has_to_park = |index: usize| status.cpus[index].cpu_state().has_to_park();
+        if !runs && cpus(machine, cell).any(has_to_park) {
+            // If the lock is held, the next call does it.
+            let _ = manage(machine, Kind::Park, cell);
+        }
     }
 }

@@ -14,15 +14,15 @@
     .quad   entry_offset
     .zero   {header_bytes} - 48
 
-// The callee-saved registers (AAPCS64, 6.1.1) and x18, in struct LinuxState of launch.rs.
-.macro callee_saved pair, one
-    \pair   x19, x20, [sp, #48]
-    \pair   x21, x22, [sp, #64]
-    \pair   x23, x24, [sp, #80]
-    \pair   x25, x26, [sp, #96]
-    \pair   x27, x28, [sp, #112]
-    \pair   x29, x30, [sp, #128]
-    \one    x18, [sp, #144]
+// The callee-saved registers (AAPCS64, 6.1.1), x18 and x30, in struct LinuxState of launch.rs or struct Registers.
+.macro x18_to_x30 pair, one, offset
+    \pair   x18, x19, [sp, #\offset]
+    \pair   x20, x21, [sp, #(\offset + 16)]
+    \pair   x22, x23, [sp, #(\offset + 32)]
+    \pair   x24, x25, [sp, #(\offset + 48)]
+    \pair   x26, x27, [sp, #(\offset + 64)]
+    \pair   x28, x29, [sp, #(\offset + 80)]
+    \one    x30, [sp, #(\offset + 96)]
 .endm
 
 .section .text.entry, "ax"
@@ -97,7 +97,7 @@ launch_entry:
     stp     x9, x10, [sp]
     stp     x4, x5, [sp, #16]
     stp     x6, x7, [sp, #32]
-    callee_saved stp, str
+    x18_to_x30 stp, str, 48
     cbz     x2, 5f
 
     // Applies the relocations (R_AARCH64_RELATIVE, AAELF64 5.7.17).
@@ -129,7 +129,7 @@ launch_return_registers:
     ldp     x4, x5, [sp, #16]
     msr     spsr_el2, x4
     msr     elr_el2, x5
-    callee_saved ldp, ldr
+    x18_to_x30 ldp, ldr, 48
     add     sp, sp, #{linux_bytes}
     br      x17
 
@@ -149,22 +149,16 @@ abandon_launch:
     mov     sp, x1
     b       launch_undone
 
-// leave_to_linux(registers, SCTLR_EL2, VBAR_EL2): returns EL2 to the stub after a hypercall. x16 and x17 are
-// lost. HCR_EL2 and CPTR_EL2 are already restored.
+// leave_to_linux(registers, SCTLR_EL2, VBAR_EL2): returns EL2 to the stub after a hypercall. x4 to x17 are lost, and
+// the stack is not used any more. HCR_EL2 and CPTR_EL2 are already restored.
 .global leave_to_linux
 leave_to_linux:
-    mov     x17, x0
+    mov     sp, x0
     mov     x9, x1
     mov     x10, x2
-    ldp     x0, x1, [x17]
-    ldp     x2, x3, [x17, #16]
-    ldp     x18, x19, [x17, #144]
-    ldp     x20, x21, [x17, #160]
-    ldp     x22, x23, [x17, #176]
-    ldp     x24, x25, [x17, #192]
-    ldp     x26, x27, [x17, #208]
-    ldp     x28, x29, [x17, #224]
-    ldr     x30, [x17, #240]
+    x18_to_x30 ldp, ldr, 144
+    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp]
 
 // x9: SCTLR_EL2, x10: VBAR_EL2. From here on caches are bypassed, and nothing is loaded or stored. The code
 // is identity-mapped, so it continues with the MMU off.

@@ -7,7 +7,10 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rampart_hypervisor_core::interface::{CpuPower, Exit, Outcome, ROOT, StopReason};
 use rampart_hypervisor_core::psci::Caller;
 use rampart_hypervisor_core::state::{Snapshot, WRITING};
-use rampart_hypervisor_core::syndrome::{SystemAccess, SystemRegister, Trap, trap};
+use rampart_hypervisor_core::syndrome::{
+    DATA_ABORT, HYPERCALL, INSTRUCTION_ABORT, SMC, SYSTEM, SystemAccess, SystemRegister, WAIT,
+    class, system,
+};
 
 use rampart_hypervisor_core::gic::LOCK;
 use rampart_hypervisor_core::identification::carried;
@@ -16,7 +19,7 @@ use rampart_hypervisor_fast_path::{
 };
 
 use crate::cpu::{Cpu, Registers};
-use crate::machine::Machine;
+use crate::machine::{MACHINE, Machine};
 use crate::manager::{MANAGER, Shared};
 use crate::park::park;
 use crate::registers::{instruction, now, read_register, write_register};
@@ -38,7 +41,7 @@ pub(crate) struct Context<'a> {
 impl<'a> Context<'a> {
     /// Returns `None` before the launch.
     fn of(cpu: &'a Cpu) -> Option<Self> {
-        let machine = Machine::get()?;
+        let machine = MACHINE.get()?;
         let index = cpu.index.load(Relaxed) as usize;
         let cell = machine.status().cpus[index].cell();
         Some(Self { machine, cpu, index, cell, shared: Shared::of(cell) })
@@ -93,25 +96,25 @@ fn is_injected(context: &Context<'_>) -> bool {
 }
 
 fn synchronous(context: &Context<'_>, registers: &mut Registers) {
-    match trap(read_register!("esr_el2")) {
-        Trap::SystemRegister(access) => system_register(context, registers, &access),
-        Trap::DataAbort(abort) => aborts::data(context, registers, &abort),
-        Trap::InstructionAbort(abort) => aborts::instruction(context, registers, abort),
-        Trap::Smc => smc::handle(context, registers),
-        Trap::Hypercall => {
+    let syndrome = read_register!("esr_el2");
+    match class(syndrome) {
+        SYSTEM => system_register(context, registers, &system(syndrome as u32)),
+        DATA_ABORT | INSTRUCTION_ABORT => aborts::handle(context, registers, syndrome),
+        SMC => smc::handle(context, registers),
+        HYPERCALL => {
             context.count(Exit::Hypercall);
             hypercalls::handle(context, registers);
         }
-        Trap::Wait => {
+        WAIT => {
             context.count(Exit::Wait);
             // ESR_EL2.TI (Arm ARM D24.2.40) is 0 for WFI alone. The others may end at once.
-            if read_register!("esr_el2") & 3 == 0 {
+            if syndrome & 3 == 0 {
                 gic::sleep(context.machine, context.cpu);
             }
             guest::advance();
             correct_skip(read_register!("elr_el2") - 4);
         }
-        Trap::Unexpected(_) => {
+        _ => {
             context.count(Exit::Other);
             if is_injected(context) {
                 guest::inject_undefined();
@@ -133,6 +136,7 @@ fn system_register(context: &Context<'_>, registers: &mut Registers, access: &Sy
         SystemRegister::Identification { crm, op2 } if access.read => {
             carried(crm, op2, features::read(crm, op2))
         }
+        SystemRegister::Group0(value) => value.into(),
         // The OS lock stays open: while it is closed, MDSCR_EL1 can turn on halting debug. Linux opens it on each
         // CPU that it turns on.
         SystemRegister::DebugLock => 0,
@@ -163,7 +167,7 @@ pub(crate) fn fail(context: &Context<'_>, registers: &mut Registers, reason: Sto
     };
     let first = machine.status().fail(context.cell, context.index, reason, &snapshot, now());
     if first {
-        cells::park_others(machine, context.cell, context.cpu);
+        cells::park_others(machine, context.cell, context.index);
         cells::notify_root(machine);
     }
     park(machine, context.cpu, registers);

@@ -126,5 +126,25 @@ pub(crate) fn end() {
         write_register!("s2_1_c9_c0_0", 0);
         instruction!("isb", "sys #1, c7, c2, #4");
     }
+    wipe_keys();
     synchronise();
+}
+
+/// Clears the keys of pointer authentication, if ID_AA64ISAR1_EL1 (D24.2.64: APA, API, GPA, GPI) has it.
+fn wipe_keys() {
+    // ID_AA64ISAR2_EL1: APA3, GPA3.
+    let newer = read(6, 2) & 0xff00;
+    if read_register!("id_aa64isar1_el1") & 0xff00_0ff0 | newer == 0 {
+        return;
+    }
+    // APIA, APIB, APDA, APDB and APGA, the lower and the higher half of each.
+    // SAFETY: keys of EL1 and EL0; the monitor does not use pointer authentication.
+    unsafe {
+        core::arch::asm!(
+            ".irp half, 1_0, 1_1, 1_2, 1_3, 2_0, 2_1, 2_2, 2_3, 3_0, 3_1",
+            "msr s3_0_c2_c\\half, xzr",
+            ".endr",
+            options(nomem, nostack)
+        );
+    }
 }

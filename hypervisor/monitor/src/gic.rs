@@ -364,13 +364,8 @@ pub(crate) fn isolate(machine: &Machine, cpus: impl Iterator<Item = usize>) -> R
     let numbers = 32..machine.controller.interrupt_end.min(LAST_SPI + 1);
     let root = &Shared::of(ROOT).interrupts;
     let numbers = numbers.filter(|number| root.contains(*number));
-    keep_routes(
-        machine.distributor,
-        numbers,
-        to,
-        |affinity| caller.cpu(affinity).is_some(),
-        &Devices,
-    );
+    let is_own = |affinity| caller.cpu(affinity).is_some();
+    keep_routes(machine.distributor, numbers, to, is_own, &Devices);
     Ok(())
 }
 

@@ -111,7 +111,6 @@ pub(crate) fn wipe() {
         );
     }
     wipe_debug();
-    wipe_keys();
     // ID_AA64DFR0_EL1.PMUVer: PMCR_EL0.P, .C and .D reset the counters; none counts or interrupts.
     if features::has_counters() {
         write_register!("pmcntenclr_el0", 0xffff_ffff);
@@ -162,25 +161,6 @@ fn wipe_debug() {
     }
     clear!("b", features >> 12 & 0xf);
     clear!("w", features >> 20 & 0xf);
-}
-
-/// Clears the keys of pointer authentication, if ID_AA64ISAR1_EL1 (D24.2.64: APA, API, GPA, GPI) has it.
-fn wipe_keys() {
-    // ID_AA64ISAR2_EL1: APA3, GPA3.
-    let newer = features::read(6, 2) & 0xff00;
-    if read_register!("id_aa64isar1_el1") & 0xff00_0ff0 | newer == 0 {
-        return;
-    }
-    // APIA, APIB, APDA, APDB and APGA, the lower and the higher half of each.
-    // SAFETY: keys of EL1 and EL0; the monitor does not use pointer authentication.
-    unsafe {
-        core::arch::asm!(
-            ".irp half, 1_0, 1_1, 1_2, 1_3, 2_0, 2_1, 2_2, 2_3, 3_0, 3_1",
-            "msr s3_0_c2_c\\half, xzr",
-            ".endr",
-            options(nomem, nostack)
-        );
-    }
 }
 
 /// Clears V0 to V31, FPCR and FPSR.

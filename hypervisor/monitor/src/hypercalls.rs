@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use rampart_hypervisor_core::hypercall::Call;
 use rampart_hypervisor_core::interface::{Outcome, REVISION, ROOT};
 
-use crate::cells::Round;
+use crate::cells::IsComplete;
 use crate::cpu::Registers;
 use crate::exits::Context;
 use crate::manager::DOORBELLS;
@@ -35,7 +35,7 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     let result = Call::read(&[x0, x1, x2], context.cell, status)
         .and_then(|call| execute(context, call, &mut values, registers));
     context.cpu.caller[0].store(0, SeqCst);
-    if result == Ok(Round::Again) {
+    if result == Ok(false) {
         // The root takes its interrupts, and makes the call again.
         write_register!("elr_el2", address - 4);
         return;
@@ -52,7 +52,7 @@ fn execute(
     call: Call,
     values: &mut Values,
     registers: &mut Registers,
-) -> Result<Round, Outcome> {
+) -> IsComplete {
     let machine = context.machine;
     let status = machine.status();
     match call {
@@ -62,24 +62,22 @@ fn execute(
             *values = [state.cell.into(), state.power as u64, cpu.all_exits()];
         }
         Call::Doorbell(index) => doorbell(context, index).ok_or(Outcome::NotPermitted)?,
-        Call::WatchdogKick => {
-            status.kick(context.cell, now());
-        }
+        Call::WatchdogKick => status.kick(context.cell, now()),
         Call::Interface => {
-            // The driver makes this call periodically, so the watchdogs are checked here.
+            // The driver makes this call periodically.
             if context.cell == ROOT {
-                cells::check_watchdogs(machine);
+                cells::check_cells(machine);
                 smmu::report(machine);
             }
             let status = if context.cell == ROOT { machine.layout.status.start } else { 0 };
             *values = [REVISION.into(), context.cell.into(), status];
         }
         Call::Disable => root::leave(context, registers)?,
-        Call::Create { start, bytes } => return cells::create(machine, start, bytes, values),
+        Call::Create { start, bytes } => return cells::create(machine, (start, bytes), values),
         Call::Configuration(cell) => *values = restart::describe(machine, cell)?,
         Call::Manage(kind, cell) => return cells::manage(machine, kind, cell),
     }
-    Ok(Round::Complete)
+    Ok(true)
 }
 
 /// Sets a doorbell's interrupt pending, if its current owner declares it as a doorbell. Does not wait.

@@ -10,7 +10,7 @@ use rampart_hypervisor_core::interface::{Header, LAUNCH_PREPARE, Outcome, PAGE_B
 use rampart_hypervisor_core::launch::Layout;
 
 use crate::cpu::{Cpu, PER_CPU_BYTES};
-use crate::machine::Machine;
+use crate::machine::MACHINE;
 use crate::registers::{
     WRITE_NEVER_EXECUTE, read_register, synchronise, wait_until, write_register,
 };
@@ -33,7 +33,7 @@ pub(crate) struct LinuxState {
     pub(crate) hypervisor_control: u64,
     /// CPTR_EL2.
     pub(crate) feature_traps: u64,
-    /// x19 to x30, then x18.
+    /// x18 to x30, and one that is not used.
     pub(crate) registers: [u64; 14],
 }
 
@@ -110,15 +110,15 @@ fn map(layout: &Layout, cpu_count: u64, system: &Configuration<'_>) -> Result<()
     let per_cpu = PER_CPU_BYTES as u64;
     let cpus = layout.per_cpu.clone();
     let mut mapping = Mapping::default();
-    mapping.add(code, constants - code, Usage::Code)?;
-    mapping.add(constants, data - constants, Usage::Constants)?;
-    mapping.add(data, cpus.start - data, Usage::Data)?;
+    mapping.add(code, constants - code, Usage::CODE)?;
+    mapping.add(constants, data - constants, Usage::CONSTANTS)?;
+    mapping.add(data, cpus.start - data, Usage::DATA)?;
     for start in (0..cpu_count).map(|index| cpus.start + index * per_cpu) {
-        mapping.add(start, PAGE_BYTES, Usage::Data)?;
+        mapping.add(start, PAGE_BYTES, Usage::DATA)?;
         // The page in between is the unmapped guard page of the stack.
-        mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Usage::Data)?;
+        mapping.add(start + 2 * PAGE_BYTES, per_cpu - 2 * PAGE_BYTES, Usage::DATA)?;
     }
-    mapping.add(cpus.end, layout.memory.end - cpus.end, Usage::Data)?;
+    mapping.add(cpus.end, layout.memory.end - cpus.end, Usage::DATA)?;
     root::map(system, &mut mapping)
 }
 
@@ -128,7 +128,7 @@ static OUTCOME: AtomicI64 = AtomicI64::new(UNDECIDED);
 const UNDECIDED: i64 = 1;
 
 fn enter(index: u64, linux: &LinuxState) -> Result<(), Outcome> {
-    let machine = Machine::get().ok_or(Outcome::WrongState)?;
+    let machine = MACHINE.get().ok_or(Outcome::WrongState)?;
     let cpu = machine.cpu(index as usize).ok_or(Outcome::Invalid)?;
     cpu.adopt();
     cpu.launching.store(core::ptr::from_ref(linux) as u64, SeqCst);

@@ -3,11 +3,11 @@
 
 use rampart_hypervisor_fast_path::holder;
 
-use crate::machine::Machine;
+use crate::machine::MACHINE;
 
 /// Logs a text and numbers in hexadecimal. `core::fmt` would be a tenth of the code at EL2.
 pub(crate) fn write_line(text: &str, numbers: &[u64]) {
-    let Some(machine) = Machine::get() else { return };
+    let Some(machine) = MACHINE.get() else { return };
     let status = machine.status();
     let holder = holder();
     status.log(holder, text.as_bytes());

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Constant data of the machine, shared by all CPUs and written once, in the first step of the launch.
 
+use core::sync::atomic::Ordering::SeqCst;
+
 use rampart_hypervisor_core::configuration::machine_checks;
 use rampart_hypervisor_core::gic::PrivateMask;
 use rampart_hypervisor_core::interface::{Header, ROOT, Status};
@@ -26,7 +28,8 @@ pub(crate) struct Machine {
     pub(crate) address_bits: u32,
 }
 
-static MACHINE: Once<Machine> = Once::new();
+/// The machine, which the first step of the launch sets.
+pub(crate) static MACHINE: Once<Machine> = Once::new();
 
 /// Returns the status pages.
 pub(crate) fn status(layout: &Layout) -> &'static Status {
@@ -36,16 +39,6 @@ pub(crate) fn status(layout: &Layout) -> &'static Status {
 }
 
 impl Machine {
-    /// Publishes the data to all CPUs. Only for the first step of the launch.
-    pub(crate) fn set(machine: Self) -> &'static Self {
-        MACHINE.call_once(|| machine)
-    }
-
-    /// Returns `None` before the first step of the launch is complete.
-    pub(crate) fn get() -> Option<&'static Self> {
-        MACHINE.get()
-    }
-
     /// Returns the number of CPUs.
     pub(crate) fn cpu_count(&self) -> usize {
         self.header.cpus().len()
@@ -60,6 +53,14 @@ impl Machine {
         // SAFETY: the layout is checked: each CPU has its own memory, inside the hypervisor's. It is
         // zeroed at the start, which is a valid `Cpu`, and all its fields are atomic.
         Some(unsafe { &*(at as *const Cpu) })
+    }
+
+    /// Sets the entry with which a CPU starts that is being turned on, and its x0.
+    pub(crate) fn set_entry(&self, index: usize, entry: u64, argument: u64) {
+        if let Some(cpu) = self.cpu(index) {
+            cpu.entry.store(entry, SeqCst);
+            cpu.argument.store(argument, SeqCst);
+        }
     }
 
     /// Returns the affinity of a CPU of the root, for its interrupts.

@@ -53,6 +53,9 @@ impl Shared {
     }
 }
 
+/// Physical address and size of a configuration in the root's memory.
+pub(crate) type Source = (u64, u64);
+
 /// The data that management calls change, one at a time.
 #[derive(Debug)]
 pub(crate) struct Manager {
@@ -62,9 +65,8 @@ pub(crate) struct Manager {
     pub(crate) stage_2: [Option<Stage2>; MAXIMUM_CELLS],
     /// The work left to do for each cell.
     pub(crate) work: [Work; MAXIMUM_CELLS],
-    /// Address and size of the configurations of cells that are being created, in the root's memory: a call with
-    /// the same continues.
-    pub(crate) sources: [(u64, u64); MAXIMUM_CELLS],
+    /// The configurations of cells that are being created: a call with the same continues.
+    pub(crate) sources: [Source; MAXIMUM_CELLS],
 }
 
 impl Manager {

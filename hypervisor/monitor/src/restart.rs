@@ -14,7 +14,7 @@ use crate::hypercalls::Values;
 use crate::machine::Machine;
 use crate::manager::{MANAGER, Shared};
 use crate::registers::now;
-use crate::{gic, log, smc};
+use crate::{gic, log};
 
 /// Starts the root again on this CPU, after it has turned off or reset the machine while cells exist. The CPU parks
 /// then. Without a standby it parks, and the cells continue.
@@ -59,10 +59,11 @@ pub(crate) fn begin(
 /// Turns on this CPU, which is off, if it starts the root again: no other CPU of the root could do it.
 pub(crate) fn turn_on(machine: &Machine, cpu: &Cpu) {
     if cpu.restarts.swap(0, SeqCst) != 0 {
-        let status = &machine.status().cpus[cpu.index.load(Relaxed) as usize];
+        let index = cpu.index.load(Relaxed) as usize;
+        let status = &machine.status().cpus[index];
         let _ = status.step(&|state| state.turn_on(ROOT));
         let _ = status.step(&CpuState::ready);
-        smc::kick(machine, cpu);
+        gic::kick(machine, index);
     }
 }
 

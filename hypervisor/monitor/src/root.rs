@@ -19,7 +19,7 @@ use rampart_hypervisor_core::stage2::{
 use crate::cpu::{Cpu, Registers};
 use crate::exits::Context;
 use crate::guest;
-use crate::machine::{Machine, status};
+use crate::machine::{MACHINE, Machine, status};
 use crate::manager::{DOORBELLS, MANAGER, Manager, Shared};
 use crate::registers::{ADDRESS_BITS, publish_stores, read_register, wait_until, write_register};
 use crate::stage1::{Mapping, Usage};
@@ -87,13 +87,13 @@ pub(crate) fn refuse(layout: &Layout, refused: Refused) -> Outcome {
 pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Result<(), Outcome> {
     if let Some(platform) = system.platform {
         for (start, bytes) in [platform.distributor_range(), platform.cpu_frame_range()] {
-            mapping.add(start, bytes, Usage::Device)?;
+            mapping.add(start, bytes, Usage::DEVICE)?;
         }
     }
     smmu::map(system, mapping)?;
     for region in system.memory {
         let usage =
-            if region.flags().contains(MemoryFlags::DEVICE) { Usage::Device } else { Usage::Data };
+            if region.flags().contains(MemoryFlags::DEVICE) { Usage::DEVICE } else { Usage::DATA };
         // Devices beyond the monitor's address space cannot be shared.
         let end = (region.physical + region.bytes).min(1 << ADDRESS_BITS);
         if region.physical < end {
@@ -111,13 +111,13 @@ pub(crate) fn discover(
     system: &Configuration<'_>,
 ) -> Result<&'static Machine, Outcome> {
     let platform = system.platform.ok_or(Outcome::Invalid)?;
-    let controller = gic::find(platform, header.cpus())?;
-    let machine = Machine::set(Machine {
+    let (controller, address_bits) = (gic::find(platform, header.cpus())?, address_bits()?);
+    let machine = MACHINE.call_once(|| Machine {
         header,
         layout,
         distributor: platform.distributor,
         controller,
-        address_bits: address_bits()?,
+        address_bits,
     });
     machine_checks::check_system(system, &machine.facts())
         .map_err(|refused| refuse(&machine.layout, refused))?;
@@ -188,11 +188,11 @@ pub(crate) fn begin(machine: &'static Machine, cpu: &Cpu) {
 static LEAVING: AtomicU64 = AtomicU64::new(0);
 
 fn leaving() -> Leaving {
-    Leaving::from_word(LEAVING.load(SeqCst))
+    Leaving(LEAVING.load(SeqCst))
 }
 
 fn step_leaving(step: impl Fn(Leaving) -> Option<Leaving>) -> bool {
-    let step = |word| step(Leaving::from_word(word)).map(Leaving::word);
+    let step = |word| step(Leaving(word)).map(|leaving| leaving.0);
     LEAVING.fetch_update(SeqCst, SeqCst, step).is_ok()
 }
 
@@ -244,14 +244,9 @@ pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<
     write_register!("hcr_el2", cpu.linux_hypervisor_control.load(Relaxed));
     features::restore(cpu);
     registers.set(0, Outcome::Success as i64 as u64);
+    let control = cpu.linux_system_control.load(Relaxed);
     // SAFETY: the registers are those of the current exit; this stack is not used any more.
-    unsafe {
-        leave_to_linux(
-            registers,
-            cpu.linux_system_control.load(Relaxed),
-            cpu.linux_vectors.load(Relaxed),
-        )
-    }
+    unsafe { leave_to_linux(registers, control, cpu.linux_vectors.load(Relaxed)) }
 }
 
 /// Has the firmware turn off the CPUs that are off, and decides.
@@ -268,10 +263,8 @@ fn close(context: &Context<'_>) {
 }
 
 fn is_off(machine: &Machine, index: usize) -> bool {
-    let (Some(cpu), Some(affinity)) = (machine.cpu(index), machine.header.cpus().get(index)) else {
-        return false;
-    };
-    crate::smc::kick(machine, cpu);
+    let Some(affinity) = machine.header.cpus().get(index) else { return false };
+    gic::kick(machine, index);
     let gone = || machine.status().cpus[index].cpu_state().power == CpuPower::Gone;
     wait_until(POWER_OFF_MICROSECONDS, &mut || gone() && crate::smc::is_turned_off(*affinity))
 }

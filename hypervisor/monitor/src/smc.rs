@@ -2,7 +2,6 @@
 //! Handles SMCs: emulates PSCI and forwards the functions that the configuration permits.
 
 use core::arch::asm;
-use core::sync::atomic::Ordering::Relaxed;
 
 use rampart_hypervisor_core::interface::{CpuPower, DOORBELL_BY_SMC, Exit, ROOT, StopReason};
 use rampart_hypervisor_core::protocol::CpuState;
@@ -40,8 +39,11 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     match action {
         PsciAction::Value(value) => registers.set(0, value),
         PsciAction::TurnOn { cpu, entry, context: argument } => {
-            if let Some(target) = context.machine.cpu(cpu) {
-                start(context.machine, target, entry, argument);
+            let machine = context.machine;
+            machine.set_entry(cpu, entry, argument);
+            // Refused if the cell has been ended since.
+            if machine.status().cpus[cpu].step(&CpuState::ready).is_ok() {
+                gic::kick(machine, cpu);
             }
             registers.set(0, 0);
         }
@@ -61,22 +63,6 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
     }
 }
 
-/// Starts a CPU that this one has claimed.
-fn start(machine: &Machine, cpu: &Cpu, entry: u64, argument: u64) {
-    cpu.entry.store(entry, Relaxed);
-    cpu.argument.store(argument, Relaxed);
-    // Refused if the cell has been ended since.
-    let index = cpu.index.load(Relaxed) as usize;
-    if machine.status().cpus[index].step(&CpuState::ready).is_ok() {
-        kick(machine, cpu);
-    }
-}
-
-/// Makes a CPU enter EL2, or look at its state there.
-pub(crate) fn kick(machine: &Machine, cpu: &Cpu) {
-    gic::kick(machine, cpu.index.load(Relaxed) as usize);
-}
-
 /// Handles SYSTEM_OFF and SYSTEM_RESET, which stop only the calling cell. For the root they are forwarded to
 /// the firmware if there are no cells; otherwise only the root stops, or is started again from a standby, and the cells
 /// continue.
@@ -85,7 +71,7 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     if context.cell != ROOT {
         // The cell may have been stopped at the same time, which has the same result.
         let _ = machine.status().advance(context.cell, Event::End(reason), now());
-        cells::park_others(machine, context.cell, context.cpu);
+        cells::park_others(machine, context.cell, context.index);
         cells::notify_root(machine);
     } else {
         let (standby, has_cells) = machine.status().standby();

@@ -163,7 +163,7 @@ fn confirmed(done: bool) -> Done {
 pub(crate) fn map(system: &Configuration<'_>, mapping: &mut Mapping) -> Done {
     let Some(iommu) = system.iommu else { return Ok(()) };
     let (start, bytes) = iommu.register_range();
-    mapping.add(start, bytes, Usage::Device)
+    mapping.add(start, bytes, Usage::DEVICE)
 }
 
 /// Checks that the SMMU is suitable, and writes its tables. Changes nothing of the SMMU.

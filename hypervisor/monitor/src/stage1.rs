@@ -30,28 +30,19 @@ const DEVICE: u64 = 1 << 2;
 const NEXT_TABLE: u64 = 0x0000_ffff_ffff_f000;
 
 /// The access rights of the monitor to a range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Usage {
-    /// Execute and read.
-    Code,
-    /// Read.
-    Constants,
-    /// Read and write.
-    Data,
-    /// Read and write, in order and uncached.
-    Device,
-}
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage(u64);
 
 impl Usage {
-    const fn attributes(self) -> u64 {
-        let common = ACCESSED | ONE_LEVEL;
-        match self {
-            Self::Code => common | INNER_SHAREABLE | READ_ONLY,
-            Self::Constants => common | INNER_SHAREABLE | READ_ONLY | NEVER_EXECUTED,
-            Self::Data => common | INNER_SHAREABLE | NEVER_EXECUTED,
-            Self::Device => common | DEVICE | NEVER_EXECUTED,
-        }
-    }
+    const COMMON: u64 = ACCESSED | ONE_LEVEL;
+    /// Execute and read.
+    pub(crate) const CODE: Self = Self(Self::COMMON | INNER_SHAREABLE | READ_ONLY);
+    /// Read.
+    pub(crate) const CONSTANTS: Self = Self(Self::CODE.0 | NEVER_EXECUTED);
+    /// Read and write.
+    pub(crate) const DATA: Self = Self(Self::COMMON | INNER_SHAREABLE | NEVER_EXECUTED);
+    /// Read and write, in order and uncached.
+    pub(crate) const DEVICE: Self = Self(Self::COMMON | DEVICE | NEVER_EXECUTED);
 }
 
 /// One page of entries. They are atomic, because table walks read them concurrently.
@@ -120,14 +111,14 @@ impl Mapping {
                 return Ok(size - at % size);
             }
             if entry == 0 && at.is_multiple_of(size) && end - at >= size {
-                table.write(index, at | usage.attributes() | BLOCK);
+                table.write(index, at | usage.0 | BLOCK);
                 return Ok(size);
             }
             table = self.below(table, index)?;
         }
         let page = (at / PAGE_BYTES) as usize;
         if table.read(page) == 0 {
-            table.write(page, at | usage.attributes() | PAGE);
+            table.write(page, at | usage.0 | PAGE);
         }
         Ok(PAGE_BYTES)
     }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rampart_tests::cell_script::ScriptOutput;
-use rampart_tests::hypervisor::{kernel_errors, run_with_command};
+use rampart_tests::hypervisor::{assert_nothing_failed, kernel_errors, run_with_command};
 use serde_json::Value;
 
 /// In the script, `run WORD COMMAND…` prints the output of the command between two lines with the word, and its
@@ -122,7 +122,7 @@ fn cells_are_managed_by_command_and_by_plan() {
     ended(&output);
     planned(&output);
     assert!(text.contains("\nonline 0-3\n"), "CPUs are missing: {text}");
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     assert!(text.contains("\nfinished\n"), "{text}");
     let errors = kernel_errors(&text, &["log "]);
     assert!(errors.is_empty(), "{errors:#?}\n{text}");

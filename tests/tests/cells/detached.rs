@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rampart_tests::cell_script::ScriptOutput;
 use rampart_tests::detached_programs::has_compiler;
-use rampart_tests::hypervisor::{kernel_errors, run_with_detached_threads};
+use rampart_tests::hypervisor::{assert_nothing_failed, kernel_errors, run_with_detached_threads};
 
 const SCRIPT: &str = r#"
 set -u
@@ -98,7 +98,7 @@ fn a_cpu_under_the_hypervisor_is_a_cells_or_is_taken() {
         refused.contains("cannot take CPU 3: No such device"),
         "{refused}"
     );
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     assert!(text.contains("\nfinished\n"), "{text}");
     let errors = kernel_errors(&text, &["log "]);
     assert!(errors.is_empty(), "{errors:#?}\n{text}");

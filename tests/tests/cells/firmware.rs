@@ -8,7 +8,9 @@ use std::time::Duration;
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{Refusal, SmcGrant};
 use rampart_hypervisor_core::interface::{Exit, Hypercall, Outcome};
-use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_firmware};
+use rampart_tests::hypervisor::{
+    BEGIN, END, assert_nothing_failed, kernel_errors, run_with_firmware,
+};
 
 use crate::machine::{
     FIRMWARE, ISB, ONE, SMC, ensure, name, on, on_with, read_register, register, root, system,
@@ -168,7 +170,7 @@ fn run(machine: &str) {
     let Some(text) = run_with_firmware(machine, &script, 1024, Duration::from_secs(400)) else {
         return;
     };
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in [
         // QEMU's own PSCI has version 1.0 of the convention.
         "SMC Calling Convention v1.5",

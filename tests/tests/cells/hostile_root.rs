@@ -2,15 +2,16 @@
 //! Attacks of a hostile root on a cell, and on the hypervisor.
 
 use rampart_hypervisor_cells::remote::{ENTRY, INTERRUPTS, TIMER_TICKS};
-use rampart_hypervisor_core::format::MemoryFlags;
-use rampart_hypervisor_core::interface::{Hypercall, Outcome};
+use rampart_hypervisor_core::configuration::build::Blob;
+use rampart_hypervisor_core::format::{MemoryFlags, RegisterGrant};
+use rampart_hypervisor_core::interface::{CellState, Hypercall, Outcome, StopReason};
 use rampart_ring::program_header;
 
 use crate::machine::{
     AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
-    ISB, MASK, MODELS, Machine, ONE, OTHER, REDISTRIBUTORS, SMC, STORE, STORE_WORD, UNMASK,
-    WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with, region, register, root, system,
-    wait_within, write_register,
+    ISB, MASK, MODELS, Machine, ONE, OTHER, RAM, RAM_BYTES, REDISTRIBUTORS, SMC, STORE, STORE_WORD,
+    UNMASK, WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with, region, register, root,
+    system, wait_within, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -541,5 +542,145 @@ fn a_start_does_not_outlive_its_cell() {
         machine.turn_on(2)?;
         witness.check()?;
         machine.expect_no_fault()
+    });
+}
+
+/// A CPU of the root writes a word of memory for ever while another one gives it to a cell, loads and starts the cell,
+/// and destroys it; and it counts in the page beside, whose block the hypervisor splits and merges meanwhile.
+#[test]
+fn stores_of_another_cpu_end_when_a_cell_gets_the_memory() {
+    const PATTERN: u64 = 0x5a5a_1234_5678_9abc;
+    const PRIVATE: u64 = ONE.memory + 0x40_0000;
+    const BESIDE: u64 = PRIVATE + 0x1000;
+    let code = [
+        0xf940_0043, // ldr x3, [x2]
+        0x9100_0463, // add x3, x3, #1
+        0xf900_0043, // str x3, [x2]
+        STORE,
+    ];
+    on(&MODELS, |machine| {
+        let witness = machine.start_witness()?;
+        let mut blob = ONE.blob();
+        blob.memory.push(region(PRIVATE, 0x7000_0000, 0x1000, DATA));
+        let count = || machine.word(BESIDE);
+        for (target, loaded) in [(PRIVATE, false), (ONE.memory + 0x1c_0000, true)] {
+            let expect = |expected: u64, when: &str| {
+                let from = count();
+                ensure(machine.wait(|| count() > from + 20), || {
+                    format!("{when}: the root cannot write beside")
+                })?;
+                let found = machine.word(target);
+                ensure(found == expected, || {
+                    format!("{when}: {target:#x} has {found:#x}, expected {expected:#x}")
+                })
+            };
+            machine.turn_off(2)?;
+            machine.repeat(root(1), &code, &[target, PATTERN, BESIDE]);
+            expect(PATTERN, "before the cell exists")?;
+            let cell = machine.create(&blob)?;
+            expect(0, "after the creation")?;
+            machine.manage(Hypercall::CellLoadable, cell)?;
+            expect(if loaded { PATTERN } else { 0 }, "while it is loaded")?;
+            machine.write_program(&blob, "rampart-cell-remote");
+            machine.manage(Hypercall::CellStart, cell)?;
+            machine.set(target, 1);
+            expect(1, "while the cell runs")?;
+            machine.manage(Hypercall::CellStop, cell)?;
+            expect(1, "while it is stopped")?;
+            machine.manage(Hypercall::CellDestroy, cell)?;
+            expect(PATTERN, "after the cell")?;
+            machine.end(root(1))?;
+            machine.turn_on(2)?;
+        }
+        witness.check()?;
+        machine.expect_no_fault()
+    });
+}
+
+/// Returns GICR_CTLR.EnableLPIs (Arm IHI 0069, 12.11.2) of a CPU of the root.
+fn delivers_messages(machine: &Machine, cpu: u64) -> Result<bool, String> {
+    let control = private_frame(cpu) - 0x1_0000;
+    Ok(machine.device(root(cpu), control)? & 1 != 0)
+}
+
+/// The root has turned on message-signalled interrupts (LPIs) on all CPUs before the launch: by its tables, which no one
+/// else can write, they would reach a cell.
+#[test]
+fn no_message_of_the_root_reaches_a_cell() {
+    on(&crate::machine::SMMU[..1], |machine| {
+        let of_root = delivers_messages(machine, WITNESS_CPU as u64)?;
+        ensure(of_root, || "the machine has no LPIs".to_owned())?;
+        let witness = machine.start_witness()?;
+        witness.check()?;
+        machine.manage(Hypercall::CellDestroy, witness.number)?;
+        machine.turn_on(WITNESS_CPU as u64)?;
+        let still = delivers_messages(machine, WITNESS_CPU as u64)?;
+        ensure(!still, || {
+            "a CPU of a cell takes LPIs of the root".to_owned()
+        })?;
+        ensure(delivers_messages(machine, 1)?, || {
+            "the root has lost its LPIs".to_owned()
+        })
+    });
+}
+
+/// The hypervisor itself faults, on an address without memory or device: in accesses of two cells and of the root to a
+/// shared register, and in calls that create and destroy a cell. Whatever it held is free afterwards.
+#[test]
+fn a_fault_of_the_hypervisor_leaves_its_locks_free() {
+    /// Addresses that QEMU's machine leaves free, in the root's devices and after the memory.
+    const REGISTER: u64 = 0x09ff_f000;
+    const MEMORY: u64 = RAM + RAM_BYTES;
+    let mut configuration = system();
+    configuration
+        .memory
+        .push(region(MEMORY, MEMORY, CODE_BYTES, DATA));
+    on_with(&MODELS, &configuration, |machine| {
+        machine.expect_launched()?;
+        let witness = machine.start_witness()?;
+        for (cell, bit) in [(ONE, 1), (OTHER, 2)] {
+            let registers = vec![RegisterGrant {
+                address: REGISTER,
+                readable: bit,
+                writable: bit,
+                width: 4,
+                flags: 0,
+            }];
+            let blob = Blob {
+                registers,
+                ..cell.blob()
+            };
+            let number = machine.start_hostile(&cell, &blob)?;
+            machine.begin(cell.cpu(0), &[STORE_WORD], &[REGISTER, 3]);
+            let condition = || machine.status().cells[number as usize].condition();
+            machine.wait(|| condition().state == CellState::Failed);
+            let found = condition();
+            ensure(found.stop_reason == StopReason::Hypervisor, || {
+                format!("{}: {found:?}", cell.name)
+            })?;
+            if cell.name == OTHER.name {
+                machine.manage(Hypercall::CellDestroy, number)?;
+                machine.turn_on(1)?;
+            }
+        }
+        // The other bits are the root's.
+        for _ in 0..2 {
+            machine.begin(root(1), &[STORE_WORD], &[REGISTER, 4]);
+            machine.expect_off(1)?;
+            machine.turn_on(1)?;
+        }
+        let mut blob = OTHER.blob();
+        blob.memory.push(region(MEMORY, 0x7000_0000, 0x1000, DATA));
+        machine.turn_off(1)?;
+        let (created, _) = machine.try_create(&blob)?;
+        let (destroyed, _) = machine.call(root(0), Hypercall::CellDestroy, 3, 0)?;
+        for (call, outcome) in [("create", created), ("destroy", destroyed)] {
+            ensure(outcome == Outcome::Faulted as i64, || {
+                format!("{call}: {}", name(outcome))
+            })?;
+        }
+        let (outcome, _) = machine.call(root(0), Hypercall::CellStop, 2, 0)?;
+        ensure(outcome == 0, || format!("stop: {}", name(outcome)))?;
+        witness.check()
     });
 }

@@ -7,7 +7,7 @@ use crate::root_crash as crash;
 use std::time::Duration;
 
 use rampart_tests::hypervisor::{
-    BEGIN, END, assert_programs_built, kernel_errors, run_with_hypervisor,
+    BEGIN, END, assert_nothing_failed, assert_programs_built, kernel_errors, run_with_hypervisor,
 };
 use rampart_tests::programs::beside_others;
 
@@ -68,7 +68,7 @@ fn a_cell_survives_a_root_panic_for_a_minute() {
 fn run(script: &str, wanted: &[&str]) {
     let script = [BEGIN, script, END].concat();
     let text = run_with_hypervisor(&script, 1024, Duration::from_secs(600));
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in wanted.iter().chain(&["finished"]) {
         assert!(text.contains(wanted), "no {wanted:?}: {text}");
     }

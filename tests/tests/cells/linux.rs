@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_hypervisor};
+use rampart_tests::hypervisor::{
+    BEGIN, END, assert_nothing_failed, kernel_errors, run_with_hypervisor,
+};
 
 const RUN: &str =
     "./linux_agent run /boot/vmlinuz-$(uname -r) rampart-meter || echo 'FAILED  linux_agent'";
@@ -13,7 +15,7 @@ const RUN: &str =
 #[test]
 fn an_unmodified_linux_runs_in_a_cell_without_exits() {
     let text = run_with_hypervisor(&[BEGIN, RUN, END].concat(), 1280, Duration::from_secs(400));
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in [
         "PREEMPT_RT",
         "ok  without a first program: the error has the panic, and the log is whole",

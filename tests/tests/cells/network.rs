@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_hypervisor};
+use rampart_tests::hypervisor::{
+    BEGIN, END, assert_nothing_failed, kernel_errors, run_with_hypervisor,
+};
 use rampart_tests::programs::beside_others;
 
 use crate::crash::{CrashedRoot, LIMIT};
@@ -23,7 +25,7 @@ rmmod rampart-net
 fn root_and_cells_exchange_frames() {
     let script = [BEGIN, &run("run"), END].concat();
     let text = run_with_hypervisor(&script, 1280, Duration::from_secs(600));
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in [
         "ok  root and cell: carrier",
         "ok  root and cell: ping",
@@ -48,7 +50,7 @@ fn programs_without_an_operating_system_exchange_frames() {
 rmmod rampart-net
 ";
     let text = run_with_hypervisor(&[BEGIN, bare, END].concat(), 1024, Duration::from_secs(400));
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in [
         "ok  without an operating system: ping",
         "ok  without an operating system: UDP, 50 of 50",

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_newest_kernel};
+use rampart_tests::hypervisor::{
+    BEGIN, END, assert_nothing_failed, kernel_errors, run_with_newest_kernel,
+};
 
 const RUN: &str = r#"
 echo "release $(uname -r)"
@@ -24,7 +26,7 @@ const REFUSED: &str = r#"
 fn the_newest_kernel_is_the_root_and_runs_in_a_cell() {
     let script = [BEGIN, RUN, END].concat();
     let text = run_with_newest_kernel(&script, 1280, Duration::from_secs(400), "");
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in [
         "alarm: the other cell is not disturbed",
         "attacks: the other cell is not disturbed",
@@ -45,7 +47,7 @@ fn the_newest_kernel_is_the_root_and_runs_in_a_cell() {
     let script = [BEGIN, REFUSED, END].concat();
     let arguments = "kvm.enable_virt_at_load=1";
     let text = run_with_newest_kernel(&script, 1280, Duration::from_secs(200), arguments);
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     assert!(
         text.contains("also boot with kvm.enable_virt_at_load=0"),
         "{text}"

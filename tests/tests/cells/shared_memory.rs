@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use rampart_tests::cell_script::ScriptOutput;
-use rampart_tests::hypervisor::{kernel_errors, run_with_command};
+use rampart_tests::hypervisor::{assert_nothing_failed, kernel_errors, run_with_command};
 use serde_json::Value;
 
 const SCRIPT: &str = r#"
@@ -138,7 +138,7 @@ dmesg | sed 's/^/log /'
 #[test]
 fn cells_share_named_regions_and_a_linux_cell_uses_a_device() {
     let text = run_with_command(SCRIPT, 1280, Duration::from_secs(420));
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     let output = ScriptOutput::new(&text);
     named(&output, &text);
     rung(&output, &text);

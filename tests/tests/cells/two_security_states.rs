@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use rampart_tests::hypervisor::{BEGIN, END, kernel_errors, run_with_two_security_states};
+use rampart_tests::hypervisor::{
+    BEGIN, END, assert_nothing_failed, kernel_errors, run_with_two_security_states,
+};
 
 const ATTACKS: &str = r#"
 SLEEPING_TRAPS=1 ./cells_agent cells . attacks || echo 'FAILED  cells'
@@ -16,7 +18,7 @@ SLEEPING_TRAPS=1 ./cells_agent cells . attacks || echo 'FAILED  cells'
 fn cells_are_isolated_and_every_cpu_is_taken_back() {
     let script = [BEGIN, ATTACKS, END].concat();
     let text = run_with_two_security_states(&script, 1024, Duration::from_secs(400));
-    assert!(!text.contains("FAILED"), "{text}");
+    assert_nothing_failed(&text);
     for wanted in [
         "timer: no exit for an interrupt",
         "sleeps with everything masked: its CPU is back",

@@ -6,6 +6,7 @@
 //! network_agent run | crash KERNEL METER MODULE     in the root
 //! network_agent bare DIRECTORY SECONDS              in the root: programs without an operating system
 //! network_agent up PEER ADDRESS                     anywhere: configures the interface with this peer
+//! network_agent reach ADDRESS                       anywhere: waits for an answer
 //! network_agent answer PORT | exchange ADDRESS PORT BYTES | ping ADDRESS COUNT
 //! network_agent rounds ADDRESS PORT                 anywhere: exchanges for ever
 //! ```
@@ -170,6 +171,17 @@ fn ping(address: &str, count: u16) -> Result<u16> {
         shortest.as_micros()
     );
     Ok(answered)
+}
+
+/// Waits until an address answers.
+fn reach(address: &str) -> Result<()> {
+    let begin = Instant::now();
+    while ping(address, 1)? == 0 {
+        if begin.elapsed() > PATIENCE {
+            return Err(format!("{address} does not answer").into());
+        }
+    }
+    Ok(())
 }
 
 /// Returns the name of the interface with this peer.
@@ -425,6 +437,8 @@ fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
     far.start()?;
     let far_agent = far.agent(BOOT_PATIENCE)?;
     inside(&far_agent, &["up", "near", "10.2.0.2"])?;
+    // A frame that is sent before both have noticed the restart is lost.
+    inside(&near_agent, &["reach", "10.2.0.2"])?;
     let text = inside(&near_agent, &["ping", "10.2.0.2", PINGS])?;
     report(
         text.contains(&format!("answered {PINGS} of {PINGS}")),
@@ -606,6 +620,7 @@ fn main() -> std::process::ExitCode {
             .map_err(Into::into)
             .and_then(|count| ping(address, count))
             .map(|_| ()),
+        ["reach", address] => reach(address),
         ["rounds", address, port] => rounds(address, port),
         _ => Err("see the top of network_agent.rs".into()),
     };

@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keeps meters and a load up from one run to the next, so that most of the time is measured.
 
+use std::collections::BTreeMap;
+
 use rampart_domain::{Domain, DomainError, Running, Start};
 use rampart_host::Shield;
 use rampart_load::Load;
 use rampart_model::{
-    Condition, CpuSet, EvaluatedDomain, Finding, MeterSettings, Nanos, Severity, ShieldReport,
+    Condition, CpuSet, EvaluatedDomain, Finding, MeterKind, MeterSettings, Nanos, Severity,
+    ShieldReport,
 };
 
-/// Warm-up of a meter that has measured before in the same process.
-const REPEATED_WARM_UP: Nanos = Nanos::from_millis(30);
+use crate::outside_influence::OutsideInfluence;
+
+/// Returns the warm-up at most of a meter that has measured before in the same process. Most meters look for the
+/// shortest length in it, `wakeup` does ten of its usual cycles.
+fn repeated_warm_up(meter: MeterKind) -> Nanos {
+    match meter {
+        MeterKind::Wakeup => Nanos::from_millis(10),
+        _ => Nanos::from_millis(30),
+    }
+}
 
 /// Returns whether the meters of an evaluation stay up between runs. With a guest, a cell or a detached
 /// thread each run starts its own meter: the first two keep their CPUs busy and are isolated before the
@@ -37,6 +48,8 @@ pub(crate) struct KeptMeters {
     /// By index of the domain, in the order in which they were started; `None` during a run.
     meters: Vec<(usize, Option<KeptMeter>)>,
     load: Option<KeptLoad>,
+    /// What is known about the surroundings of each domain's CPUs in the present isolation.
+    surroundings: BTreeMap<usize, OutsideInfluence>,
     findings: Vec<Finding>,
 }
 
@@ -70,7 +83,7 @@ impl KeptMeters {
             && let Some(mut meter) = slot.take()
         {
             let settings = MeterSettings {
-                warm_up: start.plan.warm_up.min(REPEATED_WARM_UP),
+                warm_up: start.plan.warm_up.min(repeated_warm_up(start.plan.meter)),
                 ..start.plan.clone()
             };
             let ready = match &meter.prepared {
@@ -83,7 +96,19 @@ impl KeptMeters {
             *slot = Some(meter);
             self.end();
         }
+        self.surroundings.clear();
         domain.start(start)
+    }
+
+    /// Returns what observes the surroundings of a domain: with what it knows from the last run in the same
+    /// isolation.
+    pub(crate) fn take_surroundings(&mut self, index: usize) -> OutsideInfluence {
+        self.surroundings.remove(&index).unwrap_or_default()
+    }
+
+    /// Keeps what observed the surroundings of a domain until its next run, or until the isolation changes.
+    pub(crate) fn keep_surroundings(&mut self, index: usize, observer: OutsideInfluence) {
+        self.surroundings.insert(index, observer);
     }
 
     /// Returns whether no meter waits or measures.
@@ -162,6 +187,7 @@ impl KeptMeters {
     /// Ends the load and all meters, the last one first, and removes their isolation.
     pub(crate) fn end(&mut self) {
         self.load = None;
+        self.surroundings.clear();
         while let Some((_, meter)) = self.meters.pop() {
             let Some(KeptMeter { running, .. }) = meter else {
                 continue;
@@ -251,7 +277,7 @@ mod tests {
         fn stop(&mut self) {}
 
         fn rearm(&mut self, plan: &MeterSettings) -> Result<bool, DomainError> {
-            assert_eq!(plan.warm_up, REPEATED_WARM_UP);
+            assert_eq!(plan.warm_up, repeated_warm_up(plan.meter));
             self.add("rearm");
             Ok(true)
         }
@@ -303,7 +329,10 @@ mod tests {
         let running = kept.take(0, &domain, &of(&other)).expect("a meter");
         assert_eq!(domain.take(), ["rearm"]);
         kept.keep(0, running);
+        kept.keep_surroundings(0, OutsideInfluence::default());
         kept.end();
+        // They were those of an isolation that has ended.
+        assert!(kept.surroundings.is_empty());
         assert_eq!(domain.take(), ["finish"]);
         kept.start(0, &domain, &of(&plan));
         drop(kept.take(0, &domain, &of(&other)).expect("a meter"));

@@ -17,7 +17,7 @@ use rampart_model::{
 use crate::collect::Collected;
 use crate::explain::Explaining;
 use crate::kept_meters::KeptMeters;
-use crate::outside_influence::{MeasuredDomain, OutsideInfluence};
+use crate::outside_influence::MeasuredDomain;
 use crate::steal;
 use crate::store::HistogramLog;
 use crate::unwanted_activity;
@@ -165,7 +165,7 @@ pub(crate) fn make_run(
                 Ok(mut load) => {
                     load.share_with(&running.measuring_threads());
                     let domain = MeasuredDomain::of(running.as_ref(), &request.plan.cpus);
-                    let mut outside_influence = OutsideInfluence::default();
+                    let mut outside_influence = kept.take_surroundings(request.index);
                     outside_influence.watch(vec![domain]);
                     let earlier = request
                         .unwanted_activity
@@ -185,6 +185,9 @@ pub(crate) fn make_run(
                     invalid.extend(outside_influence.findings());
                     if request.condition == Condition::IDLE {
                         received.findings.extend(outside_influence.others_finding());
+                    }
+                    if request.keep {
+                        kept.keep_surroundings(request.index, outside_influence);
                     }
                     unwanted_activity = earlier.map(|earlier| {
                         let cpus = &request.plan.cpus;

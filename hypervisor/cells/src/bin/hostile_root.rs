@@ -6,9 +6,10 @@
 
 use core::arch::global_asm;
 
+use rampart_hypervisor_cells::gicv2::is_gicv2;
 use rampart_hypervisor_cells::launch::{CPU_ON, descend, enter, prepare_interrupts};
 use rampart_hypervisor_cells::remote::{AREA_BYTES, Area, LAUNCHED, start};
-use rampart_hypervisor_cells::{private_frame, smc3, store};
+use rampart_hypervisor_cells::{private_frame, redistributor, smc3, store};
 use rampart_hypervisor_core::interface::{LAUNCH_ENTER, LAUNCH_PREPARE};
 
 const CPUS: u64 = 4;
@@ -59,6 +60,10 @@ extern "C" fn cell_main(_argument: u64) {
 extern "C" fn hostile_launched(index: u64) -> ! {
     if index == CPU_WITH_ACTIVE_INTERRUPTS {
         store(private_frame() + SET_ACTIVE, MANAGEMENT);
+    }
+    if !is_gicv2() {
+        // GICR_CTLR.EnableLPIs (Arm IHI 0069, 12.11.2), where the machine has LPIs.
+        store(redistributor(), 1);
     }
     let outcome = enter(index, LAUNCH_ENTER);
     report(index, outcome);

@@ -2,7 +2,7 @@
 //! Checks of a configuration that need no knowledge of the machine.
 
 use super::refused::ensure;
-use super::{Configuration, Kind, Refused};
+use super::{Checked, Configuration, Kind, Refused};
 use crate::format::{
     COLOUR_BLOCK_BYTES, InterruptFlags, InterruptGrant, MemoryFlags, MemoryRegion, Platform,
     Refusal, RegisterFlags, RegisterGrant,
@@ -18,7 +18,7 @@ pub(crate) const AFFINITY: u64 = 0xff_00ff_ffff;
 /// The end of the largest physical address space without 52-bit addresses.
 const ADDRESS_END: u64 = 1 << 48;
 
-pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
+pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Checked {
     name(&configuration.header.name)?;
     if let Some(platform) = configuration.platform {
         check_platform(platform)?;
@@ -33,7 +33,7 @@ pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Result<(),
     calls(configuration)
 }
 
-fn name(name: &[u8]) -> Result<(), Refused> {
+fn name(name: &[u8]) -> Checked {
     let length = name.iter().position(|byte| *byte == 0);
     let (name, padding) = name.split_at(length.unwrap_or(name.len()));
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
@@ -42,7 +42,7 @@ fn name(name: &[u8]) -> Result<(), Refused> {
     ensure(valid, Refused::of(Refusal::BadName))
 }
 
-fn check_platform(platform: &Platform) -> Result<(), Refused> {
+fn check_platform(platform: &Platform) -> Checked {
     // 64 KiB frames, two for each CPU, four where there are virtual LPIs (Arm IHI 0069, 12.1). Those of a GICv2 are
     // common to all CPUs (Arm IHI 0048, 4.1.3).
     let (frame, most) = match platform.version {
@@ -78,7 +78,7 @@ impl Platform {
     }
 }
 
-fn cpus(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
+fn cpus(configuration: &Configuration<'_>, kind: Kind) -> Checked {
     let cpus = configuration.cpus;
     for (index, cpu) in cpus.iter().enumerate() {
         ensure(cpu & !AFFINITY == 0, Refused::at(Refusal::CpuUnknown, index))?;
@@ -91,7 +91,7 @@ fn cpus(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     )
 }
 
-fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
+fn memory(memory: &[MemoryRegion], kind: Kind) -> Checked {
     for (index, region) in memory.iter().enumerate() {
         check_region(region, kind, index)?;
         for earlier in &memory[..index] {
@@ -103,7 +103,7 @@ fn memory(memory: &[MemoryRegion], kind: Kind) -> Result<(), Refused> {
     Ok(())
 }
 
-fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), Refused> {
+fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Checked {
     let at = |refusal| Refused::at(refusal, index);
     let flags = MemoryFlags::from_bits(region.flags).ok_or(at(Refusal::ReservedNotZero))?;
     let unit = if region.colours == 0 { PAGE_BYTES } else { COLOUR_BLOCK_BYTES };
@@ -134,7 +134,7 @@ fn check_region(region: &MemoryRegion, kind: Kind, index: usize) -> Result<(), R
     ensure(!contradictory, at(Refusal::MemoryFlags))
 }
 
-fn start(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
+fn start(configuration: &Configuration<'_>, kind: Kind) -> Checked {
     let header = configuration.header;
     if kind == Kind::System {
         let unused = header.entry | header.argument == 0 && header.watchdog_milliseconds == 0;
@@ -147,7 +147,7 @@ fn start(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
     ensure(valid, Refused::of(Refusal::EntryOutside))
 }
 
-fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
+fn interrupts(configuration: &Configuration<'_>) -> Checked {
     let grants = configuration.interrupts;
     for (index, grant) in grants.iter().enumerate() {
         let at = |refusal| Refused::at(refusal, index);
@@ -160,7 +160,7 @@ fn interrupts(configuration: &Configuration<'_>) -> Result<(), Refused> {
     Ok(())
 }
 
-fn registers(configuration: &Configuration<'_>, kind: Kind) -> Result<(), Refused> {
+fn registers(configuration: &Configuration<'_>, kind: Kind) -> Checked {
     let registers = configuration.registers;
     // The root implicitly has all bits that no cell has.
     let permitted = kind == Kind::Cell || registers.is_empty();
@@ -192,7 +192,7 @@ fn has_shape(register: &RegisterGrant) -> bool {
         && (register.width == 8 || bits >> (8 * register.width) == 0)
 }
 
-fn calls(configuration: &Configuration<'_>) -> Result<(), Refused> {
+fn calls(configuration: &Configuration<'_>) -> Checked {
     for (index, range) in configuration.smcs.iter().enumerate() {
         // The standard secure services of both calling widths (Arm DEN 0028, 5.1): the firmware would start a CPU at
         // EL2 (PSCI), call the caller there (SDEI) or share memory with it (FF-A). Those of random numbers are harmless.

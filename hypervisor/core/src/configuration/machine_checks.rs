@@ -3,7 +3,7 @@
 
 use core::ops::Range;
 
-use super::{Configuration, Refused, ensure, overlap};
+use super::{Checked, Configuration, Refused, ensure, overlap};
 use crate::format::{
     InterruptGrant, MAXIMUM_REGISTERS, MemoryFlags, MemoryRegion, Refusal, RegisterFlags,
     RegisterGrant, SmcGrant,
@@ -36,7 +36,7 @@ pub type Cells<'a> = [Option<Configuration<'a>>; MAXIMUM_CELLS];
 ///
 /// # Errors
 /// The first check that fails.
-pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result<(), Refused> {
+pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Checked {
     // The order is that of the header, so that an index names the same CPU everywhere.
     if system.cpus != machine.mpidrs {
         let differs = |(one, other)| one != other;
@@ -55,7 +55,7 @@ pub fn check_system(system: &Configuration<'_>, machine: &Machine<'_>) -> Result
     Ok(())
 }
 
-fn interrupts_exist(of: &Configuration<'_>, machine: &Machine<'_>) -> Result<(), Refused> {
+fn interrupts_exist(of: &Configuration<'_>, machine: &Machine<'_>) -> Checked {
     let missing = |grant: &InterruptGrant| grant.number >= machine.interrupt_end;
     let first = of.interrupts.iter().position(missing);
     first.map_or(Ok(()), |index| Err(Refused::at(Refusal::InterruptRange, index)))
@@ -70,7 +70,7 @@ pub fn check_cell(
     system: &Configuration<'_>,
     machine: &Machine<'_>,
     cells: &Cells<'_>,
-) -> Result<(), Refused> {
+) -> Checked {
     let named = |other: &Configuration<'_>| new.header.name == other.header.name;
     ensure(!named(system), Refused::with(Refusal::BadName, 0, ROOT))?;
     cpus(new, system, cells)?;
@@ -117,11 +117,7 @@ fn owner(cpu: u64, cells: &Cells<'_>) -> u32 {
     found.map_or(ROOT, |(number, _)| number)
 }
 
-fn cpus(
-    new: &Configuration<'_>,
-    system: &Configuration<'_>,
-    cells: &Cells<'_>,
-) -> Result<(), Refused> {
+fn cpus(new: &Configuration<'_>, system: &Configuration<'_>, cells: &Cells<'_>) -> Checked {
     for (index, cpu) in new.cpus.iter().enumerate() {
         ensure(system.cpus.contains(cpu), Refused::at(Refusal::CpuUnknown, index))?;
         let owner = owner(*cpu, cells);
@@ -196,7 +192,7 @@ fn register_of_root(register: &RegisterGrant, system: &Configuration<'_>) -> boo
 }
 
 /// Checks a new cell against an existing one.
-fn pair(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Result<(), Refused> {
+fn pair(new: &Configuration<'_>, cell: &Configuration<'_>, number: u32) -> Checked {
     for (index, region) in new.memory.iter().enumerate() {
         let with = |refusal| Refused::with(refusal, index, number);
         for theirs in cell.memory {

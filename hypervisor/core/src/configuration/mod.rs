@@ -26,7 +26,7 @@ use crate::gic::SpiSet;
 use crate::interface::{MAXIMUM_CPUS, REVISION};
 
 pub(crate) use blob_checks::overlap;
-use refused::ensure;
+use refused::{Checked, ensure};
 
 pub use coloured_region::Part;
 pub use refused::Refused;

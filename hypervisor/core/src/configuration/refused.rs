@@ -30,7 +30,10 @@ impl Refused {
     }
 }
 
+/// The result of a check.
+pub(super) type Checked = Result<(), Refused>;
+
 /// Returns `refused` as an error unless the condition holds.
-pub(super) fn ensure(holds: bool, refused: Refused) -> Result<(), Refused> {
+pub(super) fn ensure(holds: bool, refused: Refused) -> Checked {
     holds.then_some(()).ok_or(refused)
 }

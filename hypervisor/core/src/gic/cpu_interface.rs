@@ -15,16 +15,10 @@ pub enum ControlRegister {
     Deactivate,
     /// ICC_RPR_EL1, read-only.
     RunningPriority,
-    /// ICC_IAR0_EL1 and ICC_HPPIR0_EL1, which return an interrupt of group 0. No cell has one.
-    Group0Pending,
-    /// The other registers of group 0: ICC_EOIR0_EL1, ICC_BPR0_EL1, ICC_AP0Rn_EL1, ICC_IGRPEN0_EL1.
-    Group0,
 }
 
 /// CBPR and EOImode, which affect only the cell itself.
 const CONTROL_OWN: u64 = 0b11;
-/// INTID 1023: no interrupt (2.2.1).
-const SPURIOUS: u64 = 1023;
 
 /// Returns the minimum of ICC_PMR_EL1 while a cell runs, so that the management interrupt is not masked.
 ///
@@ -34,18 +28,6 @@ const SPURIOUS: u64 = 1023;
 /// have with one security state.
 pub const fn lowest_mask(shifted: bool) -> u8 {
     if shifted { BEST_PRIORITY } else { 0x80 | BEST_PRIORITY >> 1 }
-}
-
-/// Returns the value that the cell reads; `real` is that of the physical register.
-#[inline]
-pub const fn control_read(register: ControlRegister, real: u64) -> u64 {
-    match register {
-        ControlRegister::Deactivate | ControlRegister::Group0 => 0,
-        ControlRegister::Group0Pending => SPURIOUS,
-        ControlRegister::PriorityMask
-        | ControlRegister::Control
-        | ControlRegister::RunningPriority => real,
-    }
 }
 
 /// Returns the value to write to the physical register, which holds `real`, or `None` for no write. The
@@ -72,8 +54,6 @@ pub fn control_write(
             };
             own.then_some(number.into())
         }
-        ControlRegister::RunningPriority
-        | ControlRegister::Group0Pending
-        | ControlRegister::Group0 => None,
+        ControlRegister::RunningPriority => None,
     }
 }

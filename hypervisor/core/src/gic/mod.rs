@@ -19,7 +19,7 @@ mod sgi;
 pub(crate) use change_of_owner::reset_interrupt;
 pub use change_of_owner::{ORDINARY_PRIORITY, change_owner, is_edge_triggered, keep_routes};
 pub use common_registers::LOCK;
-pub use cpu_interface::{ControlRegister, control_read, control_write, lowest_mask};
+pub use cpu_interface::{ControlRegister, control_write, lowest_mask};
 pub use distributor::{distributor, is_route, route};
 pub use extended::{is_extended_private_enabled, is_extended_shared_enabled};
 pub use ownership::{Ownership, PrivateMask, SpiSet};

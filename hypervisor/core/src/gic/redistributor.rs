@@ -12,15 +12,11 @@ const TYPER_HIGH: u64 = 0x000c;
 const TYPER_MESSAGES: u64 = 0b1001;
 const IDENTIFICATION: u64 = 0xffd0;
 
-/// Returns the CPU that an address belongs to, by its index in `redistributors` (the physical start of
+/// Returns the CPU that an address belongs to, by its index in `starts` (the physical start of
 /// each CPU's frames), and the offset there. `frames` is the size of one CPU's frames.
 #[inline]
-pub fn redistributor_owner(
-    address: u64,
-    redistributors: &[u64],
-    frames: u64,
-) -> Option<(usize, u64)> {
-    redistributors.iter().enumerate().find_map(|(index, start)| {
+pub fn redistributor_owner(address: u64, starts: &[u64], frames: u64) -> Option<(usize, u64)> {
+    starts.iter().enumerate().find_map(|(index, start)| {
         let offset = address.wrapping_sub(*start);
         (offset < frames).then_some((index, offset))
     })

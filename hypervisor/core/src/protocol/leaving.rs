@@ -10,7 +10,7 @@ use crate::interface::CpuPower;
 /// closes: from then on no CPU withdraws. It has the firmware turn off the CPUs that are off, and decides. A
 /// CPU that has waited too long before that withdraws, so that the others wait in vain and withdraw too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Leaving(u64);
+pub struct Leaving(pub u64);
 
 const CLOSED: u64 = 1 << 62;
 const DECIDED: u64 = 1 << 63;
@@ -29,16 +29,6 @@ pub enum LeavingStep {
 }
 
 impl Leaving {
-    /// Reads the word.
-    pub const fn from_word(word: u64) -> Self {
-        Self(word)
-    }
-
-    /// Returns the word.
-    pub const fn word(self) -> u64 {
-        self.0
-    }
-
     /// Returns whether a CPU has arrived.
     pub const fn has_arrived(self, cpu: usize) -> bool {
         self.0 >> cpu & 1 != 0

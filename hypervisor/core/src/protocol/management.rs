@@ -19,7 +19,7 @@ pub enum Kind {
     Stop,
     /// Wipes the cell and returns its resources to the root.
     Destroy,
-    /// Parks the CPUs of a cell that failed.
+    /// Orders the CPUs of a cell that has ended to park, and does not wait for them.
     Park,
     /// Parks the CPUs of the root, except the caller, and gives the root the memory of a standby that is kept (a cell
     /// without CPUs), with which the caller starts it again.
@@ -163,7 +163,10 @@ impl Management {
                     self.undo(world, outcome)
                 }
             },
-            Phase::Order(cpu) if cpu == world.cpu_count() => self.go(Phase::Await(0)),
+            Phase::Order(cpu) if cpu == world.cpu_count() => match self.kind {
+                Kind::Park => Ok(DONE),
+                _ => self.go(Phase::Await(0)),
+            },
             Phase::Order(cpu) => {
                 let parks = self.parks();
                 let ordered = self.caller != Some(cpu)

@@ -131,7 +131,7 @@ impl Stage2 {
     }
 
     fn change(&self, change: MapChange, memory: &mut impl TableMemory) -> Result<(), Exhausted> {
-        let end = change.guest.saturating_add(change.bytes).min(1 << self.address_bits());
+        let end = change.guest.saturating_add(change.bytes).min(1 << self.address_bits);
         self.change_table(None, 1, change.guest..end, &change, memory)
     }
 

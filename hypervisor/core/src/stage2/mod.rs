@@ -82,6 +82,7 @@ pub struct Stage2 {
     roots: [u64; MAXIMUM_CPUS],
     /// CPUs whose root table is cleared, one bit each.
     zapped: u32,
+    /// VTCR_EL2.T0SZ is 64 minus this, VTCR_EL2.SL0 is 1.
     address_bits: u32,
 }
 
@@ -126,11 +127,6 @@ impl Stage2 {
 
     fn root_pages(&self) -> usize {
         1 << (self.address_bits - MINIMUM_ADDRESS_BITS)
-    }
-
-    /// Returns the number of guest address bits: VTCR_EL2.T0SZ is 64 minus this, VTCR_EL2.SL0 is 1.
-    pub fn address_bits(&self) -> u32 {
-        self.address_bits
     }
 
     /// Creates the root table of a CPU, a copy of the cell's.

@@ -4,7 +4,7 @@
 use crate::interface::PAGE_BYTES;
 
 /// Up to `64 * WORDS` contiguous pages.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct PagePool<const WORDS: usize> {
     start: u64,
     pages: usize,
@@ -47,11 +47,5 @@ impl<const WORDS: usize> PagePool<WORDS> {
         for page in (first..first.saturating_add(count)).take_while(|page| *page < self.pages) {
             self.used[page / 64] &= !(1 << (page % 64));
         }
-    }
-
-    /// Returns the number of free pages.
-    pub fn left(&self) -> usize {
-        let used = self.used.iter().map(|word| word.count_ones() as usize).sum::<usize>();
-        self.pages - used
     }
 }

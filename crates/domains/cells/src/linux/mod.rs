@@ -12,7 +12,7 @@ mod layout;
 mod standby_tree;
 mod tree;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -42,6 +42,18 @@ pub const ALIGNMENT: u64 = 2 << 20;
 /// Kernel parameters of every Linux cell: the first program, and a reset after a panic, which stops
 /// the cell: the root is notified, and can read the kernel log ([`LinuxCell::kernel_log`]).
 const ARGUMENTS: &str = "rdinit=/init panic=1";
+
+/// Returns the kernel parameters that a cell takes over from the root's command line: where the root chose a fixed
+/// address of its kernel, to debug it or because it is emulated, that of a cell is fixed too.
+fn same_as_root(command_line: &str) -> &'static str {
+    let mut words = command_line
+        .split_whitespace()
+        .take_while(|word| *word != "--");
+    match words.any(|word| word == "nokaslr") {
+        true => " nokaslr",
+        false => "",
+    }
+}
 
 /// Number of console lines in an error.
 const LAST_LINES: usize = 12;
@@ -152,7 +164,8 @@ impl LinuxCell {
             .and_then(|mut random| random.read_exact(&mut seed))
             .map_err(LinuxError::system("/dev/urandom"))?;
         let arguments = format!(
-            "{ARGUMENTS} {} -- {}",
+            "{ARGUMENTS}{} {} -- {}",
+            same_as_root(&fs::read_to_string("/proc/cmdline").unwrap_or_default()),
             self.arguments,
             self.regions.agent_arguments()
         );
@@ -379,5 +392,17 @@ impl Drop for LinuxCell {
     fn drop(&mut self) {
         // The error cannot be returned; `rampart cell list` shows the cell if it remains.
         let _ = self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_address_of_the_roots_kernel_is_one_of_the_cells() {
+        assert_eq!(same_as_root("quiet nokaslr isolcpus=1 -- run"), " nokaslr");
+        assert_eq!(same_as_root("quiet isolcpus=1 -- nokaslr"), "");
+        assert_eq!(same_as_root(""), "");
     }
 }

@@ -265,6 +265,9 @@ const VIRT_MODULES: &[&str] = &[
 /// The kernel is entered at EL2, as by the firmware of a board, so that it can start a hypervisor.
 /// `its=off`: every interrupt is a line of the distributor, none is written to memory by a device.
 /// The core has no VHE, because with VHE the kernel would stay at EL2.
+/// `nokaslr`: a kernel at a random address isolates its page tables from programs (Linux 6.1,
+/// arch/arm64/kernel/cpufeature.c, `unmap_kernel_at_el0`), and QEMU then empties its TLB twice for each system call,
+/// which takes twenty times as long.
 const VIRT_ARM64: Architecture = Architecture {
     name: "aarch64",
     processor: "aarch64",
@@ -289,7 +292,7 @@ const VIRT_ARM64: Architecture = Architecture {
     devices: Devices::Virtio("pci"),
     console: "ttyAMA0",
     kernel_form: KernelForm::Image,
-    kernel_command_line: &[],
+    kernel_command_line: &["nokaslr"],
     early_modules: VIRT_MODULES,
     late_modules: &[],
     panic_device: None,
@@ -303,7 +306,7 @@ static AARCH64_BACKPORTS: Architecture = Architecture {
     name: "aarch64-backports",
     kernel_suite: Some("bookworm-backports"),
     packages: &["linux-image-rt-arm64/bookworm-backports"],
-    kernel_command_line: &["kvm.enable_virt_at_load=0"],
+    kernel_command_line: &["nokaslr", "kvm.enable_virt_at_load=0"],
     ..VIRT_ARM64
 };
 

@@ -338,7 +338,7 @@ mod tests {
         assert!(!options.kernel_command_line().contains("isolcpus"));
         insta::assert_snapshot!(
             options_of("aarch64").with_cpus(4).kernel_command_line(),
-            @"console=ttyAMA0 quiet panic=-1 isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3 irqaffinity=0"
+            @"console=ttyAMA0 quiet panic=-1 nokaslr isolcpus=managed_irq,domain,1-3 nohz_full=1-3 rcu_nocbs=1-3 irqaffinity=0"
         );
     }
 

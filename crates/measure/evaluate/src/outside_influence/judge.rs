@@ -91,7 +91,7 @@ impl Used {
 #[derive(Debug, Default)]
 pub(crate) struct Judge {
     domains: Vec<MeasuredDomain>,
-    /// Processes of the experiment, also those that have ended.
+    /// Processes of the experiment, also those that have ended since the first snapshot.
     own: BTreeSet<u32>,
     /// Each interrupt when it was first seen.
     routes: BTreeMap<u32, InterruptState>,
@@ -114,6 +114,11 @@ impl Judge {
         snapshot: InfluenceSnapshot,
     ) {
         self.domains = domains;
+        // Another process may get the number of one that has ended.
+        let exists: BTreeSet<u32> = (snapshot.programs.iter())
+            .map(|thread| thread.process)
+            .collect();
+        self.own.retain(|process| exists.contains(process));
         self.own.insert(own);
         self.first = snapshot.clone();
         self.last = snapshot;
