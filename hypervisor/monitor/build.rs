@@ -18,7 +18,7 @@ fn main() {
     }
     println!("cargo:rustc-link-arg-bins=-T{directory}/monitor.ld");
     // What the image for an SMMU has besides is larger.
-    let text_limit = if std::env::var_os("CARGO_FEATURE_SMMU").is_some() { 57_344 } else { 48_000 };
+    let text_limit = if std::env::var_os("CARGO_FEATURE_SMMU").is_some() { 57_344 } else { 49_152 };
     println!("cargo:rustc-link-arg-bins=--defsym=text_limit={text_limit}");
     // With RAMPART_MONITOR_SYMBOLS an ELF file for a debugger or disassembler, otherwise the flat binary.
     if std::env::var_os("RAMPART_MONITOR_SYMBOLS").is_none() {

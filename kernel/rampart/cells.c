@@ -34,7 +34,7 @@ static bool blob_is_whole(const struct rampart_blob_header *blob)
 {
 	u64 needed = sizeof(*blob);
 
-	if (!blob->cpu_count || blob->cpu_count > RAMPART_MAXIMUM_CPUS ||
+	if (blob->cpu_count > RAMPART_MAXIMUM_CPUS ||
 	    blob->memory_count > RAMPART_MAXIMUM_MEMORY_REGIONS ||
 	    blob->interrupt_count > RAMPART_MAXIMUM_INTERRUPTS ||
 	    strnlen(blob->name, RAMPART_NAME_BYTES) == RAMPART_NAME_BYTES)
@@ -161,6 +161,40 @@ static int read_names(const struct rampart_create *request, struct rampart_membe
 	return 0;
 }
 
+/* From here on the last reference frees it. The cell also works without sysfs. */
+static void add_member(struct rampart_member *member)
+{
+	if (kobject_init_and_add(&member->kobject, &rampart_member_type, rampart.cells, "%u",
+				 member->number))
+		pr_warn("cell %s has no sysfs entry\n", member->blob->name);
+	mutex_lock(&rampart.view);
+	rampart.members[member->number] = member;
+	mutex_unlock(&rampart.view);
+}
+
+int rampart_cell_attach(u32 number, struct rampart_blob_header *blob)
+{
+	struct rampart_member *member = kzalloc(sizeof(*member), GFP_KERNEL);
+	u32 index;
+	int cpu;
+
+	if (!member || !blob_is_whole(blob)) {
+		kfree(member);
+		kfree(blob);
+		return -ENOMEM;
+	}
+	/* The hypervisor did not let this kernel turn them on. */
+	for (index = 0; index < blob->cpu_count; index++) {
+		cpu = cpu_of(blob_cpus(blob)[index]);
+		if (cpu >= 0)
+			cpumask_set_cpu(cpu, &member->cpus);
+	}
+	member->number = number;
+	member->blob = blob;
+	add_member(member);
+	return 0;
+}
+
 int rampart_cell_create(struct rampart_create *request)
 {
 	struct rampart_blob_header *blob;
@@ -200,13 +234,7 @@ int rampart_cell_create(struct rampart_create *request)
 		goto return_cpus;
 	}
 	member->blob = blob;
-	/* From here on the last reference frees it. The cell also works without sysfs. */
-	if (kobject_init_and_add(&member->kobject, &rampart_member_type, rampart.cells, "%u",
-				 member->number))
-		pr_warn("cell %s has no sysfs entry\n", blob->name);
-	mutex_lock(&rampart.view);
-	rampart.members[member->number] = member;
-	mutex_unlock(&rampart.view);
+	add_member(member);
 	return 0;
 
 return_cpus:

@@ -46,6 +46,8 @@ struct rampart_driver {
 	 */
 	struct mutex view;
 	bool enabled;
+	/* The hypervisor has started this kernel. */
+	bool attached;
 	/* The machine is about to suspend, hibernate or restore an image. */
 	bool suspending;
 	phys_addr_t memory;
@@ -80,10 +82,14 @@ int rampart_error(const struct rampart_answer *answer);
 struct rampart_blob_header *rampart_read_blob(u64 address, u64 bytes, u64 magic);
 void rampart_clean(const void *start, size_t bytes);
 
+const struct rampart_platform *rampart_platform(const struct rampart_blob_header *blob);
+int rampart_attach(void);
 int rampart_launch(struct rampart_enable *request, struct device *device);
 int rampart_leave(void);
 
 int rampart_cell_create(struct rampart_create *request);
+/* Takes the configuration of a cell that another kernel has created; frees it after an error. */
+int rampart_cell_attach(u32 number, struct rampart_blob_header *blob);
 int rampart_cell_load(struct rampart_load *request);
 int rampart_cell_destroy(u32 number, struct rampart_answer *answer);
 bool rampart_has_cells(void);

@@ -10,7 +10,7 @@
 #include <linux/types.h>
 
 /* Revision of everything in this file. */
-#define RAMPART_REVISION		5
+#define RAMPART_REVISION		6
 
 /* "RAMPART\0", "RMPSTAT\0", "RMPSYST\0", "RMPCELL\0" */
 #define RAMPART_MAGIC			0x00545241504d4152ULL
@@ -27,7 +27,8 @@
 #define RAMPART_DMA_FAULT_SLOTS		16
 #define RAMPART_EXIT_SLOTS		30
 #define RAMPART_LOG_BYTES		8192
-#define RAMPART_STATUS_BYTES		0x6000
+#define RAMPART_CONFIGURATION_COPY	0x6000	/* offset in the status pages */
+#define RAMPART_STATUS_BYTES		0xe000
 #define RAMPART_MAXIMUM_BLOB_BYTES	32768
 #define RAMPART_NAME_BYTES		32
 #define RAMPART_MAXIMUM_MEMORY_REGIONS	256
@@ -90,6 +91,7 @@ struct rampart_header {
 #define RAMPART_CALL_CELL_START		0xc6005203
 #define RAMPART_CALL_CELL_STOP		0xc6005204
 #define RAMPART_CALL_CELL_DESTROY	0xc6005205
+#define RAMPART_CALL_CONFIGURATION	0xc6005206
 #define RAMPART_CALL_CPU_INFO		0xc6005210
 #define RAMPART_CALL_DOORBELL		0xc6005212
 #define RAMPART_CALL_WATCHDOG_KICK	0xc6005213
@@ -168,7 +170,10 @@ struct rampart_header {
 #define RAMPART_EXIT_SERROR		17
 #define RAMPART_EXIT_OTHER		18
 
-/* One cell. */
+/*
+ * One cell. For the root: starts counts how often it was started again, changed has
+ * the time, the stop reason what its last kernel called then.
+ */
 struct rampart_cell_status {
 	__u64 condition;		/* bits 0-15 state, 16-31 stop reason, 32-63 failure */
 	__u8 name[RAMPART_NAME_BYTES];	/* padded with zeros */

@@ -217,7 +217,7 @@ static int rampart_check(const struct rampart_enable *request, struct rampart_en
 }
 
 /* The platform follows the header (format.rs); the hypervisor checks it. */
-static const struct rampart_platform *rampart_platform(const struct rampart_blob_header *blob)
+const struct rampart_platform *rampart_platform(const struct rampart_blob_header *blob)
 {
 	return (const void *)(blob + 1);
 }
@@ -398,6 +398,10 @@ int rampart_leave(void)
 	if (rampart_has_cells()) {
 		pr_err("cells exist; destroy them first\n");
 		return -EBUSY;
+	}
+	if (rampart.attached) {
+		pr_err("this kernel was started by the hypervisor, which ends with a reset of the machine\n");
+		return -EOPNOTSUPP;
 	}
 	rampart_network_release();
 	rampart_watch_end();

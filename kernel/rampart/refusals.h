@@ -14,7 +14,7 @@ static const char *const rampart_refusals[] = {
 	[RAMPART_REFUSAL_RESERVED_NOT_ZERO] = "a reserved field or flag is not 0",
 	[RAMPART_REFUSAL_BAD_NAME] =
 		"the name is empty, in use, or has characters other than letters, digits, - _ .",
-	[RAMPART_REFUSAL_NO_CPU] = "the configuration has no CPU",
+	[RAMPART_REFUSAL_NO_CPU] = "the configuration has no CPU, and is not that of a standby",
 	[RAMPART_REFUSAL_CPU_TWICE] = "the CPU is listed twice",
 	[RAMPART_REFUSAL_CPU_UNKNOWN] = "the machine has no such CPU",
 	[RAMPART_REFUSAL_CPU_OWNED] =

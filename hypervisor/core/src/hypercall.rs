@@ -18,6 +18,8 @@ pub enum Call {
     },
     /// Load, start, stop or destroy a cell that exists.
     Manage(Kind, u32),
+    /// Copy the configuration of the root or of a cell to the status pages.
+    Configuration(u32),
     /// Return owner, power state and number of exits of a CPU.
     CpuInfo(usize),
     /// Ring the caller's doorbell with this index.
@@ -38,7 +40,7 @@ impl Call {
         let function = u32::try_from(function).map_err(|_| Outcome::NotSupported)?;
         let function = Hypercall::try_from(function).map_err(|_| Outcome::NotSupported)?;
         // The calls that manage cells have the lowest numbers (interface.rs).
-        let only_root = function as u32 <= Hypercall::CellDestroy as u32;
+        let only_root = function as u32 <= Hypercall::Configuration as u32;
         if only_root && cell != ROOT {
             return Err(Outcome::NotPermitted);
         }
@@ -63,6 +65,8 @@ impl Call {
             Hypercall::CellStart => Self::Manage(Kind::Start, other()?),
             Hypercall::CellStop => Self::Manage(Kind::Stop, other()?),
             Hypercall::CellDestroy => Self::Manage(Kind::Destroy, other()?),
+            Hypercall::Configuration if first == u64::from(ROOT) => Self::Configuration(ROOT),
+            Hypercall::Configuration => Self::Configuration(other()?),
             Hypercall::CpuInfo => Self::CpuInfo(cpu()?),
             Hypercall::Doorbell => Self::Doorbell(first),
             Hypercall::WatchdogKick => Self::WatchdogKick,

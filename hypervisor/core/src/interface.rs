@@ -32,7 +32,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub use crate::dma::DmaFault;
 
 /// Revision of this module and of [`crate::format`].
-pub const REVISION: u32 = 5;
+pub const REVISION: u32 = 6;
 /// The first eight bytes of the image.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"RAMPART\0");
 /// The first eight bytes of the status pages.
@@ -58,8 +58,10 @@ pub const DMA_FAULT_SLOTS: usize = 16;
 pub const EXIT_SLOTS: usize = 30;
 /// Size of the hypervisor's log, in bytes.
 pub const LOG_BYTES: usize = 8192;
-/// Size of the status pages, in bytes.
-pub const STATUS_BYTES: usize = 0x6000;
+/// Offset in the status pages of the configuration that [`Hypercall::Configuration`] has copied, in bytes.
+pub const CONFIGURATION_COPY: usize = 0x6000;
+/// Size of the status pages with that copy, in bytes.
+pub const STATUS_BYTES: usize = 0xe000;
 
 /// The second step of the launch, on all CPUs at the same time.
 pub const LAUNCH_ENTER: u64 = 0;
@@ -131,6 +133,9 @@ pub enum Hypercall {
     CellStop = 0xC600_5204,
     /// x1: cell. Wipes the cell and returns its resources to the root.
     CellDestroy = 0xC600_5205,
+    /// x1: cell, also [`ROOT`]. Copies its configuration to [`CONFIGURATION_COPY`], for a kernel that did not create it.
+    /// Results: x1 its size, x2 and x3 start and size of the hypervisor's memory.
+    Configuration = 0xC600_5206,
     /// x1: index of a CPU in the header; for a cell only its own CPUs. Results: x1 the owner, x2 the
     /// [`CpuPower`], x3 the number of all exits.
     CpuInfo = 0xC600_5210,
@@ -138,7 +143,7 @@ pub enum Hypercall {
     Doorbell = 0xC600_5212,
     /// Kicks the caller's watchdog.
     WatchdogKick = 0xC600_5213,
-    /// Results: x1 [`REVISION`], x2 the caller's cell.
+    /// Results: x1 [`REVISION`], x2 the caller's cell, x3 for the root the physical address of [`Status`].
     Interface = 0xC600_5214,
 }
 
@@ -330,7 +335,8 @@ pub struct Status {
     pub dma_fault: [DmaFault; DMA_FAULT_SLOTS],
 }
 
-/// Status of one cell.
+/// Status of one cell. For the root (number 0) `starts` is the number of times that it was started again, `changed` the
+/// time of the latest one, and the stop reason in `condition` what its last kernel called then.
 #[derive(Debug, FromBytes, IntoBytes, KnownLayout)]
 #[repr(C)]
 pub struct CellStatus {
@@ -437,6 +443,7 @@ pub struct Failure {
     pub registers: [AtomicU64; 31],
 }
 
-const _: () = assert!(size_of::<Status>() <= STATUS_BYTES);
+const _: () = assert!(size_of::<Status>() <= CONFIGURATION_COPY);
+const _: () = assert!(CONFIGURATION_COPY + crate::format::MAXIMUM_BLOB_BYTES <= STATUS_BYTES);
 const _: () = assert!(STATUS_BYTES.is_multiple_of(PAGE_BYTES as usize));
 const _: () = assert!((Exit::Other as usize) < EXIT_SLOTS);

@@ -41,6 +41,7 @@ pub mod pci;
 pub mod protocol;
 pub mod psci;
 pub mod registers;
+pub mod restart;
 #[cfg(feature = "smmu")]
 pub mod smmu;
 pub mod stage2;

@@ -43,6 +43,41 @@ fn parses_valid_configurations() {
     assert_eq!(read(&system()).platform.map(|platform| platform.distributor), Some(DISTRIBUTOR));
 }
 
+/// A standby: one region at its physical address, and nothing else.
+fn standby() -> Blob {
+    let mut blob = cell("standby", &[], 0x5000_0000);
+    blob.memory.truncate(1);
+    blob.memory[0].guest = 0x5000_0000;
+    blob.memory[0].bytes = 4 * MIB;
+    blob.entry = 0x5000_0000;
+    blob
+}
+
+#[test]
+fn a_cell_without_cpus_has_nothing_but_one_region() {
+    assert_eq!(refused(&standby()), None);
+    let more = cell("more", &[], 0x5000_0000).memory;
+    let changes: &[Change] = &[
+        |blob| blob.memory[0].guest = 0,
+        |blob| blob.memory[0].flags &= !MemoryFlags::WRITE.bits(),
+        |blob| blob.memory[0].colours = 1,
+        |blob| blob.watchdog_milliseconds = 1,
+        |blob| blob.interrupts = press().interrupts,
+        |blob| blob.registers = press().registers,
+        |blob| blob.smcs = press().smcs,
+        |blob| blob.doorbells = press().doorbells,
+        |blob| blob.memory.clear(),
+    ];
+    for (index, change) in changes.iter().enumerate() {
+        let mut blob = standby();
+        change(&mut blob);
+        assert_eq!(refused(&blob), Some(Refusal::NoCpu), "change {index}");
+    }
+    let mut blob = standby();
+    blob.memory.extend(more.into_iter().skip(1));
+    assert_eq!(refused(&blob), Some(Refusal::NoCpu));
+}
+
 #[test]
 fn refuses_each_invalid_cell_configuration() {
     let cases: &[(Refusal, Change)] = &[

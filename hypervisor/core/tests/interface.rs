@@ -105,6 +105,7 @@ fn constants() -> Expected {
         interface::DMA_FAULT_SLOTS,
         interface::EXIT_SLOTS,
         interface::LOG_BYTES,
+        interface::CONFIGURATION_COPY,
         interface::STATUS_BYTES,
         interface::LAUNCH_ENTER,
         interface::LAUNCH_PREPARE,

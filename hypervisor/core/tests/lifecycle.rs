@@ -475,9 +475,13 @@ fn decodes_hypercalls_and_checks_permission() {
         Hypercall::CellStart,
         Hypercall::CellStop,
         Hypercall::CellDestroy,
+        Hypercall::Configuration,
     ] {
         assert_eq!(read(call, 99, 0, 1), Err(Outcome::NotPermitted), "{call:?}");
     }
+    assert_eq!(read(Hypercall::Configuration, 0, 0, 0), Ok(Call::Configuration(0)));
+    assert_eq!(read(Hypercall::Configuration, 3, 0, 0), Ok(Call::Configuration(3)));
+    assert_eq!(read(Hypercall::Configuration, 16, 0, 0), Err(Outcome::NoSuchCell));
     assert_eq!(read(Hypercall::CpuInfo, 2, 0, 1), Ok(Call::CpuInfo(2)));
     assert_eq!(read(Hypercall::CpuInfo, 0, 0, 1), Err(Outcome::NotPermitted));
     assert_eq!(read(Hypercall::CpuInfo, 2, 0, 0), Ok(Call::CpuInfo(2)));
@@ -486,9 +490,37 @@ fn decodes_hypercalls_and_checks_permission() {
     }
     assert_eq!(read(Hypercall::Doorbell, u64::MAX, 0, 1), Ok(Call::Doorbell(u64::MAX)));
     assert_eq!(read(Hypercall::WatchdogKick, 0, 0, 1), Ok(Call::WatchdogKick));
-    for function in [0, 0xc600_5206, 0xc600_52ff, 0x1_c600_5200, u64::MAX] {
+    for function in [0, 0xc600_5207, 0xc600_52ff, 0x1_c600_5200, u64::MAX] {
         assert_eq!(Call::read(&[function, 0, 0], 0, &status), Err(Outcome::NotSupported));
     }
+}
+
+#[test]
+fn a_standby_is_used_only_while_it_is_kept_and_beside_cells() {
+    let status = cell_with_cpus();
+    status.advance(1, Event::Create, 0).expect("a valid event");
+    status.describe(1, &[0; 32], 0b110, 0);
+    assert_eq!(status.standby(), (None, true));
+    assert!(!status.is_restarted());
+    for (event, kept) in [
+        (Event::Create, None),
+        (Event::Loadable, None),
+        (Event::Start, Some(2)),
+        (Event::Stop, None),
+        (Event::Start, Some(2)),
+    ] {
+        status.advance(2, event, 1).expect("a valid event");
+        assert_eq!(status.standby(), (kept, true), "{event:?}");
+    }
+    status.advance(1, Event::Destroy, 2).expect("a valid event");
+    assert_eq!(status.standby(), (Some(2), false), "the machine is turned off then");
+    status.restart(StopReason::SystemReset, 3);
+    let root = &status.cells[0];
+    assert!(status.is_restarted());
+    assert_eq!((root.starts.load(Relaxed), root.changed.load(Relaxed)), (1, 3));
+    assert_eq!(root.condition().stop_reason, StopReason::SystemReset);
+    status.advance(2, Event::Destroy, 4).expect("a valid event");
+    assert!(status.has_no_cells());
 }
 
 #[test]

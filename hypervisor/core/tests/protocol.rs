@@ -34,6 +34,8 @@ enum At {
     Ending { cell: u32, other: usize },
     /// EL2: a call of the root that holds the managers' lock.
     Call(Management),
+    /// EL2: no other CPU of the root runs, and this one starts it again.
+    Restarting,
     /// EL2: waits for the others to leave.
     Leaving,
     /// EL2: it decides about leaving, and looks at this CPU.
@@ -62,6 +64,8 @@ struct Partition {
     /// Number of starts, up to two.
     life: u8,
     root_maps: bool,
+    /// The root can write the loadable memory.
+    shown: bool,
     cell_maps: bool,
     content: Content,
 }
@@ -75,6 +79,8 @@ struct State {
     /// By number, from 1.
     cells: Vec<Partition>,
     lock: Option<usize>,
+    /// 1 after the root has been started again.
+    root_life: u8,
     leaving: u64,
     /// A step found what must not be.
     broken: Option<&'static str>,
@@ -98,6 +104,8 @@ enum Action {
     TurnOff(usize),
     End(usize),
     Leave(usize),
+    /// The root turns off or resets the machine, and there is this standby.
+    Restart(usize, u32),
     /// A guest writes its memory.
     Write(usize),
     /// The firmware does not turn off the CPU.
@@ -150,9 +158,10 @@ impl World for Stepped<'_> {
 
     fn advance(&mut self, cell: u32, event: Event) -> Result<CellState, Outcome> {
         let after = next(World::state(self, cell), event)?;
+        let has_cpus = self.wanted(cell) != 0;
         let partition = self.cell(cell);
         partition.state = after;
-        if event == Event::Start {
+        if event == Event::Start && has_cpus {
             partition.life = partition.life % 2 + 1;
         }
         Ok(after)
@@ -178,6 +187,7 @@ impl World for Stepped<'_> {
 
     fn take(&mut self, cell: u32) -> Result<(), Outcome> {
         self.cell(cell).root_maps = false;
+        self.cell(cell).shown = false;
         Ok(())
     }
 
@@ -216,6 +226,7 @@ impl World for Stepped<'_> {
         self.expect(quiet, "the root gets memory that a cell can write");
         let left = self.cell(cell).content == Content::Cell;
         self.expect(!shown || !left, "the root sees what a cell has computed");
+        self.cell(cell).shown = shown;
         Ok(())
     }
 
@@ -243,7 +254,7 @@ impl Machine {
     }
 
     fn life(state: &State, cell: u32) -> u8 {
-        if cell == ROOT { 0 } else { state.cells[cell as usize - 1].life }
+        if cell == ROOT { state.root_life } else { state.cells[cell as usize - 1].life }
     }
 
     fn runs(state: &State, cell: u32) -> bool {
@@ -298,6 +309,18 @@ impl Machine {
                 At::Ending { cell, other: other + 1 }
             }
             At::Call(mut call) => self.manage(state, cpu, &mut call),
+            At::Restarting => {
+                state.entries[cpu] = state.root_life;
+                let done = self.with(state, |world| {
+                    let turn_on = |of: CpuState| of.turn_on(ROOT);
+                    let steps: [&CpuStep<'_>; 3] = [&CpuState::park, &turn_on, &CpuState::ready];
+                    steps.iter().all(|step| world.step_cpu(cpu, step).is_ok())
+                });
+                if !done {
+                    state.broken = Some("the root is not started again");
+                }
+                At::Off
+            }
             At::Leaving => self.leave(state, cpu),
             At::Closing(other) => self.close(state, cpu, other),
             At::TurningOff => At::FirmwareOff,
@@ -307,6 +330,11 @@ impl Machine {
 
     fn manage(&self, state: &mut State, cpu: usize, call: &mut Management) -> At {
         let phase = call.phase;
+        let restarts = call.kind == Kind::Restart;
+        let standby = state.cells[call.cell as usize - 1];
+        if restarts && phase == Phase::Parked && (standby.root_maps || standby.shown) {
+            state.broken = Some("the root is started from memory that it could write");
+        }
         let progress = self.with(state, |world| call.step(world));
         // `set_entry` of the monitor, in the same step.
         if phase == Phase::TurnOn && call.phase == Phase::Ready {
@@ -315,10 +343,26 @@ impl Machine {
         }
         match progress {
             Progress::Next | Progress::Wait(_) => At::Call(*call),
+            Progress::Done(result) if restarts => {
+                Self::end_restart(state);
+                if result.is_err() {
+                    return Self::resume(state, cpu);
+                }
+                state.root_life = 1;
+                At::Restarting
+            }
             Progress::Later | Progress::Done(_) => {
                 state.lock = None;
                 Self::resume(state, cpu)
             }
+        }
+    }
+
+    /// Restores the root tables, whatever the result is.
+    fn end_restart(state: &mut State) {
+        state.lock = None;
+        for (word, zapped) in state.words.iter().zip(&mut state.zapped) {
+            *zapped &= CpuState::from_word(*word).cell != ROOT;
         }
     }
 
@@ -383,6 +427,9 @@ impl Machine {
                 // The hypervisor itself makes this one, for a cell that has ended.
                 let ended = !matches!(cell.state, CellState::Free | CellState::Running);
                 actions.extend(ended.then_some(Action::Manage(cpu, Kind::Park, number)));
+                if self.wanted[number as usize - 1] == 0 {
+                    actions.push(Action::Restart(cpu, number));
+                }
             }
         }
     }
@@ -398,6 +445,7 @@ impl Model for Machine {
             work: Work::Ready,
             life: 0,
             root_maps: true,
+            shown: false,
             cell_maps: false,
             content: Content::Root,
         };
@@ -408,6 +456,7 @@ impl Model for Machine {
             at: vec![At::Guest { cell: ROOT, life: 0 }; self.cpus],
             cells: vec![partition; self.wanted.len()],
             lock: None,
+            root_life: 0,
             leaving: 0,
             broken: None,
         }]
@@ -425,6 +474,7 @@ impl Model for Machine {
                     actions.extend([Action::Step(cpu), Action::Abandon(cpu)]);
                 }
                 At::Park
+                | At::Restarting
                 | At::Off
                 | At::Begun { .. }
                 | At::TurningOn { .. }
@@ -440,7 +490,10 @@ impl Model for Machine {
         match action {
             Action::Step(cpu) => self.step(&mut state, cpu),
             Action::Abandon(cpu) => match state.at[cpu] {
-                At::Call(_) => {
+                At::Call(call) => {
+                    if call.kind == Kind::Restart {
+                        Self::end_restart(&mut state);
+                    }
                     state.lock = None;
                     state.at[cpu] = Self::resume(&state, cpu);
                 }
@@ -457,6 +510,10 @@ impl Model for Machine {
                 state.lock = Some(cpu);
                 state.at[cpu] = At::Call(Management::new(kind, cell));
             }
+            Action::Restart(cpu, standby) => {
+                state.lock = Some(cpu);
+                state.at[cpu] = At::Call(Management::restart(standby, cpu));
+            }
             Action::TurnOn(cpu, target) => {
                 let At::Guest { cell, life } = state.at[cpu] else { return None };
                 let step = |of: CpuState| of.turn_on(cell);
@@ -471,7 +528,7 @@ impl Model for Machine {
                 state.at[cpu] = At::Ending { cell, other: 0 };
             }
             Action::Leave(cpu) => {
-                if !Self::has_no_cells(&state) {
+                if !Self::has_no_cells(&state) || state.root_life != 0 {
                     return None;
                 }
                 state.leaving = Leaving(state.leaving).arrive(cpu)?.0;
@@ -554,6 +611,24 @@ impl Model for Machine {
                 let runs = |at: &&At| matches!(at, At::Guest { cell: 1, life: 2 });
                 state.at.iter().filter(runs).count() == all
             }),
+            Property::sometimes("the root runs again beside a cell", |model, state: &State| {
+                let runs = |number, life| {
+                    let at = |at: &At| *at == At::Guest { cell: number, life };
+                    state.at.iter().any(at)
+                };
+                let has_cell = model.wanted[0] != 0;
+                !model.wanted.contains(&0) || runs(ROOT, 1) && (!has_cell || runs(1, 1))
+            }),
+            Property::always("of a root that is started again nothing runs", |_, state: &State| {
+                !state.at.contains(&At::Restarting)
+                    || state.words.iter().zip(&state.at).all(|(word, at)| {
+                        let word = CpuState::from_word(*word);
+                        word.cell != ROOT
+                            || *at == At::Restarting
+                            || !matches!(at, At::Guest { .. })
+                                && matches!(word.power, CpuPower::Off | CpuPower::Gone)
+                    })
+            }),
             Property::sometimes("all leave", |model, state: &State| {
                 let left = |at: &&At| **at == At::Linux;
                 state.at.iter().filter(left).count() == model.cpus
@@ -602,6 +677,23 @@ fn four_cpus_and_two_cells_keep_the_invariants() {
 #[test]
 fn two_cpus_and_a_cell_keep_the_invariants() {
     check(2, &[0b10]);
+}
+
+#[test]
+fn two_cpus_and_a_standby_keep_the_invariants() {
+    check(2, &[0]);
+}
+
+#[test]
+#[ignore = "takes minutes without optimisation; make test-long runs it"]
+fn two_cpus_a_cell_and_a_standby_keep_the_invariants() {
+    check(2, &[0b10, 0]);
+}
+
+#[test]
+#[ignore = "takes half a GiB; make test-long runs it, with optimisation"]
+fn three_cpus_a_cell_and_a_standby_keep_the_invariants() {
+    check_many(3, &[0b110, 0]);
 }
 
 #[test]

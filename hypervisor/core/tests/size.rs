@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Maximum lines of code of core, monitor and fast_path together, formatted with hypervisor/rustfmt.toml.
-const LIMIT: usize = 5_999;
+const LIMIT: usize = 6_055;
 
 /// Maximum lines of the files that only the image for a GICv2 has.
 const GICV2_LIMIT: usize = 450;
@@ -14,6 +14,9 @@ const GICV2_LIMIT: usize = 450;
 /// Files that only the image for an SMMU has, with what the others have instead, and their maximum lines.
 const SMMU: [&str; 5] = ["dma.rs", "smmu.rs", "no_smmu.rs", "pci.rs", "streams.rs"];
 const SMMU_LIMIT: usize = 800;
+
+/// Maximum lines of the files that only start the root again.
+const RESTART_LIMIT: usize = 110;
 
 /// Files of core only for programs of the root (feature `std`), which are not in the image.
 const NOT_IN_IMAGE: [&str; 2] = ["build.rs", "refusal_text.rs"];
@@ -58,7 +61,9 @@ fn the_trusted_code_has_few_lines() {
     assert!(gicv2 > 0 && gicv2 <= GICV2_LIMIT, "{gicv2} lines for a GICv2, at most {GICV2_LIMIT}");
     let smmu = sum(|name| SMMU.contains(&name));
     assert!(smmu > 0 && smmu <= SMMU_LIMIT, "{smmu} lines for an SMMU, at most {SMMU_LIMIT}");
-    let sum = sum(|name| name != "gicv2.rs" && !SMMU.contains(&name));
+    let restart = sum(|name| name == "restart.rs");
+    assert!(restart > 0 && restart <= RESTART_LIMIT, "{restart} lines, at most {RESTART_LIMIT}");
+    let sum = sum(|name| !["gicv2.rs", "restart.rs"].contains(&name) && !SMMU.contains(&name));
     assert!(sum > 3_000, "{sum} lines: fewer than expected: the directories are wrong");
     assert!(sum <= LIMIT, "{sum} lines of code, at most {LIMIT}");
 }

@@ -49,9 +49,9 @@ type Done = Result<(), Outcome>;
 pub(crate) type IsComplete = Result<bool, Outcome>;
 
 /// What the managers' lock guards, for the steps of the ownership protocol.
-struct Held<'a> {
-    machine: &'static Machine,
-    manager: &'a mut Manager,
+pub(crate) struct Held<'a> {
+    pub(crate) machine: &'static Machine,
+    pub(crate) manager: &'a mut Manager,
 }
 
 /// Makes the steps of a call for a cell that exists.
@@ -67,7 +67,7 @@ pub(crate) fn manage(machine: &'static Machine, kind: Kind, cell: u32) -> IsComp
     run(&mut Held { machine, manager }, Management::new(kind, cell))
 }
 
-fn run(held: &mut Held<'_>, mut call: Management) -> IsComplete {
+pub(crate) fn run(held: &mut Held<'_>, mut call: Management) -> IsComplete {
     let begin = now();
     let limit = read_register!("cntfrq_el0").saturating_mul(PARK_MICROSECONDS) / 1_000_000;
     loop {
@@ -77,7 +77,10 @@ fn run(held: &mut Held<'_>, mut call: Management) -> IsComplete {
             Progress::Later => return Ok(false),
             Progress::Wait(cpu) if late => {
                 let (status, empty) = (held.machine.status(), Snapshot::default());
-                status.fail(call.cell, cpu, StopReason::Unreachable, &empty, now());
+                // The root is to make the call again; its standby remains.
+                if call.kind != Kind::Restart {
+                    status.fail(call.cell, cpu, StopReason::Unreachable, &empty, now());
+                }
                 return Err(Outcome::TimedOut);
             }
             // Lets other CPUs run first, also on an emulated machine.

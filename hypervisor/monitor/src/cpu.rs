@@ -32,6 +32,8 @@ pub(crate) struct Cpu {
     pub(crate) closing: AtomicU32,
     /// 1 while a fault of the hypervisor is handled.
     pub(crate) faulting: AtomicU32,
+    /// 1 if the CPU starts the root again as soon as it is off.
+    pub(crate) restarts: AtomicU32,
     /// ELR_EL2 of the root's call that is executed, or 0; SPSR_EL2.
     pub(crate) caller: [AtomicU64; 2],
     /// Physical address of the root table of stage 2.

@@ -11,7 +11,7 @@ use crate::cpu::Registers;
 use crate::exits::Context;
 use crate::manager::DOORBELLS;
 use crate::registers::{now, read_register, write_register};
-use crate::{cells, gic, root, smmu};
+use crate::{cells, gic, restart, root, smmu};
 
 /// The calls of Linux's KVM, without their lowest byte, and its result `ARM_EXCEPTION_HYP_GONE` (asm/kvm_asm.h).
 const KVM_CALLS: u64 = 0xc6_0000;
@@ -69,10 +69,12 @@ fn execute(
                 cells::check_cells(machine);
                 smmu::report(machine);
             }
-            *values = [REVISION.into(), context.cell.into(), 0];
+            let status = if context.cell == ROOT { machine.layout.status.start } else { 0 };
+            *values = [REVISION.into(), context.cell.into(), status];
         }
         Call::Disable => root::leave(context, registers)?,
         Call::Create { start, bytes } => return cells::create(machine, (start, bytes), values),
+        Call::Configuration(cell) => *values = restart::describe(machine, cell)?,
         Call::Manage(kind, cell) => return cells::manage(machine, kind, cell),
     }
     Ok(true)

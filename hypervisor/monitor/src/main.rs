@@ -23,6 +23,7 @@ mod machine;
 mod manager;
 mod park;
 mod registers;
+mod restart;
 mod root;
 mod smc;
 #[cfg_attr(not(feature = "smmu"), path = "no_smmu.rs")]

@@ -102,6 +102,15 @@ impl Manager {
         Configuration::read(bytes, kind)
     }
 
+    /// Returns the bytes of a configuration, or `None` if the cell does not exist.
+    pub(crate) fn blob(&self, cell: u32) -> Option<&[u8]> {
+        let shared = Shared::of(cell);
+        let bytes = shared.configuration()?.header.bytes as usize;
+        // SAFETY: see `Shared`: `self` is held, so that the buffer of a cell that exists does not change; the
+        // configuration was read from this many bytes of it.
+        Some(unsafe { core::slice::from_raw_parts(shared.blob.get().cast::<u8>(), bytes) })
+    }
+
     /// Sets the configuration of a cell; `None` if it is destroyed.
     pub(crate) fn set(&mut self, cell: u32, configuration: Option<Configuration<'static>>) {
         // SAFETY: see `Shared`: `self` is held, and no CPU runs the cell.

@@ -9,7 +9,7 @@ use rampart_hypervisor_core::protocol::CpuState;
 use crate::cpu::{Cpu, Registers};
 use crate::machine::Machine;
 use crate::registers::{hypervisor_control as hcr, instruction, wait_until, write_register};
-use crate::{gic, guest, root, smc, stage2_memory};
+use crate::{gic, guest, restart, root, smc, stage2_memory};
 
 /// Timeout for the management interrupt of a CPU that has just started this one.
 const KICK_MICROSECONDS: u64 = 10_000;
@@ -31,6 +31,7 @@ pub(crate) fn park(machine: &'static Machine, cpu: &Cpu, registers: &mut Registe
         instruction!("isb", "dsb sy", "msr daifclr, #4", "isb", "msr daifset, #4");
         // Last: a CPU that is off may get another owner, or be started, at once.
         let _ = status.step(&CpuState::park);
+        restart::turn_on(machine, cpu);
         gic::enable_wakeup(machine, cpu, true);
         wait(machine, cpu);
         gic::enable_wakeup(machine, cpu, false);

@@ -212,7 +212,8 @@ pub(crate) fn abandon_leaving(cpu: &Cpu) {
 /// interrupts stay active: the controller is not virtualised, so Linux ends them itself.
 pub(crate) fn leave(context: &Context<'_>, registers: &mut Registers) -> Result<(), Outcome> {
     let (machine, index) = (context.machine, context.index);
-    if !machine.status().has_no_cells() {
+    // Linux's stub is gone with the kernel that was started first.
+    if !machine.status().has_no_cells() || machine.status().is_restarted() {
         return Err(Outcome::WrongState);
     }
     if !step_leaving(|leaving| leaving.arrive(index)) {

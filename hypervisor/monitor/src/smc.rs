@@ -12,8 +12,8 @@ use crate::cpu::{Cpu, Registers};
 use crate::exits::Context;
 use crate::machine::Machine;
 use crate::park::park;
-use crate::registers::now;
-use crate::{cells, gic, guest, hypercalls};
+use crate::registers::{now, read_register, write_register};
+use crate::{cells, gic, guest, hypercalls, restart};
 
 /// PSCI CPU_OFF (Arm DEN 0022, 5.5).
 const CPU_OFF: u64 = 0x8400_0002;
@@ -64,7 +64,8 @@ pub(crate) fn handle(context: &Context<'_>, registers: &mut Registers) {
 }
 
 /// Handles SYSTEM_OFF and SYSTEM_RESET, which stop only the calling cell. For the root they are forwarded to
-/// the firmware if there are no cells; otherwise only the root stops and the cells continue.
+/// the firmware if there are no cells; otherwise only the root stops, or is started again from a standby, and the cells
+/// continue.
 fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
     let machine = context.machine;
     if context.cell != ROOT {
@@ -72,9 +73,17 @@ fn stop(context: &Context<'_>, registers: &mut Registers, reason: StopReason) {
         let _ = machine.status().advance(context.cell, Event::End(reason), now());
         cells::park_others(machine, context.cell, context.index);
         cells::notify_root(machine);
-    } else if machine.status().has_no_cells() {
-        forward(registers);
-        return;
+    } else {
+        let (standby, has_cells) = machine.status().standby();
+        if !has_cells {
+            forward(registers);
+            return;
+        }
+        if standby.is_some_and(|standby| restart::begin(context, standby, reason).is_err()) {
+            // The root makes the call again.
+            write_register!("elr_el2", read_register!("elr_el2") - 4);
+            return;
+        }
     }
     park(machine, context.cpu, registers);
 }

@@ -26,5 +26,6 @@ mod random;
 mod root_crash;
 mod shared_memory;
 mod smmu;
+mod standby;
 mod two_security_states;
 mod witness;

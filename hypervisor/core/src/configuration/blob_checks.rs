@@ -10,6 +10,7 @@ use crate::format::{
 use crate::gic::{self, FIRST_SPI, LAST_SPI, REDISTRIBUTOR_BYTES};
 use crate::gicv2;
 use crate::interface::{MAXIMUM_CPUS, PAGE_BYTES};
+use crate::restart::is_standby;
 
 /// The bits of MPIDR_EL1 that name a CPU (Arm ARM, D19.2 MPIDR_EL1): Aff3, Aff2, Aff1, Aff0.
 pub(crate) const AFFINITY: u64 = 0xff_00ff_ffff;
@@ -22,7 +23,7 @@ pub(super) fn check(configuration: &Configuration<'_>, kind: Kind) -> Checked {
     if let Some(platform) = configuration.platform {
         check_platform(platform)?;
     }
-    cpus(configuration.cpus)?;
+    cpus(configuration, kind)?;
     memory(configuration.memory, kind)?;
     start(configuration, kind)?;
     interrupts(configuration)?;
@@ -77,13 +78,17 @@ impl Platform {
     }
 }
 
-fn cpus(cpus: &[u64]) -> Checked {
+fn cpus(configuration: &Configuration<'_>, kind: Kind) -> Checked {
+    let cpus = configuration.cpus;
     for (index, cpu) in cpus.iter().enumerate() {
         ensure(cpu & !AFFINITY == 0, Refused::at(Refusal::CpuUnknown, index))?;
         let twice = cpus[..index].contains(cpu);
         ensure(!twice, Refused::at(Refusal::CpuTwice, index))?;
     }
-    ensure(!cpus.is_empty(), Refused::of(Refusal::NoCpu))
+    ensure(
+        !cpus.is_empty() || is_standby(configuration) && kind == Kind::Cell,
+        Refused::of(Refusal::NoCpu),
+    )
 }
 
 fn memory(memory: &[MemoryRegion], kind: Kind) -> Checked {

@@ -124,7 +124,7 @@ fn cpus(new: &Configuration<'_>, system: &Configuration<'_>, cells: &Cells<'_>) 
         ensure(owner == ROOT, Refused::with(Refusal::CpuOwned, index, owner))?;
     }
     let left = |cpu: &u64| !new.cpus.contains(cpu) && owner(*cpu, cells) == ROOT;
-    let last = new.cpus.len() - 1;
+    let last = new.cpus.len().saturating_sub(1);
     ensure(system.cpus.iter().any(left), Refused::with(Refusal::CpuOwned, last, ROOT))
 }
 

@@ -20,7 +20,7 @@ impl Refusal {
             Self::BadName => {
                 "the name is empty, in use, or has characters other than letters, digits, - _ ."
             }
-            Self::NoCpu => "the configuration has no CPU",
+            Self::NoCpu => "the configuration has no CPU, and is not that of a standby",
             Self::CpuTwice => "the CPU is listed twice",
             Self::CpuUnknown => "the machine has no such CPU",
             Self::CpuOwned => "the CPU belongs to another cell, or is the last CPU of the root",

@@ -21,6 +21,9 @@ pub enum Kind {
     Destroy,
     /// Orders the CPUs of a cell that has ended to park, and does not wait for them.
     Park,
+    /// Parks the CPUs of the root, except the caller, and gives the root the memory of a standby that is kept (a cell
+    /// without CPUs), with which the caller starts it again.
+    Restart,
 }
 
 /// The work left to do for a cell before it can be used, also if a call was abandoned. The position is that of
@@ -98,6 +101,8 @@ pub struct Management {
     pub phase: Phase,
     /// The error with which a creation that is undone ends.
     failed: Option<Outcome>,
+    /// The CPU that starts the root again.
+    caller: Option<usize>,
 }
 
 const DONE: Progress = Progress::Done(Ok(()));
@@ -105,7 +110,17 @@ const DONE: Progress = Progress::Done(Ok(()));
 impl Management {
     /// Begins a call for a cell, or continues one that returned [`Progress::Later`].
     pub const fn new(kind: Kind, cell: u32) -> Self {
-        Self { kind, cell, phase: Phase::Begin, failed: None }
+        Self { kind, cell, phase: Phase::Begin, failed: None, caller: None }
+    }
+
+    /// Begins to start the root again, on CPU `caller` and from a standby.
+    pub const fn restart(standby: u32, caller: usize) -> Self {
+        Self { caller: Some(caller), ..Self::new(Kind::Restart, standby) }
+    }
+
+    /// Returns the cell whose CPUs are parked.
+    const fn parks(&self) -> u32 {
+        if self.caller.is_some() { ROOT } else { self.cell }
     }
 
     /// Makes the next step.
@@ -153,9 +168,13 @@ impl Management {
                 _ => self.go(Phase::Await(0)),
             },
             Phase::Order(cpu) => {
-                let found = world.step_cpu(cpu, &|state| state.order_to_park(cell));
-                if found.is_ok_and(CpuState::has_to_park) {
-                    world.zap(cell, cpu);
+                let parks = self.parks();
+                let ordered = self.caller != Some(cpu)
+                    && world
+                        .step_cpu(cpu, &|state| state.order_to_park(parks))
+                        .is_ok_and(CpuState::has_to_park);
+                if ordered {
+                    world.zap(parks, cpu);
                     world.kick(cpu);
                 }
                 self.go(Phase::Order(cpu + 1))
@@ -164,7 +183,8 @@ impl Management {
             Phase::Await(cpu) => {
                 let state = world.cpu(cpu);
                 // Every other state than these two may still become On, by a CPU that has not parked.
-                if state.cell == cell && state.has_to_park() {
+                let awaited = state.cell == self.parks() && self.caller != Some(cpu);
+                if awaited && state.has_to_park() {
                     return Ok(Progress::Wait(cpu));
                 }
                 self.go(Phase::Await(cpu + 1))
@@ -173,7 +193,8 @@ impl Management {
             Phase::Start => {
                 world.prepare_start(cell);
                 world.advance(cell, Event::Start)?;
-                self.go(Phase::TurnOn)
+                // A standby is kept from now on.
+                if world.wanted(cell) == 0 { Ok(DONE) } else { self.go(Phase::TurnOn) }
             }
             Phase::TurnOn => {
                 let cpu = self.first(world).ok_or(Outcome::Invalid)?;
@@ -257,6 +278,9 @@ impl Management {
             _ => return Err(Outcome::Busy),
         }
         let running = world.state(cell) == CellState::Running;
+        if self.kind == Kind::Restart && !(running && world.wanted(cell) == 0) {
+            return Err(Outcome::WrongState);
+        }
         let changed = match self.kind {
             Kind::Loadable => world.advance(cell, Event::Loadable).map(drop),
             Kind::Stop => world.advance(cell, Event::Stop).map(drop),
@@ -266,7 +290,7 @@ impl Management {
                 Ok(())
             }
             Kind::Start | Kind::Park if running => Err(Outcome::WrongState),
-            Kind::Destroy | Kind::Start | Kind::Park | Kind::Create => Ok(()),
+            Kind::Destroy | Kind::Start | Kind::Park | Kind::Create | Kind::Restart => Ok(()),
         };
         changed.and_then(|()| self.go(Phase::Order(0)))
     }
@@ -275,7 +299,14 @@ impl Management {
         let cell = self.cell;
         // A CPU that parked later may have turned on one that was found off before. Such a start is cancelled by
         // a further round; when all are off at once, no CPU of the cell is left to turn on another.
-        let off = |cpu| world.cpu(cpu).cell != cell || world.cpu(cpu).power == CpuPower::Off;
+        let off = |cpu| {
+            let state = world.cpu(cpu);
+            state.cell != self.parks()
+                || state.power == CpuPower::Off
+                // A CPU that cannot be reset runs the root no more.
+                || self.caller.is_some() && state.power == CpuPower::Gone
+                || self.caller == Some(cpu)
+        };
         if !(0..world.cpu_count()).all(off) {
             return self.go(Phase::Order(0));
         }
@@ -291,6 +322,12 @@ impl Management {
                 world.show(cell, false)?;
                 world.set_work(cell, Work::Releasing(0));
                 self.go(Phase::Withdraw)
+            }
+            Kind::Restart => {
+                self.caller.into_iter().for_each(|cpu| world.set_entry(cell, cpu));
+                world.withdraw(cell);
+                world.set_work(cell, Work::Returning);
+                self.go(Phase::GiveBack)
             }
             Kind::Park | Kind::Create => Ok(DONE),
         }

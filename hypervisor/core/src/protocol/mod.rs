@@ -93,6 +93,6 @@ pub trait World {
     /// Resets the cell's interrupts and restores the root tables of its CPUs, which are all off.
     fn prepare_start(&mut self, cell: u32);
 
-    /// Sets the entry of a CPU that is being turned on to that of its cell.
+    /// Sets the entry of a CPU to that of this cell: it is being turned on, or starts the root again.
     fn set_entry(&self, cell: u32, cpu: usize);
 }

@@ -2,6 +2,7 @@
 //! Tests cells in a booted root that does not use the memory from 0x7000_0000 (`mem=`):
 //!
 //! ```text
+//! cells_agent keep DIRECTORY KERNEL METER | again COUNT | uptime
 //! cells_agent enable | disable | refused | guest | start DIRECTORY | leave TURNS | cells DIRECTORY [TOPIC...] | turns TURNS DIRECTORY
 //! ```
 //!
@@ -17,6 +18,7 @@ mod guest;
 mod launch;
 mod memory;
 mod pair;
+mod standby;
 mod support;
 mod turns;
 
@@ -98,6 +100,12 @@ fn main() -> Done {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     memory::go_on_when_refused();
+    match words[..] {
+        // The first program of a root that was started again.
+        ["again", counted] => return standby::again(counted.parse()?),
+        ["uptime"] => return standby::uptime(),
+        _ => {}
+    }
     let device = Device::open()?;
     match words[..] {
         ["enable"] => enable(&device),
@@ -108,6 +116,9 @@ fn main() -> Done {
             let program = std::fs::read(Path::new(directory).join("rampart-cell-irq"))?;
             FIRST.start(&device, 1000, &program)?;
             Ok(())
+        }
+        ["keep", directory, kernel, meter] => {
+            standby::keep(&device, Path::new(directory), kernel, meter)
         }
         ["refused"] => launch::refused(&device),
         ["guest"] => guest::excluded(&device),

@@ -9,6 +9,7 @@ mod image;
 mod initramfs;
 mod kernel_log;
 mod layout;
+mod standby_tree;
 mod tree;
 
 use std::fs::{self, File};
@@ -28,6 +29,7 @@ pub use image::KernelImage;
 pub use initramfs::initramfs;
 pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, TO_ROOT_BYTES};
 pub use rampart_model::AddressSpan;
+pub(crate) use standby_tree::{StandbyTree, standby_tree};
 pub use tree::{FIRST_PHANDLE, TreeContents, TreeNode, device_tree};
 
 use crate::device::Device;

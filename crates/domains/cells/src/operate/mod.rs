@@ -9,6 +9,7 @@ mod enable;
 mod error;
 mod log;
 mod regions;
+mod standby;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,6 +34,7 @@ pub use error::OperateError;
 use error::from_device;
 use log::KernelLog;
 pub use regions::read_program;
+pub use standby::{RootRestart, StandbyOrder, standby_blob};
 
 /// Returns colours as a list: `0-7,16`.
 fn colours(mask: u32) -> String {
@@ -383,7 +385,12 @@ fn reported(
     CellListEntry {
         number: cell.number,
         name: cell.name.clone(),
-        state: state_word(state).to_owned(),
+        // A cell without CPUs is a standby of the root.
+        state: if configuration.cpus.is_empty() && state == CellState::Running {
+            "kept".to_owned()
+        } else {
+            state_word(state).to_owned()
+        },
         stop_reason: (reason != StopReason::None).then(|| stop_words(reason).to_owned()),
         cpus: cpus.map(|number| CpuId(*number)).collect(),
         starts: shown.starts.load(Relaxed),

@@ -29,6 +29,7 @@ use crate::names::RegionNames;
 use crate::network::{NetworkLink, NetworkRequest, mac_address};
 
 pub use in_use::{CellInUse, InUse};
+pub(crate) use memory::first_fit;
 pub use rampart_hypervisor_core::format::{
     MemoryFlags, MemoryRegion, RegisterFlags, RegisterGrant,
 };

@@ -2,15 +2,16 @@
 //! The commands that change something: enable, create, load, start, stop, destroy, disable.
 
 use std::io::Read as _;
+use std::path::Path;
 
-use rampart_cells::operate::{self, EnableOrder, OperateError, Operator};
+use rampart_cells::operate::{self, EnableOrder, OperateError, Operator, StandbyOrder};
 use rampart_cells::resolve::{MemoryRegion, Resolved};
 use rampart_host::{StateDirectory, find_program_file};
 use rampart_model::{AddressSpan, CpuSet, ExitCode, Finding, Severity};
 use rampart_present::{CellMemory, CellResources};
 use serde_json::json;
 
-use super::{Create, Disable, Enable, Load, Names, Write};
+use super::{Create, Disable, Enable, Load, Names, Standby, Write};
 use crate::failure::Failure;
 use crate::output;
 
@@ -122,6 +123,28 @@ pub(super) fn load(arguments: &Load) -> Result<ExitCode, Failure> {
     output::print(&format!(
         "wrote {} bytes at {at:#x} of cell {}",
         data.len(),
+        arguments.name
+    ))?;
+    Ok(ExitCode::Success)
+}
+
+pub(super) fn standby(arguments: &Standby) -> Result<ExitCode, Failure> {
+    let read = |path: &Path, option: &str| {
+        std::fs::read(path).map_err(|error| {
+            let location = path.display().to_string();
+            let finding = Finding::new(Severity::Error, location, error.to_string());
+            OperateError::Usage(finding.fix(format!("name a readable file with {option}")))
+        })
+    };
+    let memory = Operator::open()?.keep_standby(&StandbyOrder {
+        name: arguments.name.clone(),
+        kernel: read(&arguments.kernel, "--kernel")?,
+        initramfs: read(&arguments.initramfs, "--initramfs")?,
+        arguments: arguments.append.clone(),
+        memory_bytes: arguments.memory.0,
+    })?;
+    output::print(&format!(
+        "standby {} is kept, memory {memory}",
         arguments.name
     ))?;
     Ok(ExitCode::Success)

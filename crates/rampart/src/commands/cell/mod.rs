@@ -66,6 +66,9 @@ enum CellCommand {
     /// Destroy cells, wipe their memory and return everything to Linux
     #[command(after_help = "Example:\n  rampart cell destroy press")]
     Destroy(Names),
+    /// Keep a kernel with which the hypervisor starts the root again
+    #[command(after_help = STANDBY_EXAMPLES)]
+    Standby(Standby),
     /// List cells, their states and stop reasons
     #[command(after_help = "Example:\n  rampart cell list --verbose")]
     List(List),
@@ -300,6 +303,38 @@ struct Load {
     at: Option<u64>,
 }
 
+const STANDBY_EXAMPLES: &str = "\
+If the root resets the machine or turns it off while cells exist, the hypervisor
+starts this kernel instead, and the cells run on. Linux resets the machine after
+a panic only with panic=SECONDS on the kernel command line. Each standby is used
+once. `rampart cell list` shows it, `rampart cell destroy` removes it.
+
+Example:
+  rampart cell standby spare --kernel /boot/vmlinuz --initramfs /boot/initrd.img";
+
+#[derive(Debug, Args)]
+struct Standby {
+    /// Name of the standby
+    name: String,
+
+    /// Kernel
+    #[arg(long, value_name = "FILE")]
+    kernel: PathBuf,
+
+    /// Initramfs
+    #[arg(long, value_name = "FILE")]
+    initramfs: PathBuf,
+
+    /// All memory of that kernel
+    #[arg(long, value_name = "SIZE", default_value = "256MiB")]
+    memory: ByteSize,
+
+    /// Kernel parameters [default: those of this kernel, except those that limit
+    /// its memory]
+    #[arg(long, value_name = "PARAMETERS", allow_hyphen_values = true)]
+    append: Option<String>,
+}
+
 #[derive(Debug, Args)]
 struct Names {
     /// Cells
@@ -398,6 +433,7 @@ pub(crate) fn run(arguments: &CellArguments) -> Result<ExitCode, Failure> {
         CellCommand::Destroy(names) => act::each(names, "is destroyed", |operator, name| {
             operator.destroy(name)
         }),
+        CellCommand::Standby(standby) => act::standby(standby),
         CellCommand::List(list) => show::list(list),
         CellCommand::Console(console) => show::console(console),
         CellCommand::Read(read) => show::read(read),

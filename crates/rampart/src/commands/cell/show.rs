@@ -34,7 +34,15 @@ pub(super) fn describe(arguments: &Describe) -> Result<ExitCode, Failure> {
 }
 
 pub(super) fn list(arguments: &List) -> Result<ExitCode, Failure> {
-    let cells = Operator::open()?.list()?;
+    let operator = Operator::open()?;
+    let cells = operator.list()?;
+    if let Some(restart) = operator.root_restart()? {
+        output::eprint(&format!(
+            "note: the hypervisor has started the root again ({} times), the last time after: {}",
+            restart.count,
+            operate::stop_words(restart.reason)
+        ));
+    }
     if arguments.json {
         output::print_json(&cells)?;
         return Ok(ExitCode::Success);

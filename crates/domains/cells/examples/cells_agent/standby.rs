@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The root keeps a standby and panics; the same program is the first one of the root that is started again.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use rampart_agent::{Agent, AgentCommand, MemoryConnection};
+use rampart_cells::device::Device;
+use rampart_cells::linux::{AddressSpan, LinuxCell, LinuxOrder, LinuxRegions, initramfs};
+use rampart_cells::names::RegionNames;
+use rampart_cells::operate::{Operator, StandbyOrder, StopReason, standby_blob};
+use rampart_cells::shared_memory::SharedMemory;
+use rampart_hypervisor_core::interface::{CellState, Exit, ROOT};
+
+use super::memory::{from_the_root, is_refused};
+use super::support::{
+    CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, PATIENCE, Physical, Plan, SECOND,
+    THIRD, enable, report, state, wait_for_state, without_exits,
+};
+
+/// A cell that the second root creates, on the CPU and in the memory of the first one.
+const NEW: Plan = Plan {
+    name: "new",
+    cpus: &[3],
+    memory: FIRST.memory,
+};
+/// Memory of a Linux cell, whose CPU has this affinity, and that of a standby.
+const LINUX: AddressSpan = AddressSpan {
+    start: 0x9000_0000,
+    bytes: 132 << 20,
+};
+const LINUX_CPU: u64 = 2;
+const STANDBY_BYTES: u64 = 192 << 20;
+/// The driver in the standby's initramfs.
+const MODULE: &str = "rampart.ko";
+const PROGRAM: &str = "rampart-cell-irq";
+/// This program in the Linux cell.
+const GUEST_PROGRAM: &str = "guest-program";
+/// An emulated kernel boots in seconds, much later on a busy machine.
+const BOOT_PATIENCE: Duration = Duration::from_secs(150);
+/// Where the first kernel and its log are, and what it writes at its end.
+const OLD_KERNEL: (u64, u64) = (0x4000_0000, 128 << 20);
+const LAST_WORDS: &[u8] = b"Kernel panic - not syncing: sysrq triggered crash";
+
+/// Starts two cells, makes a third one fail, keeps a standby, and panics.
+pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str) -> Done {
+    let program = fs::read(directory.join(PROGRAM))?;
+    let attack = fs::read(directory.join("rampart-cell-attack"))?;
+    let own = fs::read(std::env::current_exe()?)?;
+    let kernel = fs::read(kernel)?;
+    enable(device)?;
+    FIRST.start(device, 1000, &program)?;
+    let linux = LinuxCell::boot(LinuxOrder {
+        configuration: LinuxRegions::within(LINUX)?.configuration("linux", &[LINUX_CPU]),
+        image: kernel.clone(),
+        initramfs: initramfs(&fs::read(meter)?, &[(GUEST_PROGRAM, 0o755, &own)])?,
+        arguments: String::new(),
+        nodes: Vec::new(),
+        names: RegionNames::default(),
+    })?;
+    drop(linux.agent(BOOT_PATIENCE)?);
+    linux.leave();
+    // Attack 1 reads outside of its memory.
+    let failing = Plan {
+        cpus: THIRD.cpus,
+        ..SECOND
+    }
+    .start(device, 1, &attack)?;
+    let failed = wait_for_state(device, failing, CellState::Failed)?;
+    report(failed, "a cell has failed before");
+    device.destroy(failing)?;
+    refusals(device);
+
+    let files: [(&str, u32, &[u8]); 2] = [
+        (MODULE, 0o644, &fs::read(directory.join(MODULE))?),
+        (PROGRAM, 0o644, &program),
+    ];
+    let counted = FIRST.page().word(INTERRUPTS);
+    let order = StandbyOrder {
+        name: "standby".to_owned(),
+        kernel,
+        initramfs: initramfs(&own, &files)?,
+        arguments: Some(format!(
+            "console=ttyAMA0 rdinit=/init panic=-1 iomem=relaxed -- again {counted}"
+        )),
+        memory_bytes: STANDBY_BYTES,
+    };
+    let operator = Operator::open()?;
+    let memory = operator.keep_standby(&order)?;
+    report(
+        operator.root_restart()?.is_none(),
+        "the root was not started again",
+    );
+    kept(device, &operator, memory)?;
+    OtherCell::look(device).check("a standby is kept");
+    println!("figure standby: {memory}");
+    // Wait until the line has been transmitted.
+    std::thread::sleep(Duration::from_secs(1));
+    fs::write("/proc/sys/kernel/panic", "-1")?;
+    fs::write("/proc/sysrq-trigger", "c")?;
+    Err("the root did not panic".into())
+}
+
+/// A standby has memory of the root only.
+fn refusals(device: &Device) {
+    let span = |start, bytes| AddressSpan { start, bytes };
+    for (name, memory) in [
+        ("the hypervisor", span(HYPERVISOR.0, CODE_BYTES)),
+        ("a cell", span(FIRST.memory, CODE_BYTES)),
+        ("a device", span(0x0900_0000, 0x1000)),
+        ("the interrupt controller", span(0x0800_0000, CODE_BYTES)),
+        ("no memory", span(0x20_0000_0000, CODE_BYTES)),
+        (
+            "memory of the running kernel",
+            span(0x4800_0000, CODE_BYTES),
+        ),
+    ] {
+        let blob = standby_blob("bad", memory, (memory.start, 0));
+        report(
+            device.create(&blob).is_err(),
+            &format!("a standby in memory of {name} is refused"),
+        );
+    }
+}
+
+/// The root cannot change a standby that is kept, and can keep it again without seeing it.
+fn kept(device: &Device, operator: &Operator, memory: AddressSpan) -> Done {
+    let number = operator.cell("standby")?.number;
+    let physical = Physical::map(memory.start, memory.bytes, true);
+    let places = (0..memory.bytes).step_by(4096);
+    let reached = places
+        .filter(|at| !(is_refused(&physical, *at, false) && is_refused(&physical, *at, true)));
+    let reached = reached.count();
+    report(
+        reached == 0,
+        &format!("the root reaches {reached} pages of a standby"),
+    );
+    let load = || device.load(number, memory.start, &[0; 8]);
+    report(load().is_err(), "a standby that is kept is not loaded");
+    report(device.start(number).is_err(), "nor kept twice");
+    report(device.disable().is_err(), "nor left behind");
+    device.stop(number)?;
+    let reached = !is_refused(&physical, 0, false);
+    report(!reached, "the root does not reach a standby that was kept");
+    device.start(number)?;
+    report(load().is_err(), "it is kept again");
+    Ok(())
+}
+
+fn mount(kind: &str, target: &str) -> Done {
+    fs::create_dir_all(target)?;
+    let (kind, target) = (CString::new(kind)?, CString::new(target)?);
+    // SAFETY: both strings live until the call returns.
+    let result = unsafe {
+        libc::mount(
+            kind.as_ptr(),
+            target.as_ptr(),
+            kind.as_ptr(),
+            0,
+            std::ptr::null(),
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error().into())
+    }
+}
+
+/// Loads the driver, which attaches to the hypervisor.
+fn load_driver() -> Done {
+    let module = File::open(format!("/{MODULE}"))?;
+    // SAFETY: finit_module(2) with an open file and an empty string.
+    let result =
+        unsafe { libc::syscall(libc::SYS_finit_module, module.as_raw_fd(), c"".as_ptr(), 0) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error().into())
+    }
+}
+
+/// The first program of the root that was started again: checks everything, and panics too.
+pub(crate) fn again(counted: u64) -> Done {
+    for (kind, target) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
+        // The kernel may have mounted it.
+        let _ = mount(kind, target);
+    }
+    // The kernel's messages are on the same console.
+    let _ = fs::write("/proc/sys/kernel/printk", "1");
+    load_driver()?;
+    if let Err(error) = attached(counted) {
+        report(false, &format!("the second root: {error}"));
+    }
+    println!("again finished");
+    std::thread::sleep(Duration::from_secs(1));
+    let _ = fs::write("/proc/sys/kernel/printk", "7");
+    fs::write("/proc/sysrq-trigger", "c")?;
+    Err("the root did not panic".into())
+}
+
+fn attached(counted: u64) -> Done {
+    let device = Device::open()?;
+    let operator = Operator::open()?;
+    let found = operator.root_restart()?;
+    let once =
+        found.is_some_and(|found| (found.count, found.reason) == (1, StopReason::SystemReset));
+    report(once, &format!("the root was started again once: {found:?}"));
+    let listed: Vec<_> = operator
+        .list()?
+        .into_iter()
+        .map(|cell| (cell.name, cell.state, cell.starts))
+        .collect();
+    let wanted = ["first", "linux"].map(|name| (name.to_owned(), "running".to_owned(), 1));
+    report(
+        listed == wanted,
+        &format!("the cells run on, and the standby is gone: {listed:?}"),
+    );
+    {
+        let status = device.status()?;
+        let failures = status.get().failures.load(Relaxed);
+        report(failures >= 1, &format!("{failures} failures are on record"));
+        let root = &status.get().cells[ROOT as usize];
+        report(
+            root.starts.load(Relaxed) == 1,
+            "the hypervisor counts the starts of the root",
+        );
+    }
+    let now = FIRST.page().word(INTERRUPTS);
+    report(
+        now > counted,
+        &format!("the first cell has counted on: {counted}, {now}"),
+    );
+    without_exits(&device, "the first cell", &FIRST, &[INTERRUPTS], 500);
+    from_the_root()?;
+    report(
+        device.disable().is_err(),
+        "EL2 is not returned to a kernel that is gone",
+    );
+    old_log();
+    linux(&device)?;
+    let online = || fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    report(
+        online().trim() == "0-1",
+        &format!("the root has its own CPUs: {}", online().trim()),
+    );
+
+    operator.destroy("first")?;
+    let wiped = Physical::map(FIRST.memory, CODE_BYTES, false).is_zero();
+    report(wiped, "the memory of the destroyed cell is wiped");
+    report(
+        online().trim() == "0-1,3",
+        &format!("its CPU is online: {}", online().trim()),
+    );
+    let program = fs::read(format!("/{PROGRAM}"))?;
+    NEW.begin(&device, &NEW.blob(1000), &program)?;
+    without_exits(&device, "a new cell", &NEW, &[INTERRUPTS], 500);
+    let number = operator.cell("linux")?.number;
+    operator.stop("linux")?;
+    report(
+        state(&device, number).0 == CellState::Stopped,
+        "the Linux cell is stopped",
+    );
+    operator.destroy("linux")?;
+    report(
+        online().trim() == "0-2",
+        &format!("its CPU is online too: {}", online().trim()),
+    );
+    Ok(())
+}
+
+/// The log of the last kernel is in its memory.
+fn old_log() {
+    let old = Physical::map(OLD_KERNEL.0, OLD_KERNEL.1, false);
+    let first = u64::from_le_bytes(LAST_WORDS[..8].try_into().expect("eight bytes"));
+    let rest = |at: u64| {
+        let read = |offset: u64| {
+            // SAFETY: within the mapping.
+            unsafe { old.address(offset).read_volatile() }
+        };
+        (at..).zip(LAST_WORDS).all(|(at, byte)| read(at) == *byte)
+    };
+    // Records of the log begin at multiples of eight, with a text of any length before.
+    let words = OLD_KERNEL.1 / 8 - 16;
+    let found = (0..words).any(|word| {
+        let (low, high) = (old.word(word as usize), old.word(word as usize + 1));
+        let both = u128::from(low) | u128::from(high) << 64;
+        (0..8).any(|shift| (both >> (8 * shift)) as u64 == first && rest(8 * word + shift))
+    });
+    report(found, "the log of the last kernel is in its memory");
+}
+
+/// A section of a connection with a Linux cell.
+struct Section(SharedMemory);
+
+impl AsRef<[AtomicU64]> for Section {
+    fn as_ref(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+}
+
+/// The Linux cell has not been started again, and answers.
+fn linux(device: &Device) -> Done {
+    let regions = LinuxRegions::within(LINUX)?;
+    let map = |span: AddressSpan, writable| {
+        device
+            .map_shared(span.start, span.bytes as usize, writable)
+            .map(Section)
+    };
+    let (own, other) = (map(regions.from_root, true)?, map(regions.to_root, false)?);
+    let (stream, connection) = MemoryConnection::call(own, other)?;
+    let agent = Agent::connect(stream, BOOT_PATIENCE)?;
+    let words = [format!("/{GUEST_PROGRAM}"), "uptime".to_owned()];
+    let mut process = agent.spawn(&AgentCommand::new(words))?;
+    let mut text = String::new();
+    process.stdout.read_to_string(&mut text)?;
+    process.wait(PATIENCE)?;
+    let uptime = |text: &str| {
+        text.split('.')
+            .next()
+            .and_then(|word| word.trim().parse::<u64>().ok())
+    };
+    let own = fs::read_to_string("/proc/uptime")?;
+    let older = uptime(&text) > uptime(&own);
+    report(
+        older,
+        &format!("the Linux cell runs for longer than the root: {text:?}, {own:?}"),
+    );
+    connection.close();
+    let exits = device.status()?.exits(LINUX_CPU as usize);
+    let taken = exits[Exit::Interrupt as usize] + exits[Exit::Management as usize];
+    report(
+        taken == 0,
+        &format!("the Linux cell has no exits for interrupts: {taken}"),
+    );
+    Ok(())
+}
+
+/// In the Linux cell.
+pub(crate) fn uptime() -> Done {
+    print!("{}", fs::read_to_string("/proc/uptime")?);
+    Ok(())
+}
