@@ -73,8 +73,9 @@ fn choice(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
     if let Some(limit) = missed_by_all(evaluation, best) {
         let first = format!("No domain meets {} here", format::time(limit));
         return match best.domains.as_slice() {
-            [only] if !best.ruled_out.is_empty() => format!("{first}, {only} comes nearest"),
-            _ => first,
+            _ if best.ruled_out.is_empty() => first,
+            [only] => format!("{first}, {only} comes nearest"),
+            several => format!("{first}, {} come nearest", listed(several, "and")),
         };
     }
     if best.ruled_out.is_empty() {
@@ -102,12 +103,13 @@ fn reason(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
         .map(|(domain, _)| *domain)
         .collect();
     let others = listed(&others, "and");
+    let equals = listed(&best.domains, "and");
     let mut reason = match criterion {
         Criterion::Deadline => format!("The deadline was missed in {others}"),
         Criterion::Latency if has_load(evaluation) => {
-            format!("Latency under load is higher in {others}")
+            format!("Latency under load is higher in {others} than in {equals}")
         }
-        Criterion::Latency => format!("Latency is higher in {others}"),
+        Criterion::Latency => format!("Latency is higher in {others} than in {equals}"),
         Criterion::Isolation if best.by_structure => {
             format!("Not isolated from work or blocks in other domains: {others}")
         }
@@ -115,7 +117,6 @@ fn reason(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
         Criterion::Crash => format!("A crash of the host ends {others}"),
     };
     if best.domains.len() > 1 {
-        let equals = listed(&best.domains, "and");
         reason.push_str(&format!(". No difference between {equals} was shown"));
     }
     reason + "."
