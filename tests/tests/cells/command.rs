@@ -54,6 +54,11 @@ for wait in $(seq 100); do
     ./rampart cell list | grep -q 'attack.*failed' && break
     sleep 0.1
 done
+run standby-no-kernel cell standby spare --kernel rampart-meter --initramfs rampart-meter
+run standby cell standby spare --kernel /boot/vmlinuz-$(uname -r) --initramfs rampart-meter --memory 128MiB
+run standby-twice cell standby spare --kernel /boot/vmlinuz-$(uname -r) --initramfs rampart-meter
+run standby-list cell list --json
+run standby-destroy cell destroy spare
 run list cell list --json
 run verbose cell list --verbose
 run stop cell stop press
@@ -119,6 +124,7 @@ fn cells_are_managed_by_command_and_by_plan() {
     made(&output);
     refused(&output);
     watched(&output);
+    kept(&output);
     ended(&output);
     planned(&output);
     assert!(text.contains("\nonline 0-3\n"), "CPUs are missing: {text}");
@@ -216,6 +222,17 @@ fn watched(output: &ScriptOutput<'_>) {
         "{verbose}"
     );
     assert!(verbose.contains("x30 0x"), "{verbose}");
+}
+
+fn kept(output: &ScriptOutput<'_>) {
+    output.refused("standby-no-kernel", &["unusable kernel image", "--kernel"]);
+    let standby = output.of("standby", 0);
+    assert!(standby.contains("spare"), "{standby}");
+    output.refused("standby-twice", &["spare"]);
+    let list = output.json("standby-list");
+    assert_eq!(list[2]["name"], "spare", "{list:#}");
+    assert_eq!(list[2]["cpus"], "", "{list:#}");
+    output.assert_success("standby-destroy");
 }
 
 fn ended(output: &ScriptOutput<'_>) {

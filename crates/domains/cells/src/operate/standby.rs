@@ -12,7 +12,7 @@ use rampart_model::{ByteSize, Finding, Severity};
 
 use super::{OperateError, Operator};
 use crate::describe::{AddressSpan, Description, Sources, describe, spans};
-use crate::linux::{KernelImage, Layout, StandbyTree, standby_tree};
+use crate::linux::{KernelImage, Layout, LinuxError, StandbyTree, standby_tree};
 use crate::resolve::{CellInUse, first_fit};
 
 /// The tree with which this kernel was started; only root may read it.
@@ -63,8 +63,18 @@ impl Operator {
             let finding = Finding::new(Severity::Error, location.clone(), what);
             OperateError::refused(finding.fix(fix))
         };
-        let image = KernelImage::read(&order.kernel)
-            .map_err(|error| refused(error.to_string(), "name an arm64 kernel with --kernel"))?;
+        // Their own fixes are those of a cell.
+        let unfit = |error: LinuxError, fix: &str| {
+            let text = error.to_string();
+            let what = text.split("; fix: ").next().unwrap_or_default();
+            refused(what.to_owned(), fix)
+        };
+        let image = KernelImage::read(&order.kernel).map_err(|error| {
+            unfit(
+                error,
+                "name an arm64 Image with --kernel, such as /boot/vmlinuz-RELEASE",
+            )
+        })?;
         let bytes = order.memory_bytes.max(1).next_multiple_of(MEMORY_ALIGNMENT);
         let mut free = spans::without(&description.kept, &in_use.memory());
         let Some(start) = first_fit(&mut free, bytes) else {
@@ -79,7 +89,7 @@ impl Operator {
         };
         let memory = AddressSpan { start, bytes };
         let layout = Layout::of(memory, &image, order.initramfs.len() as u64)
-            .map_err(|error| refused(error.to_string(), "name more memory with --memory"))?;
+            .map_err(|error| unfit(error, "name more memory with --memory"))?;
         let read_error = |path: &str, error: &std::io::Error| {
             refused(
                 format!("cannot read {path}: {error}"),

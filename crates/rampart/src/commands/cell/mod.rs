@@ -317,11 +317,11 @@ struct Standby {
     /// Name of the standby
     name: String,
 
-    /// Kernel
+    /// Kernel image to keep
     #[arg(long, value_name = "FILE")]
     kernel: PathBuf,
 
-    /// Initramfs
+    /// Initramfs of that kernel
     #[arg(long, value_name = "FILE")]
     initramfs: PathBuf,
 
