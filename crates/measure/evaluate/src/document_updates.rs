@@ -9,10 +9,10 @@ use rampart_model::{
     NotMeasured, Record, Severity, VariantRecord, VariantSettings,
 };
 
+use crate::calendar_time::{since_epoch, timestamp};
 use crate::collect::RecordCollector;
 use crate::completeness::{Missing, missing};
 use crate::effects::judge::judge_effects;
-use crate::experiment::{since_epoch, timestamp};
 use crate::failures::Failures;
 use crate::judge::{Evidence, Judging};
 use crate::store::ResultDirectory;

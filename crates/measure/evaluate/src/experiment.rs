@@ -20,6 +20,7 @@ use rampart_model::{
 use rampart_supervise::PlanFile;
 
 use crate::active_plan;
+use crate::calendar_time::{since_epoch, timestamp};
 use crate::collect::RecordCollector;
 use crate::crash_host;
 use crate::document_updates::{DocumentUpdates, empty_record, id_in_variant};
@@ -681,38 +682,4 @@ fn own_real_time_refusal(request: &Request) -> Option<Finding> {
         ),
         ..finding
     })
-}
-
-/// Returns the present time since 1970.
-pub(crate) fn since_epoch() -> Nanos {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map(Nanos::from)
-        .unwrap_or_default()
-}
-
-/// Returns the present time as part of a file name, `20260131-235959`, in UTC.
-#[must_use]
-pub fn file_name_of_now() -> String {
-    jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string()
-}
-
-/// Formats a time since 1970 by RFC 3339.
-pub(crate) fn timestamp(since_epoch: Nanos) -> String {
-    jiff::Timestamp::from_nanosecond(i128::from(since_epoch.0))
-        .map(|timestamp| timestamp.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
-        .unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn formats_times_by_rfc_3339() {
-        assert_eq!(
-            timestamp(Nanos::from_secs(86_400)),
-            "1970-01-02T00:00:00.000Z"
-        );
-    }
 }

@@ -332,7 +332,7 @@ mod tests {
         kept.keep(0, running);
         kept.keep_observer(0, OutsideInfluence::default());
         kept.end();
-        // They were those of an isolation that has ended.
+        // The observers knew the isolation that has ended.
         assert!(kept.observers.is_empty());
         assert_eq!(domain.take(), ["finish"]);
         kept.start(0, &domain, &of(&plan));

@@ -9,6 +9,7 @@
 mod active_plan;
 mod blocktest;
 mod blocktest_run;
+mod calendar_time;
 mod check;
 mod collect;
 mod comparison;
@@ -54,6 +55,7 @@ mod unwanted_activity;
 pub use schedule::{MatrixEntry, schedule};
 
 pub use blocktest_run::{BlocktestRequest, blocktest};
+pub use calendar_time::file_name_of_now;
 pub use check::check;
 pub use completeness::is_complete;
 pub use crash_host::CRASH_SIGNS;
@@ -61,7 +63,7 @@ pub use crash_record::{confirm_crash, signs_in_memory};
 pub use effects::PlanRequest;
 pub use effects::judge::judge_effects;
 pub use error::EvaluateError;
-pub use experiment::{Context, Observer, Progress, evaluate, file_name_of_now};
+pub use experiment::{Context, Observer, Progress, evaluate};
 pub use judge::{Evidence, Judged, VisitsByRecord, add_crash, judge};
 pub use measure::{MeasureContext, measure};
 pub use propose::{Proposal, Request, propose};

@@ -11,8 +11,8 @@ use rampart_model::{
 };
 
 use crate::EvaluateError;
+use crate::calendar_time::timestamp;
 use crate::collect::Collected;
-use crate::experiment::timestamp;
 use crate::explain::Explaining;
 use crate::run::timeout;
 use crate::store::HistogramLog;

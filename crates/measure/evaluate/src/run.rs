@@ -255,7 +255,7 @@ pub(crate) fn make_run(
         detached,
         unwanted_activity,
         order: request.order,
-        started: crate::experiment::timestamp(started_monotonic + offset),
+        started: crate::calendar_time::timestamp(started_monotonic + offset),
         started_monotonic,
         duration: received
             .threads

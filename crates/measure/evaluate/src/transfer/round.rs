@@ -18,6 +18,7 @@ use super::block_length::BlockLength;
 use super::group::{Candidate, Group, Member, RunningGroup};
 use super::load_in_domain::{LoadRequest, Loading};
 use super::windows::{Clock, Margins, filled, spans_on, windows};
+use crate::calendar_time;
 use crate::outside_influence::MeasuredDomain;
 use crate::run::GUEST_TIMEOUT;
 
@@ -78,7 +79,7 @@ pub(crate) fn make_round(
     tick: &mut dyn FnMut(),
     stop: &AtomicBool,
 ) -> Option<TransferRecord> {
-    let started = crate::experiment::timestamp(crate::experiment::since_epoch());
+    let started = calendar_time::timestamp(calendar_time::since_epoch());
     let is_blocks = request
         .disturbance
         .is_some_and(|disturbance| disturbance.kind == DisturbanceKind::Block);
