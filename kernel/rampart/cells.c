@@ -174,12 +174,16 @@ static void add_member(struct rampart_member *member)
 
 int rampart_cell_attach(u32 number, struct rampart_blob_header *blob)
 {
-	struct rampart_member *member = kzalloc(sizeof(*member), GFP_KERNEL);
+	struct rampart_member *member;
 	u32 index;
 	int cpu;
 
-	if (!member || !blob_is_whole(blob)) {
-		kfree(member);
+	if (!blob_is_whole(blob)) {
+		kfree(blob);
+		return -EPROTO;
+	}
+	member = kzalloc(sizeof(*member), GFP_KERNEL);
+	if (!member) {
 		kfree(blob);
 		return -ENOMEM;
 	}

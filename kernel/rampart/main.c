@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * rampart: launches the partitioning hypervisor under an unpatched kernel, or
- * attaches to one that has started this kernel, and moves CPUs and memory between Linux and cells.
+ * attaches to one that has started this kernel, and moves CPUs and memory
+ * between Linux and cells.
  *
  * Locking: rampart.lock serialises all calls and thereby all hypercalls, except
  * that of the watcher (status.c), which ends before the hypervisor does.
@@ -231,7 +232,7 @@ static int __init rampart_init(void)
 	error = register_pm_notifier(&rampart_sleep_block);
 	if (error)
 		goto reboots;
-	/* An error is in the log, and the driver of use for nothing else. */
+	/* The kernel log has the reason of a failure; the driver then has no hypervisor. */
 	mutex_lock(&rampart.lock);
 	rampart_attach();
 	mutex_unlock(&rampart.lock);

@@ -16,8 +16,8 @@ use crate::manager::{MANAGER, Shared};
 use crate::registers::now;
 use crate::{gic, log};
 
-/// Starts the root again on this CPU, after it has turned off or reset the machine while cells exist. The CPU parks
-/// then. Without a standby it parks, and the cells continue.
+/// Starts the root again from a standby, after this CPU of it has turned off or reset the machine while cells exist. The
+/// caller parks the CPU next, which then starts it.
 ///
 /// # Errors
 /// [`Outcome::Busy`] or [`Outcome::TimedOut`] if another CPU of the root has the managers' lock or does not park: the
