@@ -28,6 +28,39 @@ fn a_linux_cell_survives_a_root_panic_for_a_minute() {
     survives_for(60);
 }
 
+/// Boots a machine with this memory in MiB, which stays for `after_panic`, and runs a script in it until it prints the
+/// figure `last`. Returns the lines that it has printed.
+pub(crate) fn run_until(
+    script: &str,
+    last: &str,
+    mebibytes: u64,
+    after_panic: Duration,
+) -> (Sim, Vec<String>) {
+    let architecture = Architecture::named("aarch64").expect("known");
+    let image = Sim::image(architecture, &mut |_| ()).expect("an image");
+    let meter = directory().join("aarch64/rampart-meter");
+    let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
+    options.mebibytes = mebibytes;
+    options.append = Some("mem=768M iomem=relaxed".to_owned());
+    options.after_panic = after_panic;
+    let machine = Sim::boot(image, &options).expect("a machine");
+    let command = AgentCommand::new(["bash", "-c", &[BEGIN, script].concat()]);
+    let mut program = machine.agent().spawn(&command).expect("started");
+    program.stdin.write_all(&archive()).expect("copied");
+    drop(program.stdin);
+    let last = format!("figure {last}");
+    let mut written = Vec::new();
+    for line in BufReader::new(program.stdout).lines() {
+        let Ok(line) = line else { break };
+        let is_last = line.starts_with(&last);
+        written.push(line);
+        if is_last {
+            break;
+        }
+    }
+    (machine, written)
+}
+
 /// A machine whose root has panicked while its cells run.
 pub(crate) struct CrashedRoot {
     machine: Sim,
@@ -40,28 +73,7 @@ impl CrashedRoot {
     /// Boots a machine and runs a script in it, which prints `figure to the root: START+BYTES`, then the figure
     /// `last`, and then makes the root panic.
     pub(crate) fn run(script: &str, last: &str) -> Self {
-        let architecture = Architecture::named("aarch64").expect("known");
-        let image = Sim::image(architecture, &mut |_| ()).expect("an image");
-        let meter = directory().join("aarch64/rampart-meter");
-        let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
-        options.mebibytes = 1280;
-        options.append = Some("mem=768M iomem=relaxed".to_owned());
-        options.after_panic = LIMIT;
-        let machine = Sim::boot(image, &options).expect("a machine");
-        let command = AgentCommand::new(["bash", "-c", &[BEGIN, script].concat()]);
-        let mut program = machine.agent().spawn(&command).expect("started");
-        program.stdin.write_all(&archive()).expect("copied");
-        drop(program.stdin);
-        let last = format!("figure {last}");
-        let mut written = Vec::new();
-        for line in BufReader::new(program.stdout).lines() {
-            let Ok(line) = line else { break };
-            let is_last = line.starts_with(&last);
-            written.push(line);
-            if is_last {
-                break;
-            }
-        }
+        let (machine, written) = run_until(script, last, 1280, LIMIT);
         let mut crashed = Self {
             machine,
             written,

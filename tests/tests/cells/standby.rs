@@ -2,14 +2,12 @@
 //! The root panics while cells run, and the hypervisor starts it again from a standby. The drivers of this test are
 //! `crates/domains/cells/examples/cells_agent/standby.rs` in both roots, and this file after the second panic.
 
-use std::io::{BufRead as _, BufReader, Write as _};
 use std::time::{Duration, Instant};
 
-use rampart_agent::AgentCommand;
-use rampart_bench::sim::{Architecture, Sim, SimOptions};
-use rampart_tests::hypervisor::{BEGIN, archive};
-use rampart_tests::programs::{beside_others, directory};
+use rampart_tests::programs::beside_others;
 use serde_json::json;
+
+use crate::crash::run_until;
 
 const KEEP: &str = "cp modules/$(uname -r)/rampart.ko . && \
     exec ./cells_agent keep . /boot/vmlinuz-$(uname -r) rampart-meter";
@@ -41,27 +39,7 @@ const WANTED: [&str; 15] = [
 #[test]
 fn a_root_that_panics_is_started_again_and_cells_run_on() {
     let _machine = beside_others();
-    let architecture = Architecture::named("aarch64").expect("known");
-    let image = Sim::image(architecture, &mut |_| ()).expect("an image");
-    let meter = directory().join("aarch64/rampart-meter");
-    let mut options = SimOptions::new(architecture, meter, None).with_cpus(4);
-    options.mebibytes = 1536;
-    options.append = Some("mem=768M iomem=relaxed".to_owned());
-    options.after_panic = Duration::from_secs(3600);
-    let machine = Sim::boot(image, &options).expect("a machine");
-    let command = AgentCommand::new(["bash", "-c", &[BEGIN, KEEP].concat()]);
-    let mut program = machine.agent().spawn(&command).expect("started");
-    program.stdin.write_all(&archive()).expect("carried");
-    drop(program.stdin);
-    let mut written = Vec::new();
-    for line in BufReader::new(program.stdout).lines() {
-        let Ok(line) = line else { break };
-        let is_last = line.starts_with("figure standby");
-        written.push(line);
-        if is_last {
-            break;
-        }
-    }
+    let (machine, written) = run_until(KEEP, "standby", 1536, Duration::from_secs(3600));
     let first = written.join("\n");
     assert!(
         !first.contains("FAILED") && first.contains("figure standby"),
