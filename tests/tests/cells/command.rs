@@ -225,7 +225,10 @@ fn watched(output: &ScriptOutput<'_>) {
 }
 
 fn kept(output: &ScriptOutput<'_>) {
-    output.refused("standby-no-kernel", &["unusable kernel image", "--kernel"]);
+    output.refused(
+        "standby-no-kernel",
+        &["unusable kernel image", "arm64 Image"],
+    );
     let standby = output.of("standby", 0);
     assert!(standby.contains("spare"), "{standby}");
     output.refused("standby-twice", &["spare"]);

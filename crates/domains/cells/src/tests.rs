@@ -6,6 +6,7 @@ use std::process::Command;
 
 use std::collections::BTreeSet;
 
+use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_model::{Finding, Severity};
 
@@ -498,4 +499,33 @@ fn a_device_with_dma_is_confined_or_accepted_with_a_reason() {
         assert!(streams.is_empty(), "{status}");
     }
     assert!(resolved("okay", "pl031@9010800", &[]).is_ok());
+}
+
+#[test]
+fn a_device_of_a_cell_that_a_standby_does_not_know_is_a_warning() {
+    let (_tree, description) = with_smmu("okay");
+    let mut in_use = InUse::default();
+    let with_device = CellRequest {
+        devices: vec!["pl031@9010800".to_owned()],
+        ..request("press", 3, None)
+    };
+    let about = |in_use: &InUse, request: &CellRequest| {
+        let resolved = resolve(&description, in_use, request).expect("fits");
+        let all = resolved.findings.iter().map(ToString::to_string);
+        all.filter(|text| text.contains("standby"))
+            .collect::<Vec<_>>()
+    };
+    assert!(about(&in_use, &with_device).is_empty());
+    in_use.cells.push(CellInUse {
+        number: 1,
+        name: "spare".to_owned(),
+        configuration: Blob::default(),
+        names: RegionNames::default(),
+    });
+    let found = about(&in_use, &with_device);
+    assert!(
+        found.len() == 1 && found[0].contains("rampart cell standby spare"),
+        "{found:?}"
+    );
+    assert!(about(&in_use, &request("plain", 3, None)).is_empty());
 }

@@ -73,13 +73,13 @@ pub enum LinuxError {
     /// The first program does not answer.
     #[error(
         "cell {name}: no answer within {} s ({source}); it is {state:?} ({reason:?}), the end of its kernel log:\n{last}",
-        .patience.as_secs()
+        .timeout.as_secs()
     )]
     Silent {
         /// Name of the cell.
         name: String,
         /// Waiting time.
-        patience: Duration,
+        timeout: Duration,
         /// State of the cell.
         state: CellState,
         /// Reason why it does not run, if it does not.

@@ -29,6 +29,7 @@ pub use image::KernelImage;
 pub use initramfs::initramfs;
 pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, TO_ROOT_BYTES};
 pub use rampart_model::AddressSpan;
+use rampart_rules::KernelCommandLine;
 pub(crate) use standby_tree::{StandbyTree, standby_tree};
 pub use tree::{FIRST_PHANDLE, TreeContents, TreeNode, device_tree};
 
@@ -46,10 +47,7 @@ const ARGUMENTS: &str = "rdinit=/init panic=1";
 /// Returns the kernel parameters that a cell takes over from the root's command line: where the root chose a fixed
 /// address of its kernel, to debug it or because it is emulated, that of a cell is fixed too.
 fn same_as_root(command_line: &str) -> &'static str {
-    let mut words = command_line
-        .split_whitespace()
-        .take_while(|word| *word != "--");
-    match words.any(|word| word == "nokaslr") {
+    match KernelCommandLine::parse(command_line).has("nokaslr") {
         true => " nokaslr",
         false => "",
     }
@@ -60,7 +58,7 @@ const LAST_LINES: usize = 12;
 /// Number of lines of a kernel log in an error: a panic with its registers and call trace.
 const LAST_LINES_OF_LOG: usize = 60;
 /// Time limit for a cell to copy its kernel log, on a busy emulated machine.
-const LOG_PATIENCE: Duration = Duration::from_secs(60);
+const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An order to start Linux in a cell.
 #[derive(Debug, Clone)]
@@ -211,9 +209,9 @@ impl LinuxCell {
     /// connection at a time: the previous one is closed, and its programs end.
     ///
     /// # Errors
-    /// Returns an error if the agent does not answer within `patience`, with the cell's state and
+    /// Returns an error if the agent does not answer within `timeout`, with the cell's state and
     /// the last lines of its kernel log. The cell is stopped then.
-    pub fn agent(&self, patience: Duration) -> Result<Agent, LinuxError> {
+    pub fn agent(&self, timeout: Duration) -> Result<Agent, LinuxError> {
         // Two writers of one section would overwrite each other's data.
         self.hang_up();
         let map = |span: AddressSpan, writable| {
@@ -234,10 +232,10 @@ impl LinuxCell {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(line);
-        Agent::connect(stream, patience).map_err(|source| self.silent(patience, source))
+        Agent::connect(stream, timeout).map_err(|source| self.silent(timeout, source))
     }
 
-    fn silent(&self, patience: Duration, source: rampart_agent::AgentError) -> LinuxError {
+    fn silent(&self, timeout: Duration, source: rampart_agent::AgentError) -> LinuxError {
         let (state, reason) = self.state().unwrap_or((CellState::Free, StopReason::None));
         let (lines, most) = match self.kernel_log() {
             Ok(Some(lines)) => (lines, LAST_LINES_OF_LOG),
@@ -246,7 +244,7 @@ impl LinuxCell {
         let last = &lines[lines.len().saturating_sub(most)..];
         LinuxError::Silent {
             name: self.name.clone(),
-            patience,
+            timeout,
             state,
             reason,
             last: if last.is_empty() {
@@ -279,7 +277,7 @@ impl LinuxCell {
         }
         // Without loading it again: its first code copies the log and turns the cell off.
         self.device.start(self.number)?;
-        if self.wait_stopped(LOG_PATIENCE)?.is_none() {
+        if self.wait_stopped(LOG_TIMEOUT)?.is_none() {
             self.device.stop(self.number)?;
             return Ok(None);
         }

@@ -59,15 +59,14 @@ fn words(span: AddressSpan, cells: [u32; 2]) -> Vec<u32> {
 /// Returns the tree as bytes, or `None` if the machine's is none.
 pub(crate) fn standby_tree(machine: &[u8], contents: &StandbyTree<'_>) -> Option<Vec<u8>> {
     let mut tree = DeviceTree::from_fdt(&Fdt::new(machine).ok()?);
-    let count = |name: &str, otherwise: u32| {
-        let value = tree.root.property(name)?;
-        Some(u32::from_be_bytes(
-            value.value().try_into().unwrap_or(otherwise.to_be_bytes()),
-        ))
+    // The defaults of the Devicetree Specification, 2.3.5.
+    let count = |name: &str| {
+        let bytes = tree.root.property(name)?.value().try_into().ok()?;
+        Some(u32::from_be_bytes(bytes))
     };
     let cells = [
-        count("#address-cells", 2).unwrap_or(2),
-        count("#size-cells", 1).unwrap_or(1),
+        count("#address-cells").unwrap_or(2),
+        count("#size-cells").unwrap_or(1),
     ];
     for path in contents.disabled {
         if let Some(node) = tree.find_node_mut(path) {

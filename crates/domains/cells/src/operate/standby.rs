@@ -59,22 +59,11 @@ impl Operator {
         let in_use = self.required()?;
         let description = describe(&Sources::of_this_machine()?);
         let location = format!("standby {}", order.name);
-        let refused = |what: String, fix: &str| {
-            let finding = Finding::new(Severity::Error, location.clone(), what);
-            OperateError::refused(finding.fix(fix))
-        };
-        // Their own fixes are those of a cell.
-        let unfit = |error: LinuxError, fix: &str| {
-            let text = error.to_string();
-            let what = text.split("; fix: ").next().unwrap_or_default();
-            refused(what.to_owned(), fix)
-        };
-        let image = KernelImage::read(&order.kernel).map_err(|error| {
-            unfit(
-                error,
-                "name an arm64 Image with --kernel, such as /boot/vmlinuz-RELEASE",
-            )
-        })?;
+        let problem = |what: String| Finding::new(Severity::Error, location.clone(), what);
+        let refused = |what: String, fix: &str| OperateError::refused(problem(what).fix(fix));
+        // The text contains the fix.
+        let unfit = |error: LinuxError| OperateError::refused(problem(error.to_string()));
+        let image = KernelImage::read(&order.kernel).map_err(unfit)?;
         let bytes = order.memory_bytes.max(1).next_multiple_of(MEMORY_ALIGNMENT);
         let mut free = spans::without(&description.kept, &in_use.memory());
         let Some(start) = first_fit(&mut free, bytes) else {
@@ -88,8 +77,7 @@ impl Operator {
             return Err(refused(what, fix));
         };
         let memory = AddressSpan { start, bytes };
-        let layout = Layout::of(memory, &image, order.initramfs.len() as u64)
-            .map_err(|error| unfit(error, "name more memory with --memory"))?;
+        let layout = Layout::of(memory, &image, order.initramfs.len() as u64).map_err(unfit)?;
         let read_error = |path: &str, error: &std::io::Error| {
             refused(
                 format!("cannot read {path}: {error}"),
@@ -114,9 +102,12 @@ impl Operator {
         );
         let fix = "send the output of `rampart cell describe --json` with a bug report";
         let tree = tree.ok_or_else(|| refused(format!("{TREE} is not a device tree"), fix))?;
-        if layout.tree + tree.len() as u64 > layout.memory.end() {
-            let what = format!("its device tree has {} bytes", tree.len());
-            return Err(refused(what, "remove nodes from the machine's device tree"));
+        let space = layout.memory.end() - layout.tree;
+        if tree.len() as u64 > space {
+            let too_large = problem("its device tree is too large".to_owned())
+                .values(format!("{} bytes", tree.len()), format!("{space} or less"));
+            let fix = "remove nodes that Linux does not use from the machine's device tree";
+            return Err(OperateError::refused(too_large.fix(fix)));
         }
         let configuration = standby_blob(&order.name, memory, (layout.kernel, layout.tree));
         let number = self.call(|device| device.create(&configuration))?;

@@ -12,21 +12,22 @@ use crate::describe::{
 };
 use crate::system_configuration::reserved_smmu;
 
-/// The effective settings of a cell's devices.
+/// What the devices of a cell need, and their paths.
 #[derive(Debug, Default)]
-pub(super) struct EffectiveSettings {
+pub(super) struct DeviceResources {
     pub(super) paths: Vec<String>,
     pub(super) regions: Vec<MemoryRegion>,
     pub(super) interrupts: Vec<u32>,
     pub(super) streams: Vec<StreamGrant>,
 }
 
-pub(super) fn effective_settings(
+/// Returns the resources of the requested devices. Adds a finding for each device that the cell cannot have.
+pub(super) fn resources(
     description: &Description,
     in_use: &InUse,
     request: &CellRequest,
     found: &mut Vec<Finding>,
-) -> EffectiveSettings {
+) -> DeviceResources {
     let mut chosen: Vec<&TreeDevice> = Vec::new();
     for requested in &request.devices {
         match device(description, requested) {
@@ -38,7 +39,7 @@ pub(super) fn effective_settings(
             ),
         }
     }
-    let mut effective_settings = EffectiveSettings::default();
+    let mut resources = DeviceResources::default();
     let mut pages = Vec::new();
     for device in &chosen {
         let before = found.len();
@@ -51,17 +52,17 @@ pub(super) fn effective_settings(
         }
         pages.extend(device.ranges.iter().map(|range| in_pages(&range.span())));
         for number in device.shared_interrupts() {
-            if !effective_settings.interrupts.contains(&number) {
-                effective_settings.interrupts.push(number);
+            if !resources.interrupts.contains(&number) {
+                resources.interrupts.push(number);
             }
         }
-        effective_settings
+        resources
             .streams
             .extend(confined_streams(description, device));
-        effective_settings.paths.push(device.path.clone());
+        resources.paths.push(device.path.clone());
     }
     let flags = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
-    effective_settings.regions = spans::united(pages)
+    resources.regions = spans::united(pages)
         .into_iter()
         .map(|span| MemoryRegion {
             physical: span.start,
@@ -71,7 +72,29 @@ pub(super) fn effective_settings(
             colours: 0,
         })
         .collect();
-    effective_settings
+    if !resources.paths.is_empty() {
+        earlier_standbys(in_use, request, found);
+    }
+    resources
+}
+
+/// Adds a warning for each standby: its device tree has the devices of cells disabled that existed when it was kept.
+fn earlier_standbys(in_use: &InUse, request: &CellRequest, found: &mut Vec<Finding>) {
+    let standbys = in_use.cells.iter().filter(|cell| cell.is_standby());
+    found.extend(standbys.map(|standby| {
+        Finding::new(
+            Severity::Warning,
+            format!("cell {}, devices", request.name),
+            format!(
+                "standby {} is older than this cell: its kernel would probe these devices",
+                standby.name
+            ),
+        )
+        .fix(format!(
+            "run `rampart cell destroy {name}` and `rampart cell standby {name}` after this",
+            name = standby.name
+        ))
+    }));
 }
 
 /// Returns the requested device.

@@ -25,6 +25,12 @@ pub struct CellInUse {
 }
 
 impl CellInUse {
+    /// Returns whether it is a standby of the root: a cell without CPUs.
+    #[must_use]
+    pub const fn is_standby(&self) -> bool {
+        self.configuration.cpus.is_empty()
+    }
+
     /// Returns the shared region with this name, or with this number from 0, if there is one.
     #[must_use]
     pub fn region(&self, wanted: &str) -> Option<&MemoryRegion> {

@@ -252,7 +252,7 @@ pub fn resolve(
     name(request, in_use, &mut found);
     let cpus = cpus(description, in_use, request, &mut found);
     let mut placed = memory::placed(description, in_use, request, &mut found);
-    let devices = devices::effective_settings(description, in_use, request, &mut found);
+    let devices = devices::resources(description, in_use, request, &mut found);
     let mut taken = devices.interrupts.clone();
     let network_bell = network::bells(
         description,
