@@ -32,7 +32,7 @@
 #include "driver.h"
 
 /* Time for a CPU to end and to start, where the caller may sleep. */
-#define PATIENCE_NS	(20ULL * NSEC_PER_SEC)
+#define TIMEOUT_NS	(20ULL * NSEC_PER_SEC)
 
 /* Flags that a thread may have: conditions, tag checks off, timing, speculation, branch type. */
 #define PSTATE_USER	(0xf0000000 | BIT(25) | BIT(24) | BIT(12) | BIT(11) | BIT(10))
@@ -102,7 +102,7 @@ void detach_halt(struct detach_core *core)
 
 bool detach_prepare_online(struct detach_core *core)
 {
-	u64 end = ktime_get_ns() + PATIENCE_NS;
+	u64 end = ktime_get_ns() + TIMEOUT_NS;
 
 	detach_ask_off(core);
 	while (!detach_is_off(core)) {
@@ -130,7 +130,7 @@ static bool detach_is_kicked(const struct detach_core *core)
 
 bool detach_enter(struct detach_core *core)
 {
-	u64 end = ktime_get_ns() + PATIENCE_NS;
+	u64 end = ktime_get_ns() + TIMEOUT_NS;
 	u64 entry = virt_to_phys(core->arch.code) + (stub_entry - stub_begin);
 	s32 outcome;
 

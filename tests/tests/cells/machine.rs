@@ -27,7 +27,7 @@ pub(crate) use crate::models::*;
 
 /// Maximum waiting time for something that takes milliseconds on an idle machine: CPU time of QEMU, and time.
 const CPU_TIME: Duration = Duration::from_secs(10);
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The result of an attack: what is wrong.
 pub(crate) type Attacked = Result<(), String>;
@@ -612,7 +612,7 @@ impl Clock {
     /// Returns whether the maximum waiting time is over.
     pub(crate) fn is_over(&self, machine: &Machine) -> bool {
         machine.used().saturating_sub(self.used) > CPU_TIME
-            || self.begin.elapsed() > PATIENCE
+            || self.begin.elapsed() > TIMEOUT
             || machine.has_crashed()
     }
 }

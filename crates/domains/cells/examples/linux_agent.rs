@@ -42,8 +42,8 @@ const SPAN: AddressSpan = AddressSpan {
 /// Memory of a cell whose configuration is resolved: the RT kernel of Linux 6.12 has 45 MB and does not boot in 128 MiB.
 const RESOLVED_BYTES: u64 = 192 << 20;
 /// An emulated kernel boots in seconds, much later on a busy machine.
-const BOOT_PATIENCE: Duration = Duration::from_secs(150);
-const PATIENCE: Duration = Duration::from_secs(60);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Path of this program in a cell.
 const GUEST_PROGRAM: &str = "/bin/guest-program";
 /// A device with a driver built into the kernel.
@@ -135,7 +135,7 @@ fn output(agent: &Agent, words: &[&str]) -> Result<String> {
     let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
     let mut text = String::new();
     process.stdout.read_to_string(&mut text)?;
-    process.wait(PATIENCE)?.ok_or("the program does not end")?;
+    process.wait(TIMEOUT)?.ok_or("the program does not end")?;
     Ok(text)
 }
 
@@ -212,7 +212,7 @@ fn measure(cell: &LinuxCell, agent: &Agent, settings: MeterSettings) -> Result<M
     let exits = since(cell, &before)?;
     let interrupts = timer_interrupts(agent)? - interrupts_before;
     drop(stdin);
-    handle.wait(PATIENCE)?.ok_or("the meter does not end")?;
+    handle.wait(TIMEOUT)?.ok_or("the meter does not end")?;
     Ok(Measured {
         samples,
         interrupts,
@@ -265,7 +265,7 @@ fn print_console(cell: &LinuxCell) {
 fn one_cpu(parts: &Parts) -> Result<()> {
     let begin = Instant::now();
     let cell = parts.boot("linux-1", &[3])?;
-    let agent = cell.agent(BOOT_PATIENCE)?;
+    let agent = cell.agent(BOOT_TIMEOUT)?;
     println!("figure one CPU: answers after {:?}", begin.elapsed());
     let hello = agent.hello();
     report(
@@ -281,7 +281,7 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     under_load(|| check(&cell, &agent, &[0], "one CPU, the root under load"))?;
     drop(agent);
     // A second connection works as well.
-    let again = cell.agent(PATIENCE)?;
+    let again = cell.agent(TIMEOUT)?;
     report(
         output(&again, &["/init", "show", "/proc/interrupts"])?.contains("arch_timer"),
         "one CPU: a second connection works",
@@ -289,9 +289,9 @@ fn one_cpu(parts: &Parts) -> Result<()> {
     print_console(&cell);
 
     cell.stop()?;
-    report(again.wait_lost(PATIENCE), "stopped: the connection ends");
+    report(again.wait_lost(TIMEOUT), "stopped: the connection ends");
     report(
-        cell.wait_stopped(PATIENCE)? == Some(StopReason::ByRoot),
+        cell.wait_stopped(TIMEOUT)? == Some(StopReason::ByRoot),
         "stopped by the root",
     );
     let agent = restarted(&cell, "after a stop")?;
@@ -321,21 +321,21 @@ fn ended_from_inside(agent: &Agent, word: &str) -> Result<AgentHandle> {
 
 fn restarted(cell: &LinuxCell, what: &str) -> Result<Agent> {
     cell.start()?;
-    let agent = cell.agent(BOOT_PATIENCE)?;
+    let agent = cell.agent(BOOT_TIMEOUT)?;
     report(true, &format!("{what}: the cell runs again"));
     print_console(cell);
     Ok(agent)
 }
 
 fn stopped(cell: &LinuxCell, what: &str, wanted: StopReason) -> Result<()> {
-    let found = cell.wait_stopped(PATIENCE)?;
+    let found = cell.wait_stopped(TIMEOUT)?;
     report(found == Some(wanted), &format!("{what}: {found:?}"));
     Ok(())
 }
 
 fn two_cpus(parts: &Parts) -> Result<()> {
     let cell = parts.boot("linux-2", &[2, 3])?;
-    let agent = cell.agent(BOOT_PATIENCE)?;
+    let agent = cell.agent(BOOT_TIMEOUT)?;
     report(
         agent.hello().cpus.to_string() == "0-1",
         "two CPUs: the kernel has two",
@@ -417,7 +417,7 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
         "figure to the root: {:#x}+{:#x}",
         to_root.start, to_root.bytes
     );
-    let agent = cell.agent(BOOT_PATIENCE)?;
+    let agent = cell.agent(BOOT_TIMEOUT)?;
     let plan = MeterSettings {
         duration: Nanos::from_secs(600),
         ..plan(&[0])
@@ -464,7 +464,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
         nodes: resolved.nodes,
         names: resolved.names,
     })?;
-    let agent = cell.agent(BOOT_PATIENCE)?;
+    let agent = cell.agent(BOOT_TIMEOUT)?;
     let counted = || -> Result<u64> {
         let text = output(&agent, &["/init", "show", "/proc/interrupts"])?;
         let line = text.lines().find(|line| line.contains("rtc-pl031"));

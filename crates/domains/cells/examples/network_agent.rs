@@ -34,8 +34,8 @@ use rampart_model::{CpuId, CpuSet};
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
 const MEMORY: u64 = 120 << 20;
-const BOOT_PATIENCE: Duration = Duration::from_secs(240);
-const PATIENCE: Duration = Duration::from_secs(120);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const GUEST_PROGRAM: &str = "/bin/guest-program";
 const MODULE: &str = "/lib/rampart-net.ko";
 const PORT: &str = "7";
@@ -93,9 +93,9 @@ fn expect(stream: &mut TcpStream, seed: u64, mut bytes: usize) -> Result<()> {
 /// Exchanges this number of bytes in each direction, and compares each.
 fn exchange(address: &str, port: &str, bytes: usize) -> Result<()> {
     let address = SocketAddr::new(address.parse::<Ipv4Addr>()?.into(), port.parse()?);
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     stream.write_all(&(bytes as u64).to_le_bytes())?;
     send(&mut stream, 1, bytes)?;
     expect(&mut stream, 2, bytes)
@@ -177,7 +177,7 @@ fn ping(address: &str, count: u16) -> Result<u16> {
 fn reach(address: &str) -> Result<()> {
     let begin = Instant::now();
     while ping(address, 1)? == 0 {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             return Err(format!("{address} does not answer").into());
         }
     }
@@ -196,7 +196,7 @@ fn interface(peer: &str) -> Result<String> {
                 return Ok(name.to_string_lossy().into_owned());
             }
         }
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > TIMEOUT {
             return Err(format!("no interface with {peer}").into());
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -246,7 +246,7 @@ fn up(peer: &str, address: &str) -> Result<()> {
 fn has_carrier(peer: &str, wanted: bool) -> Result<bool> {
     let path = format!("/sys/class/net/{}/carrier", interface(peer)?);
     let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < TIMEOUT {
         let text = fs::read_to_string(&path).unwrap_or_default();
         if (text.trim() == "1") == wanted {
             return Ok(true);
@@ -321,7 +321,7 @@ fn inside(agent: &Agent, words: &[&str]) -> Result<String> {
     let mut process = agent.spawn(&AgentCommand::new(command))?;
     let mut text = String::new();
     process.stdout.read_to_string(&mut text)?;
-    process.wait(PATIENCE)?.ok_or("the program does not end")?;
+    process.wait(TIMEOUT)?.ok_or("the program does not end")?;
     print!("{text}");
     Ok(text)
 }
@@ -379,8 +379,8 @@ fn enable() -> Result<Device> {
 fn boot(parts: &Parts) -> Result<[(LinuxCell, Agent); 2]> {
     let near = parts.boot("near", 3, &["root", "far"])?;
     let far = parts.boot("far", 2, &["near"])?;
-    let near_agent = near.agent(BOOT_PATIENCE)?;
-    let far_agent = far.agent(BOOT_PATIENCE)?;
+    let near_agent = near.agent(BOOT_TIMEOUT)?;
+    let far_agent = far.agent(BOOT_TIMEOUT)?;
     for (what, agent) in [("near", &near_agent), ("far", &far_agent)] {
         let problems = &agent.hello().problems;
         report(
@@ -435,7 +435,7 @@ fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
     far.stop()?;
     drop(far_agent);
     far.start()?;
-    let far_agent = far.agent(BOOT_PATIENCE)?;
+    let far_agent = far.agent(BOOT_TIMEOUT)?;
     inside(&far_agent, &["up", "near", "10.2.0.2"])?;
     // A frame that is sent before both have noticed the restart is lost.
     inside(&near_agent, &["reach", "10.2.0.2"])?;

@@ -27,11 +27,11 @@ use rampart_hypervisor_core::interface::{CellState, DOORBELL_BY_SMC, Exit};
 use rampart_model::CpuSet;
 
 const MEMORY: u64 = 160 << 20;
-const BOOT_PATIENCE: Duration = Duration::from_secs(240);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
 /// Attempts to boot the cell.
 const TRIES: u32 = 4;
-const DRIVER_PATIENCE: Duration = Duration::from_secs(20);
-const PATIENCE: Duration = Duration::from_secs(60);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const GUEST_PROGRAM: &str = "/bin/guest-program";
 const SUMMARY: &str = "/sys/kernel/debug/clk/clk_summary";
 
@@ -64,7 +64,7 @@ fn all_enabled() -> Result<Vec<u64>> {
 /// Waits until the counts of all clocks are these.
 fn become_enabled(wanted: &[u64]) -> Result<bool> {
     let begin = Instant::now();
-    while begin.elapsed() < PATIENCE {
+    while begin.elapsed() < TIMEOUT {
         if all_enabled()? == wanted {
             return Ok(true);
         }
@@ -155,7 +155,7 @@ fn start_use(agent: &Agent) -> Result<Option<AgentHandle>> {
 fn boot_used(boot: impl Fn() -> Result<LinuxCell>) -> Result<(LinuxCell, Agent, AgentHandle)> {
     for _ in 0..TRIES {
         let cell = boot()?;
-        let agent = cell.agent(BOOT_PATIENCE)?;
+        let agent = cell.agent(BOOT_TIMEOUT)?;
         println!(
             "figure requests until the first program: {}",
             requests(&cell)?
@@ -179,7 +179,7 @@ fn use_devices(devices: &[&str]) -> Result<()> {
     for device in devices {
         let path = Path::new("/sys/bus/platform/devices").join(device);
         let begin = Instant::now();
-        while !path.join("driver").exists() && begin.elapsed() < DRIVER_PATIENCE {
+        while !path.join("driver").exists() && begin.elapsed() < DRIVER_TIMEOUT {
             std::thread::sleep(Duration::from_millis(50));
         }
         let driver = fs::read_link(path.join("driver")).unwrap_or_default();
@@ -329,7 +329,7 @@ fn hostile(image: &str) -> Result<()> {
         let memory = operator.device().map_shared(shared, 4096, false)?;
         let word = |index: usize| memory.words()[index].load(std::sync::atomic::Ordering::Acquire);
         let begin = Instant::now();
-        while word(DONE) == 0 && begin.elapsed() < PATIENCE {
+        while word(DONE) == 0 && begin.elapsed() < TIMEOUT {
             std::thread::sleep(Duration::from_millis(20));
         }
         report(
@@ -352,7 +352,7 @@ fn hostile(image: &str) -> Result<()> {
             }
             0x8000_0000 => {
                 let begin = Instant::now();
-                while state(operator.device())? != CellState::Failed && begin.elapsed() < PATIENCE {
+                while state(operator.device())? != CellState::Failed && begin.elapsed() < TIMEOUT {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 report(

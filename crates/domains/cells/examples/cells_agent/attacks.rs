@@ -7,7 +7,7 @@ use rampart_cells::device::Device;
 use rampart_hypervisor_core::interface::{CellState, ROOT, StopReason};
 
 use crate::support::{
-    BEGUN, CODE, CODE_BYTES, Done, HYPERVISOR, INTERRUPTS, PATIENCE, RESULT, SECOND, beside,
+    BEGUN, CODE, CODE_BYTES, Done, HYPERVISOR, INTERRUPTS, RESULT, SECOND, TIMEOUT, beside,
     latest_failure, report, state, wait_for_state, wait_until,
 };
 
@@ -104,7 +104,7 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
     let page = SECOND.page();
     let begun = page.word(BEGUN);
     let cell = SECOND.start(device, number, program)?;
-    wait_until(PATIENCE, || page.word(BEGUN) != begun);
+    wait_until(TIMEOUT, || page.word(BEGUN) != begun);
     match outcome {
         Outcome::Fails(reason) | Outcome::Ends(reason) => {
             let wanted = match outcome {
@@ -126,7 +126,7 @@ fn attack(device: &Device, number: u64, name: &str, outcome: Outcome, program: &
         }
         Outcome::Survives(result) => {
             let from = page.word(INTERRUPTS);
-            let alive = wait_until(PATIENCE, || page.word(INTERRUPTS) > from + 3);
+            let alive = wait_until(TIMEOUT, || page.word(INTERRUPTS) > from + 3);
             let found = page.word(RESULT);
             let state = state(device, cell);
             let what = format!("{name}: alive {alive}, result {found:#x}, {state:?}");

@@ -12,7 +12,7 @@ use rampart_hypervisor_core::format::{InterruptFlags, InterruptGrant, MemoryFlag
 
 use crate::support::{
     BELLS, DEVICE, DONE, Done, EVENT, EXCEPTIONS, INTERRUPTS, MESSAGE, ORDER_FIRST, ORDER_SECOND,
-    ORDER_THIRD, OTHER_PAGE, PATIENCE, Physical, Plan, RESULT, SECOND, THIRD, all_exits, doorbell,
+    ORDER_THIRD, OTHER_PAGE, Physical, Plan, RESULT, SECOND, THIRD, TIMEOUT, all_exits, doorbell,
     region, report, wait_until,
 };
 
@@ -54,9 +54,9 @@ fn ring(device: &Device, from: &Side, to: &Side) {
     let before = (to.page.word(DEVICE), all_exits(device, to.plan.cpu()));
     let ticks = to.page.word(INTERRUPTS);
     from.orders.set(ORDER_FIRST, 1);
-    let rung = wait_until(3 * PATIENCE, || to.page.word(DEVICE) >= before.0 + RINGS);
+    let rung = wait_until(3 * TIMEOUT, || to.page.word(DEVICE) >= before.0 + RINGS);
     from.orders.set(ORDER_FIRST, 0);
-    let alive = wait_until(PATIENCE, || to.page.word(INTERRUPTS) > ticks + 10);
+    let alive = wait_until(TIMEOUT, || to.page.word(INTERRUPTS) > ticks + 10);
     let exits = all_exits(device, to.plan.cpu()) - before.1;
     println!(
         "figure {} rung by {}: interrupts {} exits {exits}",
@@ -111,7 +111,7 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
             let from = side.page.word(DEVICE);
             side.orders.set(ORDER_THIRD, round);
             device.ring(index as u32)?;
-            rung += u64::from(wait_until(PATIENCE, || side.page.word(DEVICE) > from));
+            rung += u64::from(wait_until(TIMEOUT, || side.page.word(DEVICE) > from));
         }
         let exits = all_exits(device, side.plan.cpu()) - before.1;
         report(
@@ -120,8 +120,8 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
         );
         while device.wait(Duration::ZERO)? {}
         side.orders.set(ORDER_SECOND, side.page.word(DONE) + 5);
-        let reached = device.wait(PATIENCE)?;
-        let all = wait_until(PATIENCE, || {
+        let reached = device.wait(TIMEOUT)?;
+        let all = wait_until(TIMEOUT, || {
             side.page.word(DONE) == side.orders.word(ORDER_SECOND)
         });
         report(
@@ -144,9 +144,9 @@ pub(crate) fn bells(device: &Device, program: &[u8]) -> Done {
     );
     let ticks = second.page.word(INTERRUPTS);
     second.orders.set(ORDER_FIRST, 1);
-    let refused = wait_until(PATIENCE, || second.page.word(EXCEPTIONS) > 3);
+    let refused = wait_until(TIMEOUT, || second.page.word(EXCEPTIONS) > 3);
     second.orders.set(ORDER_FIRST, 0);
-    let alive = wait_until(PATIENCE, || second.page.word(INTERRUPTS) > ticks + 10);
+    let alive = wait_until(TIMEOUT, || second.page.word(INTERRUPTS) > ticks + 10);
     report(
         refused && alive,
         "bells: ringing a destroyed cell is no failure",

@@ -8,7 +8,7 @@ use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 
 use crate::memory::is_refused;
 use crate::support::{
-    DONE, Done, NUMBER, ORDER_FIRST, PATIENCE, Physical, RESULT, SECOND, report, state, wait_until,
+    DONE, Done, NUMBER, ORDER_FIRST, Physical, RESULT, SECOND, TIMEOUT, report, state, wait_until,
 };
 
 const GPIO: u64 = 0x0903_0000;
@@ -81,7 +81,7 @@ pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
     let (orders, page) = (SECOND.order_page(), SECOND.page());
     let cell = SECOND.begin(device, &blob, program)?;
     let done = |number: u64, what: &str| {
-        let done = wait_until(3 * PATIENCE, || page.word(DONE) == number);
+        let done = wait_until(3 * TIMEOUT, || page.word(DONE) == number);
         let wrong = page.word(RESULT);
         report(
             done && wrong == 0,

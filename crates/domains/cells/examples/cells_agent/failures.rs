@@ -109,7 +109,7 @@ pub(crate) fn watchdog(device: &Device, program: &[u8]) -> Done {
     );
     orders.set(NUMBER, 0);
     device.start(cell)?;
-    let alive = wait_until(crate::support::PATIENCE, || {
+    let alive = wait_until(crate::support::TIMEOUT, || {
         page.word(INTERRUPTS) > ticks + 20
     });
     report(alive, "watchdog: the cell starts again");

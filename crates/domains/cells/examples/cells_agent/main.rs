@@ -28,7 +28,7 @@ use std::time::Duration;
 use rampart_cells::device::Device;
 
 use support::{
-    Done, FIRST, INTERRUPTS, PATIENCE, Physical, beside, enable, report, wait_until, without_exits,
+    Done, FIRST, INTERRUPTS, Physical, TIMEOUT, beside, enable, report, wait_until, without_exits,
 };
 
 /// Runs all topics beside one cell that must not be disturbed, or only the topics with the names in
@@ -86,7 +86,7 @@ fn end(device: &Device, first: u32) -> Done {
         "a stopped cell does not run",
     );
     device.start(first)?;
-    let again = wait_until(PATIENCE, || page.word(INTERRUPTS) > stopped + 10);
+    let again = wait_until(TIMEOUT, || page.word(INTERRUPTS) > stopped + 10);
     report(again, "a stopped cell starts again");
     device.destroy(first)?;
     let wiped = Physical::map(FIRST.memory, support::CODE_BYTES, false).is_zero();

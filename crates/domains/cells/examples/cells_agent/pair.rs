@@ -5,7 +5,7 @@ use rampart_cells::device::Device;
 use rampart_hypervisor_core::interface::{CellState, CpuPower};
 
 use crate::support::{
-    BEGUN, DONE, Done, INTERRUPTS, NUMBER, PAIR, PATIENCE, RESULT, SECOND_INTERRUPTS, UNEXPECTED,
+    BEGUN, DONE, Done, INTERRUPTS, NUMBER, PAIR, RESULT, SECOND_INTERRUPTS, TIMEOUT, UNEXPECTED,
     report, state, wait_until, without_exits,
 };
 
@@ -22,7 +22,7 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
         (2, "a CPU turned off and on"),
     ] {
         orders.set(NUMBER, number);
-        let done = wait_until(3 * PATIENCE, || page.word(DONE) == number);
+        let done = wait_until(3 * TIMEOUT, || page.word(DONE) == number);
         let (found, state) = (page.word(RESULT), state(device, cell));
         report(
             done && found == 0 && state.0 == CellState::Running,
@@ -47,7 +47,7 @@ pub(crate) fn pair(device: &Device, program: &[u8]) -> Done {
     orders.set(NUMBER, 0);
     let begun = page.word(BEGUN);
     device.start(cell)?;
-    wait_until(PATIENCE, || page.word(BEGUN) != begun);
+    wait_until(TIMEOUT, || page.word(BEGUN) != begun);
     without_exits(device, "two CPUs, started again", &PAIR, &BOTH, 100);
     report(
         page.word(RESULT) == 0,

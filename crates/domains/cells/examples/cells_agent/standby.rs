@@ -19,8 +19,8 @@ use rampart_hypervisor_core::interface::{CellState, Exit, ROOT};
 
 use super::memory::{from_the_root, is_refused};
 use super::support::{
-    CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, PATIENCE, Physical, Plan, SECOND,
-    THIRD, enable, report, state, wait_for_state, without_exits,
+    CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, Physical, Plan, SECOND, THIRD,
+    TIMEOUT, enable, report, state, wait_for_state, without_exits,
 };
 
 /// A cell that the second root creates, on the CPU and in the memory of the first one.
@@ -42,7 +42,7 @@ const PROGRAM: &str = "rampart-cell-irq";
 /// This program in the Linux cell.
 const GUEST_PROGRAM: &str = "guest-program";
 /// An emulated kernel boots in seconds, much later on a busy machine.
-const BOOT_PATIENCE: Duration = Duration::from_secs(150);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(150);
 /// Where the first kernel and its log are, and what it writes at its end.
 const OLD_KERNEL: (u64, u64) = (0x4000_0000, 128 << 20);
 const LAST_WORDS: &[u8] = b"Kernel panic - not syncing: sysrq triggered crash";
@@ -63,7 +63,7 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
         nodes: Vec::new(),
         names: RegionNames::default(),
     })?;
-    drop(linux.agent(BOOT_PATIENCE)?);
+    drop(linux.agent(BOOT_TIMEOUT)?);
     linux.leave();
     // Attack 1 reads outside of its memory.
     let failing = Plan {
@@ -314,12 +314,12 @@ fn linux(device: &Device) -> Done {
     };
     let (own, other) = (map(regions.from_root, true)?, map(regions.to_root, false)?);
     let (stream, connection) = MemoryConnection::call(own, other)?;
-    let agent = Agent::connect(stream, BOOT_PATIENCE)?;
+    let agent = Agent::connect(stream, BOOT_TIMEOUT)?;
     let words = [format!("/{GUEST_PROGRAM}"), "uptime".to_owned()];
     let mut process = agent.spawn(&AgentCommand::new(words))?;
     let mut text = String::new();
     process.stdout.read_to_string(&mut text)?;
-    process.wait(PATIENCE)?;
+    process.wait(TIMEOUT)?;
     let uptime = |text: &str| {
         text.split('.')
             .next()

@@ -52,7 +52,7 @@ pub(crate) const EVENT: u32 = 255;
 pub(crate) const BELLS: [u32; 2] = [250, 251];
 
 /// Maximum waiting time for an event.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn report(passed: bool, what: &str) {
     println!("{}  {what}", if passed { "ok" } else { "FAILED" });
@@ -256,7 +256,7 @@ impl Plan {
         let page = self.page();
         let begun = page.word(BEGUN);
         let cell = start(device, blob, program)?;
-        if wait_until(PATIENCE, || page.word(BEGUN) != begun) {
+        if wait_until(TIMEOUT, || page.word(BEGUN) != begun) {
             return Ok(cell);
         }
         let found = state(device, cell);
@@ -390,7 +390,7 @@ pub(crate) fn wait_for_state(
 ) -> std::io::Result<bool> {
     let begin = Instant::now();
     while state(device, cell).0 != wanted {
-        if begin.elapsed() > PATIENCE || !device.wait(PATIENCE)? {
+        if begin.elapsed() > TIMEOUT || !device.wait(TIMEOUT)? {
             return Ok(state(device, cell).0 == wanted);
         }
     }
@@ -421,7 +421,7 @@ impl<'a> OtherCell<'a> {
     /// Checks that the other cell continues without an exit and without a foreign interrupt.
     pub(crate) fn check(&self, name: &str) {
         let from = self.page.word(INTERRUPTS).max(self.interrupts);
-        let counted = wait_until(PATIENCE, || self.page.word(INTERRUPTS) > from + 20);
+        let counted = wait_until(TIMEOUT, || self.page.word(INTERRUPTS) > from + 20);
         let same = exits_for_interrupts(self.device, FIRST.cpu()) == self.exits
             && self.page.word(UNEXPECTED) == self.unexpected;
         report(
@@ -470,9 +470,9 @@ pub(crate) fn without_exits(
             .all(|(now, from)| now - from >= by)
     };
     // The setup of the program is complete by then.
-    wait_until(PATIENCE, || grown(&first, 10));
+    wait_until(TIMEOUT, || grown(&first, 10));
     let (before, from) = (all(), counts());
-    wait_until(3 * PATIENCE, || grown(&from, wanted));
+    wait_until(3 * TIMEOUT, || grown(&from, wanted));
     let taken: Vec<u64> = counts()
         .iter()
         .zip(&from)

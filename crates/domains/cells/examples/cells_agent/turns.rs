@@ -10,7 +10,7 @@ use rampart_hypervisor_core::format::MemoryFlags;
 use rampart_hypervisor_core::interface::CellState;
 
 use crate::support::{
-    BEGUN, CODE_BYTES, Done, PATIENCE, PRIVATE, PRIVATE_BYTES, Physical, Plan, RESULT, SECOND,
+    BEGUN, CODE_BYTES, Done, PRIVATE, PRIVATE_BYTES, Physical, Plan, RESULT, SECOND, TIMEOUT,
     enable, region, report, state, wait_until,
 };
 
@@ -54,7 +54,7 @@ fn all(device: &Device, turns: usize, program: &[u8]) -> Done {
         let cell = device.create(&blob(&SECOND).bytes())?;
         device.load(cell, crate::support::CODE, program)?;
         device.start(cell)?;
-        if !wait_until(PATIENCE, || page.word(BEGUN) != begun) {
+        if !wait_until(TIMEOUT, || page.word(BEGUN) != begun) {
             return Err(format!(
                 "turn {turn}: the program did not start: {:?}",
                 state(device, cell)
