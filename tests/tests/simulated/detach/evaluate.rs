@@ -59,7 +59,9 @@ fn measured_on(machine: &str) {
         // A run without a gap in the loop of `noise` has no sample.
         let is_noise = record.settings.meter == MeterKind::Noise;
         assert!(record.exposure.samples > 0 || is_noise, "{record:?}");
+        assert!(!record.runs.is_empty(), "{record:?}");
         for run in &record.runs {
+            assert!(run.duration.0 > 0, "{run:?}");
             // An emulated CPU makes more gaps than others read, if its host is busy.
             let is_lost = |finding: &Finding| finding.what.contains("samples were lost");
             let valid = run.invalid.is_empty() || is_noise && run.invalid.iter().all(is_lost);

@@ -102,6 +102,12 @@ fn reason(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
         .filter(|(_, by)| by == criterion)
         .map(|(domain, _)| *domain)
         .collect();
+    // By structure the machine's own work rules out the host, whatever the blocks show.
+    let is_shared = |domain: &&str| {
+        let kind = evaluation.kind_of(domain);
+        kind.is_some_and(|kind| kind.is_housekeeping())
+    };
+    let all_shared = others.iter().all(is_shared);
     let others = listed(&others, "and");
     let equals = listed(&best.domains, "and");
     let mut reason = match criterion {
@@ -110,6 +116,9 @@ fn reason(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
             format!("Latency under load is higher in {others} than in {equals}")
         }
         Criterion::Latency => format!("Latency is higher in {others} than in {equals}"),
+        Criterion::Isolation if best.by_structure && all_shared => {
+            format!("Other programs of the machine share the CPUs of {others}")
+        }
         Criterion::Isolation if best.by_structure => {
             format!("Not isolated from work or blocks in other domains: {others}")
         }
