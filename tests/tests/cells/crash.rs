@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use rampart_agent::{AgentCommand, recover};
+use rampart_agent::{AgentCommand, AgentHandle, recover};
 use rampart_bench::sim::{Architecture, Loss, Sim, SimOptions};
 use rampart_model::{Batch, MeterEvent, Nanos, Phase};
 use rampart_tests::hypervisor::{BEGIN, archive};
@@ -29,13 +29,13 @@ fn a_linux_cell_survives_a_root_panic_for_a_minute() {
 }
 
 /// Boots a machine with this memory in MiB, which stays for `after_panic`, and runs a script in it until it prints the
-/// figure `last`. Returns the lines that it has printed.
+/// figure `last`. Returns the lines that it has printed, and the handle of the script, which kills it when dropped.
 pub(crate) fn run_until(
     script: &str,
     last: &str,
     mebibytes: u64,
     after_panic: Duration,
-) -> (Sim, Vec<String>) {
+) -> (Sim, AgentHandle, Vec<String>) {
     let architecture = Architecture::named("aarch64").expect("known");
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
     let meter = directory().join("aarch64/rampart-meter");
@@ -58,7 +58,7 @@ pub(crate) fn run_until(
             break;
         }
     }
-    (machine, written)
+    (machine, program.handle, written)
 }
 
 /// A machine whose root has panicked while its cells run.
@@ -73,7 +73,7 @@ impl CrashedRoot {
     /// Boots a machine and runs a script in it, which prints `figure to the root: START+BYTES`, then the figure
     /// `last`, and then makes the root panic.
     pub(crate) fn run(script: &str, last: &str) -> Self {
-        let (machine, written) = run_until(script, last, 1280, LIMIT);
+        let (machine, _script, written) = run_until(script, last, 1280, LIMIT);
         let mut crashed = Self {
             machine,
             written,

@@ -39,7 +39,7 @@ const WANTED: [&str; 15] = [
 #[test]
 fn a_root_that_panics_is_started_again_and_cells_run_on() {
     let _machine = beside_others();
-    let (machine, written) = run_until(KEEP, "standby", 1536, Duration::from_secs(3600));
+    let (machine, _script, written) = run_until(KEEP, "standby", 1536, Duration::from_secs(3600));
     let first = written.join("\n");
     assert!(
         !first.contains("FAILED") && first.contains("figure standby"),
