@@ -3,7 +3,7 @@
 //! domain while others are watched. Pure.
 
 use rampart_model::{
-    Answers, Finding, Interval, QuantileAnswer, StallAnswer, StolenAnswer, VerdictFigures,
+    Answers, Finding, Interval, LeftOut, QuantileAnswer, StallAnswer, StolenAnswer, VerdictFigures,
     VerdictOutcome,
 };
 use rampart_stats::{Compared, Questions, Visit, compare};
@@ -55,53 +55,50 @@ pub(crate) fn judge_interference(
     asked: &Questions,
     emulated: bool,
 ) -> Option<(VerdictOutcome, String, VerdictFigures)> {
-    let found = compare(loaded, &quiet.visits, asked)?;
-    let (outcome, statement) = statements::interference(&found, asked.tolerance, emulated);
-    let figures = |found: &Compared, against: &[Visit]| VerdictFigures::Interference {
-        idle: quiet.record.to_owned(),
-        factors: ratios(found),
-        tolerance: asked.tolerance,
-        batches: (slices_in(loaded), slices_in(against)),
-        answers: Some(answers(found, asked)),
+    let judged = |against: &[Visit]| {
+        let found = compare(loaded, against, asked)?;
+        let (outcome, statement) = statements::interference(&found, asked.tolerance, emulated);
+        let figures = VerdictFigures::Interference {
+            idle: quiet.record.to_owned(),
+            factors: ratios(&found),
+            tolerance: asked.tolerance,
+            batches: (slices_in(loaded), slices_in(against)),
+            answers: Some(answers(&found, asked)),
+        };
+        Some((outcome, statement, figures))
     };
+    let all = judged(&quiet.visits)?;
     let Some(busy) = quiet.busy.iter().flatten().next() else {
-        return Some((outcome, statement, figures(&found, &quiet.visits)));
+        return Some(all);
     };
-    if outcome == VerdictOutcome::Leaks {
-        let mut figures = figures(&found, &quiet.visits);
-        withdraw(&mut figures, VerdictOutcome::Holds);
+    let idle = quiet.idle();
+    // What slows a domain more than when it was idle may be the programs of others beside the load.
+    let (withdrawn, (outcome, statement, mut figures)) = match judged(&idle) {
+        Some(compared) if all.0 != VerdictOutcome::Leaks => (VerdictOutcome::Leaks, compared),
+        _ => (VerdictOutcome::Holds, all),
+    };
+    let answers = figures.answers_mut()?;
+    answers.withdraw(withdrawn);
+    if outcome == VerdictOutcome::Leaks && withdrawn == VerdictOutcome::Holds {
         return Some((outcome, statement, figures));
     }
-    let idle = quiet.idle();
-    let busy = format!(
-        "in {} of {} measurements without a load, {} ({})",
-        quiet.visits.len() - idle.len(),
-        quiet.visits.len(),
-        busy.what,
-        busy.found.as_deref().unwrap_or("unknown"),
+    let count = |visits: &[Visit]| u32::try_from(visits.len()).unwrap_or(u32::MAX);
+    let left_out = LeftOut {
+        measurements: count(&quiet.visits) - count(&idle),
+        of: count(&quiet.visits),
+        programs: busy.found.clone().unwrap_or_else(|| "unknown".to_owned()),
+    };
+    let statement = format!(
+        "{statement}. Left out: in {} of {} measurements without a load, {} ({})",
+        left_out.measurements, left_out.of, busy.what, left_out.programs
     );
-    let Some(found) = compare(loaded, &idle, asked) else {
-        let mut figures = figures(&found, &quiet.visits);
-        withdraw(&mut figures, VerdictOutcome::Holds);
-        let statement = format!("{statement}. This decides nothing: {busy}");
-        return Some((VerdictOutcome::Inconclusive, statement, figures));
+    answers.left_out = Some(left_out);
+    let outcome = if outcome == withdrawn {
+        VerdictOutcome::Inconclusive
+    } else {
+        outcome
     };
-    let (outcome, statement) = statements::interference(&found, asked.tolerance, emulated);
-    let mut figures = figures(&found, &idle);
-    // What slows it may be the programs of others beside the load.
-    withdraw(&mut figures, VerdictOutcome::Leaks);
-    let outcome = match outcome {
-        VerdictOutcome::Leaks => VerdictOutcome::Inconclusive,
-        outcome => outcome,
-    };
-    Some((outcome, format!("{statement}. Left out: {busy}"), figures))
-}
-
-/// Takes back answers of this outcome.
-fn withdraw(figures: &mut VerdictFigures, outcome: VerdictOutcome) {
-    if let Some(answers) = figures.answers_mut() {
-        answers.withdraw(outcome);
-    }
+    Some((outcome, statement, figures))
 }
 
 /// Returns the quantiles whose ratios have an interval.
@@ -146,6 +143,7 @@ pub(crate) fn answers(found: &Compared, asked: &Questions) -> Answers {
             outcome: stolen.outcome,
         }),
         visits: found.visits,
+        left_out: None,
     }
 }
 
@@ -199,7 +197,19 @@ mod tests {
         let side = IdleSide::new("idle", side);
         let (outcome, statement, figures) =
             judge_interference(loaded, &side, &asked, false).expect("data");
-        let quantile = figures.answers().expect("answers").quantiles[0].outcome;
+        let answers = figures.answers().expect("answers");
+        let quantile = answers.quantiles[0].outcome;
+        let left_out = answers
+            .left_out
+            .as_ref()
+            .map_or(0, |left_out| left_out.measurements);
+        let expected = quiet.iter().filter(|visit| busy(visit.number)).count();
+        let expected = if outcome == VerdictOutcome::Leaks {
+            0
+        } else {
+            expected
+        };
+        assert_eq!(left_out as usize, expected, "{statement}");
         assert_eq!(quantile, outcome, "{statement}");
         (outcome, statement)
     }
@@ -232,10 +242,7 @@ mod tests {
         let same = visits(|_| 1);
         let (outcome, statement) = judged(&same, &same, |_| true);
         assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
-        assert!(
-            statement.contains("This decides nothing: in 40 of 40"),
-            "{statement}"
-        );
+        assert!(statement.contains("Left out: in 40 of 40"), "{statement}");
         let (outcome, statement) = judged(&same, &same, |number| number > 0);
         assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
         // A load that reaches the domain beside other programs does so.
