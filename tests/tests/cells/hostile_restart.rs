@@ -131,7 +131,7 @@ fn a_hostile_root_is_started_again_once_and_with_nothing_of_the_old_one() {
             cpus: [0, 1, 2].map(root),
             kernel: None,
         };
-        let rounds: [(&str, fn(&Root<'_>, Kept) -> Attacked); 4] = [
+        let rounds: [(&str, Attack); 4] = [
             ("all CPUs at once", |of, kept| of.reset_at_once(kept)),
             ("beside calls for the standby", |of, kept| {
                 of.reset_beside_calls(kept)
@@ -237,12 +237,7 @@ impl<'a> Root<'a> {
     }
 
     /// Keeps two kernels, attacks them, and turns the machine off. Checks what is started, and returns it.
-    fn round(
-        &self,
-        number: u64,
-        witness: &Witness<'_>,
-        attack: fn(&Self, Kept) -> Attacked,
-    ) -> Result<Self, String> {
+    fn round(&self, number: u64, witness: &Witness<'_>, attack: Attack) -> Result<Self, String> {
         let machine = self.machine;
         machine.manage_from(self.cpu(0));
         let mut kept = Vec::new();
