@@ -60,6 +60,8 @@ pub const INTERRUPTS: usize = 96;
 pub const INTERRUPT_END: usize = 288;
 /// If it is not 0, the CPU sleeps between orders, for a millisecond at a time. It uses the physical timer.
 pub const SLEEPS: usize = 386;
+/// The bitwise OR of all general registers except the argument at the start, plus one; 0 before.
+pub const RESIDUE: usize = 388;
 /// The latest steps of a random order, in a ring of [`STEPS`] of two words.
 pub const LATEST: usize = 400;
 /// Number of entries of the ring.

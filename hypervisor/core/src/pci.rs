@@ -40,6 +40,19 @@ pub fn filter(access: &Access, is_of_a_cell: bool) -> Filtered {
     }
 }
 
+/// Ends all requests of the function at this page, if there is one: DMA, and message-signalled interrupts. What it has
+/// sent before is complete, because the answer to the read comes after it (PCI Express, 2.4.1).
+pub fn quiet(page: u64, bus: &impl Bus) {
+    let command = bus.read(page + COMMAND, Width::Half);
+    // Not by the identity: that of a virtual function is all ones, too (9.3.4.1).
+    if command == Width::Half.mask() {
+        return;
+    }
+    disable_messages(page, bus);
+    bus.write(page + COMMAND, Width::Half, command & !MASTER);
+    bus.read(page + COMMAND, Width::Half);
+}
+
 /// Disables message-signalled interrupts of a function, in its list of capabilities (7.7.1, 7.7.2).
 pub fn disable_messages(page: u64, bus: &impl Bus) {
     const STATUS: u64 = 6;

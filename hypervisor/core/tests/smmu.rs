@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use rampart_hypervisor_core::bus::{Access, Bus, Width};
 use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{Iommu, Refusal, StreamGrant};
-use rampart_hypervisor_core::pci::{Filtered, disable_messages, filter};
+use rampart_hypervisor_core::pci::{Filtered, disable_messages, filter, quiet};
 use rampart_hypervisor_core::smmu::{
     Event, Identification, Obstacle, forget_entry, forget_translations_of, index, next,
     stream_bits, translated,
@@ -160,6 +160,25 @@ fn messages_are_disabled_in_any_list_of_capabilities() {
     expected[0x42] = 0x80;
     expected[0x53] = 0x40;
     assert_eq!(after, expected);
+}
+
+#[test]
+fn a_quiet_function_sends_nothing_and_an_absent_one_is_left_alone() {
+    let mut bytes = [0; 256];
+    bytes[4] = 0x07;
+    bytes[6] = 0x10;
+    bytes[0x34] = 0x40;
+    bytes[0x40..0x44].copy_from_slice(&[0x05, 0x00, 0x81, 0x00]);
+    let space = Space(RefCell::new(bytes));
+    quiet(0, &space);
+    let after = space.0.into_inner();
+    let mut expected = bytes;
+    expected[4] = 0x03;
+    expected[0x42] = 0x80;
+    assert_eq!(after, expected);
+    let absent = Space(RefCell::new([0xff; 256]));
+    quiet(0, &absent);
+    assert_eq!(absent.0.into_inner(), [0xff; 256]);
 }
 
 #[test]

@@ -320,6 +320,10 @@ impl World for Held<'_> {
         }
     }
 
+    fn end_dma(&mut self) -> Done {
+        smmu::end_dma_of_root()
+    }
+
     fn give_back(&mut self, cell: u32) {
         let machine = self.machine;
         // If the lock is not available, the root has fewer bits than it could; no cell gets more.

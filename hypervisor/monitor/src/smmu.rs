@@ -279,6 +279,19 @@ pub(crate) fn block(cell: u32) -> Done {
     confirmed(smmu.set(streams, cell, &smmu::NO_OWNER))
 }
 
+/// Withdraws DMA from the PCI functions of the root, none of whose CPUs but this one runs: what its last kernel has
+/// ordered ends before the memory of the next one is the root's. The drivers of the next kernel permit it again.
+pub(crate) fn end_dma_of_root() -> Done {
+    let Some(smmu) = running() else { return Ok(()) };
+    let (start, bytes) = space().unwrap_or_default();
+    for page in (start..start + bytes).step_by(PAGE_BYTES as usize) {
+        if !FUNCTIONS.iter().any(|function| function.load(Relaxed) == page) {
+            pci::quiet(page, &Devices);
+        }
+    }
+    confirmed(smmu.execute(&[smmu::forget_translations_of(ROOT)]))
+}
+
 /// Gives the devices of a cell access to its memory, before its start. Without a confirmation they have none.
 pub(crate) fn grant(cell: u32, manager: &mut Manager) {
     let Some(smmu) = running() else { return };

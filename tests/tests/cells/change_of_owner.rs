@@ -48,7 +48,7 @@ fn an_interrupt_that_returns_to_the_root_does_not_reach_a_cell() {
         ..OTHER
     };
     on(&models(), |machine| {
-        machine.manage_from(1);
+        machine.manage_from(root(1));
         let interrupts = vec![InterruptGrant {
             number: INTERRUPT as u32,
             flags: 0,

@@ -28,13 +28,14 @@ fn a_linux_cell_survives_a_root_panic_for_a_minute() {
     survives_for(60);
 }
 
-/// Boots a machine with this memory in MiB, which stays for `after_panic`, and runs a script in it until it prints the
+/// Boots a machine with this memory in MiB, which stays for `after_panic`, and with changed options, and runs a script in it until it prints the
 /// figure `last`. Returns the lines that it has printed, and the handle of the script, which kills it when dropped.
 pub(crate) fn run_until(
     script: &str,
     last: &str,
     mebibytes: u64,
     after_panic: Duration,
+    change: fn(&mut SimOptions),
 ) -> (Sim, AgentHandle, Vec<String>) {
     let architecture = Architecture::named("aarch64").expect("known");
     let image = Sim::image(architecture, &mut |_| ()).expect("an image");
@@ -43,6 +44,7 @@ pub(crate) fn run_until(
     options.mebibytes = mebibytes;
     options.append = Some("mem=768M iomem=relaxed".to_owned());
     options.after_panic = after_panic;
+    change(&mut options);
     let machine = Sim::boot(image, &options).expect("a machine");
     let command = AgentCommand::new(["bash", "-c", &[BEGIN, script].concat()]);
     let mut program = machine.agent().spawn(&command).expect("started");
@@ -73,7 +75,7 @@ impl CrashedRoot {
     /// Boots a machine and runs a script in it, which prints `figure to the root: START+BYTES`, then the figure
     /// `last`, and then makes the root panic.
     pub(crate) fn run(script: &str, last: &str) -> Self {
-        let (machine, _script, written) = run_until(script, last, 1280, LIMIT);
+        let (machine, _script, written) = run_until(script, last, 1280, LIMIT, |_| ());
         let mut crashed = Self {
             machine,
             written,

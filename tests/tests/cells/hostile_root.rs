@@ -8,10 +8,10 @@ use rampart_hypervisor_core::interface::{CellState, Hypercall, Outcome, StopReas
 use rampart_ring::program_header;
 
 use crate::machine::{
-    AFFINITY_INFO, BLOBS, CODE_BYTES, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR, HVC, HYPERVISOR,
-    ISB, MASK, MODELS, Machine, ONE, OTHER, RAM, RAM_BYTES, REDISTRIBUTORS, SMC, STORE, STORE_WORD,
-    UNMASK, WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with, region, register, root,
-    system, wait_within, write_register,
+    AFFINITY_INFO, BLOBS, CODE_BYTES, COUNT_AND_TURN_OFF, CPU_OFF, CPU_ON, Cell, DATA, DISTRIBUTOR,
+    HVC, HYPERVISOR, ISB, MASK, MODELS, Machine, ONE, OTHER, RAM, RAM_BYTES, REDISTRIBUTORS, SMC,
+    STORE, STORE_WORD, UNMASK, WITNESS, WITNESS_CPU, and_firmware, ensure, name, on, on_with,
+    region, register, root, system, wait_within, write_register,
 };
 
 /// A shared interrupt without a device (QEMU, hw/arm/virt.c: `a15irqmap`).
@@ -282,22 +282,12 @@ fn memory_beyond_the_monitor_is_refused() {
 /// cell with it.
 #[test]
 fn a_cpu_has_one_owner_while_it_is_turned_on_and_off() {
-    /// Increments the word at x0 and turns itself off.
-    const PROGRAM: [u32; 7] = [
-        0xf940_0001, // ldr x1, [x0]
-        0x9100_0421, // add x1, x1, #1
-        0xf900_0001, // str x1, [x0]
-        0x52b0_8000, // movz w0, #0x8400, lsl #16
-        0x7280_0040, // movk w0, #2
-        SMC,
-        0x17ff_fffa, // b to the start
-    ];
     const AT: u64 = BLOBS + 0x8000;
     const COUNT: u64 = AT + 0x1000;
     on(&and_firmware(&MODELS), |machine| {
         let witness = machine.start_witness()?;
         machine.turn_off(2)?;
-        for (index, instruction) in (0..).zip(PROGRAM) {
+        for (index, instruction) in (0..).zip(COUNT_AND_TURN_OFF) {
             machine.write(AT + 4 * index, &instruction.to_le_bytes());
         }
         machine.repeat(root(1), &[SMC], &[CPU_ON, 2, AT, COUNT]);

@@ -20,11 +20,24 @@ pub(crate) const MASK: u32 = 0xd503_4fdf;
 pub(crate) const UNMASK: u32 = 0xd503_4fff;
 const RETURN: u32 = 0xd65f_03c0;
 
+/// Increments the word at x0 and turns itself off.
+pub(crate) const COUNT_AND_TURN_OFF: [u32; 7] = [
+    0xf940_0001, // ldr x1, [x0]
+    0x9100_0421, // add x1, x1, #1
+    0xf900_0001, // str x1, [x0]
+    0x52b0_8000, // movz w0, #0x8400, lsl #16
+    0x7280_0040, // movk w0, #2
+    SMC,
+    0x17ff_fffa, // b to the start
+];
+
 /// PSCI (Arm DEN 0022).
 pub(crate) const CPU_OFF: u64 = 0x8400_0002;
 pub(crate) const CPU_ON: u64 = 0xc400_0003;
 pub(crate) const SYSTEM_OFF: u64 = 0x8400_0008;
 pub(crate) const SYSTEM_RESET: u64 = 0x8400_0009;
+/// SYSTEM_RESET2, which the hypervisor does not have.
+pub(crate) const SYSTEM_RESET2: u64 = 0xc400_0012;
 pub(crate) const AFFINITY_INFO: u64 = 0xc400_0004;
 
 /// System registers: op0, op1, CRn, CRm, op2.

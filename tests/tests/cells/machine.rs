@@ -89,7 +89,7 @@ pub(crate) struct Machine {
     memory: File,
     status: u64,
     /// The CPU of the root that makes the calls of the functions below.
-    manager: std::cell::Cell<u64>,
+    manager: std::cell::Cell<Remote>,
     _directory: tempfile::TempDir,
 }
 
@@ -181,18 +181,18 @@ impl Machine {
             qemu: qemu.expect("a machine"),
             memory,
             status,
-            manager: std::cell::Cell::new(0),
+            manager: std::cell::Cell::new(crate::configurations::root(0)),
             _directory: location,
         }
     }
 
     /// Makes this CPU of the root, instead of CPU 0, the one that manages cells.
-    pub(crate) fn manage_from(&self, cpu: u64) {
+    pub(crate) fn manage_from(&self, cpu: Remote) {
         self.manager.set(cpu);
     }
 
-    fn manager(&self) -> Remote {
-        root(self.manager.get())
+    pub(crate) fn manager(&self) -> Remote {
+        self.manager.get()
     }
 
     /// Reads a word of the machine's memory.
@@ -245,17 +245,11 @@ impl Machine {
 
     /// Returns what a person needs to understand a failure.
     fn description(&self) -> String {
-        use std::sync::atomic::Ordering::Relaxed;
         let status = self.status();
         let cells = status.cells.iter().map(|cell| cell.condition());
         let cells: Vec<_> = cells.map(|cell| (cell.state, cell.stop_reason)).collect();
         let cpus = status.cpus[..CPUS].iter();
         let cpus: Vec<_> = cpus.map(|cpu| (cpu.cpu_state(), cpu.all_exits())).collect();
-        let logged = (status.logged.load(Relaxed) as usize).min(status.log.len());
-        let log: Vec<u8> = status.log[..logged]
-            .iter()
-            .map(|byte| byte.load(Relaxed))
-            .collect();
         let registers = self.qemu.qmp().execute(
             "human-monitor-command",
             serde_json::json!({ "command-line": "info registers -a" }),
@@ -271,7 +265,7 @@ impl Machine {
         format!(
             "cells {:?}\n  CPUs {cpus:?}\n  log {}\n  {}",
             &cells[1..4],
-            String::from_utf8_lossy(&log),
+            log(&status),
             registers.join("\n  ")
         )
     }
@@ -492,7 +486,12 @@ impl Machine {
 
     /// Turns a CPU of the root off and waits until it is parked.
     pub(crate) fn turn_off(&self, cpu: u64) -> Attacked {
-        self.begin(root(cpu), &[SMC], &[CPU_OFF]);
+        self.turn_off_at(root(cpu), cpu)
+    }
+
+    /// The same for a CPU that executes orders in another area.
+    pub(crate) fn turn_off_at(&self, of: Remote, cpu: u64) -> Attacked {
+        self.begin(of, &[SMC], &[CPU_OFF]);
         self.expect_off(cpu)
     }
 
@@ -588,8 +587,10 @@ impl Machine {
             reason == u32::from(StopReason::Hypervisor)
         });
         let faults = faults.count();
-        let logged = status.logged.load(std::sync::atomic::Ordering::Relaxed);
-        ensure(faults == 0 && logged == 0, || {
+        // It logs a fault, and that the root is started again.
+        let log = log(&status);
+        let is_restart = |line: &str| line.starts_with("the root is started again");
+        ensure(faults == 0 && log.lines().all(is_restart), || {
             "the hypervisor faulted".to_owned()
         })
     }
@@ -599,6 +600,14 @@ impl Machine {
         let ended = self.qemu.ended();
         ensure(ended.is_none(), || format!("the machine ended: {ended:?}"))
     }
+}
+
+/// Returns what the hypervisor has logged.
+fn log(status: &Status) -> String {
+    use std::sync::atomic::Ordering::Relaxed;
+    let logged = (status.logged.load(Relaxed) as usize).min(status.log.len());
+    let bytes = status.log[..logged].iter().map(|byte| byte.load(Relaxed));
+    String::from_utf8_lossy(&bytes.collect::<Vec<u8>>()).into_owned()
 }
 
 /// The start of a waiting time.

@@ -14,6 +14,7 @@ mod hostile_accesses;
 mod hostile_cells;
 mod hostile_gicv2;
 mod hostile_pairs;
+mod hostile_restart;
 mod hostile_root;
 mod instructions;
 mod isolation;

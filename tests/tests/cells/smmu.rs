@@ -35,12 +35,12 @@ const NO_OWNER: u32 = 0x04;
 
 /// A device `edu`, by its slot on the first bus.
 #[derive(Debug, Clone, Copy)]
-struct Edu {
+pub(crate) struct Edu {
     slot: u64,
 }
 
-const OF_ROOT: Edu = Edu { slot: 2 };
-const OF_CELL: Edu = Edu { slot: 3 };
+pub(crate) const OF_ROOT: Edu = Edu { slot: 2 };
+pub(crate) const OF_CELL: Edu = Edu { slot: 3 };
 
 impl Edu {
     /// The page in the configuration space.
@@ -65,37 +65,58 @@ impl Edu {
     }
 
     /// Sets the address, and permits memory accesses and DMA.
-    fn set_up(self, machine: &Machine, by: Remote) -> Attacked {
+    pub(crate) fn set_up(self, machine: &Machine, by: Remote) -> Attacked {
         machine.set_device(by, self.page() + 0x10, self.registers())?;
         machine.set_device(by, self.page() + 4, 6)
     }
 
     /// Copies between memory and the device's buffer. Waits for the end of it.
-    fn copy(self, machine: &Machine, by: Remote, address: u64, to_memory: bool) -> Attacked {
+    pub(crate) fn copy(
+        self,
+        machine: &Machine,
+        by: Remote,
+        address: u64,
+        to_memory: bool,
+    ) -> Attacked {
         self.begin(machine, by, address, to_memory)?;
         self.finish(machine, by)
     }
 
     fn begin(self, machine: &Machine, by: Remote, address: u64, to_memory: bool) -> Attacked {
+        let (register, command) = self.order(machine, by, address, to_memory)?;
+        Self::write(machine, by, register, command)
+    }
+
+    /// Sets everything of an order except the command that begins it: returns its register and the command.
+    pub(crate) fn order(
+        self,
+        machine: &Machine,
+        by: Remote,
+        address: u64,
+        to_memory: bool,
+    ) -> Result<(u64, u64), String> {
         const BUFFER: u64 = 0x4_0000;
         let (from, to) = match to_memory {
             true => (BUFFER, address),
             false => (address, BUFFER),
         };
-        let command = 1 | u64::from(to_memory) << 1;
-        for (register, value) in [(0x80, from), (0x88, to), (0x90, BYTES), (0x98, command)] {
-            let written = machine.access(
-                by,
-                crate::machine::STORE,
-                self.registers() + register,
-                value,
-            )?;
-            ensure(written.is_some(), || "no access to the device".to_owned())?;
+        for (register, value) in [(0x80, from), (0x88, to), (0x90, BYTES)] {
+            Self::write(machine, by, self.registers() + register, value)?;
         }
-        Ok(())
+        Ok((self.registers() + 0x98, 1 | u64::from(to_memory) << 1))
     }
 
-    fn finish(self, machine: &Machine, by: Remote) -> Attacked {
+    fn write(machine: &Machine, by: Remote, register: u64, value: u64) -> Attacked {
+        let written = machine.access(by, crate::machine::STORE, register, value)?;
+        ensure(written.is_some(), || "no access to the device".to_owned())
+    }
+
+    /// The command register of the function (PCI Express, 7.5.1.1.3): bit 2 permits DMA.
+    pub(crate) fn command(self, machine: &Machine, by: Remote) -> Result<u64, String> {
+        machine.device(by, self.page() + 4)
+    }
+
+    pub(crate) fn finish(self, machine: &Machine, by: Remote) -> Attacked {
         let runs = || {
             machine
                 .device(by, self.registers() + 0x98)
@@ -108,11 +129,11 @@ impl Edu {
 }
 
 /// Writes different words to each place and returns the first.
-fn fill(machine: &Machine, address: u64, value: u8) {
+pub(crate) fn fill(machine: &Machine, address: u64, value: u8) {
     machine.write(address, &[value; BYTES as usize]);
 }
 
-fn holds(machine: &Machine, address: u64, value: u8) -> bool {
+pub(crate) fn holds(machine: &Machine, address: u64, value: u8) -> bool {
     machine.bytes(address, BYTES) == [value; BYTES as usize]
 }
 
@@ -137,7 +158,7 @@ fn events(machine: &Machine, seen: &mut u64) -> Result<Vec<(u32, u32, u32, u64)>
     Ok((from..all).map(read).collect())
 }
 
-fn with_smmu() -> Blob {
+pub(crate) fn with_smmu() -> Blob {
     let mut system = system();
     let device = DATA | MemoryFlags::DEVICE;
     let after = REGISTERS + REGISTER_BYTES;
@@ -165,7 +186,7 @@ fn with_smmu() -> Blob {
 }
 
 /// The hostile cell with a device.
-fn cell_with(edu: Edu) -> Blob {
+pub(crate) fn cell_with(edu: Edu) -> Blob {
     let mut blob = ONE.blob();
     let flags = DATA | MemoryFlags::DEVICE;
     blob.memory
@@ -174,15 +195,17 @@ fn cell_with(edu: Edu) -> Blob {
     blob
 }
 
+/// The options of QEMU for both devices.
+pub(crate) fn edu_options() -> Vec<std::ffi::OsString> {
+    let device = |edu: Edu| format!("edu,addr={},dma_mask=0xffffffffffffffff", edu.slot);
+    let options = [OF_ROOT, OF_CELL].map(|edu| ["-device".into(), device(edu).into()]);
+    options.into_iter().flatten().collect()
+}
+
 /// One boot for all attacks.
 #[test]
 fn dma_is_confined_to_its_owner() {
-    let mut options: Vec<std::ffi::OsString> = Vec::new();
-    for edu in [OF_ROOT, OF_CELL] {
-        let device = format!("edu,addr={},dma_mask=0xffffffffffffffff", edu.slot);
-        options.extend(["-device".into(), device.into()]);
-    }
-    on_with_options(&SMMU[..1], &with_smmu(), &options, |machine| {
+    on_with_options(&SMMU[..1], &with_smmu(), &edu_options(), |machine| {
         machine.expect_launched()?;
         for edu in [OF_ROOT, OF_CELL] {
             edu.set_up(machine, root(0))?;

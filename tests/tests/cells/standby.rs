@@ -4,6 +4,7 @@
 
 use std::time::{Duration, Instant};
 
+use rampart_bench::sim::SimOptions;
 use rampart_tests::programs::beside_others;
 use serde_json::json;
 
@@ -38,8 +39,27 @@ const WANTED: [&str; 15] = [
 
 #[test]
 fn a_root_that_panics_is_started_again_and_cells_run_on() {
+    is_started_again(KEEP, |_| ());
+}
+
+#[test]
+#[ignore = "the same on another machine; make test-long runs it"]
+fn a_root_with_a_gicv2_is_started_again_and_cells_run_on() {
+    let script = ["export SLEEPING_TRAPS=1; ", KEEP].concat();
+    is_started_again(&script, |options| options.gicv2 = true);
+}
+
+#[test]
+#[ignore = "the same on another machine; make test-long runs it"]
+fn a_root_with_two_security_states_is_started_again_and_cells_run_on() {
+    let script = ["export SLEEPING_TRAPS=1; ", KEEP].concat();
+    is_started_again(&script, |options| options.two_security_states = true);
+}
+
+fn is_started_again(script: &str, change: fn(&mut SimOptions)) {
     let _machine = beside_others();
-    let (machine, _script, written) = run_until(KEEP, "standby", 1536, Duration::from_secs(3600));
+    let limit = Duration::from_secs(3600);
+    let (machine, _script, written) = run_until(script, "standby", 1536, limit, change);
     let first = written.join("\n");
     assert!(
         !first.contains("FAILED") && first.contains("figure standby"),

@@ -324,6 +324,7 @@ impl Management {
                 self.go(Phase::Withdraw)
             }
             Kind::Restart => {
+                world.end_dma()?;
                 self.caller.into_iter().for_each(|cpu| world.set_entry(cell, cpu));
                 world.withdraw(cell);
                 world.set_work(cell, Work::Returning);

@@ -81,6 +81,12 @@ pub trait World {
     /// Unmaps the memory from the cell, whose CPUs are all off, and from the root if it is still mapped there.
     fn withdraw(&mut self, cell: u32);
 
+    /// Ends the DMA that the last kernel of the root has ordered, before the root is started again.
+    ///
+    /// # Errors
+    /// [`Outcome::TimedOut`]: it may continue.
+    fn end_dma(&mut self) -> Result<(), Outcome>;
+
     /// Returns interrupts and memory, which are wiped, to the root.
     fn give_back(&mut self, cell: u32);
 

@@ -108,6 +108,13 @@ impl World for Stepped<'_> {
         self.cell(cell).root_maps = false;
     }
 
+    fn end_dma(&mut self) -> Result<(), Outcome> {
+        let runs = |cpu: &usize| self.cpu(*cpu).cell == ROOT && self.cpu(*cpu).has_to_park();
+        let one = (0..self.cpu_count()).filter(runs).count() == 1;
+        self.expect(one, "DMA is ended while another CPU of the root can order it");
+        Ok(())
+    }
+
     fn give_back(&mut self, cell: u32) {
         self.cell(cell).root_maps = true;
     }

@@ -20,7 +20,7 @@ use rampart_hypervisor_core::interface::{CellState, Exit, ROOT};
 use super::memory::{from_the_root, is_refused};
 use super::support::{
     CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, Physical, Plan, SECOND, THIRD,
-    TIMEOUT, enable, report, state, wait_for_state, without_exits,
+    TIMEOUT, enable, report, sleeping_traps, state, wait_for_state, without_exits,
 };
 
 /// A cell that the second root creates, on the CPU and in the memory of the first one.
@@ -81,12 +81,18 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
         (PROGRAM, 0o644, &program),
     ];
     let counted = FIRST.page().word(INTERRUPTS);
+    // What the kernel does not know is in the environment of its first program.
+    let traps = if sleeping_traps() {
+        "SLEEPING_TRAPS=1"
+    } else {
+        ""
+    };
     let order = StandbyOrder {
         name: "standby".to_owned(),
         kernel,
         initramfs: initramfs(&own, &files)?,
         arguments: Some(format!(
-            "console=ttyAMA0 rdinit=/init panic=-1 iomem=relaxed -- again {counted}"
+            "console=ttyAMA0 rdinit=/init panic=-1 iomem=relaxed {traps} -- again {counted}"
         )),
         memory_bytes: STANDBY_BYTES,
     };

@@ -330,11 +330,15 @@ pub(crate) fn all_exits(device: &Device, cpu: usize) -> u64 {
     exits_for_interrupts(device, cpu).iter().sum()
 }
 
-/// Returns the exits that an interrupt may not cause. Excludes sleeping if the script declares that
-/// it traps, as with two security states.
+/// Returns whether the script declares that sleeping traps, as with two security states.
+pub(crate) fn sleeping_traps() -> bool {
+    std::env::var_os("SLEEPING_TRAPS").is_some()
+}
+
+/// Returns the exits that an interrupt may not cause, without those for sleeping if it traps.
 fn exits_for_interrupts(device: &Device, cpu: usize) -> Vec<u64> {
     let mut exits = exits(device, cpu);
-    if std::env::var_os("SLEEPING_TRAPS").is_some() {
+    if sleeping_traps() {
         exits[Exit::Wait as usize] = 0;
     }
     exits

@@ -14,6 +14,8 @@ const LAST_ROOT: &str = "last-root";
 /// The property by which a crash kernel is limited to memory of its own (Linux, drivers/of/fdt.c:
 /// `early_init_dt_check_for_usable_mem_range`).
 const USABLE: &str = "linux,usable-memory-range";
+/// The property of a device that makes interrupts of messages.
+const MESSAGES: &str = "msi-controller";
 /// Properties of `/chosen` that describe the boot of the last kernel.
 const OF_LAST_BOOT: [&str; 4] = ["linux,uefi", "linux,elfcorehdr", "linux,initrd", USABLE];
 
@@ -71,6 +73,9 @@ pub(crate) fn standby_tree(machine: &[u8], contents: &StandbyTree<'_>) -> Option
     for path in contents.disabled {
         if let Some(node) = tree.find_node_mut(path) {
             property(node, "status", "disabled");
+            // Linux uses a frame for messages of a GICv2 also if it is disabled (drivers/irqchip/irq-gic-v2m.c:
+            // gicv2m_of_init), but not without this.
+            node.remove_property(MESSAGES);
         }
     }
     let root = &mut tree.root;
@@ -133,6 +138,8 @@ mod tests {
         property(chosen, "linux,uefi-system-table", 1_u64);
         property(chosen, "stdout-path", "/serial");
         child(&mut machine.root, "rtc@9010000");
+        let frame = child(&mut machine.root, "v2m@8020000");
+        property(frame, MESSAGES, &[][..] as &[u8]);
         let reserved = child(&mut machine.root, "reserved-memory");
         child(reserved, "rampart@70000000");
         child(reserved, "firmware@50000000");
@@ -142,7 +149,7 @@ mod tests {
             initramfs: span(0x1_7600_0000, 0x1234),
             arguments: "console=ttyAMA0",
             seed: [9; 64],
-            disabled: &["/rtc@9010000".to_owned(), "/absent".to_owned()],
+            disabled: &["/rtc@9010000", "/v2m@8020000", "/absent"].map(str::to_owned),
             last: &[span(0x4000_0000, 0x3000_0000)],
         };
         let bytes = standby_tree(&machine.to_dtb(), &contents).expect("a tree");
@@ -171,6 +178,7 @@ mod tests {
             value("/rtc@9010000", "status"),
             Some(b"disabled\0".to_vec())
         );
+        assert_eq!(value("/v2m@8020000", MESSAGES), None);
         let found = value("/rampart-hypervisor", "compatible");
         assert_eq!(found, Some(b"rampart,hypervisor\0".to_vec()));
         let last = "/reserved-memory/last-root@40000000";

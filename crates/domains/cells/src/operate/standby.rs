@@ -19,8 +19,9 @@ use crate::resolve::{CellInUse, first_fit};
 const TREE: &str = "/sys/firmware/fdt";
 /// Kernel parameters that limit or place the memory of this kernel.
 const OF_THIS_BOOT: [&str; 5] = ["mem=", "memmap=", "crashkernel=", "elfcorehdr=", "initrd="];
-/// The compatible string of the translation service of a GICv3: what the last kernel has set up there remains.
-const TRANSLATION_SERVICE: &str = "arm,gic-v3-its";
+/// The compatible strings of what makes interrupts of messages: the translation service of a GICv3, in which remains what
+/// the last kernel has set up, and the frames of a GICv2, which the root cannot access.
+const MESSAGES: [&str; 2] = ["arm,gic-v3-its", "arm,gic-v2m-frame"];
 
 /// A kernel to keep.
 #[derive(Debug, Clone)]
@@ -176,7 +177,7 @@ fn own_arguments() -> String {
     words.join(" ")
 }
 
-/// Returns the devices that the kernel leaves alone: those of cells, and the service for message-signalled interrupts.
+/// Returns the devices that the kernel leaves alone: those of cells, and those for message-signalled interrupts.
 fn disabled(description: &Description, cells: &[CellInUse]) -> Vec<String> {
     let regions = cells.iter().flat_map(|cell| &cell.configuration.memory);
     let owned: Vec<AddressSpan> = regions
@@ -195,7 +196,7 @@ fn disabled(description: &Description, cells: &[CellInUse]) -> Vec<String> {
         device
             .compatible
             .iter()
-            .any(|one| one == TRANSLATION_SERVICE)
+            .any(|one| MESSAGES.contains(&one.as_str()))
             || device.ranges.iter().any(|range| overlaps(range.span()))
     });
     left.map(|device| device.path.clone()).collect()
