@@ -229,8 +229,8 @@ pub use units_text::ParseNanosError;
 pub use unwanted_activity::{InterruptSort, UnwantedActivity, is_device_softirq};
 #[cfg(feature = "std")]
 pub use verdict::{
-    Answers, Crossed, Interval, QuantileAnswer, Question, StallAnswer, StolenAnswer, Verdict,
-    VerdictFigures, VerdictOutcome,
+    Answers, Crossed, Interval, LeftOut, QuantileAnswer, Question, StallAnswer, StolenAnswer,
+    Verdict, VerdictFigures, VerdictOutcome,
 };
 #[cfg(feature = "std")]
 pub use vital_thread::VitalThread;

@@ -179,6 +179,20 @@ pub struct Answers {
     pub stolen: Option<StolenAnswer>,
     /// Visits of both sides on which the intervals rest.
     pub visits: (u32, u32),
+    /// Measurements without the load that were left out; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
+}
+
+/// Measurements without a load that are not compared, because other programs used the CPUs meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct LeftOut {
+    /// Number of measurements that were left out.
+    pub measurements: u32,
+    /// Number of valid measurements without the load.
+    pub of: u32,
+    /// The programs, and the CPU time that they used.
+    pub programs: String,
 }
 
 impl Answers {
@@ -354,4 +368,16 @@ pub struct Verdict {
     pub exposure: Exposure,
     /// The records, or transfer records, behind it.
     pub records: Vec<String>,
+}
+
+impl Verdict {
+    /// Returns the measurements that were left out, if these are at least half of those without the load
+    /// and nothing is decided without them.
+    #[must_use]
+    pub fn left_open_by_others(&self) -> Option<&LeftOut> {
+        let answers = self.figures.as_ref().and_then(VerdictFigures::answers);
+        let left_out = answers?.left_out.as_ref()?;
+        let most = left_out.measurements.saturating_mul(2) >= left_out.of;
+        (self.outcome == VerdictOutcome::Inconclusive && most).then_some(left_out)
+    }
 }

@@ -228,7 +228,13 @@ impl<'a> Asked<'a> {
                     |(decided, open)| format!("{decided} {}, {open} open", words.yes),
                 ),
                 Some(VerdictOutcome::Inconclusive),
-                format!("{so_far}not enough data under {open}, measure longer"),
+                if self.left_open_by_others() {
+                    format!(
+                        "{so_far}programs of others used the CPUs without a load, which leaves {open} open"
+                    )
+                } else {
+                    format!("{so_far}not enough data under {open}, measure longer")
+                },
             )
         };
         ComparisonEntry {
@@ -255,6 +261,15 @@ impl Asked<'_> {
             (!subjects.is_empty()).then(|| subjects.join(" and "))
         };
         Some((named(true)?, named(false)?))
+    }
+
+    /// Returns whether nothing but programs of others leaves verdicts open.
+    pub(crate) fn left_open_by_others(&self) -> bool {
+        let open = self.with(VerdictOutcome::Inconclusive);
+        !open.is_empty()
+            && open
+                .iter()
+                .all(|verdict| verdict.left_open_by_others().is_some())
     }
 
     /// Returns the subjects that fail or leak under some condition: `p50 and stalls`. `None` if no

@@ -3,7 +3,7 @@
 //! domain while others are watched. Pure.
 
 use rampart_model::{
-    Answers, Finding, Interval, QuantileAnswer, StallAnswer, StolenAnswer, Verdict, VerdictFigures,
+    Answers, Finding, Interval, LeftOut, QuantileAnswer, StallAnswer, StolenAnswer, VerdictFigures,
     VerdictOutcome,
 };
 use rampart_stats::{Compared, Questions, Visit, compare};
@@ -11,56 +11,94 @@ use rampart_stats::{Compared, Questions, Visit, compare};
 use crate::outside_influence::not_idle;
 use crate::statements;
 
-/// Returns outcome, statement and figures, or `None` if there is too little data to compare. `idle`
-/// names the record of `quiet`.
+/// The measurements of a domain without the load, in chronological order.
+#[derive(Debug, Default)]
+pub(crate) struct IdleSide<'a> {
+    /// The record that the document names.
+    pub(crate) record: &'a str,
+    visits: Vec<Visit>,
+    /// That programs of others used the CPUs, for each visit.
+    busy: Vec<Option<&'a Finding>>,
+}
+
+impl<'a> IdleSide<'a> {
+    /// Puts visits together, each with the findings of its measurement.
+    pub(crate) fn new(
+        record: &'a str,
+        visits: impl IntoIterator<Item = (Visit, &'a [Finding])>,
+    ) -> Self {
+        let with_busy = |(visit, findings)| (visit, not_idle(findings));
+        let (visits, busy) = visits.into_iter().map(with_busy).unzip();
+        Self {
+            record,
+            visits,
+            busy,
+        }
+    }
+
+    /// Returns the visits during which no program of others used the CPUs.
+    fn idle(&self) -> Vec<Visit> {
+        let of_each = self.visits.iter().zip(&self.busy);
+        let idle = of_each.filter(|(_, busy)| busy.is_none());
+        idle.map(|(visit, _)| visit.clone()).collect()
+    }
+}
+
+/// Returns outcome, statement and figures, or `None` if there is too little data to compare.
+///
+/// While programs of others use the CPUs, a load adds little to theirs. So a load reaches a domain if it
+/// slows it in comparison with all measurements without it, and does not reach it if that is shown by those
+/// that were idle.
 pub(crate) fn judge_interference(
     loaded: &[Visit],
-    quiet: &[Visit],
-    idle: &str,
+    quiet: &IdleSide<'_>,
     asked: &Questions,
     emulated: bool,
 ) -> Option<(VerdictOutcome, String, VerdictFigures)> {
-    let found = compare(loaded, quiet, asked)?;
-    let (outcome, statement) = statements::interference(&found, asked.tolerance, emulated);
-    let figures = VerdictFigures::Interference {
-        idle: idle.to_owned(),
-        factors: ratios(&found),
-        tolerance: asked.tolerance,
-        batches: (slices_in(loaded), slices_in(quiet)),
-        answers: Some(answers(&found, asked)),
+    let judged = |against: &[Visit]| {
+        let found = compare(loaded, against, asked)?;
+        let (outcome, statement) = statements::interference(&found, asked.tolerance, emulated);
+        let figures = VerdictFigures::Interference {
+            idle: quiet.record.to_owned(),
+            factors: ratios(&found),
+            tolerance: asked.tolerance,
+            batches: (slices_in(loaded), slices_in(against)),
+            answers: Some(answers(&found, asked)),
+        };
+        Some((outcome, statement, figures))
+    };
+    let all = judged(&quiet.visits)?;
+    let Some(busy) = quiet.busy.iter().flatten().next() else {
+        return Some(all);
+    };
+    let idle = quiet.idle();
+    // What slows a domain more than when it was idle may be the programs of others beside the load.
+    let (withdrawn, (outcome, statement, mut figures)) = match judged(&idle) {
+        Some(compared) if all.0 != VerdictOutcome::Leaks => (VerdictOutcome::Leaks, compared),
+        _ => (VerdictOutcome::Holds, all),
+    };
+    let answers = figures.answers_mut()?;
+    answers.withdraw(withdrawn);
+    if outcome == VerdictOutcome::Leaks && withdrawn == VerdictOutcome::Holds {
+        return Some((outcome, statement, figures));
+    }
+    let count = |visits: &[Visit]| u32::try_from(visits.len()).unwrap_or(u32::MAX);
+    let left_out = LeftOut {
+        measurements: count(&quiet.visits) - count(&idle),
+        of: count(&quiet.visits),
+        programs: busy.found.clone().unwrap_or_else(|| "unknown".to_owned()),
+    };
+    let statement = format!(
+        "{statement}. Left out: in {} of {} measurements without a load, {} ({})",
+        left_out.measurements, left_out.of, busy.what, left_out.programs
+    );
+    answers.left_out = Some(left_out);
+    let outcome = if outcome == withdrawn {
+        VerdictOutcome::Inconclusive
+    } else {
+        outcome
     };
     Some((outcome, statement, figures))
-}
-
-/// Takes back that a load does not reach a domain if other programs used the CPUs in half of the
-/// measurements of the idle side, so that the load added little to theirs. `idle` are the findings of
-/// each measurement on that side. A load that reaches the domain nevertheless does so.
-pub(crate) fn require_idle<'a>(verdict: &mut Verdict, idle: impl Iterator<Item = &'a [Finding]>) {
-    let busy: Vec<Option<&Finding>> = idle.map(not_idle).collect();
-    let count = busy.iter().flatten().count();
-    let Some(first) = busy.iter().flatten().next() else {
-        return;
-    };
-    if 2 * count < busy.len() {
-        return;
-    }
-    if let Some(answers) = verdict
-        .figures
-        .as_mut()
-        .and_then(VerdictFigures::answers_mut)
-    {
-        answers.withdraw(VerdictOutcome::Holds);
-    }
-    if verdict.outcome == VerdictOutcome::Holds {
-        verdict.outcome = VerdictOutcome::Inconclusive;
-        verdict.statement = format!(
-            "{}. This decides nothing: in {count} of {} measurements without a load, {} ({})",
-            verdict.statement,
-            busy.len(),
-            first.what,
-            first.found.as_deref().unwrap_or("unknown"),
-        );
-    }
 }
 
 /// Returns the quantiles whose ratios have an interval.
@@ -105,6 +143,7 @@ pub(crate) fn answers(found: &Compared, asked: &Questions) -> Answers {
             outcome: stolen.outcome,
         }),
         visits: found.visits,
+        left_out: None,
     }
 }
 
@@ -117,67 +156,97 @@ pub(crate) fn slices_in(visits: &[Visit]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rampart_model::{Condition, Exposure, MeterKind, Question, Severity};
+    use rampart_model::{Distribution, Nanos, Severity};
+    use rampart_stats::{INTERFERENCE_TOLERANCE, Look, Risk};
 
-    #[test]
-    fn only_holds_needs_an_idle_side() {
+    /// Returns visits whose samples are `factor` times 9 to 11 µs.
+    fn visits(factor: impl Fn(u32) -> u64) -> Vec<Visit> {
+        let visit = |number| {
+            let values = (0..300).map(|sample| Nanos(factor(number) * (9_000 + sample * 7)));
+            Visit::of(number, vec![Distribution::from_values(values)])
+        };
+        (0..40).map(visit).collect()
+    }
+
+    /// Judges visits; programs of others were busy in those of the idle side for which `busy` is true.
+    fn judged(
+        loaded: &[Visit],
+        quiet: &[Visit],
+        busy: impl Fn(u32) -> bool,
+    ) -> (VerdictOutcome, String) {
         let what =
             "programs outside the experiment used the CPUs during a measurement without a load";
-        let busy = Finding::new(Severity::Warning, "idle measurement", what)
-            .values("`make` 0.70 CPUs", "at most 0.25 CPUs");
         let other = Finding::new(Severity::Warning, "CPU 1", "steal");
-        let idle = [vec![other.clone()], vec![other, busy.clone()], vec![busy]];
-        let answers = Answers {
-            quantiles: vec![QuantileAnswer {
-                quantile: 0.5,
-                outcome: VerdictOutcome::Holds,
-            }],
-            ..Answers::default()
+        let finding = Finding::new(Severity::Warning, "idle measurement", what)
+            .values("`make`, all together about a CPU", "at most 0.25 CPUs");
+        let findings = [vec![other.clone()], vec![other, finding]];
+        let side = quiet.iter().map(|visit| {
+            (
+                visit.clone(),
+                findings[usize::from(busy(visit.number))].as_slice(),
+            )
+        });
+        let asked = Questions {
+            quantiles: true,
+            stolen: false,
+            lengths: Vec::new(),
+            tolerance: INTERFERENCE_TOLERANCE,
+            alarm: VerdictOutcome::Leaks,
+            risk: Risk::of(12, Look { number: 1, of: 1 }),
         };
-        let before = |outcome| Verdict {
-            id: String::new(),
-            question: Question::Interference,
-            domain: "task".to_owned(),
-            meter: MeterKind::Wakeup,
-            condition: Condition::IDLE,
-            disturbance: None,
-            outcome,
-            statement: "p99 ×1.01".to_owned(),
-            figures: Some(VerdictFigures::Interference {
-                idle: String::new(),
-                factors: Vec::new(),
-                tolerance: 1.5,
-                batches: (1, 1),
-                answers: Some(answers.clone()),
-            }),
-            exposure: Exposure::default(),
-            records: Vec::new(),
+        let side = IdleSide::new("idle", side);
+        let (outcome, statement, figures) =
+            judge_interference(loaded, &side, &asked, false).expect("data");
+        let answers = figures.answers().expect("answers");
+        let quantile = answers.quantiles[0].outcome;
+        let left_out = answers
+            .left_out
+            .as_ref()
+            .map_or(0, |left_out| left_out.measurements);
+        let expected = quiet.iter().filter(|visit| busy(visit.number)).count();
+        let expected = if outcome == VerdictOutcome::Leaks {
+            0
+        } else {
+            expected
         };
-        let of = |outcome, idle: &[Vec<Finding>]| {
-            let mut verdict = before(outcome);
-            require_idle(&mut verdict, idle.iter().map(Vec::as_slice));
-            verdict
-        };
-        let taken_back = of(VerdictOutcome::Holds, &idle);
-        assert_eq!(taken_back.outcome, VerdictOutcome::Inconclusive);
-        let statement = taken_back.statement;
+        assert_eq!(left_out as usize, expected, "{statement}");
+        assert_eq!(quantile, outcome, "{statement}");
+        (outcome, statement)
+    }
+
+    #[test]
+    fn a_load_is_compared_with_what_was_idle() {
+        let same = visits(|_| 1);
+        let (outcome, statement) = judged(&same, &same, |_| false);
+        assert_eq!(outcome, VerdictOutcome::Holds, "{statement}");
+        assert!(!statement.contains("make"), "{statement}");
+
+        let (outcome, statement) = judged(&same, &same, |number| number % 4 != 0);
+        assert_eq!(outcome, VerdictOutcome::Holds, "{statement}");
         assert!(
-            statement.starts_with("p99 ×1.01. This decides nothing: in 2 of 3"),
+            statement.contains("in 30 of 40 measurements"),
             "{statement}"
         );
-        assert!(statement.contains("(`make` 0.70 CPUs)"), "{statement}");
-        let holds = before(VerdictOutcome::Holds);
-        assert_eq!(of(VerdictOutcome::Holds, &idle[..1]), holds);
-        let mostly = [Vec::new(), Vec::new(), idle[2].clone()];
-        assert_eq!(of(VerdictOutcome::Holds, &mostly), holds);
-        // What is open stays open, without its first answers.
-        for outcome in [VerdictOutcome::Leaks, VerdictOutcome::Inconclusive] {
-            let verdict = of(outcome, &idle);
-            assert_eq!(verdict.outcome, outcome);
-            assert_eq!(verdict.statement, "p99 ×1.01");
-            let answers = verdict.figures.as_ref().and_then(VerdictFigures::answers);
-            let first = answers.expect("answers").quantiles[0];
-            assert_eq!(first.outcome, VerdictOutcome::Inconclusive);
-        }
+        assert!(statement.contains("(`make`, all together"), "{statement}");
+
+        // Both the load and the programs of others slow it: no difference to most of the idle side.
+        let slow = visits(|_| 3);
+        let mixed = visits(|number| if number % 4 == 0 { 1 } else { 3 });
+        let (outcome, statement) = judged(&slow, &mixed, |number| number % 4 != 0);
+        assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
+        assert!(statement.contains("Left out: in 30 of 40"), "{statement}");
+    }
+
+    #[test]
+    fn without_an_idle_measurement_no_isolation_holds() {
+        let same = visits(|_| 1);
+        let (outcome, statement) = judged(&same, &same, |_| true);
+        assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
+        assert!(statement.contains("Left out: in 40 of 40"), "{statement}");
+        let (outcome, statement) = judged(&same, &same, |number| number > 0);
+        assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
+        // A load that reaches the domain beside other programs does so.
+        let (outcome, statement) = judged(&visits(|_| 3), &same, |_| true);
+        assert_eq!(outcome, VerdictOutcome::Leaks, "{statement}");
     }
 }

@@ -14,7 +14,7 @@ use crate::comparison::compare;
 use crate::crash_verdicts::judge_crash;
 use crate::deadline;
 use crate::decided_after::decided_after;
-use crate::interference::{answers, judge_interference, ratios, require_idle, slices_in};
+use crate::interference::{IdleSide, answers, judge_interference, ratios, slices_in};
 use crate::negative_control;
 use crate::questions;
 use crate::statements;
@@ -264,7 +264,12 @@ fn judge_load(
 ) -> Verdict {
     let (loaded, quiet) = (visits_of(visits, record), visits_of(visits, idle));
     let asked = questions::interference(settings, &record.settings, &record.domain);
-    let found = judge_interference(loaded, quiet, &idle.id, &asked, emulated);
+    // One visit for each valid run.
+    let valid = idle.runs.iter().filter(|run| run.invalid.is_empty());
+    let findings = valid.map(|run| run.findings.as_slice());
+    let findings = findings.chain(std::iter::repeat(&[][..]));
+    let quiet = IdleSide::new(&idle.id, quiet.iter().cloned().zip(findings));
+    let found = judge_interference(loaded, &quiet, &asked, emulated);
     let (outcome, statement, figures) = match found {
         Some((outcome, statement, figures)) => (outcome, statement, Some(figures)),
         None => (
@@ -273,17 +278,14 @@ fn judge_load(
             None,
         ),
     };
-    let mut verdict = verdict(
+    verdict(
         Question::Interference,
         record,
         outcome,
         statement,
         figures,
         vec![record.id.clone(), idle.id.clone()],
-    );
-    let valid = idle.runs.iter().filter(|run| run.invalid.is_empty());
-    require_idle(&mut verdict, valid.map(|run| run.findings.as_slice()));
-    verdict
+    )
 }
 
 pub(crate) fn visits_of<'a>(visits: &VisitsByRecord<'a>, record: &Record) -> &'a [Visit] {

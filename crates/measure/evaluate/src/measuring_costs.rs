@@ -34,17 +34,17 @@ pub(crate) struct MeasuringCosts {
 impl MeasuringCosts {
     /// The costs on a real machine.
     ///
-    /// Two minutes are enough for twenty repetitions of the standard matrix. Disturbances get two
-    /// fifths of the time: they answer one of the four questions, the matrix answers two. A tenth of a
+    /// Two minutes are enough for twenty repetitions of the standard matrix. Disturbances get a good
+    /// third of the time: they answer one of the four questions, the matrix answers two. A tenth of a
     /// block, the tolerance of an isolation that holds, is half of the worst quiet latency.
     pub(crate) const REAL: Self = Self {
         total: Nanos::from_secs(120),
         interval: Nanos::from_micros(500),
         run_overhead: Nanos::from_millis(500),
-        repeated_run_overhead: Nanos::from_millis(100),
+        repeated_run_overhead: Nanos::from_millis(90),
         switch: Nanos::from_secs(1),
-        round_overhead: Nanos::from_millis(1300),
-        disturbance_percent: 40,
+        round_overhead: Nanos::from_millis(700),
+        disturbance_percent: 36,
         loads: &[LoadKind::Cpu, LoadKind::Cache],
         disturbing_loads: &[LoadKind::Cache, LoadKind::Cpu],
         blocks: 80,

@@ -125,7 +125,7 @@ fn order_of_variants(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use rampart_model::{
         Condition, CpuSet, DomainKind, DomainSelection, EvaluatedDomain, LoadKind, LoadLocation,
@@ -133,7 +133,7 @@ mod tests {
     };
     use std::collections::BTreeSet;
 
-    fn plan(domains: usize, repetitions: u32, seed: u64) -> EvaluationSettings {
+    pub(crate) fn plan(domains: usize, repetitions: u32, seed: u64) -> EvaluationSettings {
         let domain = |number: usize| EvaluatedDomain {
             policy: None,
             deadline: None,

@@ -131,6 +131,10 @@ fn loads_part(loads: &Asked<'_>, parts: &mut Parts) {
                 parts.decided.push(format!("{decided} isolated from loads"));
                 parts.open.push(format!("{open} under loads"));
             }
+            None if loads.left_open_by_others() => parts.open.push(
+                "isolation from loads, because other programs kept the machine busy without a load"
+                    .to_owned(),
+            ),
             None => parts.open.push("isolation from loads".to_owned()),
         },
     }

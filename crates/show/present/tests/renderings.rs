@@ -2,9 +2,9 @@
 //! Every rendering of every test document.
 
 use rampart_model::{
-    Bench, Distribution, Evaluation, EvaluationPart, EvaluationState, Finding,
+    Answers, Bench, Distribution, Evaluation, EvaluationPart, EvaluationState, Finding, LeftOut,
     MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos, Question, Series, Severity, Verdict,
-    VerdictOutcome,
+    VerdictFigures, VerdictOutcome,
 };
 use rampart_present::{
     Element, TerminalOptions, html, json, junit, markdown, measurement, report, terminal,
@@ -80,6 +80,30 @@ fn the_next_command_follows_from_what_is_missing() {
     assert_eq!(
         command(&evaluation),
         "rampart evaluate --deadline 250us --cpus 2-3 --for 20m"
+    );
+    // More time does not help beside programs that keep the machine busy.
+    evaluation.verdicts[0].figures = Some(VerdictFigures::Interference {
+        idle: String::new(),
+        factors: Vec::new(),
+        tolerance: 1.5,
+        batches: (1, 1),
+        answers: Some(Answers {
+            left_out: Some(LeftOut {
+                measurements: 7,
+                of: 8,
+                programs: "`make`, all together about a CPU".to_owned(),
+            }),
+            ..Answers::default()
+        }),
+    });
+    assert_eq!(
+        command(&evaluation),
+        "rampart evaluate --deadline 250us --for=2m --cpus 2-3"
+    );
+    let text = first_answer(&evaluation);
+    assert!(
+        text.contains("use the CPUs without a load (`make`"),
+        "{text}"
     );
     evaluation.state = EvaluationState::EndedEarly;
     assert_eq!(

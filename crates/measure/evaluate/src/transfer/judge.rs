@@ -12,7 +12,7 @@ use rampart_stats::{
 };
 
 use super::session::faults;
-use crate::interference::{judge_interference, require_idle};
+use crate::interference::{IdleSide, judge_interference};
 use crate::questions;
 use crate::statements;
 
@@ -311,15 +311,15 @@ impl<'a> Row<'a> {
     fn interference(&self, settings: &EvaluationSettings, domain: &str, emulated: bool) -> Verdict {
         let (loaded, mut shown) = self.valid(domain);
         let (quiet, beside) = valid(&self.quiet, domain);
-        let idle = quiet.first().map(|(_, round)| round.id.clone());
         shown.records.extend(beside.records);
         let mut verdict = self.verdict(Question::Interference, domain, shown);
-        let visits = |rounds: &[Numbered<'_>]| -> Vec<Visit> {
-            rounds
-                .iter()
-                .map(|(number, round)| visit(*number, round, domain))
-                .collect()
-        };
+        let visit_in = |(number, round): &Numbered<'_>| visit(*number, round, domain);
+        let visits: Vec<Visit> = loaded.iter().map(visit_in).collect();
+        let without = quiet
+            .iter()
+            .map(|round| (visit_in(round), round.1.findings.as_slice()));
+        let idle = quiet.first().map_or("", |(_, round)| round.id.as_str());
+        let quiet = IdleSide::new(idle, without);
         let meter = MeterSettings {
             interval: settings
                 .transfer
@@ -328,15 +328,10 @@ impl<'a> Row<'a> {
             ..MeterSettings::new(MeterKind::Wakeup, CpuSet::new())
         };
         let asked = questions::interference(settings, &meter, domain);
-        let found = idle.and_then(|idle| {
-            judge_interference(&visits(&loaded), &visits(&quiet), &idle, &asked, emulated)
-        });
-        match found {
+        match judge_interference(&visits, &quiet, &asked, emulated) {
             Some((outcome, statement, figures)) => {
                 (verdict.outcome, verdict.statement) = (outcome, statement);
                 verdict.figures = Some(figures);
-                let findings = quiet.iter().map(|(_, round)| round.findings.as_slice());
-                require_idle(&mut verdict, findings);
             }
             None if !loaded.is_empty() => {
                 verdict.statement = statements::too_little(&verdict.exposure);

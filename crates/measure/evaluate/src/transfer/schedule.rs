@@ -468,7 +468,7 @@ mod tests {
         assert_eq!(names, ["cpu:host", "cpu:task", "cache:host", "cache:task"]);
         assert!(matches!(planned(&domains, &[], 5), Ok(Planned::Nothing(_))));
         let refused = planned(&domains, &["block", "cpu"], 20).expect_err("asked for");
-        assert!(refused.to_string().contains("fix: --for 82s"), "{refused}");
+        assert!(refused.to_string().contains("fix: --for 77s"), "{refused}");
     }
 
     #[test]

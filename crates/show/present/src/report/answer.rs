@@ -85,14 +85,24 @@ fn state_line(evaluation: &Evaluation) -> Text {
     parts.join(" · ").into()
 }
 
-/// Returns how many comparisons are inconclusive, and how much time would decide them; `None` if all
-/// are decided, or if the time cannot be estimated.
+/// Returns how many comparisons are inconclusive, and how much time would decide them or which programs
+/// prevent it; `None` if all are decided, or if neither is known.
 fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
-    let after = evaluation.comparison.decided_after?;
     let (open, all) = count_of_open_comparisons(evaluation);
+    let busy = evaluation
+        .verdicts
+        .iter()
+        .find_map(Verdict::left_open_by_others);
+    let reason = match (evaluation.comparison.decided_after, busy) {
+        (Some(after), _) => format!("about {} would decide them (--until-decided)", about(after)),
+        (None, Some(busy)) => format!(
+            "without a load, programs of others used the CPUs in {} of {} measurements ({})",
+            busy.measurements, busy.of, busy.programs
+        ),
+        (None, None) => return None,
+    };
     Some(format!(
-        "{open} of {all} comparisons inconclusive: about {} would decide them (--until-decided)",
-        about(after)
+        "{open} of {all} comparisons inconclusive: {reason}"
     ))
 }
 

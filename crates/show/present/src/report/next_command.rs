@@ -43,15 +43,26 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
         );
     }
     if let Some(why) = open(evaluation, best) {
-        return match evaluation.comparison.decided_after {
-            Some(after) => (
+        let busy = evaluation
+            .verdicts
+            .iter()
+            .find_map(Verdict::left_open_by_others);
+        return match (evaluation.comparison.decided_after, busy) {
+            (Some(after), _) => (
                 format!(
                     "{why} Measuring for about {} would decide more.",
                     about(after)
                 ),
                 again(evaluation, Some(Time::UntilDecided(twice(after)))),
             ),
-            None => {
+            (None, Some(busy)) => (
+                format!(
+                    "End the programs that use the CPUs without a load ({}), and evaluate again.",
+                    busy.programs
+                ),
+                again(evaluation, None),
+            ),
+            (None, None) => {
                 let longer = longer(evaluation.settings.total);
                 (why, again(evaluation, Some(Time::For(longer))))
             }
