@@ -55,8 +55,8 @@ pub(super) fn with_enabled(bytes: &[u8], paths: &[&str]) -> Result<Vec<u8>, Stri
 pub(super) fn with_reserved(bytes: &[u8], path: &str) -> Result<Vec<u8>, String> {
     let flattened = Fdt::new(bytes).map_err(|error| error.to_string())?;
     let mut tree = DeviceTree::from_fdt(&flattened);
-    let names = path.split('/').filter(|name| !name.is_empty());
-    let node = names.fold(Some(&mut tree.root), |node, name| node?.child_mut(name));
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    let node = names.try_fold(&mut tree.root, |node, name| node.child_mut(name));
     let node = node.ok_or_else(|| format!("no node {path}"))?;
     node.add_property(DeviceTreeProperty::new_unchecked("status", "reserved"));
     Ok(tree.to_dtb())
