@@ -25,9 +25,10 @@ const KERNEL_ERRORS: [&str; 11] = [
 ];
 
 /// The files that are copied into the machine, and the commands that build them.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 5] = [
     ("hypervisor/rampart.bin", "make hypervisor"),
     ("hypervisor/rampart-gicv2.bin", "make hypervisor"),
+    ("hypervisor/rampart-smmu.bin", "make hypervisor"),
     ("aarch64/rampart-meter", "make build ARCH=aarch64"),
     ("modules", "make modules ARCH=aarch64"),
 ];
@@ -38,7 +39,7 @@ set -u
 mkdir /tmp/cells && tar -x -C /tmp/cells && cd /tmp/cells || exit 9
 # The CPUs are isolated, so the script gets all of them.
 taskset -p -c 0-3 $$ >/dev/null
-mkdir -p /lib/firmware && cp rampart.bin rampart-gicv2.bin /lib/firmware/ || exit 9
+mkdir -p /lib/firmware && cp rampart.bin rampart-gicv2.bin rampart-smmu.bin /lib/firmware/ || exit 9
 # The machine has loaded the module at boot.
 grep -q '^rampart ' /proc/modules && rmmod rampart
 insmod modules/$(uname -r)/rampart.ko || exit 9
@@ -144,6 +145,28 @@ pub fn run_with_two_security_states(script: &str, memory: u32, limit: Duration) 
 #[must_use]
 pub fn run_with_gicv2(script: &str, memory: u32, limit: Duration) -> String {
     run(script, memory, limit, archive(), &["--gicv2"])
+}
+
+/// Like [`run_with_hypervisor`], in a machine whose PCI functions are behind an SMMU of the hypervisor, with a disk for
+/// `/var/lib/rampart`.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`].
+#[must_use]
+pub fn run_behind_smmu(script: &str, memory: u32, limit: Duration) -> String {
+    let location = tempfile::tempdir().expect("a directory");
+    let disk = location.path().join("disk");
+    let disk = disk.to_str().expect("a path in UTF-8");
+    let machine = "aarch64-smmu";
+    run_in(
+        machine,
+        script,
+        memory,
+        limit,
+        archive(),
+        "",
+        &["--disk", disk],
+    )
 }
 
 /// Like [`run_with_two_security_states`], in a machine with Trusted Firmware-A. Returns `None`, and reports it, if that

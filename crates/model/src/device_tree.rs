@@ -44,6 +44,9 @@ pub struct Description {
     pub last_cache: Option<LastCache>,
     /// The devices with registers accessible to the CPUs or with interrupts.
     pub devices: Vec<TreeDevice>,
+    /// The PCI functions of the running machine, by Linux's addresses; empty without Linux.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<PciFunction>,
     /// The shared peripheral interrupts that Linux has requested, in ascending order: for a device,
     /// or without one. Empty if the description is not of the running machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -295,7 +298,7 @@ pub struct NodeContents {
 }
 
 /// Linux's driver of a device.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct Driver {
     /// Bus in sysfs: `platform`, `amba`.
@@ -348,5 +351,77 @@ impl TreeDevice {
             .iter()
             .filter(shared)
             .map(|interrupt| interrupt.number)
+    }
+}
+
+/// A PCI function.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct PciFunction {
+    /// Its address in Linux: domain, bus, device and function, such as `0000:00:04.0`.
+    pub address: String,
+    /// Its vendor.
+    pub vendor: u16,
+    /// Its device number of this vendor.
+    pub device: u16,
+    /// Its class: base class, subclass and programming interface.
+    pub class: u32,
+    /// Path of the node of its host bridge; none if the tree has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bridge: Option<String>,
+    /// The address of the bridge on the first bus that it is behind; none if it is on the first bus itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<String>,
+    /// Address of its configuration space; none if its host bridge has no ECAM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page: Option<u64>,
+    /// The SMMU that it is behind, with its stream as argument.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<Reference>,
+    /// Number of its interrupt pin, from 1; 0 for none.
+    pub pin: u32,
+    /// The interrupt that its pin raises.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupt: Option<DeviceInterrupt>,
+    /// Its memory, as seen by the CPUs.
+    pub ranges: Vec<FunctionRange>,
+    /// Its driver in Linux.
+    pub linux: Driver,
+    /// What prevents that a cell gets it, whatever else the cell has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub obstacles: Vec<Finding>,
+    /// The first 256 bytes of its configuration space; not part of the document.
+    #[serde(skip)]
+    pub configuration: Vec<u8>,
+}
+
+/// Memory of a PCI function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub struct FunctionRange {
+    /// Number of its base address register, 6 for its ROM, and more for what it forwards as a bridge.
+    pub number: u32,
+    /// Start and size; it starts at 0 if it has no address.
+    #[serde(flatten)]
+    pub span: AddressSpan,
+}
+
+impl PciFunction {
+    /// Number of base address registers.
+    pub const BASES: u32 = 6;
+
+    /// Returns the memory of its base address registers.
+    pub fn bases(&self) -> impl Iterator<Item = &FunctionRange> {
+        self.ranges
+            .iter()
+            .filter(|range| range.number < Self::BASES)
+    }
+
+    /// Returns whether it raises this interrupt of the GIC.
+    #[must_use]
+    pub fn raises(&self, number: u32) -> bool {
+        let is_it =
+            |one: &DeviceInterrupt| one.kind == InterruptKind::Shared && one.number == number;
+        self.interrupt.as_ref().is_some_and(is_it)
     }
 }

@@ -23,6 +23,7 @@ mod machine;
 mod models;
 mod network;
 mod newest_kernel;
+mod pci;
 mod random;
 mod root_crash;
 mod shared_memory;

@@ -99,6 +99,7 @@ impl Parts {
             arguments: arguments.to_owned(),
             nodes: Vec::new(),
             names: RegionNames::default(),
+            functions: Vec::new(),
         })
     }
 }
@@ -463,6 +464,7 @@ fn device(kernel: &str, meter: &str) -> Result<()> {
         arguments: String::new(),
         nodes: resolved.nodes,
         names: resolved.names,
+        functions: resolved.functions,
     })?;
     let agent = cell.agent(BOOT_TIMEOUT)?;
     let counted = || -> Result<u64> {

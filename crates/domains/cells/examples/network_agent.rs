@@ -310,6 +310,7 @@ impl Parts {
             arguments: String::new(),
             nodes: resolved.nodes,
             names: resolved.names,
+            functions: resolved.functions,
         })?)
     }
 }

@@ -127,6 +127,7 @@ fn boot(kernel: &str, meter: &str, modules: &[&str]) -> Result<LinuxCell> {
         arguments: String::new(),
         nodes: resolved.nodes,
         names: resolved.names,
+        functions: resolved.functions,
     })?)
 }
 

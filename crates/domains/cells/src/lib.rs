@@ -10,6 +10,7 @@ mod lost;
 pub mod names;
 pub mod network;
 pub mod operate;
+pub mod pci;
 pub mod resolve;
 pub mod scmi;
 pub mod shared_memory;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use rampart_model::{CellNetwork, CellOptions, CellPayload, DomainProgram, Plan, PlannedDomain};
 
+use crate::details::is_pci_address;
 use crate::kinds::Fault;
 use crate::names::is_name;
 
@@ -133,6 +134,16 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
             "devices",
             "a device has no name",
             "rampart cell describe lists the devices",
+        );
+    }
+    let is_wrong = |device: &String| {
+        !device.starts_with('/') && device.contains(':') && !is_pci_address(device)
+    };
+    if domain.devices.iter().any(is_wrong) {
+        return fault(
+            "devices",
+            "this is not the address of a PCI function",
+            "write it as rampart cell describe does: \"0000:00:04.0\"",
         );
     }
     if options.watchdog.is_some_and(|watchdog| watchdog.0 == 0) {

@@ -93,7 +93,7 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
 }
 
 /// Returns whether `text` has the format `0000:03:00.0`.
-fn is_pci_address(text: &str) -> bool {
+pub(crate) fn is_pci_address(text: &str) -> bool {
     let hexadecimal = |part: &str, digits: usize| {
         part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
     };

@@ -69,7 +69,7 @@ pub struct PlannedDomain {
     /// Whether the guest gets the hint that its CPUs are dedicated (`KVM_HINTS_REALTIME`).
     #[serde(default, skip_serializing_if = "is_false")]
     pub hint_dedicated: bool,
-    /// PCI devices of a guest, for example `0000:03:00.0`; devices of the device tree for a cell, for
+    /// PCI devices of a guest, for example `0000:03:00.0`; PCI functions and devices of the device tree for a cell, for
     /// example `/pl061@9030000`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<String>,

@@ -56,8 +56,9 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct SimArguments {
     /// Simulated machine: x86_64 or aarch64; aarch64-backports, with the newest
-    /// kernel for the distribution; aarch64-firmware and aarch64-firmware-sdei,
-    /// with Trusted Firmware-A; a board of arm64, imx8mp or versal. Another
+    /// kernel for the distribution; aarch64-smmu, with an SMMU of the
+    /// hypervisor; aarch64-firmware and aarch64-firmware-sdei, with Trusted
+    /// Firmware-A; a board of arm64, imx8mp or versal. Another
     /// architecture needs the programs of that architecture [default: the
     /// architecture of this machine]
     #[arg(long, value_name = "ARCHITECTURE", value_parser = architecture, global = true)]

@@ -2,7 +2,8 @@
 //! The parts of a machine that cells can own.
 
 use rampart_model::device_tree::{
-    Description, DeviceInterrupt, InterruptKind, LastCache, RangeUse, Smmu, SmmuOwner, TreeDevice,
+    Description, DeviceInterrupt, InterruptKind, LastCache, PciFunction, RangeUse, Smmu, SmmuOwner,
+    TreeDevice,
 };
 use rampart_model::{AddressSpan, ByteSize};
 
@@ -47,6 +48,12 @@ pub fn cell_description(description: &Description, all: bool) -> Vec<Element> {
         elements.push(Element::paragraph(format!(
             "{hidden} more are disabled; --all lists them."
         )));
+    }
+    if !description.functions.is_empty() {
+        elements.push(Element::heading(2, "PCI functions"));
+        let items = description.functions.iter();
+        let items = items.map(|one| function(one, description)).collect();
+        elements.push(Element::List { items });
     }
     elements.push(Element::heading(2, "Findings"));
     if description.findings.is_empty() {
@@ -187,6 +194,39 @@ fn device(device: &TreeDevice) -> ListItem {
     ListItem {
         items: ranges.chain(interrupts).chain(references).collect(),
         ..item(&device.path, text)
+    }
+}
+
+fn function(function: &PciFunction, description: &Description) -> ListItem {
+    let text = format!(
+        "{:04x}:{:04x}, class {:06x}",
+        function.vendor, function.device, function.class
+    );
+    let memory = function.bases().map(|base| {
+        let text = format!("{}  {}", base.span, base.number);
+        item("memory", text)
+    });
+    let own = function.interrupt.as_ref();
+    let raised = own.map(|one| item("interrupts", interrupt(one)));
+    let stream = function.stream.as_ref().map(|stream| {
+        let arguments: Vec<String> = stream.arguments.iter().map(u32::to_string).collect();
+        item("stream", format!("{} {}", stream.path, arguments.join(" ")))
+    });
+    let others = description.functions.iter().filter(|other| {
+        other.address != function.address && own.is_some_and(|own| other.raises(own.number))
+    });
+    let others: Vec<&str> = others.map(|other| other.address.as_str()).collect();
+    let shared = (!others.is_empty()).then(|| item("raise the same", others.join(", ")));
+    let obstacles = function.obstacles.iter();
+    let obstacles = obstacles.map(|one| item("not for a cell", one.to_string()));
+    ListItem {
+        items: memory
+            .chain(raised)
+            .chain(shared)
+            .chain(stream)
+            .chain(obstacles)
+            .collect(),
+        ..item(&function.address, text)
     }
 }
 

@@ -62,6 +62,7 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
         arguments: String::new(),
         nodes: Vec::new(),
         names: RegionNames::default(),
+        functions: Vec::new(),
     })?;
     drop(linux.agent(BOOT_TIMEOUT)?);
     linux.leave();

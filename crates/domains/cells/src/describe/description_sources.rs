@@ -6,6 +6,7 @@ use std::fs;
 use std::ops::Range;
 use std::path::Path;
 
+use super::functions::{self, FunctionFiles};
 use super::iomem::Iomem;
 use super::nodes::{Nodes, TreeError};
 use super::{Driver, LastCache, caches};
@@ -33,6 +34,8 @@ pub struct Sources {
     pub(super) cache: Option<LastCache>,
     /// Linux's drivers, by path of the device's node.
     pub(super) drivers: BTreeMap<String, Driver>,
+    /// PCI functions, as Linux describes them.
+    pub(super) functions: Vec<FunctionFiles>,
     /// Shared peripheral interrupts that Linux has requested.
     pub(super) requested_interrupts: BTreeSet<u32>,
 }
@@ -58,6 +61,7 @@ impl Sources {
             cache: caches::of_linux(Path::new("/sys/devices/system/cpu/cpu0/cache"))
                 .or_else(|| caches::of_driver(Path::new(DRIVER_CACHE))),
             drivers: drivers(Path::new("/sys/bus")),
+            functions: functions::read(Path::new("/sys/bus/pci/devices")),
             requested_interrupts: requested_interrupts(Path::new("/sys/kernel/irq")),
         })
     }
@@ -85,27 +89,28 @@ impl Sources {
             cpu_numbers: BTreeMap::new(),
             cache: None,
             drivers: BTreeMap::new(),
+            functions: Vec::new(),
             requested_interrupts: BTreeSet::new(),
         })
     }
 }
 
 /// Returns the path of the node that a link in sysfs points to, from the root of the tree.
-fn node_of(link: &Path) -> Option<String> {
+pub(super) fn node_of(link: &Path) -> Option<String> {
     let target = fs::canonicalize(link.join("of_node")).ok()?;
     let text = target.to_str()?;
     let (_, path) = text.split_once("/devicetree/base")?;
     Some(if path.is_empty() { "/" } else { path }.to_owned())
 }
 
-fn entries(directory: &Path) -> Vec<std::path::PathBuf> {
+pub(super) fn entries(directory: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };
     entries.flatten().map(|entry| entry.path()).collect()
 }
 
-fn name(path: &Path) -> String {
+pub(super) fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default();
     name.to_string_lossy().into_owned()
 }

@@ -17,7 +17,7 @@ const TRANSPARENT: [&str; 6] = [
 ];
 
 /// An interrupt specifier with its controller.
-struct Specifier {
+pub(super) struct Specifier {
     controller: usize,
     words: Vec<u32>,
 }
@@ -25,7 +25,8 @@ struct Specifier {
 /// Returns the interrupts of a device; for a PCI host bridge, including those of its slots' pins.
 pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<DeviceInterrupt> {
     let mut found: Vec<DeviceInterrupt> = Vec::new();
-    for asked in direct(nodes, node).into_iter().chain(mapped(nodes, node)) {
+    let mapped = mapped(nodes, node).into_iter().map(|(_, asked)| asked);
+    for asked in direct(nodes, node).into_iter().chain(mapped) {
         let interrupt = resolved_interrupt(nodes, &asked, gic);
         if !found.contains(&interrupt) {
             found.push(interrupt);
@@ -34,7 +35,11 @@ pub(super) fn of(nodes: &Nodes, node: usize, gic: Option<usize>) -> Vec<DeviceIn
     found
 }
 
-fn resolved_interrupt(nodes: &Nodes, asked: &Specifier, gic: Option<usize>) -> DeviceInterrupt {
+pub(super) fn resolved_interrupt(
+    nodes: &Nodes,
+    asked: &Specifier,
+    gic: Option<usize>,
+) -> DeviceInterrupt {
     let handed_on = nodes.is_compatible(asked.controller, &TRANSPARENT);
     let kind = if Some(asked.controller) == gic || handed_on {
         match asked.words[..] {
@@ -116,8 +121,27 @@ fn listed(nodes: &Nodes, words: &[u32]) -> Vec<Specifier> {
     found
 }
 
-/// Returns the parent's side of an `interrupt-map` (2.4.3).
-fn mapped(nodes: &Nodes, node: usize) -> Vec<Specifier> {
+/// Returns the interrupt of a PCI function at a host bridge, by the number of its bus, its device with its function, and
+/// its pin from 1 (Open Firmware recommended practice: interrupt mapping 0.9; PCI bus binding 2.1, 4.1.1).
+pub(super) fn of_pin(
+    nodes: &Nodes,
+    bridge: usize,
+    (bus, function): (u32, u32),
+    pin: u32,
+) -> Option<Specifier> {
+    let mask = nodes.words(bridge, "interrupt-map-mask");
+    let own = [bus << 16 | function << 8, 0, 0, pin];
+    let is_it = |(child, _): &(Vec<u32>, Specifier)| {
+        let masks = mask.iter().copied().chain(std::iter::repeat(u32::MAX));
+        let mut words = child.iter().zip(own).zip(masks);
+        child.len() == own.len() && words.all(|((word, own), mask)| word & mask == own & mask)
+    };
+    let entry = mapped(nodes, bridge).into_iter().find(is_it);
+    entry.map(|(_, asked)| asked)
+}
+
+/// Returns both sides of an `interrupt-map`: the words of the child, and the parent's interrupt (2.4.3).
+fn mapped(nodes: &Nodes, node: usize) -> Vec<(Vec<u32>, Specifier)> {
     let words = nodes.words(node, "interrupt-map");
     if words.is_empty() {
         return Vec::new();
@@ -136,10 +160,11 @@ fn mapped(nodes: &Nodes, node: usize) -> Vec<Specifier> {
         let Some(words) = rest.get(begin..end) else {
             break;
         };
-        found.push(Specifier {
+        let asked = Specifier {
             controller,
             words: words.to_vec(),
-        });
+        };
+        found.push((rest[..own].to_vec(), asked));
         rest = &rest[end..];
     }
     found

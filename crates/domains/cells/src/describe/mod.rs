@@ -11,6 +11,7 @@ mod description_sources;
 mod devices;
 pub(crate) mod firmware;
 mod flattened;
+mod functions;
 mod interrupts;
 mod iomem;
 mod nodes;
@@ -21,8 +22,8 @@ mod tree_resources;
 pub use rampart_model::AddressSpan;
 pub use rampart_model::device_tree::{
     AddressRange, CacheSource, DESCRIPTION_SCHEMA_VERSION, Description, DeviceInterrupt, Driver,
-    InterruptController, InterruptKind, LastCache, NodeContents, RangeUse, Reference,
-    ReservedMemory, Smmu, SmmuOwner, TreeCpu, TreeDevice,
+    FunctionRange, InterruptController, InterruptKind, LastCache, NodeContents, PciFunction,
+    RangeUse, Reference, ReservedMemory, Smmu, SmmuOwner, TreeCpu, TreeDevice,
 };
 
 pub use description_sources::Sources;
@@ -49,7 +50,8 @@ pub fn describe(sources: &Sources) -> Description {
         interrupt_controller: gic.as_ref().map(|(_, controller)| controller.clone()),
         smmus: smmu::all(nodes),
         last_cache: caches::last(nodes).or(sources.cache),
-        devices: devices::all(nodes, gic.map(|(node, _)| node), &sources.drivers),
+        devices: devices::all(nodes, gic.as_ref().map(|(node, _)| *node), &sources.drivers),
+        functions: functions::all(nodes, gic.map(|(node, _)| node), &sources.functions),
         requested_interrupts: sources.requested_interrupts.iter().copied().collect(),
         findings: Vec::new(),
     };

@@ -8,6 +8,7 @@ use rampart_hypervisor_core::configuration::Refused;
 use rampart_hypervisor_core::interface::{CellState, StopReason};
 
 use crate::device::DeviceError;
+use crate::pci::PrepareError;
 
 /// The reason why Linux does not run in a cell.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum LinuxError {
     /// The driver or the hypervisor failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A PCI function cannot be prepared.
+    #[error(transparent)]
+    Function(#[from] PrepareError),
     /// The kernel image is unusable.
     #[error(
         "unusable kernel image: {0}; fix: use an arm64 Image such as /boot/vmlinuz-RELEASE of Debian"

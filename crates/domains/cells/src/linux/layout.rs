@@ -9,6 +9,7 @@ use rampart_model::AddressSpan;
 use super::image::KernelImage;
 use super::kernel_log::READER_BYTES;
 use super::{ALIGNMENT, LinuxError};
+use crate::pci::SPACE_BYTES;
 
 /// Size in bytes of the shared region for a Linux cell's console. This and the regions of the
 /// agent's connection are a power of two plus a page for the header. The region to the root can
@@ -159,11 +160,18 @@ impl LinuxRegions {
     }
 }
 
+/// Returns the address of the configuration space in a memory with this end.
+pub(crate) const fn configuration_space(memory_end: u64) -> u64 {
+    memory_end - READER_BYTES - SPACE_BYTES
+}
+
 /// Addresses in the cell's own memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
-    /// The part for Linux: all but the last page.
+    /// The part for Linux: all before the configuration space, or before the last page.
     pub memory: AddressSpan,
+    /// The configuration space of its PCI functions, before the last page.
+    pub space: u64,
     /// The last page, with the first code of the cell.
     pub reader: u64,
     /// Start of the kernel, which is also its entry.
@@ -175,8 +183,8 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Places the kernel at the start, the initramfs behind it, the device tree and the first code at
-    /// the end.
+    /// Places the kernel at the start, the initramfs behind it, the device tree, the configuration space if the cell has
+    /// PCI functions, and the first code at the end.
     ///
     /// # Errors
     /// Returns an error if the remaining memory is too small for Linux.
@@ -184,6 +192,7 @@ impl Layout {
         memory: AddressSpan,
         image: &KernelImage,
         initramfs_bytes: u64,
+        has_functions: bool,
     ) -> Result<Self, LinuxError> {
         let kernel = memory.start + image.text_offset;
         let initramfs = AddressSpan {
@@ -198,11 +207,14 @@ impl Layout {
             });
         }
         let reader = memory.end() - READER_BYTES;
+        let space = configuration_space(memory.end());
+        let end = if has_functions { space } else { reader };
         Ok(Self {
             memory: AddressSpan {
                 start: memory.start,
-                bytes: reader - memory.start,
+                bytes: end - memory.start,
             },
+            space,
             reader,
             kernel,
             initramfs,
@@ -220,6 +232,8 @@ mod tests {
 
     use super::*;
 
+    /// More than any cell's device tree.
+    const LEAST_TREE: u64 = 512 << 10;
     const SPAN: AddressSpan = AddressSpan {
         start: 0x7400_0000,
         bytes: 0x800_0000,
@@ -273,7 +287,7 @@ mod tests {
             text_offset: 0x8_0000,
             memory_bytes: 0x1f0_0001,
         };
-        let layout = Layout::of(SPAN, &image, 0x12_3456).expect("enough memory");
+        let layout = Layout::of(SPAN, &image, 0x12_3456, false).expect("enough memory");
         assert_eq!(layout.kernel, 0x7408_0000);
         assert!(layout.initramfs.start >= layout.kernel + image.memory_bytes);
         assert!(layout.initramfs.start.is_multiple_of(ALIGNMENT));
@@ -281,11 +295,15 @@ mod tests {
         assert!(layout.tree + TREE_BYTES <= SPAN.end());
         assert_eq!(layout.memory.end(), layout.reader);
         assert_eq!(layout.reader + READER_BYTES, SPAN.end());
+        let with = Layout::of(SPAN, &image, 0x12_3456, true).expect("enough memory");
+        assert_eq!(with.memory.end(), with.space);
+        assert_eq!(with.space + SPACE_BYTES, with.reader);
+        assert!(with.tree + LEAST_TREE <= with.space);
         let small = AddressSpan {
             bytes: 0x400_0000,
             ..SPAN
         };
-        let error = Layout::of(small, &image, 0x12_3456).expect_err("too small");
+        let error = Layout::of(small, &image, 0x12_3456, false).expect_err("too small");
         let text = error.to_string();
         assert!(text.contains("64 MiB") && text.contains("68 MiB"), "{text}");
     }

@@ -27,14 +27,17 @@ pub use console::Console;
 pub use error::LinuxError;
 pub use image::KernelImage;
 pub use initramfs::initramfs;
+pub(crate) use layout::configuration_space;
 pub use layout::{CONSOLE_BYTES, FROM_ROOT_BYTES, Layout, LinuxRegions, TO_ROOT_BYTES};
 pub use rampart_model::AddressSpan;
 use rampart_rules::KernelCommandLine;
 pub(crate) use standby_tree::{StandbyTree, standby_tree};
 pub use tree::{FIRST_PHANDLE, TreeContents, TreeNode, device_tree};
+pub(crate) use tree::{INTERRUPT_CONTROLLER, LEVEL_HIGH};
 
 use crate::device::Device;
 use crate::names::RegionNames;
+use crate::pci::{self, CellFunction};
 use crate::shared_memory::SharedMemory;
 
 /// Alignment of a kernel's memory in bytes (Linux, Documentation/arch/arm64/booting.rst).
@@ -75,6 +78,8 @@ pub struct LinuxOrder {
     pub nodes: Vec<TreeNode>,
     /// Names of its shared regions, as [`crate::resolve::Resolved::names`].
     pub names: RegionNames,
+    /// Its PCI functions, as [`crate::resolve::Resolved::functions`].
+    pub functions: Vec<CellFunction>,
 }
 
 /// A Linux in a cell. Dropping it destroys the cell.
@@ -90,6 +95,7 @@ pub struct LinuxCell {
     initramfs: Vec<u8>,
     arguments: String,
     nodes: Vec<TreeNode>,
+    functions: Vec<CellFunction>,
     platform: Platform,
     console: Mutex<Console>,
     lines: Mutex<Vec<MemoryConnection>>,
@@ -116,11 +122,17 @@ impl LinuxCell {
         let device = Device::open()?;
         let image = KernelImage::read(&order.image)?;
         let regions = LinuxRegions::of(&order.configuration)?;
-        let layout = Layout::of(regions.memory, &image, order.initramfs.len() as u64)?;
+        let layout = Layout::of(
+            regions.memory,
+            &image,
+            order.initramfs.len() as u64,
+            !order.functions.is_empty(),
+        )?;
         let platform = device.platform()?.ok_or(LinuxError::NoPlatform)?;
         let mut blob = order.configuration;
         (blob.entry, blob.argument) = (layout.reader, layout.tree);
         let bytes = blob.checked().map_err(LinuxError::Configuration)?;
+        order.functions.iter().try_for_each(CellFunction::prepare)?;
         let number = device.create_named(&bytes, &order.names)?;
         let console =
             device.map_shared(regions.console.start, regions.console.bytes as usize, false);
@@ -143,6 +155,7 @@ impl LinuxCell {
             initramfs: order.initramfs,
             arguments: order.arguments,
             nodes: order.nodes,
+            functions: order.functions,
             platform,
             console: Mutex::new(Console::new(console)),
             lines: Mutex::default(),
@@ -181,6 +194,9 @@ impl LinuxCell {
         load(self.layout.kernel, &self.image.bytes)?;
         load(self.layout.initramfs.start, &self.initramfs)?;
         load(self.layout.tree, &tree)?;
+        if !self.functions.is_empty() {
+            load(self.layout.space, &pci::space(&self.functions))?;
+        }
         let Layout {
             kernel,
             memory,

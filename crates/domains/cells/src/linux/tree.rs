@@ -7,10 +7,10 @@ use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
 use rampart_hypervisor_core::format::Platform;
 
 /// The phandle of the interrupt controller.
-const INTERRUPT_CONTROLLER: u32 = 1;
+pub(crate) const INTERRUPT_CONTROLLER: u32 = 1;
 /// First cell of an interrupt (Linux, devicetree/bindings/interrupt-controller/arm,gic-v3.yaml and arm,gic.yaml).
 const PRIVATE: u32 = 1;
-const LEVEL_HIGH: u32 = 4;
+pub(crate) const LEVEL_HIGH: u32 = 4;
 /// The timers' private interrupts: EL1 secure, EL1, virtual, EL2 (Arm BSA, DEN 0094, 4.1.5), counted
 /// from INTID 16.
 const TIMERS: [u32; 4] = [13, 14, 11, 10];

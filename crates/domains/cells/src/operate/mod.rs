@@ -23,6 +23,7 @@ use rampart_rules::cells::CELL_MACHINE;
 
 use crate::describe::{AddressSpan, Description, Sources, describe};
 use crate::device::{self, Device};
+use crate::pci::CellFunction;
 use crate::resolve::{CellInUse, CellRequest, InUse, Resolved, resolve};
 
 pub use crate::linux::Console;
@@ -150,6 +151,8 @@ impl Operator {
     /// Returns the refusal of the driver or of the hypervisor; the cell then does not exist.
     pub fn create(&self, resolved: &Resolved) -> Result<u32, OperateError> {
         let bytes = resolved.configuration.bytes();
+        let mut functions = resolved.functions.iter();
+        functions.try_for_each(CellFunction::prepare)?;
         let number = self.call(|device| device.create_named(&bytes, &resolved.names))?;
         if let Err(error) = self.write_directory(resolved) {
             // Destroy the incomplete cell; the first error is the one to return.

@@ -78,7 +78,8 @@ impl Operator {
             return Err(refused(what, fix));
         };
         let memory = AddressSpan { start, bytes };
-        let layout = Layout::of(memory, &image, order.initramfs.len() as u64).map_err(unfit)?;
+        let layout =
+            Layout::of(memory, &image, order.initramfs.len() as u64, false).map_err(unfit)?;
         let read_error = |path: &str, error: &std::io::Error| {
             refused(
                 format!("cannot read {path}: {error}"),

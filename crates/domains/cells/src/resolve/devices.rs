@@ -6,10 +6,11 @@ use rampart_hypervisor_core::format::{MemoryFlags, MemoryRegion, StreamGrant};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 use rampart_model::{Finding, Severity};
 
-use super::{CellInUse, CellRequest, InUse, problem};
+use super::{CellInUse, CellRequest, InUse, functions, problem};
 use crate::describe::{
     AddressRange, AddressSpan, Description, InterruptKind, RangeUse, Reference, TreeDevice, spans,
 };
+use crate::pci::CellFunction;
 use crate::system_configuration::reserved_smmu;
 
 /// What the devices of a cell need, and their paths.
@@ -19,6 +20,8 @@ pub(super) struct DeviceResources {
     pub(super) regions: Vec<MemoryRegion>,
     pub(super) interrupts: Vec<u32>,
     pub(super) streams: Vec<StreamGrant>,
+    /// PCI functions, ordered by address.
+    pub(super) functions: Vec<CellFunction>,
 }
 
 /// Returns the resources of the requested devices. Adds a finding for each device that the cell cannot have.
@@ -29,7 +32,8 @@ pub(super) fn resources(
     found: &mut Vec<Finding>,
 ) -> DeviceResources {
     let mut chosen: Vec<&TreeDevice> = Vec::new();
-    for requested in &request.devices {
+    let requested = request.devices.iter();
+    for requested in requested.filter(|one| !functions::is_function(one)) {
         match device(description, requested) {
             Ok(device) if chosen.iter().any(|other| other.path == device.path) => {}
             Ok(device) => chosen.push(device),
@@ -61,6 +65,13 @@ pub(super) fn resources(
             .extend(confined_streams(description, device));
         resources.paths.push(device.path.clone());
     }
+    pages.extend(functions::resources(
+        description,
+        in_use,
+        request,
+        &mut resources,
+        found,
+    ));
     let flags = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
     resources.regions = spans::united(pages)
         .into_iter()
@@ -134,7 +145,7 @@ pub(super) fn device<'a>(
     }
 }
 
-fn in_pages(span: &AddressSpan) -> AddressSpan {
+pub(super) fn in_pages(span: &AddressSpan) -> AddressSpan {
     let start = span.start & !(PAGE_BYTES - 1);
     AddressSpan::between(start, span.end().next_multiple_of(PAGE_BYTES))
 }
@@ -165,12 +176,9 @@ fn refusals(
         .any(|range| range.purpose == RangeUse::PciWindow)
     {
         found.push(
-            problem(
-                location,
-                "the devices of a PCI host bridge can access all memory",
-            )
-            .values("no IOMMU is set up", "an IOMMU")
-            .fix("leave the device with the root"),
+            problem(location, "a PCI host bridge cannot be given to a cell")
+                .values("the whole bridge", "a function of it, such as 0000:00:04.0")
+                .fix("rampart cell describe lists the functions"),
         );
         return;
     }

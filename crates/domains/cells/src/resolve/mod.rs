@@ -5,6 +5,7 @@
 
 mod colours;
 mod devices;
+mod functions;
 mod in_use;
 mod memory;
 mod network;
@@ -24,9 +25,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::Description;
-use crate::linux::TreeNode;
+use crate::linux::{TreeNode, configuration_space};
 use crate::names::RegionNames;
 use crate::network::{NetworkLink, NetworkRequest, mac_address};
+use crate::pci::CellFunction;
 
 pub use in_use::{CellInUse, InUse};
 pub(crate) use memory::first_fit;
@@ -204,6 +206,8 @@ pub struct Resolved {
     /// Nodes for the device tree of a cell that runs Linux: its devices, their dependencies, and
     /// the named regions. Empty for a program without an operating system.
     pub nodes: Vec<TreeNode>,
+    /// Its PCI functions, which are also in `devices`.
+    pub functions: Vec<CellFunction>,
     /// The interrupts with which others ring the cell.
     pub bells: Vec<u32>,
     /// Notes and warnings about the cell.
@@ -296,6 +300,13 @@ pub fn resolve(
                 (&request.name, &placed.names, &doorbells),
                 &mut found,
             );
+            nodes.extend(functions::host_bridge(
+                description,
+                &devices.functions,
+                &request.name,
+                configuration_space(memory.guest + memory.guest_bytes()),
+                &mut found,
+            ));
             nodes.extend(tree::regions(&placed.shared, &placed.names));
             nodes.extend(tree::networks(&request.name, &doorbells, &placed.names));
             nodes
@@ -360,6 +371,7 @@ pub fn resolve(
         names: placed.names,
         directory: placed.directory,
         devices: devices.paths,
+        functions: devices.functions,
         nodes,
         bells,
         findings: found,

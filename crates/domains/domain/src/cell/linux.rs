@@ -85,6 +85,7 @@ pub(super) fn boot(state: &StateDirectory, start: &Start<'_>) -> Result<LinuxIns
         arguments: ARGUMENTS.to_owned(),
         nodes: resolved.nodes.clone(),
         names: resolved.names.clone(),
+        functions: resolved.functions.clone(),
     });
     let linux = |error: rampart_cells::linux::LinuxError| DomainError::Cell {
         cell: file.name().to_owned(),

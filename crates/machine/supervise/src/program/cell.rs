@@ -57,6 +57,7 @@ pub(super) fn start(
             arguments: options(domain).arguments,
             nodes: resolved.nodes,
             names: resolved.names,
+            functions: resolved.functions,
         })
         .map_err(|error| missing(domain, error.to_string()))?;
         (linux.number(), Some(linux))

@@ -177,6 +177,9 @@ pub struct Architecture {
     pub(super) two_security_states: Option<&'static [&'static str]>,
     /// Further options for a GICv2; `None` if the architecture has no GIC.
     pub(super) gicv2: Option<&'static [&'static str]>,
+    /// Path of its SMMU in QEMU's tree, which is left to the hypervisor; `None` if it has none. All its PCI functions
+    /// are behind it, among them some for cells ([`super::arguments`]).
+    pub(super) smmu: Option<&'static str>,
     /// Its number of CPUs at most, and by default.
     pub(super) most_cpus: u32,
     /// Number of further CPUs that QEMU counts, but on which Linux does not run.
@@ -228,6 +231,7 @@ static X86_64: Architecture = Architecture {
     firmware: None,
     two_security_states: None,
     gicv2: None,
+    smmu: None,
     most_cpus: MOST_CPUS,
     other_cpus: 0,
     tree: None,
@@ -285,6 +289,7 @@ const VIRT_ARM64: Architecture = Architecture {
     // QEMU's loader switches from EL3 to EL2, and QEMU implements PSCI.
     two_security_states: Some(&["-machine", "secure=on"]),
     gicv2: Some(&["-machine", "gic-version=2"]),
+    smmu: None,
     most_cpus: MOST_CPUS,
     other_cpus: 0,
     tree: None,
@@ -307,6 +312,23 @@ static AARCH64_BACKPORTS: Architecture = Architecture {
     kernel_suite: Some("bookworm-backports"),
     packages: &["linux-image-rt-arm64/bookworm-backports"],
     kernel_command_line: &["nokaslr", "kvm.enable_virt_at_load=0"],
+    ..VIRT_ARM64
+};
+
+/// The same machine with an SMMUv3 that is left to the hypervisor, with stage 2 (QEMU 8.1 and newer).
+static AARCH64_SMMU: Architecture = Architecture {
+    name: "aarch64-smmu",
+    emulator: QEMU_10,
+    machine: &[
+        "-machine",
+        "virt,virtualization=on,gic-version=3,its=off,iommu=smmuv3",
+        "-cpu",
+        "cortex-a57",
+    ],
+    // The hypervisor has no image for these with an SMMU.
+    two_security_states: None,
+    gicv2: None,
+    smmu: Some("/smmuv3@9050000"),
     ..VIRT_ARM64
 };
 
@@ -363,6 +385,7 @@ static IMX8MP: Architecture = Architecture {
     firmware: None,
     two_security_states: Some(&["-global", "arm-gicv3.has-security-extensions=on"]),
     gicv2: None,
+    smmu: None,
     most_cpus: 4,
     other_cpus: 0,
     tree: Some(BoardTree {
@@ -406,6 +429,7 @@ static VERSAL: Architecture = Architecture {
     firmware: None,
     two_security_states: None,
     gicv2: None,
+    smmu: None,
     most_cpus: 2,
     // The Cortex-R5F, which are off.
     other_cpus: 2,
@@ -433,10 +457,11 @@ const QEMU_10: Emulator = Emulator::Fetched {
 };
 
 /// All machines that can be simulated; the usual one of each architecture first.
-pub(super) static ARCHITECTURES: [&Architecture; 7] = [
+pub(super) static ARCHITECTURES: [&Architecture; 8] = [
     &X86_64,
     &AARCH64,
     &AARCH64_BACKPORTS,
+    &AARCH64_SMMU,
     &AARCH64_FIRMWARE,
     &AARCH64_FIRMWARE_SDEI,
     &IMX8MP,

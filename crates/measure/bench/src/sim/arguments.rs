@@ -13,6 +13,13 @@ use super::options::SimOptions;
 /// that join it.
 pub(super) const AGENTS: usize = 9;
 
+/// Network functions for cells, behind an SMMU. Of the four interrupts by which the slots of the bus are wired in turn,
+/// those of the root use two, in the slots 1, 2, 5 and 6, and each of these one of its own.
+const FOR_CELLS: [&str; 2] = [
+    "e1000e,addr=0x4,romfile=",
+    "virtio-net-pci,addr=0x3,romfile=,iommu_platform=on,disable-legacy=on",
+];
+
 /// Returns the name of an agent's port, inside the machine and of its socket.
 pub(super) fn port_name(number: usize) -> String {
     format!("org.rampart.agent.{number}")
@@ -39,21 +46,8 @@ pub(super) struct BootFiles<'a> {
 /// Returns the command line without the arguments that `rampart-qemu` adds.
 pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec<OsString> {
     let architecture = options.architecture;
-    let mut arguments: Vec<OsString> = architecture.machine.iter().map(OsString::from).collect();
-    if options.two_security_states {
-        let more = architecture.two_security_states.unwrap_or_default();
-        arguments.extend(more.iter().map(OsString::from));
-    }
-    if options.gicv2 {
-        let more = architecture.gicv2.unwrap_or_default();
-        arguments.extend(more.iter().map(OsString::from));
-    }
+    let mut arguments = machine_arguments(options);
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-    add(&["-accel", "tcg,thread=multi"]);
-    let cpus = options.cpus + architecture.other_cpus;
-    let smp = format!("cpus={cpus},sockets=1,cores={cpus},threads=1");
-    add(&["-smp", &smp]);
-    add(&["-m", &format!("{}M", options.mebibytes)]);
     // A reset ends the machine, because a second boot would look like the first. After a panic the
     // machine continues, because an evaluation tests which domains survive.
     add(&["-nodefaults", "-no-reboot", "-action", "panic=none"]);
@@ -115,11 +109,37 @@ pub(super) fn qemu_arguments(options: &SimOptions, files: &BootFiles<'_>) -> Vec
     arguments
 }
 
+/// Returns the arguments on which the machine's device tree depends.
+pub(super) fn machine_arguments(options: &SimOptions) -> Vec<OsString> {
+    let architecture = options.architecture;
+    let mut arguments: Vec<OsString> = architecture.machine.iter().map(OsString::from).collect();
+    if options.two_security_states {
+        let more = architecture.two_security_states.unwrap_or_default();
+        arguments.extend(more.iter().map(OsString::from));
+    }
+    if options.gicv2 {
+        let more = architecture.gicv2.unwrap_or_default();
+        arguments.extend(more.iter().map(OsString::from));
+    }
+    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+    add(&["-accel", "tcg,thread=multi"]);
+    let cpus = options.cpus + architecture.other_cpus;
+    let smp = format!("cpus={cpus},sockets=1,cores={cpus},threads=1");
+    add(&["-smp", &smp]);
+    add(&["-m", &format!("{}M", options.mebibytes)]);
+    arguments
+}
+
 /// Returns the devices of virtio on a bus: ports of the agents, disks, network.
 fn virtio_devices(bus: &str, options: &SimOptions, files: &BootFiles<'_>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = Vec::new();
-    let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-    add(&["-device", &format!("virtio-serial-{bus},id=serial")]);
+    let is_behind_smmu = options.architecture.smmu.is_some();
+    let of_root = |slot| match is_behind_smmu {
+        true => format!(",iommu_platform=on,disable-legacy=on,addr={slot:#x}"),
+        false => String::new(),
+    };
+    let serial = format!("virtio-serial-{bus},id=serial{}", of_root(1));
+    arguments.extend(["-device".into(), serial.into()]);
     for number in 0..options.architecture.devices.agents() {
         let name = port_name(number);
         arguments.push("-chardev".into());
@@ -128,15 +148,15 @@ fn virtio_devices(bus: &str, options: &SimOptions, files: &BootFiles<'_>) -> Vec
         arguments.extend(["-device".into(), port.into()]);
     }
     let disks = [
-        ("root", ",readonly=on", Some(files.root)),
-        ("disk", "", files.disk),
+        ("root", ",readonly=on", Some(files.root), 2),
+        ("disk", "", files.disk, 5),
     ];
-    for (id, readonly, path) in disks {
+    for (id, readonly, path, slot) in disks {
         let Some(path) = path else { continue };
         let mut drive = OsString::from(format!("if=none,id={id},format=raw{readonly},file="));
         drive.push(escaped(path));
         arguments.extend(["-drive".into(), drive]);
-        let device = format!("virtio-blk-{bus},drive={id}");
+        let device = format!("virtio-blk-{bus},drive={id}{}", of_root(slot));
         arguments.extend(["-device".into(), device.into()]);
     }
     if !options.forwards.is_empty() {
@@ -145,9 +165,16 @@ fn virtio_devices(bus: &str, options: &SimOptions, files: &BootFiles<'_>) -> Vec
             network += &format!(",hostfwd=tcp:127.0.0.1:{}-:{}", forward.here, forward.there);
         }
         // No option ROM: the machine does not boot from the network.
-        let device = format!("virtio-net-{bus},netdev=network,romfile=");
+        let device = format!("virtio-net-{bus},netdev=network,romfile={}", of_root(6));
         arguments.extend(["-netdev".into(), network.into()]);
         arguments.extend(["-device".into(), device.into()]);
+    }
+    if is_behind_smmu {
+        for (number, device) in FOR_CELLS.iter().enumerate() {
+            let id = format!("cell{number}");
+            arguments.extend(["-netdev".into(), format!("user,id={id}").into()]);
+            arguments.extend(["-device".into(), format!("{device},netdev={id}").into()]);
+        }
     }
     arguments
 }

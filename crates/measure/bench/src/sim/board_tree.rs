@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The device tree of a board with the changes that a boot loader makes. Pure.
+//! The device tree of a machine with the changes that a boot loader makes. Pure.
 //!
-//! A device is enabled in the flattened tree itself (Devicetree Specification 0.4, 5.4): dtoolkit refuses the trees
+//! On a board a device is enabled in the flattened tree itself (Devicetree Specification 0.4, 5.4): dtoolkit refuses the trees
 //! of some boards, because of names of properties that the specification does not permit.
 
 use std::ops::Range;
+
+use dtoolkit::fdt::Fdt;
+use dtoolkit::model::{DeviceTree, DeviceTreeProperty};
 
 const BEGIN_NODE: u32 = 1;
 const END_NODE: u32 = 2;
@@ -43,6 +46,20 @@ pub(super) fn with_enabled(bytes: &[u8], paths: &[&str]) -> Result<Vec<u8>, Stri
         changed[start + 8..start + 12].copy_from_slice(&NOTHING.to_be_bytes());
     }
     Ok(changed)
+}
+
+/// Reserves the device with this path for something else than Linux (2.3.4).
+///
+/// # Errors
+/// Returns an error if the bytes are no tree that dtoolkit reads, or the node does not exist.
+pub(super) fn with_reserved(bytes: &[u8], path: &str) -> Result<Vec<u8>, String> {
+    let flattened = Fdt::new(bytes).map_err(|error| error.to_string())?;
+    let mut tree = DeviceTree::from_fdt(&flattened);
+    let mut names = path.split('/').filter(|name| !name.is_empty());
+    let node = names.try_fold(&mut tree.root, |node, name| node.child_mut(name));
+    let node = node.ok_or_else(|| format!("no node {path}"))?;
+    node.add_property(DeviceTreeProperty::new_unchecked("status", "reserved"));
+    Ok(tree.to_dtb())
 }
 
 /// Returns where the value of a property is.
@@ -97,8 +114,7 @@ fn property(bytes: &[u8], path: &str, name: &str) -> Result<Option<Range<usize>>
 
 #[cfg(test)]
 mod tests {
-    use dtoolkit::fdt::Fdt;
-    use dtoolkit::model::{DeviceTree, DeviceTreeNode, DeviceTreeProperty};
+    use dtoolkit::model::DeviceTreeNode;
     use dtoolkit::{Node as _, Property as _};
 
     use super::*;
@@ -137,6 +153,23 @@ mod tests {
         assert_eq!(value("/bus/serial@2", "status"), b"okay\0");
         assert_eq!(value("/bus/serial@2", "compatible"), b"board,serial\0");
         assert_eq!(value("/bus/serial@1", "status"), b"disabled\0");
+    }
+
+    #[test]
+    fn reserves_the_named_device_alone() {
+        let bytes = with_reserved(&tree(), "/bus/serial@0").expect("a tree");
+        let changed = Fdt::new(&bytes).expect("a tree");
+        for (path, status) in [
+            ("/bus/serial@0", "reserved\0"),
+            ("/bus/serial@1", "disabled\0"),
+        ] {
+            let node = changed.find_node(path).expect("a node");
+            let property = node.property("status").expect("a property");
+            assert_eq!(property.value(), status.as_bytes(), "{path}");
+        }
+        let error = with_reserved(&tree(), "/bus/serial@9").expect_err("refused");
+        assert_eq!(error, "no node /bus/serial@9");
+        assert!(with_reserved(b"no tree", "/bus/serial@0").is_err());
     }
 
     #[test]

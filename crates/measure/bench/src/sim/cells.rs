@@ -11,8 +11,9 @@ const KEPT_MEBIBYTES: u64 = 384;
 /// Least memory for the machine's own Linux, in MiB.
 const LEAST_FOR_LINUX: u64 = 1024;
 
-/// File names of the hypervisor's images, for a GICv3 and for a GICv2.
+/// File names of the hypervisor's images: for a GICv3, also with an SMMU, and for a GICv2.
 const IMAGE: &str = "rampart.bin";
+const IMAGE_SMMU: &str = "rampart-smmu.bin";
 const IMAGE_GICV2: &str = "rampart-gicv2.bin";
 /// File name of the program of cells without an operating system.
 const PROGRAM: &str = "rampart-cell-meter";
@@ -25,7 +26,7 @@ impl SimOptions {
         let is_limited = words
             .split_whitespace()
             .any(|word| word.starts_with("mem="));
-        let is_built = [IMAGE, IMAGE_GICV2, PROGRAM]
+        let is_built = [IMAGE, IMAGE_SMMU, IMAGE_GICV2, PROGRAM]
             .iter()
             .all(|name| hypervisor.join(name).is_file());
         if self.architecture.processor() != "aarch64"
@@ -38,7 +39,11 @@ impl SimOptions {
             here: here.to_owned(),
             there,
         };
-        let image = if self.gicv2 { IMAGE_GICV2 } else { IMAGE };
+        let image = match self.architecture.smmu {
+            Some(_) => IMAGE_SMMU,
+            None if self.gicv2 => IMAGE_GICV2,
+            None => IMAGE,
+        };
         self.files.extend([
             file(
                 &hypervisor.join(image),
@@ -78,7 +83,7 @@ mod tests {
         let mut machine = options("aarch64");
         assert!(!machine.hold_cells(location.path(), kernel));
         assert_eq!(machine.append, None);
-        for name in [IMAGE, IMAGE_GICV2, PROGRAM] {
+        for name in [IMAGE, IMAGE_SMMU, IMAGE_GICV2, PROGRAM] {
             std::fs::write(location.path().join(name), "").expect("written");
         }
         assert!(machine.hold_cells(location.path(), kernel));

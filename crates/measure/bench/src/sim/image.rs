@@ -19,7 +19,7 @@ use super::mirror::{Mirror, SUITE};
 use super::packages::{Apt, PACKAGES, SimPackage, hexadecimal};
 
 /// Version of the build. Raise it if the code builds a different image from the same packages.
-pub(super) const RECIPE: u32 = 4;
+pub(super) const RECIPE: u32 = 5;
 
 pub(super) const ROOT: &str = "root.squashfs";
 pub(super) const KERNEL: &str = "kernel";

@@ -30,6 +30,7 @@ const KEPT: &[&str] = &[
     "kernel/drivers/mmc/host/sdhci",
     "kernel/drivers/net/bonding/",
     "kernel/drivers/net/dummy.ko",
+    "kernel/drivers/net/ethernet/intel/e1000e/",
     "kernel/drivers/net/ipvlan/",
     "kernel/drivers/net/macvlan.ko",
     "kernel/drivers/net/macvtap.ko",

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A running simulated machine.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -11,10 +13,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentError};
-use rampart_qemu::Qemu;
+use rampart_qemu::{Qemu, QemuCommand, escaped};
 
 use super::architecture::{Architecture, BoardTree, Devices};
-use super::arguments::{BootFiles, port_name, qemu_arguments};
+use super::arguments::{BootFiles, machine_arguments, port_name, qemu_arguments};
 use super::board_memory::BoardMemory;
 use super::cache::{Cache, RunDirectory};
 use super::disk::{Disk, MOUNTED};
@@ -103,9 +105,12 @@ impl Sim {
         let directory = cache.running()?;
         let archive = directory.path().join("initramfs");
         initramfs::write(&archive, &image, options)?;
-        let tree = architecture.tree.as_ref();
-        let tree = tree.map(|tree| write_tree(directory.path(), &image, tree));
-        let tree = tree.transpose()?;
+        let emulator = emulator::command(&cache, architecture)?;
+        let tree = match (&architecture.tree, architecture.smmu) {
+            (Some(tree), _) => Some(write_tree(directory.path(), &image, tree)?),
+            (None, Some(smmu)) => Some(write_own_tree(directory.path(), &emulator, options, smmu)?),
+            (None, None) => None,
+        };
         let memory = match architecture.devices {
             Devices::Board { memory, .. } => Some(BoardMemory::new(options.mebibytes, memory)?),
             Devices::Virtio(_) => None,
@@ -129,7 +134,6 @@ impl Sim {
             memory: memory_path.as_deref(),
             line: &line,
         };
-        let emulator = emulator::command(&cache, architecture)?;
         let arguments = qemu_arguments(options, &files);
         let qemu = Qemu::start_by(&emulator, arguments, directory.path())?;
         let (stream, connection) = match &memory {
@@ -346,6 +350,44 @@ fn write_tree(directory: &Path, image: &Image, tree: &BoardTree) -> Result<PathB
     let bytes = board_tree::with_enabled(&bytes, tree.enabled)
         .map_err(|reason| SimError::Image(format!("{}: {reason}", from.display())))?;
     let path = directory.join("tree.dtb");
+    fs::write(&path, bytes).map_err(SimError::file("write", &path))?;
+    Ok(path)
+}
+
+/// Writes QEMU's own device tree for one boot, in which the SMMU is left to the hypervisor.
+fn write_own_tree(
+    directory: &Path,
+    emulator: &QemuCommand,
+    options: &SimOptions,
+    smmu: &str,
+) -> Result<PathBuf, SimError> {
+    let path = directory.join("tree.dtb");
+    let mut dump = OsString::from("dumpdtb=");
+    dump.push(escaped(&path));
+    let output = Command::new(&emulator.program)
+        .envs(
+            emulator
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        )
+        .args(&emulator.arguments)
+        .args(machine_arguments(options))
+        .args([
+            "-nodefaults".into(),
+            "-display".into(),
+            "none".into(),
+            "-machine".into(),
+            dump,
+        ])
+        .output()
+        .map_err(SimError::file("start", Path::new(&emulator.program)))?;
+    let bytes = fs::read(&path).map_err(|error| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        SimError::Image(format!("QEMU writes no device tree: {error}; {said}"))
+    })?;
+    let bytes = board_tree::with_reserved(&bytes, smmu)
+        .map_err(|reason| SimError::Image(format!("QEMU's device tree: {reason}")))?;
     fs::write(&path, bytes).map_err(SimError::file("write", &path))?;
     Ok(path)
 }

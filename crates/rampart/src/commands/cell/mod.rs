@@ -201,7 +201,8 @@ struct Create {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32).range(1..=100))]
     cache_percent: Option<u32>,
 
-    /// Device: path of its node, name of the node, or address; repeatable
+    /// Device: path of its node, name of the node, or address; or a PCI
+    /// function, such as 0000:00:04.0; repeatable
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
 

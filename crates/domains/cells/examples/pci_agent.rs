@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Tests PCI functions in a Linux cell, on a machine whose own devices are behind the hypervisor's SMMU, in a booted root
+//! that does not use the memory from 0x7000_0000 (`mem=`). The same program also runs inside the cells:
+//!
+//! ```text
+//! pci_agent run KERNEL METER NETWORK_AGENT MODULE...     in the root
+//! pci_agent name DRIVER                                  in a cell: names the interface of this driver `outside`
+//! pci_agent interrupts                                   in a cell: counts those of PCI functions
+//! pci_agent attack ADDRESS                               in a cell: writes to all of its configuration space
+//! ```
+//!
+//! Each check prints a line that begins with `ok` or `FAILED`; figures begin with `figure`, lines of a cell's
+//! console with `cell`.
+#![allow(clippy::print_stdout)]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rampart_agent::{Agent, AgentCommand, MODULE_LIST};
+use rampart_cells::describe::{Description, PciFunction, Sources, describe};
+use rampart_cells::device::Device;
+use rampart_cells::linux::{LinuxCell, LinuxOrder, initramfs};
+use rampart_cells::operate::Operator;
+use rampart_cells::resolve::{CellRequest, CpuSelection, Resolved};
+use rampart_cells::system_configuration::SystemParts;
+use rampart_hypervisor_core::interface::Exit;
+use rampart_model::{CpuId, CpuSet};
+
+const HYPERVISOR: (u64, u64) = (0x7000_0000, 10 << 20);
+const MEMORY: u64 = 192 << 20;
+const BOOT_TIMEOUT: Duration = Duration::from_secs(240);
+const TIMEOUT: Duration = Duration::from_secs(20);
+const GUEST_PROGRAM: &str = "/bin/guest-program";
+const NETWORK_PROGRAM: &str = "/bin/network-program";
+/// The gateway of QEMU's user network, which answers echo requests, and the address of the first machine.
+const GATEWAY: &str = "10.0.2.2";
+const OWN: &str = "10.0.2.15";
+const PINGS: &str = "20";
+const FUNCTIONS: &str = "/sys/bus/pci/devices";
+/// On the disk behind the SMMU.
+const FILE: &str = "/var/lib/rampart/pci-test";
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn report(good: bool, what: &str) {
+    println!("{}  {what}", if good { "ok" } else { "FAILED" });
+}
+
+/// Writes to the root's disk and reads it back, without what Linux has in memory.
+fn disk_works(what: &str) -> Result<()> {
+    let bytes: Vec<u8> = (0..4_u32 << 20).map(|at| (at ^ at >> 11) as u8).collect();
+    let mut file = File::create(FILE)?;
+    file.write_all(&bytes)?;
+    file.sync_all()?;
+    fs::write("/proc/sys/vm/drop_caches", "3")?;
+    report(
+        fs::read(FILE)? == bytes,
+        &format!("{what}: the root's disk"),
+    );
+    Ok(fs::remove_file(FILE)?)
+}
+
+fn described() -> Result<Description> {
+    Ok(describe(&Sources::of_this_machine()?))
+}
+
+fn function(identity: (u16, u16)) -> Result<PciFunction> {
+    let functions = described()?.functions;
+    let mut functions = functions.into_iter();
+    let found = functions.find(|one| (one.vendor, one.device) == identity);
+    Ok(found.ok_or_else(|| format!("no function {identity:x?}"))?)
+}
+
+/// Reads or writes the root's configuration space of a function.
+fn configuration(function: &PciFunction) -> Result<File> {
+    let path = Path::new(FUNCTIONS).join(&function.address).join("config");
+    Ok(OpenOptions::new().read(true).write(true).open(path)?)
+}
+
+/// The files of the cells.
+struct Parts {
+    image: Vec<u8>,
+    initramfs: Vec<u8>,
+}
+
+impl Parts {
+    fn read(kernel: &str, meter: &str, network: &str, modules: &[&str]) -> Result<Self> {
+        let program = fs::read(std::env::current_exe()?)?;
+        let network = fs::read(network)?;
+        let paths = modules.iter().map(|path| {
+            let name = Path::new(path).file_name().unwrap_or_default();
+            format!("/lib/{}", name.to_string_lossy())
+        });
+        let paths: Vec<String> = paths.collect();
+        let contents: Vec<Vec<u8>> = modules
+            .iter()
+            .map(fs::read)
+            .collect::<std::io::Result<_>>()?;
+        let list: String = paths.iter().map(|path| format!("{path}\n")).collect();
+        let mut files = vec![
+            (GUEST_PROGRAM, 0o755, program.as_slice()),
+            (NETWORK_PROGRAM, 0o755, network.as_slice()),
+            (MODULE_LIST, 0o644, list.as_bytes()),
+        ];
+        for (path, content) in paths.iter().zip(&contents) {
+            files.push((path, 0o644, content));
+        }
+        for file in &mut files {
+            file.0 = file.0.trim_start_matches('/');
+        }
+        Ok(Self {
+            image: fs::read(kernel)?,
+            initramfs: initramfs(&fs::read(meter)?, &files)?,
+        })
+    }
+
+    fn boot(&self, name: &str, resolved: Resolved) -> Result<(LinuxCell, Agent)> {
+        for finding in &resolved.findings {
+            println!("figure {name}: {finding}");
+        }
+        let cell = LinuxCell::boot(LinuxOrder {
+            configuration: resolved.configuration,
+            image: self.image.clone(),
+            initramfs: self.initramfs.clone(),
+            arguments: String::new(),
+            nodes: resolved.nodes,
+            names: resolved.names,
+            functions: resolved.functions,
+        })?;
+        let agent = match cell.agent(BOOT_TIMEOUT) {
+            Ok(agent) => agent,
+            Err(error) => {
+                let lines = cell.kernel_log()?.unwrap_or_default();
+                lines.iter().for_each(|line| println!("cell {line}"));
+                return Err(error.into());
+            }
+        };
+        let problems = &agent.hello().problems;
+        report(
+            problems.is_empty(),
+            &format!("{name}: problems {problems:?}"),
+        );
+        Ok((cell, agent))
+    }
+}
+
+/// Requests a cell with these devices.
+fn resolved(name: &str, devices: &[&str]) -> Result<Resolved> {
+    let request = CellRequest {
+        devices: devices.iter().map(|one| (*one).to_owned()).collect(),
+        cpus: CpuSelection::List([CpuId(3)].into_iter().collect()),
+        ..CellRequest::linux(name, MEMORY)
+    };
+    let resolved = Operator::open()?.resolved(&request, &CpuSet::new());
+    Ok(resolved.map_err(|error| error.to_string())?)
+}
+
+/// Returns the output of a program in the cell.
+fn inside(agent: &Agent, words: &[&str]) -> Result<String> {
+    let mut process = agent.spawn(&AgentCommand::new(words.iter().copied()))?;
+    let mut text = String::new();
+    process.stdout.read_to_string(&mut text)?;
+    process.wait(TIMEOUT)?.ok_or("the program does not end")?;
+    print!("{text}");
+    Ok(text)
+}
+
+fn interrupts(agent: &Agent) -> Result<u64> {
+    let text = inside(agent, &[GUEST_PROGRAM, "interrupts"])?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("interrupts "));
+    Ok(line.ok_or("no count")?.parse()?)
+}
+
+/// Exchanges packets, and compares exits and interrupts before and after.
+fn packets_cause_no_exits(name: &str, cell: &LinuxCell, agent: &Agent) -> Result<()> {
+    let before = (cell.exits()?.concat(), interrupts(agent)?);
+    let text = inside(agent, &[NETWORK_PROGRAM, "ping", GATEWAY, PINGS])?;
+    let after = (cell.exits()?.concat(), interrupts(agent)?);
+    let all = format!("answered {PINGS} of {PINGS}");
+    report(text.contains(&all), &format!("{name}: ping"));
+    let raised = after.1 - before.1;
+    report(
+        raised > 0,
+        &format!("{name}: {raised} interrupts of the function"),
+    );
+    let mut for_interrupts = 0;
+    for (number, (before, after)) in before.0.iter().zip(&after.0).enumerate() {
+        let exit = Exit::try_from(number as u32)
+            .ok()
+            .filter(|_| after > before);
+        if let Some(exit) = exit {
+            println!("figure {name}: exit {exit:?} {}", after - before);
+            // PREEMPT_RT masks an interrupt at the distributor while its thread runs, and sends interrupts to itself.
+            let of_kernel = [Exit::Distributor, Exit::SoftwareInterrupt, Exit::Management];
+            if !of_kernel.contains(&exit) {
+                for_interrupts += after - before;
+            }
+        }
+    }
+    report(
+        for_interrupts == 0,
+        &format!("{name}: no exit for an interrupt or an access"),
+    );
+    Ok(())
+}
+
+fn print_console(cell: &LinuxCell) {
+    for line in cell.console() {
+        println!("cell {line}");
+    }
+}
+
+/// The root's accesses to the configuration space of a function that a cell has.
+fn the_root_reaches_no_function_of_a_cell(function: &PciFunction) -> Result<()> {
+    let configuration = configuration(function)?;
+    let mut bytes = [0; 64];
+    configuration.read_exact_at(&mut bytes, 0)?;
+    report(bytes == [0xff; 64], "the root reads no function of a cell");
+    for at in [4_u64, 0x10, 0x14, 0x3c] {
+        // Linux does not report what becomes of it.
+        configuration.write_all_at(&[0; 4], at)?;
+    }
+    Ok(())
+}
+
+fn a_function_in_a_cell(
+    parts: &Parts,
+    (name, driver): (&str, &str),
+    identity: (u16, u16),
+) -> Result<()> {
+    let own = function(identity)?;
+    let mut before = [0; 64];
+    configuration(&own)?.read_exact_at(&mut before, 0)?;
+    // As a driver with message-signalled interrupts leaves it.
+    configuration(&own)?.write_all_at(&[0, 4], 4)?;
+    let (cell, agent) = parts.boot(name, resolved(name, &[own.address.as_str()])?)?;
+    let named = inside(&agent, &[GUEST_PROGRAM, "name", driver])?;
+    print_console(&cell);
+    if !named.contains("ok  ") {
+        return Err(format!("{name}: {driver} does not bind").into());
+    }
+    inside(&agent, &[NETWORK_PROGRAM, "up", "outside", OWN])?;
+    inside(&agent, &[NETWORK_PROGRAM, "reach", GATEWAY])?;
+    packets_cause_no_exits(name, &cell, &agent)?;
+    disk_works(name)?;
+    the_root_reaches_no_function_of_a_cell(&own)?;
+    let attacked = inside(
+        &agent,
+        &[GUEST_PROGRAM, "attack", &format!("{:#x}", HYPERVISOR.0)],
+    )?;
+    report(
+        attacked.contains("attacked"),
+        &format!("{name}: writes to its configuration space"),
+    );
+    packets_cause_no_exits(&format!("{name}, after the attacks"), &cell, &agent)?;
+    print_console(&cell);
+    let refused = resolved("second", &[own.address.as_str()]);
+    let refused = refused
+        .err()
+        .map(|error| error.to_string())
+        .unwrap_or_default();
+    report(
+        refused.contains("another cell owns it"),
+        &format!("{name}: a second owner is refused: {refused}"),
+    );
+    cell.destroy()?;
+    let mut after = [0; 64];
+    configuration(&own)?.read_exact_at(&mut after, 0)?;
+    // All but the command register and what follows it, the status.
+    let is_same = before[..4] == after[..4] && before[8..] == after[8..];
+    report(
+        is_same,
+        &format!("{name}: neither side moved it: {before:x?} {after:x?}"),
+    );
+    disk_works(&format!("{name} destroyed"))
+}
+
+/// Requests what the command refuses.
+fn refusals(own: &PciFunction) -> Result<()> {
+    let of_root = described()?.functions;
+    let is_used = |one: &&PciFunction| one.linux.driver.is_some();
+    let of_root = of_root
+        .iter()
+        .find(is_used)
+        .ok_or("the root has no function")?;
+    let bridge = own.bridge.clone().unwrap_or_default();
+    for (device, wanted) in [
+        (of_root.address.as_str(), "Linux uses it"),
+        ("0000:00:1f.7", "this machine has no such PCI function"),
+        (
+            bridge.as_str(),
+            "a PCI host bridge cannot be given to a cell",
+        ),
+    ] {
+        let error = resolved("refused", &[device]).err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        report(
+            error.contains(wanted),
+            &format!("refused: {device}: {error}"),
+        );
+    }
+    Ok(())
+}
+
+fn run(parts: &Parts) -> Result<()> {
+    const E1000E: (u16, u16) = (0x8086, 0x10d3);
+    const VIRTIO: [(u16, u16); 2] = [(0x1af4, 0x1000), (0x1af4, 0x1041)];
+    disk_works("before")?;
+    let device = Device::open()?;
+    let machine = SystemParts::read(Path::new("/proc/device-tree"), 40)?;
+    let blob = machine.system(HYPERVISOR).checked();
+    let blob = blob.map_err(|refused| format!("{refused:?}"))?;
+    device.enable(HYPERVISOR.0, HYPERVISOR.1, &blob)?;
+    disk_works("enabled")?;
+    let e1000e = function(E1000E)?;
+    report(
+        e1000e.obstacles.is_empty(),
+        &format!("described: {:?}", e1000e.obstacles),
+    );
+    refusals(&e1000e)?;
+    a_function_in_a_cell(parts, ("intel", "e1000e"), E1000E)?;
+    let virtio = VIRTIO.into_iter().find(|one| function(*one).is_ok());
+    a_function_in_a_cell(parts, ("virtio", "virtio_net"), virtio.ok_or("no virtio")?)?;
+    // The stream of a cell that ran stays without an owner until it is given to a cell again.
+    a_function_in_a_cell(parts, ("again", "e1000e"), E1000E)?;
+    let faults = device.status()?.get().dma_faults.load(Ordering::Relaxed);
+    println!("figure events of the SMMU: {faults}");
+    device.disable()?;
+    disk_works("disabled")
+}
+
+/// Returns the directories of the interfaces with a driver.
+fn interfaces(driver: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/sys/class/net")? {
+        let path = entry?.path();
+        let bound = fs::read_link(path.join("device/driver")).unwrap_or_default();
+        if bound.file_name().is_some_and(|name| name == driver) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Waits for the interface of a driver, and names it for the other program.
+fn name(driver: &str) -> Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < TIMEOUT {
+        if let Some(interface) = interfaces(driver)?.first() {
+            fs::write(interface.join("ifalias"), "outside")?;
+            println!("ok  {driver} drives the function");
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    Err(format!("no interface of {driver}").into())
+}
+
+/// Prints the number of interrupts of functions: those of the controller with a level that no other driver has.
+fn count_interrupts() -> Result<()> {
+    let text = fs::read_to_string("/proc/interrupts")?;
+    let is_of_function = |line: &&str| {
+        line.contains("GIC") && ["eth", "virtio"].iter().any(|name| line.contains(name))
+    };
+    let count = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let sum: u64 = text.lines().filter(is_of_function).filter_map(count).sum();
+    println!("interrupts {sum}");
+    Ok(())
+}
+
+/// Writes an address of the hypervisor to each register of its own configuration space, and then what it read before.
+fn attack(address: &str) -> Result<()> {
+    let address = u32::from_str_radix(address.trim_start_matches("0x"), 16)?;
+    for entry in fs::read_dir(FUNCTIONS)? {
+        let path = entry?.path().join("config");
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut before = [0; 256];
+        file.read_exact_at(&mut before, 0)?;
+        for value in [address.to_le_bytes(), [0xff; 4], [0; 4]] {
+            for at in (0..256).step_by(4) {
+                file.write_all_at(&value, at)?;
+            }
+        }
+        file.write_all_at(&before, 0)?;
+        println!("attacked");
+    }
+    Ok(())
+}
+
+fn main() -> std::process::ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words[..] {
+        ["run", kernel, meter, network, ref modules @ ..] => {
+            Parts::read(kernel, meter, network, modules).and_then(|parts| run(&parts))
+        }
+        ["name", driver] => name(driver),
+        ["interrupts"] => count_interrupts(),
+        ["attack", address] => attack(address),
+        _ => Err("see the top of pci_agent.rs".into()),
+    };
+    match done {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            report(false, &error.to_string());
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
