@@ -436,3 +436,20 @@ fn both_ends_of_a_network_agree() {
         assert!(error.contains(wanted), "{wanted}: {error}");
     }
 }
+
+#[test]
+fn a_cell_names_a_pci_function_by_its_whole_address() {
+    let plan = |device: &str| {
+        let text = format!(
+            "[[domain]]\nname = \"press\"\nkind = \"cell\"\ncpus = {{ count = 1 }}\nmemory = {{ size = \"16MiB\" }}\nimage = \"/press.bin\"\ndevices = [\"{device}\"]\n"
+        );
+        parse(&text, "plan.toml")
+    };
+    for device in ["0000:00:04.0", "/pl061@9030000", "pl031@9010000", "rtc"] {
+        assert!(plan(device).is_ok(), "{device}");
+    }
+    for device in ["00:04.0", "0000:00:4.0", "0000:00:04"] {
+        let error = plan(device).expect_err(device).to_string();
+        assert!(error.contains("\"0000:00:04.0\""), "{error}");
+    }
+}
