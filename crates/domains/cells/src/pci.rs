@@ -6,11 +6,7 @@
 //! it takes for a register that does not exist. The addresses are in the capability for fixed ones instead, Enhanced
 //! Allocation (PCI Express base specification 5.0, 7.8.5).
 
-use std::fs::{self, OpenOptions};
-use std::io;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
-
+use rampart_host::{HostError, MachineRoot, quiet_pci_function};
 use rampart_hypervisor_core::interface::PAGE_BYTES;
 
 use crate::describe::{FunctionRange, PciFunction};
@@ -22,7 +18,6 @@ pub const MOST_FUNCTIONS: usize = 16;
 
 /// Registers of the header (7.5.1).
 const COMMAND: usize = 0x04;
-const INTERRUPTS_DISABLED: u16 = 1 << 10;
 const MEMORY_AND_MASTER: u16 = 1 << 1 | 1 << 2;
 const STATUS: usize = 0x06;
 const HAS_LIST: u16 = 1 << 4;
@@ -44,15 +39,6 @@ pub struct CellFunction {
     pub image: Vec<u8>,
 }
 
-/// The error of a function that could not be prepared for a cell.
-#[derive(Debug, thiserror::Error)]
-#[error("PCI function {address}: cannot write {}: {source}; fix: run this as root, without the kernel's lockdown", path.display())]
-pub struct PrepareError {
-    address: String,
-    path: PathBuf,
-    source: io::Error,
-}
-
 impl CellFunction {
     /// Prepares the configuration space of a function.
     ///
@@ -65,38 +51,12 @@ impl CellFunction {
         })
     }
 
-    /// Ends what the root has the function do, before it becomes a cell's: resets it if Linux can, and lets it raise
-    /// its interrupt, which a driver with message-signalled interrupts has disabled.
+    /// Ends what the root has the function do, before it becomes a cell's ([`quiet_pci_function`]).
     ///
     /// # Errors
     /// Returns an error if Linux refuses the reset or the write.
-    pub fn prepare(&self) -> Result<(), PrepareError> {
-        self.prepare_in(Path::new("/sys/bus/pci/devices"))
-    }
-
-    fn prepare_in(&self, devices: &Path) -> Result<(), PrepareError> {
-        let directory = devices.join(&self.address);
-        let failed = |path: &Path| {
-            let (address, path) = (self.address.clone(), path.to_owned());
-            move |source| PrepareError {
-                address,
-                path,
-                source,
-            }
-        };
-        let reset = directory.join("reset");
-        if reset.exists() {
-            fs::write(&reset, "1").map_err(failed(&reset))?;
-        }
-        let path = directory.join("config");
-        let written = || {
-            let file = OpenOptions::new().read(true).write(true).open(&path)?;
-            let mut command = [0; 2];
-            file.read_exact_at(&mut command, COMMAND as u64)?;
-            let command = u16::from_le_bytes(command) & !(INTERRUPTS_DISABLED | MEMORY_AND_MASTER);
-            file.write_all_at(&command.to_le_bytes(), COMMAND as u64)
-        };
-        written().map_err(failed(&path))
+    pub fn prepare(&self) -> Result<(), HostError> {
+        quiet_pci_function(&MachineRoot::system(), &self.address)
     }
 }
 
@@ -334,29 +294,5 @@ mod tests {
         ] {
             assert_eq!(word(&space, at), expected, "{at:#x}");
         }
-    }
-
-    #[test]
-    fn a_function_is_reset_and_may_raise_its_interrupt() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let own = CellFunction::new(&function(&[(0, 0x1000_0000, 0x1000)])).expect("room");
-        let error = own
-            .prepare_in(directory.path())
-            .expect_err("no files")
-            .to_string();
-        assert!(
-            error.contains("config") && error.contains("fix:"),
-            "{error}"
-        );
-        let files = directory.path().join(&own.address);
-        fs::create_dir(&files).expect("made");
-        let mut configuration = vec![0x55; END];
-        configuration[COMMAND..COMMAND + 2].copy_from_slice(&0x0547_u16.to_le_bytes());
-        fs::write(files.join("config"), &configuration).expect("written");
-        fs::write(files.join("reset"), "").expect("written");
-        own.prepare_in(directory.path()).expect("prepared");
-        assert_eq!(fs::read(files.join("reset")).expect("read"), b"1");
-        configuration[COMMAND..COMMAND + 2].copy_from_slice(&0x0141_u16.to_le_bytes());
-        assert_eq!(fs::read(files.join("config")).expect("read"), configuration);
     }
 }

@@ -29,6 +29,7 @@ mod mounts;
 mod notation;
 mod observe;
 mod panic;
+mod pci_function;
 mod placement;
 mod policy;
 mod processor_times;
@@ -68,6 +69,7 @@ pub use influence::{
 pub use isolated_cpus::reach_isolated_cpus;
 pub use observe::{Watch, observe};
 pub use panic::PanicTrigger;
+pub use pci_function::quiet_pci_function;
 pub use placement::{
     PlacementGroup, ThreadPlacement, boot_id, descendants, home_group, is_inside, is_leader,
     place_process, place_thread, process_start, process_threads, thread_state,

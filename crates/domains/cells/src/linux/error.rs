@@ -4,11 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use rampart_agent::AgentError;
+use rampart_host::HostError;
 use rampart_hypervisor_core::configuration::Refused;
 use rampart_hypervisor_core::interface::{CellState, StopReason};
 
 use crate::device::DeviceError;
-use crate::pci::PrepareError;
 
 /// The reason why Linux does not run in a cell.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum LinuxError {
     Device(#[from] DeviceError),
     /// A PCI function cannot be prepared.
     #[error(transparent)]
-    Function(#[from] PrepareError),
+    Function(#[from] HostError),
     /// The kernel image is unusable.
     #[error(
         "unusable kernel image: {0}; fix: use an arm64 Image such as /boot/vmlinuz-RELEASE of Debian"

@@ -8,7 +8,6 @@ use rampart_model::{Finding, Severity};
 
 use crate::describe::TreeError;
 use crate::device;
-use crate::pci::PrepareError;
 use crate::system_configuration;
 
 /// The reason why an operation failed.
@@ -48,16 +47,6 @@ impl fmt::Display for OperateError {
 }
 
 impl std::error::Error for OperateError {}
-
-impl From<PrepareError> for OperateError {
-    fn from(error: PrepareError) -> Self {
-        Self::refused(Finding::new(
-            Severity::Error,
-            "PCI functions",
-            error.to_string(),
-        ))
-    }
-}
 
 impl From<TreeError> for OperateError {
     fn from(error: TreeError) -> Self {
