@@ -410,6 +410,23 @@ impl PciFunction {
     /// Number of base address registers.
     pub const BASES: u32 = 6;
 
+    /// Returns whether a text has the form of an address: `0000:03:00.0`.
+    #[must_use]
+    pub fn is_address(text: &str) -> bool {
+        let hexadecimal = |part: &str, digits: usize| {
+            part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
+        };
+        let parts: Vec<&str> = text.split([':', '.']).collect();
+        let [domain, bus, device, function] = parts.as_slice() else {
+            return false;
+        };
+        text.matches('.').count() == 1
+            && hexadecimal(domain, 4)
+            && hexadecimal(bus, 2)
+            && hexadecimal(device, 2)
+            && hexadecimal(function, 1)
+    }
+
     /// Returns the memory of its base address registers.
     pub fn bases(&self) -> impl Iterator<Item = &FunctionRange> {
         self.ranges

@@ -18,19 +18,21 @@ use crate::resolve::{
 };
 use crate::system_configuration::SystemParts;
 
-fn property(tree: &Path, name: &str, words: &[u32]) {
+pub(crate) fn property(tree: &Path, name: &str, words: &[u32]) {
     let path = tree.join(name);
     fs::create_dir_all(path.parent().expect("a directory")).expect("made");
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
     fs::write(path, bytes).expect("written");
 }
 
+pub(crate) fn text(tree: &Path, name: &str, value: &str) {
+    property(tree, name, &[]);
+    fs::write(tree.join(name), format!("{value}\0")).expect("written");
+}
+
 /// Creates the relevant part of the device tree of QEMU's `virt` with 1 GiB and four CPUs.
 fn virt(tree: &Path) {
-    let text = |name: &str, value: &str| {
-        property(tree, name, &[]);
-        fs::write(tree.join(name), format!("{value}\0")).expect("written");
-    };
+    let text = |name: &str, value: &str| text(tree, name, value);
     for cells in ["#address-cells", "#size-cells"] {
         property(tree, cells, &[2]);
     }
@@ -405,10 +407,7 @@ fn with_smmu(status: &str) -> (tempfile::TempDir, Description) {
     let location = tempfile::tempdir().expect("a directory");
     let tree = location.path();
     virt(tree);
-    let text = |name: &str, value: &str| {
-        property(tree, name, &[]);
-        fs::write(tree.join(name), format!("{value}\0")).expect("written");
-    };
+    let text = |name: &str, value: &str| text(tree, name, value);
     text("smmu@9050000/compatible", "arm,smmu-v3");
     text("smmu@9050000/status", status);
     property(tree, "smmu@9050000/reg", &[0, 0x0905_0000, 0, 0x2_0000]);

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use rampart_model::device_tree::PciFunction;
 use rampart_model::{CellNetwork, CellOptions, CellPayload, DomainProgram, Plan, PlannedDomain};
 
-use crate::details::is_pci_address;
 use crate::kinds::Fault;
 use crate::names::is_name;
 
@@ -137,7 +137,7 @@ fn wrong(domain: &PlannedDomain) -> Option<Fault> {
         );
     }
     let is_wrong = |device: &String| {
-        !device.starts_with('/') && device.contains(':') && !is_pci_address(device)
+        !device.starts_with('/') && device.contains(':') && !PciFunction::is_address(device)
     };
     if domain.devices.iter().any(is_wrong) {
         return fault(

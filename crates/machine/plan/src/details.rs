@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Checks the nested fields of a domain: container, memory, cache, threads, interrupts, devices.
 
+use rampart_model::device_tree::PciFunction;
 use rampart_model::{ContainerEngine, InterruptMatch, PlannedDomain};
 
 use crate::kinds::Fault;
@@ -82,7 +83,12 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
         );
     }
     let is_cell = domain.kind.program() == rampart_model::DomainProgram::Image;
-    if !is_cell && !domain.devices.iter().all(|device| is_pci_address(device)) {
+    if !is_cell
+        && !domain
+            .devices
+            .iter()
+            .all(|device| PciFunction::is_address(device))
+    {
         return fault(
             "devices",
             "this is not the address of a PCI device",
@@ -90,20 +96,4 @@ pub(crate) fn first_fault(domain: &PlannedDomain) -> Option<Fault> {
         );
     }
     None
-}
-
-/// Returns whether `text` has the format `0000:03:00.0`.
-pub(crate) fn is_pci_address(text: &str) -> bool {
-    let hexadecimal = |part: &str, digits: usize| {
-        part.len() == digits && part.chars().all(|c| c.is_ascii_hexdigit())
-    };
-    let parts: Vec<&str> = text.split([':', '.']).collect();
-    let [domain, bus, device, function] = parts.as_slice() else {
-        return false;
-    };
-    text.matches('.').count() == 1
-        && hexadecimal(domain, 4)
-        && hexadecimal(bus, 2)
-        && hexadecimal(device, 2)
-        && hexadecimal(function, 1)
 }

@@ -285,7 +285,10 @@ fn obstacles(
         ),
         Some(one) if one.kind != InterruptKind::Shared || one.edge => add(
             "its interrupt does not reach a cell",
-            format!("interrupt {} of {:?}", one.number, one.controller),
+            match &one.controller {
+                Some(controller) => format!("interrupt {} of {controller}", one.number),
+                None => format!("interrupt {}, raised by an edge", one.number),
+            },
             "an SPI of the GIC with a level",
             leave(),
         ),
@@ -338,20 +341,11 @@ mod tests {
     use super::super::{Description, Sources, describe};
     use super::*;
     use crate::resolve::{CellRequest, InUse, Payload, Resolved, resolve};
-
-    fn property(tree: &Path, name: &str, words: &[u32]) {
-        let path = tree.join(name);
-        fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
-        fs::write(path, bytes).expect("written");
-    }
+    use crate::tests::{property, text};
 
     /// Creates the tree of a machine with an SMMU and a host bridge as QEMU's `virt` has them.
     fn tree(tree: &Path) {
-        let text = |name: &str, value: &str| {
-            property(tree, name, &[]);
-            fs::write(tree.join(name), format!("{value}\0")).expect("written");
-        };
+        let text = |name: &str, value: &str| text(tree, name, value);
         for cells in ["#address-cells", "#size-cells"] {
             property(tree, cells, &[2]);
         }

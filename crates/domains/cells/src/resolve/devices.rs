@@ -8,7 +8,8 @@ use rampart_model::{Finding, Severity};
 
 use super::{CellInUse, CellRequest, InUse, functions, problem};
 use crate::describe::{
-    AddressRange, AddressSpan, Description, InterruptKind, RangeUse, Reference, TreeDevice, spans,
+    AddressRange, AddressSpan, Description, InterruptKind, PciFunction, RangeUse, Reference,
+    TreeDevice, spans,
 };
 use crate::pci::CellFunction;
 use crate::system_configuration::reserved_smmu;
@@ -33,7 +34,7 @@ pub(super) fn resources(
 ) -> DeviceResources {
     let mut chosen: Vec<&TreeDevice> = Vec::new();
     let requested = request.devices.iter();
-    for requested in requested.filter(|one| !functions::is_function(one)) {
+    for requested in requested.filter(|one| !PciFunction::is_address(one)) {
         match device(description, requested) {
             Ok(device) if chosen.iter().any(|other| other.path == device.path) => {}
             Ok(device) => chosen.push(device),

@@ -12,12 +12,6 @@ use crate::linux::{INTERRUPT_CONTROLLER, LEVEL_HIGH, TreeNode};
 use crate::pci::{CellFunction, MOST_FUNCTIONS, SPACE_BYTES};
 use crate::system_configuration::reserved_smmu;
 
-/// Returns whether a requested device is a PCI function, such as `0000:00:04.0`.
-pub(super) fn is_function(requested: &str) -> bool {
-    let lengths = requested.split([':', '.']).map(str::len);
-    lengths.eq([4, 2, 2, 1])
-}
-
 /// Adds the resources of the requested functions, ordered by address. Adds a finding for each that the cell cannot have.
 pub(super) fn resources(
     description: &Description,
@@ -27,7 +21,11 @@ pub(super) fn resources(
     found: &mut Vec<Finding>,
 ) -> Vec<AddressSpan> {
     let mut chosen: Vec<&PciFunction> = Vec::new();
-    for requested in request.devices.iter().filter(|one| is_function(one)) {
+    for requested in request
+        .devices
+        .iter()
+        .filter(|one| PciFunction::is_address(one))
+    {
         let all = &mut description.functions.iter();
         match all.find(|function| function.address.eq_ignore_ascii_case(requested)) {
             Some(function) if chosen.contains(&function) => {}
