@@ -230,7 +230,7 @@ impl<'a> Asked<'a> {
                 Some(VerdictOutcome::Inconclusive),
                 if self.left_open_by_others() {
                     format!(
-                        "{so_far}programs of others used the CPUs without a load, which leaves {open} open"
+                        "{so_far}nothing is decided under {open}, because other programs used the CPUs while no load ran"
                     )
                 } else {
                     format!("{so_far}not enough data under {open}, measure longer")
@@ -263,7 +263,7 @@ impl Asked<'_> {
         Some((named(true)?, named(false)?))
     }
 
-    /// Returns whether nothing but programs of others leaves verdicts open.
+    /// Returns whether all open verdicts are open because other programs used the CPUs.
     pub(crate) fn left_open_by_others(&self) -> bool {
         let open = self.with(VerdictOutcome::Inconclusive);
         !open.is_empty()

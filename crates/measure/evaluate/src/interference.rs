@@ -89,8 +89,8 @@ pub(crate) fn judge_interference(
         programs: busy.found.clone().unwrap_or_else(|| "unknown".to_owned()),
     };
     let statement = format!(
-        "{statement}. Left out: in {} of {} measurements without a load, {} ({})",
-        left_out.measurements, left_out.of, busy.what, left_out.programs
+        "{statement}. Left out: {} of {} measurements without a load, because other programs used the CPUs ({})",
+        left_out.measurements, left_out.of, left_out.programs
     );
     answers.left_out = Some(left_out);
     let outcome = if outcome == withdrawn {
@@ -224,7 +224,7 @@ mod tests {
         let (outcome, statement) = judged(&same, &same, |number| number % 4 != 0);
         assert_eq!(outcome, VerdictOutcome::Holds, "{statement}");
         assert!(
-            statement.contains("in 30 of 40 measurements"),
+            statement.contains("Left out: 30 of 40 measurements"),
             "{statement}"
         );
         assert!(statement.contains("(`make`, all together"), "{statement}");
@@ -234,7 +234,7 @@ mod tests {
         let mixed = visits(|number| if number % 4 == 0 { 1 } else { 3 });
         let (outcome, statement) = judged(&slow, &mixed, |number| number % 4 != 0);
         assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
-        assert!(statement.contains("Left out: in 30 of 40"), "{statement}");
+        assert!(statement.contains("Left out: 30 of 40"), "{statement}");
     }
 
     #[test]
@@ -242,7 +242,7 @@ mod tests {
         let same = visits(|_| 1);
         let (outcome, statement) = judged(&same, &same, |_| true);
         assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
-        assert!(statement.contains("Left out: in 40 of 40"), "{statement}");
+        assert!(statement.contains("Left out: 40 of 40"), "{statement}");
         let (outcome, statement) = judged(&same, &same, |number| number > 0);
         assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
         // A load that reaches the domain beside other programs does so.

@@ -132,8 +132,7 @@ fn loads_part(loads: &Asked<'_>, parts: &mut Parts) {
                 parts.open.push(format!("{open} under loads"));
             }
             None if loads.left_open_by_others() => parts.open.push(
-                "isolation from loads, because other programs kept the machine busy without a load"
-                    .to_owned(),
+                "isolation from loads (other programs used the CPUs while no load ran)".to_owned(),
             ),
             None => parts.open.push("isolation from loads".to_owned()),
         },

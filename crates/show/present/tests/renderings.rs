@@ -102,7 +102,7 @@ fn the_next_command_follows_from_what_is_missing() {
     );
     let text = first_answer(&evaluation);
     assert!(
-        text.contains("use the CPUs without a load (`make`"),
+        text.contains("End the other programs that use the CPUs (`make`"),
         "{text}"
     );
     evaluation.state = EvaluationState::EndedEarly;

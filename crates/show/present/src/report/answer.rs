@@ -96,7 +96,7 @@ fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
     let reason = match (evaluation.comparison.decided_after, busy) {
         (Some(after), _) => format!("about {} would decide them (--until-decided)", about(after)),
         (None, Some(busy)) => format!(
-            "without a load, programs of others used the CPUs in {} of {} measurements ({})",
+            "other programs used the CPUs in {} of {} measurements without a load ({})",
             busy.measurements, busy.of, busy.programs
         ),
         (None, None) => return None,

@@ -57,7 +57,7 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
             ),
             (None, Some(busy)) => (
                 format!(
-                    "End the programs that use the CPUs without a load ({}), and evaluate again.",
+                    "End the other programs that use the CPUs ({}), then evaluate again.",
                     busy.programs
                 ),
                 again(evaluation, None),
