@@ -58,8 +58,7 @@ impl MeasuringCosts {
     /// would leave its CPU no time to report; no verdict uses a quantile of emulated times. Loads
     /// slow every CPU down whatever the isolation and are not judged, so they run on request only: the
     /// time goes to blocks. A stopped CPU takes time from the others, which must stay
-    /// small compared with a block; blocks and the pauses between them therefore last at least a
-    /// tenth of a second.
+    /// small compared with a block; so blocks are longer in relation to the worst quiet latency.
     pub(crate) const EMULATED: Self = Self {
         total: Nanos::from_secs(240),
         interval: Nanos::from_millis(4),
