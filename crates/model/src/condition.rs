@@ -128,6 +128,19 @@ impl Condition {
     };
 }
 
+impl Condition {
+    /// Returns the condition in words, for readers who do not know the notation.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        let load = self.load.word();
+        match self.location {
+            None => "while idle".to_owned(),
+            Some(LoadLocation::Others) => format!("under a {load} load on other CPUs"),
+            Some(LoadLocation::Same) => format!("under a {load} load on the same CPUs"),
+        }
+    }
+}
+
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.location {

@@ -229,7 +229,7 @@ pub use units_text::ParseNanosError;
 pub use unwanted_activity::{InterruptSort, UnwantedActivity, is_device_softirq};
 #[cfg(feature = "std")]
 pub use verdict::{
-    Answers, Crossed, Interval, LeftOut, QuantileAnswer, Question, StallAnswer, StolenAnswer,
+    Answers, Crossed, Interval, OtherPrograms, QuantileAnswer, Question, StallAnswer, StolenAnswer,
     Verdict, VerdictFigures, VerdictOutcome,
 };
 #[cfg(feature = "std")]

@@ -179,15 +179,20 @@ pub struct Answers {
     pub stolen: Option<StolenAnswer>,
     /// Visits of both sides on which the intervals rest.
     pub visits: (u32, u32),
-    /// Measurements without the load that were left out; absent if there are none.
+    /// Measurements without the load that are not compared, because other programs used the CPUs; absent
+    /// if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_out: Option<LeftOut>,
+    pub left_out: Option<OtherPrograms>,
+    /// Measurements without the load that are compared although other programs used the CPUs: the answers
+    /// are on what the load adds to these programs. Absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<OtherPrograms>,
 }
 
-/// Measurements without a load that are not compared, because other programs used the CPUs meanwhile.
+/// Programs of others that used the CPUs during measurements without a load.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
-pub struct LeftOut {
-    /// Number of measurements that were left out.
+pub struct OtherPrograms {
+    /// Number of these measurements.
     pub measurements: u32,
     /// Number of valid measurements without the load.
     pub of: u32,
@@ -371,13 +376,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Returns the measurements that were left out, if these are at least half of those without the load
-    /// and nothing is decided without them.
+    /// Returns the programs of others that used the CPUs with and without the load, if the verdict is on
+    /// what the load adds to them.
     #[must_use]
-    pub fn left_open_by_others(&self) -> Option<&LeftOut> {
+    pub fn beside(&self) -> Option<&OtherPrograms> {
         let answers = self.figures.as_ref().and_then(VerdictFigures::answers);
-        let left_out = answers?.left_out.as_ref()?;
-        let most = left_out.measurements.saturating_mul(2) >= left_out.of;
-        (self.outcome == VerdictOutcome::Inconclusive && most).then_some(left_out)
+        answers?.beside.as_ref()
     }
 }

@@ -99,6 +99,7 @@ impl BlocktestLatencies {
                     &without_block,
                     length,
                     crossing(emulated),
+                    self.timelines.len(),
                     &resampling,
                 );
                 let counts = (with_block.len(), without_block.len());

@@ -179,6 +179,15 @@ impl<'a> Asked<'a> {
         words.join(", ")
     }
 
+    /// The same in words: `while idle and under a cache load on other CPUs`.
+    pub(crate) fn in_words(verdicts: &[&Verdict]) -> String {
+        let words: Vec<String> = verdicts
+            .iter()
+            .map(|verdict| verdict.condition.in_words())
+            .collect();
+        words.join(" and ")
+    }
+
     /// Answers yes if all verdicts hold, no if one fails, and otherwise that data is missing.
     fn entry(&self, domain: &EvaluatedDomain, words: &Words) -> ComparisonEntry {
         let bad: Vec<&Verdict> = [
@@ -213,7 +222,12 @@ impl<'a> Asked<'a> {
             (
                 words.yes.to_owned(),
                 Some(VerdictOutcome::Holds),
-                format!("{} under {}", words.good, Self::conditions(&held)),
+                format!(
+                    "{} under {}{}",
+                    words.good,
+                    Self::conditions(&held),
+                    self.beside_others()
+                ),
             )
         } else {
             let open = Self::conditions(&self.with(VerdictOutcome::Inconclusive));
@@ -228,13 +242,7 @@ impl<'a> Asked<'a> {
                     |(decided, open)| format!("{decided} {}, {open} open", words.yes),
                 ),
                 Some(VerdictOutcome::Inconclusive),
-                if self.left_open_by_others() {
-                    format!(
-                        "{so_far}nothing is decided under {open}, because other programs used the CPUs while no load ran"
-                    )
-                } else {
-                    format!("{so_far}not enough data under {open}, measure longer")
-                },
+                format!("{so_far}not enough data under {open}, measure longer"),
             )
         };
         ComparisonEntry {
@@ -263,13 +271,13 @@ impl Asked<'_> {
         Some((named(true)?, named(false)?))
     }
 
-    /// Returns whether all open verdicts are open because other programs used the CPUs.
-    pub(crate) fn left_open_by_others(&self) -> bool {
-        let open = self.with(VerdictOutcome::Inconclusive);
-        !open.is_empty()
-            && open
-                .iter()
-                .all(|verdict| verdict.left_open_by_others().is_some())
+    /// Returns the condition ` (beside other programs)` if a verdict is on what a load adds to them.
+    pub(crate) fn beside_others(&self) -> &'static str {
+        if self.0.iter().any(|verdict| verdict.beside().is_some()) {
+            " (beside other programs)"
+        } else {
+            ""
+        }
     }
 
     /// Returns the subjects that fail or leak under some condition: `p50 and stalls`. `None` if no

@@ -13,8 +13,7 @@ const MOST: f64 = 100.0;
 const OVERHEAD: f64 = 1.25;
 
 /// Returns the total time after which the open comparisons of the matrix would be decided if the
-/// machine stays as it was. `None` if none is open, or if none can be estimated: more time does not
-/// help while programs of others use the CPUs.
+/// machine stays as it was. `None` if none is open, or if none can be estimated.
 pub(crate) fn decided_after(
     settings: &EvaluationSettings,
     records: &[Record],
@@ -26,9 +25,6 @@ pub(crate) fn decided_after(
     let mut times: Option<f64> = None;
     let mut needed = BTreeSet::new();
     for verdict in open {
-        if verdict.left_open_by_others().is_some() {
-            continue;
-        }
         let Some(more) = verdict.figures.as_ref().and_then(times_the_data) else {
             continue;
         };
@@ -113,58 +109,6 @@ fn growth((estimate, half): &(f64, f64), limit: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::tests::plan;
-    use rampart_model::{Condition, Exposure, LeftOut, MeterKind, QuantileAnswer, Question};
-
-    #[test]
-    fn time_does_not_decide_beside_programs_of_others() {
-        let verdict = |left_out| Verdict {
-            id: String::new(),
-            question: Question::Interference,
-            domain: "task".to_owned(),
-            meter: MeterKind::Wakeup,
-            condition: Condition::IDLE,
-            disturbance: None,
-            outcome: VerdictOutcome::Inconclusive,
-            statement: String::new(),
-            figures: Some(VerdictFigures::Interference {
-                idle: String::new(),
-                factors: vec![(
-                    0.5,
-                    Interval {
-                        estimate: 1.0,
-                        low: 0.5,
-                        high: 2.0,
-                        confidence: 0.95,
-                    },
-                )],
-                tolerance: 1.5,
-                batches: (1, 1),
-                answers: Some(Answers {
-                    quantiles: vec![QuantileAnswer {
-                        quantile: 0.5,
-                        outcome: VerdictOutcome::Inconclusive,
-                    }],
-                    left_out,
-                    ..Answers::default()
-                }),
-            }),
-            exposure: Exposure::default(),
-            records: Vec::new(),
-        };
-        let left_out = |measurements| {
-            Some(LeftOut {
-                measurements,
-                of: 8,
-                programs: "`make`".to_owned(),
-            })
-        };
-        let after = |left_out| decided_after(&plan(1, 1, 1), &[], &[verdict(left_out)]);
-        assert_eq!(after(None), Some(Nanos::SECOND));
-        assert_eq!(after(left_out(3)), Some(Nanos::SECOND));
-        assert_eq!(after(left_out(4)), None);
-    }
-
     #[test]
     fn a_narrow_gap_to_the_limit_needs_more_data() {
         // Half of 0.4 wide, 0.1 from the limit: four times the data.

@@ -3,8 +3,8 @@
 //! domain while others are watched. Pure.
 
 use rampart_model::{
-    Answers, Finding, Interval, LeftOut, QuantileAnswer, StallAnswer, StolenAnswer, VerdictFigures,
-    VerdictOutcome,
+    Answers, Finding, Interval, OtherPrograms, QuantileAnswer, StallAnswer, StolenAnswer,
+    VerdictFigures, VerdictOutcome,
 };
 use rampart_stats::{Compared, Questions, Visit, compare};
 
@@ -46,9 +46,9 @@ impl<'a> IdleSide<'a> {
 
 /// Returns outcome, statement and figures, or `None` if there is too little data to compare.
 ///
-/// While programs of others use the CPUs, a load adds little to theirs. So a load reaches a domain if it
-/// slows it in comparison with all measurements without it, and does not reach it if that is shown by those
-/// that were idle.
+/// A load adds little to programs of others that use the CPUs already. So isolation is judged against the
+/// measurements without the load that were idle. If at least half of them were not, and those that were
+/// decide nothing, the verdict is on what the load adds to these programs, and says so.
 pub(crate) fn judge_interference(
     loaded: &[Visit],
     quiet: &IdleSide<'_>,
@@ -72,32 +72,38 @@ pub(crate) fn judge_interference(
         return Some(all);
     };
     let idle = quiet.idle();
-    // What slows a domain more than when it was idle may be the programs of others beside the load.
-    let (withdrawn, (outcome, statement, mut figures)) = match judged(&idle) {
-        Some(compared) if all.0 != VerdictOutcome::Leaks => (VerdictOutcome::Leaks, compared),
-        _ => (VerdictOutcome::Holds, all),
-    };
-    let answers = figures.answers_mut()?;
-    answers.withdraw(withdrawn);
-    if outcome == VerdictOutcome::Leaks && withdrawn == VerdictOutcome::Holds {
-        return Some((outcome, statement, figures));
-    }
     let count = |visits: &[Visit]| u32::try_from(visits.len()).unwrap_or(u32::MAX);
-    let left_out = LeftOut {
+    let others = OtherPrograms {
         measurements: count(&quiet.visits) - count(&idle),
         of: count(&quiet.visits),
         programs: busy.found.clone().unwrap_or_else(|| "unknown".to_owned()),
     };
+    let mostly_busy = others.measurements.saturating_mul(2) >= others.of;
+    let of_idle = judged(&idle).filter(|(outcome, ..)| {
+        let leaks = all.0 == VerdictOutcome::Leaks;
+        !leaks && (*outcome == VerdictOutcome::Holds || !mostly_busy)
+    });
+    if let Some((outcome, statement, mut figures)) = of_idle {
+        let statement = format!(
+            "{statement}. Left out: {} of {} measurements without a load, because other programs used the CPUs ({})",
+            others.measurements, others.of, others.programs
+        );
+        let answers = figures.answers_mut()?;
+        // What slows a domain more than when it was idle may be the programs of others beside the load.
+        answers.withdraw(VerdictOutcome::Leaks);
+        answers.left_out = Some(others);
+        let outcome = match outcome {
+            VerdictOutcome::Leaks => VerdictOutcome::Inconclusive,
+            decided => decided,
+        };
+        return Some((outcome, statement, figures));
+    }
+    let (outcome, statement, mut figures) = all;
     let statement = format!(
-        "{statement}. Left out: {} of {} measurements without a load, because other programs used the CPUs ({})",
-        left_out.measurements, left_out.of, left_out.programs
+        "{statement}. Compared with other programs on the CPUs, in {} of {} measurements without a load ({})",
+        others.measurements, others.of, others.programs
     );
-    answers.left_out = Some(left_out);
-    let outcome = if outcome == withdrawn {
-        VerdictOutcome::Inconclusive
-    } else {
-        outcome
-    };
+    figures.answers_mut()?.beside = Some(others);
     Some((outcome, statement, figures))
 }
 
@@ -144,6 +150,7 @@ pub(crate) fn answers(found: &Compared, asked: &Questions) -> Answers {
         }),
         visits: found.visits,
         left_out: None,
+        beside: None,
     }
 }
 
@@ -198,19 +205,16 @@ mod tests {
         let (outcome, statement, figures) =
             judge_interference(loaded, &side, &asked, false).expect("data");
         let answers = figures.answers().expect("answers");
-        let quantile = answers.quantiles[0].outcome;
-        let left_out = answers
-            .left_out
-            .as_ref()
-            .map_or(0, |left_out| left_out.measurements);
         let expected = quiet.iter().filter(|visit| busy(visit.number)).count();
-        let expected = if outcome == VerdictOutcome::Leaks {
-            0
-        } else {
-            expected
-        };
-        assert_eq!(left_out as usize, expected, "{statement}");
-        assert_eq!(quantile, outcome, "{statement}");
+        let others = answers.left_out.as_ref().or(answers.beside.as_ref());
+        let named = others.map_or(0, |others| others.measurements);
+        assert_eq!(named as usize, expected, "{statement}");
+        assert_eq!(answers.quantiles[0].outcome, outcome, "{statement}");
+        assert_eq!(
+            answers.beside.is_some(),
+            statement.contains("Compared with other programs"),
+            "{statement}"
+        );
         (outcome, statement)
     }
 
@@ -229,24 +233,35 @@ mod tests {
         );
         assert!(statement.contains("(`make`, all together"), "{statement}");
 
-        // Both the load and the programs of others slow it: no difference to most of the idle side.
+        // The programs of others slow it now and then, with the load and without it.
         let slow = visits(|_| 3);
-        let mixed = visits(|number| if number % 4 == 0 { 1 } else { 3 });
-        let (outcome, statement) = judged(&slow, &mixed, |number| number % 4 != 0);
-        assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
-        assert!(statement.contains("Left out: 30 of 40"), "{statement}");
+        let mixed = visits(|number| if number % 8 < 3 { 3 } else { 1 });
+        let (outcome, statement) = judged(&mixed, &mixed, |number| number % 8 < 3);
+        assert_eq!(outcome, VerdictOutcome::Holds, "{statement}");
+        assert!(statement.contains("Left out: 15 of 40"), "{statement}");
+        // The load slows it even beside them.
+        let (outcome, statement) = judged(&slow, &mixed, |number| number % 8 < 3);
+        assert_eq!(outcome, VerdictOutcome::Leaks, "{statement}");
+        assert!(
+            statement.contains("in 15 of 40 measurements"),
+            "{statement}"
+        );
     }
 
     #[test]
-    fn without_an_idle_measurement_no_isolation_holds() {
+    fn without_an_idle_measurement_a_load_is_compared_with_other_programs() {
         let same = visits(|_| 1);
-        let (outcome, statement) = judged(&same, &same, |_| true);
-        assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
-        assert!(statement.contains("Left out: 40 of 40"), "{statement}");
-        let (outcome, statement) = judged(&same, &same, |number| number > 0);
-        assert_eq!(outcome, VerdictOutcome::Inconclusive, "{statement}");
-        // A load that reaches the domain beside other programs does so.
+        for idle in [0, 1] {
+            let (outcome, statement) = judged(&same, &same, |number| number >= idle);
+            assert_eq!(outcome, VerdictOutcome::Holds, "{statement}");
+            let text = format!(
+                "Compared with other programs on the CPUs, in {} of 40 measurements without a load (`make`",
+                40 - idle
+            );
+            assert!(statement.contains(&text), "{statement}");
+        }
         let (outcome, statement) = judged(&visits(|_| 3), &same, |_| true);
         assert_eq!(outcome, VerdictOutcome::Leaks, "{statement}");
+        assert!(statement.contains("in 40 of 40"), "{statement}");
     }
 }

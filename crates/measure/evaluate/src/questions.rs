@@ -2,6 +2,8 @@
 //! The questions of the comparisons. They follow from the settings alone and are fixed before
 //! anything is measured. Pure.
 
+use std::collections::BTreeSet;
+
 use rampart_model::{
     Condition, DisturbanceKind, EvaluationSettings, MeterSettings, Nanos, VerdictOutcome,
 };
@@ -127,16 +129,24 @@ fn count(settings: &EvaluationSettings) -> u32 {
             questions_per_comparison(meter) * u32::try_from(comparisons).unwrap_or(u32::MAX)
         })
         .sum();
-    let rounds: usize = settings
-        .transfer
-        .iter()
-        .flat_map(|transfer| &transfer.groups)
-        .flat_map(|group| &group.disturbances)
-        .filter(|disturbance| disturbance.kind != DisturbanceKind::Block)
-        .count()
-        * settings.domains.len();
+    let rounds = judged(settings, |kind| kind != DisturbanceKind::Block);
     let rounds = u32::try_from(rounds * (2 + StallLength::OF_A_PERIOD)).unwrap_or(u32::MAX);
     matrix.saturating_add(rounds)
+}
+
+/// Returns the number of pairs of a domain with blocks and a domain in which they are looked for.
+pub(crate) fn pairs(settings: &EvaluationSettings) -> usize {
+    judged(settings, |kind| kind == DisturbanceKind::Block)
+}
+
+/// Returns the number of verdicts on disturbances of these kinds. A repeated disturbance is one.
+fn judged(settings: &EvaluationSettings, of_kind: impl Fn(DisturbanceKind) -> bool) -> usize {
+    let groups = settings.transfer.iter().flat_map(|of| &of.groups);
+    let disturbances: BTreeSet<_> = groups
+        .flat_map(|group| &group.disturbances)
+        .filter(|disturbance| of_kind(disturbance.kind))
+        .collect();
+    disturbances.len() * settings.domains.len()
 }
 
 fn questions_per_comparison(meter: &MeterSettings) -> u32 {
@@ -152,6 +162,9 @@ fn questions_per_comparison(meter: &MeterSettings) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rampart_model::{
+        Disturbance, LoadKind, SchedulingPolicy, Side, TransferGroup, TransferSettings,
+    };
 
     #[test]
     fn looks_at_the_whole_time_each_doubling_and_the_limit() {
@@ -170,5 +183,43 @@ mod tests {
         assert_eq!(at(Some(60)), [120.0]);
         assert_eq!(at(Some(240)), [120.0, 240.0]);
         assert_eq!(at(Some(360)), [120.0, 240.0, 360.0]);
+    }
+
+    #[test]
+    fn a_repeated_round_asks_no_further_question() {
+        let mut plan = crate::schedule::tests::plan(2, 1, 1);
+        let domain = plan.domains[0].name.clone();
+        let of = |kind| Disturbance {
+            kind,
+            side: Side::Inside,
+            domain: domain.clone(),
+        };
+        let once = vec![
+            of(DisturbanceKind::Block),
+            of(DisturbanceKind::Load(LoadKind::Cache)),
+        ];
+        let mut asked = |disturbances: Vec<Disturbance>| {
+            let group = TransferGroup {
+                participants: Vec::new(),
+                disturbances,
+            };
+            plan.transfer = Some(TransferSettings {
+                groups: vec![group],
+                interval: Nanos::from_millis(1),
+                policy: SchedulingPolicy::Fifo(80),
+                quiet: Nanos::SECOND,
+                loaded: Nanos::SECOND,
+                blocks: 40,
+                block_factor: 5,
+                shortest_block: Nanos::from_millis(10),
+                findings: Vec::new(),
+            });
+            (count(&plan), pairs(&plan))
+        };
+        let none = asked(Vec::new());
+        let found = asked(once.clone());
+        assert_eq!(found.1, 2, "one block, two domains");
+        assert!(found.0 > none.0, "{found:?} {none:?}");
+        assert_eq!(asked([once.clone(), once].concat()), found);
     }
 }

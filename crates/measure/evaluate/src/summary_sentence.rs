@@ -91,7 +91,8 @@ fn worst_part(records: &[&Record]) -> String {
     match worst {
         Some((value, condition)) => {
             format!(
-                "worst {value} under {condition} in {} cycles",
+                "worst {value} {} in {} cycles",
+                condition.in_words(),
                 grouped(cycles)
             )
         }
@@ -103,10 +104,10 @@ fn same_part(same: &Asked<'_>, parts: &mut Parts) {
     match overall(same) {
         VerdictOutcome::Holds => parts.decided.push("as good as the host".to_owned()),
         VerdictOutcome::Fails => {
-            let worse = Asked::conditions(&same.with(VerdictOutcome::Fails));
+            let worse = Asked::in_words(&same.with(VerdictOutcome::Fails));
             parts.decided.push(match same.what_fails() {
-                Some(subjects) => format!("{subjects} worse than on the host under {worse}"),
-                None => format!("worse than the host under {worse}"),
+                Some(subjects) => format!("{subjects} worse than on the host {worse}"),
+                None => format!("worse than the host {worse}"),
             });
         }
         _ => match same.decided_so_far() {
@@ -124,16 +125,19 @@ fn loads_part(loads: &Asked<'_>, parts: &mut Parts) {
         return;
     }
     match overall(loads) {
-        VerdictOutcome::Holds => parts.decided.push("isolated from loads".to_owned()),
+        VerdictOutcome::Holds => {
+            let beside = loads.beside_others();
+            parts.decided.push(format!("isolated from loads{beside}"));
+        }
         VerdictOutcome::Leaks => parts.decided.push(leak_part(loads)),
         _ => match loads.decided_so_far() {
             Some((decided, open)) => {
-                parts.decided.push(format!("{decided} isolated from loads"));
+                let beside = loads.beside_others();
+                parts
+                    .decided
+                    .push(format!("{decided} isolated from loads{beside}"));
                 parts.open.push(format!("{open} under loads"));
             }
-            None if loads.left_open_by_others() => parts.open.push(
-                "isolation from loads (other programs used the CPUs while no load ran)".to_owned(),
-            ),
             None => parts.open.push("isolation from loads".to_owned()),
         },
     }
@@ -244,7 +248,7 @@ fn deadline_part(asked: &Asked<'_>) -> String {
     let (Some(limit), Some((max, condition))) = (limit, worst) else {
         return "deadline not judged".to_owned();
     };
-    let figures = format!("worst {max} under {condition}");
+    let figures = format!("worst {max} {}", condition.in_words());
     match overall(asked) {
         VerdictOutcome::Holds => {
             format!("meets {limit} in all {} cycles ({figures})", grouped(total))
@@ -278,10 +282,10 @@ fn leak_part(asked: &Asked<'_>) -> String {
                     .is_none_or(|(estimate, _)| interval.estimate > *estimate)
                 {
                     let words = format!(
-                        "not isolated from loads ({} ×{} under {})",
+                        "not isolated from loads ({} ×{} {})",
                         quantile_name(*quantile),
                         factor(interval.estimate),
-                        verdict.condition
+                        verdict.condition.in_words()
                     );
                     worst = Some((interval.estimate, words));
                 }
@@ -290,8 +294,8 @@ fn leak_part(asked: &Asked<'_>) -> String {
     }
     worst.map_or_else(
         || {
-            let leaking = Asked::conditions(&asked.with(VerdictOutcome::Leaks));
-            format!("not isolated from loads (stalls under {leaking})")
+            let leaking = Asked::in_words(&asked.with(VerdictOutcome::Leaks));
+            format!("not isolated from loads (stalls {leaking})")
         },
         |(_, words)| words,
     )

@@ -10,6 +10,8 @@ mod recorded;
 mod simulation;
 #[path = "../tests/stolen.rs"]
 mod stolen;
+#[path = "../tests/transfers.rs"]
+mod transfers;
 #[path = "../tests/truth.rs"]
 mod truth;
 
@@ -17,6 +19,8 @@ fn main() {
     let evaluations = std::env::args().nth(1).and_then(|text| text.parse().ok());
     let evaluations = evaluations.unwrap_or(300);
     println!("{}", truth::table(evaluations));
+    println!("{}", truth::table_with_looks(evaluations / 3));
     println!("{}", stolen::table(evaluations * 10));
+    println!("{}", transfers::table(evaluations));
     print!("{}", recorded::table(evaluations));
 }

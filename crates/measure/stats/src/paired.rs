@@ -2,10 +2,10 @@
 //! Ratios of quantiles of two records whose visits are adjacent in time.
 //!
 //! The statistic is the difference of the logarithms of the quantile of all samples of either side.
-//! Its variance is that of the jackknife (J. W. Tukey 1958; J. Shao and D. Tu, "The Jackknife and
-//! Bootstrap", 1995, §2.3): one group of visits ([`groups`]) is left out at a time, on both sides, so
+//! The variance of a median is that of the jackknife (J. W. Tukey 1958; J. Shao and D. Tu, "The Jackknife
+//! and Bootstrap", 1995, §2.3): one group of visits ([`groups`]) is left out at a time, on both sides, so
 //! that what adjacent visits have in common cancels, and what visits of one side have in common
-//! counts.
+//! counts. A quantile of the tail has the bounds of [`Side::bounds`] and those of a typical visit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,8 +18,8 @@ use crate::visit::{Slice, Visit, by_number, groups};
 /// An interval whose ends differ by more than this factor has no information and is not returned.
 const WIDEST: f64 = 100.0;
 
-/// Above this quantile a comparison is about a typical visit.
-const TYPICAL_ABOVE: f64 = 0.9;
+/// Above this quantile a comparison is of the tail.
+const TAIL_ABOVE: f64 = 0.9;
 
 /// A compared quantile.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -119,6 +119,45 @@ impl Side {
         Some(self.buckets[low])
     }
 
+    /// Returns the ln of the quantile of all samples with both bounds, each one-sided at `risk`; `None` with
+    /// fewer than two groups of visits, or if the samples beyond the quantile are too few for bounds.
+    ///
+    /// The bounds are the values that the limits of the part of slower samples have in the distribution (R. S.
+    /// Woodruff, "Confidence intervals for medians and other position measures", JASA 47, 1952). The variance
+    /// of this part is that between groups of visits, as of clusters. A part that a few visits determine has a
+    /// skewed distribution: its upper limit is that of its logarithm, its lower limit is not.
+    fn bounds(&self, quantile: f64, groups: &[Vec<u32>], risk: f64) -> Option<(f64, f64, f64)> {
+        let bucket = self.bucket(quantile, &[])?;
+        let index = self.buckets.partition_point(|other| *other < bucket);
+        let counts: Vec<(f64, f64)> = groups
+            .iter()
+            .filter_map(|group| {
+                let of_group = group
+                    .iter()
+                    .filter_map(|number| self.cumulative.get(number));
+                of_group.fold(None, |sum: Option<(f64, f64)>, sums| {
+                    let (slower, all) = sum.unwrap_or_default();
+                    let total = *sums.last()?;
+                    Some((slower + (total - sums[index]) as f64, all + total as f64))
+                })
+            })
+            .collect();
+        if counts.len() < 2 {
+            return None;
+        }
+        let number = counts.len() as f64;
+        let all: f64 = counts.iter().map(|of| of.1).sum();
+        let slower = 1.0 - quantile;
+        let squares: f64 = counts.iter().map(|of| (of.0 - slower * of.1).powi(2)).sum();
+        let error = (squares * number / (number - 1.0)).sqrt() / all;
+        let margin = student_quantile(1.0 - risk, number - 1.0) * error;
+        let (fewer, more) = (slower - margin, slower * (margin / slower).exp());
+        let value = |slower: f64| Some(self.ln_value(self.bucket(1.0 - slower, &[])?));
+        let within = |slower: f64| slower * all >= 1.0 && slower < 1.0;
+        (within(fewer) && within(more)).then_some(())?;
+        Some((self.ln_value(bucket), value(more)?, value(fewer)?))
+    }
+
     /// Returns the ln of the quantile of the visits of this number.
     fn ln_of_visit(&self, quantile: f64, number: u32) -> Option<f64> {
         let sums = self.cumulative.get(&number)?;
@@ -201,12 +240,13 @@ impl Paired {
         })
     }
 
-    /// Returns the ratio of the quantile in a typical visit, the median over the groups of visits, with
+    /// Returns the ratio of the quantile in a typical visit, the pseudomedian over the groups of visits, with
     /// both one-sided bounds at `risk`; `None` if there are too few pairs for bounds.
     ///
-    /// A quantile of the tail depends on a few visits of all; a median does not. Its bounds are those
-    /// of the sign test, exact for every distribution (M. Hollander and D. A. Wolfe, "Nonparametric
-    /// Statistical Methods", 1973, §3.6). What happens in a few visits alone is a question of stalls.
+    /// A quantile of the tail depends on a few visits of all; a median does not. Estimate and bounds are those
+    /// of Wilcoxon's signed ranks (M. Hollander and D. A. Wolfe, "Nonparametric Statistical Methods", 1973,
+    /// §3.2 and 3.3), exact if visits of both sides differ by a factor only. What happens in a few visits
+    /// alone is a question of stalls.
     fn typical(&self, quantile: f64, risk: f64, rounding: f64) -> Option<(f64, f64, f64)> {
         let [above, below] = &self.sides;
         let of_visit = |number: &u32| {
@@ -221,14 +261,28 @@ impl Paired {
             })
             .collect();
         pairs.sort_unstable_by(f64::total_cmp);
-        let rank = bound_of_median(pairs.len(), risk)?;
-        let last = pairs.len() - 1;
-        let median = (pairs[last / 2] + pairs[last - last / 2]) / 2.0;
+        let rank = rank_of_bound(pairs.len(), risk)?;
+        let all = pairs.len() * (pairs.len() + 1) / 2;
+        let middle = (walsh(&pairs, all.div_ceil(2)) + walsh(&pairs, all / 2 + 1)) / 2.0;
         Some((
-            median.exp(),
-            (pairs[rank] - rounding).exp(),
-            (pairs[last - rank] + rounding).exp(),
+            middle.exp(),
+            (walsh(&pairs, rank) - rounding).exp(),
+            (walsh(&pairs, all + 1 - rank) + rounding).exp(),
         ))
+    }
+
+    /// Returns the ratio of the quantile of all samples, with both one-sided bounds at `risk`; `None` if there
+    /// are too few samples or visits for bounds. The limits of both sides are added in square (G. Y. Zou and A.
+    /// Donner, Statistics in Medicine 27, 2008), as of independent sides.
+    fn of_all_samples(&self, quantile: f64, risk: f64, rounding: f64) -> Option<(f64, f64, f64)> {
+        let [above, below] = &self.sides;
+        let of = |side: &Side| side.bounds(quantile, &self.groups, risk);
+        let ((above, above_low, above_high), (below, below_low, below_high)) =
+            (of(above)?, of(below)?);
+        let ratio = above - below;
+        let less = (above - above_low).hypot(below_high - below) + rounding;
+        let more = (above_high - above).hypot(below - below_low) + rounding;
+        Some((ratio.exp(), (ratio - less).exp(), (ratio + more).exp()))
     }
 
     /// Answers whether the ratio of a quantile is at most `tolerance`: "holds", `alarm` or
@@ -251,20 +305,33 @@ impl Paired {
                 outcome: VerdictOutcome::Inconclusive,
             };
         };
-        let is_tail = quantile > TYPICAL_ABOVE;
-        let of_all = (
+        let (typical, of_all) = (
+            |risk| self.typical(quantile, risk, found.rounding),
+            |risk| self.of_all_samples(quantile, risk, found.rounding),
+        );
+        // The jackknife does not see that a quantile of all samples may lie between two modes, so a typical
+        // visit has to differ too.
+        let differs = |risk| typical(risk).is_none_or(|(_, low, _)| low > tolerance);
+        let by_jackknife = (
             found.ln_ratio.exp(),
             found.lower(risk.hold),
             found.upper(risk.hold),
         );
-        let typical = self.typical(quantile, risk.hold, found.rounding);
-        let (estimate, low, high) = typical.filter(|_| is_tail).unwrap_or(of_all);
-        // The jackknife does not see that a quantile of all samples may lie between two modes, so a typical
-        // visit has to differ too.
-        let of_alarm = if is_tail { risk.alarm } else { risk.hold };
-        let differs = self.typical(quantile, of_alarm, found.rounding).or(typical);
-        let is_alarm = found.lower(risk.alarm) > tolerance
-            && differs.is_none_or(|(_, low, _)| low > tolerance);
+        let (estimate, low, high);
+        let is_alarm;
+        if quantile > TAIL_ABOVE {
+            // Whichever bound is lower, at half the risk each: where a few visits have most of the slow samples
+            // it is that of a typical visit, elsewhere that of all samples.
+            let half = risk.hold / 2.0;
+            let either = [typical(half), of_all(half)].into_iter().flatten();
+            let lowest = either.min_by(|one, other| one.2.total_cmp(&other.2));
+            (estimate, low, high) = lowest.unwrap_or(by_jackknife);
+            let lower = of_all(risk.alarm).map_or(found.lower(risk.alarm), |(_, low, _)| low);
+            is_alarm = lower > tolerance && differs(risk.alarm) && differs(risk.hold);
+        } else {
+            (estimate, low, high) = by_jackknife;
+            is_alarm = found.lower(risk.alarm) > tolerance && differs(risk.hold);
+        }
         let outcome = if is_alarm {
             alarm
         } else if high <= tolerance {
@@ -286,22 +353,65 @@ impl Paired {
     }
 }
 
-/// Returns the index, from 0, of the ordered value of `count` that is a one-sided bound of their
-/// median at `risk`: at most so many are on one side with this probability. `None` if there are too
-/// few.
-fn bound_of_median(count: usize, risk: f64) -> Option<usize> {
-    let mut probability = 0.5_f64.powi(i32::try_from(count).ok()?);
-    let mut sum = 0.0;
-    let mut bound = None;
-    for index in 0..count {
-        sum += probability;
-        if sum > risk {
-            break;
-        }
-        bound = Some(index);
-        probability *= (count - index) as f64 / (index + 1) as f64;
+/// Returns the rank, from 1, of the Walsh average of `count` values that is a one-sided bound of their
+/// pseudomedian at `risk`: the sum of the signed ranks is below it with at most this probability. `None` if
+/// there are too few values.
+fn rank_of_bound(count: usize, risk: f64) -> Option<usize> {
+    /// Up to this number the distribution is computed. Above, the normal one is taken, whose tails are longer.
+    const EXACT: usize = 60;
+    let all = count * (count + 1) / 2;
+    if count > EXACT {
+        let number = count as f64;
+        let error = (number * (number + 1.0) * (2.0 * number + 1.0) / 24.0).sqrt();
+        let normal = student_quantile(1.0 - risk, f64::INFINITY);
+        return Some(((all as f64 / 2.0 - normal * error + 0.5).floor() as usize).max(1));
     }
-    bound
+    // The probability of each sum: every rank is in it or not.
+    let mut chances = vec![0.0; all + 1];
+    chances[0] = 1.0;
+    for rank in 1..=count {
+        for sum in (0..=all).rev() {
+            let with = sum.checked_sub(rank).map_or(0.0, |rest| chances[rest]);
+            chances[sum] = 0.5 * (chances[sum] + with);
+        }
+    }
+    let mut below = 0.0;
+    let within = chances.iter().take_while(|chance| {
+        below += **chance;
+        below <= risk
+    });
+    Some(within.count()).filter(|rank| *rank > 0)
+}
+
+/// Returns the Walsh average, the mean of two of the sorted values or of one with itself, that has this
+/// rank, from 1.
+fn walsh(sorted: &[f64], rank: usize) -> f64 {
+    let up_to = |limit: f64| -> usize {
+        let mut partner = sorted.len();
+        let of_each = sorted.iter().enumerate().map(|(index, value)| {
+            while partner > 0 && 0.5 * (value + sorted[partner - 1]) > limit {
+                partner -= 1;
+            }
+            partner.saturating_sub(index)
+        });
+        of_each.sum()
+    };
+    let (Some(mut low), Some(mut high)) = (sorted.first().copied(), sorted.last().copied()) else {
+        return f64::NAN;
+    };
+    if up_to(low) >= rank {
+        return low;
+    }
+    // The values are logarithms of ratios: this is exact to far less than their rounding.
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if up_to(middle) >= rank {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    high
 }
 
 /// A ratio and its uncertainty, as logarithms.
@@ -348,24 +458,51 @@ mod tests {
     use super::*;
     use crate::risk::Look;
 
-    /// Sums of the binomial distribution with p = ½.
+    /// Printed tables of the signed ranks: the largest sums that 0.5 % and 2.5 % of all have at most.
     #[test]
-    fn bounds_of_a_median_are_exact() {
-        // None of 7 values is on one side: 1 of 128.
-        assert_eq!(bound_of_median(7, 0.005), None);
-        assert_eq!(bound_of_median(7, 0.01), Some(0));
-        // At most 1 of 12: 13 of 4096. At most 3 of 20: 1351 of 1048576.
-        assert_eq!(bound_of_median(12, 0.005), Some(1));
-        assert_eq!(bound_of_median(12, 0.003), Some(0));
-        assert_eq!(bound_of_median(20, 0.005), Some(3));
-        assert_eq!(bound_of_median(900, 0.005), Some(410));
+    fn ranks_of_bounds_are_those_of_the_tables() {
+        assert_eq!(rank_of_bound(7, 0.005), None);
+        for (count, at_half_a_percent, at_two_and_a_half) in [
+            (8, 0, 3),
+            (10, 3, 8),
+            (20, 37, 52),
+            (25, 68, 89),
+            (50, 373, 434),
+        ] {
+            assert_eq!(rank_of_bound(count, 0.005), Some(at_half_a_percent + 1));
+            assert_eq!(rank_of_bound(count, 0.025), Some(at_two_and_a_half + 1));
+        }
+        // Where the normal approximation begins, the bound becomes wider by little.
+        let ranks: Vec<usize> = (58..64)
+            .filter_map(|count| rank_of_bound(count, 0.001))
+            .collect();
+        let steps: Vec<usize> = ranks.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(
+            steps.iter().all(|step| (10..=24).contains(step)),
+            "{steps:?}"
+        );
+    }
+
+    #[test]
+    fn walsh_averages_have_their_ranks() {
+        let values = [-3.0, -1.0, 0.5, 2.0, 10.0];
+        let mut averages: Vec<f64> = (0..values.len())
+            .flat_map(|one| (one..values.len()).map(move |other| (one, other)))
+            .map(|(one, other)| 0.5 * (values[one] + values[other]))
+            .collect();
+        averages.sort_unstable_by(f64::total_cmp);
+        for (index, average) in averages.iter().enumerate() {
+            let found = walsh(&values, index + 1);
+            assert!((found - average).abs() < 1e-9, "{index}: {found} {average}");
+        }
+        assert_eq!(walsh(&[1.5], 1), 1.5);
     }
 
     /// A few visits with another tail do not change the typical one.
     #[test]
     fn a_typical_visit_ignores_a_few_others() {
         let visits = |factor: u64, slow: &[u32]| -> Vec<Visit> {
-            (0..14)
+            (0..30)
                 .map(|number| {
                     let times = if slow.contains(&number) { 9 } else { factor };
                     let values = (1..=1000u64).map(|value| Nanos(1000 * value * times));
@@ -385,6 +522,34 @@ mod tests {
         let slower = judged(2);
         assert_ne!(slower.outcome, VerdictOutcome::Holds);
         assert!((slower.ratio.expect("an interval").estimate - 2.0).abs() < 0.02);
+    }
+
+    /// Slow samples that come evenly: the p99 of a visit varies more than the 1 % of slow samples of all.
+    #[test]
+    fn even_tails_are_compared_by_all_samples() {
+        let visits = |first: u64| -> Vec<Visit> {
+            (0..40)
+                .map(|number| {
+                    // Every visit has 9 to 11 of 1000 slow samples, as long as they are many.
+                    let slow = 9 + (u64::from(number) * 7 + first) % 3;
+                    let length = |sample: u64| 30 + 40 * ((sample * 13 + u64::from(number)) % 11);
+                    let values = (0..1000).map(|sample| {
+                        Nanos::from_micros(if sample < slow { length(sample) } else { 20 })
+                    });
+                    Visit::of(number, vec![Distribution::from_values(values)])
+                })
+                .collect()
+        };
+        let both = Paired::new(&visits(0), &visits(1)).expect("samples");
+        let risk = Risk::of(50, Look { number: 2, of: 2 });
+        let (_, _, of_visit) = both.typical(0.99, risk.hold / 2.0, 0.0).expect("bounds");
+        let (_, _, of_all) = both
+            .of_all_samples(0.99, risk.hold / 2.0, 0.0)
+            .expect("bounds");
+        assert!(of_all < of_visit, "{of_all} {of_visit}");
+        let found = both.judge(0.99, 1.5, VerdictOutcome::Leaks, &risk);
+        let high = found.ratio.expect("an interval").high;
+        assert!((high / of_all - 1.0).abs() < 0.02, "{high} {of_all}");
     }
 
     /// Half of the visits have 0.2 % of slow samples, the others 1.7 % or more: the quantile of all samples lies

@@ -30,14 +30,14 @@ impl Look {
     pub const ONLY: Self = Self { number: 1, of: 1 };
 
     /// Returns its part of a risk. The last look, which has most data and all comparisons that are hard to
-    /// decide, has a half, and the others have the rest in equal parts. Every division that is fixed
+    /// decide, has three quarters, and the others have the rest in equal parts. Every division that is fixed
     /// before keeps the risk (K. K. G. Lan and D. L. DeMets, "Discrete sequential boundaries for clinical
     /// trials", Biometrika 70, 1983).
     fn part(self) -> f64 {
         match self.of {
             0 | 1 => 1.0,
-            of if self.number >= of => 0.5,
-            of => 0.5 / f64::from(of - 1),
+            of if self.number >= of => 0.75,
+            of => 0.25 / f64::from(of - 1),
         }
     }
 }
@@ -74,9 +74,9 @@ mod tests {
         close(one.confidence(), 0.98);
         // All questions together have the risk of an alarm, each has that of a false "holds".
         let all = Risk::of(52, Look { number: 2, of: 2 });
-        close(all.alarm, 0.01 / 104.0);
-        close(all.hold, 0.005);
-        close(all.confidence(), 0.99);
+        close(all.alarm, 0.0075 / 52.0);
+        close(all.hold, 0.0075);
+        close(all.confidence(), 0.985);
         // Over all looks both risks are what they are without looks.
         for of in 1..9 {
             let holds = (1..=of).map(|number| Risk::of(1, Look { number, of }).hold);

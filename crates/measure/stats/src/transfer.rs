@@ -9,11 +9,12 @@
 //! alike.
 
 use rampart_model::{Interval, Nanos, VerdictOutcome};
+use rand::SeedableRng;
 use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
-use crate::{HOLD_RISK, Resampling, clopper_pearson};
+use crate::median::median_interval_in_order;
+use crate::{ALARM_RISK, HOLD_RISK, Resampling, clopper_pearson};
 
 /// Largest transfer at which an isolation holds: a tenth of the time for which the other domain was
 /// stopped. A domain that shares a CPU with the blocked one has a transfer of 1. Effects of shared
@@ -25,8 +26,9 @@ pub const TRANSFER_TOLERANCE: f64 = 0.1;
 /// than 1 of 100 evaluations.
 pub const TRANSFER_RISK: f64 = 0.01;
 
-/// Largest p-value of a leak that only a few blocks show: the count occurs by chance in fewer than
-/// 1 of 1000 evaluations. It is stricter because this is a second test of the same windows.
+/// Largest p-value of a leak that only a few blocks show, of a single pair of domains. Of several pairs it is
+/// their part of [`ALARM_RISK`], if that is less. It is stricter because this is a second test of the same
+/// windows.
 pub const PARTIAL_RISK: f64 = 0.001;
 
 /// Smallest part of a block that counts as crossing into a window, on a real machine.
@@ -60,10 +62,12 @@ pub const FEWEST_WINDOWS: usize = 8;
 
 /// Confidence of the two-sided interval of a transfer.
 const CONFIDENCE: f64 = 0.95;
+/// Quantile of the normal distribution at 97.5 %: half the width of that interval in standard errors.
+const NORMAL: f64 = 1.960;
 /// Sum of the quantiles of the normal distribution at 97.5 % and 80 %: a change of this many
 /// standard errors is detected with a probability of 80 % (H. S. Bloom, "Minimum detectable
 /// effects", Evaluation Review 19, 1995).
-const DETECTABLE_ERRORS: f64 = 1.960 + 0.842;
+const DETECTABLE_ERRORS: f64 = NORMAL + 0.842;
 
 /// The effect of blocks of one domain on another.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,11 +111,14 @@ impl Transfer {
 /// Compares the worst latencies of windows with a block of `length` (the median of the actual
 /// lengths) with those of equally long windows without one.
 ///
-/// - [`VerdictOutcome::Leaks`] if the whole interval of the transfer is above
-///   [`TRANSFER_TOLERANCE`] and the p-value is below [`TRANSFER_RISK`], or if the number of windows
+/// `pairs` is the number of pairs of domains that the evaluation compares: all together have
+/// [`ALARM_RISK`] (Bonferroni).
+///
+/// - [`VerdictOutcome::Leaks`] if the transfer is above [`TRANSFER_TOLERANCE`] at the pair's part of that risk
+///   and the p-value is below [`TRANSFER_RISK`], or if the number of windows
 ///   with a block that are late by more than `crossing` of it is significant by itself
 ///   ([`PARTIAL_RISK`]): an isolation that passes some blocks leaks, although the median holds.
-/// - [`VerdictOutcome::Holds`] if the whole interval is below the tolerance, at most
+/// - [`VerdictOutcome::Holds`] if the transfer is below the tolerance at [`HOLD_RISK`], at most
 ///   [`PART_TOLERANCE`] of the blocks cross ([`PART_TOLERANCE_EMULATED`] if `crossing` is that of an
 ///   emulated machine), the count of worse windows would be as high by chance in 5 of 100
 ///   evaluations, and no window with a block is late by half a block unless some without a block
@@ -126,6 +133,7 @@ pub fn transfer(
     without_block: &[Nanos],
     length: Nanos,
     crossing: f64,
+    pairs: usize,
     options: &Resampling,
 ) -> Option<Transfer> {
     if with_block.is_empty() || without_block.is_empty() || length == Nanos::ZERO {
@@ -139,7 +147,12 @@ pub fn transfer(
     let quiet_median = median(&mut quiet.clone());
     let excess = median(&mut blocked.clone()) - quiet_median;
     let p_value = permutation(&blocked, &quiet, excess, options.resamples, &mut generator);
-    let (transfer, error) = bootstrap(&blocked, &quiet, excess, length, options, &mut generator);
+    let at = |confidence| difference(&blocked, &quiet, length, confidence);
+    let transfer = at(CONFIDENCE)?;
+    let sure = |risk: f64| at(1.0 - 2.0 * risk).filter(|at| at.confidence >= 1.0 - 2.0 * risk);
+    let alarm = ALARM_RISK / pairs.max(1) as f64;
+    let above = sure(alarm / 2.0).is_some_and(|at| at.low > TRANSFER_TOLERANCE);
+    let below = sure(HOLD_RISK).is_some_and(|at| at.high < TRANSFER_TOLERANCE);
 
     let over = |part: f64| {
         let limit = quiet_median + part * length;
@@ -160,15 +173,10 @@ pub fn transfer(
     let enough = blocked.len().min(quiet.len()) >= FEWEST_WINDOWS;
     let outcome = if !enough {
         VerdictOutcome::Inconclusive
-    } else if (transfer.low > TRANSFER_TOLERANCE && p_value < TRANSFER_RISK)
-        || crossed_p_value < PARTIAL_RISK
+    } else if (above && p_value < TRANSFER_RISK) || crossed_p_value < PARTIAL_RISK.min(alarm / 2.0)
     {
         VerdictOutcome::Leaks
-    } else if transfer.high < TRANSFER_TOLERANCE
-        && part_at_most <= tolerance
-        && crossed_p_value >= PARTIAL_DOUBT
-        && none_whole
-    {
+    } else if below && part_at_most <= tolerance && crossed_p_value >= PARTIAL_DOUBT && none_whole {
         VerdictOutcome::Holds
     } else {
         VerdictOutcome::Inconclusive
@@ -181,7 +189,7 @@ pub fn transfer(
         crossed,
         crossed_whole,
         crossed_p_value,
-        smallest_detectable: DETECTABLE_ERRORS * error,
+        smallest_detectable: DETECTABLE_ERRORS * (transfer.high - transfer.low) / (2.0 * NORMAL),
         part_at_most,
         outcome,
     })
@@ -239,40 +247,20 @@ fn permutation(
     f64::from(at_least + 1) / f64::from(permutations + 1)
 }
 
-/// Returns the interval of the transfer by the percentiles of a bootstrap, and its standard error.
-/// Both kinds of windows are drawn with replacement, each from its own kind (B. Efron, "Bootstrap
-/// methods: another look at the jackknife", 1979).
-fn bootstrap(
-    blocked: &[f64],
-    quiet: &[f64],
-    excess: f64,
-    length: f64,
-    options: &Resampling,
-    generator: &mut Pcg64Mcg,
-) -> (Interval, f64) {
-    let mut draw = |windows: &[f64]| {
-        let mut drawn: Vec<f64> = (0..windows.len())
-            .map(|_| windows[generator.random_range(0..windows.len())])
-            .collect();
-        median(&mut drawn)
-    };
-    let mut found: Vec<f64> = (0..options.resamples.max(1))
-        .map(|_| (draw(blocked) - draw(quiet)) / length)
-        .collect();
-    found.sort_by(f64::total_cmp);
-    let count = found.len();
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    let rank = ((count as f64 * tail).floor() as usize).min((count - 1) / 2);
-    let mean = found.iter().sum::<f64>() / count as f64;
-    let variance = found.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / count as f64;
-    let estimate = excess / length;
-    let interval = Interval {
+/// Returns the interval of the transfer, from an interval of each median, which assumes no distribution,
+/// added in square as for [`part_at_most`] (G. Y. Zou and A. Donner, Statistics in Medicine 27, 2008).
+fn difference(blocked: &[f64], quiet: &[f64], length: f64, confidence: f64) -> Option<Interval> {
+    let with = median_interval_in_order(blocked, confidence)?;
+    let without = median_interval_in_order(quiet, confidence)?;
+    let part = |nanos: f64| nanos / length;
+    let estimate = part(with.estimate - without.estimate);
+    Some(Interval {
         estimate,
-        low: found[rank].min(estimate),
-        high: found[count - 1 - rank].max(estimate),
-        confidence: CONFIDENCE,
-    };
-    (interval, variance.sqrt())
+        low: estimate - part(with.estimate - with.low).hypot(part(without.high - without.estimate)),
+        high: estimate
+            + part(with.high - with.estimate).hypot(part(without.estimate - without.low)),
+        confidence: with.confidence.min(without.confidence).min(confidence),
+    })
 }
 
 /// Returns the probability of `crossed.0` or more on the first side, given the sums: the upper tail
@@ -325,9 +313,12 @@ mod tests {
     fn returns_none_without_data() {
         let options = Resampling::default();
         let (some, length) = ([Nanos(5); 10], Nanos(100));
-        assert_eq!(transfer(&[], &some, length, CROSSED, &options), None);
-        assert_eq!(transfer(&some, &[], length, CROSSED, &options), None);
-        assert_eq!(transfer(&some, &some, Nanos::ZERO, CROSSED, &options), None);
+        assert_eq!(transfer(&[], &some, length, CROSSED, 1, &options), None);
+        assert_eq!(transfer(&some, &[], length, CROSSED, 1, &options), None);
+        assert_eq!(
+            transfer(&some, &some, Nanos::ZERO, CROSSED, 1, &options),
+            None
+        );
     }
 
     /// The bound is that of the late windows with a block, less those that are late anyway. A single
@@ -352,6 +343,7 @@ mod tests {
                 &windows(without, by),
                 Nanos(1000),
                 CROSSED,
+                1,
                 &options,
             )
             .expect("windows")
@@ -383,7 +375,7 @@ mod tests {
         ) {
             let nanos = |values: Vec<u64>| values.into_iter().map(Nanos).collect::<Vec<_>>();
             let options = Resampling { resamples: 50, seed: 1 };
-            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), CROSSED, &options)
+            let found = transfer(&nanos(blocked), &nanos(quiet), Nanos(length), CROSSED, 1, &options)
                 .expect("windows on both sides");
             prop_assert!(found.p_value > 0.0 && found.p_value <= 1.0);
             prop_assert!((0.0..=1.0).contains(&found.crossed_p_value));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Simulated evaluations whose truth is known: four processes, and what a load may add.
 
+use std::ops::Range;
+
 use rampart_model::{Distribution, Nanos};
 use rampart_stats::{Slice, Visit};
 use rand::{RngExt as _, SeedableRng as _};
@@ -170,8 +172,10 @@ pub(crate) struct Machine {
     exposure: Exposure,
     /// Seconds of a turn: one visit of every domain.
     turn: f64,
-    /// The common level at each turn.
+    /// The common level now, and at each turn so far.
+    level: f64,
     drift: Vec<f64>,
+    drift_generator: Pcg64Mcg,
 }
 
 impl Machine {
@@ -185,24 +189,28 @@ impl Machine {
     ) -> Self {
         let mut generator = Pcg64Mcg::seed_from_u64(seed);
         let turn = f64::from(domains * exposure.slices * exposure.cycles) * PERIOD.as_secs_f64();
-        let memory = process.drift_memory.powf(turn / 10.0);
-        let rest = (1.0 - memory.powi(2)).sqrt();
-        let mut level = normal(&mut generator);
-        let turns = exposure.visits.next_multiple_of(exposure.phase) * conditions;
-        let drift = (0..turns)
-            .map(|_| {
-                level = memory * level + rest * normal(&mut generator);
-                process.drift * level
-            })
-            .collect();
+        let level = normal(&mut generator);
         Self {
             process,
+            drift_generator: Pcg64Mcg::from_rng(&mut generator),
             generator,
             conditions,
             exposure,
             turn,
-            drift,
+            level,
+            drift: Vec::new(),
         }
+    }
+
+    /// Returns the common level at a turn.
+    fn drift(&mut self, turn: usize) -> f64 {
+        let memory = self.process.drift_memory.powf(self.turn / 10.0);
+        let rest = (1.0 - memory.powi(2)).sqrt();
+        while self.drift.len() <= turn {
+            self.level = memory * self.level + rest * normal(&mut self.drift_generator);
+            self.drift.push(self.process.drift * self.level);
+        }
+        self.drift[turn]
     }
 
     /// Returns the turn of a visit. Every second round of phases has the opposite order.
@@ -217,15 +225,20 @@ impl Machine {
         ((round * self.conditions + place) * phase + number % phase) as usize
     }
 
-    /// Measures a domain under a condition.
-    pub(crate) fn measure(&mut self, domain: u32, condition: u32, planted: Planted) -> Vec<Visit> {
+    /// Measures a domain under a condition, in the visits of these numbers.
+    pub(crate) fn measure(
+        &mut self,
+        (domain, condition): (u32, u32),
+        planted: Planted,
+        visits: Range<u32>,
+    ) -> Vec<Visit> {
         let exposure = self.exposure;
-        (0..exposure.visits)
+        visits
             .map(|number| {
                 let process = self.process;
                 let turn = self.turn(condition, number);
                 let level = (process.centre * planted.factor).ln()
-                    + self.drift[turn]
+                    + self.drift(turn)
                     + process.visit * normal(&mut self.generator);
                 let visit = f64::from(exposure.slices * exposure.cycles) * PERIOD.as_secs_f64();
                 let started = turn as f64 * self.turn + f64::from(domain) * visit;

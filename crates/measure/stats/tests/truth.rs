@@ -15,6 +15,8 @@ use std::{
     },
 };
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rampart_model::{Nanos, VerdictOutcome};
 use rampart_stats::{
     Compared, DEADLINE_CONFIDENCE, INTERFERENCE_TOLERANCE, Look, Questions, Risk,
@@ -30,8 +32,11 @@ const DOMAINS: u32 = 3;
 const CONDITIONS: u32 = 3;
 /// Questions of twelve comparisons and the negative control.
 const QUESTIONS: u32 = 13 * 4;
-/// How often an evaluation asks whether it may end.
+/// The last of the two looks of an evaluation that is not continued.
 const LAST_LOOK: Look = Look { number: 2, of: 2 };
+/// The looks of an evaluation of two minutes that measures open comparisons on for six: after the planned
+/// runs, and after two, four and six minutes.
+const LOOKS: u32 = 4;
 
 /// What is planted in a row of the table.
 #[derive(Clone, Copy, PartialEq)]
@@ -182,14 +187,94 @@ impl Rates {
     }
 }
 
-fn questions(tolerance: f64) -> Questions {
+fn questions(tolerance: f64, look: Look) -> Questions {
     Questions {
         quantiles: true,
         stolen: false,
         lengths: StallLength::of_period(PERIOD).to_vec(),
         tolerance,
         alarm: VerdictOutcome::Leaks,
-        risk: Risk::of(QUESTIONS, LAST_LOOK),
+        risk: Risk::of(QUESTIONS, look),
+    }
+}
+
+/// The twelve comparisons: each of a domain under a condition with another, and the tolerance.
+fn comparisons() -> Vec<((u32, u32), (u32, u32), f64)> {
+    let others = (0..CONDITIONS).flat_map(|condition| {
+        (1..DOMAINS)
+            .map(move |domain| ((domain, condition), (0, condition), SAME_AS_HOST_TOLERANCE))
+    });
+    let loads = (0..DOMAINS).flat_map(|domain| {
+        (1..CONDITIONS).map(move |load| ((domain, load), (domain, 0), INTERFERENCE_TOLERANCE))
+    });
+    others.chain(loads).collect()
+}
+
+/// A simulated evaluation: the visits of each entry.
+struct Measured {
+    machine: Machine,
+    truth: Truth,
+    entries: BTreeMap<(u32, u32), Vec<Visit>>,
+}
+
+impl Measured {
+    fn new(process: Process, truth: Truth, exposure: Exposure, seed: u64) -> Self {
+        let all = (0..DOMAINS).flat_map(|domain| (0..CONDITIONS).map(move |load| (domain, load)));
+        let mut measured = Self {
+            machine: Machine::new(process, exposure, (DOMAINS, CONDITIONS), seed),
+            truth,
+            entries: all.map(|entry| (entry, Vec::new())).collect(),
+        };
+        let all = measured.entries.keys().copied().collect();
+        measured.measure(&all, exposure.visits);
+        measured
+    }
+
+    /// Measures these entries on, for a number of visits each.
+    fn measure(&mut self, entries: &BTreeSet<(u32, u32)>, visits: u32) {
+        let next = |visits: &Vec<Visit>| visits.last().map_or(0, |last| last.number + 1);
+        let first = self.entries.values().map(next).max().unwrap_or_default();
+        for entry in entries {
+            let planted = self.truth.planted(entry.0, entry.1);
+            let more = self.machine.measure(*entry, planted, first..first + visits);
+            self.entries.entry(*entry).or_default().extend(more);
+        }
+    }
+
+    /// Returns what is found in each of the twelve comparisons, with its tolerance.
+    fn judged(&self, look: Look) -> Vec<(Compared, f64)> {
+        let judge = |(one, other, tolerance)| {
+            let (one, other) = (&self.entries[&one], &self.entries[&other]);
+            let found = compare(one, other, &questions(tolerance, look)).expect("samples");
+            (found, tolerance)
+        };
+        comparisons().into_iter().map(judge).collect()
+    }
+
+    /// Measures the open comparisons on until the last look, and returns what is found then.
+    fn continued(&mut self, looks: u32) -> Vec<(Compared, f64)> {
+        let two_minutes = DOMAINS * CONDITIONS * TWO_MINUTES.visits;
+        for number in 1..=looks {
+            let found = self.judged(Look { number, of: looks });
+            let open: BTreeSet<(u32, u32)> = comparisons()
+                .into_iter()
+                .zip(&found)
+                .filter(|(_, (found, _))| found.outcome == VerdictOutcome::Inconclusive)
+                .flat_map(|((one, other, _), _)| [one, other])
+                .collect();
+            if open.is_empty() || number == looks {
+                return found;
+            }
+            // The first look is shortly before the end of the two minutes.
+            let time = if number == 1 {
+                two_minutes / 10
+            } else {
+                two_minutes
+            };
+            let visits = (time / u32::try_from(open.len()).expect("few entries")).max(1);
+            self.measure(&open, visits);
+        }
+        Vec::new()
     }
 }
 
@@ -197,53 +282,15 @@ fn questions(tolerance: f64) -> Questions {
 fn rates(process: Process, truth: Truth, exposure: Exposure, evaluations: u32) -> Rates {
     let mut rates = Rates::default();
     for seed in 0..u64::from(evaluations) {
-        let mut machine = Machine::new(process, exposure, (DOMAINS, CONDITIONS), seed);
-        let entries: Vec<Vec<Visit>> = (0..DOMAINS * CONDITIONS)
-            .map(|entry| {
-                let planted = truth.planted(entry / CONDITIONS, entry % CONDITIONS);
-                machine.measure(entry / CONDITIONS, entry % CONDITIONS, planted)
-            })
-            .collect();
-        let entry = |domain: u32, condition: u32| -> &[Visit] {
-            &entries[(domain * CONDITIONS + condition) as usize]
-        };
-        let mut alarm = false;
-        let mut judge = |one: &[Visit], other: &[Visit], tolerance: f64| {
-            let found = compare(one, other, &questions(tolerance)).expect("samples");
-            count(&mut rates, &found, truth, tolerance);
-            // Latencies longer by a factor cross a length more often than by that factor, so that at
-            // the tolerance an alarm about stalls may be right.
-            let mut quantiles = found.quantiles.iter();
-            alarm |= match truth {
-                Truth::Tolerance => quantiles.any(|of| of.outcome == VerdictOutcome::Leaks),
-                _ => found.outcome == VerdictOutcome::Leaks,
-            };
-        };
-        for condition in 0..CONDITIONS {
-            for domain in 1..DOMAINS {
-                judge(
-                    entry(domain, condition),
-                    entry(0, condition),
-                    SAME_AS_HOST_TOLERANCE,
-                );
-            }
-        }
-        for domain in 0..DOMAINS {
-            for condition in 1..CONDITIONS {
-                judge(
-                    entry(domain, condition),
-                    entry(domain, 0),
-                    INTERFERENCE_TOLERANCE,
-                );
-            }
-        }
-        rates.false_alarms += u32::from(alarm && truth.wrong().1);
+        let measured = Measured::new(process, truth, exposure, seed);
+        count_evaluation(&mut rates, truth, &measured.judged(LAST_LOOK));
+        let first = &measured.entries[&(0, 0)];
         for (by_position, count) in [
             (false, &mut rates.controls.0),
             (true, &mut rates.controls.1),
         ] {
-            let (one, other) = deal(entry(0, 0), by_position, seed);
-            let asked = questions(SAME_AS_HOST_TOLERANCE);
+            let (one, other) = deal(first, by_position, seed);
+            let asked = questions(SAME_AS_HOST_TOLERANCE, LAST_LOOK);
             let alarms = |one, other| {
                 compare(one, other, &asked).is_some_and(|of| of.outcome == VerdictOutcome::Leaks)
             };
@@ -253,10 +300,36 @@ fn rates(process: Process, truth: Truth, exposure: Exposure, evaluations: u32) -
             .bursts_per_second()
             .filter(|_| truth == Truth::Equal)
         {
-            deadline(&mut rates, entry(0, 0), bursts, process);
+            deadline(&mut rates, first, bursts, process);
         }
     }
     rates
+}
+
+/// Returns the rates of evaluations that measure open comparisons on until their last look.
+fn rates_with_looks(process: Process, truth: Truth, evaluations: u32) -> Rates {
+    let mut rates = Rates::default();
+    for seed in 0..u64::from(evaluations) {
+        let mut measured = Measured::new(process, truth, TWO_MINUTES, seed);
+        let found = measured.continued(LOOKS);
+        count_evaluation(&mut rates, truth, &found);
+    }
+    rates
+}
+
+fn count_evaluation(rates: &mut Rates, truth: Truth, found: &[(Compared, f64)]) {
+    let mut alarm = false;
+    for (found, tolerance) in found {
+        count(rates, found, truth, *tolerance);
+        // Latencies longer by a factor cross a length more often than by that factor, so that at
+        // the tolerance an alarm about stalls may be right.
+        let mut quantiles = found.quantiles.iter();
+        alarm |= match truth {
+            Truth::Tolerance => quantiles.any(|of| of.outcome == VerdictOutcome::Leaks),
+            _ => found.outcome == VerdictOutcome::Leaks,
+        };
+    }
+    rates.false_alarms += u32::from(alarm && truth.wrong().1);
 }
 
 /// Deals the slices of every visit to two sides: at random as the negative control does, or the
@@ -321,6 +394,55 @@ fn deadline(rates: &mut Rates, visits: &[Visit], bursts: f64, process: Process) 
         u32::from(between.is_none_or(|between| between.as_secs_f64() <= 1.0 / bursts));
 }
 
+/// Returns a part of all in percent.
+#[cfg(not(test))]
+fn percent(part: u32, all: u32) -> String {
+    if all == 0 {
+        "–".to_owned()
+    } else {
+        format!("{:.1} %", 100.0 * f64::from(part) / f64::from(all))
+    }
+}
+
+/// Returns the rows of the table of evaluations that are measured on, in Markdown.
+#[cfg(not(test))]
+pub(crate) fn table_with_looks(evaluations: u32) -> String {
+    let mut text = String::from(
+        "| process | planted in all twelve | evaluations with a false alarm | holds | not isolated or worse | false holds | intervals | bounds on stalls |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    let truths = [
+        Truth::Equal,
+        Truth::Tolerance,
+        Truth::Twice,
+        Truth::RareStall,
+        Truth::Stalls,
+    ];
+    let rows: Vec<(Process, Truth)> = PROCESSES
+        .into_iter()
+        .flat_map(|process| truths.map(|truth| (process, truth)))
+        .collect();
+    let of_row = |process, truth| rates_with_looks(process, truth, evaluations);
+    for ((process, truth), found) in rows.iter().zip(all_rates(&rows, of_row)) {
+        let (wrong_hold, wrong_alarm) = truth.wrong();
+        let all = found.comparisons;
+        let if_wrong = |wrong: bool, of: u32| if wrong { of } else { 0 };
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} |",
+            process.name,
+            truth.name(),
+            percent(found.false_alarms, if_wrong(wrong_alarm, evaluations)),
+            percent(found.holds, all),
+            percent(found.alarms, all),
+            percent(found.false_holds, if_wrong(wrong_hold, all)),
+            percent(found.intervals.1, found.intervals.0),
+            percent(found.bounds.1, found.bounds.0),
+        );
+    }
+    text
+}
+
 /// Returns the rows of the table in Markdown.
 #[cfg(not(test))]
 pub(crate) fn table(evaluations: u32) -> String {
@@ -328,18 +450,12 @@ pub(crate) fn table(evaluations: u32) -> String {
         "| process | planted in all twelve | evaluations with a false alarm | holds | not isolated or worse | false holds | intervals | bounds on stalls | bounds on bursts | control alarms |\n\
          | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
-    let percent = |part: u32, all: u32| -> String {
-        if all == 0 {
-            "–".to_owned()
-        } else {
-            format!("{:.1} %", 100.0 * f64::from(part) / f64::from(all))
-        }
-    };
     let rows: Vec<(Process, Truth)> = PROCESSES
         .into_iter()
         .flat_map(|process| Truth::ALL.map(|truth| (process, truth)))
         .collect();
-    for ((process, truth), found) in rows.iter().zip(all_rates(&rows, evaluations)) {
+    let of_row = |process, truth| rates(process, truth, TWO_MINUTES, evaluations);
+    for ((process, truth), found) in rows.iter().zip(all_rates(&rows, of_row)) {
         let (wrong_hold, wrong_alarm) = truth.wrong();
         let all = found.comparisons;
         let _ = writeln!(
@@ -366,7 +482,10 @@ pub(crate) fn table(evaluations: u32) -> String {
 
 /// Returns the rates of each row, on all CPUs.
 #[cfg(not(test))]
-fn all_rates(rows: &[(Process, Truth)], evaluations: u32) -> Vec<Rates> {
+fn all_rates(
+    rows: &[(Process, Truth)],
+    of_row: impl Fn(Process, Truth) -> Rates + Sync,
+) -> Vec<Rates> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(vec![Rates::default(); rows.len()]);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -378,7 +497,7 @@ fn all_rates(rows: &[(Process, Truth)], evaluations: u32) -> Vec<Rates> {
                     let Some((process, truth)) = rows.get(index) else {
                         break;
                     };
-                    let row = rates(*process, *truth, TWO_MINUTES, evaluations);
+                    let row = of_row(*process, *truth);
                     found.lock().expect("no thread panics")[index] = row;
                 }
             });
@@ -428,6 +547,20 @@ fn whole_evaluations_are_right() {
             planted.part_of_comparisons(planted.alarms) > 0.25,
             "{planted:?}"
         );
+    }
+}
+
+/// The risks that are divided among the looks of an evaluation that measures open comparisons on.
+#[test]
+fn evaluations_that_are_measured_on_are_right() {
+    for (truth, evaluations) in [(Truth::Equal, 4), (Truth::Tolerance, 4)] {
+        let found = rates_with_looks(PROCESSES[1], truth, evaluations);
+        assert_eq!((found.false_alarms, found.false_holds), (0, 0), "{found:?}");
+        if truth == Truth::Equal {
+            // More is decided than without measuring on.
+            let once = rates(PROCESSES[1], truth, TWO_MINUTES, evaluations);
+            assert!(found.holds > once.holds, "{found:?} {once:?}");
+        }
     }
 }
 

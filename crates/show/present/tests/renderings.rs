@@ -2,9 +2,9 @@
 //! Every rendering of every test document.
 
 use rampart_model::{
-    Answers, Bench, Distribution, Evaluation, EvaluationPart, EvaluationState, Finding, LeftOut,
-    MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos, Question, Series, Severity, Verdict,
-    VerdictFigures, VerdictOutcome,
+    Answers, Bench, Distribution, Evaluation, EvaluationPart, EvaluationState, Finding,
+    MEASUREMENT_SCHEMA_VERSION, Measurement, MeterKind, Nanos, OtherPrograms, Question, Series,
+    Severity, Verdict, VerdictFigures, VerdictOutcome,
 };
 use rampart_present::{
     Element, TerminalOptions, html, json, junit, markdown, measurement, report, terminal,
@@ -81,14 +81,14 @@ fn the_next_command_follows_from_what_is_missing() {
         command(&evaluation),
         "rampart evaluate --deadline 250us --cpus 2-3 --for 20m"
     );
-    // More time does not help beside programs that keep the machine busy.
+    // Whatever is decided is on what a load adds to other programs.
     evaluation.verdicts[0].figures = Some(VerdictFigures::Interference {
         idle: String::new(),
         factors: Vec::new(),
         tolerance: 1.5,
         batches: (1, 1),
         answers: Some(Answers {
-            left_out: Some(LeftOut {
+            beside: Some(OtherPrograms {
                 measurements: 7,
                 of: 8,
                 programs: "`make`, all together about a CPU".to_owned(),

@@ -211,16 +211,12 @@ impl<'a> Row<'a> {
 
     /// Returns its effect on each domain, in the plan's order.
     fn verdicts(&self, settings: &EvaluationSettings, emulated: bool) -> Vec<Verdict> {
-        let resampling = Resampling {
-            seed: settings.seed,
-            ..Resampling::default()
-        };
         settings
             .domains
             .iter()
             .filter(|domain| self.watches(&domain.name))
             .map(|domain| match self.disturbance.kind {
-                DisturbanceKind::Block => self.transfer(&domain.name, &resampling, emulated),
+                DisturbanceKind::Block => self.transfer(settings, &domain.name, emulated),
                 DisturbanceKind::Load(_) => {
                     let emulated = emulated || domain.selection.is_emulated();
                     self.interference(settings, &domain.name, emulated)
@@ -275,8 +271,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    fn transfer(&self, domain: &str, resampling: &Resampling, emulated: bool) -> Verdict {
-        let crossing = crossing(emulated);
+    fn transfer(&self, settings: &EvaluationSettings, domain: &str, emulated: bool) -> Verdict {
         let (rounds, shown) = self.valid(domain);
         let mut verdict = self.verdict(Question::Transfer, domain, shown);
         let Some(windows) = Windows::of(&rounds, domain) else {
@@ -286,8 +281,12 @@ impl<'a> Row<'a> {
             &windows.with_block,
             &windows.without_block,
             windows.length,
-            crossing,
-            resampling,
+            crossing(emulated),
+            questions::pairs(settings),
+            &Resampling {
+                seed: settings.seed,
+                ..Resampling::default()
+            },
         );
         let Some(found) = found else {
             verdict.statement = format!(

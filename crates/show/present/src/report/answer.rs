@@ -85,24 +85,13 @@ fn state_line(evaluation: &Evaluation) -> Text {
     parts.join(" · ").into()
 }
 
-/// Returns how many comparisons are inconclusive, and how much time would decide them or which programs
-/// prevent it; `None` if all are decided, or if neither is known.
+/// Returns how many comparisons are inconclusive and how much time would decide them; `None` if all are
+/// decided, or if the time is not known.
 fn open_comparisons(evaluation: &Evaluation) -> Option<String> {
     let (open, all) = count_of_open_comparisons(evaluation);
-    let busy = evaluation
-        .verdicts
-        .iter()
-        .find_map(Verdict::left_open_by_others);
-    let reason = match (evaluation.comparison.decided_after, busy) {
-        (Some(after), _) => format!("about {} would decide them (--until-decided)", about(after)),
-        (None, Some(busy)) => format!(
-            "other programs used the CPUs in {} of {} measurements without a load ({})",
-            busy.measurements, busy.of, busy.programs
-        ),
-        (None, None) => return None,
-    };
+    let after = about(evaluation.comparison.decided_after?);
     Some(format!(
-        "{open} of {all} comparisons inconclusive: {reason}"
+        "{open} of {all} comparisons inconclusive: about {after} would decide them (--until-decided)"
     ))
 }
 

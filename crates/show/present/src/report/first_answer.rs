@@ -2,8 +2,8 @@
 //! The first answer: which domain to use, what harms latencies most, what to do next.
 
 use rampart_model::{
-    Condition, Distribution, Evaluation, EvaluationState, Finding, LoadLocation, MeterKind, Nanos,
-    Question, Record, Severity, Verdict, VerdictFigures, VerdictOutcome, plural,
+    Condition, Distribution, Evaluation, EvaluationState, Finding, MeterKind, Nanos, Question,
+    Record, Severity, Verdict, VerdictFigures, VerdictOutcome, plural,
 };
 use rampart_rules::{by_harm, harm};
 use rampart_stats::{BestDomain, Criterion, best_domain};
@@ -196,7 +196,7 @@ fn figures(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
         MeterKind::Noise => "gap",
         _ => "sample",
     };
-    let worst = format!("{} {}", format::time(worst), condition_words(condition));
+    let worst = format!("{} {}", format::time(worst), condition.in_words());
     let verdicts: Vec<&Verdict> = best
         .domains
         .iter()
@@ -225,16 +225,6 @@ fn figures(evaluation: &Evaluation, best: &BestDomain<'_>) -> String {
     });
     let cycles = format!("{}\u{a0}cycles", format::grouped(cycles));
     format!("worst {sample} of {cycles} {worst}{p99}")
-}
-
-/// Returns a condition in words for readers who do not know the notation.
-fn condition_words(condition: Condition) -> String {
-    let load = condition.load.word();
-    match condition.location {
-        None => "while idle".to_owned(),
-        Some(LoadLocation::Others) => format!("under a {load} load on other CPUs"),
-        Some(LoadLocation::Same) => format!("under a {load} load on the same CPUs"),
-    }
 }
 
 /// Returns the deadline, the cycles and the exceedances of these verdicts; `None` if the domains
@@ -359,7 +349,7 @@ fn worst_leak(evaluation: &Evaluation, best: &BestDomain<'_>) -> Option<String> 
     // By the lower end, since a wide interval has a large estimate by chance.
     let (verdict, quantile, factor) =
         factors.max_by(|(.., one), (.., other)| one.low.total_cmp(&other.low))?;
-    let load = condition_words(verdict.condition);
+    let load = verdict.condition.in_words();
     Some(format!(
         "{} of {} is {} times as long {load} as while idle.",
         format::quantile_name(quantile),

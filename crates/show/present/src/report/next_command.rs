@@ -42,27 +42,25 @@ pub(super) fn next(evaluation: &Evaluation, best: Option<&BestDomain<'_>>) -> (S
             on("check", evaluation),
         );
     }
+    if let Some(busy) = evaluation.verdicts.iter().find_map(Verdict::beside) {
+        return (
+            format!(
+                "End the other programs that use the CPUs ({}), then evaluate again. What a load does to an otherwise idle machine was not measured.",
+                busy.programs
+            ),
+            again(evaluation, None),
+        );
+    }
     if let Some(why) = open(evaluation, best) {
-        let busy = evaluation
-            .verdicts
-            .iter()
-            .find_map(Verdict::left_open_by_others);
-        return match (evaluation.comparison.decided_after, busy) {
-            (Some(after), _) => (
+        return match evaluation.comparison.decided_after {
+            Some(after) => (
                 format!(
                     "{why} Measuring for about {} would decide more.",
                     about(after)
                 ),
                 again(evaluation, Some(Time::UntilDecided(twice(after)))),
             ),
-            (None, Some(busy)) => (
-                format!(
-                    "End the other programs that use the CPUs ({}), then evaluate again.",
-                    busy.programs
-                ),
-                again(evaluation, None),
-            ),
-            (None, None) => {
+            None => {
                 let longer = longer(evaluation.settings.total);
                 (why, again(evaluation, Some(Time::For(longer))))
             }
