@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rampart_model::{CpuId, Evaluation, Finding, SchedulingPolicy};
-use rampart_tests::limited::{finished, wait_until};
+use rampart_model::{Check, CpuId, Evaluation, Finding, SchedulingPolicy};
+use rampart_tests::limited::{Limited as _, finished, wait_until};
 use rampart_tests::machine_state::MachineState;
 use rampart_tests::processes::{self, KillAtEnd};
 use rampart_tests::programs::{Scratch, evaluation, last_cpu, machine, rampart, stdout};
@@ -183,6 +183,17 @@ fn assert_named(evaluation: &Evaluation, texts: &[String; 2], parts: &[&str]) {
     assert!(runs.any(|run| run.invalid.is_empty()), "no valid run");
 }
 
+/// `rampart check` in another shell, which may not use the isolated CPU: it is judged for this CPU and no other.
+fn assert_another_shell_sees_the_isolation(state: &Path) {
+    let check = rampart(state, &["check", "--json"])
+        .finish()
+        .expect("starts");
+    let check: Check = serde_json::from_slice(&check.stdout).expect("a check");
+    let isolated = (check.real_time.to_string(), check.chosen_by.as_str());
+    let expected = (last_cpu().to_string(), "in use by a running evaluation");
+    assert_eq!(isolated, expected);
+}
+
 #[test]
 fn a_program_on_the_shielded_cpu_is_named() {
     let Some(_machine) = machine("a_program_on_the_shielded_cpu_is_named", 2) else {
@@ -199,10 +210,46 @@ fn a_program_on_the_shielded_cpu_is_named() {
             let meter = measuring(last_cpu());
             spinner.join(&meter, policy);
             std::thread::sleep(PLANTED);
+            if policy == SchedulingPolicy::Other {
+                assert_another_shell_sees_the_isolation(&scratch.state);
+            }
         });
         let cpu = format!("CPU {}", last_cpu());
         assert_named(&evaluation, &texts, &["planted-spin", &cpu, word]);
     }
+}
+
+/// Returns the processes of stress-ng, which `scripts/setup test` installs.
+fn load_processes() -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let of_load = processes.filter_map(|process| {
+        let name = fs::read_to_string(process.path().join("comm")).ok()?;
+        let number = process.file_name().to_str()?.parse().ok()?;
+        name.starts_with("stress-ng").then_some(number)
+    });
+    of_load.collect()
+}
+
+#[test]
+fn a_stopped_load_is_named() {
+    let Some(_machine) = machine("a_stopped_load_is_named", 2) else {
+        return;
+    };
+    let options = ["--domains", "host", "--loads", "cpu", "--for", "8s"];
+    let (evaluation, texts) = evaluated(&options, |_| {
+        wait_until("a load runs", || load_processes().len() > 1);
+        let load = load_processes();
+        let send = |signal| {
+            for process in load.iter().filter_map(|process| Pid::from_raw(*process)) {
+                // One may have ended meanwhile.
+                let _ = rustix::process::kill_process(process, signal);
+            }
+        };
+        send(Signal::STOP);
+        std::thread::sleep(PLANTED);
+        send(Signal::CONT);
+    });
+    assert_named(&evaluation, &texts, &["load", "stopped by a signal"]);
 }
 
 /// It may begin and end between two looks at the machine. Only the time of its CPU is then known, and not its

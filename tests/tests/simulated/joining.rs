@@ -11,7 +11,7 @@ use std::process::{ChildStderr, Command, Stdio};
 use std::thread;
 
 use rampart_model::{
-    Bench, Evaluation, EvaluationState, Measurement, Question, Status, VerdictOutcome,
+    Bench, Check, Evaluation, EvaluationState, Measurement, Question, Status, VerdictOutcome,
 };
 use rampart_tests::limited::{Limited as _, ended};
 use rampart_tests::processes::KillAtEnd;
@@ -152,6 +152,14 @@ fn applies_a_plan(home: &Path) {
         status.plan
     };
     assert!(active().is_none());
+    let check: Check =
+        serde_json::from_slice(&on_sim(&["check", "--json"]).stdout).expect("a check");
+    assert!(check.machine.kernel_release.contains("-rt-"), "{check:?}");
+    assert!(stdout(&on_sim(&["knobs"]), 0).contains("preempt-rt"));
+    let proposed = stdout(&on_sim(&["plan", "propose"]), 0);
+    assert!(proposed.contains("[[domain]]"), "{proposed}");
+    let checked = on_sim(&["plan", "check", plan]);
+    assert_eq!(exit_code(&checked), 0, "{checked:?}");
     let applied = on_sim(&["apply", plan]);
     assert!([0, 5].contains(&exit_code(&applied)), "{applied:?}");
     // It names the file here, of which the machine has no copy.

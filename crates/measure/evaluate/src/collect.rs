@@ -295,6 +295,22 @@ mod tests {
         );
     }
 
+    /// The response of a loop is mostly its own work, and lateness of its start is the machine's.
+    #[test]
+    fn loops_are_compared_by_their_start() {
+        let mut collected = Collected::with_slices();
+        let mut both = batch(1, Phase::Measured, &[700], None);
+        let mut start = both.series[0].clone();
+        start.series = Series::StartJitter;
+        start.seen = Distribution::from_values([Nanos(5)]);
+        both.series[0].series = Series::Response;
+        both.series.push(start);
+        collected.add(&both);
+        let slices = collected.slices.expect("slices");
+        let seen: Vec<Option<Nanos>> = slices.values().map(|slice| slice.seen.max).collect();
+        assert_eq!(seen, [Some(Nanos(5))]);
+    }
+
     #[test]
     fn merges_simultaneous_batches_of_two_cpus() {
         let mut collected = Collected::with_slices();

@@ -198,8 +198,11 @@ fn questions(tolerance: f64, look: Look) -> Questions {
     }
 }
 
+/// A domain and a condition.
+type Entry = (u32, u32);
+
 /// The twelve comparisons: each of a domain under a condition with another, and the tolerance.
-fn comparisons() -> Vec<((u32, u32), (u32, u32), f64)> {
+fn comparisons() -> Vec<(Entry, Entry, f64)> {
     let others = (0..CONDITIONS).flat_map(|condition| {
         (1..DOMAINS)
             .map(move |domain| ((domain, condition), (0, condition), SAME_AS_HOST_TOLERANCE))
@@ -214,7 +217,7 @@ fn comparisons() -> Vec<((u32, u32), (u32, u32), f64)> {
 struct Measured {
     machine: Machine,
     truth: Truth,
-    entries: BTreeMap<(u32, u32), Vec<Visit>>,
+    entries: BTreeMap<Entry, Vec<Visit>>,
 }
 
 impl Measured {
@@ -231,7 +234,7 @@ impl Measured {
     }
 
     /// Measures these entries on, for a number of visits each.
-    fn measure(&mut self, entries: &BTreeSet<(u32, u32)>, visits: u32) {
+    fn measure(&mut self, entries: &BTreeSet<Entry>, visits: u32) {
         let next = |visits: &Vec<Visit>| visits.last().map_or(0, |last| last.number + 1);
         let first = self.entries.values().map(next).max().unwrap_or_default();
         for entry in entries {
@@ -256,7 +259,7 @@ impl Measured {
         let two_minutes = DOMAINS * CONDITIONS * TWO_MINUTES.visits;
         for number in 1..=looks {
             let found = self.judged(Look { number, of: looks });
-            let open: BTreeSet<(u32, u32)> = comparisons()
+            let open: BTreeSet<Entry> = comparisons()
                 .into_iter()
                 .zip(&found)
                 .filter(|(_, (found, _))| found.outcome == VerdictOutcome::Inconclusive)
