@@ -105,10 +105,13 @@ bench: setup-bench build ## Compare the meters with cyclictest and oslat (ARGS=.
 	cargo run --locked --release --package rampart-benchmarks -- $(ARGS)
 
 .PHONY: bench-hypervisor
-bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, and lines of a cache that cells lose (ARGS=...)
-	@scripts/setup build sim-aarch64
+bench-hypervisor: hypervisor build ## Count the hypervisor's instructions, a network's costs, and lines of a cache that cells lose (ARGS=...)
+	@scripts/setup cross build run sim sim-aarch64 modules
 	@cargo run --locked --release --package rampart-benchmarks --bin rampart-bench-hypervisor -- $(ARGS)
 	@cargo test --locked --quiet --package rampart-tests --test cells colours::cells_of_different -- --nocapture
+	@scripts/build aarch64
+	$(within) kernel/build --out bin/modules aarch64 bookworm
+	@cargo test --locked --quiet --package rampart-tests --test cells network_costs -- --ignored --nocapture
 
 .PHONY: bench-detached
 bench-detached: setup-test build modules ## Count the instructions of detaching, system calls, faults and returning

@@ -106,6 +106,15 @@ pub fn run_with_hypervisor(script: &str, memory_mebibytes: u32, limit: Duration)
     run(script, memory_mebibytes, limit, archive(), &[])
 }
 
+/// Like [`run_with_hypervisor`], with further options of the simulated machine.
+///
+/// # Panics
+/// As for [`run_with_hypervisor`].
+#[must_use]
+pub fn run_with_options(script: &str, memory: u32, limit: Duration, options: &[&str]) -> String {
+    run(script, memory, limit, archive(), options)
+}
+
 /// Like [`run_with_hypervisor`], with the newest kernel for the distribution, and further kernel arguments.
 ///
 /// # Panics

@@ -36,6 +36,8 @@ pub struct Environment {
     pub detach_driver: Option<DetachDriver>,
     /// Memory nodes of PCI devices, by address.
     pub device_nodes: BTreeMap<String, u32>,
+    /// Drivers of PCI devices that have one, by address.
+    pub device_drivers: BTreeMap<String, String>,
 }
 
 /// Huge pages of one size on one node.

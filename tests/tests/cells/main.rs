@@ -22,6 +22,7 @@ mod linux;
 mod machine;
 mod models;
 mod network;
+mod network_costs;
 mod newest_kernel;
 mod pci;
 mod random;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Networks between the root and a Linux cell, between two Linux cells, and after the root's panic. The driver of
-//! these tests is `crates/domains/cells/examples/network_agent.rs`.
+//! these tests is `crates/domains/cells/examples/network_agent`.
 
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,10 @@ fn root_and_cells_exchange_frames() {
         "ok  root and cell: carrier",
         "ok  root and cell: ping",
         "ok  root and cell: TCP",
+        "ok  ethtool: driver and device",
+        "ok  ethtool: link and duplex",
+        "ok  ethtool: statistics",
+        "ok  ethtool: no link after its end",
         "ok  cell and cell: ping",
         "ok  cell and cell: TCP",
         "ok  cell and cell: ping after a restart",
@@ -57,6 +61,7 @@ rmmod rampart-net
         "ok  hostile 1: its frames were taken and its errors counted",
         "ok  hostile 2: its frames were taken and its errors counted",
         "ok  after the attack: ping",
+        "ok  two programs: 300 packets returned unchanged",
         "finished",
     ] {
         assert!(text.contains(wanted), "no {wanted:?}: {text}");

@@ -11,7 +11,7 @@ use rampart_tests::hypervisor::{
 /// Takes the root's driver from the function of virtio. Names the modules of the drivers, with those that they need, in the
 /// order in which they are loaded.
 const RUN: &str = r#"
-echo 0000:00:03.0 >/sys/bus/pci/drivers/virtio-pci/unbind
+echo 0000:01:00.0 >/sys/bus/pci/drivers/virtio-pci/unbind
 modules=$(for driver in e1000e virtio_pci virtio_net; do
     modprobe --show-depends $driver | awk '$1 == "insmod" { print $2 }'
 done | awk '!seen[$0]++')
@@ -28,10 +28,14 @@ fn a_linux_cell_has_pci_functions_beside_a_root_behind_the_smmu() {
         "ok  e1000e drives the function",
         "ok  intel: ping",
         "ok  intel: no exit for an interrupt or an access",
-        "ok  the root reads no function of a cell",
+        "ok  the root reads no function of a cell: 0000:00:04.0",
+        "ok  intel: a second start is refused",
         "ok  intel, after the attacks: ping",
         "ok  intel: neither side moved it",
+        "ok  refused: 0000:01:00.0",
         "ok  virtio_net drives the function",
+        "ok  the root reads no function of a cell: 0000:00:03.0",
+        "ok  the root reads no function of a cell: 0000:01:00.0",
         "ok  virtio: ping",
         "ok  virtio, after the attacks: ping",
         "ok  again: ping",

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rampart_agent::{Agent, AgentCommand, AgentHandle, AgentInput, AgentProcess};
+use rampart_cells::describe::{Sources, describe};
 use rampart_cells::device::Device;
 use rampart_cells::linux::{
     AddressSpan, LinuxCell, LinuxError, LinuxOrder, LinuxRegions, initramfs,
@@ -46,8 +47,8 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(150);
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Path of this program in a cell.
 const GUEST_PROGRAM: &str = "/bin/guest-program";
-/// A device with a driver built into the kernel.
-const CLOCK: &str = "pl031@9010000";
+/// A device with a driver built into the kernel, by the first word of its `compatible`.
+const CLOCK: &str = "arm,pl031";
 /// Number of alarms, one per second.
 const ALARMS: u64 = 5;
 /// Minimum number of samples of a wakeup meter in three seconds with a period of one millisecond.
@@ -444,8 +445,11 @@ fn crash(kernel: &str, meter: &str) -> Result<()> {
 fn device(kernel: &str, meter: &str) -> Result<()> {
     let parts = Parts::read(kernel, meter)?;
     let operator = Operator::open()?;
+    let mut devices = describe(&Sources::of_this_machine()?).devices.into_iter();
+    let clock = devices.find(|device| device.compatible.first().is_some_and(|one| one == CLOCK));
+    let clock = clock.ok_or("the device tree has no clock")?;
     let request = CellRequest {
-        devices: vec![CLOCK.to_owned()],
+        devices: vec![clock.path],
         ..CellRequest::linux("clock", RESOLVED_BYTES)
     };
     let resolved = operator.resolved(&request, &CpuSet::new());

@@ -76,8 +76,8 @@ fn function(identity: (u16, u16)) -> Result<PciFunction> {
 }
 
 /// Reads or writes the root's configuration space of a function.
-fn configuration(function: &PciFunction) -> Result<File> {
-    let path = Path::new(FUNCTIONS).join(&function.address).join("config");
+fn configuration(address: &str) -> Result<File> {
+    let path = Path::new(FUNCTIONS).join(address).join("config");
     Ok(OpenOptions::new().read(true).write(true).open(path)?)
 }
 
@@ -216,17 +216,36 @@ fn print_console(cell: &LinuxCell) {
     }
 }
 
-/// The root's accesses to the configuration space of a function that a cell has.
+/// The root's accesses to the configuration space of a function that a cell has, and of the root port above it.
 fn the_root_reaches_no_function_of_a_cell(function: &PciFunction) -> Result<()> {
-    let configuration = configuration(function)?;
-    let mut bytes = [0; 64];
-    configuration.read_exact_at(&mut bytes, 0)?;
-    report(bytes == [0xff; 64], "the root reads no function of a cell");
-    for at in [4_u64, 0x10, 0x14, 0x3c] {
-        // Linux does not report what becomes of it.
-        configuration.write_all_at(&[0; 4], at)?;
+    for address in function.behind.iter().chain([&function.address]) {
+        let configuration = configuration(address)?;
+        let mut bytes = [0; 64];
+        configuration.read_exact_at(&mut bytes, 0)?;
+        let what = format!("the root reads no function of a cell: {address}");
+        report(bytes == [0xff; 64], &what);
+        // Also the bits that turn off a bridge, and reset what is behind it.
+        for (at, value) in [(4_u64, 0), (0x10, 0), (0x14, 0), (0x3c, 1 << 22)] {
+            // Linux does not report what becomes of it.
+            configuration.write_all_at(&u32::to_le_bytes(value), at)?;
+        }
     }
     Ok(())
+}
+
+/// Takes the root's driver from the root port above a function.
+fn release_root_port(function: &PciFunction) -> Result<()> {
+    let Some(port) = &function.behind else {
+        return Ok(());
+    };
+    let refused = resolved("refused", &[function.address.as_str()]).err();
+    let refused = refused.map(|error| error.to_string()).unwrap_or_default();
+    report(
+        refused.contains("Linux uses the root port above it"),
+        &format!("refused: {}: {refused}", function.address),
+    );
+    let unbind = format!("{FUNCTIONS}/{port}/driver/unbind");
+    Ok(fs::write(unbind, port)?)
 }
 
 fn a_function_in_a_cell(
@@ -236,9 +255,9 @@ fn a_function_in_a_cell(
 ) -> Result<()> {
     let own = function(identity)?;
     let mut before = [0; 64];
-    configuration(&own)?.read_exact_at(&mut before, 0)?;
+    configuration(&own.address)?.read_exact_at(&mut before, 0)?;
     // As a driver with message-signalled interrupts leaves it.
-    configuration(&own)?.write_all_at(&[0, 4], 4)?;
+    configuration(&own.address)?.write_all_at(&[0, 4], 4)?;
     let (cell, agent) = parts.boot(name, resolved(name, &[own.address.as_str()])?)?;
     let named = inside(&agent, &[GUEST_PROGRAM, "name", driver])?;
     print_console(&cell);
@@ -269,9 +288,16 @@ fn a_function_in_a_cell(
         refused.contains("another cell owns it"),
         &format!("{name}: a second owner is refused: {refused}"),
     );
+    cell.stop()?;
+    let again = cell.start().map_err(|error| error.to_string());
+    let again = again.err().unwrap_or_default();
+    report(
+        again.contains("keep the orders of its last start"),
+        &format!("{name}: a second start is refused: {again}"),
+    );
     cell.destroy()?;
     let mut after = [0; 64];
-    configuration(&own)?.read_exact_at(&mut after, 0)?;
+    configuration(&own.address)?.read_exact_at(&mut after, 0)?;
     // All but the command register and what follows it, the status.
     let is_same = before[..4] == after[..4] && before[8..] == after[8..];
     report(
@@ -326,7 +352,9 @@ fn run(parts: &Parts) -> Result<()> {
     refusals(&e1000e)?;
     a_function_in_a_cell(parts, ("intel", "e1000e"), E1000E)?;
     let virtio = VIRTIO.into_iter().find(|one| function(*one).is_ok());
-    a_function_in_a_cell(parts, ("virtio", "virtio_net"), virtio.ok_or("no virtio")?)?;
+    let virtio = virtio.ok_or("no virtio")?;
+    release_root_port(&function(virtio)?)?;
+    a_function_in_a_cell(parts, ("virtio", "virtio_net"), virtio)?;
     // The stream of a cell that ran stays without an owner until it is given to a cell again.
     a_function_in_a_cell(parts, ("again", "e1000e"), E1000E)?;
     let faults = device.status()?.get().dma_faults.load(Ordering::Relaxed);

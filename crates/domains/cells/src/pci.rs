@@ -37,6 +37,9 @@ pub struct CellFunction {
     pub address: String,
     /// Its configuration space in a Linux cell.
     pub image: Vec<u8>,
+    /// Whether Linux resets it before. It cannot restore the addresses of a function, which a reset clears, while another
+    /// cell has one.
+    pub with_reset: bool,
 }
 
 impl CellFunction {
@@ -44,10 +47,11 @@ impl CellFunction {
     ///
     /// # Errors
     /// Returns the reason if its capabilities leave no room for the addresses.
-    pub fn new(function: &PciFunction) -> Result<Self, String> {
+    pub fn new(function: &PciFunction, with_reset: bool) -> Result<Self, String> {
         Ok(Self {
             address: function.address.clone(),
             image: image(function)?,
+            with_reset,
         })
     }
 
@@ -56,7 +60,7 @@ impl CellFunction {
     /// # Errors
     /// Returns an error if Linux refuses the reset or the write.
     pub fn prepare(&self) -> Result<(), HostError> {
-        quiet_pci_function(&MachineRoot::system(), &self.address)
+        quiet_pci_function(&MachineRoot::system(), &self.address, self.with_reset)
     }
 }
 
@@ -281,8 +285,8 @@ mod tests {
     #[test]
     fn each_function_is_a_device_of_the_bus_and_all_else_is_absent() {
         let functions = [
-            CellFunction::new(&function(&[(0, 0x1000_0000, 0x1000)])).expect("room"),
-            CellFunction::new(&function(&[(0, 0x1000_1000, 0x1000)])).expect("room"),
+            CellFunction::new(&function(&[(0, 0x1000_0000, 0x1000)]), true).expect("room"),
+            CellFunction::new(&function(&[(0, 0x1000_1000, 0x1000)]), true).expect("room"),
         ];
         let space = space(&functions);
         assert_eq!(space.len() as u64, SPACE_BYTES);

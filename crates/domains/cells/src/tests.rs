@@ -119,6 +119,20 @@ fn root_has_what_the_tree_names_except_hypervisor_and_interrupt_controller() {
     }
 }
 
+/// As on Tegra, where it comes first and is enabled.
+#[test]
+fn the_controller_of_an_audio_processor_is_not_the_machines() {
+    let tree = tempfile::tempdir().expect("a directory");
+    virt(tree.path());
+    let compatible = "nvidia,tegra234-agic\0nvidia,tegra210-agic";
+    text(tree.path(), "agic@2a40000/compatible", compatible);
+    let frames = [0, 0x02a4_1000, 0, 0x1000, 0, 0x02a4_2000, 0, 0x2000];
+    property(tree.path(), "agic@2a40000/reg", &frames);
+    let sources = Sources::recorded(tree.path(), None).expect("a tree");
+    let controller = describe(&sources).interrupt_controller.expect("a GIC");
+    assert_eq!(controller.path, "/intc@8000000");
+}
+
 #[test]
 fn root_has_the_firmware_calls_that_the_tree_names() {
     let tree = tempfile::tempdir().expect("a directory");

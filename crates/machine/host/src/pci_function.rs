@@ -13,16 +13,21 @@ const MASTER: u16 = 1 << 2;
 const INTERRUPTS_DISABLED: u16 = 1 << 10;
 
 /// Resets a PCI function without a driver, such as `0000:00:04.0`, if Linux can, withdraws its memory and DMA, and lets
-/// it raise its interrupt, which a driver with message-signalled interrupts has disabled.
+/// it raise its interrupt, which a driver with message-signalled interrupts has disabled. Without `with_reset` it is not
+/// reset: Linux could not restore its addresses.
 ///
 /// Nothing of that is recorded: a driver of Linux sets all of it again when it gets the function.
 ///
 /// # Errors
 /// Returns an error if Linux refuses the reset or the write.
-pub fn quiet_pci_function(machine: &MachineRoot, address: &str) -> Result<(), HostError> {
+pub fn quiet_pci_function(
+    machine: &MachineRoot,
+    address: &str,
+    with_reset: bool,
+) -> Result<(), HostError> {
     let directory = machine.path("sys/bus/pci/devices").join(address);
     let reset = directory.join("reset");
-    if reset.exists() {
+    if with_reset && reset.exists() {
         fs::write(&reset, "1").map_err(|error| {
             let fix = "wait until the function answers, or leave it with Linux";
             HostError::file("reset a PCI function by", &reset, error, fix)
@@ -51,7 +56,7 @@ mod tests {
         const ADDRESS: &str = "0000:00:04.0";
         let directory = tempfile::tempdir().expect("a directory");
         let machine = MachineRoot::at(directory.path());
-        let error = quiet_pci_function(&machine, ADDRESS).expect_err("no files");
+        let error = quiet_pci_function(&machine, ADDRESS, true).expect_err("no files");
         let error = error.to_string();
         assert!(
             error.contains("config") && error.contains("fix:"),
@@ -63,7 +68,9 @@ mod tests {
         configuration[4..6].copy_from_slice(&0x0547_u16.to_le_bytes());
         fs::write(files.join("config"), &configuration).expect("written");
         fs::write(files.join("reset"), "").expect("written");
-        quiet_pci_function(&machine, ADDRESS).expect("quiet");
+        quiet_pci_function(&machine, ADDRESS, false).expect("quiet");
+        assert_eq!(fs::read(files.join("reset")).expect("read"), b"");
+        quiet_pci_function(&machine, ADDRESS, true).expect("quiet");
         assert_eq!(fs::read(files.join("reset")).expect("read"), b"1");
         configuration[4..6].copy_from_slice(&0x0141_u16.to_le_bytes());
         assert_eq!(fs::read(files.join("config")).expect("read"), configuration);

@@ -111,6 +111,11 @@ struct MachineArguments {
     #[arg(long)]
     gicv2: bool,
 
+    /// CPUs run in turn, and each instruction is one tick of their counter:
+    /// times are counts of instructions in units of 16 ns (aarch64)
+    #[arg(long)]
+    count_instructions: bool,
+
     /// Arguments to add to its kernel command line
     #[arg(long, value_name = "WORDS")]
     append: Option<String>,
@@ -194,6 +199,7 @@ impl MachineArguments {
         options.mebibytes = self.memory;
         options.two_security_states = self.two_security_states;
         options.gicv2 = self.gicv2;
+        options.count_instructions = self.count_instructions;
         options.append.clone_from(&self.append);
         options.disk.clone_from(&self.disk);
         options.init = self.init;
@@ -211,6 +217,7 @@ impl MachineArguments {
             || self.memory != USUAL_MEBIBYTES
             || self.two_security_states
             || self.gicv2
+            || self.count_instructions
             || self.append.is_some()
             || self.disk.is_some()
             || self.init != Init::default()

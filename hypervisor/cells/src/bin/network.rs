@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Answers pings, and UDP packets to port 7 with the same content (RFC 862), on its network with the root. The
-//! argument is its IPv4 address, such as 0x0a010002 for 10.1.0.2; the network has 24 bits. It sleeps while it has
-//! nothing to do.
+//! Answers pings, and UDP packets to port 7 with the same content (RFC 862), on its network with the root, or with a cell
+//! named `near` or `far`. The lower half of the argument is its IPv4 address, such as 0x0a010002 for 10.1.0.2; the network
+//! has 24 bits. If the upper half is an address, it sends packets there instead, each when the one before has returned
+//! unchanged, or after a second without one. It sleeps while it has nothing to do.
 #![no_std]
 #![no_main]
 
@@ -18,6 +19,22 @@ use smoltcp::wire::{EthernetAddress, IpCidr, Ipv4Address, Ipv4Cidr};
 const PORT: u16 = 7;
 const PACKET: usize = 1472;
 
+/// The sections of the network: its own, and that of the peer.
+const SECTIONS: [(&str, &str); 3] = [
+    ("network.root", "network.root.in"),
+    ("network.near", "network.near.in"),
+    ("network.far", "network.far.in"),
+];
+
+/// Fills the packet with this number and returns its size.
+fn fill(packet: &mut [u8; PACKET], number: u64) -> usize {
+    let bytes = 1 + (number * 37 % 1400) as usize;
+    for (index, byte) in packet[..bytes].iter_mut().enumerate() {
+        *byte = (index as u64 ^ number) as u8;
+    }
+    bytes
+}
+
 fn now() -> Instant {
     let (ticks, second) = (read_register!("cntvct_el0"), read_register!("cntfrq_el0"));
     Instant::from_micros((u128::from(ticks) * 1_000_000 / u128::from(second)) as i64)
@@ -25,7 +42,8 @@ fn now() -> Instant {
 
 #[unsafe(no_mangle)]
 extern "C" fn cell_main(argument: u64) {
-    let Some(mut network) = Network::open("network.root", "network.root.in") else {
+    let mut sections = SECTIONS.into_iter();
+    let Some(mut network) = sections.find_map(|(own, other)| Network::open(own, other)) else {
         count(Word::Exceptions);
         return;
     };
@@ -55,15 +73,35 @@ extern "C" fn cell_main(argument: u64) {
     enable_shared(network.interrupt, true);
     arm_timer(read_register!("cntfrq_el0"));
     count(Word::Begun);
+    let peer = Ipv4Address::from(((argument >> 32) as u32).to_be_bytes());
+    let is_sender = !peer.is_unspecified();
+    // The last packet, and that of a second ago.
+    let (mut number, mut seen) = (0, 0);
     loop {
         set_shared_word(Word::Result, network.update() as u64);
         interface.poll(now(), &mut network, &mut sockets);
         let socket = sockets.get_mut::<udp::Socket<'_>>(echo);
         let mut packet = [0; PACKET];
         if let Ok((bytes, sender)) = socket.recv_slice(&mut packet) {
-            // Without space it is lost.
-            let _ = socket.send_slice(&packet[..bytes], sender);
-            count(Word::Message);
+            let packet = &packet[..bytes];
+            let mut sent = [0; PACKET];
+            let mut is_packet = |number| {
+                let bytes = fill(&mut sent, number);
+                sent[..bytes] == *packet
+            };
+            if !is_sender {
+                // Without space it is lost.
+                let _ = socket.send_slice(packet, sender);
+                count(Word::Message);
+            } else if is_packet(number) {
+                number += 1;
+                let bytes = fill(&mut sent, number);
+                let _ = socket.send_slice(&sent[..bytes], sender);
+                count(Word::Message);
+            } else if !is_packet(number.wrapping_sub(1)) {
+                // Not even one that was given up.
+                count(Word::Unexpected);
+            }
             continue;
         }
         // The last look at the ring has set its mark, so that a frame that arrives from then on rings.
@@ -72,6 +110,12 @@ extern "C" fn cell_main(argument: u64) {
         if interrupt == TIMER {
             arm_timer(read_register!("cntfrq_el0"));
             count(Word::Interrupts);
+            if is_sender && number == seen {
+                number += 1;
+                let bytes = fill(&mut packet, number);
+                let _ = socket.send_slice(&packet[..bytes], (peer, PORT));
+            }
+            seen = number;
         } else if interrupt == network.interrupt {
             count(Word::Device);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Assigns a device to a cell, which handles its interrupt: the PL031 clock of QEMU's `virt`.
+//! Assigns a device to a cell, which handles its interrupt: a PL031 clock.
 
 use std::fs;
 
@@ -8,37 +8,47 @@ use rampart_hypervisor_core::configuration::build::Blob;
 use rampart_hypervisor_core::format::{InterruptGrant, MemoryFlags};
 
 use crate::support::{
-    DEVICE, Done, INTERRUPTS, Physical, SECOND, UNEXPECTED, region, report, without_exits,
+    DEVICE, Done, INTERRUPTS, Physical, SECOND, UNEXPECTED, described, device_of, region, report,
+    without_exits,
 };
 
-const DISTRIBUTOR: u64 = 0x0800_0000;
-const CLOCK: u64 = 0x0901_0000;
-const INTERRUPT: u32 = 34;
-const DRIVER: &str = "/sys/bus/amba/drivers/rtc-pl031";
-const NAME: &str = "9010000.pl031";
-
-/// GICD_ICFGR2, and the bit that makes the interrupt edge-triggered.
-const TRIGGERS: u64 = 0xc08;
-const EDGE: u32 = 1 << 5;
+/// GICD_ICFGR0: two bits for each interrupt, of which the upper one makes it edge-triggered.
+const TRIGGERS: u64 = 0xc00;
 
 /// Linux releases the device and gets it back, with the same trigger of its interrupt.
 pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
-    fs::write(format!("{DRIVER}/unbind"), NAME)
-        .map_err(|error| format!("{DRIVER}/unbind: {error}"))?;
-    let distributor = Physical::map(DISTRIBUTOR, 4096, true);
-    let triggers = distributor.register(TRIGGERS);
+    let clock = device_of("arm,pl031")?;
+    let registers = clock
+        .ranges
+        .first()
+        .ok_or("a clock without registers")?
+        .span();
+    let interrupt = clock.shared_interrupts().next();
+    let interrupt = interrupt.ok_or("a clock without an interrupt")?;
+    let linux = clock.linux.ok_or("no device of Linux")?;
+    let driver = linux.driver.ok_or("no driver of Linux")?;
+    let driver = format!("/sys/bus/{}/drivers/{driver}", linux.bus);
+    let controller = described()?.interrupt_controller;
+    let distributor = controller.ok_or("no interrupt controller")?.distributor;
+    fs::write(format!("{driver}/unbind"), &linux.device)
+        .map_err(|error| format!("{driver}/unbind: {error}"))?;
+    let distributor = Physical::map(distributor.start, 4096, true);
+    let at = TRIGGERS + u64::from(interrupt / 16 * 4);
+    let edge = 2 << (interrupt % 16 * 2);
+    let triggers = distributor.register(at);
     // The cell makes it level-triggered.
-    distributor.set_register(TRIGGERS, triggers | EDGE);
-    let result = with_clock(device, program);
-    let after = distributor.register(TRIGGERS);
+    distributor.set_register(at, triggers | edge);
+    let result = with_clock(device, program, (registers.start, interrupt));
+    let after = distributor.register(at);
     report(
-        after == triggers | EDGE && after != triggers,
+        after == triggers | edge && after != triggers,
         &format!("alarm: the root's trigger is restored: {triggers:#x}, {after:#x}"),
     );
-    distributor.set_register(TRIGGERS, triggers);
-    fs::write(format!("{DRIVER}/bind"), NAME).map_err(|error| format!("{DRIVER}/bind: {error}"))?;
+    distributor.set_register(at, triggers);
+    fs::write(format!("{driver}/bind"), &linux.device)
+        .map_err(|error| format!("{driver}/bind: {error}"))?;
     result?;
-    let clock = Physical::open(CLOCK);
+    let clock = Physical::open(registers.start);
     // 2020-01-01 is 1,577,836,800 seconds after 1970-01-01.
     let seconds = clock.register(0);
     report(
@@ -48,16 +58,16 @@ pub(crate) fn alarm(device: &Device, program: &[u8]) -> Done {
     Ok(())
 }
 
-fn with_clock(device: &Device, program: &[u8]) -> Done {
+fn with_clock(device: &Device, program: &[u8], (clock, interrupt): (u64, u32)) -> Done {
     let registers = MemoryFlags::READ | MemoryFlags::WRITE | MemoryFlags::DEVICE;
     let mut blob = Blob {
         interrupts: vec![InterruptGrant {
-            number: INTERRUPT,
+            number: interrupt,
             flags: 0,
         }],
-        ..SECOND.blob(0)
+        ..SECOND.blob(clock | u64::from(interrupt) << 48)
     };
-    blob.memory.push(region(CLOCK, CLOCK, 4096, registers));
+    blob.memory.push(region(clock, clock, 4096, registers));
     let page = SECOND.page();
     let cell = SECOND.begin(device, &blob, program)?;
     let unexpected = page.word(UNEXPECTED);

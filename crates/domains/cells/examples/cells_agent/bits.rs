@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A GPIO controller whose lines are divided between a cell and the root: a PL061 (Arm DDI 0190),
-//! as in QEMU's `virt`. Linux uses its line 3 for the power key; this test does not change it.
+//! A GPIO controller whose lines are divided between a cell and the root: a PL061 (Arm DDI 0190).
+//! Linux may use its line 3 for the power key; this test does not change it.
 
 use rampart_cells::device::Device;
 use rampart_hypervisor_core::configuration::build::Blob;
@@ -8,10 +8,10 @@ use rampart_hypervisor_core::format::{RegisterFlags, RegisterGrant};
 
 use crate::memory::is_refused;
 use crate::support::{
-    DONE, Done, NUMBER, ORDER_FIRST, Physical, RESULT, SECOND, TIMEOUT, report, state, wait_until,
+    DONE, Done, NUMBER, ORDER_FIRST, Physical, RESULT, SECOND, TIMEOUT, device_of, report, state,
+    wait_until,
 };
 
-const GPIO: u64 = 0x0903_0000;
 /// GPIODATA has 256 addresses, whose bits 9 to 2 select the lines (3.3.2).
 const ADDRESSES: u64 = 256;
 const ALL_DATA: u64 = 0x3fc;
@@ -26,11 +26,11 @@ const ROOTS: u32 = 0x37;
 /// Rounds of each side, at the same time.
 const ROUNDS: u64 = 20_000;
 
-/// Returns the register grants for these lines.
-fn grants(lines: u32) -> Vec<RegisterGrant> {
+/// Returns the register grants for these lines of the controller at this address.
+fn grants(gpio: u64, lines: u32) -> Vec<RegisterGrant> {
     let lines = u64::from(lines);
     let grant = |offset: u64, readable: u64, writable: u64, flags: RegisterFlags| RegisterGrant {
-        address: GPIO + offset,
+        address: gpio + offset,
         readable,
         writable,
         width: 4,
@@ -72,11 +72,13 @@ fn together(gpio: &Physical) -> u64 {
 
 /// Assigns registers of one device by line.
 pub(crate) fn bits(device: &Device, program: &[u8]) -> Done {
-    let gpio = Physical::map(GPIO, 4096, true);
+    let described = device_of("arm,pl061")?;
+    let start = described.ranges.first().ok_or("no registers")?.start;
+    let gpio = Physical::map(start, 4096, true);
     let before = [DIRECTION, SENSE, EVENT].map(|at| gpio.register(at));
     let blob = Blob {
-        registers: grants(CELLS),
-        ..SECOND.blob(0)
+        registers: grants(start, CELLS),
+        ..SECOND.blob(start)
     };
     let (orders, page) = (SECOND.order_page(), SECOND.page());
     let cell = SECOND.begin(device, &blob, program)?;

@@ -20,7 +20,8 @@ use rampart_hypervisor_core::interface::{CellState, Exit, ROOT};
 use super::memory::{from_the_root, is_refused};
 use super::support::{
     CODE_BYTES, Done, FIRST, HYPERVISOR, INTERRUPTS, OtherCell, Physical, Plan, SECOND, THIRD,
-    TIMEOUT, enable, report, sleeping_traps, state, wait_for_state, without_exits,
+    TIMEOUT, described, device_of, enable, report, sleeping_traps, state, wait_for_state,
+    without_exits,
 };
 
 /// A cell that the second root creates, on the CPU and in the memory of the first one.
@@ -43,8 +44,8 @@ const PROGRAM: &str = "rampart-cell-irq";
 const GUEST_PROGRAM: &str = "guest-program";
 /// An emulated kernel boots in seconds, much later on a busy machine.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(150);
-/// Where the first kernel and its log are, and what it writes at its end.
-const OLD_KERNEL: (u64, u64) = (0x4000_0000, 128 << 20);
+/// Size of the first memory, where the first kernel and its log are, and what it writes at its end.
+const OLD_KERNEL: u64 = 128 << 20;
 const LAST_WORDS: &[u8] = b"Kernel panic - not syncing: sysrq triggered crash";
 
 /// Starts two cells, makes a third one fail, keeps a standby, and panics.
@@ -75,7 +76,7 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
     let failed = wait_for_state(device, failing, CellState::Failed)?;
     report(failed, "a cell has failed before");
     device.destroy(failing)?;
-    refusals(device);
+    refusals(device)?;
 
     let files: [(&str, u32, &[u8]); 2] = [
         (MODULE, 0o644, &fs::read(directory.join(MODULE))?),
@@ -114,17 +115,29 @@ pub(crate) fn keep(device: &Device, directory: &Path, kernel: &str, meter: &str)
 }
 
 /// A standby has memory of the root only.
-fn refusals(device: &Device) {
+fn refusals(device: &Device) -> Done {
     let span = |start, bytes| AddressSpan { start, bytes };
+    let machine = described()?;
+    let memory = machine.memory.first().ok_or("no memory")?;
+    let end = machine.memory.iter().map(AddressSpan::end).max();
+    let controller = machine.interrupt_controller.ok_or("no GIC")?;
+    let port = device_of("arm,pl011")?;
+    let port = port.ranges.first().ok_or("no registers")?;
     for (name, memory) in [
         ("the hypervisor", span(HYPERVISOR.0, CODE_BYTES)),
         ("a cell", span(FIRST.memory, CODE_BYTES)),
-        ("a device", span(0x0900_0000, 0x1000)),
-        ("the interrupt controller", span(0x0800_0000, CODE_BYTES)),
-        ("no memory", span(0x20_0000_0000, CODE_BYTES)),
+        ("a device", span(port.start, 0x1000)),
+        (
+            "the interrupt controller",
+            span(controller.distributor.start, CODE_BYTES),
+        ),
+        (
+            "no memory",
+            span(end.unwrap_or(0).next_multiple_of(1 << 32), CODE_BYTES),
+        ),
         (
             "memory of the running kernel",
-            span(0x4800_0000, CODE_BYTES),
+            span(memory.start + OLD_KERNEL, CODE_BYTES),
         ),
     ] {
         let blob = standby_blob("bad", memory, (memory.start, 0));
@@ -133,6 +146,7 @@ fn refusals(device: &Device) {
             &format!("a standby in memory of {name} is refused"),
         );
     }
+    Ok(())
 }
 
 /// The root cannot change a standby that is kept, and can keep it again without seeing it.
@@ -249,7 +263,7 @@ fn attached(counted: u64) -> Done {
         device.disable().is_err(),
         "EL2 is not returned to a kernel that is gone",
     );
-    old_log();
+    old_log()?;
     linux(&device)?;
     let online = || fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     report(
@@ -282,8 +296,9 @@ fn attached(counted: u64) -> Done {
 }
 
 /// The log of the last kernel is in its memory.
-fn old_log() {
-    let old = Physical::map(OLD_KERNEL.0, OLD_KERNEL.1, false);
+fn old_log() -> Done {
+    let start = described()?.memory.first().ok_or("no memory")?.start;
+    let old = Physical::map(start, OLD_KERNEL, false);
     let first = u64::from_le_bytes(LAST_WORDS[..8].try_into().expect("eight bytes"));
     let rest = |at: u64| {
         let read = |offset: u64| {
@@ -293,13 +308,14 @@ fn old_log() {
         (at..).zip(LAST_WORDS).all(|(at, byte)| read(at) == *byte)
     };
     // Records of the log begin at multiples of eight, with a text of any length before.
-    let words = OLD_KERNEL.1 / 8 - 16;
+    let words = OLD_KERNEL / 8 - 16;
     let found = (0..words).any(|word| {
         let (low, high) = (old.word(word as usize), old.word(word as usize + 1));
         let both = u128::from(low) | u128::from(high) << 64;
         (0..8).any(|shift| (both >> (8 * shift)) as u64 == first && rest(8 * word + shift))
     });
     report(found, "the log of the last kernel is in its memory");
+    Ok(())
 }
 
 /// A section of a connection with a Linux cell.

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use rampart_cells::describe::{Description, Sources, TreeDevice, describe};
 use rampart_cells::device::{Device, DeviceError};
 use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::configuration::build::Blob;
@@ -289,6 +290,23 @@ pub(crate) fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) -
         pause = (pause * 2).min(Duration::from_millis(5));
     }
     condition()
+}
+
+/// Returns what the device tree of this machine describes.
+pub(crate) fn described() -> Result<Description, Box<dyn std::error::Error>> {
+    Ok(describe(&Sources::of_this_machine()?))
+}
+
+/// Returns the device of this kind, by the most specific word of its `compatible`.
+pub(crate) fn device_of(compatible: &str) -> Result<TreeDevice, Box<dyn std::error::Error>> {
+    let mut devices = described()?.devices.into_iter();
+    let found = devices.find(|device| {
+        device
+            .compatible
+            .first()
+            .is_some_and(|one| one == compatible)
+    });
+    found.ok_or_else(|| format!("the device tree has no {compatible}").into())
 }
 
 /// Returns the system's configuration: the whole machine, an interrupt for notifications of the

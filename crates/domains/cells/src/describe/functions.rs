@@ -188,6 +188,27 @@ fn stream(nodes: &Nodes, bridge: usize, (bus, function): (u32, u32)) -> Option<R
     })
 }
 
+/// Returns whether a function is a root port: the bridge of one link of the root complex (PCI Express base specification
+/// 5.0, 7.5.3.2). A request keeps its requester behind such a bridge, as not behind one of conventional PCI.
+fn is_root_port(function: &PciFunction) -> bool {
+    const FIRST: usize = 0x34;
+    const PCI_EXPRESS: u8 = 0x10;
+    const ROOT_PORT: u8 = 4;
+    let byte = |at: usize| function.configuration.get(at).copied().unwrap_or(0);
+    let mut at = usize::from(byte(FIRST) & 0xfc);
+    // The list of a device may be a loop.
+    for _ in 0..48 {
+        if at < 0x40 {
+            return false;
+        }
+        if byte(at) == PCI_EXPRESS {
+            return byte(at + 2) >> 4 == ROOT_PORT;
+        }
+        at = usize::from(byte(at + 1) & 0xfc);
+    }
+    false
+}
+
 /// Returns what prevents that a cell gets the function.
 fn obstacles(
     nodes: &Nodes,
@@ -229,12 +250,24 @@ fn obstacles(
         );
     }
     if let Some(bridge) = &function.behind {
-        add(
-            "it is behind a bridge, which other functions can pass, too",
-            format!("bridge {bridge}"),
-            "a function on the first bus of its host bridge",
-            leave(),
-        );
+        let mut above = all.iter().filter(|other| other.address == *bridge);
+        let port = above.next().filter(|port| is_root_port(port));
+        let port = port.filter(|_| files.bridges.len() == 1);
+        match port.map(|port| port.linux.driver.as_ref()) {
+            None => add(
+                "it is behind a bridge, which other functions can pass, too",
+                format!("bridge {bridge}"),
+                "a function on the first bus of its host bridge, or directly behind a root port",
+                leave(),
+            ),
+            Some(Some(driver)) => add(
+                "Linux uses the root port above it",
+                format!("driver {driver} of {bridge}"),
+                "no driver",
+                format!("echo {bridge} >/sys/bus/pci/drivers/{driver}/unbind"),
+            ),
+            Some(None) => {}
+        }
     }
     let identity = function.configuration.first_chunk::<2>();
     let is_present = identity.is_some_and(|bytes| u16::from_le_bytes(*bytes) == function.vendor);
@@ -302,7 +335,11 @@ fn obstacles(
         let first = span.start / PAGE_BYTES * PAGE_BYTES;
         let whole = AddressSpan::between(first, span.end().next_multiple_of(PAGE_BYTES));
         let is_there = |other: &&PciFunction| {
-            let mut ranges = other.ranges.iter();
+            // The window of the bridge above it is there.
+            let is_above = Some(&other.address) == function.behind.as_ref();
+            let bases = other.bases().filter(|_| is_above);
+            let all = other.ranges.iter().filter(|_| !is_above);
+            let mut ranges = all.chain(bases);
             ranges.any(|range| range.span.start != 0 && range.span.meets(&whole))
         };
         let in_window = windows
@@ -411,6 +448,12 @@ mod tests {
         let mut configuration = vec![0; 256];
         configuration[..4].copy_from_slice(&[0xf4, 0x1a, 0x41, 0x10]);
         configuration[PIN] = pin;
+        if class >> 8 == 0x0604 {
+            // A capability of another kind, and that of a root port.
+            configuration[0x34] = 0x40;
+            configuration[0x40..0x42].copy_from_slice(&[0x05, 0x80]);
+            configuration[0x80..0x83].copy_from_slice(&[0x10, 0, 0x42]);
+        }
         write("config", &configuration);
         let address = path.rsplit('/').next().expect("a name");
         symlink(&place, sys.join("bus").join(address)).expect("linked");
@@ -435,12 +478,19 @@ mod tests {
         function(
             sys,
             "0000:00:01.0/0000:01:02.0",
-            bridge,
+            (0, bridge.1),
             &memory(0x1010_0000, 0x10_0000),
         );
         // Pin 1 of device 3 is pin 4 at device 2, and pin 2 at device 1: that of device 2.
         let inner = "0000:00:01.0/0000:01:02.0/0000:02:03.0";
         function(sys, inner, network, &memory(0x1001_0800, 0x100));
+        // Behind a root port alone: pin 1 of device 0 is pin 1 at device 7.
+        let registers = memory(0x1020_0000, 0x1000);
+        let empty = format!("0x{0:016x} 0x{0:016x} 0x{0:016x}\n", 0).repeat(12);
+        let port = [registers, empty, memory(0x1021_0000, 0x10_0000)].concat();
+        function(sys, "0000:00:07.0", bridge, &port);
+        let card = "0000:00:07.0/0000:03:00.0";
+        function(sys, card, network, &memory(0x1021_0000, 0x1000));
         symlink(
             sys.join("devicetree/base/pcie"),
             sys.join("devices/platform/pcie/of_node"),
@@ -505,6 +555,65 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_gets_the_root_port_above_its_function() {
+        let sys = tempfile::tempdir().expect("a directory");
+        let mut description = described(sys.path());
+        let resolved = requested(&description, "0000:03:00.0").expect("a cell");
+        let streams = resolved.configuration.streams.iter();
+        let streams: Vec<_> = streams
+            .map(|stream| (stream.first, stream.function))
+            .collect();
+        let space = 0x40_1000_0000;
+        assert_eq!(
+            streams,
+            [(0x400, space + 0x30_0000), (0x138, space + 0x3_8000)]
+        );
+        let interrupts = resolved.configuration.interrupts.iter();
+        let interrupts: Vec<u32> = interrupts.map(|grant| grant.number).collect();
+        assert_eq!(interrupts, [38]);
+        assert_eq!(resolved.functions.len(), 1);
+
+        let index = |description: &Description, address: &str| {
+            let mut all = description.functions.iter();
+            all.position(|one| one.address == address).expect("there")
+        };
+        let card = index(&description, "0000:03:00.0");
+        let mut beside = description.clone();
+        let mut second = description.functions[card].clone();
+        second.address = "0000:03:00.1".to_owned();
+        second.ranges.clear();
+        beside.functions.push(second);
+        let error = requested(&beside, "0000:03:00.0").expect_err("refused");
+        assert!(
+            error.contains("0000:03:00.1 is behind the same root port"),
+            "{error}"
+        );
+
+        // A driver, and another kind of port.
+        let place = sys.path().join("devices/platform/pcie/pci0000:00");
+        let driver = sys.path().join("bus/pci/drivers/pcieport");
+        fs::create_dir_all(&driver).expect("made");
+        fs::write(driver.join("unbind"), "").expect("written");
+        symlink(&driver, place.join("0000:00:07.0/driver")).expect("linked");
+        let again = |description: &mut Description| {
+            let base = sys.path().join("devicetree/base");
+            let iomem = sys.path().join("iomem");
+            let mut sources = Sources::recorded(&base, Some(&iomem)).expect("a tree");
+            sources.functions = read(&sys.path().join("bus"));
+            *description = describe(&sources);
+            requested(description, "0000:03:00.0").expect_err("refused")
+        };
+        let error = again(&mut description);
+        let fix = "echo 0000:00:07.0 >/sys/bus/pci/drivers/pcieport/unbind";
+        assert!(error.contains(fix), "{error}");
+        let mut configuration = fs::read(place.join("0000:00:07.0/config")).expect("read");
+        configuration[0x82] = 0x62;
+        fs::write(place.join("0000:00:07.0/config"), configuration).expect("written");
+        let error = again(&mut description);
+        assert!(error.contains("or directly behind a root port"), "{error}");
+    }
+
+    #[test]
     fn each_reason_against_a_function_is_named() {
         let sys = tempfile::tempdir().expect("a directory");
         let mut description = described(sys.path());
@@ -513,7 +622,7 @@ mod tests {
             ("0000:00:01.0", "a bridge forwards what other functions do"),
             ("0000:02:03.0", "bridge 0000:00:01.0"),
             ("0000:02:03.0", "expected the start of a page of 4 KiB"),
-            ("0000:00:06.0", "this machine has no such PCI function"),
+            ("0000:00:08.0", "this machine has no such PCI function"),
             ("/pcie", "a PCI host bridge cannot be given to a cell"),
         ] {
             let error = requested(&description, device).expect_err(device);

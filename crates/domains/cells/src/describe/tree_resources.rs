@@ -12,22 +12,20 @@ use super::{
 
 /// The bits of MPIDR_EL1 that identify a CPU.
 const AFFINITY: u64 = 0xff_00ff_ffff;
-/// The `compatible` strings of GICv2.
-const VERSION_2: [&str; 8] = [
+/// The `compatible` strings of GICv2. Not `nvidia,tegra210-agic`, which serves the audio processor.
+const VERSION_2: [&str; 7] = [
     "arm,gic-400",
     "arm,cortex-a15-gic",
     "arm,cortex-a7-gic",
     "arm,cortex-a9-gic",
     "arm,gic-v2",
-    "nvidia,tegra210-agic",
     "arm,eb11mp-gic",
     "brcm,brahma-b15-gic",
 ];
 
 /// Returns the node and the description of the GIC.
 pub(super) fn controller(nodes: &Nodes) -> Option<(usize, InterruptController)> {
-    // The first one in the tree: others are secondary controllers, for example that of the audio
-    // processor on Tegra.
+    // The first one in the tree: others are secondary controllers.
     let is_gic = |node: &usize| {
         nodes.is_enabled(*node)
             && (nodes.is_compatible(*node, &["arm,gic-v3"])

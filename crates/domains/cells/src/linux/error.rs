@@ -19,6 +19,15 @@ pub enum LinuxError {
     /// A PCI function cannot be prepared.
     #[error(transparent)]
     Function(#[from] HostError),
+    /// The PCI functions of the cell have not been reset since its last start.
+    #[error(
+        "cell {name}: its PCI functions keep the orders of its last start, and would write to its memory; fix: \
+         destroy the cell and create it again, which resets them"
+    )]
+    FunctionsUsed {
+        /// Name of the cell.
+        name: String,
+    },
     /// The kernel image is unusable.
     #[error(
         "unusable kernel image: {0}; fix: use an arm64 Image such as /boot/vmlinuz-RELEASE of Debian"

@@ -168,8 +168,14 @@ impl LinuxCell {
     /// Loads everything again and starts the cell after a stop or a failure.
     ///
     /// # Errors
-    /// Returns an error while the cell runs, or if the driver or the hypervisor refuses.
+    /// Returns an error while the cell runs, if it has PCI functions and was started before, or if the driver or the
+    /// hypervisor refuses.
     pub fn start(&self) -> Result<(), LinuxError> {
+        if !self.functions.is_empty() && self.starts()? > 0 {
+            return Err(LinuxError::FunctionsUsed {
+                name: self.name.clone(),
+            });
+        }
         let mut seed = [0; 64];
         File::open("/dev/urandom")
             .and_then(|mut random| random.read_exact(&mut seed))
@@ -316,6 +322,14 @@ impl LinuxCell {
         let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
         let condition = status.get().cells[self.number as usize].condition();
         Ok((condition.state, condition.stop_reason))
+    }
+
+    /// Returns the number of starts since the cell was created.
+    fn starts(&self) -> Result<u64, LinuxError> {
+        let status = self.device.status();
+        let status = status.map_err(LinuxError::system("the hypervisor's status"))?;
+        let cell = &status.get().cells[self.number as usize];
+        Ok(cell.starts.load(Ordering::Relaxed))
     }
 
     /// Returns the exits of each CPU, in the order of the configuration, by

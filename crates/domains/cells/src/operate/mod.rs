@@ -13,6 +13,7 @@ mod standby;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::atomic::Ordering::Relaxed;
 
 use rampart_host::{MachineRoot, read_detached_cpus};
 use rampart_hypervisor_core::format::MemoryFlags;
@@ -268,9 +269,23 @@ impl Operator {
     /// Starts a cell at its entry.
     ///
     /// # Errors
-    /// Returns an error if the cell runs or was never loaded.
+    /// Returns an error if the cell runs, was never loaded, or has PCI functions and was started before.
     pub fn start(&self, name: &str) -> Result<(), OperateError> {
         let cell = self.cell(name)?;
+        let mut streams = cell.configuration.streams.iter();
+        if streams.any(|stream| stream.function != 0) && self.starts(cell.number)? > 0 {
+            return Err(OperateError::refused(
+                Finding::new(
+                    Severity::Error,
+                    format!("cell {name}"),
+                    "its PCI functions keep the orders of its last start, and would write to its memory",
+                )
+                .values("started before", "created, and not started")
+                .fix(format!(
+                    "rampart cell destroy {name}, and rampart cell create, which resets its functions"
+                )),
+            ));
+        }
         self.call(|device| device.start(cell.number))
     }
 
@@ -303,6 +318,13 @@ impl Operator {
         let status = self.status()?;
         let cell = status.get().cells.get(number as usize);
         Ok(cell.map_or((CellState::Free, StopReason::None), state_of))
+    }
+
+    /// Returns the number of starts of a cell since it was created.
+    fn starts(&self, number: u32) -> Result<u64, OperateError> {
+        let status = self.status()?;
+        let cell = status.get().cells.get(number as usize);
+        Ok(cell.map_or(0, |cell| cell.starts.load(Relaxed)))
     }
 
     fn status(&self) -> Result<device::StatusPages, OperateError> {
@@ -347,7 +369,6 @@ fn reported(
     status: &rampart_hypervisor_core::interface::Status,
     numbers: &BTreeMap<u64, u32>,
 ) -> CellListEntry {
-    use std::sync::atomic::Ordering::Relaxed;
     let shown = &status.cells[cell.number as usize % status.cells.len()];
     let (state, reason) = state_of(shown);
     let configuration = &cell.configuration;

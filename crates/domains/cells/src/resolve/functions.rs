@@ -55,6 +55,9 @@ pub(super) fn resources(
         return Vec::new();
     }
     let mut pages = Vec::new();
+    let cells = in_use.cells.iter();
+    let mut streams = cells.flat_map(|cell| &cell.configuration.streams);
+    let with_reset = !streams.any(|stream| stream.function != 0);
     for function in &chosen {
         let before = found.len();
         refusals(description, in_use, request, function, &chosen, found);
@@ -64,7 +67,17 @@ pub(super) fn resources(
         let (Some(page), Some(stream)) = (function.page, stream(function)) else {
             continue;
         };
-        match CellFunction::new(function) {
+        if !with_reset {
+            found.push(
+                Finding::new(
+                    Severity::Warning,
+                    location(request, function),
+                    "it is not reset before, because another cell has a function: it keeps the orders of its last owner",
+                )
+                .fix("create the other cell afterwards, unless nothing has used the function since it was reset"),
+            );
+        }
+        match CellFunction::new(function, with_reset) {
             Ok(function) => resources.functions.push(function),
             Err(what) => {
                 found
@@ -79,6 +92,17 @@ pub(super) fn resources(
             count: 1,
             function: page,
         });
+        if let Some(port) = port(description, function)
+            && !resources.paths.contains(&port.address)
+            && let (Some(page), Some(stream)) = (port.page, self::stream(port))
+        {
+            resources.streams.push(StreamGrant {
+                first: stream,
+                count: 1,
+                function: page,
+            });
+            resources.paths.push(port.address.clone());
+        }
         if let Some(interrupt) = &function.interrupt
             && !resources.interrupts.contains(&interrupt.number)
         {
@@ -95,6 +119,13 @@ fn location(request: &CellRequest, function: &PciFunction) -> String {
 
 fn stream(function: &PciFunction) -> Option<u32> {
     function.stream.as_ref()?.arguments.first().copied()
+}
+
+/// Returns the root port above a function. It goes to the same cell: its registers turn the link off and reset what is
+/// behind it.
+fn port<'a>(description: &'a Description, function: &PciFunction) -> Option<&'a PciFunction> {
+    let mut all = description.functions.iter();
+    all.find(|port| Some(&port.address) == function.behind.as_ref())
 }
 
 /// Adds what prevents that the cell gets the function.
@@ -146,11 +177,26 @@ fn refusals(
                 .fix("leave the function with the root, or reserve its SMMU in the device tree"),
         );
     }
+    let is_chosen = |other: &PciFunction| chosen.iter().any(|one| one.address == other.address);
+    let is_behind_same = |other: &&PciFunction| {
+        other.behind.is_some() && other.behind == function.behind && !is_chosen(other)
+    };
+    if let Some(other) = description.functions.iter().find(is_behind_same) {
+        found.push(
+            problem(location(), "its root port has other functions")
+                .values(
+                    format!("{} is behind the same root port", other.address),
+                    "all of them in the cell",
+                )
+                .fix("request these functions too"),
+        );
+    }
     let Some(interrupt) = function.interrupt.as_ref().map(|one| one.number) else {
         return;
     };
     let shares = |other: &&PciFunction| {
-        other.raises(interrupt) && !chosen.iter().any(|one| one.address == other.address)
+        let is_port = Some(&other.address) == function.behind.as_ref();
+        other.raises(interrupt) && !is_port && !is_chosen(other)
     };
     let others: Vec<_> = description.functions.iter().filter(shares).collect();
     if !others.is_empty() {

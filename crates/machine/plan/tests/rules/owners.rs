@@ -247,3 +247,22 @@ fn reports_how_the_topology_differs() {
         );
     }
 }
+
+#[test]
+fn a_pci_function_of_a_cell_has_no_driver_of_linux() {
+    let rule = "cell-function-driver";
+    let mut quad = quad();
+    quad.architecture = "aarch64".to_owned();
+    let plan = "[[domain]]\nname = \"press\"\nkind = \"cell\"\ncpus = \"3\"\nmemory = { size = \"16MiB\" }\nimage = \"/press.bin\"\ndevices = [\"0000:0A:00.0\"]\n";
+    let mut around = Environment::default();
+    let mut bind = |address: &str, driver: &str| {
+        let drivers = &mut around.device_drivers;
+        drivers.insert(address.to_owned(), driver.to_owned());
+        resolve_in(&quad, plan, &around)
+    };
+    assert!(broken(&bind("0000:01:00.0", "e1000e"), rule).is_empty());
+    let bound = bind("0000:0a:00.0", "nvme");
+    let text = one(&bound, rule).finding.to_string();
+    let fix = "echo 0000:0a:00.0 >/sys/bus/pci/drivers/nvme/unbind";
+    assert!(text.contains("press") && text.contains(fix), "{text}");
+}

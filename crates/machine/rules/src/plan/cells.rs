@@ -38,6 +38,43 @@ pub(super) const CELL_WITHOUT_CACHE_SHARE: Rule = Rule {
     ..REQUIRED
 };
 
+/// PCI functions of cells that Linux uses.
+pub(super) const CELL_FUNCTION_DRIVER: Rule = Rule {
+    id: "cell-function-driver",
+    severity: Severity::Error,
+    title: "No driver of Linux is bound to a PCI function of a cell",
+    reason: "A function has one owner; a cell is not created with a function that Linux uses.",
+    source: "Rampart: docs/hypervisor.md",
+    ..REQUIRED
+};
+
+pub(super) fn function_drivers(context: &PlanContext<'_>) -> Vec<PlanFinding> {
+    let drivers = &context.environment.device_drivers;
+    let cells = context
+        .domains()
+        .filter(|domain| domain.planned.kind.program() == DomainProgram::Image);
+    let mut findings = Vec::new();
+    for domain in cells {
+        for device in &domain.planned.devices {
+            let mut drivers = drivers.iter();
+            let Some((address, driver)) =
+                drivers.find(|(address, _)| address.eq_ignore_ascii_case(device))
+            else {
+                continue;
+            };
+            findings.push(
+                CELL_FUNCTION_DRIVER
+                    .of_domain(domain.planned, format!("Linux uses {address}"))
+                    .values(format!("driver {driver}"), "no driver")
+                    .fix(format!(
+                        "echo {address} >/sys/bus/pci/drivers/{driver}/unbind"
+                    )),
+            );
+        }
+    }
+    findings
+}
+
 pub(super) fn cache_shares(context: &PlanContext<'_>) -> Vec<PlanFinding> {
     let share = |domain: &DomainContext<'_>| {
         let options = domain.planned.cell.as_ref();

@@ -64,11 +64,12 @@ pub const fn rule_of_knob(name: &str) -> Rule {
 
 /// The rules of plans, in the order of their checks. Those of [`RuleBook::Machine`] are knobs of
 /// the catalogue.
-pub const PLAN_RULES: [Rule; 44] = [
+pub const PLAN_RULES: [Rule; 45] = [
     owners::SAME_MACHINE,
     CELL_MACHINE,
     cells::CELL_CACHE_SHARE,
     cells::CELL_WITHOUT_CACHE_SHARE,
+    cells::CELL_FUNCTION_DRIVER,
     detached::DETACHED_MACHINE,
     detached::DETACHED_DRIVER,
     owners::SELECTOR,
@@ -112,10 +113,11 @@ pub const PLAN_RULES: [Rule; 44] = [
 ];
 
 /// The checks, in the order in which their findings are shown within one severity.
-const CHECKS: [fn(&PlanContext<'_>) -> Vec<PlanFinding>; 29] = [
+const CHECKS: [fn(&PlanContext<'_>) -> Vec<PlanFinding>; 30] = [
     owners::same_machine,
     cells::machine,
     cells::cache_shares,
+    cells::function_drivers,
     detached::machine,
     owners::selector,
     owners::cpu_exists,

@@ -315,13 +315,14 @@ static AARCH64_BACKPORTS: Architecture = Architecture {
     ..VIRT_ARM64
 };
 
-/// The same machine with an SMMUv3 that is left to the hypervisor, with stage 2 (QEMU 8.1 and newer).
+/// The same machine with an SMMUv3 that is left to the hypervisor, with stage 2 (QEMU 8.1 and newer). With an ITS, without
+/// which QEMU has no root port; so the root's own functions send messages.
 static AARCH64_SMMU: Architecture = Architecture {
     name: "aarch64-smmu",
     emulator: QEMU_10,
     machine: &[
         "-machine",
-        "virt,virtualization=on,gic-version=3,its=off,iommu=smmuv3",
+        "virt,virtualization=on,gic-version=3,its=on,iommu=smmuv3",
         "-cpu",
         "cortex-a57",
     ],

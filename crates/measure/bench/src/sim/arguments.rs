@@ -14,10 +14,11 @@ use super::options::SimOptions;
 pub(super) const AGENTS: usize = 9;
 
 /// Network functions for cells, behind an SMMU. Of the four interrupts by which the slots of the bus are wired in turn,
-/// those of the root use two, in the slots 1, 2, 5 and 6, and each of these one of its own.
+/// those of the root use two, in the slots 1, 2, 5 and 6, and each of these one of its own. One is behind a root port.
+const ROOT_PORT: &str = "pcie-root-port,id=link,addr=0x3";
 const FOR_CELLS: [&str; 2] = [
     "e1000e,addr=0x4,romfile=",
-    "virtio-net-pci,addr=0x3,romfile=,iommu_platform=on,disable-legacy=on",
+    "virtio-net-pci,bus=link,romfile=,iommu_platform=on,disable-legacy=on",
 ];
 
 /// Returns the name of an agent's port, inside the machine and of its socket.
@@ -122,7 +123,12 @@ pub(super) fn machine_arguments(options: &SimOptions) -> Vec<OsString> {
         arguments.extend(more.iter().map(OsString::from));
     }
     let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
-    add(&["-accel", "tcg,thread=multi"]);
+    if options.count_instructions {
+        // 16 ns, a tick of the counter at 62.5 MHz.
+        add(&["-accel", "tcg,thread=single", "-icount", "shift=4"]);
+    } else {
+        add(&["-accel", "tcg,thread=multi"]);
+    }
     let cpus = options.cpus + architecture.other_cpus;
     let smp = format!("cpus={cpus},sockets=1,cores={cpus},threads=1");
     add(&["-smp", &smp]);
@@ -170,6 +176,7 @@ fn virtio_devices(bus: &str, options: &SimOptions, files: &BootFiles<'_>) -> Vec
         arguments.extend(["-device".into(), device.into()]);
     }
     if is_behind_smmu {
+        arguments.extend(["-device".into(), ROOT_PORT.into()]);
         for (number, device) in FOR_CELLS.iter().enumerate() {
             let id = format!("cell{number}");
             arguments.extend(["-netdev".into(), format!("user,id={id}").into()]);
@@ -240,6 +247,18 @@ mod tests {
             location("virtualization=on") < location("secure=on"),
             "{two}"
         );
+    }
+
+    #[test]
+    fn an_instruction_is_a_tick_of_the_counter() {
+        let mut options = options("aarch64");
+        options.count_instructions = true;
+        let lines = lines(&options);
+        assert!(
+            lines.contains("-accel\ntcg,thread=single\n-icount\nshift=4\n"),
+            "{lines}"
+        );
+        assert!(!lines.contains("thread=multi"), "{lines}");
     }
 
     #[test]

@@ -110,6 +110,8 @@ pub struct SimOptions {
     pub two_security_states: bool,
     /// Whether its interrupt controller is a GICv2.
     pub gicv2: bool,
+    /// Whether its CPUs run in turn, and each instruction is one tick of their counter.
+    pub count_instructions: bool,
     /// Its memory in MiB.
     pub mebibytes: u64,
     /// Further words for the kernel command line.
@@ -152,6 +154,7 @@ impl SimOptions {
             real_time: (1..architecture.usual_cpus()).map(CpuId).collect(),
             two_security_states: false,
             gicv2: false,
+            count_instructions: false,
             mebibytes: USUAL_MEBIBYTES,
             append: None,
             disk: None,
@@ -245,6 +248,12 @@ impl SimOptions {
         if self.gicv2 && self.architecture.gicv2.is_none() {
             return Err(SimError::Options(format!(
                 "--gicv2: {} has no GIC; fix: add --architecture aarch64",
+                self.architecture
+            )));
+        }
+        if self.count_instructions && self.architecture.processor != "aarch64" {
+            return Err(SimError::Options(format!(
+                "--count-instructions: the counter of {} has another frequency; fix: add --architecture aarch64",
                 self.architecture
             )));
         }
@@ -355,6 +364,10 @@ mod tests {
             },
             SimOptions {
                 gicv2: true,
+                ..options()
+            },
+            SimOptions {
+                count_instructions: true,
                 ..options()
             },
             SimOptions {

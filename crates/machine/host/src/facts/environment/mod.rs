@@ -72,6 +72,7 @@ pub fn read_environment(root: &MachineRoot, guest_kernels: &[PathBuf]) -> Enviro
             .collect(),
         detach_driver: detached::read_detach_driver(root),
         device_nodes: device_nodes(root),
+        device_drivers: device_drivers(root),
         firmware_interrupts: watch.and_then(|(before, since)| {
             std::thread::sleep(FIRMWARE_WATCH.saturating_sub(since.elapsed()));
             let after = processor_times::read_smi_count()?;
@@ -183,6 +184,20 @@ fn device_nodes(root: &MachineRoot) -> BTreeMap<String, u32> {
         .filter_map(|address| {
             let node = root.value(&format!("{directory}/{address}/numa_node"))?;
             Some((address, node))
+        })
+        .collect()
+}
+
+/// Returns the drivers of PCI devices.
+fn device_drivers(root: &MachineRoot) -> BTreeMap<String, String> {
+    let directory = "sys/bus/pci/devices";
+    root.names(directory)
+        .into_iter()
+        .filter_map(|address| {
+            let link = root.path(&format!("{directory}/{address}/driver"));
+            let driver = std::fs::read_link(link).ok()?;
+            let name = driver.file_name()?.to_string_lossy().into_owned();
+            Some((address, name))
         })
         .collect()
 }

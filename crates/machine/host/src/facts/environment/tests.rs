@@ -110,6 +110,11 @@ fn reads_all_files() {
     assert_eq!(found.device_nodes.len(), 1);
     assert_eq!(found.guest_kernels.get("/boot/vmlinux"), Some(&true));
     assert_eq!(found.guest_kernels.len(), 1);
+    assert!(found.device_drivers.is_empty());
+    let device = root.path("sys/bus/pci/devices/0000:03:00.0");
+    std::os::unix::fs::symlink("../../drivers/e1000e", device.join("driver")).expect("a link");
+    let found = read_environment(&root, &[]);
+    assert_eq!(found.device_drivers["0000:03:00.0"], "e1000e");
 }
 
 #[test]

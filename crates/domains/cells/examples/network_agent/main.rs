@@ -5,9 +5,11 @@
 //! ```text
 //! network_agent run | crash KERNEL METER MODULE     in the root
 //! network_agent bare DIRECTORY SECONDS              in the root: programs without an operating system
+//! network_agent compare KERNEL METER MODULE DIRECTORY   in the root: costs beside those of a veth pair
 //! network_agent up PEER ADDRESS                     anywhere: configures the interface with this peer
 //! network_agent reach ADDRESS                       anywhere: waits for an answer
 //! network_agent answer PORT | exchange ADDRESS PORT BYTES | ping ADDRESS COUNT
+//! network_agent serve PORT                          anywhere: the other end of `compare`
 //! network_agent rounds ADDRESS PORT                 anywhere: exchanges for ever
 //! ```
 //!
@@ -15,10 +17,12 @@
 //! console with `cell`.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
+mod costs;
+mod interface;
+mod traffic;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,6 +35,9 @@ use rampart_cells::resolve::{CellRequest, CpuSelection};
 use rampart_cells::system_configuration::SystemParts;
 use rampart_hypervisor_core::interface::Exit;
 use rampart_model::{CpuId, CpuSet};
+
+use interface::{Ethtool, count_of, has_carrier, show_packets, up};
+use traffic::{answer, echoes, exchange, ping, reach};
 
 const HYPERVISOR: (u64, u64) = (0x7000_0000, 8 << 20);
 const MEMORY: u64 = 120 << 20;
@@ -47,213 +54,6 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn report(good: bool, what: &str) {
     println!("{}  {what}", if good { "ok" } else { "FAILED" });
-}
-
-/// Bytes that the receiver can compute (xorshift64, Marsaglia 2003).
-struct Pattern(u64);
-
-impl Pattern {
-    fn fill(&mut self, buffer: &mut [u8]) {
-        for bytes in buffer.chunks_mut(8) {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            bytes.copy_from_slice(&self.0.to_le_bytes()[..bytes.len()]);
-        }
-    }
-}
-
-fn send(stream: &mut TcpStream, seed: u64, mut bytes: usize) -> Result<()> {
-    let mut pattern = Pattern(seed);
-    let mut buffer = [0; 4096];
-    while bytes > 0 {
-        let part = &mut buffer[..bytes.min(4096)];
-        pattern.fill(part);
-        stream.write_all(part)?;
-        bytes -= part.len();
-    }
-    Ok(())
-}
-
-fn expect(stream: &mut TcpStream, seed: u64, mut bytes: usize) -> Result<()> {
-    let mut pattern = Pattern(seed);
-    let (mut buffer, mut wanted) = ([0; 4096], [0; 4096]);
-    while bytes > 0 {
-        let size = bytes.min(4096);
-        stream.read_exact(&mut buffer[..size])?;
-        pattern.fill(&mut wanted[..size]);
-        if buffer[..size] != wanted[..size] {
-            return Err("other bytes than were sent".into());
-        }
-        bytes -= size;
-    }
-    Ok(())
-}
-
-/// Exchanges this number of bytes in each direction, and compares each.
-fn exchange(address: &str, port: &str, bytes: usize) -> Result<()> {
-    let address = SocketAddr::new(address.parse::<Ipv4Addr>()?.into(), port.parse()?);
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    stream.write_all(&(bytes as u64).to_le_bytes())?;
-    send(&mut stream, 1, bytes)?;
-    expect(&mut stream, 2, bytes)
-}
-
-/// Answers exchanges for ever.
-fn answer(port: &str) -> Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port.parse()?))?;
-    println!("answering");
-    for stream in listener.incoming() {
-        let mut stream = stream?;
-        let mut size = [0; 8];
-        let answered = stream
-            .read_exact(&mut size)
-            .map_err(Into::into)
-            .and_then(|()| {
-                let bytes = u64::from_le_bytes(size) as usize;
-                expect(&mut stream, 1, bytes)?;
-                send(&mut stream, 2, bytes)
-            });
-        if let Err(error) = answered {
-            println!("answer: {error}");
-        }
-    }
-    Ok(())
-}
-
-/// The internet checksum (RFC 1071).
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes
-        .chunks(2)
-        .map(|word| u32::from(word[0]) << 8 | u32::from(*word.get(1).unwrap_or(&0)));
-    let mut sum: u32 = words.sum();
-    while sum >> 16 != 0 {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
-/// Sends echo requests and counts the answers with the same content (RFC 792).
-fn ping(address: &str, count: u16) -> Result<u16> {
-    let address: Ipv4Addr = address.parse()?;
-    // SAFETY: the call takes numbers.
-    let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_ICMP) };
-    if socket < 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
-    // SAFETY: a new descriptor that nothing else owns.
-    let socket = std::net::UdpSocket::from(unsafe { OwnedFd::from_raw_fd(socket) });
-    socket.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut answered = 0;
-    let mut shortest = Duration::from_secs(5);
-    for number in 0..count {
-        let mut packet = vec![8, 0, 0, 0, 0x12, 0x34];
-        packet.extend(number.to_be_bytes());
-        packet.extend((0..1400_u32).map(|byte| (byte as u16 ^ number) as u8));
-        let sum = checksum(&packet).to_be_bytes();
-        packet[2..4].copy_from_slice(&sum);
-        let begin = Instant::now();
-        socket.send_to(&packet, (address, 0))?;
-        let mut buffer = [0; 2048];
-        while let Ok((size, _)) = socket.recv_from(&mut buffer) {
-            // After an IP header without options; other requests arrive too.
-            if size == packet.len() + 20 && buffer[20] == 0 && buffer[24..size] == packet[4..] {
-                answered += 1;
-                shortest = shortest.min(begin.elapsed());
-                break;
-            }
-        }
-    }
-    println!(
-        "answered {answered} of {count}, at least {} us",
-        shortest.as_micros()
-    );
-    Ok(answered)
-}
-
-/// Waits until an address answers.
-fn reach(address: &str) -> Result<()> {
-    let begin = Instant::now();
-    while ping(address, 1)? == 0 {
-        if begin.elapsed() > TIMEOUT {
-            return Err(format!("{address} does not answer").into());
-        }
-    }
-    Ok(())
-}
-
-/// Returns the name of the interface with this peer.
-fn interface(peer: &str) -> Result<String> {
-    let begin = Instant::now();
-    loop {
-        for entry in fs::read_dir("/sys/class/net")? {
-            let path = entry?.path();
-            let alias = fs::read_to_string(path.join("ifalias")).unwrap_or_default();
-            if alias.trim() == peer {
-                let name = path.file_name().unwrap_or_default();
-                return Ok(name.to_string_lossy().into_owned());
-            }
-        }
-        if begin.elapsed() > TIMEOUT {
-            return Err(format!("no interface with {peer}").into());
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Sets an address with 24 bits of network, and turns the interface on (netdevice(7)).
-fn up(peer: &str, address: &str) -> Result<()> {
-    let name = interface(peer)?;
-    let address: Ipv4Addr = address.parse()?;
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    let set = |request: u64, value: &dyn Fn(&mut libc::ifreq)| -> Result<()> {
-        // SAFETY: numbers and addresses, for which zeros are valid.
-        let mut argument: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in argument.ifr_name.iter_mut().zip(name.bytes()) {
-            *to = from as _;
-        }
-        value(&mut argument);
-        // SAFETY: these commands take this structure.
-        let result = unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut argument) };
-        (result == 0)
-            .then_some(())
-            .ok_or_else(|| std::io::Error::last_os_error().into())
-    };
-    let internet = |octets: [u8; 4]| {
-        let mut data = [0; 14];
-        data[2..6].copy_from_slice(&octets.map(|octet| octet as _));
-        libc::sockaddr {
-            sa_family: libc::AF_INET as _,
-            sa_data: data,
-        }
-    };
-    set(libc::SIOCSIFADDR, &|argument| {
-        argument.ifr_ifru.ifru_addr = internet(address.octets());
-    })?;
-    set(libc::SIOCSIFNETMASK, &|argument| {
-        argument.ifr_ifru.ifru_netmask = internet([255, 255, 255, 0]);
-    })?;
-    set(libc::SIOCSIFFLAGS, &|argument| {
-        argument.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as _;
-    })?;
-    println!("up {name}");
-    Ok(())
-}
-
-/// Waits until the interface has a carrier or none.
-fn has_carrier(peer: &str, wanted: bool) -> Result<bool> {
-    let path = format!("/sys/class/net/{}/carrier", interface(peer)?);
-    let begin = Instant::now();
-    while begin.elapsed() < TIMEOUT {
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        if (text.trim() == "1") == wanted {
-            return Ok(true);
-        }
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    Ok(false)
 }
 
 /// Exchanges for ever, with a line for each round.
@@ -329,10 +129,17 @@ fn inside(agent: &Agent, words: &[&str]) -> Result<String> {
 
 /// Starts to answer exchanges in the cell.
 fn answering(agent: &Agent) -> Result<AgentHandle> {
-    let process = agent.spawn(&AgentCommand::new([GUEST_PROGRAM, "answer", PORT]))?;
+    started(agent, &["answer", PORT], "answering")
+}
+
+/// Starts this program in the cell, and waits for its first line.
+fn started(agent: &Agent, words: &[&str], first: &str) -> Result<AgentHandle> {
+    let mut command = vec![GUEST_PROGRAM];
+    command.extend(words);
+    let process = agent.spawn(&AgentCommand::new(command))?;
     let mut line = String::new();
     BufReader::new(process.stdout).read_line(&mut line)?;
-    report(line.trim() == "answering", "a cell answers");
+    report(line.trim() == first, &format!("a cell is {first}"));
     // Its standard input stays open as long as the process.
     std::mem::forget(process.stdin);
     Ok(process.handle)
@@ -358,13 +165,6 @@ fn print_exits(what: &str, before: &[u64], after: &[u64], packets: u64) {
 fn packets(agent: &Agent, peer: &str) -> Result<u64> {
     let text = inside(agent, &["packets", peer])?;
     Ok(text.trim().parse()?)
-}
-
-/// Prints the packets that the interface has received and sent.
-fn show_packets(peer: &str) -> Result<()> {
-    let both = count_of(peer, "rx_packets")? + count_of(peer, "tx_packets")?;
-    println!("{both}");
-    Ok(())
 }
 
 fn enable() -> Result<Device> {
@@ -420,6 +220,8 @@ fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
     let after = (exits(&near)?, packets(&near_agent, "root")?);
     print_exits("root and cell", &before.0, &after.0, after.1 - before.1);
 
+    ethtool_reports_the_device()?;
+
     let text = inside(&near_agent, &["ping", "10.2.0.2", PINGS])?;
     report(
         text.contains(&format!("answered {PINGS} of {PINGS}")),
@@ -455,6 +257,8 @@ fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
         has_carrier("near", false)?,
         "root and cell: no carrier after its end",
     );
+    let reported = Ethtool::of("near")?;
+    report(!reported.has_link, "ethtool: no link after its end");
     near.destroy()?;
     far.destroy()?;
     device.disable()?;
@@ -462,12 +266,38 @@ fn run(kernel: &str, meter: &str, module: &str) -> Result<()> {
     Ok(())
 }
 
-/// Creates, loads and starts a program without an operating system that has a network with the root.
-fn start_bare(name: &str, image: &Path, argument: u64) -> Result<()> {
+/// After traffic with `near`.
+fn ethtool_reports_the_device() -> Result<()> {
+    let reported = Ethtool::of("near")?;
+    println!("figure ethtool: {reported:?}");
+    let device = fs::canonicalize("/sys/class/net/rampart0/device")?;
+    let device = device.file_name().unwrap_or_default().to_string_lossy();
+    report(
+        reported.driver == "rampart-net" && reported.bus == device,
+        "ethtool: driver and device",
+    );
+    report(
+        reported.has_link && reported.is_full_duplex,
+        "ethtool: link and duplex",
+    );
+    let is_above = |name, least| reported.count(name).is_some_and(|count| count > least);
+    report(
+        ["interrupts", "rings_received", "rings_sent"]
+            .iter()
+            .all(|name| is_above(*name, 10))
+            && reported.count("sessions") == Some(1)
+            && reported.count("refused") == Some(0),
+        "ethtool: statistics",
+    );
+    Ok(())
+}
+
+/// Creates, loads and starts a program without an operating system that has a network with this peer.
+fn start_bare(name: &str, peer: &str, image: &Path, argument: u64) -> Result<()> {
     let operator = Operator::open()?;
     let request = CellRequest {
         networks: vec![NetworkRequest {
-            peer: "root".to_owned(),
+            peer: peer.to_owned(),
             bytes: DEFAULT_BYTES,
             cached: false,
         }],
@@ -486,39 +316,33 @@ fn start_bare(name: &str, image: &Path, argument: u64) -> Result<()> {
     Ok(())
 }
 
-/// Sends UDP packets and counts those that return unchanged.
-fn echoes(address: &str, count: u32) -> Result<u32> {
-    let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
-    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-    socket.connect((address, 7))?;
-    let mut returned = 0;
-    for number in 0..count {
-        let packet: Vec<u8> = (0..1 + number * 37 % 1400)
-            .map(|byte| (byte ^ number) as u8)
-            .collect();
-        socket.send(&packet)?;
-        let mut buffer = [0; 2048];
-        if socket
-            .recv(&mut buffer)
-            .is_ok_and(|size| buffer[..size] == packet)
-        {
-            returned += 1;
-        }
+/// Starts two programs that have a network with each other alone, and waits until many packets have returned.
+fn programs_exchange_packets(operator: &Operator, image: &Path) -> Result<()> {
+    const RETURNED: u64 = 300;
+    start_bare("far", "near", image, 0x0a01_0002)?;
+    start_bare("near", "far", image, 0x0a01_0002 << 32 | 0x0a01_0001)?;
+    let counts = |name: &str| -> Result<[u64; 2]> {
+        let page = operator.region(name, "0");
+        let page = page.map_err(|error| format!("{error:?}"))?;
+        Ok([8, 4].map(|word| page.words()[word].load(std::sync::atomic::Ordering::Relaxed)))
+    };
+    let begin = Instant::now();
+    while counts("near")?[0] < RETURNED && begin.elapsed() < TIMEOUT {
+        std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(returned)
-}
-
-fn count_of(peer: &str, file: &str) -> Result<u64> {
-    let name = interface(peer)?;
-    let text = fs::read_to_string(format!("/sys/class/net/{name}/statistics/{file}"))?;
-    Ok(text.trim().parse()?)
+    let (near, far) = (counts("near")?, counts("far")?);
+    report(
+        near[0] >= RETURNED && far[0] >= RETURNED && near[1] == 0,
+        &format!("two programs: {RETURNED} packets returned unchanged: {near:?} {far:?}"),
+    );
+    Ok(())
 }
 
 fn bare(directory: &str, seconds: u64) -> Result<()> {
     let device = enable()?;
     let operator = Operator::open()?;
     let image = |name: &str| Path::new(directory).join(name);
-    start_bare("echo", &image("rampart-cell-network"), 0x0a01_0002)?;
+    start_bare("echo", "root", &image("rampart-cell-network"), 0x0a01_0002)?;
     up("echo", "10.1.0.1")?;
     report(
         has_carrier("echo", true)?,
@@ -538,7 +362,12 @@ fn bare(directory: &str, seconds: u64) -> Result<()> {
     gone("echo")?;
 
     for seed in 1..=2 {
-        start_bare("hostile", &image("rampart-cell-network-hostile"), seed)?;
+        start_bare(
+            "hostile",
+            "root",
+            &image("rampart-cell-network-hostile"),
+            seed,
+        )?;
         up("hostile", "10.1.0.1")?;
         let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
         socket.set_broadcast(true)?;
@@ -559,11 +388,14 @@ fn bare(directory: &str, seconds: u64) -> Result<()> {
         );
         gone("hostile")?;
     }
-    start_bare("echo", &image("rampart-cell-network"), 0x0a01_0002)?;
+    start_bare("echo", "root", &image("rampart-cell-network"), 0x0a01_0002)?;
     up("echo", "10.1.0.1")?;
     let answered = ping("10.1.0.2", PINGS.parse()?)?;
     report(answered == PINGS.parse::<u16>()?, "after the attack: ping");
     gone("echo")?;
+    programs_exchange_packets(&operator, &image("rampart-cell-network"))?;
+    gone("near")?;
+    gone("far")?;
     device.disable()?;
     report(true, "left");
     Ok(())
@@ -608,6 +440,10 @@ fn main() -> std::process::ExitCode {
             .parse()
             .map_err(Into::into)
             .and_then(|seconds| bare(directory, seconds)),
+        ["compare", kernel, meter, module, programs] => {
+            costs::compare(kernel, meter, module, programs)
+        }
+        ["serve", port] => costs::serve(port),
         ["up", peer, address] => up(peer, address),
         ["packets", peer] => show_packets(peer),
         ["answer", port] => answer(port),
