@@ -13,11 +13,12 @@ mod standby;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::sync::atomic::Ordering;
 
 use rampart_host::{MachineRoot, read_detached_cpus};
 use rampart_hypervisor_core::format::MemoryFlags;
 pub use rampart_hypervisor_core::interface::{CellState, StopReason};
-use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, Severity};
+use rampart_model::{CellListEntry, CpuId, CpuSet, Finding, MemoryReport, RefusedDma, Severity};
 use rampart_ring::directory::{self, DirectoryEntry};
 use rampart_rules::cells::CELL_MACHINE;
 
@@ -332,6 +333,22 @@ impl Operator {
             .collect())
     }
 
+    /// Returns the number of accesses by DMA that the SMMU refused, and the latest one with the name of its cell, or
+    /// `None` if there was none. Without a name the device is the root's, or that of a cell that ended.
+    ///
+    /// # Errors
+    /// Returns an error while the hypervisor is not enabled.
+    pub fn refused_dma(&self) -> Result<Option<(u64, RefusedDma, Option<String>)>, OperateError> {
+        let status = self.status()?;
+        let count = status.get().dma_faults.load(Ordering::Relaxed);
+        let Some((_, latest)) = cell_list::refused_dma(status.get()).pop() else {
+            return Ok(None);
+        };
+        let has_it = |cell: &CellListEntry| cell.refused_dma.contains(&latest);
+        let name = self.list()?.into_iter().find(has_it).map(|cell| cell.name);
+        Ok(Some((count, latest, name)))
+    }
+
     /// Returns one cell.
     ///
     /// # Errors
@@ -406,6 +423,15 @@ fn reported(
             .collect(),
         by_cpu: by_cpu.collect(),
         failure: cell_list::failure(status, shown.condition().failure),
+        refused_dma: cell_list::refused_dma(status)
+            .into_iter()
+            // Not those of an earlier cell with this number and other devices.
+            .filter(|(number, refused)| {
+                let mut streams = configuration.streams.iter();
+                *number == cell.number && streams.any(|grant| grant.ids().contains(&refused.stream))
+            })
+            .map(|(_, refused)| refused)
+            .collect(),
     }
 }
 
